@@ -1,0 +1,390 @@
+"""The house: everything one process needs to execute runs. `Outlast` is its public face.
+
+It owns the store, the writer, the lease and the lives; it starts runs, takes over those whose worker died, and listens for what
+others want of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import socket
+from collections.abc import Callable
+from contextvars import copy_context
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from outlast.app.lease import Lease
+from outlast.app.settings import Settings
+from outlast.errors import (
+    Conflict,
+    DuplicateName,
+    Evicted,
+    LimitExceeded,
+    RunCancelled,
+    RunDead,
+    StoreError,
+    StoreUnavailable,
+)
+from outlast.record.writer import InlineWriter, Writer
+from outlast.replay.life import End, Life
+from outlast.replay.place import Place
+from outlast.replay.threads import Pool
+from outlast.store.protocol import Store
+from outlast.store.rows import ENDED, Entry, RunRow
+from outlast.store.verbs import WORKER, Cancel, Claim, Enlist, Leave, Refused, Retry, Submit, Submitted, Sweep, Wait
+from outlast.values.exceptions import CANCELLED, encode_error
+
+if TYPE_CHECKING:
+    from outlast.define.workflow import Call, Workflow
+    from outlast.replay.loop import RunLoop
+
+log = logging.getLogger("outlast")
+T = TypeVar("T")
+
+DEBOUNCE_SECONDS = 0.002
+
+
+class House:
+    def __init__(self, store: Store, settings: Settings, loop: asyncio.AbstractEventLoop, *, inline: bool = False) -> None:
+        self.store, self.settings, self.loop, self.inline = store, settings, loop, inline
+        kind = InlineWriter if inline else Writer
+        self.writer = kind(store, loop, patience=settings.store_patience, batch_max=settings.batch_size_max)
+        self.pool = Pool()
+        self.lives: dict[str, Life] = {}
+        self.workflows: dict[str, Workflow[..., Any]] = {}
+        self.graveyard: list[RunLoop] = []
+        self.worker = ""
+        self.closing = False
+        self._lease: Lease | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._changes: set[asyncio.Future[None]] = set()
+        self._rung = False
+        self._waits: dict[str, tuple[str, ...]] = {}
+        self._looking: set[str] = set()
+
+    # -- opening and closing
+
+    async def open(self) -> None:
+        await self.read(self.store.open)
+        self.writer.start()
+        self.store.listen(self._ring_from_anywhere)
+        try:
+            await self._enlist()
+        except BaseException:
+            self.writer.close()
+            self.store.close()
+            raise
+
+    async def _enlist(self) -> None:
+        worker = secrets.token_hex(8)
+        self.store.hold(worker)
+        await self.writer.ask(Enlist(worker, socket.gethostname(), os.getpid(), self.settings.lease))
+        self.worker = worker
+        if not self.inline:
+            lost = self._lost_from_thread
+            self._lease = Lease(self.writer, worker, self.settings.lease, lost)
+            self._lease.start()
+
+    async def close(self) -> None:
+        """Evict every life, give back what has stopped, strike this worker off."""
+        self.closing = True
+        for life in list(self.lives.values()):
+            life.evict(Evicted("the program closed Outlast"))
+        if self.lives:
+            ends = [life.end for life in self.lives.values()]
+            await asyncio.wait(ends, timeout=self.settings.close_timeout * 2)
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks), timeout=self.settings.close_timeout)
+        if self._lease is not None:
+            self._lease.stop()
+        if self.worker:
+            try:
+                await self.writer.ask(Leave(self.worker))
+            except StoreError as error:
+                log.warning("could not strike this worker off: %s", error)
+            self.store.let_go(self.worker)
+        self.pool.close()
+        await self.read(self._shut)
+
+    def _shut(self) -> None:
+        self.writer.close()
+        self.store.close()
+
+    # -- starting runs
+
+    def know(self, workflow: Workflow[..., Any]) -> None:
+        """Two workflows with one name are an error: a run could not tell which is its own."""
+        known = self.workflows.setdefault(workflow.name, workflow)
+        if known is not workflow and known.fn is not workflow.fn:
+            same = (known.fn.__module__, known.fn.__qualname__) == (workflow.fn.__module__, workflow.fn.__qualname__)
+            if not same:
+                raise DuplicateName(
+                    f"two workflows have the name {workflow.name!r}: {known.fn.__module__}.{known.fn.__qualname__} and "
+                    f"{workflow.fn.__module__}.{workflow.fn.__qualname__}. Name one: @workflow(name=...)."
+                )
+            self.workflows[workflow.name] = workflow
+
+    def submission(self, call: Call[Any], id: str, **fields: Any) -> Submit:
+        self.know(call.workflow)
+        self.check_size(call.args, f"the arguments of {call.workflow.name}")
+        call.workflow.signature.returns()
+        return Submit(
+            id=id,
+            workflow=call.workflow.name,
+            args=call.args,
+            token=secrets.token_hex(8),
+            seed=secrets.token_hex(16),
+            timeout=call.workflow.timeout,
+            **fields,
+        )
+
+    async def start(self, call: Call[Any], id: str, parent: str | None = None) -> RunRow:
+        """Have a run executed here: new, or taken over, or joined where it is under way. Conflict for other work."""
+        verb = self.submission(call, id, parent=parent, worker=self.worker)
+        outcome: Submitted | Refused = await self.writer.ask(verb)
+        if isinstance(outcome, Refused):  # this worker was taken for dead since
+            await self._enlist()
+            outcome = await self.writer.ask(verb._replace(worker=self.worker))
+        if isinstance(outcome, Refused):
+            raise StoreUnavailable(f"the store does not know this worker: {outcome.detail}")
+        row = outcome.row
+        if outcome.new:
+            self.begin(row, call.workflow)
+        else:
+            check_same(row, call)
+            if row.status not in ENDED and row.status != "parked" and id not in self.lives:
+                self.keep(self.loop.create_task(self._adopt(row, call.workflow)))
+        return row
+
+    def begin(self, row: RunRow, workflow: Workflow[..., Any], entries: Any = (), messages: Any = ()) -> None:
+        life = self.lives[row.id] = Life(self, row, workflow, entries, messages)
+        life.start()
+
+    async def _adopt(self, row: RunRow, workflow: Workflow[..., Any]) -> None:
+        """Take a run over as soon as nobody has it. Ends when this worker has it, or when it has ended."""
+        while not self.closing:
+            found = await self.read(self.store.run, row.id)
+            if found is None or found.status in ENDED or found.status == "parked" or row.id in self.lives:
+                return
+            if found.worker is not None and await self.read(self.store.dead_workers):
+                await self.writer.ask(Sweep())
+            if found.worker is None or found.worker == self.worker:
+                if await self._claim(found, workflow):
+                    return
+            else:
+                await self.changed(min(self.settings.heartbeat, self.settings.poll))
+
+    async def _claim(self, row: RunRow, workflow: Workflow[..., Any]) -> bool:
+        claimed = await self.writer.ask(Claim(self.worker, secrets.token_hex(8), ids=(row.id,)))
+        if isinstance(claimed, Refused):
+            if claimed.why == WORKER:
+                await self._enlist()
+            return False
+        for mine in claimed:
+            entries = await self.read(self._whole_journal, mine.pk)
+            messages = await self.read(self.store.messages, mine.pk)
+            if self.closing or mine.id in self.lives:
+                return True
+            self.begin(mine, workflow, entries, messages)
+        return bool(claimed)
+
+    def _whole_journal(self, run: int) -> list[Entry]:
+        entries: list[Entry] = []
+        while page := self.store.journal(run, after=entries[-1].seq if entries else 0):
+            entries += page
+        return entries
+
+    def gone(self, life: Life) -> None:
+        """A life has ended. A run that was only lost to us is wanted back."""
+        if self.lives.get(life.id) is life:
+            del self.lives[life.id]
+        self._waits.pop(life.id, None)
+        over = life.over
+        if isinstance(over, Evicted) and over.lost and over.cause is None and not self.closing:
+            self.keep(self.loop.create_task(self._adopt(life.row, life.workflow)))
+
+    # -- children
+
+    def launch_child(self, life: Life, place: Place, call: Call[Any]) -> None:
+        """Called on the run loop. The child is a run of its own, under an id made of its parent's and its place."""
+        id = child_id(life.id, place.key, self.settings.id_length_max)
+        task: asyncio.Task[Any] = asyncio.Task(self._child(life, place, call, id), loop=self.loop)
+        place.stop = lambda: self.keep(asyncio.Task(self.cancel(id, "its parent cancelled it"), loop=self.loop))
+        life.bodies.add(task)
+        task.add_done_callback(life.bodies.discard)
+        self.keep(task)
+
+    async def _child(self, life: Life, place: Place, call: Call[Any], id: str) -> None:
+        text_max = self.settings.error_text_max
+        try:
+            if place.key in life.journal.voided:
+                await self.writer.ask(Retry(id, secrets.token_hex(8)))  # refused unless it had failed: just as well
+            await self.start(call, id, parent=life.id)
+            if place.cancelled:
+                await self.cancel(id, "its parent cancelled it")
+            end = await self.ended(id, parked=False)
+        except asyncio.CancelledError:
+            return
+        except StoreError as error:
+            life.evict(lost(error))
+            return
+        except Exception as error:
+            life.record("child", place.key, args=place.args, error=encode_error(error, text_max))
+            return
+        error_text = end.error
+        if end.status == "cancelled":
+            error_text = CANCELLED if place.cancelled else encode_error(RunCancelled(id, end.reason or ""), text_max)
+        elif end.status == "dead":
+            error_text = encode_error(RunDead(id, end.reason or ""), text_max)
+        life.record("child", place.key, args=place.args, value=end.value, error=error_text, asked=place.cancelled)
+
+    async def cancel(self, id: str, why: str) -> Any:
+        outcome = await self.writer.ask(Cancel(id, why))
+        life = self.lives.get(id)
+        if life is not None:
+            life.check_requests(why)
+        return outcome
+
+    # -- waiting
+
+    async def ended(self, id: str, *, parked: bool = True) -> End:
+        """How a run ends, wherever it executes; a parked one counts as ended if asked so."""
+        while True:
+            life = self.lives.get(id)
+            if life is not None:
+                end = await asyncio.shield(life.end)
+                if end.status != "evicted" and (parked or end.status != "parked"):
+                    return end
+                if isinstance(life.over, Evicted) and life.over.cause is not None:
+                    raise life.over.cause
+                if self.closing:
+                    raise StoreUnavailable(f"Outlast was closed while run {id!r} was under way; it is resumable.")
+            row = await self.read(self.store.run, id)
+            if row is None:
+                return End("failed", error=encode_error(LookupError(f"run {id} is gone"), 1000))
+            if row.status in ENDED or (parked and row.status == "parked"):
+                return End(row.status, row.value, row.error, row.reason)
+            await self.changed(self.settings.poll)
+
+    async def changed(self, timeout: float) -> None:
+        """Until the bell rings, or so many seconds."""
+        future: asyncio.Future[None] = self.loop.create_future()
+        self._changes.add(future)
+        try:
+            async with asyncio.timeout(timeout):
+                await future
+        except TimeoutError:
+            return
+        finally:
+            self._changes.discard(future)
+
+    def _ring_from_anywhere(self) -> None:
+        if not self._rung:
+            self._rung = True
+            try:
+                self.loop.call_soon_threadsafe(self._debounce)
+            except RuntimeError:
+                return  # the loop is closed
+
+    def _debounce(self) -> None:
+        self.loop.call_later(DEBOUNCE_SECONDS, self._ring)
+
+    def _ring(self) -> None:
+        self._rung = False
+        for future in self._changes:
+            if not future.done():
+                future.set_result(None)
+        if self.lives and not self.closing:
+            self.keep(self.loop.create_task(self._requests()))
+
+    async def _requests(self) -> None:
+        """What others want of the runs that execute here: that they end, or that they take a message."""
+        try:
+            for id, why in await self.read(self.store.cancels, self.worker):
+                life = self.lives.get(id)
+                if life is not None:
+                    life.check_requests(why)
+        except StoreError as error:
+            log.warning("could not look for requests: %s", error)
+        for life in list(self.lives.values()):
+            if life.mail.waiting:
+                self.look_for_mail(life)
+
+    def look_for_mail(self, life: Life) -> None:
+        if life.id not in self._looking:
+            self._looking.add(life.id)
+            self.keep(asyncio.Task(self._mail(life), loop=self.loop))
+
+    async def _mail(self, life: Life) -> None:
+        await asyncio.sleep(0)
+        self._looking.discard(life.id)
+        try:
+            messages = await self.read(self.store.messages, life.pk, life.mail.last)
+        except StoreError as error:
+            log.warning("could not look for messages: %s", error)
+            return
+        if life.over is not None or life.replaying:
+            return
+        life.mail.arrived(messages)
+        waiting = life.mail.waiting
+        if self._waits.get(life.id, ()) != waiting:
+            self._waits[life.id] = waiting
+            self.writer.put(Wait(life.pk, life.fence, waiting), lambda *_: None)
+
+    # -- small services
+
+    async def read(self, fn: Callable[..., T], *args: Any) -> T:
+        """Call something that blocks, in a thread."""
+        if self.inline:
+            return fn(*args)
+        return await self.pool.run(self.loop, copy_context(), fn, *args)
+
+    def keep(self, task: asyncio.Task[Any]) -> None:
+        """Hold a task until it has ended, and say so if it failed."""
+        self._tasks.add(task)
+        task.add_done_callback(self._kept)
+
+    def _kept(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None and not self.closing:
+            log.error("a task of Outlast failed", exc_info=task.exception())
+
+    def check_size(self, text: str, what: str) -> None:
+        if len(text) > self.settings.value_size_max:
+            raise LimitExceeded("value_size_max", self.settings.value_size_max, len(text), what)
+
+    def _lost_from_thread(self) -> None:
+        try:
+            self.loop.call_soon_threadsafe(self._lost)
+        except RuntimeError:
+            return  # the loop is closed
+
+    def _lost(self) -> None:
+        for life in list(self.lives.values()):
+            life.evict(lost(None))
+        self.store.let_go(self.worker)
+        self.keep(self.loop.create_task(self._enlist()))
+
+
+def lost(cause: BaseException | None) -> Evicted:
+    """The end of a life whose run this process no longer has. With a cause, it is not asked for again."""
+    evicted = Evicted(str(cause) if cause else "its worker was taken for dead")
+    evicted.lost, evicted.cause = True, cause
+    return evicted
+
+
+def check_same(row: RunRow, call: Call[Any]) -> None:
+    if (row.workflow, row.args) != (call.workflow.name, call.args):
+        raise Conflict(row.id, f"{row.workflow}({row.args})"[:500], f"{call.workflow.name}({call.args})"[:500])
+
+
+def child_id(parent: str, key: str, length_max: int) -> str:
+    id = f"{parent}/{key}"
+    if len(id) <= length_max:
+        return id
+    return f"{id[: length_max - 40]}…{blake2b(id.encode(), digest_size=16).hexdigest()}"

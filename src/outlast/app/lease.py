@@ -1,0 +1,40 @@
+"""The lease: a worker's right to its runs, renewed from a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable
+from queue import Empty
+
+from outlast.errors import StoreError
+from outlast.record.writer import Writer
+from outlast.store.verbs import Refused, Renew
+
+log = logging.getLogger("outlast.lease")
+
+
+class Lease:
+    def __init__(self, writer: Writer, worker: str, seconds: float, lost: Callable[[], None]) -> None:
+        self._writer, self._worker, self._seconds, self._lost = writer, worker, seconds, lost
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._renew, name="outlast-lease", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def _renew(self) -> None:
+        while not self._stop.wait(self._seconds / 3 * random.uniform(0.8, 1.0)):  # noqa: S311 - jitter
+            try:
+                outcome = self._writer.call(Renew(self._worker, self._seconds), timeout=self._seconds)
+            except (StoreError, Empty) as error:
+                log.warning("worker %s could not renew its lease: %s", self._worker, error or "no answer")
+                continue
+            if isinstance(outcome, Refused) and not self._stop.is_set():
+                log.error("worker %s was taken for dead: its runs go on elsewhere", self._worker)
+                self._lost()
+                return

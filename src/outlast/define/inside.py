@@ -1,0 +1,131 @@
+"""What a workflow may ask for besides steps: `current`, `now`, `uuid`, `random`, `sleep`, `receive`.
+
+They raise NotInRun outside a run. Each gives the same answer in every life of the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+from uuid import UUID
+
+from outlast.errors import NotInRun
+from outlast.replay.bodies import BODY, Body
+from outlast.replay.loop import RunLoop
+from outlast.replay.threads import THREAD
+from outlast.values.codec import codec_for
+from outlast.values.names import check_name
+
+if TYPE_CHECKING:
+    from outlast.replay.life import Life
+
+T = TypeVar("T")
+
+
+class Current:
+    """The run, and within a step's body the step, that executes now."""
+
+    __slots__ = ("_body", "_life")
+
+    def __init__(self, life: Life, body: Body | None) -> None:
+        self._life, self._body = life, body
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        return self._life.id
+
+    @property
+    def workflow(self) -> str:
+        return self._life.workflow.name
+
+    @property
+    def fence(self) -> int:
+        """The number of this claim of the run. It only grows: hand it to outside systems, so that they can refuse an
+        older one. It differs from life to life: a workflow must not decide by it."""
+        return self._life.fence
+
+    @property
+    def step(self) -> str | None:
+        """The key of the step that executes, None in the workflow's own code."""
+        return self._body.key if self._body else None
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt of the step this is, from 1. NotInRun in the workflow's own code."""
+        if self._body is None:
+            raise NotInRun("current().attempt is a step's: a workflow's own code is executed anew in every life.")
+        return self._body.attempt
+
+    def __repr__(self) -> str:
+        return f"<current run={self.id!r} step={self.step!r} fence={self.fence}>"
+
+
+def current() -> Current:
+    """The run that executes here, in a workflow or in a step."""
+    life = _life()
+    if life is not None:
+        return Current(life, None)
+    body = BODY.get()
+    if body is not None:
+        return Current(body.life, body)
+    raise NotInRun("current() is for the code of a workflow or a step.")
+
+
+def now() -> datetime:
+    """The run's time (UTC): when the last thing that reached it was recorded. It stands still in between."""
+    return datetime.fromtimestamp(_workflow("now").wall, UTC)
+
+
+def uuid() -> UUID:
+    """A random UUID, the same in every life."""
+    return UUID(bytes=_chance("uuid", 16), version=4)
+
+
+def random() -> float:
+    """A random number, 0 <= x < 1, the same in every life."""
+    return (int.from_bytes(_chance("random", 8), "big") >> 11) / (1 << 53)
+
+
+async def sleep(seconds: float) -> None:
+    """Sleep durably: the time goes on while no process is alive."""
+    _workflow("sleep").check()
+    await asyncio.sleep(seconds)
+
+
+async def receive(name: str, type: type[T] = object, *, timeout: float | None = None) -> T:  # type: ignore[assignment]
+    """Wait for a message of this name, sent with `app.send(id, name, value)` before or after; oldest first.
+
+    It is read as `type`; Unrecordable if it does not fit. TimeoutError after `timeout` seconds.
+    """
+    life = _workflow("receive")
+    life.check()
+    check_name(name, life.house.settings.name_length_max, "message name")
+    codec = codec_for(Any if type is object else type)
+    async with asyncio.timeout(timeout):
+        message = await life.mail.take(name)
+    return cast("T", codec.decode(message.value))
+
+
+def _life() -> Life | None:
+    loop = asyncio._get_running_loop()
+    if isinstance(loop, RunLoop):
+        return loop.life
+    thread = THREAD.get()
+    return thread._life if thread is not None and BODY.get() is None else None
+
+
+def _workflow(what: str) -> Life:
+    life = _life()
+    if life is None:
+        where = "a step's body" if BODY.get() is not None else "code outside any run"
+        raise NotInRun(f"{what}() is for a workflow's own code, and this is {where}.")
+    return life
+
+
+def _chance(what: str, size: int) -> bytes:
+    life = _workflow(what)
+    key = life.loop.scope().key(f"({what})")
+    return blake2b(key.encode(), key=bytes.fromhex(life.row.seed), digest_size=size).digest()

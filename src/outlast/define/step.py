@@ -1,0 +1,171 @@
+"""`@step`: a call inside a run whose result is recorded once."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
+
+from outlast.define.checks import check_options, default_name
+from outlast.errors import NotInRun
+from outlast.replay import bodies
+from outlast.replay.loop import RunLoop
+from outlast.replay.threads import THREAD
+from outlast.values.signature import Signature
+
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R = TypeVar("R")
+S = TypeVar("S")
+
+RetryOn = type[BaseException] | tuple[type[BaseException], ...]
+
+
+class StepBase(Generic[P, R]):
+    """What both colours share. `fn` is the plain function: call it where there is no run."""
+
+    def __init__(
+        self,
+        fn: Callable[P, Any],
+        *,
+        name: str | None = None,
+        retries: int = 0,
+        backoff: float = 1.0,
+        backoff_max: float = 60.0,
+        retry_on: RetryOn = Exception,
+        timeout: float | None = None,
+    ) -> None:
+        self.fn: Callable[..., Any] = fn
+        self.name = default_name(fn, name, "step")
+        check_options("step", self.name, retries=retries, backoff=backoff, backoff_max=backoff_max, timeout=timeout)
+        self.retries, self.backoff, self.backoff_max = int(retries), backoff, backoff_max
+        self.retry_on, self.timeout = retry_on, timeout
+        self.is_async = inspect.iscoroutinefunction(fn)
+        self.signature = Signature(fn)
+        self.__doc__, self.__name__, self.__wrapped__ = fn.__doc__, fn.__name__, fn
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Coroutine[Any, Any, R]:
+        """Take the step's place now; what is returned performs it when awaited."""
+        loop = asyncio._get_running_loop()
+        if type(loop) is RunLoop:
+            life = loop.life
+            self.signature.returns()
+            place = life.take("step", self.name, self.signature.fingerprint(args, kwargs))
+            place.codec = self.signature.returns
+            coro = life.outcome(place, lambda: bodies.launch(life, place, self, args, kwargs))
+            coro.__qualname__ = place.key  # type: ignore[attr-defined]
+            return coro
+        body = bodies.BODY.get()
+        if body is not None:
+            return bodies.inner(body, self, args, kwargs)
+        raise NotInRun(
+            f"step {self.name} was called outside a run. Call it from a workflow, or call its plain function: {self.name}.fn(...)."
+        )
+
+    def __repr__(self) -> str:
+        return f"<step {self.name}>"
+
+
+class Step(StepBase[P, R]):
+    """An async step: `await s(...)`."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        return self._call(args, kwargs)
+
+    @overload
+    def __get__(self, instance: None, owner: type[Any]) -> Step[P, R]: ...
+    @overload
+    def __get__(self: Step[Concatenate[S, Q], R], instance: S, owner: type[Any]) -> BoundStep[Q, R]: ...
+    def __get__(self, instance: Any, owner: type[Any]) -> Any:
+        return self if instance is None else BoundStep(self, instance)
+
+
+class SyncStep(StepBase[P, R]):
+    """A sync step: `s(...)` in a sync run, `await s.aio(...)` in an async one, where it executes in a thread."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        if isinstance(asyncio._get_running_loop(), RunLoop):
+            raise NotInRun(f"step {self.name} is sync and this run is async: use `await {self.name}.aio(...)`.")
+        thread = THREAD.get()
+        if bodies.BODY.get() is None and thread is not None:
+            return cast("R", thread.call(lambda: self._call(args, kwargs)))
+        body = bodies.BODY.get()
+        if body is not None:
+            inner = bodies.inner(body, self, args, kwargs)
+            return asyncio.run_coroutine_threadsafe(inner, body.life.host).result()
+        return cast("R", asyncio.run(self._call(args, kwargs)))  # raises NotInRun, with what to do
+
+    def aio(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        """The step in an async run."""
+        return self._call(args, kwargs)
+
+    @overload
+    def __get__(self, instance: None, owner: type[Any]) -> SyncStep[P, R]: ...
+    @overload
+    def __get__(self: SyncStep[Concatenate[S, Q], R], instance: S, owner: type[Any]) -> BoundSyncStep[Q, R]: ...
+    def __get__(self, instance: Any, owner: type[Any]) -> Any:
+        return self if instance is None else BoundSyncStep(self, instance)
+
+
+class BoundStep(Generic[P, R]):
+    """A step as a method of an object. The object is no part of the call's identity."""
+
+    def __init__(self, step: Step[..., R], instance: Any) -> None:
+        self._step, self._instance = step, instance
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        return self._step(self._instance, *args, **kwargs)
+
+
+class BoundSyncStep(Generic[P, R]):
+    """A sync step as a method of an object."""
+
+    def __init__(self, step: SyncStep[..., R], instance: Any) -> None:
+        self._step, self._instance = step, instance
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._step(self._instance, *args, **kwargs)
+
+    def aio(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        return self._step.aio(self._instance, *args, **kwargs)
+
+
+@overload
+def step(fn: Callable[P, Coroutine[Any, Any, R]], /) -> Step[P, R]: ...
+@overload
+def step(fn: Callable[P, R], /) -> SyncStep[P, R]: ...
+@overload
+def step(
+    *,
+    name: str | None = None,
+    retries: int = 0,
+    backoff: float = 1.0,
+    backoff_max: float = 60.0,
+    retry_on: RetryOn = Exception,
+    timeout: float | None = None,
+) -> _Decorator: ...
+def step(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Make a function a step: `@step`, or `@step(retries=3, timeout=30)`.
+
+    - `retries`: how many more attempts after the first fails, waiting `backoff` seconds, then twice that and so on up to
+      `backoff_max`, each with jitter. The count is durable: a restart does not begin it anew.
+    - `retry_on`: exceptions worth another attempt. - `timeout`: seconds for one attempt (StepTimeout).
+    - `name`: what it is recorded under; its function's qualified name unless given.
+    """
+    if fn is not None:
+        return _make(fn)
+    return lambda fn: _make(fn, **options)
+
+
+def _make(fn: Callable[..., Any], **options: Any) -> Any:
+    kind = Step if inspect.iscoroutinefunction(fn) else SyncStep
+    return kind(fn, **options)
+
+
+class _Decorator:
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Step[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> SyncStep[P, R]: ...
+    def __call__(self, fn: Any, /) -> Any: ...

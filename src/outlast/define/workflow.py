@@ -1,0 +1,113 @@
+"""`@workflow` and what calling one gives: a `Call`."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Generic, ParamSpec, TypeVar, overload
+
+from outlast.define.checks import check_options, default_name
+from outlast.errors import NotInRun
+from outlast.replay.loop import RunLoop
+from outlast.replay.place import Place
+from outlast.values.signature import Signature
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Workflow(Generic[P, R]):
+    """A decorated function. Calling it gives a `Call`, which `run`, `app.start` or `app.submit` turn into a run.
+
+    `name` is what its runs are recorded under; `fn` is the plain function; `timeout` bounds a run, from its first start.
+    """
+
+    def __init__(self, fn: Callable[P, Any], *, name: str | None = None, timeout: float | None = None) -> None:
+        self.fn: Callable[..., Any] = fn
+        self.name = default_name(fn, name, "workflow")
+        self.timeout = check_options("workflow", self.name, timeout=timeout)["timeout"]
+        self.is_async = inspect.iscoroutinefunction(fn)
+        self.signature = Signature(fn)
+        self.__doc__, self.__name__, self.__wrapped__ = fn.__doc__, fn.__name__, fn
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+        return Call(self, args, kwargs)
+
+    def __repr__(self) -> str:
+        return f"<workflow {self.name}>"
+
+
+class Call(Coroutine[Any, Any, R_co]):
+    """A workflow with its arguments. Inside a run, `await call` is a child run.
+
+    The arguments are checked and encoded here: TypeError or Unrecordable before anything is written.
+    """
+
+    def __init__(self, workflow: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.workflow = workflow
+        self.args = workflow.signature.encode(args, kwargs)
+        self._coro: Coroutine[Any, Any, R_co] | None = None
+        self._place: Place | None = None
+        loop = asyncio._get_running_loop()
+        if isinstance(loop, RunLoop):
+            workflow.signature.returns()
+            place = loop.life.take("child", workflow.name, workflow.signature.fingerprint(args, kwargs))
+            place.codec = workflow.signature.returns
+            self._place = place
+            self.__qualname__ = place.key
+
+    def __await__(self) -> Generator[Any, Any, R_co]:
+        return self._awaited().__await__()
+
+    def send(self, value: Any) -> Any:
+        return self._awaited().send(value)
+
+    def throw(self, *args: Any) -> Any:
+        return self._awaited().throw(*args)
+
+    def close(self) -> None:
+        if self._coro is not None:
+            self._coro.close()
+
+    def _awaited(self) -> Coroutine[Any, Any, R_co]:
+        if self._coro is None:
+            loop = asyncio._get_running_loop()
+            if self._place is None or not isinstance(loop, RunLoop):
+                raise NotInRun(
+                    f"{self!r} can be awaited only inside a run, where it is a child run. Elsewhere: run(call), or "
+                    "await app.start(call)."
+                )
+            life, place = loop.life, self._place
+            self._coro = life.outcome(place, lambda: life.house.launch_child(life, place, self))
+        return self._coro
+
+    def __repr__(self) -> str:
+        return f"<call {self.workflow.name}({self.args})>"
+
+
+@overload
+def workflow(fn: Callable[P, Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
+@overload
+def workflow(fn: Callable[P, R], /) -> Workflow[P, R]: ...
+@overload
+def workflow(*, name: str | None = None, timeout: float | None = None) -> _Decorator: ...
+def workflow(
+    fn: Callable[..., Any] | None = None, /, *, name: str | None = None, timeout: float | None = None
+) -> Any:
+    """Make a function a workflow: `@workflow`, or `@workflow(name=..., timeout=seconds)`.
+
+    Its name is the function's qualified name unless given, never its module; two with one name are an error.
+    """
+    if fn is not None:
+        return Workflow(fn)
+    return lambda fn: Workflow(fn, name=name, timeout=timeout)
+
+
+class _Decorator:
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> Workflow[P, R]: ...
+    def __call__(self, fn: Any, /) -> Any: ...

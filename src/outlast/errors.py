@@ -1,0 +1,222 @@
+"""Every error Outlast raises.
+
+    Exception
+    └── OutlastError
+        ├── NotInRun            called outside a run, or where a run's calls cannot be made
+        │   └── NotInStep       I/O on the run's own loop: it belongs in a step
+        ├── BadName             an id or a name that cannot be stored or shown
+        ├── LimitExceeded       a limit of the settings; nothing was written
+        ├── Unrecordable        a value that JSON and its annotation cannot carry
+        ├── SettingsError       an unknown or impossible setting, or a bad store address
+        ├── UnknownRun          no run has this id
+        ├── UnknownWorkflow     no workflow of this name is known here
+        ├── DuplicateName       two workflows with one name
+        ├── Conflict            this id was started with another workflow or other arguments
+        ├── WrongStatus         the run is not in a status that allows this
+        ├── StepFailed          a recorded exception that could not be rebuilt as its own type
+        ├── StepTimeout         (also TimeoutError) an attempt took longer than its timeout
+        ├── RunError            how a run ended, when not with a result
+        │   ├── RunFailed       its workflow raised (and the exception could not be rebuilt)
+        │   ├── RunTimeout      (also TimeoutError) it took longer than its timeout
+        │   ├── RunCancelled    it was cancelled
+        │   ├── RunParked       it waits for a person
+        │   └── RunDead         it is a dead letter
+        └── StoreError
+            ├── StoreUnavailable   nothing was written, and trying again may help
+            ├── StoreBroken        corrupt, or not an Outlast store
+            └── StoreTooNew        written by a newer Outlast
+
+    BaseException               never caught by `except Exception`: user code must not swallow these
+    ├── Evicted                 this life of the run is over; the run goes on elsewhere or later
+    └── Diverged                the code asked for something else than the journal recorded
+
+Interrupted is not failed: `Evicted` never ends a run.
+"""
+
+from __future__ import annotations
+
+
+class OutlastError(Exception):
+    """The root of every error that a program may catch."""
+
+
+class NotInRun(OutlastError):
+    """Called outside a run. Start one with `run(...)` or `app.start(...)`; a step's plain function is `.fn`."""
+
+
+class NotInStep(NotInRun):
+    """The workflow's own code tried to do I/O. Put it into a step."""
+
+
+class BadName(OutlastError, ValueError):
+    """An id or a name that cannot be stored or shown. Nothing was written."""
+
+
+class LimitExceeded(OutlastError):
+    """A limit of the settings was exceeded. Nothing was written."""
+
+    def __init__(self, limit: str, allowed: float, asked: float, what: str) -> None:
+        self.limit, self.allowed, self.asked, self.what = limit, allowed, asked, what
+        super().__init__(limit, allowed, asked, what)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.what}: {self.asked:,} is more than {self.limit}={self.allowed:,}. "
+            f"Make it smaller, or raise the limit (OUTLAST_{self.limit.upper()})."
+        )
+
+
+class Unrecordable(OutlastError, TypeError):
+    """A value that cannot be recorded as JSON by its annotation."""
+
+
+class SettingsError(OutlastError, ValueError):
+    """An unknown or impossible setting, or an address no store answers to."""
+
+
+class UnknownRun(OutlastError, LookupError):
+    """No run has this id."""
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+        super().__init__(id)
+
+    def __str__(self) -> str:
+        return f"no run has the id {self.id!r}. `outlast runs` lists those there are."
+
+
+class UnknownWorkflow(OutlastError, LookupError):
+    """No workflow of this name is known here."""
+
+
+class DuplicateName(OutlastError, ValueError):
+    """Two workflows have one name."""
+
+
+class Conflict(OutlastError):
+    """This id was started before, with another workflow or other arguments."""
+
+    def __init__(self, id: str, recorded: str, asked: str) -> None:
+        self.id, self.recorded, self.asked = id, recorded, asked
+        super().__init__(id, recorded, asked)
+
+    def __str__(self) -> str:
+        return (
+            f"run {self.id!r} was started as {self.recorded} and is now asked for as {self.asked}. "
+            "An id is an idempotency key: use another id for other work."
+        )
+
+
+class WrongStatus(OutlastError):
+    """The run is not in a status that allows this."""
+
+
+class StepFailed(OutlastError):
+    """A step raised an exception that could not be rebuilt as its own type.
+
+    `type_name`, `message` and `traceback_text` are the original's.
+    """
+
+    def __init__(self, type_name: str, message: str, traceback_text: str = "") -> None:
+        self.type_name, self.message, self.traceback_text = type_name, message, traceback_text
+        super().__init__(type_name, message, traceback_text)
+
+    def __str__(self) -> str:
+        return f"{self.type_name}: {self.message}"
+
+
+class StepTimeout(OutlastError, TimeoutError):
+    """One attempt of a step took longer than its `timeout`."""
+
+
+class RunError(OutlastError):
+    """A run ended, or stands still, without a result."""
+
+    def __init__(self, id: str, reason: str = "") -> None:
+        self.id, self.reason = id, reason
+        super().__init__(id, reason)
+
+    def __str__(self) -> str:
+        return f"run {self.id!r} {self._ended}" + (f": {self.reason}" if self.reason else "")
+
+    _ended = "ended without a result"
+
+
+class RunFailed(RunError):
+    """Its workflow raised an exception that could not be rebuilt as its own type."""
+
+    _ended = "failed"
+
+    def __init__(self, id: str, reason: str = "", traceback_text: str = "") -> None:
+        super().__init__(id, reason)
+        self.traceback_text = traceback_text
+
+
+class RunTimeout(RunError, TimeoutError):
+    """It took longer than its workflow's `timeout`."""
+
+    _ended = "took longer than its timeout"
+
+
+class RunCancelled(RunError):
+    """It was cancelled."""
+
+    _ended = "was cancelled"
+
+
+class RunParked(RunError):
+    """It waits for a person's decision: `outlast show ID`, then `outlast resume ID`."""
+
+    _ended = "is parked"
+
+
+class RunDead(RunError):
+    """It is a dead letter: `outlast show ID`, then `outlast retry ID`."""
+
+    _ended = "is a dead letter"
+
+
+class StoreError(OutlastError):
+    """The store could not do what was asked."""
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be written or read now; what was acknowledged is safe, and runs are resumable."""
+
+
+class StoreBroken(StoreError):
+    """The store is corrupt, or not a store of Outlast."""
+
+
+class StoreTooNew(StoreError):
+    """The store was written by a newer Outlast."""
+
+
+class Evicted(BaseException):
+    """This life of the run is over, for `reason`; the run itself goes on elsewhere, or later.
+
+    Every later Outlast call of this life raises it again, and nothing more is recorded.
+    """
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        self.lost = False
+        """The run is no longer this process's to give back."""
+        self.cause: BaseException | None = None
+        """The store's error, if it was that."""
+        super().__init__(reason)
+
+
+class Diverged(BaseException):
+    """The code asked for something else than the journal recorded. Nothing was executed; the run is parked."""
+
+    def __init__(self, recorded: str, asked: str) -> None:
+        self.recorded, self.asked = recorded, asked
+        super().__init__(recorded, asked)
+
+    def __str__(self) -> str:
+        return (
+            f"the journal recorded {self.recorded}, the code asked for {self.asked}. "
+            "The workflow changed since, or does something that differs from life to life (a clock, chance, "
+            "the order of a set). Bring the old code back or mend it, then `outlast resume ID`."
+        )

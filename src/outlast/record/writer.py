@@ -1,0 +1,192 @@
+"""The writer: one a process. It takes everything that waits, makes it durable in one transaction, and tells each
+waiter; meanwhile the next batch gathers. So a hundred runs cost little more than one.
+
+It is a thread, so a blocked event loop cannot stop it. Verbs are written in the order of `put`; only a worker's own signs of
+life (`urgent`) overtake, never a verb of a run, because a release that overtook a result would lose it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, NamedTuple
+
+from outlast.errors import StoreError, StoreUnavailable
+from outlast.store.protocol import BadValue, CommitUnknown, Store
+from outlast.store.verbs import Verb
+
+log = logging.getLogger("outlast.writer")
+
+
+class Waiting(NamedTuple):
+    verb: Verb
+    done: Callable[[Verb, Any], None]
+    """Called with the verb and its outcome: a result, a Refused, or a StoreError."""
+    here: bool
+    """Call `done` in the writer's thread, not on the loop."""
+
+
+class Writer:
+    """`put` and `ask` from the loop, `call` from any thread but the loop's."""
+
+    def __init__(self, store: Store, loop: asyncio.AbstractEventLoop, *, patience: float, batch_max: int) -> None:
+        self._store, self._loop = store, loop
+        self._patience, self._batch_max = patience, batch_max
+        self._queue: deque[Waiting] = deque()
+        self._urgent: deque[Waiting] = deque()
+        self._wake: SimpleQueue[None] = SimpleQueue()
+        self._idle = False
+        self._closing = False
+        self._thread = threading.Thread(target=self._work, name="outlast-writer", daemon=True)
+        self.batches = 0
+        self.verbs = 0
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def put(self, verb: Verb, done: Callable[[Verb, Any], None]) -> None:
+        """Have a verb written; `done(verb, outcome)` is called on the loop, in the order of `put`."""
+        self._queue.append(Waiting(verb, done, here=False))
+        if self._idle:
+            self._idle = False
+            self._wake.put(None)
+
+    async def ask(self, verb: Verb) -> Any:
+        """Have a verb written and wait for its result. A StoreError is raised; a Refused is returned."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+
+        def done(_: Verb, outcome: Any) -> None:
+            if not future.done():
+                if isinstance(outcome, StoreError):
+                    future.set_exception(outcome)
+                else:
+                    future.set_result(outcome)
+
+        self.put(verb, done)
+        return await future
+
+    def call(self, verb: Verb, timeout: float | None = None) -> Any:
+        """The same from a thread, ahead of what waits. For a worker's own signs of life only."""
+        outcomes: SimpleQueue[Any] = SimpleQueue()
+        self._urgent.append(Waiting(verb, lambda _, outcome: outcomes.put(outcome), here=True))
+        if self._idle:
+            self._idle = False
+            self._wake.put(None)
+        outcome = outcomes.get(timeout=timeout)
+        if isinstance(outcome, StoreError):
+            raise outcome
+        return outcome
+
+    def close(self) -> None:
+        """Write what waits, then end."""
+        self._closing = True
+        self._wake.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        while True:
+            batch = self._gather()
+            if batch:
+                self._deliver(batch, self._write([waiting.verb for waiting in batch]))
+            elif self._closing:
+                return
+
+    def _gather(self) -> list[Waiting]:
+        if not self._queue and not self._urgent:
+            self._idle = True
+            # `put` looks at the flag after it has appended: whoever is second sees what the first did.
+            if not self._queue and not self._urgent:
+                self._wake.get()
+            self._idle = False
+        batch: list[Waiting] = []
+        while self._urgent:
+            batch.append(self._urgent.popleft())
+        while self._queue and len(batch) < self._batch_max:
+            batch.append(self._queue.popleft())
+        return batch
+
+    def _write(self, verbs: list[Verb]) -> list[Any]:
+        self.batches += 1
+        self.verbs += len(verbs)
+        try:
+            return self._persist(verbs)
+        except BadValue as error:
+            if len(verbs) == 1:
+                return [error]
+            return [self._write([verb])[0] for verb in verbs]
+        except StoreError as error:
+            return [error] * len(verbs)
+
+    def _persist(self, verbs: list[Verb]) -> list[Any]:
+        """Until it is definite, or patience ends. The same verbs again is safe: each says what a repeat does."""
+        deadline, pause, unknown = time.monotonic() + self._patience, 0.01, False
+        while True:
+            try:
+                if unknown:
+                    self._store.recover()
+                return self._store.commit(verbs)
+            except (StoreUnavailable, CommitUnknown) as error:
+                unknown = unknown or isinstance(error, CommitUnknown)
+                if time.monotonic() + pause > deadline or self._closing:
+                    log.error("gave up writing: %s", error)
+                    raise StoreUnavailable(
+                        f"{error} Whether the last batch was written is not known." if unknown else str(error)
+                    ) from error
+                if pause > 0.5:
+                    log.warning("trying again: %s", error)
+            time.sleep(pause)
+            pause = min(pause * 2, 1.0)
+
+    def _deliver(self, batch: list[Waiting], outcomes: list[Any]) -> None:
+        for_loop: list[tuple[Waiting, Any]] = []
+        for waiting, outcome in zip(batch, outcomes, strict=True):
+            if waiting.here:
+                waiting.done(waiting.verb, outcome)
+            else:
+                for_loop.append((waiting, outcome))
+        if for_loop:
+            try:
+                self._loop.call_soon_threadsafe(_tell, for_loop)
+            except RuntimeError:  # the loop was closed under us: nobody is left to tell
+                log.debug("the loop is closed; %d outcomes were not delivered", len(for_loop))
+
+
+class InlineWriter(Writer):
+    """For tests on a virtual clock: commits on the loop itself, so that nothing depends on threads."""
+
+    def start(self) -> None:
+        self._scheduled = False
+
+    def put(self, verb: Verb, done: Callable[[Verb, Any], None]) -> None:
+        self._queue.append(Waiting(verb, done, here=False))
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def call(self, verb: Verb, timeout: float | None = None) -> Any:  # noqa: ARG002
+        outcome = self._write([verb])[0]
+        if isinstance(outcome, StoreError):
+            raise outcome
+        return outcome
+
+    def close(self) -> None:
+        self._flush()
+
+    def _flush(self) -> None:
+        self._scheduled = False
+        batch = [self._queue.popleft() for _ in range(min(len(self._queue), self._batch_max))]
+        if batch:
+            self._deliver(batch, self._write([waiting.verb for waiting in batch]))
+            if self._queue:
+                self._scheduled = True
+                self._loop.call_soon(self._flush)
+
+
+def _tell(told: list[tuple[Waiting, Any]]) -> None:
+    for waiting, outcome in told:
+        waiting.done(waiting.verb, outcome)

@@ -1,0 +1,68 @@
+"""Messages: the run's mailbox in the store, and its own boxes on the run loop.
+
+A message enters the journal when somebody waits for one of its name, and its box when that entry is delivered. From
+there a receive takes it as from any asyncio.Queue: a receive that is cancelled leaves it for the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from outlast.store.rows import Message
+
+if TYPE_CHECKING:
+    from outlast.replay.life import Life
+
+
+class Mail:
+    def __init__(self, life: Life, messages: Iterable[Message], taken: set[int]) -> None:
+        self._life = life
+        self._boxes: dict[str, asyncio.Queue[Message]] = {}
+        self._known: dict[int, Message] = {message.number: message for message in messages}
+        self._taken = taken
+        self._wanted: Counter[str] = Counter()
+        self._coming: Counter[str] = Counter()
+        self.last = max(self._known, default=0)
+        """Number of the newest message known here."""
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """Names that a receive waits for now."""
+        return tuple(sorted(name for name, count in self._wanted.items() if count))
+
+    async def take(self, name: str) -> Message:
+        box = self._boxes.setdefault(name, asyncio.Queue())
+        self._wanted[name] += 1
+        if not self._life.replaying:
+            self._life.look_for_mail()
+        try:
+            return await box.get()
+        finally:
+            self._wanted[name] -= 1
+
+    def arrived(self, messages: Iterable[Message]) -> None:
+        """Newly read from the store."""
+        for message in messages:
+            self._known[message.number] = message
+            self.last = max(self.last, message.number)
+        self.enter()
+
+    def enter(self) -> None:
+        """Put into the journal what somebody waits for, one message a waiter, oldest first."""
+        for number in sorted(self._known.keys() - self._taken):
+            name = self._known[number].name
+            box = self._boxes.get(name)
+            ahead = self._coming[name] + (box.qsize() if box else 0)
+            if self._wanted[name] > ahead:
+                self._taken.add(number)
+                self._coming[name] += 1
+                self._life.record("message", name, value=str(number))
+
+    def deliver(self, number: int) -> None:
+        message = self._known[number]
+        if self._coming[message.name]:
+            self._coming[message.name] -= 1
+        self._boxes.setdefault(message.name, asyncio.Queue()).put_nowait(message)

@@ -1,0 +1,36 @@
+"""A place: where a run's call waits for the entry that answers it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+
+class Place:
+    """Taken by the plain call of a step or child, before any await, so that order follows the text of the code."""
+
+    __slots__ = ("args", "asked", "cancelled", "codec", "delivered", "error", "future", "key", "kind", "launch", "stop", "value")
+
+    def __init__(self, kind: str, key: str, args: str | None) -> None:
+        self.kind, self.key, self.args = kind, key, args
+        self.future: asyncio.Future[None] | None = None
+        self.launch: Callable[[], None] | None = None
+        """Starts what is called. Set once the call is awaited."""
+        self.stop: Callable[[], None] | None = None
+        """Asks what was started to stop."""
+        self.codec: Any = None
+        self.cancelled = False
+        """The workflow has cancelled the task that waits here."""
+        self.asked = False
+        """What was started has been asked to stop."""
+        self.delivered = False
+        self.value: Any = None
+        self.error: BaseException | None = None
+
+    def wake(self) -> None:
+        if self.future is not None and not self.future.done():
+            self.future.set_result(None)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.key}({self.args or ''})"

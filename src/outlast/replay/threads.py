@@ -1,0 +1,174 @@
+"""Threads: a sync workflow has one of its own, sync steps take theirs from a pool.
+
+All are daemons: a thread that hangs must not hold up the end of the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from contextvars import ContextVar, Context, copy_context
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from outlast.errors import NotInRun
+
+if TYPE_CHECKING:
+    from outlast.replay.life import Life
+
+THREAD: ContextVar[Threaded | None] = ContextVar("outlast_thread", default=None)
+"""The sync workflow that the current thread executes."""
+
+Make = Callable[[], Coroutine[Any, Any, Any]]
+
+
+class _Request:
+    def __init__(self, make: Make | None, value: Any = None, error: BaseException | None = None) -> None:
+        self.make, self.value, self.error = make, value, error
+        self.reply: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+
+
+class Threaded:
+    """A sync workflow. Its thread makes one call at a time; each is executed by the run's main task.
+
+    The run has settled only while the thread waits in a call: `busy` says that it does not.
+    """
+
+    def __init__(self, life: Life, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._life, self._fn, self._args, self._kwargs = life, fn, args, kwargs
+        self._asked: asyncio.Future[_Request] | None = None
+        self._open: _Request | None = None
+        self._ident = 0
+        self.busy = True
+
+    async def drive(self) -> Any:
+        """The run's main task, on the run loop."""
+        context = copy_context()
+        context.run(THREAD.set, self)
+        threading.Thread(
+            target=context.run, args=(self._execute,), name=f"outlast-{self._life.id}", daemon=True
+        ).start()
+        while True:
+            self._asked = asyncio.Future(loop=self._life.loop)
+            try:
+                request = await self._asked
+            except asyncio.CancelledError:
+                if self._life.over is not None:
+                    raise
+                continue  # it is told at its next call
+            if request.make is None:
+                if request.error is not None:
+                    raise request.error
+                return request.value
+            try:
+                value, error = await request.make(), None
+            except BaseException as raised:  # noqa: BLE001 - whatever it is, the thread is told
+                value, error = None, raised
+            self.busy = True
+            request.reply.put((value, error))
+
+    def call(self, make: Make) -> Any:
+        """From the workflow's thread: have a coroutine executed on the run loop, and wait for it."""
+        if threading.get_ident() != self._ident:
+            raise NotInRun("a sync workflow's calls must come from its own thread, not from one that it started.")
+        if self._life.over is not None:
+            raise self._life.over
+        request = self._open = _Request(make)
+        self._post(request)
+        value, error = request.reply.get()
+        self._open = None
+        if error is not None:
+            raise error
+        return value
+
+    def evict(self, why: BaseException) -> None:
+        """Let a thread that waits go on; one that computes is told at its next call."""
+        request = self._open
+        if request is not None:
+            request.reply.put((None, why))
+
+    def _execute(self) -> None:
+        self._ident = threading.get_ident()
+        try:
+            value, error = self._fn(*self._args, **self._kwargs), None
+        except BaseException as raised:  # noqa: BLE001 - it is the run's end, raised again by its main task
+            value, error = None, raised
+        self._post(_Request(None, value, error))
+
+    def _post(self, request: _Request) -> None:
+        try:
+            self._life.host.call_soon_threadsafe(self._arrive, request)
+        except RuntimeError as closed:  # the host's loop is closed: this life ended with it
+            raise self._life.over or NotInRun("the program's event loop is closed.") from closed
+
+    def _arrive(self, request: _Request) -> None:
+        self.busy = False
+        if self._life.over is None and self._asked is not None:
+            self._life.loop.open = True
+            self._asked.set_result(request)
+            self._life.loop.open = False
+            self._life.advance()
+        else:
+            request.reply.put((None, self._life.over))
+
+
+class Pool:
+    """Threads for sync steps: as many as are busy at once, each kept for the next."""
+
+    def __init__(self) -> None:
+        self._idle: list[SimpleQueue[Callable[[], None] | None]] = []
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def run(
+        self, loop: asyncio.AbstractEventLoop, context: Context, fn: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> asyncio.Future[Any]:
+        """Start fn in a thread; a future of the loop for what comes of it. Cancelling it leaves the thread be."""
+        future: asyncio.Future[Any] = loop.create_future()
+
+        def tell(value: Any, error: BaseException | None) -> None:
+            if not future.done():
+                if error is None:
+                    future.set_result(value)
+                else:
+                    future.set_exception(error)
+
+        def work() -> None:
+            try:
+                value, error = context.run(fn, *args, **kwargs), None
+            except StopIteration as stop:  # a future cannot carry it
+                value, error = None, RuntimeError(f"the step raised StopIteration: {stop}")
+            except BaseException as raised:  # noqa: BLE001 - raised again where the step is awaited
+                value, error = None, raised
+            try:
+                loop.call_soon_threadsafe(tell, value, error)
+            except RuntimeError:
+                return  # the loop is closed: nobody waits any more
+
+        self._take().put(work)
+        return future
+
+    def _take(self) -> SimpleQueue[Callable[[], None] | None]:
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+        queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        threading.Thread(target=self._serve, args=(queue,), name="outlast-step", daemon=True).start()
+        return queue
+
+    def _serve(self, queue: SimpleQueue[Callable[[], None] | None]) -> None:
+        while (work := queue.get()) is not None:
+            work()
+            del work
+            with self._lock:
+                if self._closed:
+                    return
+                self._idle.append(queue)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            for queue in self._idle:
+                queue.put(None)
+            self._idle.clear()

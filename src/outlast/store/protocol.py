@@ -1,0 +1,81 @@
+"""What a store is. Sync and thread-safe: it is called from the writer's thread and from readers'."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from outlast.errors import StoreError
+from outlast.store.rows import Entry, Message, RunQuery, RunRow, SessionRow, WorkerRow
+from outlast.store.verbs import Verb
+
+
+class BadValue(StoreError):
+    """Definite: nothing was written, because of one verb's values. The batch is tried again verb by verb."""
+
+
+class CommitUnknown(StoreError):
+    """The commit itself failed: it may or may not be durable. `recover`, then commit the same verbs again."""
+
+
+class Store(Protocol):
+    def open(self) -> None:
+        """Connect; create or migrate what is missing. StoreTooNew, StoreBroken, StoreUnavailable."""
+
+    def close(self) -> None:
+        """Let go of everything. A repeat is harmless."""
+
+    def now(self) -> float:
+        """The store's clock, seconds since the epoch: leases and due times go by it."""
+        ...
+
+    def commit(self, verbs: Sequence[Verb]) -> list[Any]:
+        """Apply the verbs in order, in one transaction; when it returns they are durable.
+
+        One outcome a verb: its result or a `Refused`. Raises BadValue or StoreUnavailable (nothing was written),
+        CommitUnknown, or StoreBroken.
+        """
+        ...
+
+    def recover(self) -> None:
+        """After CommitUnknown: make the outcome definite. StoreUnavailable if that is not possible yet."""
+
+    def run(self, id: str) -> RunRow | None: ...
+
+    def runs(self, query: RunQuery) -> list[RunRow]:
+        """Newest first."""
+        ...
+
+    def journal(self, run: int, after: int = 0, limit: int = 10_000) -> list[Entry]:
+        """Entries with seq > after, in order."""
+        ...
+
+    def messages(self, run: int, after: int = 0) -> list[Message]:
+        """The mailbox, from the message after number `after`."""
+        ...
+
+    def workers(self) -> list[WorkerRow]: ...
+
+    def dead_workers(self) -> list[str]:
+        """Workers that a Sweep would find dead now."""
+        ...
+
+    def cancels(self, worker: str) -> list[tuple[str, str]]:
+        """Runs held by the worker that somebody wants to end: id and reason."""
+        ...
+
+    def session(self, id: str) -> SessionRow | None:
+        """None too if it has expired."""
+        ...
+
+    def listen(self, bell: Callable[[], None]) -> None:
+        """Call `bell`, from any thread, soon after anybody's commit of something others may wait for.
+
+        It may ring for nothing, and a ring may be lost: who listens also looks now and then.
+        """
+
+    def hold(self, worker: str) -> None:
+        """Take the lock that says this worker is alive; the kernel lets go of it at death."""
+
+    def let_go(self, worker: str) -> None:
+        """Give the lock back."""

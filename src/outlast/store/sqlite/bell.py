@@ -1,0 +1,104 @@
+"""The bell: a FIFO a process, beside the database. One byte in it says: something changed, have a look.
+
+A byte can be lost and a ring can be for nothing; correctness never depends on it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from uuid import uuid4
+
+PREFIX = "bell-"
+
+
+class Bell:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._listeners: list[Callable[[], None]] = []
+        self._path: Path | None = None
+        self._fd = -1
+        self._stop_read = self._stop_write = -1
+        self._thread: threading.Thread | None = None
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        self._listeners.append(listener)
+        if self._thread is not None or not hasattr(os, "mkfifo"):
+            return  # without FIFOs (Windows), the others are heard at the next poll
+        name = uuid4().hex
+        hidden, self._path = self._folder / f"new-{name}", self._folder / f"{PREFIX}{name}"
+        os.mkfifo(hidden, 0o600)
+        # Read and write: a FIFO whose last writer has gone would otherwise be readable for ever.
+        self._fd = os.open(hidden, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        hidden.rename(self._path)  # only now: a FIFO that nobody reads is taken for a dead process's
+        self._stop_read, self._stop_write = os.pipe()
+        self._thread = threading.Thread(target=self._hear, name="outlast-bell", daemon=True)
+        self._thread.start()
+
+    def ring(self, *, here: bool = True) -> None:
+        """Wake every process that listens on this folder, and if so asked this one's listeners."""
+        for listener in self._listeners if here else ():
+            listener()
+        with os.scandir(self._folder) as files:
+            for file in files:
+                if file.name.startswith(PREFIX) and (self._path is None or file.name != self._path.name):
+                    self._ring_one(file.path)
+
+    def _ring_one(self, path: str) -> None:
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        except OSError:  # ENXIO: nobody reads it, its process has died
+            with suppress(OSError):
+                os.unlink(path)
+            return
+        try:
+            with suppress(BlockingIOError):  # full of rings already
+                os.write(fd, b"!")
+        finally:
+            os.close(fd)
+
+    def _hear(self) -> None:
+        poll = select.poll()
+        poll.register(self._fd, select.POLLIN)
+        poll.register(self._stop_read, select.POLLIN)
+        while True:
+            if any(fd == self._stop_read for fd, _ in poll.poll()):
+                return
+            with suppress(BlockingIOError):
+                os.read(self._fd, 65536)
+            for listener in self._listeners:
+                listener()
+
+    def close(self) -> None:
+        self._listeners.clear()
+        if self._thread is not None and self._path is not None:
+            with suppress(FileNotFoundError):
+                self._path.unlink()
+            os.write(self._stop_write, b"!")
+            self._thread.join()
+            self._thread = None
+            for fd in (self._fd, self._stop_read, self._stop_write):
+                os.close(fd)
+
+
+class LocalBell:
+    """For a store that only this process can see."""
+
+    def __init__(self) -> None:
+        self._listeners: list[Callable[[], None]] = []
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        self._listeners.append(listener)
+
+    def ring(self, *, here: bool = True) -> None:
+        for listener in self._listeners if here else ():
+            listener()
+
+    def close(self) -> None:
+        self._listeners.clear()

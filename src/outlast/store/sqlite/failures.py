@@ -1,0 +1,45 @@
+"""What SQLite's errors mean. Each was provoked and looked at (full disk, injected EIO, read-only, garbage).
+
+Before COMMIT every error is definite: the transaction is gone and nothing else was executed. Of COMMIT's own errors only
+FULL and BUSY are definite; after any other (a failed fsync) the rows may come back after a crash although nobody
+sees them now.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from outlast.errors import StoreBroken, StoreError, StoreUnavailable
+from outlast.store.protocol import BadValue, CommitUnknown
+
+BAD_VALUES = (UnicodeEncodeError, OverflowError, sqlite3.ProgrammingError, sqlite3.InterfaceError, sqlite3.DataError)
+
+_ADVICE = {
+    sqlite3.SQLITE_BUSY: "another program holds its lock. End the program that keeps a transaction open, then go on.",
+    sqlite3.SQLITE_LOCKED: "another program holds its lock. End the program that keeps a transaction open, then go on.",
+    sqlite3.SQLITE_FULL: "the disk is full. Make room (`outlast prune --older-than 7d` may help), then go on.",
+    sqlite3.SQLITE_READONLY: "it is read-only. Check the mount and the owner of the file and its folder.",
+    sqlite3.SQLITE_IOERR: "reading or writing failed. Check the disk, its quota and its file-size limit.",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened. Check that its folder exists and may be written.",
+    sqlite3.SQLITE_PERM: "access is not permitted. Check the owner of the file and its folder.",
+}
+_BROKEN = {
+    sqlite3.SQLITE_CORRUPT: "it is damaged. Restore a copy, or save what can be read with `sqlite3 FILE .recover`.",
+    sqlite3.SQLITE_NOTADB: "it is not a SQLite database. Check the address.",
+}
+
+
+def translate(error: Exception, place: str, *, committing: bool) -> StoreError:
+    """The store's word for an error of sqlite3, raised before COMMIT or by it."""
+    if isinstance(error, StoreError):
+        return error
+    if isinstance(error, BAD_VALUES) or isinstance(error.__context__, BAD_VALUES):
+        # After an earlier failure, sqlite3 reports a value it cannot bind as that failure.
+        return BadValue(str(error.__context__ or error))
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in _BROKEN:
+        return StoreBroken(f"{place}: {_BROKEN[code]} ({error})")
+    if committing and code not in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY):
+        return CommitUnknown(f"{place}: the commit failed ({error}).")
+    advice = _ADVICE.get(code, "it cannot be used now.")
+    return StoreUnavailable(f"{place}: {advice} Nothing acknowledged is lost; the runs are resumable. ({error})")

@@ -1,0 +1,107 @@
+"""Who is alive on this host: a lock file a worker, held by the kernel's word and touched as a heartbeat.
+
+A worker is dead when nobody holds its lock and it was not touched for two heartbeats. Either alone is no proof: a
+lock file may be young and not locked yet, a live process may be slow.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from outlast.store.sqlite.turnstile import lock, open_private
+
+PREFIX, SUFFIX = "worker-", ".lock"
+
+
+class Presence:
+    def __init__(self, folder: Path, heartbeat: float) -> None:
+        self._folder, self._heartbeat = folder, heartbeat
+        self._held: dict[str, int] = {}
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def hold(self, worker: str) -> None:
+        if worker in self._held:
+            return
+        fd = open_private(self._path(worker))
+        while not lock(fd):  # the id is new: only a probe can hold it, and not for long
+            time.sleep(0.001)
+        self._held[worker] = fd
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._beat, name="outlast-heartbeat", daemon=True)
+            self._thread.start()
+
+    def let_go(self, worker: str) -> None:
+        fd = self._held.pop(worker, None)
+        if fd is not None:
+            with suppress(FileNotFoundError):
+                self._path(worker).unlink()
+            os.close(fd)
+
+    def is_dead(self, worker: str) -> bool:
+        """True only if it surely is: its lock is free and its heartbeat old."""
+        if worker in self._held:
+            return False
+        path = self._path(worker)
+        try:
+            fd = os.open(path, os.O_RDWR)
+        except FileNotFoundError:
+            return False  # somebody cleaned up: without the file only the lease can tell
+        try:
+            if not lock(fd, shared=True):
+                return False
+            return time.time() - os.fstat(fd).st_mtime > 2 * self._heartbeat
+        finally:
+            os.close(fd)  # lets go of the lock too
+
+    def bury(self, worker: str) -> None:
+        if worker not in self._held:
+            with suppress(FileNotFoundError):
+                self._path(worker).unlink()
+
+    def close(self) -> None:
+        self._stop.set()
+        for worker in list(self._held):
+            self.let_go(worker)
+
+    def forget_in_child(self) -> None:
+        """After fork: the child must not keep the parent's locks alive."""
+        for fd in self._held.values():
+            os.close(fd)
+        self._held.clear()
+        self._thread = None
+
+    def _beat(self) -> None:
+        while not self._stop.wait(self._heartbeat):
+            for fd in list(self._held.values()):
+                with suppress(OSError):  # let go of in between
+                    os.utime(fd)
+
+    def _path(self, worker: str) -> Path:
+        return self._folder / f"{PREFIX}{worker}{SUFFIX}"
+
+
+class NoPresence:
+    """For a store that only this process can see: who holds is alive, who does not is dead."""
+
+    def __init__(self) -> None:
+        self._held: set[str] = set()
+
+    def hold(self, worker: str) -> None:
+        self._held.add(worker)
+
+    def let_go(self, worker: str) -> None:
+        self._held.discard(worker)
+
+    def is_dead(self, worker: str) -> bool:
+        return worker not in self._held
+
+    def bury(self, worker: str) -> None:
+        pass
+
+    def close(self) -> None:
+        self._held.clear()

@@ -1,0 +1,113 @@
+"""A codec for each annotation: plain JSON where that is enough, pydantic where it is not."""
+
+from __future__ import annotations
+
+import types
+from functools import cache
+from typing import Annotated, Any, Protocol, TypeVar, Union, get_args, get_origin
+
+from outlast.errors import Unrecordable
+from outlast.values import plain
+
+T = TypeVar("T")
+
+
+class Codec(Protocol):
+    def encode(self, value: Any) -> str: ...
+    def decode(self, text: str) -> Any: ...
+    def carry(self, value: Any) -> tuple[str, Any]:
+        """The text to record, and what every life of the run gets: what reading it back gives."""
+        ...
+
+
+class PlainCodec:
+    encode = staticmethod(plain.encode)
+    decode = staticmethod(plain.decode)
+    carry = staticmethod(plain.carry)
+
+
+class TypedCodec:
+    """Values of one annotation, by pydantic. A value that does not fit it is Unrecordable."""
+
+    def __init__(self, annotation: Any) -> None:
+        from pydantic import ConfigDict, PydanticUserError, TypeAdapter
+        from pydantic.errors import PydanticSchemaGenerationError
+
+        self.annotation = annotation
+        lossless = ConfigDict(
+            ser_json_bytes="base64", val_json_bytes="base64", ser_json_inf_nan="constants", defer_build=False
+        )
+        try:
+            try:
+                self._adapter: TypeAdapter[Any] = TypeAdapter(annotation, config=lossless)
+            except PydanticSchemaGenerationError:
+                raise
+            except PydanticUserError:  # models, dataclasses and typed dicts bring a config of their own
+                self._adapter = TypeAdapter(annotation)
+        except Exception as error:
+            raise Unrecordable(
+                f"values of {_name(annotation)} cannot be recorded: return or take something that JSON or "
+                f"pydantic can carry, or mark the parameter Annotated[..., Unrecorded]. ({error})"
+            ) from error
+
+    def encode(self, value: Any) -> str:
+        try:
+            return self._adapter.dump_json(
+                value, by_alias=True, round_trip=True, warnings="error", ensure_ascii=True
+            ).decode()
+        except Exception as error:
+            raise Unrecordable(
+                f"a value of type {type(value).__qualname__} does not fit {_name(self.annotation)}: {error}"
+            ) from error
+
+    def decode(self, text: str) -> Any:
+        try:
+            return self._adapter.validate_json(text)
+        except Exception as error:
+            raise Unrecordable(
+                f"what was recorded does not fit {_name(self.annotation)} any more: {error}"
+            ) from error
+
+    def carry(self, value: Any) -> tuple[str, Any]:
+        text = self.encode(value)
+        return text, self.decode(text)
+
+
+PLAIN: Codec = PlainCodec()
+
+
+def codec_for(annotation: Any) -> Codec:
+    """The codec of an annotation. Unrecordable if there can be none."""
+    if is_plain(annotation):
+        return PLAIN
+    try:
+        return _typed(annotation)
+    except TypeError as error:
+        if isinstance(error, Unrecordable):
+            raise
+        return TypedCodec(annotation)  # an unhashable annotation
+
+
+@cache
+def _typed(annotation: Any) -> Codec:
+    return TypedCodec(annotation)
+
+
+def is_plain(annotation: Any) -> bool:
+    """Whether plain JSON brings values of this annotation back as they were."""
+    if annotation in (Any, None, type(None), bool, int, float, str, list, dict, object) or isinstance(
+        annotation, TypeVar
+    ):
+        return True
+    origin, args = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return False
+    if origin in (list, Union, types.UnionType):
+        return all(is_plain(arg) for arg in args)
+    if origin is dict:
+        return args[0] is str and is_plain(args[1])
+    return False
+
+
+def _name(annotation: Any) -> str:
+    return getattr(annotation, "__qualname__", None) or str(annotation)

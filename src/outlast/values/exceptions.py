@@ -1,0 +1,140 @@
+"""Exceptions as recorded values.
+
+An exception comes back as its own type where that is safe: its class can be found by name among the modules
+that are loaded (nothing is imported because a journal says so), it is rebuilt without calling its
+constructor, and at recording the rebuilt one was seen to be the same. Otherwise it is a `StepFailed`. The live
+life is handed the rebuilt one too, so that `except` clauses take the same way in every life.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from outlast.errors import StepFailed, Unrecordable
+from outlast.values import plain
+
+SEQ = "__outlast_seq__"
+"""The attribute of a delivered exception that says which entry it came from."""
+
+CANCELLED = '{"type":"asyncio.exceptions:CancelledError","message":"","args":[]}'
+
+
+class RecordedTraceback(Exception):  # noqa: N818 - it is no error of its own, only shown as the cause of one
+    """Where the original was raised, shown as the cause of the rebuilt exception."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"
+
+
+def encode_error(error: BaseException, text_max: int) -> str:
+    """JSON text of an exception; messages and tracebacks are cut at `text_max` characters."""
+    if isinstance(error, asyncio.CancelledError):
+        return CANCELLED
+    if isinstance(error, StepFailed):
+        name, message, trace = error.type_name, error.message, error.traceback_text
+    else:
+        name, message = _type_name(type(error)), _message(error)
+        trace = "".join(traceback.format_exception(error)) if error.__traceback__ else ""
+    recorded: dict[str, Any] = {"type": name, "message": _cut(message, text_max)}
+    if trace:
+        recorded["traceback"] = _cut_middle(trace, text_max)
+    state = _state(error, text_max)
+    if state is not None:
+        recorded.update(state)
+    return json.dumps(recorded, separators=(",", ":"))
+
+
+def decode_error(text: str) -> BaseException:
+    recorded = json.loads(text)
+    error = _rebuild(recorded)
+    trace = recorded.get("traceback", "")
+    if error is None:
+        error = StepFailed(recorded["type"].replace(":", "."), recorded["message"], trace)
+    if trace:
+        error.__cause__ = RecordedTraceback(trace)
+    return error
+
+
+def describe_error(text: str) -> str:
+    """`type: message`, for people."""
+    recorded = json.loads(text)
+    name = recorded["type"].replace(":", ".").removeprefix("builtins.")
+    return f"{name}: {recorded['message']}" if recorded["message"] else name
+
+
+def _state(error: BaseException, text_max: int) -> dict[str, Any] | None:
+    """What rebuilding needs, or None where it is not safe."""
+    reduced = error.__reduce__()
+    if not isinstance(reduced, tuple) or len(reduced) < 2 or reduced[0] is not type(error):
+        return None
+    state: dict[str, Any] = {"args": list(reduced[1])}
+    attributes = {k: v for k, v in vars(error).items() if k not in ("__notes__", SEQ)}
+    if attributes:
+        state["state"] = attributes
+    try:
+        if len(plain.encode(state)) > text_max:
+            return None
+    except Unrecordable:
+        return None
+    rebuilt = _rebuild({"type": _type_name(type(error)), **state})
+    if rebuilt is None or _message(rebuilt) != _message(error):
+        return None
+    return state
+
+
+def _rebuild(recorded: dict[str, Any]) -> BaseException | None:
+    found = _find(recorded["type"])
+    if found is None or "args" not in recorded:
+        return None
+    try:
+        error = found.__new__(found, *recorded["args"])
+        error.__dict__.update(recorded.get("state", {}))
+    except Exception:
+        return None
+    return error if type(error) is found else None
+
+
+def _find(name: str) -> type[BaseException] | None:
+    module_name, _, qualname = name.partition(":")
+    main = sys.modules.get("__main__")
+    module = sys.modules.get(module_name)
+    if module is None and main is not None and _main_name() == module_name:
+        module = main
+    found: Any = module
+    for part in qualname.split("."):
+        found = getattr(found, part, None)
+    if isinstance(found, type) and issubclass(found, (Exception, asyncio.CancelledError)):
+        return found
+    return None
+
+
+def _type_name(kind: type[BaseException]) -> str:
+    # A program is `__main__` when started as a file and has a name when imported: one name for both.
+    module = _main_name() if kind.__module__ == "__main__" else kind.__module__
+    return f"{module}:{kind.__qualname__}"
+
+
+def _main_name() -> str:
+    path = getattr(sys.modules.get("__main__"), "__file__", None)
+    return Path(path).stem if path else "__main__"
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as failure:  # a broken __str__ must not hide the error
+        return f"(its message could not be read: {type(failure).__name__})"
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[:length]}… ({len(text) - length} more characters)"
+
+
+def _cut_middle(text: str, length: int) -> str:
+    half = length // 2
+    return text if len(text) <= length else f"{text[:half]}\n  … cut …\n{text[-half:]}"

@@ -1,0 +1,32 @@
+"""Ids and names that every store can hold and every terminal can show."""
+
+from __future__ import annotations
+
+import re
+
+from outlast.errors import BadName, LimitExceeded
+
+_unprintable = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+def check_id(id: str, length_max: int, what: str = "id") -> str:
+    """An id may be any printable text: it never becomes a path or a statement."""
+    return _check(id, length_max, what, "id_length_max")
+
+
+def check_name(name: str, length_max: int, what: str = "name") -> str:
+    """A name may not contain `/` or `#` either: they divide the parts of a step's key."""
+    _check(name, length_max, what, "name_length_max")
+    if "/" in name or "#" in name:
+        raise BadName(f"{what} {name!r} contains '/' or '#', which divide the parts of a step's key.")
+    return name
+
+
+def _check(text: str, length_max: int, what: str, limit: str) -> str:
+    if not isinstance(text, str) or not text:
+        raise BadName(f"{what} must be a text that is not empty, not {text!r}.")
+    if len(text) > length_max:
+        raise LimitExceeded(limit, length_max, len(text), f"{what} {text[:40]!r}…")
+    if _unprintable.search(text):
+        raise BadName(f"{what} {text[:80]!r} has a character that cannot be stored or shown; use printable text.")
+    return text

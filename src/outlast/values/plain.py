@@ -1,0 +1,65 @@
+"""Plain JSON: what needs no annotation to come back as it was.
+
+Text is ASCII (everything else is escaped), so NUL, lone surrogates and NaN pass through any store.
+"""
+
+from __future__ import annotations
+
+import json
+from json.encoder import encode_basestring_ascii
+from typing import Any
+
+from outlast.errors import Unrecordable
+
+DEPTH_MAX = 200
+
+_encoder = json.JSONEncoder(separators=(",", ":"))
+_scalars = frozenset({type(None), bool, int, float, str})
+
+
+def encode(value: Any) -> str:
+    """JSON text that `decode` gives back as an equal value of the same types, or Unrecordable."""
+    kind = type(value)
+    if kind is str:
+        return encode_basestring_ascii(value)
+    if kind not in _scalars:
+        check(value)
+    try:
+        return _encoder.encode(value)
+    except ValueError as error:  # an int of more digits than Python converts
+        raise Unrecordable(f"{kind.__name__} cannot be recorded: {error}") from None
+
+
+def decode(text: str) -> Any:
+    return json.loads(text)
+
+
+def carry(value: Any) -> tuple[str, Any]:
+    """The text, and what reading it back gives: a fresh copy, unless the value cannot change."""
+    text = encode(value)
+    return (text, value) if type(value) in _scalars else (text, decode(text))
+
+
+def check(value: Any, depth: int = 1) -> None:
+    """Only None, bool, int, float, str, and lists and str-keyed dicts of them, of exactly those types."""
+    kind = type(value)
+    if kind in _scalars:
+        return
+    if depth > DEPTH_MAX:
+        raise Unrecordable(f"a value is nested deeper than {DEPTH_MAX} levels.")
+    if kind is list:
+        for item in value:
+            check(item, depth + 1)
+    elif kind is dict:
+        for key, item in value.items():
+            if type(key) is not str:
+                raise Unrecordable(
+                    f"a dict with a key of type {type(key).__name__} would come back with a str key: "
+                    "annotate it, e.g. dict[int, str]."
+                )
+            check(item, depth + 1)
+    else:
+        raise Unrecordable(
+            f"a value of type {kind.__qualname__} is not plain JSON: annotate it with its type, so that it "
+            "comes back as one."
+        )

@@ -1,0 +1,145 @@
+"""What a decorated function takes and returns: binding, fingerprints, codecs by annotation."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import typing
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Any
+
+from outlast.errors import Unrecordable
+from outlast.values.codec import PLAIN, Codec, codec_for
+
+FINGERPRINT_LENGTH = 200
+"""Arguments whose JSON is no longer than this are their own fingerprint, so that a person can read it."""
+
+
+class Unrecorded:
+    """Marks a parameter that is no part of a call's identity: `client: Annotated[Client, Unrecorded]`."""
+
+
+class Signature:
+    """Read once a function; annotations are resolved at the first call, when every name exists."""
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        self._fn = fn
+        self._parameters = list(inspect.signature(fn).parameters.values())
+        kinds = {parameter.kind for parameter in self._parameters}
+        self._simple = kinds <= {inspect.Parameter.POSITIONAL_OR_KEYWORD}
+        self._names = [parameter.name for parameter in self._parameters]
+        self._required = sum(1 for p in self._parameters if p.default is p.empty)
+        self._hints: dict[str, Any] | None = None
+        self._unrecorded: frozenset[str] | None = None
+        self._returns: Codec | None = None
+
+    def resolve(self) -> dict[str, Any]:
+        if self._hints is None:
+            try:
+                self._hints = typing.get_type_hints(self._fn, include_extras=True)
+            except Exception as error:
+                raise Unrecordable(
+                    f"the annotations of {self._fn.__qualname__} cannot be resolved: {error}"
+                ) from error
+            # A method's self is whatever object it is called on; it is not part of what is recorded.
+            own = {self._names[0]} if self._is_method() else set()
+            marked = {name for name, hint in self._hints.items() if _is_unrecorded(hint)}
+            self._unrecorded = frozenset(own | marked)
+        return self._hints
+
+    def returns(self) -> Codec:
+        """The codec of the return annotation."""
+        if self._returns is None:
+            self._returns = codec_for(self.resolve().get("return", Any))
+        return self._returns
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Arguments by name, defaults left out; TypeError as the function itself would raise it."""
+        if self._simple and not kwargs and self._required <= len(args) <= len(self._names):
+            return dict(zip(self._names, args, strict=False))
+        return inspect.signature(self._fn).bind(*args, **kwargs).arguments
+
+    def fingerprint(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """The recorded arguments as short text: equal for equal arguments, in every process."""
+        if self._unrecorded is None:
+            self.resolve()
+        bound = self.bind(args, kwargs)
+        for name in self._unrecorded or ():
+            bound.pop(name, None)
+        if not bound:
+            return ""
+        try:
+            text = _fingerprints.encode(bound)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise Unrecordable(
+                f"the arguments of {self._fn.__qualname__} cannot be fingerprinted ({error}): mark what is no part "
+                "of the call's identity, like a client or a logger, Annotated[..., Unrecorded]."
+            ) from error
+        if len(text) <= FINGERPRINT_LENGTH:
+            return text
+        return f"{text[:FINGERPRINT_LENGTH - 40]}…{blake2b(text.encode(), digest_size=16).hexdigest()}"
+
+    def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """The arguments as a JSON object that `decode` gives back, each by its annotation."""
+        hints = self.resolve()
+        parts: list[str] = []
+        for parameter in self._parameters:
+            bound = self.bind(args, kwargs)
+            if parameter.name not in bound:
+                continue
+            if parameter.name in (self._unrecorded or ()):
+                raise Unrecordable(
+                    f"{self._fn.__qualname__} cannot take {parameter.name!r} unrecorded: a workflow must be able to "
+                    "start again from what is recorded."
+                )
+            try:
+                text = _codec(parameter, hints).encode(bound[parameter.name])
+            except Unrecordable as error:
+                raise Unrecordable(f"argument {parameter.name!r} of {self._fn.__qualname__}: {error}") from error
+            parts.append(f"{json.dumps(parameter.name)}:{text}")
+        return "{" + ",".join(parts) + "}"
+
+    def decode(self, text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        hints, recorded = self.resolve(), json.loads(text)
+        bound = inspect.BoundArguments(inspect.signature(self._fn), {})  # type: ignore[arg-type]
+        for parameter in self._parameters:
+            if parameter.name in recorded:
+                codec = _codec(parameter, hints)
+                value = recorded.pop(parameter.name)
+                # A lone value of a plain codec is decoded already; the others read their own JSON.
+                decoded = value if codec is PLAIN else codec.decode(json.dumps(value))
+                if parameter.kind is parameter.VAR_POSITIONAL:
+                    decoded = tuple(decoded)
+                bound.arguments[parameter.name] = decoded
+        if recorded:
+            raise TypeError(f"{self._fn.__qualname__} no longer takes {', '.join(sorted(recorded))}.")
+        return bound.args, bound.kwargs
+
+    def _is_method(self) -> bool:
+        qualname = self._fn.__qualname__.rpartition("<locals>.")[2]
+        return "." in qualname and bool(self._names) and self._names[0] in ("self", "cls")
+
+
+def _codec(parameter: inspect.Parameter, hints: dict[str, Any]) -> Codec:
+    hint = hints.get(parameter.name, Any)
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        return codec_for(tuple[hint, ...])
+    if parameter.kind is parameter.VAR_KEYWORD:
+        return codec_for(dict[str, hint])  # type: ignore[valid-type]
+    return codec_for(hint)
+
+
+def _is_unrecorded(hint: Any) -> bool:
+    return any(mark is Unrecorded or isinstance(mark, Unrecorded) for mark in getattr(hint, "__metadata__", ()))
+
+
+def _canonical(value: Any) -> Any:
+    if isinstance(value, (set, frozenset)):  # their order differs from process to process
+        return sorted((_fingerprints.encode(item) for item in value))
+    from pydantic_core import to_jsonable_python
+
+    return to_jsonable_python(value)
+
+
+_fingerprints = json.JSONEncoder(separators=(",", ":"), default=_canonical)
