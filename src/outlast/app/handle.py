@@ -77,7 +77,8 @@ class Run(Generic[R]):
         async with asyncio.timeout(timeout):
             end = await self._house.ended(self.id)
         codec = self._workflow.signature.returns() if self._workflow is not None else PLAIN
-        return conclude(self.id, end, codec)
+        result: R = conclude(self.id, end, codec)
+        return result
 
     async def info(self) -> RunInfo:
         """How it stands now."""

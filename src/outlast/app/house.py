@@ -56,6 +56,10 @@ class House:
         self.lives: dict[str, Life] = {}
         self.workflows: dict[str, Workflow[..., Any]] = {}
         self.graveyard: list[RunLoop] = []
+        self.stand_ins: dict[Any, Callable[..., Any]] = {}
+        """For tests: what to execute instead of a step's function."""
+        self.observe: Callable[[str, str], None] | None = None
+        """For tests: told the run and the key of every body that starts."""
         self.worker = ""
         self.closing = False
         self._lease: Lease | None = None
@@ -171,7 +175,7 @@ class House:
             found = await self.read(self.store.run, row.id)
             if found is None or found.status in ENDED or found.status == "parked" or row.id in self.lives:
                 return
-            if found.worker is not None and await self.read(self.store.dead_workers):
+            if found.worker is not None and bool(await self.read(self.store.dead_workers)):
                 await self.writer.ask(Sweep())
             if found.worker is None or found.worker == self.worker:
                 if await self._claim(found, workflow):

@@ -173,7 +173,7 @@ class Outlast:
         house, deleted = self._open, 0
         before = house.store.now() - _seconds(older_than)
         while True:
-            count = await house.writer.ask(Prune(before, batch))
+            count: int = await house.writer.ask(Prune(before, batch))
             deleted += count
             if count < batch:
                 return deleted

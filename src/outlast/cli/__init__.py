@@ -1,0 +1,27 @@
+"""`outlast`: see, steer and execute runs from a shell."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """The console script. Ends by SystemExit; what its code means is in `outlast.cli.exits`."""
+    from outlast.cli.exits import INTERRUPTED
+
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            # A terminal of another encoding shows an escape where it has no character.
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        from outlast.cli.app import app
+
+        app(args=None if argv is None else list(argv), prog_name="outlast")
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    sys.exit(0)
+
+
+__all__ = ["main"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 from uuid import UUID
 
 from outlast.errors import NotInRun
@@ -95,7 +95,11 @@ async def sleep(seconds: float) -> None:
     await asyncio.sleep(seconds)
 
 
-async def receive(name: str, type: type[T] = object, *, timeout: float | None = None) -> T:  # type: ignore[assignment]
+@overload
+async def receive(name: str, *, timeout: float | None = None) -> Any: ...
+@overload
+async def receive(name: str, type: type[T], *, timeout: float | None = None) -> T: ...
+async def receive(name: str, type: type[Any] = object, *, timeout: float | None = None) -> Any:
     """Wait for a message of this name, sent with `app.send(id, name, value)` before or after; oldest first.
 
     It is read as `type`; Unrecordable if it does not fit. TimeoutError after `timeout` seconds.
@@ -106,7 +110,7 @@ async def receive(name: str, type: type[T] = object, *, timeout: float | None = 
     codec = codec_for(Any if type is object else type)
     async with asyncio.timeout(timeout):
         message = await life.mail.take(name)
-    return cast("T", codec.decode(message.value))
+    return codec.decode(message.value)
 
 
 def _life() -> Life | None:

@@ -19,6 +19,9 @@ Q = ParamSpec("Q")
 R = TypeVar("R")
 S = TypeVar("S")
 
+Awaits = Coroutine[None, None, R]
+"""What a call of a step gives. Not `Coroutine[Any, Any, R]`: mypy then takes `gather` of several types for Any."""
+
 RetryOn = type[BaseException] | tuple[type[BaseException], ...]
 
 
@@ -70,7 +73,7 @@ class StepBase(Generic[P, R]):
 class Step(StepBase[P, R]):
     """An async step: `await s(...)`."""
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Awaits[R]:
         return self._call(args, kwargs)
 
     @overload
@@ -93,10 +96,10 @@ class SyncStep(StepBase[P, R]):
         body = bodies.BODY.get()
         if body is not None:
             inner = bodies.inner(body, self, args, kwargs)
-            return asyncio.run_coroutine_threadsafe(inner, body.life.host).result()
-        return cast("R", asyncio.run(self._call(args, kwargs)))  # raises NotInRun, with what to do
+            return cast("R", asyncio.run_coroutine_threadsafe(inner, body.life.host).result())
+        return asyncio.run(self._call(args, kwargs))  # raises NotInRun, with what to do
 
-    def aio(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+    def aio(self, *args: P.args, **kwargs: P.kwargs) -> Awaits[R]:
         """The step in an async run."""
         return self._call(args, kwargs)
 
@@ -114,7 +117,7 @@ class BoundStep(Generic[P, R]):
     def __init__(self, step: Step[..., R], instance: Any) -> None:
         self._step, self._instance = step, instance
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Awaits[R]:
         return self._step(self._instance, *args, **kwargs)
 
 
@@ -127,12 +130,12 @@ class BoundSyncStep(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self._step(self._instance, *args, **kwargs)
 
-    def aio(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+    def aio(self, *args: P.args, **kwargs: P.kwargs) -> Awaits[R]:
         return self._step.aio(self._instance, *args, **kwargs)
 
 
 @overload
-def step(fn: Callable[P, Coroutine[Any, Any, R]], /) -> Step[P, R]: ...
+def step(fn: Callable[P, Coroutine[Any, Any, R]], /) -> Step[P, R]: ...  # type: ignore[overload-overlap]
 @overload
 def step(fn: Callable[P, R], /) -> SyncStep[P, R]: ...
 @overload
@@ -165,7 +168,7 @@ def _make(fn: Callable[..., Any], **options: Any) -> Any:
 
 class _Decorator:
     @overload
-    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Step[P, R]: ...
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Step[P, R]: ...  # type: ignore[overload-overlap]
     @overload
     def __call__(self, fn: Callable[P, R], /) -> SyncStep[P, R]: ...
     def __call__(self, fn: Any, /) -> Any: ...

@@ -58,6 +58,11 @@ class Call(Coroutine[Any, Any, R_co]):
             self._place = place
             self.__qualname__ = place.key
 
+    def again(self) -> Call[R_co]:
+        """The same call, to be made anew: its place in a run is taken here."""
+        args, kwargs = self.workflow.signature.decode(self.args)
+        return Call(self.workflow, args, kwargs)
+
     def __await__(self) -> Generator[Any, Any, R_co]:
         return self._awaited().__await__()
 

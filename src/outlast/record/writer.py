@@ -121,6 +121,11 @@ class Writer:
             return [self._write([verb])[0] for verb in verbs]
         except StoreError as error:
             return [error] * len(verbs)
+        except Exception as error:  # a fault of the store's own; without the thread every waiter would wait for ever
+            log.exception("the store failed")
+            return [StoreUnavailable(f"the store failed: {error!r}. Whether the last batch was written is not known.")] * len(
+                verbs
+            )
 
     def _persist(self, verbs: list[Verb]) -> list[Any]:
         """Until it is definite, or patience ends. The same verbs again is safe: each says what a repeat does."""

@@ -49,6 +49,8 @@ def launch(life: Life, place: Place, step: StepBase[..., Any], args: Any, kwargs
 
 async def _perform(body: Body, place: Place, step: StepBase[..., Any], args: Any, kwargs: Any) -> None:
     life, started = body.life, perf_counter()
+    if life.house.observe is not None:
+        life.house.observe(life.id, place.key)
     earlier = life.journal.attempts.pop(place.key, None)
     try:
         if earlier is not None:
@@ -113,13 +115,14 @@ async def attempt(
 async def _once(
     body: Body, step: StepBase[..., Any], args: Any, kwargs: Any, thread: list[asyncio.Future[Any]]
 ) -> Any:
+    fn = body.life.house.stand_ins.get(step, step.fn)
     if step.timeout is None and step.is_async:
-        return await step.fn(*args, **kwargs)
+        return await fn(*args, **kwargs)
     try:
         async with asyncio.timeout(step.timeout) as limit:
             if step.is_async:
-                return await step.fn(*args, **kwargs)
-            future = body.life.house.pool.run(asyncio.get_running_loop(), copy_context(), step.fn, *args, **kwargs)
+                return await fn(*args, **kwargs)
+            future = body.life.house.pool.run(asyncio.get_running_loop(), copy_context(), fn, *args, **kwargs)
             thread.append(future)
             return await asyncio.shield(future)
     except TimeoutError as error:
@@ -130,7 +133,7 @@ async def _once(
 
 def _delay(step: StepBase[..., Any], attempt: int) -> float:
     """Doubling from `backoff` up to `backoff_max`, half of it by chance so that many do not return at once."""
-    full = min(step.backoff_max, step.backoff * 2 ** (attempt - 1))
+    full: float = min(step.backoff_max, step.backoff * 2 ** (attempt - 1))
     return full * (0.5 + random.random() / 2)  # noqa: S311 - not a secret
 
 

@@ -17,7 +17,7 @@ MOVING = frozenset({"death", "interruption", "retry", "resume"})
 
 
 class Attempts(NamedTuple):
-    count: int
+    count: int  # type: ignore[assignment]
     due: float
     """When the next may start."""
 

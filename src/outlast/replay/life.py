@@ -59,7 +59,7 @@ class Life:
         self.id, self.pk, self.fence, self.row = row.id, row.pk, row.fence, row
         self.workflow = workflow
         self.journal = Journal(entries)
-        self.loop = RunLoop(self)
+        self.loop = RunLoop(self)  # type: ignore[abstract]
         self.timers = Timers(self)
         self.mail = Mail(self, messages, self.journal.taken)
         self.places: dict[str, Place] = {}
@@ -85,6 +85,8 @@ class Life:
         self._timed_out = False
         self._deadline: asyncio.TimerHandle | None = None
         self._main: RunTask | None = None
+        self._verdict: Settle | None = None
+        self._winding = False
 
     # -- beginning
 
@@ -392,11 +394,10 @@ class Life:
         left = [entry for key, entry in self.journal.placed.items() if key not in self.places]
         if left:
             raise self.diverge(_describe(left[0]), f"the end of {self.workflow.name}")
-        verb = self._verdict(main)
+        self._verdict = self._judge(main)
         self.over = Evicted("the run has ended")
-        self._wind_down(verb)
 
-    def _verdict(self, main: RunTask) -> Settle:
+    def _judge(self, main: RunTask) -> Settle:
         text_max = self.house.settings.error_text_max
         try:
             error: BaseException | None = main.exception()
@@ -417,9 +418,12 @@ class Life:
                 return Settle(self.pk, self.fence, "done", value=text)
         return Settle(self.pk, self.fence, "failed", error=encode_error(error, text_max), failed_at=_origin(error))
 
-    def _wind_down(self, verb: Settle | None = None) -> None:
-        """Wake whatever still waits in the workflow so that its `finally` blocks execute, then stop the bodies."""
+    def _wind_down(self) -> None:
+        """Wake whatever still waits in the workflow so that its `finally` blocks execute, then stop the bodies. Once."""
         assert self.over is not None
+        if self._winding:
+            return
+        self._winding = True
         self.timers.clear()
         if self._deadline is not None:
             self._deadline.cancel()
@@ -448,8 +452,10 @@ class Life:
             self.thread.evict(self.over)
         for body in self.bodies:
             body.cancel()
-        conclusion = asyncio.Task(self._conclude(verb), loop=self.host)
-        self.house.keep(conclusion)
+        for place in list(self.places.values()) if self._verdict is not None else ():
+            if place.kind == "child" and place.stop is not None:
+                place.stop()  # a child that nobody waits for ends with its parent
+        self.house.keep(asyncio.Task(self._conclude(self._verdict), loop=self.host))
 
     async def _conclude(self, verb: Settle | None) -> None:
         """Once the bodies have stopped: settle, park or give back."""

@@ -129,7 +129,7 @@ class RunLoop(asyncio.AbstractEventLoop):
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)
 
-    def create_task(  # type: ignore[override]
+    def create_task(
         self, coro: Any, *, name: str | None = None, context: Context | None = None, **_: Any
     ) -> RunTask:
         task = RunTask(coro, scope=self._scope_for(coro), loop=self, context=context)

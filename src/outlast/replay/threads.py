@@ -10,9 +10,10 @@ import threading
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar, Context, copy_context
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from outlast.errors import NotInRun
+from outlast.replay.bodies import BODY
 
 if TYPE_CHECKING:
     from outlast.replay.life import Life
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 THREAD: ContextVar[Threaded | None] = ContextVar("outlast_thread", default=None)
 """The sync workflow that the current thread executes."""
 
+T = TypeVar("T")
 Make = Callable[[], Coroutine[Any, Any, Any]]
 
 
@@ -46,6 +48,7 @@ class Threaded:
         """The run's main task, on the run loop."""
         context = copy_context()
         context.run(THREAD.set, self)
+        context.run(BODY.set, None)  # a step's body may have started this run: its calls are not the body's
         threading.Thread(
             target=context.run, args=(self._execute,), name=f"outlast-{self._life.id}", daemon=True
         ).start()
@@ -120,14 +123,17 @@ class Pool:
         self._idle: list[SimpleQueue[Callable[[], None] | None]] = []
         self._lock = threading.Lock()
         self._closed = False
+        self.busy = 0
+        """How many calls are under way."""
 
     def run(
-        self, loop: asyncio.AbstractEventLoop, context: Context, fn: Callable[..., Any], *args: Any, **kwargs: Any
-    ) -> asyncio.Future[Any]:
+        self, loop: asyncio.AbstractEventLoop, context: Context, fn: Callable[..., T], *args: Any, **kwargs: Any
+    ) -> asyncio.Future[T]:
         """Start fn in a thread; a future of the loop for what comes of it. Cancelling it leaves the thread be."""
-        future: asyncio.Future[Any] = loop.create_future()
+        future: asyncio.Future[T] = loop.create_future()
 
         def tell(value: Any, error: BaseException | None) -> None:
+            self.busy -= 1
             if not future.done():
                 if error is None:
                     future.set_result(value)
@@ -135,6 +141,7 @@ class Pool:
                     future.set_exception(error)
 
         def work() -> None:
+            error: BaseException | None
             try:
                 value, error = context.run(fn, *args, **kwargs), None
             except StopIteration as stop:  # a future cannot carry it
@@ -146,6 +153,7 @@ class Pool:
             except RuntimeError:
                 return  # the loop is closed: nobody waits any more
 
+        self.busy += 1
         self._take().put(work)
         return future
 

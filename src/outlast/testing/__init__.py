@@ -1,0 +1,11 @@
+"""Tests of your own workflows: an app in memory on a virtual clock, stubs, and a crash at every single write.
+
+The pytest plugin `outlast.testing.plugin` brings the fixtures `outlast_app` and `outlast_clock`. `outlast.testing.conformance`
+states what a store promises; it needs pytest and is imported by its name.
+"""
+
+from outlast.testing.app import App
+from outlast.testing.clock import VirtualClock, VirtualLoop
+from outlast.testing.crash import Broke, CrashReport, crash_everywhere, crash_processes
+
+__all__ = ["App", "Broke", "CrashReport", "VirtualClock", "VirtualLoop", "crash_everywhere", "crash_processes"]

@@ -102,7 +102,7 @@ class Signature:
 
     def decode(self, text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
         hints, recorded = self.resolve(), json.loads(text)
-        bound = inspect.BoundArguments(inspect.signature(self._fn), {})  # type: ignore[arg-type]
+        bound = inspect.BoundArguments(inspect.signature(self._fn), {})
         for parameter in self._parameters:
             if parameter.name in recorded:
                 codec = _codec(parameter, hints)
@@ -124,7 +124,7 @@ class Signature:
 def _codec(parameter: inspect.Parameter, hints: dict[str, Any]) -> Codec:
     hint = hints.get(parameter.name, Any)
     if parameter.kind is parameter.VAR_POSITIONAL:
-        return codec_for(tuple[hint, ...])
+        return codec_for(tuple[hint, ...])  # type: ignore[valid-type]
     if parameter.kind is parameter.VAR_KEYWORD:
         return codec_for(dict[str, hint])  # type: ignore[valid-type]
     return codec_for(hint)

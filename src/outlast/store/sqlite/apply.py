@@ -236,10 +236,13 @@ class Transaction:
         return None if self.db.execute(statement, values).rowcount else Refused(FENCE)
 
     def _append(self, run: int, fence: int, kind: str, value: dict[str, Any]) -> None:
-        """An entry by the store itself, in a verb that has just made the fence void."""
-        self.db.execute(
-            sql.APPEND, {"run": run, "fence": fence, "kind": kind, "now": self.now, "value": json.dumps(value)}
-        )
+        """An entry by the store itself, in a verb that has just made the fence void.
+
+        It is under the void fence: the life that lost the run may still record this seq, and under its own fence the entry
+        would pass for that record's repeat.
+        """
+        values = {"run": run, "fence": -abs(fence), "kind": kind, "now": self.now, "value": json.dumps(value)}
+        self.db.execute(sql.APPEND, values)
 
 
 def death(worker: str, lease_until: float | None, now: float, alive: Alive) -> str | None:

@@ -5,6 +5,7 @@ A byte can be lost and a ring can be for nothing; correctness never depends on i
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import threading
@@ -43,7 +44,7 @@ class Bell:
         """Wake every process that listens on this folder, and if so asked this one's listeners."""
         for listener in self._listeners if here else ():
             listener()
-        with os.scandir(self._folder) as files:
+        with suppress(OSError), os.scandir(self._folder) as files:  # what was committed is: a lost ring fails nobody
             for file in files:
                 if file.name.startswith(PREFIX) and (self._path is None or file.name != self._path.name):
                     self._ring_one(file.path)
@@ -51,11 +52,10 @@ class Bell:
     def _ring_one(self, path: str) -> None:
         try:
             fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return
-        except OSError:  # ENXIO: nobody reads it, its process has died
-            with suppress(OSError):
-                os.unlink(path)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # nobody reads it, its process has died
+                with suppress(OSError):
+                    os.unlink(path)
             return
         try:
             with suppress(BlockingIOError):  # full of rings already
@@ -82,6 +82,14 @@ class Bell:
                 self._path.unlink()
             os.write(self._stop_write, b"!")
             self._thread.join()
+            self._thread = None
+            for fd in (self._fd, self._stop_read, self._stop_write):
+                os.close(fd)
+
+    def forget_in_child(self) -> None:
+        """After fork: a bell that the child kept open would pass for a living process's."""
+        self._listeners.clear()
+        if self._thread is not None:
             self._thread = None
             for fd in (self._fd, self._stop_read, self._stop_write):
                 os.close(fd)

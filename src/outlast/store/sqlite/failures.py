@@ -12,7 +12,14 @@ import sqlite3
 from outlast.errors import StoreBroken, StoreError, StoreUnavailable
 from outlast.store.protocol import BadValue, CommitUnknown
 
-BAD_VALUES = (UnicodeEncodeError, OverflowError, sqlite3.ProgrammingError, sqlite3.InterfaceError, sqlite3.DataError)
+BAD_VALUES = (
+    UnicodeEncodeError,
+    OverflowError,
+    sqlite3.ProgrammingError,
+    sqlite3.InterfaceError,
+    sqlite3.DataError,
+    sqlite3.IntegrityError,  # None or NaN where a value must be
+)
 
 _ADVICE = {
     sqlite3.SQLITE_BUSY: "another program holds its lock. End the program that keeps a transaction open, then go on.",

@@ -60,7 +60,7 @@ class Presence:
 
     def bury(self, worker: str) -> None:
         if worker not in self._held:
-            with suppress(FileNotFoundError):
+            with suppress(OSError):
                 self._path(worker).unlink()
 
     def close(self) -> None:

@@ -50,7 +50,7 @@ RETURNING {_RUN}
 
 RECORD = """
 INSERT INTO entries (run, seq, fence, kind, key, at, args, value, error, seconds, attempt, asked)
-SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM runs WHERE pk = ? AND fence = ?
+SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM runs WHERE pk = ? AND fence = ? AND fence > 0
 ON CONFLICT (run, seq) DO NOTHING
 """
 RECORDED = "SELECT 1 FROM entries WHERE run = ? AND seq = ? AND fence = ?"
@@ -60,24 +60,27 @@ INSERT INTO entries (run, seq, fence, kind, key, at, value)
 SELECT :run, coalesce(max(seq), 0) + 1, :fence, :kind, '', :now, :value FROM entries WHERE run = :run
 """
 
-WAIT = "UPDATE runs SET waits = ? WHERE pk = ? AND fence = ?"
+WAIT = "UPDATE runs SET waits = ? WHERE pk = ? AND fence = ? AND fence > 0"
 
 SETTLE = """
 UPDATE runs SET status = :status, fence = -abs(fence), worker = NULL, value = :value, error = :error, reason = :reason,
                 failed_at = :failed_at, interrupted = NULL, waits = '',
                 ended = CASE WHEN :status = 'parked' THEN NULL ELSE :now END
-WHERE pk = :run AND fence = :fence
+WHERE pk = :run AND fence = :fence AND fence > 0
 """
-SETTLED = "SELECT 1 FROM runs WHERE pk = ? AND fence = ? AND status IN ('done', 'failed', 'cancelled', 'parked')"
+SETTLED = """
+SELECT 1 FROM runs
+WHERE pk = ? AND fence = ? AND fence < 0 AND status IN ('done', 'failed', 'cancelled', 'parked')
+"""
 
 RELEASE = """
 UPDATE runs SET status = CASE WHEN :waiting THEN 'waiting' ELSE 'queued' END, fence = -abs(fence), worker = NULL,
                 due = :due, reason = :reason, interruptions = interruptions + :interrupted,
                 interrupted = CASE WHEN :interrupted THEN coalesce(interrupted, :now) ELSE interrupted END
-WHERE pk = :run AND fence = :fence
+WHERE pk = :run AND fence = :fence AND fence > 0
 """
 
-RELEASED = "SELECT 1 FROM runs WHERE pk = ? AND fence = ? AND status IN ('queued', 'waiting')"
+RELEASED = "SELECT 1 FROM runs WHERE pk = ? AND fence = ? AND fence < 0 AND status IN ('queued', 'waiting')"
 
 SEND = """
 INSERT INTO messages (run, number, name, id, value, at)
@@ -134,7 +137,10 @@ PRUNE = (
 )
 
 SESSION = "SELECT version, updated, expires, token FROM sessions WHERE id = ? AND (expires IS NULL OR expires > ?)"
-SESSION_FIELDS = "SELECT field, value FROM session_fields WHERE session = ? ORDER BY field"
+SESSION_WITH_FIELDS = """
+SELECT version, updated, expires, field, value FROM sessions LEFT JOIN session_fields ON session = id
+WHERE id = ? AND (expires IS NULL OR expires > ?) ORDER BY field
+"""
 SESSION_KEEP = """
 INSERT INTO sessions (id, version, updated, expires, token) VALUES (:session, :version, :now, :expires, :token)
 ON CONFLICT (id) DO UPDATE SET version = excluded.version, updated = excluded.updated, expires = excluded.expires,

@@ -10,7 +10,6 @@ import os
 import sqlite3
 import threading
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from importlib import resources
@@ -19,6 +18,7 @@ from typing import Any
 
 from outlast.errors import StoreBroken, StoreTooNew, StoreUnavailable
 from outlast.store.rows import Entry, Message, RunQuery, RunRow, SessionRow, WorkerRow
+from outlast.store.sqlite import fork
 from outlast.store.sqlite import statements as sql
 from outlast.store.sqlite.apply import Transaction, death
 from outlast.store.sqlite.bell import Bell, LocalBell
@@ -49,6 +49,8 @@ class SQLiteStore:
         self._writing = threading.Lock()
         self._reading = threading.Lock() if path is not None else self._writing
         self._opened = False
+        self._closing: list[Callable[[], None]] = []
+        """What was opened and must be closed, last first."""
 
     # -- opening and closing
 
@@ -60,10 +62,13 @@ class SQLiteStore:
                 self._open_memory(None)
             else:
                 self._open_file(self.path)
-        except (sqlite3.Error, OSError) as error:
-            raise translate(error, self.place, committing=False) from error
+        except BaseException as error:
+            self._drop()
+            if isinstance(error, (sqlite3.Error, OSError)):
+                raise translate(error, self.place, committing=False) from error
+            raise
         self._opened = True
-        _opened.add(self)
+        fork.watch(self)
 
     def _open_memory(self, image: bytes | None) -> None:
         self._presence: Presence | NoPresence = NoPresence()
@@ -72,6 +77,7 @@ class SQLiteStore:
         self._db = self._reader = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         if image is not None:
             self._db.deserialize(image)
+        self._closing = [self._db.close, self._presence.close, self._bell.close]
         self._migrate()
 
     def _open_file(self, path: Path) -> None:
@@ -81,14 +87,21 @@ class SQLiteStore:
         # Made here, so that it is private from its first moment; -wal and -shm take its mode.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         self._inode = path.stat().st_ino
-        self._presence = Presence(folder, self._heartbeat)
-        self._bell = Bell(folder)
+        if self._inode in _lost_inodes:
+            raise StoreUnavailable(
+                f"{self.place}: this process was forked in the middle of a write to it; start it anew, by spawn."
+            )
         self._turnstile = Turnstile(folder)
+        self._closing.append(self._turnstile.close)
         with self._turnstile:
             self._db = self._connect(path)
+            self._closing.append(self._db.close)
             _retry_busy(lambda: self._prepare(path))
             self._migrate()
         self._reader = self._connect(path)
+        self._presence = Presence(folder, self._heartbeat)
+        self._bell = Bell(folder)
+        self._closing += [self._reader.close, self._presence.close, self._bell.close]
 
     def _connect(self, path: Path) -> sqlite3.Connection:
         db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
@@ -97,6 +110,7 @@ class SQLiteStore:
         return db
 
     def _prepare(self, path: Path) -> None:
+        self._check_schema()  # first: a file that is not ours, or not for us, stays as it is
         mode = self._db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         if mode != "wal":
             raise StoreUnavailable(
@@ -110,16 +124,7 @@ class SQLiteStore:
         while True:
             self._db.execute(sql.BEGIN)
             try:
-                version = self._db.execute("PRAGMA user_version").fetchone()[0]
-                if not self._is_ours(version):
-                    raise StoreBroken(
-                        f"{self.place}: this SQLite database is not one of Outlast's. Use a file of its own."
-                    )
-                if version > len(steps):
-                    raise StoreTooNew(
-                        f"{self.place}: its schema is version {version}, this Outlast knows {len(steps)}. It was written by "
-                        "a newer Outlast: upgrade this one. Nothing was changed."
-                    )
+                version = self._check_schema()
                 if version == len(steps):
                     return
                 for statement in _statements(steps[version]):
@@ -131,6 +136,19 @@ class SQLiteStore:
                 if self._db.in_transaction:
                     self._db.execute(sql.ROLLBACK)
 
+    def _check_schema(self) -> int:
+        """Its version, if this Outlast may write to it."""
+        version: int = self._db.execute("PRAGMA user_version").fetchone()[0]
+        known = len(_migrations())
+        if not self._is_ours(version):
+            raise StoreBroken(f"{self.place}: this SQLite database is not one of Outlast's. Use a file of its own.")
+        if version > known:
+            raise StoreTooNew(
+                f"{self.place}: its schema is version {version}, this Outlast knows {known}. It was written by "
+                "a newer Outlast: upgrade this one. Nothing was changed."
+            )
+        return version
+
     def _is_ours(self, version: int) -> bool:
         if self._db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID:
             return True
@@ -139,23 +157,40 @@ class SQLiteStore:
     def close(self) -> None:
         if not self._opened:
             return
+        with self._writing:  # after a commit or a read that is under way
+            self._opened = False
+        with self._reading:
+            pass
+        self._drop()
+
+    def _drop(self) -> None:
+        while self._closing:
+            self._closing.pop()()
+
+    def locks(self) -> list[threading.Lock]:
+        return [self._writing] if self._reading is self._writing else [self._writing, self._reading]
+
+    def after_fork(self, *, at_rest: bool) -> None:
+        """In a forked child: let go of what the parent's life depends on; the child must open the store anew."""
+        if not self._opened:
+            return
         self._opened = False
-        self._presence.close()
-        self._bell.close()
-        self._db.close()
-        self._reader.close()
+        self._closing.clear()
+        if self.path is None:
+            return
+        if at_rest:
+            self._db.close()
+            self._reader.close()
+        else:  # rolling back would harm the parent's transaction
+            _lost_inodes.add(self._inode)
+            _inherited.append((self._db, self._reader))
+            self._writing, self._reading = threading.Lock(), threading.Lock()
+        if isinstance(self._bell, Bell):
+            self._bell.forget_in_child()
+        if isinstance(self._presence, Presence):
+            self._presence.forget_in_child()
         if isinstance(self._turnstile, Turnstile):
             self._turnstile.close()
-
-    def after_fork(self) -> None:
-        """In a forked child: let go of what the parent's life depends on; the child must open the store anew."""
-        if self._opened:
-            self._opened = False
-            _inherited.append((self._db, self._reader, self._bell))  # closing them here could harm the parent's
-            if isinstance(self._presence, Presence):
-                self._presence.forget_in_child()
-            if isinstance(self._turnstile, Turnstile):
-                self._turnstile.close()
 
     # -- writing
 
@@ -181,11 +216,13 @@ class SQLiteStore:
             outcomes = transaction.apply(verbs)
             committing = True
             db.execute(sql.COMMIT)
-        except (sqlite3.Error, ValueError, OverflowError) as error:
+        except BaseException as error:
             if db.in_transaction:
                 with suppress(sqlite3.Error):
                     db.execute(sql.ROLLBACK)
-            raise translate(error, self.place, committing=committing) from error
+            if isinstance(error, (sqlite3.Error, OSError, ValueError, OverflowError)):
+                raise translate(error, self.place, committing=committing) from error
+            raise
         return outcomes, transaction.buried
 
     def recover(self) -> None:
@@ -221,7 +258,7 @@ class SQLiteStore:
                 raise StoreUnavailable(f"{self.place}: the store is not open (closed, or inherited over a fork).")
             try:
                 return self._reader.execute(statement, values).fetchall()
-            except (sqlite3.Error, UnicodeEncodeError) as error:
+            except (sqlite3.Error, UnicodeEncodeError, OverflowError) as error:
                 raise translate(error, self.place, committing=False) from error
 
     def run(self, id: str) -> RunRow | None:
@@ -249,11 +286,11 @@ class SQLiteStore:
         return self._read(sql.CANCELS, (worker,))
 
     def session(self, id: str) -> SessionRow | None:
-        rows = self._read(sql.SESSION, (id, self.now()))
+        rows = self._read(sql.SESSION_WITH_FIELDS, (id, self.now()))
         if not rows:
             return None
-        version, updated, expires, _ = rows[0]
-        return SessionRow(id, version, updated, expires, dict(self._read(sql.SESSION_FIELDS, (id,))))
+        version, updated, expires = rows[0][:3]
+        return SessionRow(id, version, updated, expires, {field: value for *_, field, value in rows if field is not None})
 
     # -- life signs
 
@@ -309,14 +346,6 @@ def _retry_busy(action: Callable[[], None]) -> None:
             time.sleep(0.005)
 
 
-_opened: weakref.WeakSet[SQLiteStore] = weakref.WeakSet()
 _inherited: list[Any] = []
-
-
-def _after_fork_in_child() -> None:
-    for store in list(_opened):
-        store.after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+_lost_inodes: set[int] = set()
+"""Files whose state of locks this forked process cannot know."""

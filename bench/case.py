@@ -1,0 +1,38 @@
+"""One case in a process of its own: `python -m bench.case NAME --dir FOLDER` prints its numbers as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from bench.folder import measuring_folder
+from bench.imports import imports
+from bench.memory import memory
+from bench.raw import raw
+from bench.replay import replay
+from bench.runs import hundred, lone, thousand
+
+CASES: dict[str, Callable[[Path], dict[str, float]]] = {
+    "raw": raw,
+    "lone": lone,
+    "hundred": hundred,
+    "thousand": thousand,
+    "replay": replay,
+    "imports": imports,
+    "memory": memory,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.case", description=__doc__)
+    parser.add_argument("name", choices=CASES)
+    parser.add_argument("--dir", type=Path, help="a folder on the disk to measure")
+    given = parser.parse_args()
+    with measuring_folder(given.dir) as folder:
+        print(json.dumps(CASES[given.name](folder)))
+
+
+if __name__ == "__main__":
+    main()

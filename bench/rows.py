@@ -1,0 +1,123 @@
+"""The rows of the table: what each number means, and what it should be.
+
+A ratio is made within a round, of two numbers measured seconds apart; then come median and range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from bench.rounds import Samples
+from bench.spread import Spread
+
+Numbers = dict[str, dict[str, float]]
+"""One round: the numbers of each case."""
+
+
+class Goal(NamedTuple):
+    sign: str
+    limit: float
+
+    def met(self, value: float) -> bool:
+        return {">=": value >= self.limit, "<=": value <= self.limit, "<": value < self.limit}[self.sign]
+
+
+class Row(NamedTuple):
+    name: str
+    unit: str
+    cases: tuple[str, ...]
+    """What must have been measured."""
+    value: Callable[[Numbers], float]
+    goal: Goal | None = None
+
+
+class Result(NamedTuple):
+    row: Row
+    spread: Spread
+
+    @property
+    def met(self) -> bool | None:
+        return self.row.goal.met(self.spread.median) if self.row.goal else None
+
+
+def _of(case: str, number: str) -> Callable[[Numbers], float]:
+    return lambda numbers: numbers[case][number]
+
+
+def _to_raw(case: str) -> Callable[[Numbers], float]:
+    return lambda numbers: numbers[case]["steps_per_second"] / numbers["raw"]["commits_per_second"]
+
+
+def _time_of_thousand_to_hundred(numbers: Numbers) -> float:
+    return numbers["hundred"]["steps_per_second"] / numbers["thousand"]["steps_per_second"]
+
+
+def _run_rows(case: str, title: str, *, ratio: float | None, cpu: float | None) -> list[Row]:
+    return [
+        Row(f"{title}: steps", "/s", (case,), _of(case, "steps_per_second")),
+        Row(
+            f"{title}: steps to raw commits",
+            "x",
+            (case, "raw"),
+            _to_raw(case),
+            Goal(">=", ratio) if ratio else None,
+        ),
+        Row(
+            f"{title}: CPU a step",
+            "µs",
+            (case,),
+            _of(case, "cpu_us_per_step"),
+            Goal("<=", cpu) if cpu else None,
+        ),
+        Row(f"{title}: verbs a transaction", "", (case,), _of(case, "verbs_per_batch")),
+    ]
+
+
+ROWS = [
+    Row(
+        "raw SQLite, WAL, synchronous=FULL: commits of one row",
+        "/s",
+        ("raw",),
+        _of("raw", "commits_per_second"),
+    ),
+    *_run_rows("lone", "1 run x 1,000 steps", ratio=0.6, cpu=None),
+    *_run_rows("hundred", "100 runs x 20 steps", ratio=5, cpu=60),
+    *_run_rows("thousand", "1,000 runs x 20 steps", ratio=None, cpu=None),
+    Row(
+        "1,000 runs x 20 steps: time a step to that of 100 x 20",
+        "x",
+        ("hundred", "thousand"),
+        _time_of_thousand_to_hundred,
+        Goal("<=", 1.15),
+    ),
+    Row(
+        "replay of 10,000 steps, claimed to past the last",
+        "s",
+        ("replay",),
+        _of("replay", "seconds"),
+        Goal("<", 0.5),
+    ),
+    Row("replay of 10,000 steps: reading the journal alone", "s", ("replay",), _of("replay", "load_seconds")),
+    Row("import outlast", "s", ("imports",), _of("imports", "outlast_seconds"), Goal("<=", 0.15)),
+    Row("import asyncio alone", "s", ("imports",), _of("imports", "asyncio_seconds")),
+    Row("memory after 10,000 steps of one run", "MB", ("memory",), _of("memory", "early_mb")),
+    Row(
+        "memory gained from there to 100,000 steps",
+        "MB",
+        ("memory",),
+        _of("memory", "growth_mb"),
+        Goal("<=", 3),
+    ),
+]
+
+
+def results(samples: Samples) -> list[Result]:
+    """A row for everything that can be said of these samples."""
+    found: list[Result] = []
+    for row in ROWS:
+        if all(samples.get(case) for case in row.cases):
+            rounds = zip(*[samples[case] for case in row.cases], strict=False)
+            values = [row.value(dict(zip(row.cases, measured, strict=True))) for measured in rounds]
+            found.append(Result(row, Spread.of(values)))
+    return found

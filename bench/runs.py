@@ -1,0 +1,62 @@
+"""Runs whose steps do nothing: what is left is the cost of recording and delivering them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+from outlast import Outlast, step, workflow
+
+
+@step
+async def noop(x: int) -> int:
+    return x
+
+
+@workflow
+async def total(steps: int) -> int:
+    found = 0
+    for x in range(steps):
+        found += await noop(x)
+    return found
+
+
+def address(folder: Path, *, synchronous: str = "full") -> str:
+    return f"sqlite:///{folder / 'outlast.db'}?synchronous={synchronous}"
+
+
+def lone(folder: Path) -> dict[str, float]:
+    return asyncio.run(_measure(folder, runs=1, steps=1_000))
+
+
+def hundred(folder: Path) -> dict[str, float]:
+    return asyncio.run(_measure(folder, runs=100, steps=20))
+
+
+def thousand(folder: Path) -> dict[str, float]:
+    return asyncio.run(_measure(folder, runs=1_000, steps=20))
+
+
+async def _measure(folder: Path, *, runs: int, steps: int) -> dict[str, float]:
+    """From the first start to the last result. Submitting and settling the runs is part of it."""
+    async with Outlast(address(folder)) as app:
+        await _execute(app, "warm-up", runs=1, steps=5)
+        writer = app._house.writer
+        verbs, batches = writer.verbs, writer.batches
+        cpu, wall = time.process_time(), time.perf_counter()
+        results = await _execute(app, "run", runs=runs, steps=steps)
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        assert results == [sum(range(steps))] * runs, "a run has another result than its steps"
+        return {
+            "steps_per_second": runs * steps / wall,
+            "cpu_us_per_step": cpu / (runs * steps) * 1e6,
+            "verbs_per_batch": (writer.verbs - verbs) / (writer.batches - batches),
+        }
+
+
+async def _execute(app: Outlast, name: str, *, runs: int, steps: int) -> list[int]:
+    started = await asyncio.gather(
+        *[app.start(total(steps), id=f"{name}-{number}") for number in range(runs)]
+    )
+    return await asyncio.gather(*[run.result() for run in started])

@@ -1,0 +1,134 @@
+"""`outlast cancel`, `retry`, `resume`, `send`, `prune`: what changes runs."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+from uuid import uuid4
+
+import typer
+
+from outlast.app.outlast import Outlast
+from outlast.cli.documents import run_document
+from outlast.cli.hints import go_on
+from outlast.cli.options import EndedBefore, IdArgument, JsonOption, StoreOption, WhyOption, checked_id
+from outlast.cli.output import answering, document, say
+from outlast.cli.stores import acting
+from outlast.cli.text import one_line
+from outlast.errors import UnknownRun
+from outlast.store.protocol import Store
+from outlast.store.rows import RunRow
+
+
+def cancel(
+    id: IdArgument,
+    why: WhyOption = "cancelled by its user",
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Ask a run to end: it is told why, its `finally` blocks execute, no new step starts."""
+
+    async def action(app: Outlast, opened: Store) -> tuple[RunRow, bool]:
+        await app.cancel(id, why)
+        row = _row(opened, id)
+        return row, row.worker is not None and row.worker not in opened.dead_workers()
+
+    with answering(as_json):
+        checked_id(id)
+        row, held = acting(store, action)
+        if as_json:
+            document({"run": run_document(row), "held": held})
+        elif row.ended is not None:
+            say(f"run {id} is {row.status}.")
+        elif held:
+            say(f"run {id} was asked to end; the process that executes it ends it.")
+        else:
+            say(
+                f"run {id} was asked to end. It had started and no process holds it: to end it, {go_on(row, store)}."
+            )
+
+
+def retry(id: IdArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Queue a failed, cancelled or dead run again, from the step that ended it."""
+
+    async def action(app: Outlast, opened: Store) -> RunRow:
+        await app.retry(id)
+        return _row(opened, id)
+
+    with answering(as_json):
+        checked_id(id)
+        _queued(acting(store, action), store, as_json)
+
+
+def resume(id: IdArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Queue a parked run again, once what parked it is mended."""
+
+    async def action(app: Outlast, opened: Store) -> RunRow:
+        await app.resume(id)
+        return _row(opened, id)
+
+    with answering(as_json):
+        checked_id(id)
+        _queued(acting(store, action), store, as_json)
+
+
+def send(
+    id: IdArgument,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The message's name, as the run receives it.")],
+    value: Annotated[str | None, typer.Argument(metavar="JSON", help="Its value; null unless given.")] = None,
+    *,
+    message_id: Annotated[
+        str | None,
+        typer.Option(
+            "--message-id", metavar="ID", help="The same id again is harmless. Made up unless given."
+        ),
+    ] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Send a message to a run, durable when this returns; it is received now or later."""
+    try:
+        parsed = json.loads(value) if value is not None else None
+    except (ValueError, RecursionError) as error:
+        hint = f"{one_line(str(error))}. A text is quoted twice: '\"yes\"'."
+        raise typer.BadParameter(f"it is not JSON: {hint}", param_hint="JSON") from None
+    message = uuid4().hex if message_id is None else message_id
+
+    async def action(app: Outlast, _: Store) -> None:
+        await app.send(id, name, parsed, message_id=message)
+
+    with answering(as_json):
+        checked_id(id)
+        acting(store, action)
+        if as_json:
+            document({"id": id, "name": name, "message_id": message})
+        else:
+            say(f"sent {name} to run {id} (message {message}).")
+
+
+def prune(older_than: EndedBefore, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Delete runs that ended longer ago than this, with their journals and messages."""
+
+    async def action(app: Outlast, _: Store) -> int:
+        return await app.prune(older_than)
+
+    with answering(as_json):
+        deleted = acting(store, action)
+        if as_json:
+            document({"deleted": deleted})
+        else:
+            say(f"deleted {deleted} run{'' if deleted == 1 else 's'}.")
+
+
+def _queued(row: RunRow, store: str | None, as_json: bool) -> None:
+    if as_json:
+        document({"run": run_document(row)})
+    else:
+        say(f"run {row.id} is queued again. To go on, {go_on(row, store)}.")
+
+
+def _row(store: Store, id: str) -> RunRow:
+    row = store.run(id)
+    if row is None:
+        raise UnknownRun(id)
+    return row

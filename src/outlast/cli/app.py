@@ -1,0 +1,41 @@
+"""The commands, put together."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import outlast
+from outlast.cli import act, look
+from outlast.cli.exits import EPILOG
+from outlast.cli.run import run
+
+app = typer.Typer(
+    name="outlast",
+    help="Durable runs: execute them, look at them, steer them.",
+    epilog=EPILOG,
+    no_args_is_help=True,
+    rich_markup_mode=None,  # text of others is never markup, and help comes quicker
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"outlast {outlast.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def outlast_command(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+for command in (run, look.runs, look.show, act.cancel, act.retry, act.resume, act.send, act.prune):
+    app.command(epilog=EPILOG)(command)

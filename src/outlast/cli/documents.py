@@ -1,0 +1,114 @@
+"""The JSON documents of `--json`. Keys are stable: they may be added to, never renamed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from outlast.cli.text import iso
+from outlast.store.rows import NEVER, Entry, Message, RunRow
+
+
+def run_document(row: RunRow) -> dict[str, Any]:
+    """A run in short, as `outlast runs` lists it."""
+    return {
+        "id": row.id,
+        "workflow": row.workflow,
+        "status": row.status,
+        "queue": row.queue,
+        "priority": row.priority,
+        "created": iso(row.created),
+        "started": iso(row.started),
+        "ended": iso(row.ended),
+        "due": iso(row.due) if row.status in ("queued", "waiting") and row.due < NEVER else None,
+        "worker": row.worker,
+        "fence": abs(row.fence),
+        "deaths": row.deaths,
+        "interruptions": row.interruptions,
+        "parent": row.parent,
+        "waiting_for": waits_of(row),
+        "cancelling": row.cancel if row.ended is None else None,
+        "reason": row.reason,
+        "error": error_document(row.error),
+    }
+
+
+def whole_run_document(row: RunRow) -> dict[str, Any]:
+    """A run with its arguments and result, as `outlast show` shows it."""
+    return {
+        **run_document(row),
+        "args": value_of(row.args),
+        "result": value_of(row.value),
+        "deadline": iso(row.deadline),
+        "failed_at": row.failed_at,
+    }
+
+
+def outcome_document(row: RunRow) -> dict[str, Any]:
+    """How a run ended, for `outlast run`."""
+    return {
+        "id": row.id,
+        "workflow": row.workflow,
+        "status": row.status,
+        "result": value_of(row.value),
+        "error": error_document(row.error),
+        "reason": row.reason,
+    }
+
+
+def entry_document(entry: Entry, void: bool) -> dict[str, Any]:
+    value = value_of(entry.value)
+    if entry.kind == "attempt":  # when the next may start
+        value = iso(value) if isinstance(value, (int, float)) else value
+    return {
+        "seq": entry.seq,
+        "kind": entry.kind,
+        "key": entry.key,
+        "at": iso(entry.at),
+        "args": entry.args,
+        "value": value,
+        "error": error_document(entry.error),
+        "seconds": entry.seconds,
+        "attempt": entry.attempt,
+        "void": void,
+    }
+
+
+def message_document(message: Message, received: Iterable[int]) -> dict[str, Any]:
+    return {
+        "number": message.number,
+        "name": message.name,
+        "id": message.id,
+        "value": value_of(message.value),
+        "at": iso(message.at),
+        "received": message.number in received,
+    }
+
+
+def error_document(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    recorded = value_of(text)
+    if not isinstance(recorded, dict):
+        return {"type": "", "message": str(recorded), "traceback": None}
+    return {
+        "type": str(recorded.get("type", "")).replace(":", ".").removeprefix("builtins."),
+        "message": recorded.get("message", ""),
+        "traceback": recorded.get("traceback"),
+    }
+
+
+def value_of(text: str | None) -> Any:
+    """Recorded JSON as a value; text that is not JSON as it stands."""
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def waits_of(row: RunRow) -> list[str]:
+    """Names of the messages that a run waits for."""
+    return [name for name in row.waits.split("\n") if name] if row.ended is None else []

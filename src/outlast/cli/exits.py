@@ -1,0 +1,46 @@
+"""Exit codes: what a script may rely on."""
+
+from __future__ import annotations
+
+from outlast.errors import BadName, OutlastError, SettingsError, StoreUnavailable, UnknownRun, WrongStatus
+
+OK = 0
+FAILED = 1
+USAGE = 2
+UNKNOWN_RUN = 3
+WRONG_STATUS = 4
+PARKED = 5
+CANCELLED = 6
+TRY_AGAIN = 75
+INTERRUPTED = 130
+
+MEANINGS = {
+    OK: "done",
+    FAILED: "the run failed or is a dead letter, or another error of Outlast",
+    USAGE: "the command line is wrong",
+    UNKNOWN_RUN: "no run has this id",
+    WRONG_STATUS: "the run is not in a status that allows this",
+    PARKED: "the run is parked: it waits for a person",
+    CANCELLED: "the run was cancelled",
+    TRY_AGAIN: "interrupted, or the store is unavailable: the same command again goes on",
+    INTERRUPTED: "interrupted by SIGINT (Ctrl-C); the same command again goes on",
+}
+
+OF_STATUS = {"done": OK, "failed": FAILED, "dead": FAILED, "parked": PARKED, "cancelled": CANCELLED}
+"""What `outlast run` exits with, by how the run ended."""
+
+# Typer re-wraps a paragraph unless it begins with \b.
+EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code:>3}  {meaning}" for code, meaning in MEANINGS.items())
+
+
+def code_of(error: OutlastError) -> int:
+    """The exit code of an error that is not a run's own."""
+    if isinstance(error, UnknownRun):
+        return UNKNOWN_RUN
+    if isinstance(error, WrongStatus):
+        return WRONG_STATUS
+    if isinstance(error, StoreUnavailable):
+        return TRY_AGAIN
+    if isinstance(error, (SettingsError, BadName)):
+        return USAGE
+    return FAILED

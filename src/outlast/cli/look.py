@@ -1,0 +1,104 @@
+"""`outlast runs` and `outlast show`: looking changes nothing."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from outlast.cli.documents import entry_document, message_document, run_document, whole_run_document
+from outlast.cli.options import IdArgument, JsonOption, NewerThan, OlderThan, StoreOption, checked_id
+from outlast.cli.output import answering, document, say
+from outlast.cli.stores import reading, whole_journal
+from outlast.errors import UnknownRun
+from outlast.store.rows import RunQuery
+
+
+class StatusName(StrEnum):
+    QUEUED = "queued"
+    RUNNING = "running"
+    WAITING = "waiting"
+    PARKED = "parked"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    DEAD = "dead"
+
+
+def runs(
+    *,
+    status: Annotated[
+        list[StatusName] | None, typer.Option("--status", help="Only these; may be repeated.")
+    ] = None,
+    workflow: Annotated[
+        str | None, typer.Option("--workflow", metavar="NAME", help="Only of this workflow.")
+    ] = None,
+    older_than: OlderThan = None,
+    newer_than: NewerThan = None,
+    waiting_for: Annotated[
+        str | None,
+        typer.Option(
+            "--waiting-for", metavar="NAME", help="Only those that wait for a message of this name."
+        ),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000_000, help="How many at the most.")] = 100,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List runs, newest first."""
+    with answering(as_json), reading(store) as opened:
+        now = opened.now()
+        query = RunQuery(
+            statuses=tuple(one.value for one in status or ()),
+            workflow=workflow,
+            waiting_for=waiting_for,
+            created_before=None if older_than is None else now - older_than,
+            created_after=None if newer_than is None else now - newer_than,
+            limit=limit + 1,
+        )
+        rows = opened.runs(query)
+        rows, more = rows[:limit], len(rows) > limit
+        if as_json:
+            document({"runs": [run_document(row) for row in rows], "more": more})
+            return
+        from outlast.cli.table import print_runs
+
+        print_runs(rows, now, set(opened.dead_workers()))
+        if not rows:
+            say("no runs." if query == RunQuery(limit=limit + 1) else "no runs like that.")
+        if more:
+            say(f"there are more than these {limit}: --limit shows them.")
+
+
+def show(
+    id: IdArgument,
+    full: Annotated[
+        bool, typer.Option("--full", help="Values uncut, and the traceback of a failure.")
+    ] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what happened to a run, and what it waits for now."""
+    with answering(as_json), reading(store) as opened:
+        row = opened.run(checked_id(id))
+        if row is None:
+            raise UnknownRun(id)
+        from outlast.cli.history import History
+
+        history = History(row, whole_journal(opened, row.pk), opened.messages(row.pk))
+        if as_json:
+            document(
+                {
+                    "run": whole_run_document(row),
+                    "journal": [
+                        entry_document(entry, entry.seq in history.void) for entry in history.entries
+                    ],
+                    "messages": [message_document(message, history.received) for message in history.messages],
+                }
+            )
+            return
+        from outlast.cli.timeline import print_timeline
+
+        workers = {worker.id: worker for worker in opened.workers()}
+        print_timeline(history, workers, set(opened.dead_workers()), opened.now(), store=store, full=full)

@@ -1,0 +1,57 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from outlast.cli.text import parse_age, safe
+from outlast.values.names import check_id
+
+
+def _age(text: str) -> float:
+    try:
+        return parse_age(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def _storable(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise typer.BadParameter(f"{safe(text)!r} is not valid text.") from None
+    return text
+
+
+StoreOption = Annotated[
+    str | None,
+    typer.Option(
+        "--store", metavar="ADDRESS", help="The store. Else OUTLAST_STORE, else sqlite:///outlast.db."
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, for programs.")]
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The run's id.")]
+WhyOption = Annotated[
+    str, typer.Option("--why", parser=_storable, metavar="TEXT", help="The reason, as the run is told it.")
+]
+OlderThan = Annotated[
+    float | None,
+    typer.Option("--older-than", parser=_age, metavar="AGE", help="Created longer ago than 30s, 5m, 2h, 7d."),
+]
+NewerThan = Annotated[
+    float | None,
+    typer.Option("--newer-than", parser=_age, metavar="AGE", help="Created less long ago than this."),
+]
+EndedBefore = Annotated[
+    float,
+    typer.Option("--older-than", parser=_age, metavar="AGE", help="Ended longer ago than 30s, 5m, 2h, 7d."),
+]
+
+ID_LENGTH_MAX = 10_000
+
+
+def checked_id(id: str) -> str:
+    """An id that a store can be asked for. BadName otherwise. How long ids may be is a limit of who made the run."""
+    return check_id(id, ID_LENGTH_MAX, "run id")

@@ -1,0 +1,58 @@
+"""Where output goes: results and documents on stdout, everything said to a person beside them on stderr."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from outlast.cli.exits import INTERRUPTED, code_of
+from outlast.cli.text import one_line, readable
+from outlast.errors import OutlastError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def document(value: Any, indent: int | None = 2) -> None:
+    """One JSON document on stdout."""
+    text = readable(value, indent)
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        import json
+
+        text = json.dumps(value, indent=indent).replace("\x7f", "\\u007f")
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def say(message: str) -> None:
+    """One line on stderr. Text from elsewhere in it needs no escaping by the caller."""
+    print(f"outlast: {one_line(message)}", file=sys.stderr, flush=True)
+
+
+def console() -> Console:
+    """Stdout for people. Nothing in a text is interpreted, no line is broken; colour only where it is wanted."""
+    from rich.console import Console
+
+    return Console(file=sys.stdout, markup=False, highlight=False, emoji=False, soft_wrap=True)
+
+
+@contextmanager
+def answering(as_json: bool) -> Iterator[None]:
+    """Around a command: an error of Outlast is one line and an exit code, never a traceback."""
+    try:
+        yield
+    except OutlastError as error:
+        code = code_of(error)
+        if as_json:
+            document({"error": {"type": type(error).__name__, "message": str(error), "exit_code": code}})
+        say(str(error))
+        raise typer.Exit(code) from None
+    except KeyboardInterrupt:
+        say("interrupted.")
+        raise typer.Exit(INTERRUPTED) from None

@@ -1,0 +1,181 @@
+"""`outlast run`: execute a workflow of a file, here and now."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from contextlib import redirect_stdout, suppress
+from typing import Annotated, Any, NamedTuple
+from uuid import uuid4
+
+import typer
+
+from outlast.app.outlast import Outlast
+from outlast.app.settings import Settings
+from outlast.cli.documents import outcome_document, value_of
+from outlast.cli.exits import INTERRUPTED, OF_STATUS, OK, TRY_AGAIN
+from outlast.cli.hints import command
+from outlast.cli.options import JsonOption, StoreOption
+from outlast.cli.output import answering, document, say
+from outlast.cli.stores import is_missing, store_of
+from outlast.cli.target import call_of, load, recorded_call
+from outlast.cli.text import recorded_error, short
+from outlast.define.workflow import Call, Workflow
+from outlast.errors import OutlastError, StoreUnavailable, UnknownRun
+from outlast.store.protocol import Store
+from outlast.store.rows import ENDED, RunRow
+from outlast.values.names import check_id
+
+
+class Order(NamedTuple):
+    """What the command line asks for."""
+
+    target: str
+    args: tuple[str, ...]
+    kwargs: str | None
+    id: str
+    store: str | None
+
+    def again(self) -> str:
+        """The command that goes on with this run; its arguments are in the store."""
+        return command("run", self.target, "--id", self.id, store=self.store)
+
+
+class Terminated(Exception):  # noqa: N818 - the run goes on, it is no error
+    """SIGTERM: the run was given back."""
+
+
+def run(
+    target: Annotated[
+        str, typer.Argument(metavar="FILE:WORKFLOW", help="agent.py:report, or a module: pkg.mod:report.")
+    ],
+    args: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="ARG", help="JSON each, or plain text. After -- if one begins with a dash."),
+    ] = None,
+    *,
+    id: Annotated[
+        str | None, typer.Option("--id", help="The run's id, its idempotency key. Made up unless given.")
+    ] = None,
+    kwargs: Annotated[
+        str | None, typer.Option("--kwargs", metavar="JSON", help="Arguments by name, a JSON object.")
+    ] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Execute a workflow here. The same --id again goes on where it stopped, or gives the result it had.
+
+    Its result is printed as JSON on stdout; what the program itself prints goes to stderr. With the id of a run that
+    exists and no arguments, the recorded arguments are taken.
+    """
+    with answering(as_json):
+        chosen = uuid4().hex if id is None else check_id(id, Settings.load({}).id_length_max, "run id")
+        order = Order(target, tuple(args or ()), kwargs, chosen, store)
+        with redirect_stdout(sys.stderr):
+            workflow = load(target)
+            if args or kwargs is not None or id is None or is_missing(store_of(store)):
+                call_of(workflow, order.args, kwargs)  # a wrong command line makes no store
+            if id is None:
+                say(f"run {chosen}. If it is interrupted: {order.again()}")
+            row = _execute(workflow, order)
+        _report(row, order, as_json)
+
+
+def _execute(workflow: Workflow[..., Any], order: Order) -> RunRow:
+    """The run as it ended. Exits with 75 or 130 if it was interrupted."""
+    try:
+        return asyncio.run(_life(workflow, order))
+    except KeyboardInterrupt:
+        say(f"interrupted. To go on: {order.again()}")
+        raise typer.Exit(INTERRUPTED) from None
+    except Terminated:
+        say(f"terminated. To go on: {order.again()}")
+        raise typer.Exit(TRY_AGAIN) from None
+    except StoreUnavailable as error:
+        raise StoreUnavailable(f"{error} To go on: {order.again()}") from None
+
+
+async def _life(workflow: Workflow[..., Any], order: Order) -> RunRow:
+    task = asyncio.current_task()
+    assert task is not None
+    terminated = False
+
+    def terminate() -> None:
+        nonlocal terminated
+        terminated = True
+        task.cancel()
+
+    with suppress(
+        NotImplementedError, RuntimeError, ValueError
+    ):  # not the main thread, or no such signal here
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
+    store = store_of(order.store)
+    try:
+        async with Outlast(store) as app:
+            return await _until_ended(app, store, workflow, order)
+    except asyncio.CancelledError:
+        if terminated:
+            raise Terminated from None
+        raise
+
+
+async def _until_ended(app: Outlast, store: Store, workflow: Workflow[..., Any], order: Order) -> RunRow:
+    before = store.run(order.id)
+    await app.start(_call(workflow, order, before), id=order.id)
+    if before is not None and before.worker is not None and before.worker not in store.dead_workers():
+        say(f"run {order.id} is under way in another process; waiting for its end.")
+    failure: BaseException = UnknownRun(order.id)
+    try:
+        await app.result(order.id)
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        failure = error  # a workflow that raised it
+    except Exception as error:
+        failure = error
+    # A failed run raises its workflow's exception, which may be of any type: only the status tells how it ended.
+    row = store.run(order.id)
+    if row is not None and (row.status in ENDED or row.status == "parked"):
+        return row
+    if row is not None and not isinstance(failure, OutlastError):
+        raise StoreUnavailable(f"run {order.id} was interrupted ({row.reason or failure}).")
+    raise failure
+
+
+def _call(workflow: Workflow[..., Any], order: Order, before: RunRow | None) -> Call[Any]:
+    if before is None or order.args or order.kwargs is not None or before.workflow != workflow.name:
+        return call_of(workflow, order.args, order.kwargs)
+    try:
+        return recorded_call(workflow, before.args)
+    except (OutlastError, TypeError) as error:
+        say(f"the recorded arguments do not fit {workflow.name} any more: {error}")
+        return call_of(workflow, order.args, order.kwargs)
+
+
+def _report(row: RunRow, order: Order, as_json: bool) -> None:
+    code = OF_STATUS[row.status]
+    if as_json:
+        document(outcome_document(row))
+    elif code == OK:
+        document(value_of(row.value), indent=None)
+    if code != OK:
+        say(_how_it_ended(row, order.store))
+        raise typer.Exit(code)
+
+
+def _how_it_ended(row: RunRow, store: str | None) -> str:
+    def hint(name: str) -> str:
+        return command(name, row.id, store=store)
+
+    reason = f": {short(row.reason, 2_000).rstrip('. ')}" if row.reason else ""
+    again = "then the same command again"
+    if row.status == "parked":
+        return f"run {row.id} is parked{reason}. Look: {hint('show')}. To go on: {hint('resume')}, {again}."
+    if row.status == "cancelled":
+        return f"run {row.id} was cancelled{reason}. To undo that: {hint('retry')}, {again}."
+    if row.status == "dead":
+        return f"run {row.id} is a dead letter{reason}. Look: {hint('show')}. Once mended: {hint('retry')}, {again}."
+    error = recorded_error(row.error, 2_000) if row.error else "it does not say why"
+    return f"run {row.id} failed: {error}. Look: {hint('show')}. Once mended: {hint('retry')}, {again}."

@@ -1,0 +1,91 @@
+"""Opening a store that is there. Only `outlast run` makes one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import stat
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from outlast.app.outlast import Outlast
+from outlast.app.settings import Settings
+from outlast.errors import OutlastError
+from outlast.store.address import store_at
+from outlast.store.protocol import Store
+from outlast.store.rows import Entry
+
+T = TypeVar("T")
+
+
+class NoStore(OutlastError):  # noqa: N818 - named like its siblings in outlast.errors
+    """There is no store at this address. None was made."""
+
+
+def store_of(address: str | None) -> Store:
+    """The store of --store, OUTLAST_STORE or the default, not opened yet."""
+    settings = Settings.load({"store": address})
+    return store_at(settings.store, heartbeat=settings.heartbeat)
+
+
+def existing(address: str | None) -> Store:
+    """The same, but NoStore unless it is there: looking for a run must not leave an empty store behind."""
+    settings = Settings.load({"store": address})
+    store = store_at(settings.store, heartbeat=settings.heartbeat)
+    if settings.store.startswith("memory:"):
+        raise NoStore(
+            "memory: lives and ends with the process that opened it: there is nothing to see from here."
+        )
+    if is_missing(store):
+        raise NoStore(
+            f"there is no store at {settings.store} ({getattr(store, 'path', '')}). `outlast run` makes one; "
+            "--store ADDRESS or OUTLAST_STORE names another."
+        )
+    return store
+
+
+@contextmanager
+def reading(address: str | None) -> Iterator[Store]:
+    """A store to look at. No worker is enlisted for that."""
+    store = existing(address)
+    store.open()
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def acting(address: str | None, action: Callable[[Outlast, Store], Awaitable[T]]) -> T:
+    """Do something with an open Outlast on a store that is there."""
+    store = existing(address)
+    # What it would warn of ends as the error that this command reports.
+    logging.getLogger("outlast").addHandler(logging.NullHandler())
+
+    async def main() -> T:
+        async with Outlast(store) as app:
+            return await action(app, store)
+
+    return asyncio.run(main())
+
+
+def whole_journal(store: Store, run: int) -> list[Entry]:
+    entries: list[Entry] = []
+    while page := store.journal(run, after=entries[-1].seq if entries else 0):
+        entries += page
+    return entries
+
+
+def is_missing(store: Store) -> bool:
+    """Whether opening the store would make it."""
+    path = getattr(store, "path", None)
+    if not isinstance(path, Path):
+        return False
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False  # it may be there: opening it says what is wrong
+    return stat.S_ISREG(found.st_mode) and found.st_size == 0

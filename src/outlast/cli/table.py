@@ -1,0 +1,70 @@
+"""`outlast runs` for people: one line a run, never broken, so that ids can be copied and grepped."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
+
+from outlast.cli.documents import waits_of
+from outlast.cli.output import console
+from outlast.cli.text import one_line, recorded_error, safe, short, span
+from outlast.store.rows import NEVER, RunRow
+
+STYLES = {
+    "running": "cyan",
+    "waiting": "blue",
+    "parked": "yellow",
+    "done": "green",
+    "failed": "red",
+    "dead": "red",
+    "cancelled": "magenta",
+}
+DETAIL_LENGTH = 100
+DETAIL_LENGTH_MIN = 30
+
+
+def print_runs(rows: Sequence[RunRow], now: float, dead: Collection[str]) -> None:
+    if not rows:
+        return
+    lines = [
+        (
+            safe(row.id),
+            safe(row.status),
+            safe(row.workflow),
+            span(max(0.0, now - row.created)),
+            detail(row, now, dead),
+        )
+        for row in rows
+    ]
+    head = ("ID", "STATUS", "WORKFLOW", "AGE", "DETAIL")
+    widths = [max(cell_len(line[column]) for line in (head, *lines)) for column in range(4)]
+    out = console()
+    room = max(DETAIL_LENGTH_MIN, out.width - sum(widths) - 8) if out.is_terminal else DETAIL_LENGTH
+    for number, line in enumerate((head, *lines)):
+        cells = [set_cell_size(cell, width) for cell, width in zip(line[:4], widths, strict=True)]
+        text = Text("  ".join([*cells, short(line[4], room)]).rstrip())
+        if number == 0:
+            text.stylize("bold")
+        elif line[1] in STYLES:
+            text.stylize(STYLES[line[1]], len(cells[0]) + 2, len(cells[0]) + 2 + len(line[1]))
+        out.print(text)
+
+
+def detail(row: RunRow, now: float, dead: Collection[str]) -> str:
+    """What a person wants to know of it at a glance."""
+    if row.ended is None and row.cancel is not None:
+        return f"asked to end: {one_line(row.cancel)}"
+    if row.status == "running" and row.worker in dead:
+        return "its process died"
+    waits = waits_of(row)
+    if waits:
+        return f"waits for {safe(', '.join(waits))}"
+    if row.error is not None:
+        return recorded_error(row.error, None)
+    if row.reason is not None and row.status != "running":
+        return one_line(row.reason)
+    if row.status in ("queued", "waiting") and now < row.due < NEVER:
+        return f"due in {span(row.due - now)}"
+    return ""

@@ -1,0 +1,159 @@
+"""`FILE:WORKFLOW` and its arguments: from the command line to a `Call`."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn
+
+import typer
+
+from outlast.cli.exits import FAILED
+from outlast.cli.output import say
+from outlast.cli.text import one_line, safe
+from outlast.define.workflow import Call, Workflow
+from outlast.errors import OutlastError
+
+
+def load(target: str) -> Workflow[..., Any]:
+    """The workflow that `agent.py:report` or `pkg.mod:report` names. A usage error if there is none."""
+    place, colon, name = target.rpartition(":")
+    if not colon or not place or not name:
+        raise _refusal(f"{safe(target)!r} is not FILE:WORKFLOW, like agent.py:report or pkg.mod:report.")
+    is_file = place.endswith(".py") or "/" in place or Path(place).is_file()
+    module = _import_file(place) if is_file else _import_module(place)
+    return _find(module, place, name)
+
+
+def call_of(workflow: Workflow[..., Any], args: Sequence[str], kwargs: str | None) -> Call[Any]:
+    """Texts of the command line by the workflow's annotations. A usage error if they do not fit."""
+    try:
+        named = json.loads(kwargs, parse_constant=_no_constant) if kwargs is not None else {}
+    except (ValueError, RecursionError) as error:
+        raise _refusal(f"it is not JSON: {one_line(str(error))}", "--kwargs") from None
+    if not isinstance(named, dict):
+        raise _refusal('it must be a JSON object, like {"topic": "tides"}.', "--kwargs")
+    try:
+        bound = workflow.signature.bind(tuple(_values(workflow, args)), named)
+        return recorded_call(workflow, json.dumps(bound))
+    except (OutlastError, TypeError, ValueError) as error:
+        why = error.__cause__ if isinstance(error, OutlastError) and error.__cause__ else error
+        raise _refusal(f"the arguments do not fit {workflow.name}: {one_line(str(why))}", "ARG") from None
+
+
+def recorded_call(workflow: Workflow[..., Any], text: str) -> Call[Any]:
+    """The call whose arguments are these, by name, as a store holds them."""
+    args, kwargs = workflow.signature.decode(text)
+    return workflow(*args, **kwargs)
+
+
+def _values(workflow: Workflow[..., Any], texts: Sequence[str]) -> list[Any]:
+    hints = workflow.signature.resolve()
+    positional = [
+        p for p in workflow.signature._parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+    values = [_value(text) for text in texts]
+    for number, (parameter, value) in enumerate(zip(positional, values, strict=False)):
+        if hints.get(parameter.name) is str and not isinstance(value, str):
+            values[number] = texts[number]  # 2024 for a `topic: str` is the text "2024"
+    return values
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _import_file(place: str) -> ModuleType:
+    path = Path(place)
+    if not path.is_file():
+        raise _refusal(f"there is no file {safe(place)!r} here.")
+    path = path.resolve()
+    if not path.stem.isidentifier():
+        raise _refusal(f"{safe(place)!r} cannot be imported: its name is not a Python name.")
+    known = sys.modules.get(path.stem)
+    if known is not None:
+        if getattr(known, "__file__", None) and Path(str(known.__file__)).resolve() == path:
+            return known
+        raise _refusal(
+            f"{safe(place)!r} has the name of a module that is loaded already, {path.stem}: rename the file."
+        )
+    sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise _refusal(f"{safe(place)!r} is not a Python file.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        sys.modules.pop(path.stem, None)
+        _could_not_import(place, error)
+    return module
+
+
+def _import_module(place: str) -> ModuleType:
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(place)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (place == error.name or place.startswith(f"{error.name}.")):
+            raise _refusal(
+                f"there is no module {safe(place)!r}. A file is named with its ending: {safe(place)}.py:WORKFLOW."
+            ) from None
+        _could_not_import(place, error)
+    except (Exception, SystemExit) as error:
+        _could_not_import(place, error)
+
+
+def _could_not_import(place: str, error: BaseException) -> NoReturn:
+    """What is wrong is in the user's code: show where. An error of Outlast says it without."""
+    if not isinstance(error, (OutlastError, SystemExit)):
+        frames = traceback.TracebackException.from_exception(error)
+        while frames.stack and _is_ours(frames.stack[0].filename):
+            frames.stack.pop(0)
+        for line in "".join(frames.format()).splitlines():
+            print(safe(line), file=sys.stderr)
+    if isinstance(error, SystemExit):
+        say(
+            f'{place} ended itself while it was imported. Keep what starts a run under `if __name__ == "__main__":`.'
+        )
+    else:
+        say(f"{place} could not be imported: {type(error).__name__}: {error}")
+    raise typer.Exit(FAILED) from None
+
+
+def _is_ours(filename: str) -> bool:
+    return filename == __file__ or "importlib" in filename
+
+
+def _find(module: ModuleType, place: str, name: str) -> Workflow[..., Any]:
+    found: Any = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if isinstance(found, Workflow):
+        return found
+    workflows = {
+        value.name: (key, value) for key, value in vars(module).items() if isinstance(value, Workflow)
+    }
+    if name in workflows:
+        return workflows[name][1]
+    here = ", ".join(safe(key) for key, _ in workflows.values()) or "none: decorate a function with @workflow"
+    what = f"is not a workflow in {safe(place)}" if found is not None else f"is not in {safe(place)}"
+    raise _refusal(f"{safe(name)!r} {what}. Workflows there: {here}.")
+
+
+def _refusal(message: str, parameter: str = "FILE:WORKFLOW") -> typer.BadParameter:
+    return typer.BadParameter(message, param_hint=parameter)

@@ -1,0 +1,206 @@
+"""`outlast show` for people: who the run is, what happened to it, and where it stands now."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from outlast.cli.documents import value_of, waits_of
+from outlast.cli.hints import command, go_on
+from outlast.cli.history import History
+from outlast.cli.output import console
+from outlast.cli.table import STYLES
+from outlast.cli.text import moment, one_line, recorded, recorded_error, safe, short, span
+from outlast.store.rows import NEVER, Entry, RunRow, WorkerRow
+
+SHORT = 100
+SHORT_MIN = 40
+KEY_WIDTH_MAX = 48
+
+BAD = "red"
+HISTORY = "yellow"
+
+
+def print_timeline(
+    history: History,
+    workers: Mapping[str, WorkerRow],
+    dead: Collection[str],
+    now: float,
+    *,
+    store: str | None,
+    full: bool,
+) -> None:
+    out, row = console(), history.row
+    room = None if full else max(SHORT_MIN, out.width - 20) if out.is_terminal else SHORT
+    title = Text(safe(row.id), "bold")
+    title.append("  ")
+    title.append(safe(row.status), STYLES.get(row.status, ""))
+    out.print(title)
+    for name, value in _header(row, workers, dead, now, room):
+        out.print(Text(f"  {name:<10} {value}"))
+    if history.entries:
+        out.print()
+        for line in _lines(history, room):
+            out.print(line)
+    out.print()
+    for text in _standing(history, dead, now, store, room):
+        out.print(Text(text))
+    if full and row.error is not None:
+        error = value_of(row.error)
+        trace = str(error.get("traceback") or "") if isinstance(error, dict) else ""
+        for text in trace.splitlines():
+            out.print(Text(f"  {safe(text)}"))
+
+
+def _header(
+    row: RunRow, workers: Mapping[str, WorkerRow], dead: Collection[str], now: float, room: int | None
+) -> Iterator[tuple[str, str]]:
+    yield "workflow", safe(row.workflow)
+    yield "args", recorded(row.args, room)
+    if row.parent is not None:
+        yield "parent", safe(row.parent)
+    yield "queue", safe(row.queue) + (f", priority {row.priority}" if row.priority else "")
+    yield "created", f"{moment(row.created)} ({_ago(now - row.created)})"
+    if row.started is not None:
+        yield "started", f"{moment(row.started)} ({span(row.started - row.created)} after)"
+    if row.ended is not None:
+        since = row.started if row.started is not None else row.created
+        yield "ended", f"{moment(row.ended)} ({span(row.ended - since)} after its start)"
+    elif row.deadline is not None:
+        yield "deadline", moment(row.deadline)
+    if row.worker is not None:
+        yield "worker", _worker(row.worker, workers.get(row.worker), row.worker in dead)
+    yield (
+        "fence",
+        str(abs(row.fence)) + ("" if row.worker is not None or not row.fence else " (void: nobody holds it)"),
+    )
+    if row.deaths or row.interruptions:
+        yield "met", f"{_count(row.deaths, 'death')}, {_count(row.interruptions, 'interruption')}"
+
+
+def _worker(id: str, worker: WorkerRow | None, dead: bool) -> str:
+    where = f" (process {worker.pid} on {safe(worker.host)})" if worker is not None else ""
+    return f"{safe(id)}{where}" + (", which is dead" if dead else "")
+
+
+def _lines(history: History, room: int | None) -> Iterator[Text]:
+    began = history.row.started if history.row.started is not None else history.row.created
+    entries = history.entries
+    keys = [safe(entry.key) for entry in entries]
+    width = min(KEY_WIDTH_MAX, max(map(cell_len, keys)))
+    seq_width = len(str(entries[-1].seq))
+    for entry, key in zip(entries, keys, strict=True):
+        what, style = _happened(entry, history, room, began)
+        void = entry.seq in history.void
+        line = Text(
+            f"  {'+' + span(entry.at - began):>12}  {entry.seq:>{seq_width}}  {safe(entry.kind):<12}  "
+        )
+        line.append(key + " " * max(0, width - cell_len(key)))
+        line.append(f"  {what}", style)
+        if void:
+            line.append("  (void since the retry)")
+            line.stylize("dim")
+        line.rstrip()
+        yield line
+
+
+def _happened(entry: Entry, history: History, room: int | None, began: float) -> tuple[str, str]:
+    """What an entry says, and its style."""
+    value = value_of(entry.value) if entry.kind not in ("step", "child", "inner") else None
+    facts = value if isinstance(value, dict) else {}
+    if entry.kind == "attempt":
+        error = recorded_error(entry.error, room) if entry.error else ""
+        due = f"; next at +{span(value - began)}" if isinstance(value, (int, float)) else ""
+        return f"attempt {entry.attempt} failed{_took(entry)}: {error}{due}", HISTORY
+    if entry.kind == "message":
+        message = history.mail.get(value) if isinstance(value, int) else None
+        return (f"received {recorded(message.value, room)}" if message else "received"), ""
+    if entry.kind == "fired":
+        return "a timer came due", ""
+    if entry.kind == "cancel":
+        return f"asked to end: {_fact(facts, 'why', room)}", HISTORY
+    if entry.kind == "death":
+        return f"{_fact(facts, 'why', room)} (worker {_fact(facts, 'worker', room)})", BAD
+    if entry.kind == "interruption":
+        return _fact(facts, "why", room), HISTORY
+    if entry.kind == "retry":
+        start = facts.get("from")
+        redo = f"entries from {start} on are void" if isinstance(start, int) else "nothing recorded is void"
+        return f"queued again; it was {_fact(facts, 'was', room)}; {redo}", HISTORY
+    if entry.kind == "resume":
+        return f"queued again; it was {_fact(facts, 'was', room)}", HISTORY
+    tries = f"attempt {entry.attempt}, " if (entry.attempt or 1) > 1 else ""
+    took = f"{tries}{span(entry.seconds)}  " if entry.seconds is not None else ""
+    asked = " (asked to stop)" if entry.asked else ""
+    if entry.error is not None:
+        return f"{took}{recorded_error(entry.error, room)}{asked}", BAD
+    return f"{took}{recorded(entry.value, room)}{asked}", ""
+
+
+def _standing(
+    history: History, dead: Collection[str], now: float, store: str | None, room: int | None
+) -> Iterator[str]:
+    """Where it stopped, or what it waits for now, and what to do."""
+    row = history.row
+    yield from _status(row, dead, now, store, room)
+    if row.ended is not None:
+        return
+    if row.cancel is not None:
+        yield f"It was asked to end: {one_line(row.cancel)}"
+    for key, entry in history.retrying.items():
+        yield f"It tries {safe(key)} again: attempt {(entry.attempt or 0) + 1}."
+    for name in waits_of(row):
+        yield f"It waits for a message: {command('send', row.id, name, 'JSON', store=store)}."
+    if history.unread:
+        names = sorted({safe(message.name) for message in history.unread})
+        yield f"{_count(len(history.unread), 'message')} not received yet: {', '.join(names)}."
+
+
+def _status(
+    row: RunRow, dead: Collection[str], now: float, store: str | None, room: int | None
+) -> Iterator[str]:
+    reason = one_line(row.reason) if row.reason else ""
+    at = f" (entry {row.failed_at})" if row.failed_at is not None else ""
+    retry = f"Once mended: {command('retry', row.id, store=store)}."
+    if row.status == "done":
+        yield f"Done: {recorded(row.value, room)}"
+    elif row.status == "failed":
+        yield f"Failed{at}: {recorded_error(row.error, None if room is None else 4 * room) if row.error else reason}"
+        yield retry
+    elif row.status == "dead":
+        yield f"A dead letter: {reason}"
+        yield retry
+    elif row.status == "cancelled":
+        yield f"Cancelled{at}: {reason}"
+    elif row.status == "parked":
+        yield f"Parked: {reason}"
+        yield f"Once mended: {command('resume', row.id, store=store)}."
+    elif row.status == "running":
+        if row.worker in dead:
+            yield f"Its process died. To go on from what is recorded, {go_on(row, store)}."
+        else:
+            yield "Under way."
+    else:
+        why = f" ({reason})" if reason else ""
+        when = f" It is due in {span(row.due - now)}." if now < row.due < NEVER else ""
+        state = "Not started yet" if row.started is None else f"Nobody executes it now{why}"
+        yield f"{state}.{when} To go on, {go_on(row, store)}."
+
+
+def _fact(facts: Mapping[str, object], name: str, room: int | None) -> str:
+    text = one_line(str(facts.get(name, "")))
+    return text if room is None else short(text, room)
+
+
+def _took(entry: Entry) -> str:
+    return f" after {span(entry.seconds)}" if entry.seconds is not None else ""
+
+
+def _ago(seconds: float) -> str:
+    return f"{span(max(0.0, seconds))} ago"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")

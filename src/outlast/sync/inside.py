@@ -1,0 +1,67 @@
+"""What a sync workflow calls: child runs, `sleep` and `receive`, blocking its thread; and `run` for a whole program."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar, overload
+
+from outlast.app import outlast as core
+from outlast.define import inside
+from outlast.define.workflow import Call
+from outlast.errors import NotInRun, SettingsError
+from outlast.replay.bodies import BODY
+from outlast.replay.loop import RunLoop
+from outlast.replay.threads import THREAD, Threaded
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+def run(call: Call[R], *, id: str | None = None, store: str | None = None, **settings: Any) -> R:
+    """Execute a workflow in this process and return its result. Kill it anywhere, start it again with the same id, and
+    it goes on from its last recorded step. In a sync workflow, `run(call)` is a child run."""
+    thread = _thread()
+    if thread is None or not isinstance(call, Call):
+        return core.run(call, id=id, store=store, **settings)
+    if id is not None or store is not None or settings:
+        raise SettingsError(
+            "a child run has its id and its store from its parent: inside a run, give run() the call alone."
+        )
+    # Made anew where it is awaited: a call takes its place on the run loop, and this one was made in the thread.
+    return _on_run_loop("run", call.again)
+
+
+def sleep(seconds: float) -> None:
+    """Sleep durably: the time goes on while no process is alive."""
+    _on_run_loop("sleep", lambda: inside.sleep(seconds))
+
+
+@overload
+def receive(name: str, *, timeout: float | None = None) -> Any: ...
+@overload
+def receive(name: str, type: type[T], *, timeout: float | None = None) -> T: ...
+def receive(name: str, type: type[Any] = object, *, timeout: float | None = None) -> Any:
+    """Wait for a message of this name, sent with `app.send(id, name, value)` before or after; oldest first.
+
+    It is read as `type`; Unrecordable if it does not fit. TimeoutError after `timeout` seconds.
+    """
+    return _on_run_loop("receive", lambda: inside.receive(name, type, timeout=timeout))
+
+
+def _thread() -> Threaded | None:
+    """The sync workflow whose own code this is."""
+    return THREAD.get() if BODY.get() is None else None
+
+
+def _on_run_loop(what: str, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    if isinstance(asyncio._get_running_loop(), RunLoop):
+        raise NotInRun(
+            f"outlast.sync.{what}() is for a sync workflow, and this one is async: use `await outlast.{what}(...)`."
+        )
+    thread = _thread()
+    if thread is None:
+        inside._workflow(what)  # raises NotInRun, with what to do
+        raise AssertionError(what)
+    answer: T = thread.call(make)
+    return answer

@@ -1,0 +1,83 @@
+"""The portal: an event loop in a thread of its own, and blocking calls into it."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import logging
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, ParamSpec, TypeVar
+
+from outlast.errors import NotInRun, NotInStep, OutlastError, StoreUnavailable
+from outlast.replay.bodies import BODY
+from outlast.replay.loop import RunLoop
+from outlast.replay.threads import THREAD
+
+log = logging.getLogger("outlast")
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Portal:
+    """The loop's thread is a daemon: whatever executes there, it cannot hold up the end of the process."""
+
+    def __init__(self) -> None:
+        check_may_block()
+        self._loop = asyncio.new_event_loop()
+        self._closed = asyncio.Event()
+        self._death: BaseException | None = None
+        self._thread = threading.Thread(target=self._serve, name="outlast-sync", daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                runner.run(self._closed.wait())
+        except BaseException as death:  # noqa: BLE001 - as sys.exit() in a workflow: raised again where somebody waits
+            self._death = death
+
+    def call(self, fn: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a coroutine function on the loop and wait for its result. Ctrl-C ends the wait and cancels it."""
+        check_may_block()
+        if not self._thread.is_alive():
+            raise self._death or OutlastError("this Outlast is closed.")
+        coro = fn(*args, **kwargs)
+        try:
+            future = asyncio.run_coroutine_threadsafe(coro, self._loop)
+        except RuntimeError as closed:  # between the look at the thread and here
+            coro.close()
+            raise OutlastError("this Outlast is closed.") from closed
+        try:
+            return future.result()
+        except concurrent.futures.CancelledError as cancelled:
+            raise self._death or StoreUnavailable(
+                "Outlast was closed while this call was under way; runs are resumable."
+            ) from cancelled
+        finally:
+            future.cancel()
+
+    def close(self, timeout: float) -> None:
+        """Cancel what is left on the loop and join its thread, for so many seconds at the most."""
+        try:
+            self._loop.call_soon_threadsafe(self._closed.set)
+        except RuntimeError:
+            pass  # the loop has ended by itself
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            log.warning("something on Outlast's event loop does not end; its thread is left behind")
+
+
+def check_may_block() -> None:
+    """A blocking call on an event loop would stop everything there; in a workflow, nothing could replay it."""
+    loop = asyncio._get_running_loop()
+    if isinstance(loop, RunLoop) or (THREAD.get() is not None and BODY.get() is None):
+        raise NotInStep(
+            "outlast.sync was used in a workflow's own code, where its answers would differ from life to life. Put it into "
+            "a step; to execute another workflow, make it a child run."
+        )
+    if loop is not None:
+        raise NotInRun(
+            "outlast.sync blocks, and this code executes on an event loop, which would stand still. Use the names of `outlast` "
+            "here, which are async, or call this in a thread (asyncio.to_thread)."
+        )

@@ -1,0 +1,100 @@
+"""An `Outlast` for tests: in memory, on a virtual clock, without threads of its own, with steps that can be stubbed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any, Self, TypeVar
+
+from outlast.app.outlast import Outlast
+from outlast.define.step import StepBase
+from outlast.define.workflow import Call
+from outlast.store.protocol import Store
+from outlast.store.sqlite.store import SQLiteStore
+from outlast.testing.clock import VirtualClock, VirtualLoop
+
+R = TypeVar("R")
+_UNSET: Any = object()
+
+
+class App(Outlast):
+    """Use it as `async with App() as app:` in an async test, or call `app.run(report("tides"))` in a plain one.
+
+    Its store lives as long as the object: run again under the same id, and the run goes on from its journal.
+    """
+
+    def __init__(
+        self, store: Store | None = None, *, clock: VirtualClock | None = None, seed: int | None = None, **settings: Any
+    ) -> None:
+        self.clock = clock or VirtualClock()
+        self.seed = seed
+        self.store = store or SQLiteStore(None, clock=self.clock)
+        super().__init__(_Kept(self.store), **settings)
+        self._inline = True
+        self._stubs: dict[StepBase[..., Any], Callable[..., Any]] = {}
+        self.executed: Counter[str] = Counter()
+        """How often each step's body was executed, by the step's name."""
+
+    def stub(self, step: StepBase[..., R], *, returns: R = _UNSET, raises: BaseException | None = None) -> None:
+        """Let a step return or raise this instead of executing its function."""
+        if (returns is _UNSET) == (raises is None):
+            raise TypeError("stub(step, returns=...) or stub(step, raises=...): one of the two.")
+
+        def answer() -> Any:
+            if raises is not None:
+                raise raises
+            return returns
+
+        async def stand_in(*_: Any, **__: Any) -> Any:
+            return answer()
+
+        def sync_stand_in(*_: Any, **__: Any) -> Any:
+            return answer()
+
+        self._stubs[step] = stand_in if step.is_async else sync_stand_in
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        house = self._open
+        house.stand_ins = self._stubs
+        house.observe = self._observe
+        loop = asyncio.get_running_loop()
+        if isinstance(loop, VirtualLoop):
+            loop.busy = lambda: house.pool.busy > 0 or any(
+                life.thread is not None and life.thread.busy for life in house.lives.values()
+            )
+        return self
+
+    def _observe(self, _: str, key: str) -> None:
+        self.executed[key.rpartition("/")[2].rpartition("#")[0]] += 1
+
+    def run(self, call: Call[R], *, id: str | None = None) -> R:
+        """Execute a workflow to its end and return its result, on the virtual clock."""
+
+        async def main(app: Outlast) -> R:
+            return await (await app.start(call, id=id)).result()
+
+        return self.do(main)
+
+    def do(self, action: Callable[[Outlast], Awaitable[R]]) -> R:
+        """Open the app on a loop of the virtual clock, and do something with it."""
+
+        async def main() -> R:
+            async with self:
+                return await action(self)
+
+        return self.clock.run(main(), seed=self.seed)
+
+
+class _Kept:
+    """A store that opens once and is not closed: what is in memory must outlive the loops of a test."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def close(self) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)

@@ -1,0 +1,156 @@
+"""Many at once: threads of one store object, and several objects at one place."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import pytest
+
+from outlast.store.verbs import Claim, Enlist, Keep, Record, Refused, Release, Send, Submit
+from outlast.testing.conformance.harness import Desk, HandClock, Opened, Promises, entry
+
+CROWD = 4
+T = TypeVar("T")
+
+
+class CrowdPromises(Promises):
+    @pytest.fixture
+    def crowd(self, desk: Desk, opened: Opened, clock: HandClock) -> list[Desk]:
+        """Desks for as many threads: on stores of their own if the store may be shared."""
+        if not self.shared:
+            return [desk] * CROWD
+        return [desk, *(Desk(opened(), clock) for _ in range(CROWD - 1))]
+
+    def test_each_run_is_claimed_once(self, desk: Desk, crowd: list[Desk]) -> None:
+        desk.commit(*(Submit(f"r{n}", "flow", "[]", f"s{n}", "seed") for n in range(200)))
+
+        def claim_all(number: int) -> list[tuple[str, int]]:
+            mine, worker, claimed = crowd[number], f"w{number}", []
+            mine.store.hold(worker)
+            mine.one(Enlist(worker, "host", 1, 60.0))
+            while rows := mine.one(Claim(worker, f"{worker}-{len(claimed)}", limit=3)):
+                claimed += [(row.id, row.fence) for row in rows]
+            return claimed
+
+        claimed = [pair for share in self._together(claim_all) for pair in share]
+        assert Counter(id for id, _ in claimed) == Counter(f"r{n}" for n in range(200))
+        assert len({fence for _, fence in claimed}) == 200
+
+    def test_one_run_that_many_want_by_name_goes_to_one(self, desk: Desk, crowd: list[Desk]) -> None:
+        workers = [mine.enlist(f"w{number}") for number, mine in enumerate(crowd)]
+        for turn in range(20):
+            desk.submit(f"r{turn}")
+            verbs = [Claim(worker, f"{worker}-{turn}", ids=(f"r{turn}",)) for worker in workers]
+            outcomes = self._together(lambda number, verbs=verbs: crowd[number].one(verbs[number]))  # type: ignore[misc]
+            assert sorted(len(rows) for rows in outcomes) == [0] * (CROWD - 1) + [1]
+
+    def test_one_id_that_many_submit_is_new_for_one(self, crowd: list[Desk]) -> None:
+        for turn in range(20):
+            outcomes = self._together(
+                lambda number, turn=turn: crowd[number].one(  # type: ignore[misc]
+                    Submit(f"r{turn}", "flow", str(number), f"t{number}", "seed")
+                )
+            )
+            assert sum(outcome.new for outcome in outcomes) == 1
+            assert len({outcome.row.args for outcome in outcomes}) == 1
+
+    def test_messages_of_many_senders_are_numbered_without_gaps(self, desk: Desk, crowd: list[Desk]) -> None:
+        row = desk.submit()
+
+        def send(number: int) -> None:
+            for turn in range(25):
+                crowd[number].one(Send("r", "m", f"{number}-{turn}", "1"))
+                crowd[number].one(Send("r", "m", f"all-{turn}", str(number)))
+
+        self._together(send)
+        messages = desk.store.messages(row.pk)
+        assert [message.number for message in messages] == [*range(1, 25 * (CROWD + 1) + 1)]
+        assert len({message.id for message in messages}) == len(messages)
+        for number in range(CROWD):
+            own = [message.id for message in messages if message.id.startswith(f"{number}-")]
+            assert own == [f"{number}-{turn}" for turn in range(25)]
+
+    def test_of_many_changes_to_one_version_of_a_session_one_is_made(self, desk: Desk, crowd: list[Desk]) -> None:
+        def count_up(number: int) -> None:
+            done = 0
+            while done < 20:
+                session = crowd[number].store.session("s")
+                version, value = (session.version, int(session.fields["n"])) if session else (0, 0)
+                assert version == value, "a session is read as it was at one time"
+                kept = crowd[number].one(Keep("s", f"{number}-{done}-{version}", {"n": str(value + 1)}, version=version))
+                done += not isinstance(kept, Refused)
+
+        self._together(count_up)
+        session = desk.store.session("s")
+        assert session is not None
+        assert (session.version, session.fields) == (20 * CROWD, {"n": str(20 * CROWD)})
+
+    def test_a_stale_writer_never_gets_between_a_claim_and_its_entries(self, desk: Desk, crowd: list[Desk]) -> None:
+        """Each life records two entries with its fence; another takes the run from it at any moment."""
+        desk.submit()
+        workers = [mine.enlist(f"w{number}") for number, mine in enumerate(crowd)]
+        lives: list[tuple[int, int]] = []
+        stop = threading.Event()
+
+        def live(number: int) -> None:
+            mine, turn = crowd[number], 0
+            while len(lives) < 60 and not stop.is_set():
+                turn += 1
+                rows = mine.one(Claim(workers[number], f"{number}-{turn}", ids=("r",)))
+                if not rows:
+                    current = mine.row()
+                    mine.one(Release(current.pk, current.fence, "taken away"))
+                    continue
+                (row,) = rows
+                journal = mine.store.journal(row.pk)
+                seq = (journal[-1].seq if journal else 0) + 1
+                recorded = 0
+                for offset in range(2):
+                    verb = Record(row.pk, seq + offset, row.fence, "step", f"{row.fence}", 1.0)
+                    if mine.one(verb) is not None:
+                        break
+                    recorded += 1
+                lives.append((row.fence, recorded))
+
+        self._together(live)
+        journal = desk.store.journal(desk.row().pk)
+        assert [e.seq for e in journal] == [*range(1, len(journal) + 1)]
+        steps = Counter(int(e.key) for e in journal if e.kind == "step")
+        assert steps == Counter({fence: recorded for fence, recorded in lives if recorded})
+        order = [int(e.key) for e in journal if e.kind == "step"]
+        assert order == sorted(order), "the entries of an older fence never follow those of a younger one"
+
+    def test_readers_never_see_half_of_a_batch(self, desk: Desk, crowd: list[Desk]) -> None:
+        row = desk.held()
+        stop = threading.Event()
+
+        def look(number: int) -> int:
+            looks = 0
+            if number == 0:
+                try:
+                    for turn in range(50):
+                        desk.commit(*(entry(row, turn * 10 + n + 1) for n in range(10)))
+                finally:
+                    stop.set()
+            while not stop.is_set():
+                assert len(crowd[number].store.journal(row.pk)) % 10 == 0
+                looks += 1
+            return looks
+
+        self._together(look)
+        assert len(desk.store.journal(row.pk)) == 500
+
+    def _together(self, work: Callable[[int], T]) -> list[T]:
+        """One thread each, all starting at the same moment."""
+        start = threading.Barrier(CROWD)
+
+        def begin(number: int) -> T:
+            start.wait(30)
+            return work(number)
+
+        with ThreadPoolExecutor(CROWD) as pool:
+            return list(pool.map(begin, range(CROWD)))

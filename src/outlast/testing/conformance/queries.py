@@ -1,0 +1,63 @@
+"""runs: which runs there are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from outlast.store.rows import RunQuery
+from outlast.store.verbs import Release
+from outlast.testing.conformance.harness import Desk, Promises
+
+
+class QueryPromises(Promises):
+    @pytest.mark.parametrize(
+        ("query", "found"),
+        [
+            ({}, ["parked", "done", "running", "child", "mail"]),
+            ({"statuses": ("done",)}, ["done"]),
+            ({"statuses": ("parked", "running")}, ["parked", "running"]),
+            ({"statuses": ("dead",)}, []),
+            ({"workflow": "send"}, ["mail"]),
+            ({"queue": "post"}, ["child", "mail"]),
+            ({"parent": "running"}, ["child"]),
+            ({"queue": "post", "workflow": "flow"}, ["child"]),
+            ({"limit": 2}, ["parked", "done"]),
+            ({"workflow": "' OR 1=1 --"}, []),
+        ],
+    )
+    def test_runs_are_found_by_what_is_asked_newest_first(
+        self, desk: Desk, query: dict[str, Any], found: list[str]
+    ) -> None:
+        desk.submit("mail", queue="post", workflow="send")
+        desk.submit("child", queue="post", parent="running")
+        desk.held("running")
+        desk.ended("done")
+        desk.ended("parked", status="parked")
+        assert [row.id for row in desk.store.runs(RunQuery(**query))] == found
+
+    def test_runs_are_found_by_when_they_were_created(self, desk: Desk) -> None:
+        start = desk.clock.now
+        for number in range(4):
+            desk.submit(f"r{number}")
+            desk.clock.forward(10)
+        query = RunQuery(created_after=start + 10, created_before=start + 30)
+        assert [row.id for row in desk.store.runs(query)] == ["r2", "r1"]
+
+    def test_runs_are_read_in_pages(self, desk: Desk) -> None:
+        for number in range(7):
+            desk.submit(f"r{number}")
+        pages: list[list[str]] = []
+        before: int | None = None
+        while page := desk.store.runs(RunQuery(limit=3, before_pk=before)):
+            pages.append([row.id for row in page])
+            before = page[-1].pk
+        assert pages == [["r6", "r5", "r4"], ["r3", "r2", "r1"], ["r0"]]
+
+    def test_what_is_listed_is_what_is_read_one_by_one(self, desk: Desk) -> None:
+        row = desk.held("a")
+        desk.one(Release(row.pk, row.fence, "drain"))
+        desk.ended("b", status="failed")
+        for listed in desk.store.runs(RunQuery()):
+            assert listed == desk.row(listed.id)

@@ -1,0 +1,154 @@
+"""Cancel, Retry and Resume: what people ask of a run."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from outlast.store.rows import NEVER
+from outlast.store.verbs import STATUS, UNKNOWN, Cancel, Refused, Release, Resume, Retry
+from outlast.testing.conformance.harness import Desk, Promises, entry
+
+
+class RequestPromises(Promises):
+    # -- Cancel
+
+    def test_a_run_that_never_started_is_cancelled_at_once(self, desk: Desk) -> None:
+        desk.submit(delay=100.0)
+        desk.clock.forward(1)
+        assert desk.one(Cancel("r", "not needed")) == "cancelled"
+        row = desk.row()
+        assert (row.status, row.reason, row.cancel, row.ended) == (
+            "cancelled",
+            "not needed",
+            "not needed",
+            desk.clock.now,
+        )
+        assert desk.claim(ids=("r",)) == []
+
+    def test_a_parked_run_is_cancelled_at_once(self, desk: Desk) -> None:
+        desk.ended(status="parked")
+        assert desk.one(Cancel("r", "no")) == "cancelled"
+        assert (desk.row().status, desk.row().ended) == ("cancelled", desk.clock.now)
+
+    def test_a_running_run_is_asked_and_its_worker_can_see_it(self, desk: Desk) -> None:
+        row = desk.held()
+        desk.held("other")
+        assert desk.store.cancels("w1") == []
+        assert desk.one(Cancel("r", "stop it")) == "running"
+        assert (desk.row().status, desk.row().fence) == ("running", row.fence)
+        assert desk.store.cancels("w1") == [("r", "stop it")]
+        assert desk.store.cancels("w2") == []
+        desk.settle(row, "cancelled")
+        assert desk.store.cancels("w1") == []
+
+    def test_a_run_that_was_interrupted_must_be_claimed_to_end(self, desk: Desk) -> None:
+        row = desk.held()
+        desk.one(Release(row.pk, row.fence, "drain", delay=1000.0))
+        assert desk.one(Cancel("r", "stop")) == "queued"
+        (claimed,) = desk.claim()
+        assert claimed.cancel == "stop"
+
+    def test_a_waiting_run_that_is_cancelled_becomes_claimable(self, desk: Desk) -> None:
+        row = desk.held()
+        desk.one(Release(row.pk, row.fence, "waits", delay=NEVER, waiting=True))
+        assert desk.one(Cancel("r", "stop")) == "waiting"
+        (claimed,) = desk.claim()
+        assert claimed.cancel == "stop"
+
+    def test_the_first_reason_stays(self, desk: Desk) -> None:
+        desk.held()
+        assert desk.commit(Cancel("r", "first"), Cancel("r", "second")) == ["running", "running"]
+        assert desk.row().cancel == "first"
+
+    @pytest.mark.parametrize("status", ["done", "failed", "cancelled"])
+    def test_a_run_that_has_ended_cannot_be_cancelled(self, desk: Desk, status: str) -> None:
+        before = desk.ended(status=status)
+        assert desk.one(Cancel("r", "late")) == Refused(STATUS, status)
+        assert desk.row() == before
+
+    def test_nobody_can_cancel_retry_or_resume_an_unknown_run(self, desk: Desk) -> None:
+        for verb in (Cancel("r", "why"), Retry("r", "t"), Resume("r", "t")):
+            assert desk.one(verb) == Refused(UNKNOWN)
+
+    # -- Retry and Resume
+
+    @pytest.mark.parametrize("status", ["failed", "cancelled"])
+    def test_a_failed_or_cancelled_run_is_retried_from_what_ended_it(self, desk: Desk, status: str) -> None:
+        row = desk.held(timeout=50.0)
+        desk.commit(entry(row, 1), entry(row, 2))
+        desk.settle(row, status, error='"e"', reason="why", failed_at=2)
+        desk.clock.forward(100)
+        assert desk.one(Retry("r", "again")) is None
+        now = desk.row()
+        assert (now.status, now.due, now.ended, now.value, now.error, now.reason, now.cancel) == (
+            "queued", desk.clock.now, None, None, None, None, None
+        )  # fmt: skip
+        assert now.deadline == desk.clock.now + 50.0
+        last = desk.store.journal(row.pk)[-1]
+        assert (last.seq, last.kind, last.at) == (3, "retry", desk.clock.now)
+        assert json.loads(last.value or "") == {"from": 2, "was": status, "token": "again"}
+        assert [r.id for r in desk.claim()] == ["r"]
+
+    def test_a_cancelled_run_that_is_retried_is_no_longer_asked_to_end(self, desk: Desk) -> None:
+        row = desk.held()
+        desk.one(Cancel("r", "stop"))
+        desk.settle(row, "cancelled")
+        desk.one(Retry("r", "t"))
+        desk.take()
+        assert desk.store.cancels("w1") == []
+
+    def test_a_parked_run_is_resumed_where_it_stood(self, desk: Desk) -> None:
+        row = desk.held()
+        desk.record(row, 1)
+        desk.settle(row, "parked", reason="person needed")
+        assert desk.one(Resume("r", "t")) is None
+        assert desk.row().status == "queued"
+        assert desk.kinds(row) == ["step", "resume"]
+        assert [r.id for r in desk.claim()] == ["r"]
+
+    @pytest.mark.parametrize(("kind", "status"), [(Retry, "failed"), (Resume, "parked")])
+    def test_the_same_token_again_is_accepted_and_does_nothing(
+        self, desk: Desk, kind: type[Retry] | type[Resume], status: str
+    ) -> None:
+        first = desk.ended(status=status)
+        assert desk.commit(kind("r", "t"), kind("r", "t")) == [None, None]
+        assert len(desk.store.journal(first.pk)) == 1
+        desk.settle(desk.take(), status)  # it came to the same end again
+        before = (desk.row(), desk.store.journal(first.pk))
+        assert desk.one(kind("r", "t")) is None
+        assert (desk.row(), desk.store.journal(first.pk)) == before
+        assert desk.one(kind("r", "another")) is None
+        assert desk.row().status == "queued"
+
+    @pytest.mark.parametrize("status", ["queued", "running", "parked", "done"])
+    def test_only_failed_cancelled_and_dead_runs_are_retried(self, desk: Desk, status: str) -> None:
+        self._bring_to(desk, status)
+        before = desk.row()
+        assert desk.one(Retry("r", "t")) == Refused(STATUS, status)
+        assert desk.row() == before
+        assert desk.store.journal(before.pk) == []
+
+    @pytest.mark.parametrize("status", ["queued", "running", "done", "failed", "cancelled"])
+    def test_only_parked_runs_are_resumed(self, desk: Desk, status: str) -> None:
+        self._bring_to(desk, status)
+        before = desk.row()
+        assert desk.one(Resume("r", "t")) == Refused(STATUS, status)
+        assert desk.row() == before
+        assert desk.store.journal(before.pk) == []
+
+    def test_a_retry_is_found_again_among_values_that_are_not_json(self, desk: Desk) -> None:
+        row = desk.held()
+        desk.commit(entry(row, 1, value="NaN"), entry(row, 2, value="{not json"))
+        desk.settle(row, "failed")
+        assert desk.commit(Retry("r", "t"), Retry("r", "t")) == [None, None]
+        assert desk.kinds(row) == ["step", "step", "retry"]
+
+    def _bring_to(self, desk: Desk, status: str) -> None:
+        if status == "queued":
+            desk.submit()
+        elif status == "running":
+            desk.held()
+        else:
+            desk.ended(status=status)

@@ -1,0 +1,292 @@
+"""`crash_everywhere`: the store dies at its Nth write, before and after it, for every N; the run must end as if nothing
+had happened.
+
+Each life has a fresh event loop, a fresh app and a store opened anew: from bytes for `memory:`, from its file otherwise. No
+Python object survives into the next life. With `processes=True` each life is a process that kills itself with SIGKILL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Generic, Literal, TypeVar
+
+from outlast.app.outlast import Outlast
+from outlast.define.workflow import Call
+from outlast.store.rows import Entry
+from outlast.store.sqlite.store import SQLiteStore
+from outlast.store.verbs import Verb
+from outlast.testing.app import App
+from outlast.testing.clock import VirtualClock
+
+R = TypeVar("R")
+When = Literal["before", "after"]
+Outside = Callable[[Outlast], Awaitable[None]]
+
+LIVES_MAX = 50
+HEARTBEAT = 0.001
+
+
+class Crash(SystemExit):
+    """The pulled plug. Of all exceptions, only an exit leaves an event loop at once."""
+
+
+class Broke(AssertionError):
+    """A promise was broken: what, and how to see it again."""
+
+
+@dataclass
+class CrashReport(Generic[R]):
+    """What `crash_everywhere` did. `result` is the undisturbed one."""
+
+    result: R | None = None
+    error: str | None = None
+    writes: int = 0
+    crashes: int = 0
+    lives: int = 0
+    redone: list[str] = field(default_factory=list)
+    """Steps that were executed again: under way at a crash, and not recorded."""
+
+
+class Plug:
+    """A store whose plug is pulled at the Nth commit, before or after it. After that it takes nothing more."""
+
+    def __init__(self, store: SQLiteStore, at: int | None, when: When, pull: Callable[[], None]) -> None:
+        self._store, self._at, self._when, self._pull = store, at, when, pull
+        self.writes = 0
+        self.pulled = False
+
+    def commit(self, verbs: Sequence[Verb]) -> list[Any]:
+        if self.pulled:
+            raise Crash
+        self.writes += 1
+        if self.writes == self._at and self._when == "before":
+            self._die()
+        outcomes = self._store.commit(verbs)
+        if self.writes == self._at:
+            self._die()
+        return outcomes
+
+    def _die(self) -> None:
+        self.pulled = True
+        self._pull()
+        raise Crash
+
+    def close(self) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+class _Power:
+    """What survives a crash: bytes or a file, and the clock."""
+
+    def __init__(self, folder: Path | None, seed: int | None) -> None:
+        self.folder, self.seed = folder, seed
+        self.clock = VirtualClock()
+        self.image: bytes | None = None
+
+    def open(self) -> SQLiteStore:
+        if self.folder is not None:
+            store = SQLiteStore(self.folder / "crash.db", clock=self.clock, heartbeat=HEARTBEAT)
+            store.open()
+        elif self.image is None:
+            store = SQLiteStore(None, clock=self.clock)
+            store.open()
+        else:
+            store = SQLiteStore.from_image(self.image, clock=self.clock)
+        return store
+
+    def save(self, store: SQLiteStore) -> None:
+        if self.folder is None:
+            self.image = store.image()
+        store.close()
+
+
+def crash_everywhere(
+    call: Call[R],
+    *,
+    store: Literal["memory:", "sqlite"] = "memory:",
+    outside: Outside | None = None,
+    seed: int | None = None,
+    every_life: bool = False,
+    **settings: Any,
+) -> CrashReport[R]:
+    """Execute a call undisturbed, then again with a crash at every single write, and compare the ends.
+
+    `outside` is what the world does in every life (`await app.send(...)`, with message ids so that a repeat is harmless). With
+    `every_life`, each life crashes at its Nth write, not only the first. Raises `Broke` if a result differs, or if a step
+    that was recorded is executed again.
+    """
+    report: CrashReport[R] = CrashReport()
+    expected = _scenario(call, store, None, "after", outside, seed, report, every_life=False, settings=settings)
+    report.result, report.error = expected
+    at = 1
+    while True:
+        hit = False
+        for when in ("before", "after"):
+            crashes = report.crashes
+            end = _scenario(call, store, at, when, outside, seed, report, every_life=every_life, settings=settings)
+            hit = hit or report.crashes > crashes
+            if end != expected:
+                raise Broke(f"a crash {when} write {at} (seed {seed}) led to {end}, undisturbed it was {expected}")
+        if not hit:
+            return report
+        report.writes = at
+        at += 1 if not every_life or at < 4 else 3
+
+
+def _scenario(
+    call: Call[Any],
+    store: str,
+    at: int | None,
+    when: Any,
+    outside: Outside | None,
+    seed: int | None,
+    report: CrashReport[Any],
+    *,
+    every_life: bool,
+    settings: dict[str, Any],
+) -> tuple[Any, str | None]:
+    with TemporaryDirectory() if store != "memory:" else _no_folder() as folder:
+        power = _Power(Path(folder) if folder else None, seed)
+        recorded: set[str] = set()
+        for life in range(LIVES_MAX):
+            pull = at if life == 0 or (every_life and life < LIVES_MAX // 2) else None
+            ended = _life(call, power, pull, when, outside, recorded, report, settings)
+            report.lives += 1
+            if ended is not None:
+                return ended
+    raise Broke(f"not at its end after {LIVES_MAX} lives (crash {when} write {at}, seed {seed})")
+
+
+def _life(
+    call: Call[Any],
+    power: _Power,
+    at: int | None,
+    when: Any,
+    outside: Outside | None,
+    recorded: set[str],
+    report: CrashReport[Any],
+    settings: dict[str, Any],
+) -> tuple[Any, str | None] | None:
+    """One life. Its end, or None if the plug was pulled."""
+    store = power.open()
+    plug = Plug(store, at, when, lambda: None)
+    app = App(plug, clock=power.clock, seed=power.seed, **settings)  # type: ignore[arg-type]
+    executed: list[str] = []
+    app._observe = lambda run, key: executed.append(f"{run} {key}")  # type: ignore[method-assign]
+
+    async def main() -> tuple[Any, str | None]:
+        async with app:
+            run = await app.start(call.again(), id="crash")
+            world = asyncio.ensure_future(outside(app)) if outside is not None else None
+            try:
+                return await run.result(), None
+            except Exception as error:
+                return None, f"{type(error).__name__}: {error}"
+            finally:
+                if world is not None:
+                    world.cancel()
+
+    loop = power.clock.loop(power.seed)
+    try:
+        ended = loop.run_until_complete(main())
+    except Crash:
+        ended = None
+        report.crashes += 1
+        _forget(loop, app)
+    else:
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    twice = [key for key in executed if key in recorded]
+    if twice:
+        raise Broke(f"recorded, and executed again: {', '.join(twice)} (crash {when} write {at}, seed {power.seed})")
+    recorded |= {f"{run} {entry.key}" for run, entry in _entries(store) if entry.kind == "step"}
+    if ended is None:
+        report.redone += [key for key in executed if key not in recorded]
+    power.save(store)
+    power.clock.advance(0.01)
+    loop.close()
+    return ended
+
+
+def _entries(store: SQLiteStore) -> list[tuple[str, Entry]]:
+    from outlast.store.rows import RunQuery
+
+    rows = store.runs(RunQuery(limit=10_000))
+    return [(row.id, entry) for row in rows for entry in store.journal(row.pk)]
+
+
+def _forget(loop: asyncio.AbstractEventLoop, app: App) -> None:
+    """End what a dead process's objects would still do. Their `finally` blocks may execute; whatever they ask of Outlast
+    raises, and the store takes nothing more."""
+    tasks: list[asyncio.Task[Any]] = list(asyncio.all_tasks(loop))
+    house = app._house
+    if house is not None:
+        for life in house.lives.values():
+            life.over = life.over or Crash()
+            tasks += life.loop.tasks
+    loop._ready.clear()  # type: ignore[attr-defined]
+    loop._scheduled.clear()  # type: ignore[attr-defined]
+    for task in tasks:
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        with suppress(BaseException):  # code that awaits in a `finally` cannot: its loop is gone
+            task.get_coro().close()  # type: ignore[union-attr]
+
+
+class _no_folder:  # noqa: N801 - reads as a function
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *exc: object) -> None:
+        return None
+
+
+def crash_processes(
+    target: str, args: Sequence[str] = (), *, folder: Path, every: int = 1, timeout: float = 60.0
+) -> CrashReport[str]:
+    """The same with real processes: `target` is FILE:WORKFLOW, as for `outlast run`; each life that is to crash kills itself with
+    SIGKILL at its Nth write. `every` takes only each so-many-th N."""
+    report: CrashReport[str] = CrashReport()
+    expected = _process(target, args, folder / "undisturbed.db", None, "after", timeout)
+    report.result = expected.stdout
+    at = 1
+    while True:
+        hit = False
+        for when in ("before", "after"):
+            db = folder / f"{when}-{at}.db"
+            first = _process(target, args, db, at, when, timeout)
+            report.lives += 1
+            if first.returncode == -9:
+                hit = True
+                report.crashes += 1
+                last = _process(target, args, db, None, when, timeout)
+                report.lives += 1
+            else:
+                last = first
+            if (last.returncode, last.stdout) != (expected.returncode, expected.stdout):
+                raise Broke(
+                    f"SIGKILL {when} write {at} led to {last.returncode} {last.stdout!r} {last.stderr[-2000:]!r}, undisturbed it was "
+                    f"{expected.returncode} {expected.stdout!r}"
+                )
+        if not hit:
+            return report
+        report.writes = at
+        at += every
+
+
+def _process(
+    target: str, args: Sequence[str], db: Path, at: int | None, when: str, timeout: float
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "outlast.testing.crash_process", str(db), str(at or 0), when, target, *args]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)  # noqa: S603 - our own
+
+
+__all__ = ["Broke", "CrashReport", "crash_everywhere", "crash_processes"]

@@ -1,0 +1,48 @@
+"""One life of a workflow in a process of its own, which kills itself with SIGKILL at its Nth write.
+
+    python -m outlast.testing.crash_process DB N before|after FILE:WORKFLOW [JSON ARGS]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from outlast.app.outlast import Outlast
+from outlast.define.workflow import Workflow
+from outlast.store.sqlite.store import SQLiteStore
+from outlast.testing.crash import Plug
+
+
+def main() -> None:
+    db, at, when, target, *args = sys.argv[1:]
+    file, _, name = target.rpartition(":")
+    spec = importlib.util.spec_from_file_location(Path(file).stem, file)
+    assert spec is not None, f"{file} cannot be imported"
+    assert spec.loader is not None, f"{file} cannot be imported"
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    workflow: Workflow[..., Any] = getattr(module, name)
+    store = SQLiteStore(db, heartbeat=0.05)
+    plug: Any = Plug(store, int(at) or None, when, lambda: os.kill(os.getpid(), signal.SIGKILL))  # type: ignore[arg-type]
+
+    async def live() -> Any:
+        async with Outlast(plug, heartbeat=0.05) as app:
+            return await (await app.start(workflow(*map(json.loads, args)), id="crash")).result()
+
+    try:
+        print(json.dumps(asyncio.run(live())))  # noqa: T201 - its result
+    except Exception as error:
+        print(f"{type(error).__name__}: {error}")  # noqa: T201 - how it ended
+        raise SystemExit(1) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from outlast.cli import main
+from outlast.store.address import store_at
+from outlast.store.rows import RunRow
+from outlast.store.verbs import Enlist, Record, Submit
+
+PROGRAM = """
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass
+
+from outlast import receive, step, workflow
+
+
+@dataclass
+class Topic:
+    name: str
+    when: datetime.date
+
+
+@step
+async def research(topic: str) -> str:
+    if topic == "bad":
+        raise RuntimeError("boom")
+    return f"notes on {topic}"
+
+
+@workflow
+async def report(topic: str) -> str:
+    print("the program prints")
+    return await research(topic)
+
+
+@workflow
+async def echo(value: object = None) -> object:
+    return value
+
+
+@workflow(name="dated")
+async def typed(topic: Topic, *rest: int, flag: bool = False) -> list:
+    return [topic.name, topic.when.year, list(rest), flag]
+
+
+@workflow
+async def waits(step_first: bool = False) -> str:
+    return await receive("approval", str)
+
+
+not_a_workflow = 1
+"""
+
+
+class Answer(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+class Place:
+    """A folder of a user: a program, a store, and the command line in it."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder, self._capsys = folder, capsys
+        self.db = folder / "outlast.db"
+        self.address = f"sqlite:///{self.db}"
+
+    def __call__(self, *words: str) -> Answer:
+        self._capsys.readouterr()
+        with pytest.raises(SystemExit) as exit:
+            main(words)
+        out, err = self._capsys.readouterr()
+        assert "Traceback" not in err or "could not be imported" in err
+        return Answer(int(exit.value.code or 0), out, err)
+
+    def commit(self, *verbs: Any) -> list[Any]:
+        """Write into the store what would be tedious to bring about."""
+        store = store_at(self.address)
+        store.open()
+        try:
+            return store.commit(verbs)
+        finally:
+            store.close()
+
+    def row(self, id: str) -> RunRow:
+        store = store_at(self.address)
+        store.open()
+        try:
+            found = store.run(id)
+        finally:
+            store.close()
+        assert found is not None
+        return found
+
+    def submitted(
+        self, id: str, workflow: str = "report", args: str = '{"topic":"tides"}', **fields: Any
+    ) -> RunRow:
+        return self.commit(Submit(id, workflow, args, f"token of {id}", "00" * 16, **fields))[0].row
+
+    def started(
+        self, id: str, workflow: str = "report", args: str = '{"topic":"tides"}', lease: float = 1e6
+    ) -> RunRow:
+        """Held by a worker, alive unless its lease is over."""
+        worker = "living" if lease > 0 else "gone"
+        self.commit(Enlist(worker, "some-host", 4242, lease))
+        return self.submitted(id, workflow, args, worker=worker)
+
+    def entry(self, row: RunRow, seq: int, kind: str, key: str = "", **fields: Any) -> None:
+        assert self.commit(Record(row.pk, seq, row.fence, kind, key, row.created + seq, **fields)) == [None]
+
+
+@pytest.fixture
+def outlast(tmp_path, monkeypatch, capsys):
+    (tmp_path / "agent.py").write_text(PROGRAM)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delenv("OUTLAST_STORE", raising=False)
+    before = set(sys.modules)
+    yield Place(tmp_path, capsys)
+    for name in set(sys.modules) - before:
+        file = getattr(sys.modules[name], "__file__", None)
+        if file and Path(file).is_relative_to(tmp_path):
+            del sys.modules[name]

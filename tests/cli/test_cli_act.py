@@ -1,0 +1,141 @@
+"""`outlast cancel`, `retry`, `resume`, `send`, `prune`."""
+
+from __future__ import annotations
+
+import pytest
+
+from outlast.store.verbs import Release, Settle, Wait
+
+
+def settled(outlast, status, **fields):
+    row = outlast.started("r1")
+    outlast.commit(Settle(row.pk, row.fence, status, **fields))
+
+
+def test_a_run_that_never_started_is_cancelled_at_once(outlast):
+    outlast.submitted("r1")
+    answer = outlast("cancel", "r1", "--why", "enough")
+    assert (answer.code, answer.out, answer.err) == (0, "", "outlast: run r1 is cancelled.\n")
+    assert outlast.row("r1").reason == "enough"
+
+
+def test_a_run_that_a_process_holds_is_asked_to_end(outlast):
+    outlast.started("r1")
+    answer = outlast("cancel", "r1")
+    assert answer.code == 0
+    assert "the process that executes it ends it" in answer.err
+    assert outlast.row("r1").cancel == "cancelled by its user"
+
+
+@pytest.mark.parametrize("lease", [1e6, -1.0])
+def test_a_run_that_nobody_holds_ends_when_its_program_is_started_again(outlast, lease):
+    row = outlast.started("r1", lease=lease)
+    if lease > 0:
+        outlast.commit(Release(row.pk, row.fence, "test"))
+    answer = outlast("cancel", "r1")
+    assert answer.code == 0
+    assert (
+        "no process holds it: to end it, start its program again, or `outlast run FILE:report --id r1`"
+        in answer.err
+    )
+    assert outlast("run", "agent.py:report", "--id", "r1").code == 6
+
+
+def test_cancel_as_json_has_the_run_and_whether_it_is_held(outlast):
+    outlast.started("r1")
+    document = outlast("cancel", "r1", "--json").json
+    assert set(document) == {"run", "held"}
+    assert document["held"] is True
+    assert document["run"]["cancelling"] == "cancelled by its user"
+
+
+@pytest.mark.parametrize("status", ["failed", "cancelled", "dead"])
+def test_retry_queues_what_ended_badly_and_says_how_it_goes_on(outlast, status):
+    settled(outlast, status, reason="test")
+    answer = outlast("retry", "r1")
+    assert answer.code == 0
+    assert "run r1 is queued again." in answer.err
+    assert "`outlast run FILE:report --id r1`" in answer.err
+    assert outlast("run", "agent.py:report", "--id", "r1").out == '"notes on tides"\n'
+
+
+def test_resume_queues_what_is_parked(outlast):
+    settled(outlast, "parked", reason="the code changed")
+    answer = outlast("resume", "r1", "--json")
+    assert answer.code == 0
+    assert answer.json["run"]["status"] == "queued"
+    assert outlast.row("r1").status == "queued"
+
+
+@pytest.mark.parametrize(
+    "words", [["retry", "r1"], ["resume", "r1"], ["cancel", "r1"], ["send", "r1", "approval", "1"]]
+)
+def test_a_run_in_the_wrong_status_exits_4(outlast, words):
+    settled(outlast, "done", value="1")
+    answer = outlast(*words)
+    assert answer.code == 4
+    assert answer.err.startswith("outlast: run 'r1' is done: it cannot be ")
+    assert outlast(*words, "--json").json["error"]["exit_code"] == 4
+
+
+@pytest.mark.parametrize(
+    "words", [["retry", "no"], ["resume", "no"], ["cancel", "no"], ["send", "no", "approval", "1"]]
+)
+def test_an_unknown_run_exits_3(outlast, words):
+    outlast.commit()
+    assert outlast(*words).code == 3
+    assert outlast(*words, "--json").json["error"]["type"] == "UnknownRun"
+
+
+def test_a_message_reaches_the_run(outlast):
+    row = outlast.started("r1", "waits", "{}")
+    outlast.commit(Wait(row.pk, row.fence, ("approval",)), Release(row.pk, row.fence, "test"))
+    answer = outlast("send", "r1", "approval", '"yes"')
+    assert (answer.code, answer.out) == (0, "")
+    assert outlast("run", "agent.py:waits", "--id", "r1").out == '"yes"\n'
+
+
+def test_the_same_message_id_is_sent_once(outlast):
+    outlast.submitted("r1")
+    for _ in range(2):
+        answer = outlast("send", "r1", "approval", "1", "--message-id", "m1", "--json")
+        assert answer.json == {"id": "r1", "name": "approval", "message_id": "m1"}
+    assert len(outlast("show", "r1", "--json").json["messages"]) == 1
+
+
+def test_a_message_without_a_value_is_null(outlast):
+    outlast.submitted("r1")
+    outlast("send", "r1", "go")
+    assert outlast("show", "r1", "--json").json["messages"][0]["value"] is None
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["r1", "approval", "yes"], ["r1", "approval", "{"], ["r1", "a/b", "1"], ["r1", "", "1"], ["r1", "n", "1", "--message-id", "a\nb"], ["r1"]],
+)  # fmt: skip
+def test_a_message_that_cannot_be_sent_is_a_usage_error(outlast, words):
+    outlast.submitted("r1")
+    assert outlast("send", *words).code == 2
+    assert outlast("show", "r1", "--json").json["messages"] == []
+
+
+def test_prune_deletes_what_ended_long_ago(outlast):
+    settled(outlast, "done", value="1")
+    outlast.submitted("r2")
+    assert outlast("prune", "--older-than", "7d", "--json").json == {"deleted": 0}
+    assert outlast("prune", "--older-than", "0s").err == "outlast: deleted 1 run.\n"
+    assert [run["id"] for run in outlast("runs", "--json").json["runs"]] == ["r2"]
+
+
+@pytest.mark.parametrize(
+    "words", [["prune"], ["prune", "--older-than", "long"], ["cancel"], ["cancel", "r1", "--why", "\udcff"]]
+)
+def test_a_missing_or_bad_option_is_a_usage_error(outlast, words):
+    outlast.submitted("r1")
+    assert outlast(*words).code == 2
+
+
+def test_acting_on_a_store_that_cannot_be_used_exits_75(outlast):
+    outlast.db.mkdir()
+    assert outlast("retry", "r1").code == 75
+    assert outlast("runs", "--json").json["error"]["exit_code"] == 75

@@ -1,0 +1,256 @@
+"""The sync `Outlast` and `Run`: the async ones, blocking, from any thread."""
+
+import asyncio
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import outlast
+from outlast.sync import (
+    Conflict,
+    NotInRun,
+    Outlast,
+    OutlastError,
+    SettingsError,
+    StoreUnavailable,
+    UnknownRun,
+    WrongStatus,
+    receive,
+    run,
+    step,
+    workflow,
+)
+
+
+@step
+def double(number: int) -> int:
+    return number * 2
+
+
+@workflow
+def doubled(number: int) -> int:
+    return double(number)
+
+
+@workflow
+def waiting() -> int:
+    return receive("number", int)
+
+
+def portal_threads():
+    return [thread for thread in threading.enumerate() if thread.name == "outlast-sync"]
+
+
+def test_a_run_is_found_again_by_its_workflow_and_id(app):
+    app.start(doubled(2), id="d-1").result()
+    again = app.get(doubled, "d-1")
+    assert (again.id, again.result(), repr(again)) == ("d-1", 4, "<run 'd-1'>")
+    assert app.result("d-1") == 4
+
+
+def test_the_same_id_again_gives_the_recorded_result_and_other_arguments_a_conflict(app):
+    assert app.start(doubled(2), id="d-1").result() == 4
+    assert app.start(doubled(2), id="d-1").result() == 4
+    with pytest.raises(Conflict):
+        app.start(doubled(3), id="d-1")
+
+
+def test_submitted_runs_are_queued(app):
+    one = app.submit(doubled(1), id="d-1", queue="slow", priority=2)
+    many = app.submit_many([doubled(2), doubled(3)], queue="slow")
+    assert one.info().status == "queued"
+    queued = app.runs(status="queued", queue="slow")
+    assert {info.id for info in queued} == {run.id for run in [one, *many]}
+
+
+def test_runs_journal_and_prune_answer_as_the_async_ones(app):
+    app.start(doubled(1), id="d-1").result()
+    assert [info.id for info in app.runs(status=("done", "failed"))] == ["d-1"]
+    assert [(entry.kind, entry.key) for entry in app.journal("d-1")] == [("step", "double#1")]
+    assert app.prune(0) == 1
+    assert app.runs() == []
+
+
+def test_errors_of_the_core_come_as_they_are(app):
+    with pytest.raises(UnknownRun):
+        app.journal("nothing")
+    with pytest.raises(UnknownRun):
+        app.send("nothing", "number", 1)
+    app.start(doubled(1), id="d-1").result()
+    with pytest.raises(WrongStatus):
+        app.resume("d-1")
+
+
+def test_waiting_for_a_result_ends_after_its_timeout_and_the_run_goes_on(app):
+    run = app.start(waiting(), id="w-1")
+    with pytest.raises(TimeoutError):
+        run.result(timeout=0.02)
+    with pytest.raises(TimeoutError):
+        app.result("w-1", timeout=0.02)
+    app.send("w-1", "number", 5)
+    assert run.result() == 5
+
+
+def test_it_may_be_used_from_many_threads_at_once(app):
+    with ThreadPoolExecutor(8) as threads:
+        results = list(threads.map(lambda number: app.start(doubled(number)).result(), range(40)))
+    assert results == [number * 2 for number in range(40)]
+
+
+def test_async_workflows_execute_too(app):
+    @workflow
+    async def gathered() -> list[int]:
+        return await asyncio.gather(*[double.aio(number) for number in range(3)])
+
+    assert app.start(gathered()).result() == [0, 2, 4]
+
+
+# -- opening and closing
+
+
+def test_leaving_the_block_joins_the_thread_also_after_an_exception(store):
+    with pytest.raises(ZeroDivisionError), Outlast(store) as app:
+        app.start(waiting())
+        assert len(portal_threads()) == 1
+        raise ZeroDivisionError
+    assert portal_threads() == []
+
+
+def test_it_cannot_be_used_before_or_after_its_block(store):
+    app = Outlast(store)
+    with pytest.raises(OutlastError, match="with Outlast"):
+        app.start(doubled(1))
+    with app:
+        run = app.start(doubled(1))
+        with pytest.raises(OutlastError, match="open already"), app:
+            pass
+        assert run.result() == 2
+    with pytest.raises(OutlastError, match="with Outlast"):
+        app.runs()
+    with pytest.raises(OutlastError, match="closed"):
+        run.result()
+
+
+def test_a_store_that_cannot_be_opened_leaves_no_thread_behind():
+    for address in ("sqlite:////proc/nowhere/outlast.db", "nonsense:"):
+        with pytest.raises(OutlastError), Outlast(address):
+            pass
+    assert portal_threads() == []
+
+
+def test_settings_are_checked_at_once_and_can_be_read(store):
+    with pytest.raises(SettingsError):
+        Outlast(store, leash=3)
+    assert Outlast(store, lease=7).settings.lease == 7
+
+
+def test_who_waits_in_another_thread_is_told_when_it_closes(store):
+    told = []
+
+    def wait(run):
+        try:
+            run.result()
+        except StoreUnavailable as error:
+            told.append(str(error))
+
+    with Outlast(store) as app:
+        threads = [
+            threading.Thread(target=wait, args=(run,))
+            for run in (app.start(waiting(), id="here"), app.submit(waiting(), id="queued"))
+        ]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.05)  # both wait; that neither does yet would only make this test easier
+    for thread in threads:
+        thread.join(20)
+    assert len(told) == 2, told
+
+
+def test_what_will_not_end_cannot_hold_up_the_end_of_the_block(store):
+    stubborn, go = threading.Event(), threading.Event()
+
+    @step
+    def hangs() -> None:
+        stubborn.set()
+        go.wait(60)
+
+    @workflow
+    def stuck() -> None:
+        hangs()
+
+    try:
+        with Outlast(store, close_timeout=0.1) as app:
+            app.start(stuck())
+            assert stubborn.wait(20)
+            started = time.monotonic()
+        assert time.monotonic() - started < 10
+    finally:
+        go.set()
+
+
+def test_sys_exit_in_a_workflow_reaches_who_waits(store):
+    @workflow
+    def leaving() -> None:
+        raise SystemExit(3)
+
+    with pytest.raises(SystemExit), Outlast(store) as app:
+        app.start(leaving()).result(timeout=20)
+    assert portal_threads() == []
+
+
+# -- event loops
+
+
+def test_on_an_event_loop_it_says_what_to_use_instead_of_blocking_it(store):
+    async def mistaken():
+        with Outlast(store):
+            pass
+
+    with pytest.raises(NotInRun, match="event loop"):
+        asyncio.run(mistaken())
+
+    async def mistaken_run():
+        run(doubled(1), store=store)
+
+    with pytest.raises(NotInRun, match="event loop"):
+        asyncio.run(mistaken_run())
+
+
+def test_an_open_one_used_on_an_event_loop_says_so_too(app):
+    async def mistaken():
+        app.runs()
+
+    with pytest.raises(NotInRun, match=r"asyncio\.to_thread"):
+        asyncio.run(mistaken())
+
+    async def well():
+        return await asyncio.to_thread(app.runs)
+
+    assert asyncio.run(well()) == []
+
+
+def test_an_async_step_that_uses_the_sync_app_is_told_instead_of_hanging(app):
+    @step
+    async def mistaken() -> int:
+        return len(app.runs())
+
+    @workflow
+    async def hanging() -> int:
+        return await mistaken()
+
+    with pytest.raises(NotInRun, match="event loop"):
+        app.start(hanging()).result(timeout=20)
+
+
+def test_run_wants_a_call():
+    with pytest.raises(TypeError, match="call of a workflow"):
+        run(doubled)
+
+
+def test_the_async_and_the_sync_face_share_stores(tmp_path):
+    store = f"sqlite:///{tmp_path}/outlast.db"
+    with Outlast(store) as app:
+        app.start(doubled(4), id="d-1").result()
+    assert outlast.run(doubled(4), id="d-1", store=store) == 8

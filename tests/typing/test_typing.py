@@ -1,0 +1,32 @@
+"""The public types hold under both strict checkers: what they must infer (`ok*.py`) and refuse (`errors.py`)."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+FILES = sorted(str(path) for path in HERE.glob("*.py") if not path.name.startswith("test_"))
+
+
+def check(*command: str) -> None:
+    checked = subprocess.run(
+        [sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, timeout=110, check=False
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_there_is_something_to_check():
+    assert [Path(file).name for file in FILES] == ["errors.py", "ok.py", "ok_sync.py"]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: Path(file).name)
+def test_mypy_infers_what_is_asserted_and_refuses_what_is_wrong(file: str, tmp_path: Path):
+    # A cache of its own: the tests may run side by side.
+    check("mypy", "--strict", "--config-file=", "--cache-dir", str(tmp_path), file)
+
+
+def test_pyright_infers_what_is_asserted_and_refuses_what_is_wrong():
+    check("pyright", "--project", str(HERE), "--pythonpath", sys.executable)
