@@ -103,13 +103,17 @@ def test_every_public_name_has_a_docstring(module):
 
 
 def public_methods(kind):
-    return [method for name, method in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_")]
+    return [
+        method for name, method in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_")
+    ]
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
 def test_importing_it_is_light(module):
     code = f"import sys, {module.__name__}; print(*sorted(set(sys.modules) & set({HEAVY})))"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
     assert loaded.stdout.split() == []
 
 

@@ -21,7 +21,9 @@ WAIT_SECONDS = 30.0
 class Child:
     """A process that executes `script`. Its `say(...)` is read with `line()`; `tell()` writes it a line."""
 
-    def __init__(self, script: str, *args: object, wrap: tuple[str, ...] = (), env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, script: str, *args: object, wrap: tuple[str, ...] = (), env: dict[str, str] | None = None
+    ) -> None:
         self.process = subprocess.Popen(
             [*wrap, sys.executable, "-c", PRELUDE + script, *map(str, args)],
             stdin=subprocess.PIPE,

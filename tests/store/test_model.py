@@ -126,7 +126,9 @@ class Model:
             assert {row.id for row in outcome} == {run.id for run in again}
             return outcome
         if verb.ids:
-            found = sorted((r for r in self.runs.values() if r.claimable() and r.id in verb.ids), key=lambda r: r.pk)
+            found = sorted(
+                (r for r in self.runs.values() if r.claimable() and r.id in verb.ids), key=lambda r: r.pk
+            )
         else:
             found = sorted(
                 (run for run in self.runs.values() if run.claimable() and run.due <= now),
@@ -328,7 +330,9 @@ class StoreMachine(RuleBasedStateMachine):
         match kind:
             case "submit":
                 parent = IDS[0] if id == IDS[1] else None
-                return Submit(id, "flow", str(x), f"s{x}", "seed", priority=z % 2, delay=x % 2 * 2.0, parent=parent)
+                return Submit(
+                    id, "flow", str(x), f"s{x}", "seed", priority=z % 2, delay=x % 2 * 2.0, parent=parent
+                )
             case "own":
                 return Submit(id, "flow", str(x), f"s{x}", "seed", worker=worker)
             case "claim":
@@ -377,7 +381,9 @@ class StoreMachine(RuleBasedStateMachine):
                          "deaths", "interruptions", "cancel", "value", "token"):  # fmt: skip
                 assert getattr(row, name) == getattr(run, name), (run.id, name)
             assert (row.started is not None) == run.started
-            assert (row.worker is not None) == (row.status == "running") == (row.fence > 0), "one holder a run"
+            assert (row.worker is not None) == (row.status == "running") == (row.fence > 0), (
+                "one holder a run"
+            )
             journal = self.store.journal(run.pk)
             assert [entry.seq for entry in journal] == [*range(1, len(journal) + 1)]
             own = [(entry.kind, entry.value if entry.kind == "step" else None) for entry in journal]

@@ -7,6 +7,7 @@ import stat
 import threading
 import time
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from store_processes import Child, until
@@ -38,6 +39,10 @@ def store(path):
 
 def mode(path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
+
+
+def open_descriptors() -> int:
+    return len(list(Path("/dev/fd").iterdir()))
 
 
 def look(path, statement="SELECT id FROM runs ORDER BY pk"):
@@ -150,11 +155,11 @@ def test_a_folder_at_the_path_is_unavailable_not_a_crash(tmp_path):
 def test_a_store_that_could_not_be_opened_can_be_opened_later(path):
     path.write_bytes(b"not yet a database" * 100)
     store = SQLiteStore(path)
-    descriptors = len(os.listdir("/proc/self/fd"))
+    descriptors = open_descriptors()
     for _ in range(5):
         with pytest.raises(StoreBroken):
             store.open()
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert open_descriptors() == descriptors
     path.unlink()
     store.open()
     store.commit([submit("r")])
@@ -187,7 +192,9 @@ def test_a_migration_that_fails_changes_nothing(store, path, monkeypatch):
     store.close()
     steps = module._migrations()
     schema = look(path, "SELECT sql FROM sqlite_schema")
-    monkeypatch.setattr(module, "_migrations", lambda: [*steps, ADD_COLUMN + "INSERT INTO nowhere VALUES (1);\n"])
+    monkeypatch.setattr(
+        module, "_migrations", lambda: [*steps, ADD_COLUMN + "INSERT INTO nowhere VALUES (1);\n"]
+    )
     with pytest.raises(StoreUnavailable):
         SQLiteStore(path).open()
     assert look(path, "PRAGMA user_version") == [(len(steps),)]
@@ -530,7 +537,6 @@ def test_to_close_waits_for_a_commit_that_is_under_way(path):
     thread.join()
     assert isinstance(done[-1], StoreUnavailable)
     assert look(path, "SELECT count(*) FROM runs") == [(1 + 20 * (len(done) - 1),)]
-
 
 
 def test_an_unexpected_fault_leaves_no_transaction_open(store, monkeypatch):

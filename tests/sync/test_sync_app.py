@@ -181,7 +181,7 @@ def test_what_will_not_end_cannot_hold_up_the_end_of_the_block(store):
         hangs()
 
     try:
-        with Outlast(store, close_timeout=0.1) as app:
+        with Outlast(store, close_timeout=0.5) as app:
             app.start(stuck())
             assert stubborn.wait(20)
             started = time.monotonic()

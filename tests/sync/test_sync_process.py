@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-PROGRAM = '''
+PROGRAM = """
 import os
 import sys
 import time
@@ -53,7 +53,7 @@ else:
         started = app.start(main("first"), id="m-1")
         print("started", flush=True)
         print(started.result(), flush=True)
-'''
+"""
 
 
 @pytest.fixture
@@ -92,4 +92,6 @@ def test_a_program_ended_in_a_step_goes_on_from_its_last_recorded_one(program, t
     (tmp_path / "go").touch()
     out, stderr = program(how).communicate(timeout=30)
     assert "['10', 'went on', '4']" in out, stderr
-    assert lines(tmp_path) == ["first", "child", "pause", "pause", "last"], "only what was under way is redone"
+    assert lines(tmp_path) == ["first", "child", "pause", "pause", "last"], (
+        "only what was under way is redone"
+    )

@@ -440,7 +440,9 @@ def test_sync_calls_in_an_async_run_say_what_to_write(app):
         app.start(runs()).result()
 
 
-@pytest.mark.parametrize("with_context", [False, True], ids=["bare thread", "thread with the workflow's context"])
+@pytest.mark.parametrize(
+    "with_context", [False, True], ids=["bare thread", "thread with the workflow's context"]
+)
 @pytest.mark.parametrize(
     "what", [lambda: double(1), lambda: sleep(1), lambda: receive("x")], ids=["step", "sleep", "receive"]
 )

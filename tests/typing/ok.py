@@ -10,7 +10,22 @@ from typing import Annotated, Any, assert_type
 from uuid import UUID
 
 import outlast
-from outlast import Call, Outlast, Run, RunInfo, Unrecorded, current, now, random, receive, run, sleep, step, uuid, workflow
+from outlast import (
+    Call,
+    Outlast,
+    Run,
+    RunInfo,
+    Unrecorded,
+    current,
+    now,
+    random,
+    receive,
+    run,
+    sleep,
+    step,
+    uuid,
+    workflow,
+)
 
 
 @dataclass

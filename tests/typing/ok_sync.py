@@ -7,7 +7,20 @@ from typing import Any, assert_type
 from uuid import UUID
 
 from outlast import sync
-from outlast.sync import Outlast, Run, RunInfo, current, now, random, receive, run, sleep, step, uuid, workflow
+from outlast.sync import (
+    Outlast,
+    Run,
+    RunInfo,
+    current,
+    now,
+    random,
+    receive,
+    run,
+    sleep,
+    step,
+    uuid,
+    workflow,
+)
 
 
 @step
@@ -67,7 +80,9 @@ def program() -> None:
         assert_type(started.result(timeout=3), str)
         assert_type(started.info(), RunInfo)
         assert_type(app.start(later("tides")).result(), int)
-        assert_type(app.submit(tally(["a"]), id="t-1", queue="slow", priority=1, delay=3), Run[dict[str, int]])
+        assert_type(
+            app.submit(tally(["a"]), id="t-1", queue="slow", priority=1, delay=3), Run[dict[str, int]]
+        )
         assert_type(app.submit_many([report("tides"), report("moon")]), list[Run[str]])
         assert_type(app.get(tally, "t-1"), Run[dict[str, int]])
         assert_type(app.get(later, "l-1").result(), int)

@@ -99,6 +99,8 @@ def conclude(id: str, end: End, codec: Any) -> Any:
         error = decode_error(end.error) if end.error else RunFailed(id)
         if isinstance(error, StepFailed):
             raise RunFailed(id, str(error), error.traceback_text) from error.__cause__
+        if isinstance(error, asyncio.CancelledError):  # the workflow's own: its starter was not cancelled
+            raise RunFailed(id, "its workflow raised CancelledError, though nobody had cancelled it")
         raise error
     kinds = {"cancelled": RunCancelled, "parked": RunParked, "dead": RunDead}
     raise kinds[end.status](id, end.reason or "")

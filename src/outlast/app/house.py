@@ -168,6 +168,7 @@ class House:
     def begin(self, row: RunRow, workflow: Workflow[..., Any], entries: Any = (), messages: Any = ()) -> None:
         life = self.lives[row.id] = Life(self, row, workflow, entries, messages)
         life.start()
+        self._tell()  # whoever waits for the run waits for this life now
 
     async def _adopt(self, row: RunRow, workflow: Workflow[..., Any]) -> None:
         """Take a run over as soon as nobody has it. Ends when this worker has it, or when it has ended."""
@@ -300,11 +301,14 @@ class House:
 
     def _ring(self) -> None:
         self._rung = False
+        self._tell()
+        if self.lives and not self.closing:
+            self.keep(self.loop.create_task(self._requests()))
+
+    def _tell(self) -> None:
         for future in self._changes:
             if not future.done():
                 future.set_result(None)
-        if self.lives and not self.closing:
-            self.keep(self.loop.create_task(self._requests()))
 
     async def _requests(self) -> None:
         """What others want of the runs that execute here: that they end, or that they take a message."""

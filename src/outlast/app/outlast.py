@@ -151,21 +151,26 @@ class Outlast:
         """
         check_name(name, self.settings.name_length_max, "message name")
         message = check_id(message_id or uuid4().hex, self.settings.id_length_max, "message id")
+        self._id(id)
         text = encode_message(value)
         self._open.check_size(text, f"message {name!r}")
         self._done(id, await self._open.writer.ask(Send(id, name, message, text)), "sent to")
 
     async def cancel(self, id: str, why: str = "cancelled by its user") -> str:
         """Ask a run to end: it is told why, its `finally` blocks execute, no new step starts. Its status after."""
-        status: str = self._done(id, await self._open.cancel(id, why[: self.settings.error_text_max]), "cancelled")
+        self._id(id)
+        why = why.encode(errors="backslashreplace").decode()[: self.settings.error_text_max]
+        status: str = self._done(id, await self._open.cancel(id, why), "cancelled")
         return status
 
     async def retry(self, id: str) -> None:
         """Queue a failed, cancelled or dead run again, from the step that ended it."""
+        self._id(id)
         self._done(id, await self._open.writer.ask(Retry(id, secrets.token_hex(8))), "retried")
 
     async def resume(self, id: str) -> None:
         """Queue a parked run again."""
+        self._id(id)
         self._done(id, await self._open.writer.ask(Resume(id, secrets.token_hex(8))), "resumed")
 
     async def prune(self, older_than: timedelta | float, *, batch: int = 500) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Coroutine
@@ -25,47 +26,62 @@ class Portal:
     def __init__(self) -> None:
         check_may_block()
         self._loop = asyncio.new_event_loop()
-        self._closed = asyncio.Event()
+        self._closing = asyncio.Event()
         self._death: BaseException | None = None
+        """What ended the loop before its time, as sys.exit() in a workflow does."""
+        self._lock = threading.RLock()  # a signal's handler may call while the main thread does
+        self._over = False
+        self._waiting: set[concurrent.futures.Future[Any]] = set()
         self._thread = threading.Thread(target=self._serve, name="outlast-sync", daemon=True)
         self._thread.start()
 
     def _serve(self) -> None:
         try:
             with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-                runner.run(self._closed.wait())
-        except BaseException as death:  # noqa: BLE001 - as sys.exit() in a workflow: raised again where somebody waits
-            self._death = death
+                runner.run(self._closing.wait())
+        except BaseException as death:
+            self._death = death  # raised again where somebody waits
+        with self._lock:
+            self._over, late = True, list(self._waiting)
+        for future in late:  # these came too late for the loop
+            future.cancel()
 
     def call(self, fn: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a coroutine function on the loop and wait for its result. Ctrl-C ends the wait and cancels it."""
         check_may_block()
-        if not self._thread.is_alive():
-            raise self._death or OutlastError("this Outlast is closed.")
-        coro = fn(*args, **kwargs)
-        try:
-            future = asyncio.run_coroutine_threadsafe(coro, self._loop)
-        except RuntimeError as closed:  # between the look at the thread and here
-            coro.close()
-            raise OutlastError("this Outlast is closed.") from closed
+        with self._lock:
+            if self._over:
+                raise self._death or OutlastError("this Outlast is closed.")
+            coro = fn(*args, **kwargs)
+            future = _hand_over(coro, self._loop)
+            self._waiting.add(future)
         try:
             return future.result()
         except concurrent.futures.CancelledError as cancelled:
+            coro.close()
             raise self._death or StoreUnavailable(
                 "Outlast was closed while this call was under way; runs are resumable."
             ) from cancelled
         finally:
             future.cancel()
+            with self._lock:
+                self._waiting.discard(future)
 
     def close(self, timeout: float) -> None:
         """Cancel what is left on the loop and join its thread, for so many seconds at the most."""
-        try:
-            self._loop.call_soon_threadsafe(self._closed.set)
-        except RuntimeError:
-            pass  # the loop has ended by itself
+        with contextlib.suppress(RuntimeError):  # the loop has ended by itself
+            self._loop.call_soon_threadsafe(self._closing.set)
         self._thread.join(timeout)
         if self._thread.is_alive():
             log.warning("something on Outlast's event loop does not end; its thread is left behind")
+
+
+def _hand_over(coro: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> concurrent.futures.Future[T]:
+    try:
+        return asyncio.run_coroutine_threadsafe(coro, loop)
+    except RuntimeError as closed:
+        coro.close()
+        raise OutlastError("this Outlast is closed.") from closed
 
 
 def check_may_block() -> None:

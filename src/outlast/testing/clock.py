@@ -52,6 +52,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._clock.elapsed
 
+    def forget(self) -> None:
+        """Drop everything that was to be called, as a crash does."""
+        self._ready.clear()  # type: ignore[attr-defined]
+        self._scheduled.clear()  # type: ignore[attr-defined]
+
     def _run_once(self) -> None:
         ready: deque[asyncio.Handle] = self._ready  # type: ignore[attr-defined]
         scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]

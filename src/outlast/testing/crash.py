@@ -8,26 +8,30 @@ Python object survives into the next life. With `processes=True` each life is a 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import subprocess
 import sys
+import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
-from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Generic, Literal, TypeVar
 
 from outlast.app.outlast import Outlast
 from outlast.define.workflow import Call
-from outlast.store.rows import Entry
+from outlast.store.rows import Entry, RunQuery
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.store.verbs import Verb
 from outlast.testing.app import App
-from outlast.testing.clock import VirtualClock
+from outlast.testing.clock import VirtualClock, VirtualLoop
 
 R = TypeVar("R")
 When = Literal["before", "after"]
 Outside = Callable[[Outlast], Awaitable[None]]
+
+LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 LIVES_MAX = 50
 HEARTBEAT = 0.001
@@ -88,10 +92,15 @@ class Plug:
 class _Power:
     """What survives a crash: bytes or a file, and the clock."""
 
-    def __init__(self, folder: Path | None, seed: int | None) -> None:
+    def __init__(self, folder: Path | None, seed: int | None, loop: LoopFactory | None) -> None:
         self.folder, self.seed = folder, seed
-        self.clock = VirtualClock()
+        self.virtual = VirtualClock()
+        self.clock: Callable[[], float] = self.virtual if loop is None else time.time
         self.image: bytes | None = None
+        self._loop = loop
+
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return self.virtual.loop(self.seed) if self._loop is None else self._loop()
 
     def open(self) -> SQLiteStore:
         if self.folder is not None:
@@ -117,77 +126,93 @@ def crash_everywhere(
     outside: Outside | None = None,
     seed: int | None = None,
     every_life: bool = False,
+    writes: Sequence[int] | None = None,
+    loop: LoopFactory | None = None,
     **settings: Any,
 ) -> CrashReport[R]:
     """Execute a call undisturbed, then again with a crash at every single write, and compare the ends.
 
     `outside` is what the world does in every life (`await app.send(...)`, with message ids so that a repeat is harmless). With
-    `every_life`, each life crashes at its Nth write, not only the first. Raises `Broke` if a result differs, or if a step
-    that was recorded is executed again.
+    `every_life`, each life crashes at its Nth write, not only the first. `writes` picks the Ns, otherwise N grows until no write
+    is left to crash at. `loop` makes event loops for real time (`uvloop.new_event_loop`); without it, time is virtual and
+    `seed` shuffles what is ready at once. Raises `Broke` if a result differs, if a step that was recorded is executed again,
+    or if replaying the finished journal would execute anything or end otherwise.
     """
     report: CrashReport[R] = CrashReport()
-    expected = _scenario(call, store, None, "after", outside, seed, report, every_life=False, settings=settings)
+    setting = _Setting(call, store, outside, seed, loop, settings, report)
+    expected = setting.lives(None, "after", every_life=False)
     report.result, report.error = expected
-    at = 1
-    while True:
+    for at in writes if writes is not None else itertools.count(1):
         hit = False
         for when in ("before", "after"):
             crashes = report.crashes
-            end = _scenario(call, store, at, when, outside, seed, report, every_life=every_life, settings=settings)
+            end = setting.lives(at, when, every_life=every_life)  # type: ignore[arg-type]
             hit = hit or report.crashes > crashes
             if end != expected:
                 raise Broke(f"a crash {when} write {at} (seed {seed}) led to {end}, undisturbed it was {expected}")
-        if not hit:
-            return report
         report.writes = at
-        at += 1 if not every_life or at < 4 else 3
+        if not hit and writes is None:
+            break
+    return report
 
 
-def _scenario(
-    call: Call[Any],
-    store: str,
-    at: int | None,
-    when: Any,
-    outside: Outside | None,
-    seed: int | None,
-    report: CrashReport[Any],
-    *,
-    every_life: bool,
-    settings: dict[str, Any],
-) -> tuple[Any, str | None]:
-    with TemporaryDirectory() if store != "memory:" else _no_folder() as folder:
-        power = _Power(Path(folder) if folder else None, seed)
-        recorded: set[str] = set()
-        for life in range(LIVES_MAX):
-            pull = at if life == 0 or (every_life and life < LIVES_MAX // 2) else None
-            ended = _life(call, power, pull, when, outside, recorded, report, settings)
-            report.lives += 1
-            if ended is not None:
-                return ended
-    raise Broke(f"not at its end after {LIVES_MAX} lives (crash {when} write {at}, seed {seed})")
+@dataclass
+class _Setting:
+    """One call under one set of circumstances."""
 
+    call: Call[Any]
+    store: str
+    outside: Outside | None
+    seed: int | None
+    loop: LoopFactory | None
+    settings: dict[str, Any]
+    report: CrashReport[Any]
 
-def _life(
-    call: Call[Any],
-    power: _Power,
-    at: int | None,
-    when: Any,
-    outside: Outside | None,
-    recorded: set[str],
-    report: CrashReport[Any],
-    settings: dict[str, Any],
-) -> tuple[Any, str | None] | None:
-    """One life. Its end, or None if the plug was pulled."""
-    store = power.open()
-    plug = Plug(store, at, when, lambda: None)
-    app = App(plug, clock=power.clock, seed=power.seed, **settings)  # type: ignore[arg-type]
-    executed: list[str] = []
-    app._observe = lambda run, key: executed.append(f"{run} {key}")  # type: ignore[method-assign]
+    def lives(self, at: int | None, when: When, *, every_life: bool) -> tuple[Any, str | None]:
+        """Life after life until the run has ended."""
+        with TemporaryDirectory() if self.store != "memory:" else nullcontext() as folder:
+            power = _Power(Path(folder) if folder else None, self.seed, self.loop)
+            recorded: set[str] = set()
+            for life in range(LIVES_MAX):
+                pull = at if life == 0 or (every_life and life < LIVES_MAX // 2) else None
+                ended = self.life(power, pull, when, recorded)
+                if ended is not None:
+                    self._replay(power, ended, recorded)
+                    return ended
+        raise Broke(f"not at its end after {LIVES_MAX} lives (crash {when} write {at}, seed {self.seed})")
 
-    async def main() -> tuple[Any, str | None]:
+    def life(self, power: _Power, at: int | None, when: When, recorded: set[str]) -> tuple[Any, str | None] | None:
+        """One life. Its end, or None if the plug was pulled."""
+        self.report.lives += 1
+        store = power.open()
+        plug = Plug(store, at, when, lambda: None)
+        app = App(plug, clock=power.virtual, seed=self.seed, **self.settings)  # type: ignore[arg-type]
+        executed: list[str] = []
+        app._observe = lambda run, key: executed.append(f"{run} {key}")  # type: ignore[method-assign]
+        loop = power.loop()
+        try:
+            ended = loop.run_until_complete(self._main(app))
+        except Crash:
+            ended = None
+            self.report.crashes += 1
+            _forget(loop, app)
+        else:
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        twice = [key for key in executed if key in recorded]
+        if twice:
+            raise Broke(f"recorded, and executed again: {', '.join(twice)} (crash {when} write {at}, seed {self.seed})")
+        recorded |= {f"{run} {entry.key}" for run, entry in _entries(store) if entry.kind == "step"}
+        if ended is None:
+            self.report.redone += [key for key in executed if key not in recorded]
+        power.save(store)
+        power.virtual.advance(0.01)
+        loop.close()
+        return ended
+
+    async def _main(self, app: App) -> tuple[Any, str | None]:
         async with app:
-            run = await app.start(call.again(), id="crash")
-            world = asyncio.ensure_future(outside(app)) if outside is not None else None
+            run = await app.start(self.call.again(), id="crash")
+            world = asyncio.ensure_future(self.outside(app)) if self.outside is not None else None
             try:
                 return await run.result(), None
             except Exception as error:
@@ -196,30 +221,17 @@ def _life(
                 if world is not None:
                     world.cancel()
 
-    loop = power.clock.loop(power.seed)
-    try:
-        ended = loop.run_until_complete(main())
-    except Crash:
-        ended = None
-        report.crashes += 1
-        _forget(loop, app)
-    else:
-        loop.run_until_complete(loop.shutdown_asyncgens())
-    twice = [key for key in executed if key in recorded]
-    if twice:
-        raise Broke(f"recorded, and executed again: {', '.join(twice)} (crash {when} write {at}, seed {power.seed})")
-    recorded |= {f"{run} {entry.key}" for run, entry in _entries(store) if entry.kind == "step"}
-    if ended is None:
-        report.redone += [key for key in executed if key not in recorded]
-    power.save(store)
-    power.clock.advance(0.01)
-    loop.close()
-    return ended
+    def _replay(self, power: _Power, ended: tuple[Any, str | None], recorded: set[str]) -> None:
+        """The finished journal once more: it must lead to the same end, and nothing may be executed."""
+        store = power.open()
+        store.reopen("crash")
+        power.save(store)
+        again = self.life(power, None, "after", recorded)
+        if again != ended:
+            raise Broke(f"replaying the finished journal led to {again}, it was {ended} (seed {self.seed})")
 
 
 def _entries(store: SQLiteStore) -> list[tuple[str, Entry]]:
-    from outlast.store.rows import RunQuery
-
     rows = store.runs(RunQuery(limit=10_000))
     return [(row.id, entry) for row in rows for entry in store.journal(row.pk)]
 
@@ -233,20 +245,12 @@ def _forget(loop: asyncio.AbstractEventLoop, app: App) -> None:
         for life in house.lives.values():
             life.over = life.over or Crash()
             tasks += life.loop.tasks
-    loop._ready.clear()  # type: ignore[attr-defined]
-    loop._scheduled.clear()  # type: ignore[attr-defined]
+    if isinstance(loop, VirtualLoop):
+        loop.forget()
     for task in tasks:
         task._log_destroy_pending = False  # type: ignore[attr-defined]
         with suppress(BaseException):  # code that awaits in a `finally` cannot: its loop is gone
             task.get_coro().close()  # type: ignore[union-attr]
-
-
-class _no_folder:  # noqa: N801 - reads as a function
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *exc: object) -> None:
-        return None
 
 
 def crash_processes(

@@ -7,6 +7,7 @@ sees them now.
 
 from __future__ import annotations
 
+import errno
 import sqlite3
 
 from outlast.errors import StoreBroken, StoreError, StoreUnavailable
@@ -34,6 +35,15 @@ _BROKEN = {
     sqlite3.SQLITE_CORRUPT: "it is damaged. Restore a copy, or save what can be read with `sqlite3 FILE .recover`.",
     sqlite3.SQLITE_NOTADB: "it is not a SQLite database. Check the address.",
 }
+_ERRNO = {
+    errno.EROFS: sqlite3.SQLITE_READONLY,
+    errno.EACCES: sqlite3.SQLITE_PERM,
+    errno.EPERM: sqlite3.SQLITE_PERM,
+    errno.ENOSPC: sqlite3.SQLITE_FULL,
+    errno.EDQUOT: sqlite3.SQLITE_FULL,
+    errno.EIO: sqlite3.SQLITE_IOERR,
+}
+"""The system's own errors, from the files beside the database."""
 
 
 def translate(error: Exception, place: str, *, committing: bool) -> StoreError:
@@ -43,7 +53,7 @@ def translate(error: Exception, place: str, *, committing: bool) -> StoreError:
     if isinstance(error, BAD_VALUES) or isinstance(error.__context__, BAD_VALUES):
         # After an earlier failure, sqlite3 reports a value it cannot bind as that failure.
         return BadValue(str(error.__context__ or error))
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    code = getattr(error, "sqlite_errorcode", _ERRNO.get(getattr(error, "errno", 0) or 0, 0)) & 0xFF
     if code in _BROKEN:
         return StoreBroken(f"{place}: {_BROKEN[code]} ({error})")
     if committing and code not in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY):

@@ -105,8 +105,12 @@ class SQLiteStore:
 
     def _connect(self, path: Path) -> sqlite3.Connection:
         db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-        db.execute(f"PRAGMA synchronous = {'FULL' if self._synchronous == 'full' else 'NORMAL'}")
-        db.execute("PRAGMA journal_size_limit = 67108864")
+        try:
+            db.execute(f"PRAGMA synchronous = {'FULL' if self._synchronous == 'full' else 'NORMAL'}")
+            db.execute("PRAGMA journal_size_limit = 67108864")
+        except BaseException:
+            db.close()
+            raise
         return db
 
     def _prepare(self, path: Path) -> None:
@@ -309,6 +313,11 @@ class SQLiteStore:
         """Everything in a memory store, as bytes."""
         with self._writing:
             return self._db.serialize()
+
+    def reopen(self, id: str) -> None:
+        """Make an ended run claimable as it stands, so that its journal can be replayed once more."""
+        with self._writing:
+            self._db.execute("UPDATE runs SET status = 'queued', ended = NULL, due = 0 WHERE id = ?", (id,))
 
     @classmethod
     def from_image(cls, image: bytes, *, clock: Callable[[], float] | None = None) -> SQLiteStore:

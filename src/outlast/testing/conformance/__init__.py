@@ -14,48 +14,9 @@ new one. A store that does not outlive its object says `durable = False`; one th
 
 import pytest
 
-pytest.register_assert_rewrite(
-    *(
-        f"{__name__}.{module}"
-        for module in (
-            "claims crowd durability ends entries fences mail prunes queries requests sessions submissions values workers"
-        ).split()
-    )
-)
+pytest.register_assert_rewrite(__name__)  # and everything in it: before it is imported
 
-from outlast.testing.conformance.claims import ClaimPromises
-from outlast.testing.conformance.crowd import CrowdPromises
-from outlast.testing.conformance.durability import DurabilityPromises
-from outlast.testing.conformance.ends import EndPromises
-from outlast.testing.conformance.entries import EntryPromises
-from outlast.testing.conformance.fences import FencePromises
-from outlast.testing.conformance.harness import Desk, HandClock, MakeStore
-from outlast.testing.conformance.mail import MailPromises
-from outlast.testing.conformance.prunes import PrunePromises
-from outlast.testing.conformance.queries import QueryPromises
-from outlast.testing.conformance.requests import RequestPromises
-from outlast.testing.conformance.sessions import SessionPromises
-from outlast.testing.conformance.submissions import SubmissionPromises
-from outlast.testing.conformance.values import ValuePromises
-from outlast.testing.conformance.workers import WorkerPromises
+from outlast.testing.conformance.harness import Desk, HandClock, MakeStore  # noqa: E402
+from outlast.testing.conformance.suite import StoreConformance  # noqa: E402
 
 __all__ = ["Desk", "HandClock", "MakeStore", "StoreConformance"]
-
-
-class StoreConformance(
-    SubmissionPromises,
-    ClaimPromises,
-    EntryPromises,
-    FencePromises,
-    EndPromises,
-    RequestPromises,
-    MailPromises,
-    WorkerPromises,
-    PrunePromises,
-    SessionPromises,
-    QueryPromises,
-    ValuePromises,
-    CrowdPromises,
-    DurabilityPromises,
-):
-    """Every promise. Subclass it and give the fixture `make_store`."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from outlast.store.rows import NEVER
+from outlast.store.rows import NEVER, RunRow
 from outlast.store.verbs import WORKER, Claim, Refused, Release
 from outlast.testing.conformance.harness import Desk, Promises
 
 
-def ids(rows: list[object]) -> list[str]:
-    return [row.id for row in rows]  # type: ignore[attr-defined]
+def ids(rows: list[RunRow]) -> list[str]:
+    return [row.id for row in rows]
 
 
 class ClaimPromises(Promises):
@@ -25,7 +25,7 @@ class ClaimPromises(Promises):
 
     def test_a_claimed_run_is_not_claimed_again(self, desk: Desk) -> None:
         desk.submit()
-        assert ids([*desk.claim("w1")]) == ["r"]
+        assert ids(desk.claim("w1")) == ["r"]
         assert desk.claim("w1") == []
         assert desk.claim("w2") == []
         assert desk.claim("w2", ids=("r",)) == []
@@ -76,7 +76,7 @@ class ClaimPromises(Promises):
         for id, priority in (("low", -1), ("first", 0), ("high", 5), ("second", 0)):
             desk.submit(id, priority=priority)
             desk.clock.forward(1)
-        assert ids([*desk.claim(limit=10)]) == ["high", "first", "second", "low"]
+        assert ids(desk.claim(limit=10)) == ["high", "first", "second", "low"]
 
     def test_interrupted_runs_go_before_new_ones_of_their_priority(self, desk: Desk) -> None:
         desk.submit("new")
@@ -85,27 +85,27 @@ class ClaimPromises(Promises):
         desk.one(Release(late.pk, late.fence, "drain"))
         desk.clock.forward(1)
         desk.one(Release(early.pk, early.fence, "drain"))
-        assert ids([*desk.claim(limit=10)]) == ["urgent", "late", "early", "new"]
+        assert ids(desk.claim(limit=10)) == ["urgent", "late", "early", "new"]
 
     def test_a_run_given_back_uninterrupted_is_not_raised(self, desk: Desk) -> None:
         desk.submit("older")
         row = desk.held("younger")
         desk.one(Release(row.pk, row.fence, "not mine", interrupted=False))
-        assert ids([*desk.claim(limit=10)]) == ["older", "younger"]
+        assert ids(desk.claim(limit=10)) == ["older", "younger"]
 
     def test_a_run_is_not_claimed_before_it_is_due(self, desk: Desk) -> None:
         desk.submit(delay=10.0)
         desk.clock.forward(9.9)
         assert desk.claim() == []
         desk.clock.forward(0.1)
-        assert ids([*desk.claim()]) == ["r"]
+        assert ids(desk.claim()) == ["r"]
 
     def test_a_run_that_is_named_is_claimed_due_or_not(self, desk: Desk) -> None:
         desk.submit("later", delay=1000.0)
         row = desk.held("waiting")
         desk.one(Release(row.pk, row.fence, "waits", delay=NEVER, waiting=True))
         desk.submit("other")
-        assert ids([*desk.claim(ids=("waiting", "later", "absent"), limit=5)]) == ["later", "waiting"]
+        assert ids(desk.claim(ids=("waiting", "later", "absent"), limit=5)) == ["later", "waiting"]
 
     @pytest.mark.parametrize("status", ["done", "failed", "cancelled", "parked", "running"])
     def test_only_queued_and_waiting_runs_can_be_claimed(self, desk: Desk, status: str) -> None:
@@ -121,6 +121,6 @@ class ClaimPromises(Promises):
         desk.submit("b", queue="mail", workflow="sort")
         desk.submit("c", queue="web", workflow="send")
         assert desk.claim(queues=("none",), limit=5) == []
-        assert ids([*desk.claim(queues=("mail",), workflows=("send", "other"), limit=5)]) == ["a"]
-        assert ids([*desk.claim(workflows=("send",), limit=5)]) == ["c"]
-        assert ids([*desk.claim(queues=("web", "mail"), limit=5)]) == ["b"]
+        assert ids(desk.claim(queues=("mail",), workflows=("send", "other"), limit=5)) == ["a"]
+        assert ids(desk.claim(workflows=("send",), limit=5)) == ["c"]
+        assert ids(desk.claim(queues=("web", "mail"), limit=5)) == ["b"]

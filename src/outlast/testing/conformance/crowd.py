@@ -29,7 +29,8 @@ class CrowdPromises(Promises):
         desk.commit(*(Submit(f"r{n}", "flow", "[]", f"s{n}", "seed") for n in range(200)))
 
         def claim_all(number: int) -> list[tuple[str, int]]:
-            mine, worker, claimed = crowd[number], f"w{number}", []
+            mine, worker = crowd[number], f"w{number}"
+            claimed: list[tuple[str, int]] = []
             mine.store.hold(worker)
             mine.one(Enlist(worker, "host", 1, 60.0))
             while rows := mine.one(Claim(worker, f"{worker}-{len(claimed)}", limit=3)):
@@ -74,14 +75,18 @@ class CrowdPromises(Promises):
             own = [message.id for message in messages if message.id.startswith(f"{number}-")]
             assert own == [f"{number}-{turn}" for turn in range(25)]
 
-    def test_of_many_changes_to_one_version_of_a_session_one_is_made(self, desk: Desk, crowd: list[Desk]) -> None:
+    def test_of_many_changes_to_one_version_of_a_session_one_is_made(
+        self, desk: Desk, crowd: list[Desk]
+    ) -> None:
         def count_up(number: int) -> None:
             done = 0
             while done < 20:
                 session = crowd[number].store.session("s")
                 version, value = (session.version, int(session.fields["n"])) if session else (0, 0)
                 assert version == value, "a session is read as it was at one time"
-                kept = crowd[number].one(Keep("s", f"{number}-{done}-{version}", {"n": str(value + 1)}, version=version))
+                kept = crowd[number].one(
+                    Keep("s", f"{number}-{done}-{version}", {"n": str(value + 1)}, version=version)
+                )
                 done += not isinstance(kept, Refused)
 
         self._together(count_up)
@@ -89,7 +94,9 @@ class CrowdPromises(Promises):
         assert session is not None
         assert (session.version, session.fields) == (20 * CROWD, {"n": str(20 * CROWD)})
 
-    def test_a_stale_writer_never_gets_between_a_claim_and_its_entries(self, desk: Desk, crowd: list[Desk]) -> None:
+    def test_a_stale_writer_never_gets_between_a_claim_and_its_entries(
+        self, desk: Desk, crowd: list[Desk]
+    ) -> None:
         """Each life records two entries with its fence; another takes the run from it at any moment."""
         desk.submit()
         workers = [mine.enlist(f"w{number}") for number, mine in enumerate(crowd)]

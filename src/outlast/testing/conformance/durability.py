@@ -36,17 +36,29 @@ class DurabilityPromises(Promises):
         desk.clock.forward(5)
         assert desk.store.now() == desk.clock.now
 
-    def test_what_was_committed_is_there_when_it_is_opened_again(self, opened: Opened, clock: HandClock) -> None:
+    def test_what_was_committed_is_there_when_it_is_opened_again(
+        self, opened: Opened, clock: HandClock
+    ) -> None:
         if not self.durable:
             pytest.skip("this store does not outlive its object")
         desk = Desk(opened(), clock)
         row = desk.held()
         desk.record(row, 1, value='"kept"')
         desk.commit(Send("r", "m", "1", "1"), Keep("s", "t", {"a": "1"}))
-        before = (desk.row(), desk.store.journal(row.pk), desk.store.messages(row.pk), desk.store.session("s"))
+        before = (
+            desk.row(),
+            desk.store.journal(row.pk),
+            desk.store.messages(row.pk),
+            desk.store.session("s"),
+        )
         desk.store.close()
         again = Desk(opened(), clock)
-        after = (again.row(), again.store.journal(row.pk), again.store.messages(row.pk), again.store.session("s"))
+        after = (
+            again.row(),
+            again.store.journal(row.pk),
+            again.store.messages(row.pk),
+            again.store.session("s"),
+        )
         assert after == before
         assert [worker.id for worker in again.store.workers()] == ["w1"]
 
@@ -77,7 +89,7 @@ class DurabilityPromises(Promises):
         desk.store.listen(rung.set)
         assert self._rings(rung, desk)
 
-    def test_a_commit_elsewhere_rings_the_bell_here(self, desk: Desk, opened: Opened, clock: HandClock) -> None:
+    def test_a_commit_elsewhere_rings_the_bell_here(self, desk: Desk, opened: Opened) -> None:
         if not self.shared:
             pytest.skip("only one object can use this store")
         desk.held()

@@ -18,7 +18,13 @@ class EndPromises(Promises):
         desk.clock.forward(7)
         assert desk.one(Settle(row.pk, row.fence, status, '"v"', '"e"', "why", 4)) is None
         now = desk.row()
-        assert (now.status, now.value, now.error, now.reason, now.failed_at) == (status, '"v"', '"e"', "why", 4)
+        assert (now.status, now.value, now.error, now.reason, now.failed_at) == (
+            status,
+            '"v"',
+            '"e"',
+            "why",
+            4,
+        )
         assert (now.ended, now.worker) == (desk.clock.now, None)
 
     def test_a_parked_run_has_not_ended(self, desk: Desk) -> None:

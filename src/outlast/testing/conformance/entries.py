@@ -10,7 +10,14 @@ from outlast.testing.conformance.harness import Desk, Promises, entry
 class EntryPromises(Promises):
     def test_an_entry_comes_back_as_it_was_recorded(self, desk: Desk) -> None:
         row = desk.held()
-        fields = {"kind": "step", "key": "flow/ask#1", "at": 12.25, "args": "f00", "value": '{"a": 1}', "error": '"e"'}
+        fields = {
+            "kind": "step",
+            "key": "flow/ask#1",
+            "at": 12.25,
+            "args": "f00",
+            "value": '{"a": 1}',
+            "error": '"e"',
+        }
         assert desk.record(row, 1, **fields, seconds=0.5, attempt=3, asked=True) is None
         assert desk.record(row, 2, kind="fired", key="t", at=13.0) is None
         assert desk.store.journal(row.pk) == [

@@ -125,7 +125,11 @@ class FencePromises(Promises):
         ]
         for impostor in impostors:
             assert desk.one(FENCED[verb](impostor)) == Refused(FENCE), impostor
-        assert [desk.row(id).status for id in ("queued", "voided", "current")] == ["queued", "done", "running"]
+        assert [desk.row(id).status for id in ("queued", "voided", "current")] == [
+            "queued",
+            "done",
+            "running",
+        ]
 
     def test_another_runs_fence_is_refused(self, desk: Desk) -> None:
         mine, other = desk.held("mine"), desk.held("other")
@@ -158,7 +162,9 @@ class FencePromises(Promises):
 
     def test_verbs_of_a_batch_see_those_before_them(self, desk: Desk) -> None:
         row = desk.held()
-        outcomes = desk.commit(entry(row, 1), Release(row.pk, row.fence, "drain"), entry(row, 3), Cancel("r", "why"))
+        outcomes = desk.commit(
+            entry(row, 1), Release(row.pk, row.fence, "drain"), entry(row, 3), Cancel("r", "why")
+        )
         assert outcomes == [None, None, Refused(FENCE), "queued"]
         assert desk.kinds(row) == ["step", "interruption"]
 

@@ -99,8 +99,8 @@ class Desk:
 
 
 def entry(row: RunRow, seq: int, **fields: Any) -> Record:
-    fields = {"kind": "step", "key": f"flow/step#{seq}", "at": 1.5} | fields
-    return Record(run=row.pk, seq=seq, fence=row.fence, **fields)
+    defaults: dict[str, Any] = {"kind": "step", "key": f"flow/step#{seq}", "at": 1.5}
+    return Record(run=row.pk, seq=seq, fence=row.fence, **(defaults | fields))
 
 
 class Promises:

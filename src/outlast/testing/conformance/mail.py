@@ -29,7 +29,10 @@ class MailPromises(Promises):
         assert desk.commit(Send("r", "a", "1", "1"), Send("r", "a", "1", "2")) == [None, None]
         assert desk.one(Send("r", "a", "1", "3")) is None
         desk.one(Send("r", "a", "2", "4"))
-        assert [(m.number, m.id, m.value) for m in desk.store.messages(row.pk)] == [(1, "1", "1"), (2, "2", "4")]
+        assert [(m.number, m.id, m.value) for m in desk.store.messages(row.pk)] == [
+            (1, "1", "1"),
+            (2, "2", "4"),
+        ]
 
     def test_each_run_has_a_mailbox_of_its_own(self, desk: Desk) -> None:
         one, two = desk.submit("one"), desk.submit("two")

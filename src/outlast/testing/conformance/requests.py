@@ -110,7 +110,7 @@ class RequestPromises(Promises):
 
     @pytest.mark.parametrize(("kind", "status"), [(Retry, "failed"), (Resume, "parked")])
     def test_the_same_token_again_is_accepted_and_does_nothing(
-        self, desk: Desk, kind: type[Retry] | type[Resume], status: str
+        self, desk: Desk, kind: type[Retry | Resume], status: str
     ) -> None:
         first = desk.ended(status=status)
         assert desk.commit(kind("r", "t"), kind("r", "t")) == [None, None]

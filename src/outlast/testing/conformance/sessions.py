@@ -35,7 +35,9 @@ class SessionPromises(Promises):
 
     def test_of_two_changes_to_one_version_in_a_batch_one_is_refused(self, desk: Desk) -> None:
         desk.one(Keep("s", "t1", {"a": "1"}))
-        assert desk.commit(Keep("s", "t2", {"a": "2"}, version=1), Keep("s", "t3", {"a": "3"}, version=1)) == [
+        assert desk.commit(
+            Keep("s", "t2", {"a": "2"}, version=1), Keep("s", "t3", {"a": "3"}, version=1)
+        ) == [
             2,
             Refused(VERSION, "2"),
         ]

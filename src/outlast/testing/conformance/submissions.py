@@ -5,7 +5,10 @@ from __future__ import annotations
 from outlast.store.verbs import WORKER, Cancel, Refused, Submit
 from outlast.testing.conformance.harness import Desk, Promises
 
-NEW = Submit("r", "flow", '["tides"]', "t1", "seed", queue="slow", priority=3, delay=5.0, timeout=60.0, parent="p")
+SECOND = "t2"
+NEW = Submit(
+    "r", "flow", '["tides"]', "t1", "seed", queue="slow", priority=3, delay=5.0, timeout=60.0, parent="p"
+)
 
 
 class SubmissionPromises(Promises):
@@ -16,7 +19,13 @@ class SubmissionPromises(Promises):
         assert outcome.row == row
         assert (row.id, row.workflow, row.args, row.seed) == ("r", "flow", '["tides"]', "seed")
         assert (row.queue, row.priority, row.parent, row.timeout) == ("slow", 3, "p", 60.0)
-        assert (row.status, row.worker, row.started, row.ended, row.deadline) == ("queued", None, None, None, None)
+        assert (row.status, row.worker, row.started, row.ended, row.deadline) == (
+            "queued",
+            None,
+            None,
+            None,
+            None,
+        )
         assert (row.created, row.due) == (desk.clock.now, desk.clock.now + 5.0)
         assert (row.deaths, row.interruptions, row.waits, row.cancel) == (0, 0, "", None)
         assert desk.store.journal(row.pk) == []
@@ -27,7 +36,7 @@ class SubmissionPromises(Promises):
     def test_an_id_that_exists_is_returned_and_not_touched(self, desk: Desk) -> None:
         first = desk.one(NEW).row
         desk.clock.forward(10)
-        again = desk.one(NEW._replace(token="t2", workflow="other", args="[]", priority=9, seed="another"))
+        again = desk.one(NEW._replace(token=SECOND, workflow="other", args="[]", priority=9, seed="another"))
         assert not again.new
         assert again.row == first
         assert desk.row() == first
@@ -70,6 +79,6 @@ class SubmissionPromises(Promises):
     def test_runs_that_ended_keep_their_id(self, desk: Desk) -> None:
         desk.one(NEW)
         desk.one(Cancel("r", "no"))
-        again = desk.one(NEW._replace(token="t2"))
+        again = desk.one(NEW._replace(token=SECOND))
         assert not again.new
         assert again.row.status == "cancelled"

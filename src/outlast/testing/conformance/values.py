@@ -8,7 +8,7 @@ import pytest
 
 from outlast.store.protocol import BadValue
 from outlast.store.rows import RunQuery
-from outlast.store.verbs import Cancel, Claim, Forget, Keep, Prune, Send, Settle, Submit, Wait
+from outlast.store.verbs import Cancel, Claim, Forget, Keep, Prune, Send, Settle, Submit, Verb, Wait
 from outlast.testing.conformance.harness import Desk, Promises, entry
 
 IDS = {
@@ -114,9 +114,11 @@ class ValuePromises(Promises):
         assert (found.at, found.seconds, found.attempt) == (1_700_000_000.123_456_7, 1e-9, 2**31)
 
     @pytest.mark.parametrize("text", ["\ud800", "a\udfffb"])
-    def test_a_text_that_cannot_be_stored_is_a_bad_value_and_nothing_is_written(self, desk: Desk, text: str) -> None:
+    def test_a_text_that_cannot_be_stored_is_a_bad_value_and_nothing_is_written(
+        self, desk: Desk, text: str
+    ) -> None:
         row = desk.held()
-        batches = [
+        batches: list[list[Verb]] = [
             [entry(row, 1), entry(row, 2, value=text)],
             [Keep("s", "t", {"f": "1"}), Send("r", "m", "1", text)],
             [entry(row, 1), Submit("new", "flow", text, "t", "s")],
