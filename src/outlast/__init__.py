@@ -1,15 +1,15 @@
 """Outlast keeps AI agents alive through every kind of death.
 
-    from outlast import run, step, workflow
+from outlast import run, step, workflow
 
-    @step
-    async def research(topic: str) -> str: ...
+@step
+async def research(topic: str) -> str: ...
 
-    @workflow
-    async def report(topic: str) -> str:
-        return await research(topic)
+@workflow
+async def report(topic: str) -> str:
+    return await research(topic)
 
-    print(run(report("tides"), id="report-1"))   # kill it anywhere, start it again
+print(run(report("tides"), id="report-1"))   # kill it anywhere, start it again
 """
 
 from outlast.app.handle import Run, RunInfo

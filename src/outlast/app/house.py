@@ -34,7 +34,19 @@ from outlast.replay.place import Place
 from outlast.replay.threads import Pool
 from outlast.store.protocol import Store
 from outlast.store.rows import ENDED, Entry, RunRow
-from outlast.store.verbs import WORKER, Cancel, Claim, Enlist, Leave, Refused, Retry, Submit, Submitted, Sweep, Wait
+from outlast.store.verbs import (
+    WORKER,
+    Cancel,
+    Claim,
+    Enlist,
+    Leave,
+    Refused,
+    Retry,
+    Submit,
+    Submitted,
+    Sweep,
+    Wait,
+)
 from outlast.values.exceptions import CANCELLED, encode_error
 
 if TYPE_CHECKING:
@@ -48,7 +60,9 @@ DEBOUNCE_SECONDS = 0.002
 
 
 class House:
-    def __init__(self, store: Store, settings: Settings, loop: asyncio.AbstractEventLoop, *, inline: bool = False) -> None:
+    def __init__(
+        self, store: Store, settings: Settings, loop: asyncio.AbstractEventLoop, *, inline: bool = False
+    ) -> None:
         self.store, self.settings, self.loop, self.inline = store, settings, loop, inline
         kind = InlineWriter if inline else Writer
         self.writer = kind(store, loop, patience=settings.store_patience, batch_max=settings.batch_size_max)
@@ -125,7 +139,10 @@ class House:
         """Two workflows with one name are an error: a run could not tell which is its own."""
         known = self.workflows.setdefault(workflow.name, workflow)
         if known is not workflow and known.fn is not workflow.fn:
-            same = (known.fn.__module__, known.fn.__qualname__) == (workflow.fn.__module__, workflow.fn.__qualname__)
+            same = (known.fn.__module__, known.fn.__qualname__) == (
+                workflow.fn.__module__,
+                workflow.fn.__qualname__,
+            )
             if not same:
                 raise DuplicateName(
                     f"two workflows have the name {workflow.name!r}: {known.fn.__module__}.{known.fn.__qualname__} and "
@@ -219,7 +236,9 @@ class House:
         """Called on the run loop. The child is a run of its own, under an id made of its parent's and its place."""
         id = child_id(life.id, place.key, self.settings.id_length_max)
         task: asyncio.Task[Any] = asyncio.Task(self._child(life, place, call, id), loop=self.loop)
-        place.stop = lambda: self.keep(asyncio.Task(self.cancel(id, "its parent cancelled it"), loop=self.loop))
+        place.stop = lambda: self.keep(
+            asyncio.Task(self.cancel(id, "its parent cancelled it"), loop=self.loop)
+        )
         life.bodies.add(task)
         task.add_done_callback(life.bodies.discard)
         self.keep(task)
@@ -228,7 +247,9 @@ class House:
         text_max = self.settings.error_text_max
         try:
             if place.key in life.journal.voided:
-                await self.writer.ask(Retry(id, secrets.token_hex(8)))  # refused unless it had failed: just as well
+                await self.writer.ask(
+                    Retry(id, secrets.token_hex(8))
+                )  # refused unless it had failed: just as well
             await self.start(call, id, parent=life.id)
             if place.cancelled:
                 await self.cancel(id, "its parent cancelled it")
@@ -243,10 +264,14 @@ class House:
             return
         error_text = end.error
         if end.status == "cancelled":
-            error_text = CANCELLED if place.cancelled else encode_error(RunCancelled(id, end.reason or ""), text_max)
+            error_text = (
+                CANCELLED if place.cancelled else encode_error(RunCancelled(id, end.reason or ""), text_max)
+            )
         elif end.status == "dead":
             error_text = encode_error(RunDead(id, end.reason or ""), text_max)
-        life.record("child", place.key, args=place.args, value=end.value, error=error_text, asked=place.cancelled)
+        life.record(
+            "child", place.key, args=place.args, value=end.value, error=error_text, asked=place.cancelled
+        )
 
     async def cancel(self, id: str, why: str) -> Any:
         outcome = await self.writer.ask(Cancel(id, why))
@@ -268,7 +293,9 @@ class House:
                 if isinstance(life.over, Evicted) and life.over.cause is not None:
                     raise life.over.cause
                 if self.closing:
-                    raise StoreUnavailable(f"Outlast was closed while run {id!r} was under way; it is resumable.")
+                    raise StoreUnavailable(
+                        f"Outlast was closed while run {id!r} was under way; it is resumable."
+                    )
             row = await self.read(self.store.run, id)
             if row is None:
                 return End("failed", error=encode_error(LookupError(f"run {id} is gone"), 1000))
@@ -388,7 +415,9 @@ def lost(cause: BaseException | None) -> Evicted:
 
 def check_same(row: RunRow, call: Call[Any]) -> None:
     if (row.workflow, row.args) != (call.workflow.name, call.args):
-        raise Conflict(row.id, f"{row.workflow}({row.args})"[:500], f"{call.workflow.name}({call.args})"[:500])
+        raise Conflict(
+            row.id, f"{row.workflow}({row.args})"[:500], f"{call.workflow.name}({call.args})"[:500]
+        )
 
 
 def child_id(parent: str, key: str, length_max: int) -> str:

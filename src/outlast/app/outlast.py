@@ -71,7 +71,13 @@ class Outlast:
         return Run(house, id, call.workflow)
 
     async def submit(
-        self, call: Call[R], *, id: str | None = None, queue: str = "default", priority: int = 0, delay: float = 0.0
+        self,
+        call: Call[R],
+        *,
+        id: str | None = None,
+        queue: str = "default",
+        priority: int = 0,
+        delay: float = 0.0,
     ) -> Run[R]:
         """Queue a run, durable when this returns. The same id again is harmless, with other arguments a Conflict."""
         return (await self._submit([(call, self._id(id))], queue, priority, delay))[0]
@@ -82,7 +88,9 @@ class Outlast:
         """Queue several runs at once."""
         return await self._submit([(call, self._id(None)) for call in calls], queue, priority, delay)
 
-    async def _submit(self, calls: list[tuple[Call[R], str]], queue: str, priority: int, delay: float) -> list[Run[R]]:
+    async def _submit(
+        self, calls: list[tuple[Call[R], str]], queue: str, priority: int, delay: float
+    ) -> list[Run[R]]:
         house = self._open
         check_name(queue, self.settings.name_length_max, "queue name")
         verbs: list[Submit] = [

@@ -42,7 +42,7 @@ class Order(NamedTuple):
         return command("run", self.target, "--id", self.id, store=self.store)
 
 
-class Terminated(Exception):  # noqa: N818 - the run goes on, it is no error
+class Terminated(Exception):
     """SIGTERM: the run was given back."""
 
 

@@ -20,7 +20,7 @@ from outlast.store.rows import Entry
 T = TypeVar("T")
 
 
-class NoStore(OutlastError):  # noqa: N818 - named like its siblings in outlast.errors
+class NoStore(OutlastError):
     """There is no store at this address. None was made."""
 
 

@@ -56,7 +56,9 @@ class Current:
     def attempt(self) -> int:
         """Which attempt of the step this is, from 1. NotInRun in the workflow's own code."""
         if self._body is None:
-            raise NotInRun("current().attempt is a step's: a workflow's own code is executed anew in every life.")
+            raise NotInRun(
+                "current().attempt is a step's: a workflow's own code is executed anew in every life."
+            )
         return self._body.attempt
 
     def __repr__(self) -> str:

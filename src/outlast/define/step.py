@@ -41,7 +41,9 @@ class StepBase(Generic[P, R]):
     ) -> None:
         self.fn: Callable[..., Any] = fn
         self.name = default_name(fn, name, "step")
-        check_options("step", self.name, retries=retries, backoff=backoff, backoff_max=backoff_max, timeout=timeout)
+        check_options(
+            "step", self.name, retries=retries, backoff=backoff, backoff_max=backoff_max, timeout=timeout
+        )
         self.retries, self.backoff, self.backoff_max = int(retries), backoff, backoff_max
         self.retry_on, self.timeout = retry_on, timeout
         self.is_async = inspect.iscoroutinefunction(fn)
@@ -89,7 +91,9 @@ class SyncStep(StepBase[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if isinstance(asyncio._get_running_loop(), RunLoop):
-            raise NotInRun(f"step {self.name} is sync and this run is async: use `await {self.name}.aio(...)`.")
+            raise NotInRun(
+                f"step {self.name} is sync and this run is async: use `await {self.name}.aio(...)`."
+            )
         thread = THREAD.get()
         if bodies.BODY.get() is None and thread is not None:
             return cast("R", thread.call(lambda: self._call(args, kwargs)))
@@ -106,7 +110,9 @@ class SyncStep(StepBase[P, R]):
     @overload
     def __get__(self, instance: None, owner: type[Any]) -> SyncStep[P, R]: ...
     @overload
-    def __get__(self: SyncStep[Concatenate[S, Q], R], instance: S, owner: type[Any]) -> BoundSyncStep[Q, R]: ...
+    def __get__(
+        self: SyncStep[Concatenate[S, Q], R], instance: S, owner: type[Any]
+    ) -> BoundSyncStep[Q, R]: ...
     def __get__(self, instance: Any, owner: type[Any]) -> Any:
         return self if instance is None else BoundSyncStep(self, instance)
 

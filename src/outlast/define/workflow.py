@@ -24,7 +24,9 @@ class Workflow(Generic[P, R]):
     `name` is what its runs are recorded under; `fn` is the plain function; `timeout` bounds a run, from its first start.
     """
 
-    def __init__(self, fn: Callable[P, Any], *, name: str | None = None, timeout: float | None = None) -> None:
+    def __init__(
+        self, fn: Callable[P, Any], *, name: str | None = None, timeout: float | None = None
+    ) -> None:
         self.fn: Callable[..., Any] = fn
         self.name = default_name(fn, name, "workflow")
         self.timeout = check_options("workflow", self.name, timeout=timeout)["timeout"]

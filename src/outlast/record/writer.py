@@ -34,7 +34,9 @@ class Waiting(NamedTuple):
 class Writer:
     """`put` and `ask` from the loop, `call` from any thread but the loop's."""
 
-    def __init__(self, store: Store, loop: asyncio.AbstractEventLoop, *, patience: float, batch_max: int) -> None:
+    def __init__(
+        self, store: Store, loop: asyncio.AbstractEventLoop, *, patience: float, batch_max: int
+    ) -> None:
         self._store, self._loop = store, loop
         self._patience, self._batch_max = patience, batch_max
         self._queue: deque[Waiting] = deque()
@@ -121,11 +123,15 @@ class Writer:
             return [self._write([verb])[0] for verb in verbs]
         except StoreError as error:
             return [error] * len(verbs)
-        except Exception as error:  # a fault of the store's own; without the thread every waiter would wait for ever
+        except (
+            Exception
+        ) as error:  # a fault of the store's own; without the thread every waiter would wait for ever
             log.exception("the store failed")
-            return [StoreUnavailable(f"the store failed: {error!r}. Whether the last batch was written is not known.")] * len(
-                verbs
-            )
+            return [
+                StoreUnavailable(
+                    f"the store failed: {error!r}. Whether the last batch was written is not known."
+                )
+            ] * len(verbs)
 
     def _persist(self, verbs: list[Verb]) -> list[Any]:
         """Until it is definite, or patience ends. The same verbs again is safe: each says what a repeat does."""
@@ -138,7 +144,7 @@ class Writer:
             except (StoreUnavailable, CommitUnknown) as error:
                 unknown = unknown or isinstance(error, CommitUnknown)
                 if time.monotonic() + pause > deadline or self._closing:
-                    log.error("gave up writing: %s", error)
+                    log.error("gave up writing: %s", error)  # noqa: TRY400 - it is raised, with its cause
                     raise StoreUnavailable(
                         f"{error} Whether the last batch was written is not known." if unknown else str(error)
                     ) from error

@@ -71,7 +71,9 @@ async def _perform(body: Body, place: Place, step: StepBase[..., Any], args: Any
             life.evict(Evicted("its step was cancelled from outside, as at the end of the program"))
             return
         else:  # the body itself let one out that nobody had asked for
-            error = encode_error(StepFailed("asyncio.CancelledError", str(cancelled)), life.house.settings.error_text_max)
+            error = encode_error(
+                StepFailed("asyncio.CancelledError", str(cancelled)), life.house.settings.error_text_max
+            )
     except Evicted:
         return
     except Exception as raised:
@@ -79,14 +81,34 @@ async def _perform(body: Body, place: Place, step: StepBase[..., Any], args: Any
     else:
         place.value = value
         seconds = perf_counter() - started
-        life.record("step", place.key, args=place.args, value=text, seconds=seconds, attempt=body.attempt, asked=place.asked)
+        life.record(
+            "step",
+            place.key,
+            args=place.args,
+            value=text,
+            seconds=seconds,
+            attempt=body.attempt,
+            asked=place.asked,
+        )
         return
     seconds = perf_counter() - started
-    life.record("step", place.key, args=place.args, error=error, seconds=seconds, attempt=body.attempt, asked=place.asked)
+    life.record(
+        "step",
+        place.key,
+        args=place.args,
+        error=error,
+        seconds=seconds,
+        attempt=body.attempt,
+        asked=place.asked,
+    )
 
 
 async def attempt(
-    body: Body, step: StepBase[..., Any], args: Any, kwargs: Any, failed: Callable[[BaseException, float], None]
+    body: Body,
+    step: StepBase[..., Any],
+    args: Any,
+    kwargs: Any,
+    failed: Callable[[BaseException, float], None],
 ) -> tuple[str, Any]:
     """Attempts until one succeeds or none is left: its value as text, and as every life will get it."""
     codec = step.signature.returns()
@@ -127,7 +149,9 @@ async def _once(
             return await asyncio.shield(future)
     except TimeoutError as error:
         if limit.expired():
-            raise StepTimeout(f"step {step.name} took longer than its timeout of {step.timeout} s.") from error
+            raise StepTimeout(
+                f"step {step.name} took longer than its timeout of {step.timeout} s."
+            ) from error
         raise
 
 

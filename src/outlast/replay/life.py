@@ -122,7 +122,9 @@ class Life:
         self.check()
         if self._seq >= self.house.settings.journal_entries_max:
             limit = self.house.settings.journal_entries_max
-            raise LimitExceeded("journal_entries_max", limit, self._seq + 1, f"the journal of run {self.id!r}")
+            raise LimitExceeded(
+                "journal_entries_max", limit, self._seq + 1, f"the journal of run {self.id!r}"
+            )
         place = Place(kind, self.loop.scope().key(name), args)
         recorded = self.journal.placed.get(place.key)
         if recorded is not None and (recorded.kind != kind or recorded.args != args):
@@ -162,7 +164,12 @@ class Life:
         saved = self.journal.salvage.pop(place.key, None)
         if saved is not None and saved.args == place.args and saved.kind == place.kind:
             self.record(
-                place.kind, place.key, args=place.args, value=saved.value, seconds=saved.seconds, attempt=saved.attempt
+                place.kind,
+                place.key,
+                args=place.args,
+                value=saved.value,
+                seconds=saved.seconds,
+                attempt=saved.attempt,
             )
         elif place.cancelled and place.kind == "step":  # cancelled before it could start in this life
             place.asked = True
@@ -198,7 +205,20 @@ class Life:
         self._seq += 1
         self._last_at = max(self._last_at, at_least, self.now())
         self.house.writer.put(
-            Record(self.pk, self._seq, self.fence, kind, key, self._last_at, args, value, error, seconds, attempt, asked),
+            Record(
+                self.pk,
+                self._seq,
+                self.fence,
+                kind,
+                key,
+                self._last_at,
+                args,
+                value,
+                error,
+                seconds,
+                attempt,
+                asked,
+            ),
             self._recorded,
         )
         return self._seq
@@ -245,7 +265,9 @@ class Life:
         delivered = 0
         while True:
             if not self.loop.pump(CALLBACKS_MAX):
-                raise self.diverge("a workflow that waits", f"more than {CALLBACKS_MAX:,} callbacks without waiting")
+                raise self.diverge(
+                    "a workflow that waits", f"more than {CALLBACKS_MAX:,} callbacks without waiting"
+                )
             if self.over is not None or self._main is None:
                 return
             if self._main.done():
@@ -299,7 +321,10 @@ class Life:
         if place is None or place.kind != entry.kind:
             raise self.diverge(_describe(entry), "something else: it was not called")
         if place.cancelled and not entry.asked:
-            place.value, place.error = None, asyncio.CancelledError()  # it had ended, but the cancellation was first
+            place.value, place.error = (
+                None,
+                asyncio.CancelledError(),
+            )  # it had ended, but the cancellation was first
         elif place.value is None and place.error is None:
             if entry.error is not None:
                 place.error = decode_error(entry.error)
@@ -361,7 +386,9 @@ class Life:
             self._watch_deadline()
         elif not self._cancel_asked:
             self._cancel_asked = True
-            self.record("cancel", "", value=json.dumps({"why": "it took longer than its timeout", "timeout": True}))
+            self.record(
+                "cancel", "", value=json.dumps({"why": "it took longer than its timeout", "timeout": True})
+            )
 
     def _cancel_main(self, entry: Entry | Record) -> None:
         request = json.loads(entry.value or "{}")
@@ -407,7 +434,9 @@ class Life:
             text = encode_error(RunTimeout(self.id, self.cancelling or ""), text_max)
             return Settle(self.pk, self.fence, "failed", error=text, failed_at=self._cancel_seq)
         if self.cancelling is not None:
-            return Settle(self.pk, self.fence, "cancelled", reason=self.cancelling, failed_at=self._cancel_seq)
+            return Settle(
+                self.pk, self.fence, "cancelled", reason=self.cancelling, failed_at=self._cancel_seq
+            )
         if error is None:
             try:
                 text, _ = self.workflow.signature.returns().carry(main.result())
@@ -416,7 +445,9 @@ class Life:
                 error = unfit
             else:
                 return Settle(self.pk, self.fence, "done", value=text)
-        return Settle(self.pk, self.fence, "failed", error=encode_error(error, text_max), failed_at=_origin(error))
+        return Settle(
+            self.pk, self.fence, "failed", error=encode_error(error, text_max), failed_at=_origin(error)
+        )
 
     def _wind_down(self) -> None:
         """Wake whatever still waits in the workflow so that its `finally` blocks execute, then stop the bodies. Once."""
@@ -441,7 +472,9 @@ class Life:
             self.loop.pump(10_000)
             if not any(not task.done() for task in self.loop.tasks):
                 break
-        for task in self.loop.tasks:  # those that refuse to end are kept, so that no finaliser executes their code
+        for (
+            task
+        ) in self.loop.tasks:  # those that refuse to end are kept, so that no finaliser executes their code
             task._log_destroy_pending = False  # type: ignore[attr-defined]
         if self.loop.tasks and any(not task.done() for task in self.loop.tasks):
             self.house.graveyard.append(self.loop)

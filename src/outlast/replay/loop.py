@@ -96,7 +96,9 @@ class RunLoop(asyncio.AbstractEventLoop):
 
     # -- what asyncio asks of a loop
 
-    def call_soon(self, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> asyncio.Handle:  # type: ignore[override]
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
         if not self.open:
             raise NotInRun(
                 "something outside a run tried to wake its workflow (a lock, event or queue that is shared with a step, with "

@@ -10,7 +10,20 @@ from typing import Any
 class Place:
     """Taken by the plain call of a step or child, before any await, so that order follows the text of the code."""
 
-    __slots__ = ("args", "asked", "cancelled", "codec", "delivered", "error", "future", "key", "kind", "launch", "stop", "value")
+    __slots__ = (
+        "args",
+        "asked",
+        "cancelled",
+        "codec",
+        "delivered",
+        "error",
+        "future",
+        "key",
+        "kind",
+        "launch",
+        "stop",
+        "value",
+    )
 
     def __init__(self, kind: str, key: str, args: str | None) -> None:
         self.kind, self.key, self.args = kind, key, args

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
-from contextvars import ContextVar, Context, copy_context
+from contextvars import Context, ContextVar, copy_context
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -37,7 +37,9 @@ class Threaded:
     The run has settled only while the thread waits in a call: `busy` says that it does not.
     """
 
-    def __init__(self, life: Life, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(
+        self, life: Life, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         self._life, self._fn, self._args, self._kwargs = life, fn, args, kwargs
         self._asked: asyncio.Future[_Request] | None = None
         self._open: _Request | None = None
@@ -66,7 +68,7 @@ class Threaded:
                 return request.value
             try:
                 value, error = await request.make(), None
-            except BaseException as raised:  # noqa: BLE001 - whatever it is, the thread is told
+            except BaseException as raised:
                 value, error = None, raised
             self.busy = True
             request.reply.put((value, error))
@@ -74,7 +76,9 @@ class Threaded:
     def call(self, make: Make) -> Any:
         """From the workflow's thread: have a coroutine executed on the run loop, and wait for it."""
         if threading.get_ident() != self._ident:
-            raise NotInRun("a sync workflow's calls must come from its own thread, not from one that it started.")
+            raise NotInRun(
+                "a sync workflow's calls must come from its own thread, not from one that it started."
+            )
         if self._life.over is not None:
             raise self._life.over
         request = self._open = _Request(make)
@@ -95,7 +99,7 @@ class Threaded:
         self._ident = threading.get_ident()
         try:
             value, error = self._fn(*self._args, **self._kwargs), None
-        except BaseException as raised:  # noqa: BLE001 - it is the run's end, raised again by its main task
+        except BaseException as raised:
             value, error = None, raised
         self._post(_Request(None, value, error))
 
@@ -127,7 +131,12 @@ class Pool:
         """How many calls are under way."""
 
     def run(
-        self, loop: asyncio.AbstractEventLoop, context: Context, fn: Callable[..., T], *args: Any, **kwargs: Any
+        self,
+        loop: asyncio.AbstractEventLoop,
+        context: Context,
+        fn: Callable[..., T],
+        *args: Any,
+        **kwargs: Any,
     ) -> asyncio.Future[T]:
         """Start fn in a thread; a future of the loop for what comes of it. Cancelling it leaves the thread be."""
         future: asyncio.Future[T] = loop.create_future()
@@ -146,7 +155,7 @@ class Pool:
                 value, error = context.run(fn, *args, **kwargs), None
             except StopIteration as stop:  # a future cannot carry it
                 value, error = None, RuntimeError(f"the step raised StopIteration: {stop}")
-            except BaseException as raised:  # noqa: BLE001 - raised again where the step is awaited
+            except BaseException as raised:
                 value, error = None, raised
             try:
                 loop.call_soon_threadsafe(tell, value, error)

@@ -22,9 +22,13 @@ def store_at(address: str, *, clock: Callable[[], float] | None = None, heartbea
         from outlast.store.sqlite.store import SQLiteStore
 
         path, options = _sqlite_parts(address)
-        return SQLiteStore(path, clock=clock, synchronous=options.get("synchronous", "full"), heartbeat=heartbeat)
+        return SQLiteStore(
+            path, clock=clock, synchronous=options.get("synchronous", "full"), heartbeat=heartbeat
+        )
     if scheme in PLANNED:
-        raise SettingsError(f"{scheme} is not supported yet in this version: use sqlite:///outlast.db or memory:.")
+        raise SettingsError(
+            f"{scheme} is not supported yet in this version: use sqlite:///outlast.db or memory:."
+        )
     raise SettingsError(
         f"no store answers to {address!r}. Use sqlite:///outlast.db (relative), sqlite:////data/outlast.db or memory:."
     )
@@ -41,7 +45,9 @@ def _sqlite_parts(address: str) -> tuple[str, dict[str, str]]:
     options = dict(parse_qsl(parts.query))
     unknown = set(options) - {"synchronous"}
     if unknown:
-        raise SettingsError(f"unknown option {', '.join(sorted(unknown))} in {address!r}. Known: synchronous.")
+        raise SettingsError(
+            f"unknown option {', '.join(sorted(unknown))} in {address!r}. Known: synchronous."
+        )
     if options.get("synchronous", "full").lower() not in ("full", "normal"):
         raise SettingsError(f"synchronous in {address!r} must be full or normal.")
     if not path or "\0" in path:

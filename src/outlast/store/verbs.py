@@ -233,8 +233,23 @@ class Forget(NamedTuple):
 
 
 Verb: TypeAlias = (
-    Submit | Claim | Record | Wait | Settle | Release | Send | Cancel | Retry | Resume | Enlist | Renew | Leave | Sweep
-    | Prune | Keep | Forget
+    Submit
+    | Claim
+    | Record
+    | Wait
+    | Settle
+    | Release
+    | Send
+    | Cancel
+    | Retry
+    | Resume
+    | Enlist
+    | Renew
+    | Leave
+    | Sweep
+    | Prune
+    | Keep
+    | Forget
 )
 
 LOUD = (Submit, Settle, Release, Send, Cancel, Retry, Resume, Leave, Sweep)

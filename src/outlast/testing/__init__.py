@@ -8,4 +8,12 @@ from outlast.testing.app import App
 from outlast.testing.clock import VirtualClock, VirtualLoop
 from outlast.testing.crash import Broke, CrashReport, crash_everywhere, crash_processes
 
-__all__ = ["App", "Broke", "CrashReport", "VirtualClock", "VirtualLoop", "crash_everywhere", "crash_processes"]
+__all__ = [
+    "App",
+    "Broke",
+    "CrashReport",
+    "VirtualClock",
+    "VirtualLoop",
+    "crash_everywhere",
+    "crash_processes",
+]

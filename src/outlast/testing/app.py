@@ -25,7 +25,12 @@ class App(Outlast):
     """
 
     def __init__(
-        self, store: Store | None = None, *, clock: VirtualClock | None = None, seed: int | None = None, **settings: Any
+        self,
+        store: Store | None = None,
+        *,
+        clock: VirtualClock | None = None,
+        seed: int | None = None,
+        **settings: Any,
     ) -> None:
         self.clock = clock or VirtualClock()
         self.seed = seed
@@ -36,7 +41,9 @@ class App(Outlast):
         self.executed: Counter[str] = Counter()
         """How often each step's body was executed, by the step's name."""
 
-    def stub(self, step: StepBase[..., R], *, returns: R = _UNSET, raises: BaseException | None = None) -> None:
+    def stub(
+        self, step: StepBase[..., R], *, returns: R = _UNSET, raises: BaseException | None = None
+    ) -> None:
         """Let a step return or raise this instead of executing its function."""
         if (returns is _UNSET) == (raises is None):
             raise TypeError("stub(step, returns=...) or stub(step, raises=...): one of the two.")
@@ -61,12 +68,13 @@ class App(Outlast):
         house.observe = self._observe
         loop = asyncio.get_running_loop()
         if isinstance(loop, VirtualLoop):
-            loop.busy = lambda: house.pool.busy > 0 or any(
-                life.thread is not None and life.thread.busy for life in house.lives.values()
+            loop.busy = lambda: (
+                house.pool.busy > 0
+                or any(life.thread is not None and life.thread.busy for life in house.lives.values())
             )
         return self
 
-    def _observe(self, _: str, key: str) -> None:
+    def _observe(self, run: str, key: str) -> None:  # noqa: ARG002 - which run does not matter here
         self.executed[key.rpartition("/")[2].rpartition("#")[0]] += 1
 
     def run(self, call: Call[R], *, id: str | None = None) -> R:

@@ -146,10 +146,12 @@ def crash_everywhere(
         hit = False
         for when in ("before", "after"):
             crashes = report.crashes
-            end = setting.lives(at, when, every_life=every_life)  # type: ignore[arg-type]
+            end = setting.lives(at, when, every_life=every_life)
             hit = hit or report.crashes > crashes
             if end != expected:
-                raise Broke(f"a crash {when} write {at} (seed {seed}) led to {end}, undisturbed it was {expected}")
+                raise Broke(
+                    f"a crash {when} write {at} (seed {seed}) led to {end}, undisturbed it was {expected}"
+                )
         report.writes = at
         if not hit and writes is None:
             break
@@ -181,12 +183,14 @@ class _Setting:
                     return ended
         raise Broke(f"not at its end after {LIVES_MAX} lives (crash {when} write {at}, seed {self.seed})")
 
-    def life(self, power: _Power, at: int | None, when: When, recorded: set[str]) -> tuple[Any, str | None] | None:
+    def life(
+        self, power: _Power, at: int | None, when: When, recorded: set[str]
+    ) -> tuple[Any, str | None] | None:
         """One life. Its end, or None if the plug was pulled."""
         self.report.lives += 1
         store = power.open()
         plug = Plug(store, at, when, lambda: None)
-        app = App(plug, clock=power.virtual, seed=self.seed, **self.settings)  # type: ignore[arg-type]
+        app = App(plug, clock=power.virtual, seed=self.seed, **self.settings)
         executed: list[str] = []
         app._observe = lambda run, key: executed.append(f"{run} {key}")  # type: ignore[method-assign]
         loop = power.loop()
@@ -200,7 +204,9 @@ class _Setting:
             loop.run_until_complete(loop.shutdown_asyncgens())
         twice = [key for key in executed if key in recorded]
         if twice:
-            raise Broke(f"recorded, and executed again: {', '.join(twice)} (crash {when} write {at}, seed {self.seed})")
+            raise Broke(
+                f"recorded, and executed again: {', '.join(twice)} (crash {when} write {at}, seed {self.seed})"
+            )
         recorded |= {f"{run} {entry.key}" for run, entry in _entries(store) if entry.kind == "step"}
         if ended is None:
             self.report.redone += [key for key in executed if key not in recorded]
@@ -250,7 +256,7 @@ def _forget(loop: asyncio.AbstractEventLoop, app: App) -> None:
     for task in tasks:
         task._log_destroy_pending = False  # type: ignore[attr-defined]
         with suppress(BaseException):  # code that awaits in a `finally` cannot: its loop is gone
-            task.get_coro().close()  # type: ignore[union-attr]
+            task.get_coro().close()
 
 
 def crash_processes(
@@ -289,7 +295,16 @@ def crash_processes(
 def _process(
     target: str, args: Sequence[str], db: Path, at: int | None, when: str, timeout: float
 ) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "outlast.testing.crash_process", str(db), str(at or 0), when, target, *args]
+    command = [
+        sys.executable,
+        "-m",
+        "outlast.testing.crash_process",
+        str(db),
+        str(at or 0),
+        when,
+        target,
+        *args,
+    ]
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)  # noqa: S603 - our own
 
 

@@ -1,6 +1,6 @@
 """One life of a workflow in a process of its own, which kills itself with SIGKILL at its Nth write.
 
-    python -m outlast.testing.crash_process DB N before|after FILE:WORKFLOW [JSON ARGS]
+python -m outlast.testing.crash_process DB N before|after FILE:WORKFLOW [JSON ARGS]
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The pytest plugin: `outlast_app` and `outlast_clock`.
 
-    def test_the_report_names_its_topic(outlast_app):
-        outlast_app.stub(research, returns="notes on tides")
-        assert "tides" in outlast_app.run(report("tides"))
+def test_the_report_names_its_topic(outlast_app):
+    outlast_app.stub(research, returns="notes on tides")
+    assert "tides" in outlast_app.run(report("tides"))
 """
 
 from __future__ import annotations

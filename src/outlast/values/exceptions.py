@@ -24,7 +24,7 @@ SEQ = "__outlast_seq__"
 CANCELLED = '{"type":"asyncio.exceptions:CancelledError","message":"","args":[]}'
 
 
-class RecordedTraceback(Exception):  # noqa: N818 - it is no error of its own, only shown as the cause of one
+class RecordedTraceback(Exception):
     """Where the original was raised, shown as the cause of the rebuilt exception."""
 
     def __str__(self) -> str:

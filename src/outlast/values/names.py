@@ -28,5 +28,7 @@ def _check(text: str, length_max: int, what: str, limit: str) -> str:
     if len(text) > length_max:
         raise LimitExceeded(limit, length_max, len(text), f"{what} {text[:40]!r}…")
     if _unprintable.search(text):
-        raise BadName(f"{what} {text[:80]!r} has a character that cannot be stored or shown; use printable text.")
+        raise BadName(
+            f"{what} {text[:80]!r} has a character that cannot be stored or shown; use printable text."
+        )
     return text

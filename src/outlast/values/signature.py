@@ -78,7 +78,7 @@ class Signature:
             ) from error
         if len(text) <= FINGERPRINT_LENGTH:
             return text
-        return f"{text[:FINGERPRINT_LENGTH - 40]}…{blake2b(text.encode(), digest_size=16).hexdigest()}"
+        return f"{text[: FINGERPRINT_LENGTH - 40]}…{blake2b(text.encode(), digest_size=16).hexdigest()}"
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """The arguments as a JSON object that `decode` gives back, each by its annotation."""
@@ -96,7 +96,9 @@ class Signature:
             try:
                 text = _codec(parameter, hints).encode(bound[parameter.name])
             except Unrecordable as error:
-                raise Unrecordable(f"argument {parameter.name!r} of {self._fn.__qualname__}: {error}") from error
+                raise Unrecordable(
+                    f"argument {parameter.name!r} of {self._fn.__qualname__}: {error}"
+                ) from error
             parts.append(f"{json.dumps(parameter.name)}:{text}")
         return "{" + ",".join(parts) + "}"
 
@@ -131,12 +133,14 @@ def _codec(parameter: inspect.Parameter, hints: dict[str, Any]) -> Codec:
 
 
 def _is_unrecorded(hint: Any) -> bool:
-    return any(mark is Unrecorded or isinstance(mark, Unrecorded) for mark in getattr(hint, "__metadata__", ()))
+    return any(
+        mark is Unrecorded or isinstance(mark, Unrecorded) for mark in getattr(hint, "__metadata__", ())
+    )
 
 
 def _canonical(value: Any) -> Any:
     if isinstance(value, (set, frozenset)):  # their order differs from process to process
-        return sorted((_fingerprints.encode(item) for item in value))
+        return sorted(_fingerprints.encode(item) for item in value)
     from pydantic_core import to_jsonable_python
 
     return to_jsonable_python(value)

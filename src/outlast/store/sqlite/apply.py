@@ -148,7 +148,9 @@ class Transaction:
     def _resume(self, verb: verbs.Resume) -> Refused | None:
         return self._requeue(verb, ("parked",), "resume")
 
-    def _requeue(self, verb: verbs.Retry | verbs.Resume, allowed: tuple[str, ...], kind: str) -> Refused | None:
+    def _requeue(
+        self, verb: verbs.Retry | verbs.Resume, allowed: tuple[str, ...], kind: str
+    ) -> Refused | None:
         row = self._row(verb.id)
         if row is None:
             return Refused(UNKNOWN)
@@ -156,7 +158,9 @@ class Transaction:
             return None
         if row.status not in allowed:
             return Refused(STATUS, row.status)
-        self.db.execute(sql.REQUEUE, {"run": row.pk, "now": self.now, "again": kind == "retry", "token": verb.token})
+        self.db.execute(
+            sql.REQUEUE, {"run": row.pk, "now": self.now, "again": kind == "retry", "token": verb.token}
+        )
         self._append(row.pk, row.fence, kind, {"from": row.failed_at, "was": row.status, "token": verb.token})
         return None
 

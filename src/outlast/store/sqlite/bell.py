@@ -44,7 +44,10 @@ class Bell:
         """Wake every process that listens on this folder, and if so asked this one's listeners."""
         for listener in self._listeners if here else ():
             listener()
-        with suppress(OSError), os.scandir(self._folder) as files:  # what was committed is: a lost ring fails nobody
+        with (
+            suppress(OSError),
+            os.scandir(self._folder) as files,
+        ):  # what was committed is: a lost ring fails nobody
             for file in files:
                 if file.name.startswith(PREFIX) and (self._path is None or file.name != self._path.name):
                     self._ring_one(file.path)
@@ -55,7 +58,7 @@ class Bell:
         except OSError as error:
             if error.errno == errno.ENXIO:  # nobody reads it, its process has died
                 with suppress(OSError):
-                    os.unlink(path)
+                    Path(path).unlink()
             return
         try:
             with suppress(BlockingIOError):  # full of rings already

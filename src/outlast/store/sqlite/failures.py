@@ -59,4 +59,6 @@ def translate(error: Exception, place: str, *, committing: bool) -> StoreError:
     if committing and code not in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY):
         return CommitUnknown(f"{place}: the commit failed ({error}).")
     advice = _ADVICE.get(code, "it cannot be used now.")
-    return StoreUnavailable(f"{place}: {advice} Nothing acknowledged is lost; the runs are resumable. ({error})")
+    return StoreUnavailable(
+        f"{place}: {advice} Nothing acknowledged is lost; the runs are resumable. ({error})"
+    )

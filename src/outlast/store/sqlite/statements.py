@@ -136,7 +136,9 @@ PRUNE = (
     "DELETE FROM runs WHERE pk = ?",
 )
 
-SESSION = "SELECT version, updated, expires, token FROM sessions WHERE id = ? AND (expires IS NULL OR expires > ?)"
+SESSION = (
+    "SELECT version, updated, expires, token FROM sessions WHERE id = ? AND (expires IS NULL OR expires > ?)"
+)
 SESSION_WITH_FIELDS = """
 SELECT version, updated, expires, field, value FROM sessions LEFT JOIN session_fields ON session = id
 WHERE id = ? AND (expires IS NULL OR expires > ?) ORDER BY field

@@ -145,7 +145,9 @@ class SQLiteStore:
         version: int = self._db.execute("PRAGMA user_version").fetchone()[0]
         known = len(_migrations())
         if not self._is_ours(version):
-            raise StoreBroken(f"{self.place}: this SQLite database is not one of Outlast's. Use a file of its own.")
+            raise StoreBroken(
+                f"{self.place}: this SQLite database is not one of Outlast's. Use a file of its own."
+            )
         if version > known:
             raise StoreTooNew(
                 f"{self.place}: its schema is version {version}, this Outlast knows {known}. It was written by "
@@ -259,7 +261,9 @@ class SQLiteStore:
     def _read(self, statement: str, values: Any = ()) -> list[Any]:
         with self._reading:
             if not self._opened:
-                raise StoreUnavailable(f"{self.place}: the store is not open (closed, or inherited over a fork).")
+                raise StoreUnavailable(
+                    f"{self.place}: the store is not open (closed, or inherited over a fork)."
+                )
             try:
                 return self._reader.execute(statement, values).fetchall()
             except (sqlite3.Error, UnicodeEncodeError, OverflowError) as error:
@@ -284,7 +288,9 @@ class SQLiteStore:
 
     def dead_workers(self) -> list[str]:
         now = self.now()
-        return [worker for worker, until in self._read(sql.HOLDERS) if death(worker, until, now, self._presence)]
+        return [
+            worker for worker, until in self._read(sql.HOLDERS) if death(worker, until, now, self._presence)
+        ]
 
     def cancels(self, worker: str) -> list[tuple[str, str]]:
         return self._read(sql.CANCELS, (worker,))
@@ -294,7 +300,9 @@ class SQLiteStore:
         if not rows:
             return None
         version, updated, expires = rows[0][:3]
-        return SessionRow(id, version, updated, expires, {field: value for *_, field, value in rows if field is not None})
+        return SessionRow(
+            id, version, updated, expires, {field: value for *_, field, value in rows if field is not None}
+        )
 
     # -- life signs
 
@@ -329,7 +337,11 @@ class SQLiteStore:
 
 def _migrations() -> list[str]:
     files = resources.files("outlast.store.sqlite.migrations")
-    return [file.read_text() for file in sorted(files.iterdir(), key=lambda f: f.name) if file.name.endswith(".sql")]
+    return [
+        file.read_text()
+        for file in sorted(files.iterdir(), key=lambda f: f.name)
+        if file.name.endswith(".sql")
+    ]
 
 
 def _statements(script: str) -> list[str]:
