@@ -70,6 +70,8 @@ class House:
         self.lives: dict[str, Life] = {}
         self.workflows: dict[str, Workflow[..., Any]] = {}
         self.graveyard: list[RunLoop] = []
+        self.hung: set[str] = set()
+        """Runs that could not be given back, because a step of theirs still executes."""
         self.stand_ins: dict[Any, Callable[..., Any]] = {}
         """For tests: what to execute instead of a step's function."""
         self.observe: Callable[[str, str], None] | None = None
@@ -107,8 +109,12 @@ class House:
             self._lease.start()
 
     async def close(self) -> None:
-        """Evict every life, give back what has stopped, strike this worker off."""
+        """Evict every life, give back what has stopped, strike this worker off.
+
+        A run whose step still executes (a thread that hangs) is kept: its lock is held until this process is gone.
+        """
         self.closing = True
+        self._tell()
         for life in list(self.lives.values()):
             life.evict(Evicted("the program closed Outlast"))
         if self.lives:
@@ -120,14 +126,17 @@ class House:
             await asyncio.wait(list(self._tasks), timeout=self.settings.close_timeout)
         if self._lease is not None:
             self._lease.stop()
-        if self.worker:
-            try:
-                await self.writer.ask(Leave(self.worker))
-            except StoreError as error:
-                log.warning("could not strike this worker off: %s", error)
-            self.store.let_go(self.worker)
-        self.pool.close()
+        if self.hung:
+            log.warning("still executing, so not given back: %s", ", ".join(sorted(self.hung)))
+            await self.read(self.writer.close)
+            return
+        try:
+            await self.writer.ask(Leave(self.worker))
+        except StoreError as error:
+            log.warning("could not strike this worker off: %s", error)
+        self.store.let_go(self.worker)
         await self.read(self._shut)
+        self.pool.close()
 
     def _shut(self) -> None:
         self.writer.close()
@@ -213,6 +222,8 @@ class House:
             if self.closing or mine.id in self.lives:
                 return True
             self.begin(mine, workflow, entries, messages)
+        if claimed:
+            await self._requests()  # somebody may have wanted it to end while its journal was read
         return bool(claimed)
 
     def _whole_journal(self, run: int) -> list[Entry]:
@@ -247,9 +258,8 @@ class House:
         text_max = self.settings.error_text_max
         try:
             if place.key in life.journal.voided:
-                await self.writer.ask(
-                    Retry(id, secrets.token_hex(8))
-                )  # refused unless it had failed: just as well
+                # Refused unless it had failed, which is just as well.
+                await self.writer.ask(Retry(id, secrets.token_hex(8)))
             await self.start(call, id, parent=life.id)
             if place.cancelled:
                 await self.cancel(id, "its parent cancelled it")
@@ -285,6 +295,8 @@ class House:
     async def ended(self, id: str, *, parked: bool = True) -> End:
         """How a run ends, wherever it executes; a parked one counts as ended if asked so."""
         while True:
+            if self.closing:
+                raise StoreUnavailable(f"Outlast was closed while run {id!r} was under way; it is resumable.")
             life = self.lives.get(id)
             if life is not None:
                 end = await asyncio.shield(life.end)

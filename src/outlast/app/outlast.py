@@ -14,6 +14,8 @@ from outlast.app.house import House, check_same
 from outlast.app.settings import Settings
 from outlast.define.workflow import Call, Workflow
 from outlast.errors import NotInRun, OutlastError, UnknownRun, WrongStatus
+from outlast.replay.bodies import BODY
+from outlast.replay.threads import THREAD
 from outlast.store.address import store_at
 from outlast.store.protocol import Store
 from outlast.store.rows import Entry, RunQuery, RunRow
@@ -216,10 +218,11 @@ def run(call: Call[R], *, id: str | None = None, store: str | None = None, **set
     it goes on from its last recorded step."""
     if not isinstance(call, Call):
         raise TypeError(f"run() takes a call of a workflow, like run(report('tides')), not {call!r}.")
-    if asyncio._get_running_loop() is not None:
+    if asyncio._get_running_loop() is not None or (THREAD.get() is not None and BODY.get() is None):
         raise NotInRun(
             "run() is for programs without an event loop of their own. In a coroutine: `async with Outlast() as app: "
-            "await (await app.start(call)).result()`. In a workflow: `await call`."
+            "await (await app.start(call)).result()`. In a workflow: `await call`, or "
+            "`outlast.sync.run(call)` in a sync one."
         )
 
     async def main() -> R:

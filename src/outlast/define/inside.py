@@ -120,7 +120,10 @@ def _life() -> Life | None:
     if isinstance(loop, RunLoop):
         return loop.life
     thread = THREAD.get()
-    return thread._life if thread is not None and BODY.get() is None else None
+    if thread is None or BODY.get() is not None:
+        return None
+    thread.check()
+    return thread._life
 
 
 def _workflow(what: str) -> Life:

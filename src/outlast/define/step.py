@@ -90,9 +90,9 @@ class SyncStep(StepBase[P, R]):
     """A sync step: `s(...)` in a sync run, `await s.aio(...)` in an async one, where it executes in a thread."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        if isinstance(asyncio._get_running_loop(), RunLoop):
+        if asyncio._get_running_loop() is not None:
             raise NotInRun(
-                f"step {self.name} is sync and this run is async: use `await {self.name}.aio(...)`."
+                f"step {self.name} is sync and this code is async: use `await {self.name}.aio(...)`."
             )
         thread = THREAD.get()
         if bodies.BODY.get() is None and thread is not None:

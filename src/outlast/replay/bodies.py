@@ -146,6 +146,8 @@ async def _once(
                 return await fn(*args, **kwargs)
             future = body.life.house.pool.run(asyncio.get_running_loop(), copy_context(), fn, *args, **kwargs)
             thread.append(future)
+            body.life.threads.add(future)
+            future.add_done_callback(lambda ended: _thread_ended(body, ended))
             return await asyncio.shield(future)
     except TimeoutError as error:
         if limit.expired():
@@ -155,9 +157,15 @@ async def _once(
         raise
 
 
+def _thread_ended(body: Body, future: asyncio.Future[Any]) -> None:
+    body.life.threads.discard(future)
+    if not future.cancelled():
+        future.exception()  # seen, also where nobody waits for it any more
+
+
 def _delay(step: StepBase[..., Any], attempt: int) -> float:
     """Doubling from `backoff` up to `backoff_max`, half of it by chance so that many do not return at once."""
-    full: float = min(step.backoff_max, step.backoff * 2 ** (attempt - 1))
+    full: float = min(step.backoff_max, step.backoff * 2.0 ** min(attempt - 1, 60))
     return full * (0.5 + random.random() / 2)  # noqa: S311 - not a secret
 
 

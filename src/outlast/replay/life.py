@@ -64,6 +64,8 @@ class Life:
         self.mail = Mail(self, messages, self.journal.taken)
         self.places: dict[str, Place] = {}
         self.bodies: set[asyncio.Task[Any]] = set()
+        self.threads: set[asyncio.Future[Any]] = set()
+        """Threads that execute a step's function. They outlive the step if it was cancelled or took too long."""
         self.replaying = True
         self.over: BaseException | None = None
         """Why this life has ended; from then on nothing is recorded and every call raises it."""
@@ -321,10 +323,8 @@ class Life:
         if place is None or place.kind != entry.kind:
             raise self.diverge(_describe(entry), "something else: it was not called")
         if place.cancelled and not entry.asked:
-            place.value, place.error = (
-                None,
-                asyncio.CancelledError(),
-            )  # it had ended, but the cancellation was first
+            # It had ended, but the cancellation was first.
+            place.value, place.error = None, asyncio.CancelledError()
         elif place.value is None and place.error is None:
             if entry.error is not None:
                 place.error = decode_error(entry.error)
@@ -492,14 +492,18 @@ class Life:
 
     async def _conclude(self, verb: Settle | None) -> None:
         """Once the bodies have stopped: settle, park or give back."""
-        if self.bodies:
-            timeout = None if verb is not None else self.house.settings.close_timeout
-            await asyncio.wait(list(self.bodies), timeout=timeout)
+        if verb is not None and self.bodies:
+            await asyncio.wait(list(self.bodies))
+        elif verb is None and (self.bodies or self.threads):
+            await asyncio.wait([*self.bodies, *self.threads], timeout=self.house.settings.close_timeout)
         last: Settle | Release | None = verb
         if isinstance(self.over, Diverged):
             last = Settle(self.pk, self.fence, "parked", reason=str(self.over))
-        elif verb is None and not self.bodies and not (isinstance(self.over, Evicted) and self.over.lost):
-            last = Release(self.pk, self.fence, str(self.over))
+        elif verb is None and not (isinstance(self.over, Evicted) and self.over.lost):
+            if self.bodies or self.threads:  # still executing: the run must not be given to anybody yet
+                self.house.hung.add(self.id)
+            else:
+                last = Release(self.pk, self.fence, str(self.over))
         end = End("evicted", reason=str(self.over))
         if last is not None:
             try:

@@ -75,10 +75,7 @@ class Threaded:
 
     def call(self, make: Make) -> Any:
         """From the workflow's thread: have a coroutine executed on the run loop, and wait for it."""
-        if threading.get_ident() != self._ident:
-            raise NotInRun(
-                "a sync workflow's calls must come from its own thread, not from one that it started."
-            )
+        self.check()
         if self._life.over is not None:
             raise self._life.over
         request = self._open = _Request(make)
@@ -88,6 +85,13 @@ class Threaded:
         if error is not None:
             raise error
         return value
+
+    def check(self) -> None:
+        """Only the workflow's own thread may call: another's calls would come in no certain order."""
+        if threading.get_ident() != self._ident:
+            raise NotInRun(
+                "a sync workflow's calls must come from its own thread, not from one that it started."
+            )
 
     def evict(self, why: BaseException) -> None:
         """Let a thread that waits go on; one that computes is told at its next call."""

@@ -1,0 +1,319 @@
+"""A step's result is the same value in every life: what reading its record back gives."""
+
+import enum
+import math
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import pytest
+from pydantic import BaseModel, Field
+from typing_extensions import TypedDict
+
+from outlast import Unrecordable, step, workflow
+
+
+@dataclass
+class Note:
+    topic: str
+    pages: tuple[int, ...] = ()
+    tags: set[str] = field(default_factory=set)
+
+
+class Answer(BaseModel):
+    text: str
+    at: datetime
+    raw: bytes = b""
+    score: float = Field(0.0, alias="the score")
+
+    model_config = {"populate_by_name": True}
+
+
+@dataclass
+class Measure:
+    value: float | None
+
+
+class MeasureModel(BaseModel):
+    value: float | None
+
+
+@dataclass
+class Blob:
+    raw: bytes | None
+
+
+class Colour(enum.Enum):
+    RED = "r"
+    BLUE = 2
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+
+
+class Point(NamedTuple):
+    x: int
+    y: float
+
+
+class Row(TypedDict):
+    id: int
+    when: date
+
+
+WHEN = datetime(2026, 2, 28, 23, 59, 59, 123456, tzinfo=UTC)
+
+TYPED = [
+    (tuple[int, str], (1, "a")),
+    (tuple[int, ...], ()),
+    (Note, Note("tides", (1, 2), {"sea"})),
+    (list[Note], [Note("a"), Note("b", (3,))]),
+    (Answer, Answer(text="hello", at=WHEN, raw=b"\x00plain", score=0.5)),
+    (dict[str, Answer], {"a": Answer(text="x", at=WHEN)}),
+    (datetime, WHEN),
+    (datetime, datetime(1, 1, 1)),
+    (timedelta, timedelta(days=-3, microseconds=7)),
+    (set[int], {3, 1, 2}),
+    (frozenset[str], frozenset({"a"})),
+    (bytes, bytes(range(256))),
+    (list[bytes], [b"", b"\xff\xfe"]),
+    (Colour, Colour.RED),
+    (dict[Colour, int], {Colour.RED: 1}),
+    (Level, Level.LOW),
+    (Decimal, Decimal("0.10")),
+    (UUID, UUID(int=7)),
+    (PurePosixPath, PurePosixPath("/tmp/x")),
+    (Point, Point(1, 2.5)),
+    (Row, Row(id=1, when=date(2026, 1, 2))),
+    (dict[int, str], {1: "one", -2: "two"}),
+    (int | None, None),
+    (Note | None, Note("x")),
+    (complex | None, 1 + 2j),
+]
+
+PLAIN = [
+    None,
+    True,
+    0,
+    -(10**400),
+    2**64,
+    0.1,
+    -0.0,
+    5e-324,
+    1.7976931348623157e308,
+    math.inf,
+    -math.inf,
+    "",
+    "a\x00b",
+    "\ud800 lone",
+    "\udfff\ud800",
+    "日本語 🌊",
+    "\u2028\u2029\x7f",
+    "x" * 100_000,
+    [],
+    {},
+    {"": [{"a": None}], "\x00": "\ud800"},
+    [1, 1.0, True, "1"],
+]
+
+
+def both_lives(world, annotation, value):
+    """What the workflow was handed live and on replay."""
+    seen = []
+
+    async def produce():
+        return value
+
+    produce.__annotations__ = {"return": annotation}
+    produced = step(name="produce")(produce)
+
+    @workflow
+    async def one() -> None:
+        seen.append(await produced())
+
+    world.run(one())
+    assert world.executed == {"produce": 1}
+    world.replays(one())
+    assert len(seen) == 2
+    return seen
+
+
+@pytest.mark.parametrize(("annotation", "value"), TYPED, ids=lambda v: getattr(v, "__name__", None) or type(v).__name__)
+def test_a_typed_result_is_equal_and_of_its_type_live_and_on_replay(world, annotation, value):
+    for got in both_lives(world, annotation, value):
+        assert got == value
+        assert type(got) is type(value)
+
+
+@pytest.mark.parametrize("value", PLAIN, ids=lambda v: ascii(v)[:20])
+def test_a_plain_result_needs_no_annotation(world, value):
+    for got in both_lives(world, Any, value):
+        assert got == value
+        assert type(got) is type(value)
+        assert repr(got) == repr(value)
+
+
+@pytest.mark.parametrize("annotation", [float, Any, list[float], tuple[float, ...]])
+def test_nan_stays_nan(world, annotation):
+    made = {float: math.nan, Any: math.nan, list[float]: [math.nan]}
+    for got in both_lives(world, annotation, made.get(annotation, (math.nan,))):
+        one = got if isinstance(got, float) else got[0]
+        assert math.isnan(one)
+
+
+@pytest.mark.parametrize("kind", [Measure, MeasureModel])
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_a_float_within_a_model_never_turns_into_none(world, kind, number):
+    for got in both_lives(world, kind, kind(value=number)):
+        assert repr(got.value) == repr(number)
+
+
+@pytest.mark.parametrize("raw", [b"\xff\xfe", b"", b"text", bytes(range(256))])
+def test_bytes_within_a_dataclass_come_back(world, raw):
+    for got in both_lives(world, Blob, Blob(raw)):
+        assert got == Blob(raw)
+
+
+def test_a_value_of_a_union_is_the_same_in_every_life_even_where_json_cannot_tell(world):
+    live, replayed = both_lives(world, str | datetime, WHEN)
+    assert (type(live), live) == (type(replayed), replayed)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [(1, 2), {1: "one"}, {"a": (1,)}, {1, 2}, b"raw", WHEN, Note("x"), Colour.RED, Level.LOW, object(), [Point(1, 2)]],
+    ids=lambda v: type(v).__name__,
+)
+def test_what_would_come_back_as_something_else_is_refused_at_that_step(world, value):
+    @step
+    async def before() -> int:
+        return 1
+
+    @step
+    async def produce() -> Any:
+        return value
+
+    @step
+    async def after() -> int:
+        return 2
+
+    @workflow
+    async def one() -> str:
+        await before()
+        try:
+            await produce()
+        except Unrecordable as error:
+            return f"{await after()} {type(error).__name__}"
+        return "recorded"
+
+    assert world.run(one()) == "2 Unrecordable"
+    assert world.replays(one()) == "2 Unrecordable"
+
+
+def test_a_value_that_cannot_be_recorded_is_not_tried_again(world):
+    @step(retries=5)
+    async def produce() -> Any:
+        return (1, 2)
+
+    @workflow
+    async def one() -> None:
+        await produce()
+
+    with pytest.raises(Unrecordable, match="annotate"):
+        world.run(one())
+    assert world.kinds() == ["step"]
+
+
+def test_a_result_that_does_not_fit_its_annotation_is_refused(world):
+    @step
+    async def produce() -> Note:
+        return "not a note"
+
+    @workflow
+    async def one() -> None:
+        await produce()
+
+    with pytest.raises(Unrecordable, match="Note"):
+        world.run(one())
+
+
+def test_the_workflow_gets_a_copy_so_what_the_step_keeps_and_changes_does_not_leak(world):
+    kept: list[list[int]] = []
+    seen = []
+
+    @step
+    async def produce() -> list[int]:
+        kept.append([1])
+        return kept[0]
+
+    @step
+    async def change() -> None:
+        kept[0].append(2)
+
+    @workflow
+    async def one() -> list[int]:
+        got = await produce()
+        seen.append(got is kept[0])
+        await change()
+        got.append(3)
+        return got
+
+    assert world.run(one()) == [1, 3]
+    assert seen == [False]
+    assert world.replays(one()) == [1, 3]
+
+
+def test_a_mutable_argument_changed_by_its_step_does_not_change_what_was_recorded(world):
+    @step
+    async def greedy(items: list[int]) -> int:
+        items.append(99)
+        return len(items)
+
+    @workflow
+    async def one() -> int:
+        items = [1]
+        return await greedy(items) + await greedy([1])
+
+    assert world.run(one()) == 4
+    assert world.replays(one()) == 4
+
+
+def test_the_result_of_a_run_is_typed_too(world):
+    @workflow
+    async def one() -> dict[Colour, tuple[Note, ...]]:
+        return {Colour.RED: (Note("a"),)}
+
+    assert world.run(one()) == {Colour.RED: (Note("a"),)}
+    world.restart()
+    assert world.run(one()) == {Colour.RED: (Note("a"),)}
+
+
+def test_a_result_of_a_run_that_cannot_be_recorded_fails_it(world):
+    @workflow
+    async def one() -> Any:
+        return object()
+
+    with pytest.raises(Unrecordable):
+        world.run(one())
+    assert world.status() == "failed"
+
+
+def test_arguments_reach_the_workflow_as_their_types_in_every_life(world):
+    seen = []
+
+    @step
+    async def pause() -> None: ...
+
+    @workflow
+    async def one(note: Note, *colours: Colour, when: datetime, **more: tuple[int, ...]) -> None:
+        seen.append((note, colours, when, more))
+        await pause()
+
+    call = one(Note("a"), Colour.RED, Colour.BLUE, when=WHEN, x=(1, 2))
+    world.run(call)
+    world.replays(call)
+    assert seen == [(Note("a"), (Colour.RED, Colour.BLUE), WHEN, {"x": (1, 2)})] * 2
