@@ -1,12 +1,14 @@
 # Two commands after `git clone`: `make demo` and `make test`. Both make .venv first.
 PYTHON ?= python3
-VENV := .venv
+VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+WORKERS ?= 2
 
-.PHONY: demo test lint types check-fresh bench chaos format clean
+.PHONY: demo test lint types soak pythons check-fresh bench format clean
 
 $(STAMP): pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Outlast needs Python 3.11 or later: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet --editable . --group dev
@@ -23,14 +25,37 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 test: lint types
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+
+# The long forms of the tests that kill and of the generated workflows, on the stock loop and on uvloop.
+soak: $(STAMP)
+	OUTLAST_KILLS=200 OUTLAST_PROPERTY_CASES=3000 $(BIN)/python -m pytest -n $(WORKERS) --timeout 3600 tests/process tests/property
+
+# The tests on every Python from 3.11 on that is installed, each in an environment of its own.
+pythons:
+	@for version in 3.11 3.12 3.13 3.14; do \
+	  for python in $$(ls -d $$HOME/.pyenv/versions/$$version.*/bin/python 2>/dev/null) $$(command -v python$$version); do \
+	    if $$python -c 'import sqlite3, ssl' 2>/dev/null; then \
+	      echo "== $$version"; \
+	      $(MAKE) --no-print-directory VENV=.venv-$$version PYTHON=$$python pytest || exit 1; break; \
+	    fi; \
+	  done; \
+	done
+
+pytest: $(STAMP)
+	$(BIN)/python -m pytest -q -n $(WORKERS) $(PYTEST_ARGS)
+
+# HEAD in an empty folder, with an empty home: what somebody who clones it sees.
+check-fresh:
+	folder=$$(mktemp -d) && git clone --quiet . $$folder/outlast && mkdir $$folder/home && cd $$folder/outlast && \
+	HOME=$$folder/home $(MAKE) demo && HOME=$$folder/home $(MAKE) test && rm -rf $$folder
+
+bench: $(STAMP)
+	$(BIN)/python -m bench
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP)
-	$(BIN)/python -m bench
-
 clean:
-	rm -rf $(VENV)
+	rm -rf .venv .venv-*

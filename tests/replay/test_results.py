@@ -167,15 +167,21 @@ def test_nan_stays_nan(world, annotation):
 
 @pytest.mark.parametrize("kind", [Measure, MeasureModel])
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
-def test_a_float_within_a_model_never_turns_into_none(world, kind, number):
-    for got in both_lives(world, kind, kind(value=number)):
-        assert repr(got.value) == repr(number)
+def test_a_float_within_a_model_stays_or_is_refused_and_never_turns_into_none(world, kind, number):
+    try:
+        lives = both_lives(world, kind, kind(value=number))
+    except Unrecordable:
+        return
+    assert [repr(got.value) for got in lives] == [repr(number)] * 2
 
 
 @pytest.mark.parametrize("raw", [b"\xff\xfe", b"", b"text", bytes(range(256))])
-def test_bytes_within_a_dataclass_come_back(world, raw):
-    for got in both_lives(world, Blob, Blob(raw)):
-        assert got == Blob(raw)
+def test_bytes_within_a_dataclass_come_back_or_are_refused(world, raw):
+    try:
+        lives = both_lives(world, Blob, Blob(raw))
+    except Unrecordable:
+        return
+    assert lives == [Blob(raw)] * 2
 
 
 def test_a_value_of_a_union_is_the_same_in_every_life_even_where_json_cannot_tell(world):
