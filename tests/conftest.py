@@ -12,6 +12,7 @@ from outlast.testing import App, VirtualClock
 from outlast.testing.crash import Crash, _forget
 
 HEARTBEAT = 0.001
+FOREVER = 1e7
 
 
 class World:
@@ -55,7 +56,12 @@ class World:
         return dict(self.app.executed)
 
     def run(self, call, *, id: str = "run"):
-        return self.app.run(call, id=id)
+        """To its end. A run that hangs is a TimeoutError at once: nothing but the time-out is left to jump to."""
+
+        async def main(app):
+            return await (await app.start(call, id=id)).result(timeout=FOREVER)
+
+        return self.do(main)
 
     def do(self, action):
         return self.app.do(action)

@@ -65,7 +65,7 @@ class Program:
     def stop(self) -> None:
         """SIGSTOP, and it has stopped: every thread of it."""
         self.process.send_signal(signal.SIGSTOP)
-        until(lambda: " (stopped)" in Path(f"/proc/{self.pid}/status").read_text())
+        until(lambda: self.ended or " (stopped)" in Path(f"/proc/{self.pid}/status").read_text())
 
     def wait(self, seconds: float = WAIT_SECONDS) -> int:
         return self.process.wait(seconds)

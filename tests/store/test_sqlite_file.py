@@ -19,6 +19,8 @@ from outlast.store.sqlite import store as module
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.store.verbs import Enlist, Submit, Sweep
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # what is tested is just that
+
 
 def submit(id: str) -> Submit:
     return Submit(id, "flow", "[]", id, "seed")
@@ -364,12 +366,16 @@ def test_a_child_can_open_the_store_anew_and_nothing_it_commits_is_lost(path):
             status = 0
         finally:
             os._exit(status)
-    assert os.read(to_parent[0], 1) == b"!"
-    store.close()
-    os.write(to_child[1], b"!")
-    assert os.waitpid(pid, 0)[1] == 0
-    for fd in (*to_child, *to_parent):
-        os.close(fd)
+    os.close(to_parent[1])  # a child that fails is read as the end
+    os.close(to_child[0])
+    try:
+        assert os.read(to_parent[0], 1) == b"!"
+        store.close()
+        os.write(to_child[1], b"!")
+        assert os.waitpid(pid, 0)[1] == 0
+    finally:
+        os.close(to_parent[0])
+        os.close(to_child[1])
     assert look(path) == [("parent",), ("child",), ("after the parent's close",)]
 
 

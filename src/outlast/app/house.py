@@ -378,8 +378,14 @@ class House:
         if life.over is not None or life.replaying:
             return
         life.mail.arrived(messages)
+        if life.mail.waiting:
+            self._waits.setdefault(life.id, ())
+            self.say_waiting(life)
+
+    def say_waiting(self, life: Life) -> None:
+        """Keep what the store says a run waits for up to date, once it has said anything."""
         waiting = life.mail.waiting
-        if self._waits.get(life.id, ()) != waiting:
+        if life.over is None and self._waits.get(life.id, waiting) != waiting:
             self._waits[life.id] = waiting
             self.writer.put(Wait(life.pk, life.fence, waiting), lambda *_: None)
 

@@ -42,6 +42,7 @@ class Mail:
             return await box.get()
         finally:
             self._wanted[name] -= 1
+            self._life.house.say_waiting(self._life)
 
     def arrived(self, messages: Iterable[Message]) -> None:
         """Newly read from the store."""

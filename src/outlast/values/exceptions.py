@@ -18,6 +18,8 @@ from typing import Any
 from outlast.errors import StepFailed, Unrecordable
 from outlast.values import plain
 
+_PACKAGE = str(Path(__file__).parents[1])
+
 SEQ = "__outlast_seq__"
 """The attribute of a delivered exception that says which entry it came from."""
 
@@ -39,7 +41,7 @@ def encode_error(error: BaseException, text_max: int) -> str:
         name, message, trace = error.type_name, error.message, error.traceback_text
     else:
         name, message = _type_name(type(error)), _message(error)
-        trace = "".join(traceback.format_exception(error)) if error.__traceback__ else ""
+        trace = _trace(error)
     recorded: dict[str, Any] = {"type": name, "message": _cut(message, text_max)}
     if trace:
         recorded["traceback"] = _cut_middle(trace, text_max)
@@ -122,6 +124,14 @@ def _type_name(kind: type[BaseException]) -> str:
 def _main_name() -> str:
     path = getattr(sys.modules.get("__main__"), "__file__", None)
     return Path(path).stem if path else "__main__"
+
+
+def _trace(error: BaseException) -> str:
+    """The traceback from the user's own code on: how Outlast got there is no news."""
+    tb = error.__traceback__
+    while tb is not None and tb.tb_next is not None and tb.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+        tb = tb.tb_next
+    return "".join(traceback.format_exception(type(error), error, tb)) if tb is not None else ""
 
 
 def _message(error: BaseException) -> str:

@@ -1,0 +1,103 @@
+"""One of several processes on one store: `crowd.py FOLDER own SECONDS` executes runs of its own for a while,
+`crowd.py FOLDER same` starts the run that all of them start. Both say "ready" and wait for the file `go`.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from outlast import Outlast, StoreError, current, step, workflow
+from outlast.store.sqlite.store import SQLiteStore
+
+folder, mode, *rest = sys.argv[1:]
+LOG = os.open(f"{folder}/log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+
+class Watched(SQLiteStore):
+    """The real store; what it could not do at the first attempt is kept, though the writer would try again."""
+
+    trouble: list[str] = []  # noqa: RUF012
+
+    def commit(self, verbs: Any) -> list[Any]:
+        try:
+            return super().commit(verbs)
+        except StoreError as error:
+            self.trouble.append(repr(error))
+            raise
+
+    def _read(self, statement: str, values: Any = ()) -> list[Any]:
+        try:
+            return super()._read(statement, values)
+        except StoreError as error:
+            self.trouble.append(repr(error))
+            raise
+
+
+def say(word: object) -> None:
+    print(json.dumps(word), flush=True)
+
+
+def log(when: str) -> None:
+    me = current()
+    os.write(LOG, f"{when}\t{os.getpid()}\t{me.id}\t{me.step}\t{me.attempt}\n".encode())
+
+
+async def until_there(name: str) -> None:
+    while not Path(folder, name).exists():
+        await asyncio.sleep(0.002)
+
+
+@step
+async def small(n: int) -> int:
+    return n + 1
+
+
+@workflow
+async def own(steps: int) -> int:
+    total = 0
+    for n in range(steps):
+        total = await small(total + n)
+    return total
+
+
+@step
+async def note(n: int) -> int:
+    log("before")
+    return n * 2
+
+
+@step
+async def hold() -> str:
+    log("before")
+    await until_there("release")
+    return "held"
+
+
+@workflow
+async def same(steps: int) -> list[Any]:
+    first = [await note(n) for n in range(steps)]
+    return [*first, await hold(), *await asyncio.gather(*(note(n) for n in range(steps)))]
+
+
+async def main() -> None:
+    store = Watched(Path(folder, "outlast.db"))
+    async with Outlast(store) as app:
+        say("ready")
+        await until_there("go")
+        if mode == "own":
+            runs, end = 0, time.monotonic() + float(rest[0])
+            while time.monotonic() < end:
+                started = await app.start(own(5), id=f"{os.getpid()}-{runs}")
+                assert await started.result() == 15 - 0, await started.result()
+                runs += 1
+            result: Any = {"runs": runs}
+        else:
+            result = {"result": await (await app.start(same(5), id="same")).result()}
+    say({**result, "trouble": store.trouble})
+
+
+asyncio.run(main())

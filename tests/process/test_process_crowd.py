@@ -1,0 +1,72 @@
+"""Several processes on one file: fair turns, one owner a run, and an heir when it dies."""
+
+import time
+
+import pytest
+from process_tools import Log, look, until
+
+HEIR_SECONDS = 2.0
+
+
+def crowd(spawn, tmp_path, size, *args):
+    programs = [spawn("crowd.py", *args) for _ in range(size)]
+    for program in programs:
+        until(lambda: program.said() or program.ended)
+        assert program.said() == ["ready"], program.errors()
+    (tmp_path / "go").touch()
+    return programs
+
+
+@pytest.mark.parametrize("size", [2, 8])
+def test_processes_on_one_file_take_turns(spawn, tmp_path, size):
+    programs = crowd(spawn, tmp_path, size, "own", 3.0)
+    ends = [program.result() for program in programs]
+    counts = sorted(end["runs"] for end in ends)
+    print(f"{size} processes: runs of each in 3 s: {counts}")
+    assert [end["trouble"] for end in ends] == [[]] * size, "none has to wait for a lock longer than the store waits"
+    assert counts[0] > 0
+    assert counts[-1] <= 4 * counts[0], counts
+    after = look(tmp_path / "outlast.db")
+    assert len(after.runs) == sum(counts)
+    assert {run["status"] for run in after.runs.values()} == {"done"}
+
+
+@pytest.mark.parametrize("size", [2, 8])
+def test_of_processes_that_start_one_id_at_once_exactly_one_executes_it(spawn, tmp_path, size):
+    (tmp_path / "release").touch()
+    programs = crowd(spawn, tmp_path, size, "same")
+    ends = [program.result() for program in programs]
+    expected = [0, 2, 4, 6, 8, "held", 0, 2, 4, 6, 8]
+    assert ends == [{"result": expected, "trouble": []}] * size
+    lines = Log(tmp_path).update()
+    assert len(lines) == len({line.key for line in lines}) == 11, "each step was executed once"
+    assert len({line.pid for line in lines}) == 1
+    assert "death" not in look(tmp_path / "outlast.db").kinds("same")
+
+
+@pytest.mark.parametrize("size", [2, 8])
+def test_when_the_owner_is_killed_another_goes_on_and_all_get_the_result(spawn, tmp_path, size):
+    programs, log = crowd(spawn, tmp_path, size, "same"), Log(tmp_path)
+    dead = []
+    for _ in range(min(size - 1, 3)):
+
+        def holder(known=tuple(dead)):
+            return [line.pid for line in log.update() if line.key == "hold#1" and line.pid not in known]
+
+        (pid,) = until(holder)
+        (owner,) = [program for program in programs if program.pid == pid]
+        owner.kill()
+        killed = time.monotonic()
+        dead.append(pid)
+        (heir,) = until(lambda: [line.pid for line in log.update() if line.key == "hold#1" and line.pid not in dead])
+        seconds = time.monotonic() - killed
+        print(f"{size} processes: {heir} went on {seconds:.3f} s after {pid} was killed")
+        assert seconds < HEIR_SECONDS
+    (tmp_path / "release").touch()
+    alive = [program for program in programs if program.pid not in dead]
+    assert [end["result"][5] for end in [program.result() for program in alive]] == ["held"] * len(alive)
+    assert len({str(program.said()[-1]["result"]) for program in alive}) == 1
+    assert [program.said()[-1]["trouble"] for program in alive] == [[]] * len(alive)
+    lines = log.update()
+    assert sorted(line.key for line in lines if line.key != "hold#1") == sorted(f"note#{n}" for n in range(1, 11))
+    assert look(tmp_path / "outlast.db").kinds("same").count("death") == len(dead)

@@ -1,0 +1,84 @@
+"""A process that was stopped past its lease writes nothing more: its run belongs to another."""
+
+import signal
+import time
+
+import pytest
+from process_tools import Log, look, until
+
+RESULT = ["first", "second", "third"]
+HEIR_SECONDS = 2.0
+
+
+def stop_at(spawn, tmp_path, place):
+    """A program, stopped in the middle of its run, and its fence."""
+    program, log = spawn("stale.py", place), Log(tmp_path)
+    when = "before" if place == "step" else "at the end"
+    (line,) = until(lambda: [line for line in log.of(program.pid) if line.when == when])
+    program.stop()
+    return program, line.attempt  # the program logs its fence there
+
+
+@pytest.mark.parametrize("place", ["step", "end"])
+def test_a_process_stopped_past_its_lease_writes_nothing_when_it_wakes(spawn, tmp_path, place):
+    db, log = tmp_path / "outlast.db", Log(tmp_path)
+    stale, fence = stop_at(spawn, tmp_path, place)
+    began = time.monotonic()
+    heir = spawn("stale.py")
+    assert heir.result() == RESULT
+    print(f"the heir ended {time.monotonic() - began:.2f} s after it was started; the lease is 2 s")
+    before = look(db)
+    assert before.runs["r"]["status"] == "done"
+    (tmp_path / f"go-{stale.pid}").touch()
+    stale.signal(signal.SIGCONT)
+    assert stale.result() == RESULT, "it gets the heir's result"
+    after = look(db)
+    assert after.journals == before.journals, "the journal is unchanged"
+    assert after.runs == before.runs
+    kinds = [(entry["kind"], abs(entry["fence"]) == fence) for entry in after.journals["r"]]
+    taken = kinds.index(("death", True))
+    assert all(mine for _, mine in kinds[:taken])
+    assert not any(mine for _, mine in kinds[taken + 1 :]), "nothing under the old fence after the claim"
+    assert [line.key for line in log.of(stale.pid) if line.key == "third#1"] == (["third#1"] if place == "end" else [])
+
+
+@pytest.mark.parametrize("place", ["step", "end"])
+def test_a_process_that_wakes_while_its_heir_executes_waits_for_the_heirs_result(spawn, tmp_path, place):
+    log = Log(tmp_path)
+    stale, fence = stop_at(spawn, tmp_path, place)
+    heir = spawn("stale.py", "step", "end")
+    until(lambda: log.of(heir.pid))
+    (tmp_path / f"go-{stale.pid}").touch()
+    stale.signal(signal.SIGCONT)
+    # The step of the stale process ends, and what it has to say is refused; only then may the heir go on.
+    if place == "step":
+        until(lambda: [line for line in log.of(stale.pid) if line.when == "after"])
+    (tmp_path / f"go-{heir.pid}").touch()
+    assert heir.result() == RESULT
+    assert stale.result() == RESULT
+    journal = look(tmp_path / "outlast.db").journals["r"]
+    taken = [entry["kind"] for entry in journal].index("death")
+    assert not any(abs(entry["fence"]) == fence for entry in journal[taken + 1 :])
+    assert sum(entry["kind"] == "death" for entry in journal) == 1
+    assert [entry["key"] for entry in journal if entry["kind"] == "step"] == ["first#1", "second#1", "third#1"]
+
+
+@pytest.mark.parametrize("place", ["step", "end"])
+def test_a_process_that_lost_its_run_takes_it_back_when_the_heir_dies(spawn, tmp_path, place):
+    log = Log(tmp_path)
+    stale, fence = stop_at(spawn, tmp_path, place)
+    heir = spawn("stale.py", "step", "end")
+    until(lambda: log.of(heir.pid))
+    (tmp_path / f"go-{stale.pid}").touch()
+    known = set(look(tmp_path / "outlast.db").workers)
+    stale.signal(signal.SIGCONT)
+    until(lambda: set(look(tmp_path / "outlast.db").workers) - known)  # it knows: it has enlisted anew
+    heir.kill()
+    killed = time.monotonic()
+    assert stale.result(15) == RESULT
+    print(f"{place}: it ended {time.monotonic() - killed:.2f} s after its heir was killed")
+    assert time.monotonic() - killed < HEIR_SECONDS + 1
+    journal = look(tmp_path / "outlast.db").journals["r"]
+    assert [entry["kind"] for entry in journal].count("death") == 2
+    fences = {abs(entry["fence"]) for entry in journal}
+    assert fence in fences

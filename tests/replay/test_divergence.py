@@ -1,0 +1,322 @@
+"""Changed code: what no longer matches is seen before anything is executed, and a person decides."""
+
+import asyncio
+
+import pytest
+
+from outlast import Diverged, RunParked, sleep, step, workflow
+
+acted: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_done():
+    acted.clear()
+
+
+def make_step(name: str):
+    @step(name=name)
+    async def act(label: str = "") -> str:
+        acted.append(f"{name} {label}".strip())
+        if label == "slow":
+            await asyncio.sleep(100)
+        return label
+
+    return act
+
+
+a, b, c = make_step("a"), make_step("b"), make_step("c")
+
+
+def flow(body, timeout=None):
+    return workflow(name="flow", timeout=timeout)(body)
+
+
+async def old() -> list[str]:
+    return [await a("1"), await b("2"), await c("slow")]
+
+
+def began(world, body=old, after=50):
+    """A run of the old code that died in its last step."""
+    world.die(flow(body)(), after=after)
+    acted.clear()
+
+
+async def renamed() -> list[str]:
+    return [await a("1"), await make_step("b2")("2"), await c("slow")]
+
+
+async def other_arguments() -> list[str]:
+    return [await a("1"), await b("two"), await c("slow")]
+
+
+async def removed() -> list[str]:
+    return [await b("2"), await c("slow")]
+
+
+async def added_before() -> list[str]:
+    return [await make_step("new")("0"), await a("1"), await b("2"), await c("slow")]
+
+
+async def added_between() -> list[str]:
+    return [await a("1"), await make_step("new")("0"), await b("2"), await c("slow")]
+
+
+async def swapped() -> list[str]:
+    return [await b("2"), await a("1"), await c("slow")]
+
+
+async def early_return() -> list[str]:
+    return [await a("1")]
+
+
+async def early_failure() -> list[str]:
+    await a("1")
+    raise ValueError("new check")
+
+
+async def concurrent() -> list[str]:
+    async def branch() -> str:
+        return await b("2")
+
+    return [*await asyncio.gather(a("1"), branch()), await c("slow")]
+
+
+async def sleeps_instead() -> list[str]:
+    await a("1")
+    await sleep(1)
+    return [await b("2")]
+
+
+CHANGES = [
+    renamed,
+    other_arguments,
+    removed,
+    added_before,
+    added_between,
+    swapped,
+    early_return,
+    early_failure,
+    concurrent,
+    sleeps_instead,
+]
+
+
+@pytest.mark.parametrize("new", CHANGES, ids=lambda fn: fn.__name__)
+def test_a_change_parks_the_run_before_anything_is_executed(world, new):
+    began(world)
+    with pytest.raises(RunParked, match=r"recorded (step )?.*\(.*outlast resume"):
+        world.run(flow(new)())
+    assert acted == []
+    assert world.status() == "parked"
+    assert world.kinds()[:2] == ["step", "step"]
+    assert set(world.kinds()[2:]) <= {"death"}
+
+
+@pytest.mark.parametrize("new", CHANGES, ids=lambda fn: fn.__name__)
+def test_a_parked_run_goes_on_with_the_old_code(world, new):
+    began(world)
+    with pytest.raises(RunParked):
+        world.run(flow(new)())
+    world.restart()
+    world.do(lambda app: app.resume("run"))
+    assert world.run(flow(old)()) == ["1", "2", "slow"]
+    assert acted == ["c slow"]
+    assert "resume" in world.kinds()
+
+
+def test_a_parked_run_stays_parked_until_a_person_resumes_it(world):
+    began(world)
+    with pytest.raises(RunParked):
+        world.run(flow(renamed)())
+    world.restart()
+    with pytest.raises(RunParked):
+        world.run(flow(old)())
+    assert acted == []
+
+
+def test_the_reason_names_what_was_recorded_and_what_was_asked(world):
+    began(world)
+    with pytest.raises(RunParked, match="b#1") as parked:
+        world.run(flow(other_arguments)())
+    assert '"2"' in parked.value.reason
+    assert '"two"' in parked.value.reason
+
+
+def test_what_comes_after_the_recorded_part_may_change(world):
+    async def longer() -> list[str]:
+        return [*[await a("1"), await b("2")], await make_step("d")("new"), await c("3")]
+
+    began(world)
+    assert world.run(flow(longer)()) == ["1", "2", "new", "3"]
+    assert acted == ["d new", "c 3"]
+
+
+def test_changing_a_comment_a_local_name_or_a_docstring_changes_nothing(world):
+    async def cosmetic() -> list[str]:
+        """A docstring."""
+        results = []  # a comment
+        results.append(await a(label="1"))
+        results.append(await b("2"))
+        results.append(await c("slow"))
+        return results
+
+    began(world)
+    assert world.run(flow(cosmetic)()) == ["1", "2", "slow"]
+    assert acted == ["c slow"]
+
+
+def test_a_changed_signature_of_the_workflow_parks_the_run(world):
+    async def takes(topic: str) -> str:
+        return await c("slow")
+
+    async def takes_another(subject: str) -> str:
+        return await c("slow")
+
+    async def takes_a_set(topic: set[int]) -> str:
+        return await c("slow")
+
+    async def takes_more(topic: str, depth: int) -> str:
+        return await c("slow")
+
+    async def takes_nothing() -> str:
+        return await c("slow")
+
+    world.die(flow(takes)("tides"), after=50)
+    row = world.row()
+    for new in (takes_another, takes_a_set, takes_nothing, takes_more):
+        acted.clear()
+        call = flow(takes)("tides")
+        call.workflow = flow(new)  # as a worker would find it: the recorded arguments, the new code
+        with pytest.raises(RunParked, match="tides"):
+            world.run(call)
+        assert acted == []
+        world.restart()
+        world.do(lambda app: app.resume("run"))
+    assert row.args == world.row().args
+    assert world.run(flow(takes)("tides")) == "slow"
+
+
+def test_divergence_cannot_be_swallowed_by_except_exception(world):
+    swallowed = []
+
+    async def careless() -> list[str]:
+        try:
+            await make_step("b2")("x")
+            await a("other")
+        except Exception as error:
+            swallowed.append(error)
+        return [await c("slow")]
+
+    began(world)
+    with pytest.raises(RunParked):
+        world.run(flow(careless)())
+    assert swallowed == []
+    assert acted == []
+
+
+def test_if_it_is_swallowed_by_except_base_exception_nothing_more_is_recorded_or_executed(world):
+    seen = []
+
+    async def greedy() -> list[str]:
+        for attempt in range(3):
+            try:
+                await a(f"other {attempt}")
+            except BaseException as error:
+                seen.append(type(error))
+        return ["I know better"]
+
+    began(world)
+    before = world.journal()
+    with pytest.raises(RunParked):
+        world.run(flow(greedy)())
+    assert set(seen) == {Diverged}
+    assert acted == []
+    assert [e for e in world.journal() if e.kind != "death"] == before
+    assert world.status() == "parked"
+
+
+def test_a_finally_that_calls_steps_does_not_execute_them_on_divergence(world):
+    async def tidy() -> list[str]:
+        try:
+            return [await a("other")]
+        finally:
+            await make_step("tidy")("up")
+
+    began(world)
+    with pytest.raises(RunParked):
+        world.run(flow(tidy)())
+    assert acted == []
+
+
+def test_a_divergence_in_one_branch_starts_nothing_in_another(world):
+    async def before() -> list[str]:
+        return await asyncio.gather(a("1"), b("slow"))
+
+    async def after() -> list[str]:
+        new = asyncio.create_task(make_step("new")("0"))
+        return [await a("changed"), await b("slow"), await new]
+
+    began(world, before)
+    with pytest.raises(RunParked):
+        world.run(flow(after)())
+    assert acted == []
+
+
+def test_a_result_that_no_longer_fits_its_annotation_is_a_divergence_not_a_failure(world):
+    @step(name="typed")
+    async def text() -> str:
+        return "words"
+
+    @step(name="typed")
+    async def number() -> list[int]:
+        return [1]
+
+    async def before() -> str:
+        await text()
+        return await c("slow")
+
+    async def after() -> str:
+        await number()
+        return await c("slow")
+
+    # `str` needs no pydantic and is handed over as recorded; `list[int]` is plain too; a set is not
+    @step(name="typed")
+    async def typed() -> set[int]:
+        return {1}
+
+    async def after_typed() -> str:
+        await typed()
+        return await c("slow")
+
+    began(world, before)
+    with pytest.raises(RunParked, match="typed"):
+        world.run(flow(after_typed)())
+    assert acted == []
+
+
+def test_a_workflow_that_asks_the_wall_clock_is_caught(world):
+    import random
+
+    async def chancy() -> list[str]:
+        return [await a(str(random.random())), await c("slow")]
+
+    began(world, chancy)
+    with pytest.raises(RunParked, match="chance"):
+        world.run(flow(chancy)())
+
+
+def test_a_wrong_order_in_a_task_is_seen_too(world):
+    async def branch(steps) -> list[str]:
+        return [await one("x") for one in steps]
+
+    async def before() -> list:
+        return await asyncio.gather(branch([a, b]), c("slow"))
+
+    async def after() -> list:
+        return await asyncio.gather(branch([b, a]), c("slow"))
+
+    began(world, before)
+    with pytest.raises(RunParked):
+        world.run(flow(after)())
+    assert acted == []
