@@ -77,7 +77,9 @@ class World:
         self.clock.advance(after)
         return self.app
 
-    def die(self, call, *, id: str = "run", after: float | None = None, until=None, gap: float = 0.01) -> None:
+    def die(
+        self, call, *, id: str = "run", after: float | None = None, until=None, gap: float = 0.01
+    ) -> None:
         """Start the run and pull the plug: so many seconds later, or as soon as `until()` is true."""
         app, loop = self.app, self.clock.loop()
 

@@ -75,7 +75,9 @@ class Program:
 
     def said(self) -> list[Any]:
         """The complete lines of its output, each a JSON value."""
-        return [json.loads(line) for line in self.out.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        return [
+            json.loads(line) for line in self.out.read_text().splitlines(keepends=True) if line.endswith("\n")
+        ]
 
     def result(self, seconds: float = WAIT_SECONDS) -> Any:
         """Wait for its good end. Its last line."""
@@ -91,6 +93,7 @@ class Line(NamedTuple):
     run: str = ""
     key: str = ""
     attempt: int = 0
+    fence: int = 0
 
 
 class Log:
@@ -130,6 +133,10 @@ class Image(NamedTuple):
     def recorded(self) -> set[tuple[str, str]]:
         """Steps whose result is in a journal: (run, key)."""
         return {(id, entry["key"]) for id, entry in self._entries("step", "inner")}
+
+    def fences(self) -> dict[tuple[str, str], int]:
+        """Under which fence each of them was recorded."""
+        return {(id, entry["key"]): entry["fence"] for id, entry in self._entries("step", "inner")}
 
     def attempts(self) -> dict[tuple[str, str], int]:
         """The last failed attempt that was recorded, by (run, key)."""

@@ -5,6 +5,7 @@ a crash could leave.
 """
 
 import shutil
+import signal
 import sqlite3
 import struct
 import time
@@ -49,7 +50,7 @@ def test_an_image_of_the_files_at_any_moment_holds_everything_acknowledged(spawn
         time.sleep(rng.uniform(0, 0.25))  # the moment itself: nothing is waited for
         program.stop()
         check(autopsy(db), list(log.update()))
-        program.process.send_signal(18)
+        program.signal(signal.SIGCONT)
     program.kill()
     print(f"{len(log.lines)} acknowledgements, {db.stat().st_size // 1024} kB")
     assert sum(line.when == "end" for line in log.lines) > 0
@@ -65,13 +66,13 @@ def test_what_no_fsync_had_promised_may_be_lost_and_nothing_else_is(spawn, tmp_p
         time.sleep(rng.uniform(0, 0.1))
         program.stop()
         promised, pages, start = list(log.update()), db.read_bytes(), wal.read_bytes()
-        program.process.send_signal(18)
+        program.signal(signal.SIGCONT)
         time.sleep(rng.uniform(0, 0.02))
         program.stop()
         if db.read_bytes() == pages and wal.read_bytes()[:32] == start[:32]:  # no checkpoint in between
             torn += 1
             bytes_lost += tear(rng, db, end_of_log(start), tmp_path / f"torn-{torn}", promised)
-        program.process.send_signal(18)
+        program.signal(signal.SIGCONT)
     program.kill()
     print(f"{torn} torn images, {bytes_lost // 1024} kB of unpromised log lost in them")
     assert torn == IMAGES

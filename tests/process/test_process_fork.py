@@ -29,7 +29,9 @@ def test_a_child_can_open_the_store_anew_while_the_parent_writes(spawn, tmp_path
 
 
 @pytest.mark.parametrize("how", ["outlives", "outlives as a program"])
-def test_a_child_that_outlives_its_killed_parent_does_not_keep_the_parents_worker_alive(spawn, tmp_path, reap, how):
+def test_a_child_that_outlives_its_killed_parent_does_not_keep_the_parents_worker_alive(
+    spawn, tmp_path, reap, how
+):
     log = Log(tmp_path)
     parent = spawn("forks.py", how)
     (left,) = until(lambda: [line.pid for line in log.update() if line.when == "left behind"])

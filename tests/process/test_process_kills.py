@@ -87,6 +87,14 @@ def strike(rng, program: Program, log: Log) -> None:
     time.sleep(pause)  # the moment itself: nothing is waited for
 
 
+def assert_nothing_recorded_was_redone(image: Image, lines: list[Line]) -> None:
+    """No life that came after the one that recorded a step has executed it."""
+    fences = image.fences()
+    for line in lines:
+        if line.when == "before" and (line.run, line.key) in fences:
+            assert line.fence <= fences[line.run, line.key], f"{line} was recorded, and executed again"
+
+
 class Inquest:
     """Compares, after each death, the outside log with the journals."""
 
@@ -108,7 +116,8 @@ class Inquest:
         for line in starts:
             place = (line.run, line.key)
             assert place not in recorded, f"{line} was recorded, and executed again"
-            assert line.attempt == attempts.get(place, 0) + 1 or Line(*line[:4], line.attempt - 1) in starts, line
+            earlier = line._replace(attempt=line.attempt - 1)
+            assert line.attempt == attempts.get(place, 0) + 1 or earlier in starts, line
         assert max(Counter(starts).values(), default=0) <= 1, "one life executes a step once"
         now = autopsy(self.db)
         for id, journal in self.before.journals.items():
@@ -147,6 +156,7 @@ class Inquest:
 
     def close(self) -> None:
         now = self.before
+        assert_nothing_recorded_was_redone(now, self.log.lines)
         assert {run["status"] for run in now.runs.values()} == {"done"}
         assert now.deaths() == sorted(self.expected_deaths), "each death is in the journal, once"
         assert sum(run["deaths"] for run in now.runs.values()) == len(self.expected_deaths)
@@ -156,5 +166,7 @@ class Inquest:
 
     def redone(self) -> int:
         """Bodies executed again, because a death came between their start and their record."""
-        times = Counter((line.run, line.key, line.attempt) for line in self.log.lines if line.when == "before")
+        times = Counter(
+            (line.run, line.key, line.attempt) for line in self.log.lines if line.when == "before"
+        )
         return sum(times.values()) - len(times)

@@ -20,7 +20,9 @@ def test_a_program_ended_by_a_signal_goes_on_from_its_last_recorded_step(spawn, 
         if name == "SIGKILL":
             program.stop()
         program.signal(number)
-        assert program.wait() in (-number, 0), program.errors()  # 0: on a busy machine it may have ended before
+        assert program.wait() in (-number, 0), (
+            program.errors()
+        )  # 0: on a busy machine it may have ended before
         inquest.examine(program)
     last = spawn("agent.py", "r")
     assert last.result() == UNDISTURBED
@@ -32,7 +34,9 @@ def test_sigint_ends_it_promptly_and_gives_the_run_back_as_interrupted(spawn, tm
     rng, inquest, seconds = chance("SIGINT"), Inquest(tmp_path), []
     for _ in range(4):
         program = spawn("agent.py", "r")
-        until(lambda: program.ended or len(inquest.log.of(program.pid)) >= rng.choice([1, 2, 6]), pause=0.0005)
+        until(
+            lambda: program.ended or len(inquest.log.of(program.pid)) >= rng.choice([1, 2, 6]), pause=0.0005
+        )
         time.sleep(rng.uniform(0, 0.02))
         sent = time.monotonic()
         program.signal(signal.SIGINT)

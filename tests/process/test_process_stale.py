@@ -16,7 +16,7 @@ def stop_at(spawn, tmp_path, place):
     when = "before" if place == "step" else "at the end"
     (line,) = until(lambda: [line for line in log.of(program.pid) if line.when == when])
     program.stop()
-    return program, line.attempt  # the program logs its fence there
+    return program, line.fence
 
 
 @pytest.mark.parametrize("place", ["step", "end"])
@@ -39,7 +39,9 @@ def test_a_process_stopped_past_its_lease_writes_nothing_when_it_wakes(spawn, tm
     taken = kinds.index(("death", True))
     assert all(mine for _, mine in kinds[:taken])
     assert not any(mine for _, mine in kinds[taken + 1 :]), "nothing under the old fence after the claim"
-    assert [line.key for line in log.of(stale.pid) if line.key == "third#1"] == (["third#1"] if place == "end" else [])
+    assert [line.key for line in log.of(stale.pid) if line.key == "third#1"] == (
+        ["third#1"] if place == "end" else []
+    )
 
 
 @pytest.mark.parametrize("place", ["step", "end"])
@@ -60,7 +62,11 @@ def test_a_process_that_wakes_while_its_heir_executes_waits_for_the_heirs_result
     taken = [entry["kind"] for entry in journal].index("death")
     assert not any(abs(entry["fence"]) == fence for entry in journal[taken + 1 :])
     assert sum(entry["kind"] == "death" for entry in journal) == 1
-    assert [entry["key"] for entry in journal if entry["kind"] == "step"] == ["first#1", "second#1", "third#1"]
+    assert [entry["key"] for entry in journal if entry["kind"] == "step"] == [
+        "first#1",
+        "second#1",
+        "third#1",
+    ]
 
 
 @pytest.mark.parametrize("place", ["step", "end"])

@@ -8,7 +8,9 @@ AT_ONCE_SECONDS = 1.0
 
 
 def report(what, seconds):
-    print(f"{what}: median {median(seconds) * 1000:.1f} ms, worst {max(seconds) * 1000:.1f} ms of {len(seconds)}")
+    print(
+        f"{what}: median {median(seconds) * 1000:.1f} ms, worst {max(seconds) * 1000:.1f} ms of {len(seconds)}"
+    )
     assert len(seconds) == COUNT
     assert median(seconds) < AT_ONCE_SECONDS
 
@@ -30,5 +32,3 @@ def test_a_cancel_reaches_a_run_in_another_process_without_polling(spawn):
     for program in (waiter, canceller):
         assert program.wait() == 0, program.errors()
     report("from cancel to the workflow", waiter.said())
-
-

@@ -229,7 +229,11 @@ class Maker:
         return program({"do": "seq", "parts": [self.node(3) for _ in range(self._dice.randint(1, 3))]})
 
     def node(self, depth: int) -> Node:
-        kinds = list(PLAY) if depth > 0 else ["step", "step", "gather_steps", "race", "completed", "sleep", "chance"]
+        kinds = (
+            list(PLAY)
+            if depth > 0
+            else ["step", "step", "gather_steps", "race", "completed", "sleep", "chance"]
+        )
         do = self._dice.choice(kinds)
         return getattr(self, f"_{do}")(depth - 1)
 
@@ -240,14 +244,21 @@ class Maker:
         self._labels += 1
         return f"s{self._labels}"
 
-    def _step(self, _: int = 0, kinds: tuple[str, ...] = ("work", "work", "fail", "flaky", "slow", "outer")) -> Node:
+    def _step(
+        self, _: int = 0, kinds: tuple[str, ...] = ("work", "work", "fail", "flaky", "slow", "outer")
+    ) -> Node:
         seconds = self._dice.choice([0, 0, self._unit, 2 * self._unit])
         return {"do": "step", "step": self._dice.choice(kinds), "label": self._label(), "seconds": seconds}
 
     def _racers(self) -> list[Node]:
         """Steps of clearly different length, in any order."""
         parts = [
-            {"do": "step", "step": self._dice.choice(["work", "fail"]), "label": self._label(), "seconds": self._unit * 5**i}
+            {
+                "do": "step",
+                "step": self._dice.choice(["work", "fail"]),
+                "label": self._label(),
+                "seconds": self._unit * 5**i,
+            }
             for i in range(self._dice.randint(2, 3))
         ]
         self._dice.shuffle(parts)

@@ -58,7 +58,9 @@ def test_what_belongs_to_a_run_is_not_in_run_outside_one(call):
         call()
 
 
-@pytest.mark.parametrize("make", [lambda: sleep(1), lambda: receive("x"), lambda: other()], ids=["sleep", "receive", "call"])
+@pytest.mark.parametrize(
+    "make", [lambda: sleep(1), lambda: receive("x"), lambda: other()], ids=["sleep", "receive", "call"]
+)
 def test_what_is_awaited_in_a_run_is_not_in_run_outside_one(make):
     async def main() -> None:
         await make()
@@ -68,7 +70,9 @@ def test_what_is_awaited_in_a_run_is_not_in_run_outside_one(make):
 
 
 @pytest.mark.parametrize(
-    "call", [now, uuid, random, lambda: other().__await__(), lambda: sleep(1).send(None)], ids=["now", "uuid", "random", "child", "sleep"]
+    "call",
+    [now, uuid, random, lambda: other().__await__(), lambda: sleep(1).send(None)],
+    ids=["now", "uuid", "random", "child", "sleep"],
 )
 def test_a_steps_body_is_not_the_workflows_code(world, call):
     @step
@@ -132,7 +136,9 @@ async def handles_a_signal() -> None:
 
 
 @pytest.mark.parametrize(
-    "io", [opens_a_connection, resolves, starts_a_process, uses_a_thread, reads_a_socket, handles_a_signal], ids=lambda fn: fn.__name__
+    "io",
+    [opens_a_connection, resolves, starts_a_process, uses_a_thread, reads_a_socket, handles_a_signal],
+    ids=lambda fn: fn.__name__,
 )
 def test_io_in_a_workflow_is_an_error_that_names_steps(world, io):
     @workflow

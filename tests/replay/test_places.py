@@ -106,7 +106,9 @@ def test_wait_over_a_set_iterates_the_same_way_in_every_life(world):
     assert world.replays(one()) == result
 
 
-@pytest.mark.parametrize("make", [work, lambda label, s: asyncio.create_task(work(label, s))], ids=["steps", "tasks"])
+@pytest.mark.parametrize(
+    "make", [work, lambda label, s: asyncio.create_task(work(label, s))], ids=["steps", "tasks"]
+)
 def test_as_completed_over_steps_and_tasks(world, make):
     @workflow
     async def one() -> list:

@@ -142,7 +142,9 @@ def both_lives(world, annotation, value):
     return seen
 
 
-@pytest.mark.parametrize(("annotation", "value"), TYPED, ids=lambda v: getattr(v, "__name__", None) or type(v).__name__)
+@pytest.mark.parametrize(
+    ("annotation", "value"), TYPED, ids=lambda v: getattr(v, "__name__", None) or type(v).__name__
+)
 def test_a_typed_result_is_equal_and_of_its_type_live_and_on_replay(world, annotation, value):
     for got in both_lives(world, annotation, value):
         assert got == value
@@ -191,7 +193,19 @@ def test_a_value_of_a_union_is_the_same_in_every_life_even_where_json_cannot_tel
 
 @pytest.mark.parametrize(
     "value",
-    [(1, 2), {1: "one"}, {"a": (1,)}, {1, 2}, b"raw", WHEN, Note("x"), Colour.RED, Level.LOW, object(), [Point(1, 2)]],
+    [
+        (1, 2),
+        {1: "one"},
+        {"a": (1,)},
+        {1, 2},
+        b"raw",
+        WHEN,
+        Note("x"),
+        Colour.RED,
+        Level.LOW,
+        object(),
+        [Point(1, 2)],
+    ],
     ids=lambda v: type(v).__name__,
 )
 def test_what_would_come_back_as_something_else_is_refused_at_that_step(world, value):

@@ -56,7 +56,9 @@ def test_the_back_off_doubles_with_jitter_up_to_its_cap(world):
     full = [min(30.0, 2.0**n) for n in range(12)]
     for wait, most in zip(waits(world), full, strict=True):
         assert most / 2 - 1e-6 <= wait <= most + 1e-6
-    assert len({round(wait / most, 6) for wait, most in zip(waits(world), full, strict=True)}) > 3, "no jitter"
+    assert len({round(wait / most, 6) for wait, most in zip(waits(world), full, strict=True)}) > 3, (
+        "no jitter"
+    )
 
 
 def test_a_huge_number_of_retries_does_not_overflow(world):
@@ -190,7 +192,9 @@ def test_a_timed_out_attempt_is_retried_with_a_time_of_its_own(world):
         return await slow()
 
     assert world.run(one()) == 3
-    assert [json.loads(entry.error)["type"] for entry in world.journal()[:2]] == ["outlast.errors:StepTimeout"] * 2
+    assert [json.loads(entry.error)["type"] for entry in world.journal()[:2]] == [
+        "outlast.errors:StepTimeout"
+    ] * 2
 
 
 def test_no_retry_of_a_sync_step_starts_while_the_thread_of_the_last_attempt_lives(address):
@@ -234,7 +238,16 @@ def test_a_failed_attempt_and_a_retry_leave_the_runs_time_deterministic(world):
     assert seen[:2] == seen[2:]
 
 
-@pytest.mark.parametrize("options", [{"retries": -1}, {"timeout": -1}, {"backoff": float("nan")}, {"backoff_max": float("inf")}, {"retries": "3"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"retries": -1},
+        {"timeout": -1},
+        {"backoff": float("nan")},
+        {"backoff_max": float("inf")},
+        {"retries": "3"},
+    ],
+)
 def test_impossible_options_are_refused_where_the_step_is_written(options):
     with pytest.raises(SettingsError, match=next(iter(options))):
 

@@ -215,7 +215,9 @@ def test_a_module_is_never_imported_because_a_journal_says_so(world):
     assert "this" not in sys.modules
 
 
-@pytest.mark.parametrize("name", ["builtins:eval", "builtins:SystemExit", "os:system", "builtins:object", "builtins:", ":", "x"])
+@pytest.mark.parametrize(
+    "name", ["builtins:eval", "builtins:SystemExit", "os:system", "builtins:object", "builtins:", ":", "x"]
+)
 def test_a_journal_cannot_name_something_that_is_no_exception(world, name):
     @step
     async def fails() -> None:

@@ -3,19 +3,16 @@
 import pytest
 
 from outlast.store.address import store_at
-from outlast.testing.conformance import MakeStore, StoreConformance
+from outlast.testing.conformance import DurableStoreConformance, MakeStore, StoreConformance
 
 
-class TestSQLiteFile(StoreConformance):
+class TestSQLiteFile(DurableStoreConformance):
     @pytest.fixture
     def make_store(self, tmp_path) -> MakeStore:
         return lambda clock: store_at(f"sqlite:///{tmp_path}/outlast.db", clock=clock)
 
 
 class TestSQLiteMemory(StoreConformance):
-    durable = False
-    shared = False
-
     @pytest.fixture
     def make_store(self) -> MakeStore:
         return lambda clock: store_at("memory:", clock=clock)

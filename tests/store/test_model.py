@@ -164,7 +164,10 @@ class Model:
             return FENCE
         run.void(verb.status)
         run.value, run.interrupted = verb.value, None
-        run.ended = None if verb.status == "parked" else self.clock.now
+        if verb.status == "parked":
+            run.due = self.clock.now
+        else:
+            run.ended = self.clock.now
 
     def release(self, verb: Release, _):
         run = self.by_pk(verb.run)

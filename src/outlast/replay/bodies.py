@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import Counter
 from collections.abc import Callable
 from contextvars import ContextVar, copy_context
 from time import perf_counter
@@ -26,14 +25,15 @@ NEVER_RETRIED = (Unrecordable, LimitExceeded)
 
 
 class Body:
-    """One step under way. `calls` numbers the steps that it calls itself."""
+    """One step under way. `calls` numbers the steps that it calls itself, `done` has their results."""
 
-    __slots__ = ("attempt", "calls", "key", "life", "name")
+    __slots__ = ("attempt", "calls", "done", "key", "life", "name")
 
     def __init__(self, life: Life, key: str, name: str) -> None:
         self.life, self.key, self.name = life, key, name
         self.attempt = 1
-        self.calls: Counter[str] = Counter()
+        self.calls: dict[str, int] = {}
+        self.done: dict[str, str] = {}
 
 
 def launch(life: Life, place: Place, step: StepBase[..., Any], args: Any, kwargs: Any) -> None:
@@ -76,7 +76,10 @@ async def _perform(body: Body, place: Place, step: StepBase[..., Any], args: Any
             )
     except Evicted:
         return
-    except Exception as raised:
+    except (SystemExit, KeyboardInterrupt):  # the program ends: what was under way is done again
+        life.evict(Evicted("its program ended in the middle of a step"))
+        raise
+    except BaseException as raised:
         error = encode_error(raised, life.house.settings.error_text_max)
     else:
         place.value = value
@@ -179,11 +182,12 @@ async def inner(body: Body, step: StepBase[..., Any], args: Any, kwargs: Any) ->
         raise life.over
     print_ = step.signature.fingerprint(args, kwargs)
     call = f"{step.name}({print_})"
-    body.calls[call] += 1
+    body.calls[call] = body.calls.get(call, 0) + 1
     key = f"{body.key}/{call}#{body.calls[call]}"
     recorded = life.journal.inner.get(key)
-    if recorded is not None:
-        return step.signature.returns().decode(recorded.value or "null")
+    known = body.done.get(key) or (recorded.value if recorded is not None else None)
+    if known is not None:
+        return step.signature.returns().decode(known)
     within, started = Body(life, key, step.name), perf_counter()
     token = BODY.set(within)
     try:
@@ -192,6 +196,7 @@ async def inner(body: Body, step: StepBase[..., Any], args: Any, kwargs: Any) ->
         BODY.reset(token)
     seconds = perf_counter() - started
     await life.record_and_wait("inner", key, args=print_, value=text, seconds=seconds, attempt=within.attempt)
+    body.done[key] = text
     return value
 
 

@@ -31,7 +31,7 @@ class Refused(NamedTuple):
 
 
 class Submit(NamedTuple):
-    """Insert a run. With `worker` it is owned by that worker at once, under fence 1.
+    """Insert a run. With `worker` it is owned by that worker at once, under a fence of its own.
 
     Result: `Submitted(row, new)`. An id that exists is not touched: its row is returned with new=False. A repeat with the
     same token is new=True again while the worker still holds it, so the outcome of an unknown commit can be found out

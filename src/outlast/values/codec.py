@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import types
 from functools import cache
 from typing import Annotated, Any, Protocol, TypeVar, Union, get_args, get_origin
@@ -52,9 +53,13 @@ class TypedCodec:
 
     def encode(self, value: Any) -> str:
         try:
-            return self._adapter.dump_json(
-                value, by_alias=True, round_trip=True, warnings="error", ensure_ascii=True
-            ).decode()
+            # By way of Python's own JSON: pydantic's would write NaN in a model as null, and refuse a lone surrogate.
+            return json.dumps(
+                self._adapter.dump_python(
+                    value, mode="json", by_alias=True, round_trip=True, warnings="error"
+                ),
+                separators=(",", ":"),
+            )
         except Exception as error:
             raise Unrecordable(
                 f"a value of type {type(value).__qualname__} does not fit {_name(self.annotation)}: {error}"

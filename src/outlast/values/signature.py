@@ -82,10 +82,10 @@ class Signature:
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """The arguments as a JSON object that `decode` gives back, each by its annotation."""
+        bound = self.bind(args, kwargs)
         hints = self.resolve()
         parts: list[str] = []
         for parameter in self._parameters:
-            bound = self.bind(args, kwargs)
             if parameter.name not in bound:
                 continue
             if parameter.name in (self._unrecorded or ()):
@@ -116,6 +116,7 @@ class Signature:
                 bound.arguments[parameter.name] = decoded
         if recorded:
             raise TypeError(f"{self._fn.__qualname__} no longer takes {', '.join(sorted(recorded))}.")
+        inspect.signature(self._fn).bind(*bound.args, **bound.kwargs)  # TypeError if it takes more by now
         return bound.args, bound.kwargs
 
     def _is_method(self) -> bool:

@@ -25,7 +25,7 @@ def log(*words: object) -> None:
 
 def note(when: str) -> None:
     me = current()
-    log(when, os.getpid(), me.id, me.step, me.attempt)
+    log(when, os.getpid(), me.id, me.step, me.attempt, me.fence)
 
 
 @step

@@ -19,7 +19,7 @@ LOG = os.open(f"{folder}/log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
 def log(when: str) -> None:
     me = current()
-    os.write(LOG, f"{when}\t{os.getpid()}\t{me.id}\t{me.step}\t{me.fence}\n".encode())
+    os.write(LOG, f"{when}\t{os.getpid()}\t{me.id}\t{me.step}\t0\t{me.fence}\n".encode())
 
 
 @step

@@ -8,9 +8,10 @@ import json
 import random
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
-from outlast import Outlast, receive, step, workflow
+from outlast import Outlast, RunCancelled, receive, step, workflow
 
 folder, role, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 
@@ -101,7 +102,8 @@ async def awaits(app: Outlast) -> None:
 async def waits(app: Outlast) -> None:
     for number in range(count):
         run = await app.start(waiter(number), id=f"waiter-{number}")
-        await asyncio.wait([asyncio.create_task(run.result())])
+        with suppress(RunCancelled):
+            await run.result()
 
 
 async def cancels(app: Outlast) -> None:

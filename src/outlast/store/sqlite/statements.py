@@ -65,6 +65,7 @@ WAIT = "UPDATE runs SET waits = ? WHERE pk = ? AND fence = ? AND fence > 0"
 SETTLE = """
 UPDATE runs SET status = :status, fence = -abs(fence), worker = NULL, value = :value, error = :error, reason = :reason,
                 failed_at = :failed_at, interrupted = NULL, waits = '',
+                due = CASE WHEN :status = 'parked' THEN :now ELSE due END,  -- since when its clock stands still
                 ended = CASE WHEN :status = 'parked' THEN NULL ELSE :now END
 WHERE pk = :run AND fence = :fence AND fence > 0
 """
@@ -98,7 +99,7 @@ WHERE pk = :run
 REQUEUE = """
 UPDATE runs SET status = 'queued', fence = -abs(fence), worker = NULL, due = :now, ended = NULL, reason = NULL,
                 token = :token, value = NULL, error = NULL, failed_at = NULL, cancel = NULL, waits = '', deaths = 0,
-                deadline = CASE WHEN :again THEN :now + timeout ELSE deadline END
+                deadline = CASE WHEN :again THEN :now + timeout ELSE deadline + :now - due END
 WHERE pk = :run
 """
 

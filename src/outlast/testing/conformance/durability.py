@@ -36,11 +36,37 @@ class DurabilityPromises(Promises):
         desk.clock.forward(5)
         assert desk.store.now() == desk.clock.now
 
+    def test_recover_is_harmless_when_nothing_is_wrong(self, desk: Desk) -> None:
+        row = desk.held()
+        desk.record(row, 1)
+        desk.store.recover()
+        assert desk.row() == row
+        assert desk.record(row, 2) is None
+        assert len(desk.store.journal(row.pk)) == 2
+
+    def test_a_commit_of_something_others_wait_for_rings_the_bell(self, desk: Desk) -> None:
+        desk.held()
+        rung = threading.Event()
+        desk.store.listen(rung.set)
+        assert self._rings(rung, desk)
+
+    def _rings(self, rung: threading.Event, desk: Desk) -> bool:
+        """A ring may be lost, so it is given a few chances."""
+        for turn in range(10):
+            desk.commit(Send("r", "m", str(turn), "1"), Cancel("r", "why"))
+            if rung.wait(1.0):
+                return True
+        return False
+
+
+class ReopeningPromises(DurabilityPromises):
+    """For a store that outlives its objects and that several may have open at once."""
+
+    shared = True
+
     def test_what_was_committed_is_there_when_it_is_opened_again(
         self, opened: Opened, clock: HandClock
     ) -> None:
-        if not self.durable:
-            pytest.skip("this store does not outlive its object")
         desk = Desk(opened(), clock)
         row = desk.held()
         desk.record(row, 1, value='"kept"')
@@ -65,8 +91,6 @@ class DurabilityPromises(Promises):
     def test_fences_and_numbers_of_runs_go_on_growing_when_it_is_opened_again(
         self, opened: Opened, clock: HandClock
     ) -> None:
-        if not self.durable:
-            pytest.skip("this store does not outlive its object")
         desk = Desk(opened(), clock)
         first = desk.ended()
         desk.one(Prune(clock.now + 1))
@@ -75,32 +99,8 @@ class DurabilityPromises(Promises):
         assert second.fence > abs(first.fence)
         assert second.pk > first.pk
 
-    def test_recover_is_harmless_when_nothing_is_wrong(self, desk: Desk) -> None:
-        row = desk.held()
-        desk.record(row, 1)
-        desk.store.recover()
-        assert desk.row() == row
-        assert desk.record(row, 2) is None
-        assert len(desk.store.journal(row.pk)) == 2
-
-    def test_a_commit_of_something_others_wait_for_rings_the_bell(self, desk: Desk) -> None:
-        desk.held()
-        rung = threading.Event()
-        desk.store.listen(rung.set)
-        assert self._rings(rung, desk)
-
     def test_a_commit_elsewhere_rings_the_bell_here(self, desk: Desk, opened: Opened) -> None:
-        if not self.shared:
-            pytest.skip("only one object can use this store")
         desk.held()
         rung = threading.Event()
         opened().listen(rung.set)
         assert self._rings(rung, desk)
-
-    def _rings(self, rung: threading.Event, desk: Desk) -> bool:
-        """A ring may be lost, so it is given a few chances."""
-        for turn in range(10):
-            desk.commit(Send("r", "m", str(turn), "1"), Cancel("r", "why"))
-            if rung.wait(1.0):
-                return True
-        return False

@@ -106,9 +106,7 @@ def entry(row: RunRow, seq: int, **fields: Any) -> Record:
 class Promises:
     """The fixtures. `make_store` is the only one that a store's own suite must give."""
 
-    durable: ClassVar[bool] = True
-    """What was committed is there when the store is opened again."""
-    shared: ClassVar[bool] = True
+    shared: ClassVar[bool] = False
     """Several objects, and processes, may have it open at once."""
 
     @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from outlast.testing.conformance.claims import ClaimPromises
 from outlast.testing.conformance.crowd import CrowdPromises
-from outlast.testing.conformance.durability import DurabilityPromises
+from outlast.testing.conformance.durability import DurabilityPromises, ReopeningPromises
 from outlast.testing.conformance.ends import EndPromises
 from outlast.testing.conformance.entries import EntryPromises
 from outlast.testing.conformance.fences import FencePromises
@@ -34,4 +34,8 @@ class StoreConformance(
     CrowdPromises,
     DurabilityPromises,
 ):
-    """Every promise. Subclass it and give the fixture `make_store`."""
+    """What every store promises, also one that lives and dies with its object. Give the fixture `make_store`."""
+
+
+class DurableStoreConformance(ReopeningPromises, StoreConformance):
+    """The same for a store that outlives its objects and may be open in several at once: any that is used in earnest."""

@@ -1,0 +1,60 @@
+"""Workflows made by chance, crashed by chance: whatever the shape, the end is that of the undisturbed life.
+
+OUTLAST_PROPERTY_CASES raises the number of cases (virtual; a fifteenth of it on each real loop), OUTLAST_PROPERTY_SEED
+is the first seed. The seed of a failure is in the test's id: OUTLAST_PROPERTY_SEED=<seed> OUTLAST_PROPERTY_CASES=1 repeats it.
+"""
+
+import asyncio
+import os
+import random
+
+import pytest
+import uvloop
+from programs import Maker
+
+from outlast.testing import crash_everywhere
+
+CASES = int(os.environ.get("OUTLAST_PROPERTY_CASES", "150"))
+FIRST = int(os.environ.get("OUTLAST_PROPERTY_SEED", "1000"))
+BLOCK = 10 if CASES > 10 else 1
+"""Seeds in one test: a test for each would cost more than its work."""
+
+VIRTUAL = range(FIRST, FIRST + CASES, BLOCK)
+REAL = range(FIRST, FIRST + max(1, CASES // 15))
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+
+
+def broken(seed: int, error: BaseException) -> str:
+    return f"OUTLAST_PROPERTY_SEED={seed} OUTLAST_PROPERTY_CASES=1: {type(error).__name__}: {error}"
+
+
+@pytest.mark.parametrize("first", VIRTUAL)
+@pytest.mark.parametrize("store", ["memory:"])
+def test_a_generated_workflow_ends_alike_wherever_it_crashes(first, store):
+    for seed in range(first, min(first + BLOCK, FIRST + CASES)):
+        dice = random.Random(seed)
+        try:
+            crash_everywhere(
+                Maker(seed).call(),
+                store=store,
+                seed=seed if seed % 2 else None,
+                writes=sorted(dice.sample(range(1, 25), 3)),
+                every_life=seed % 3 == 0,
+            )
+        except Exception as error:
+            pytest.fail(broken(seed, error))
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + max(1, CASES // 15)))
+def test_a_generated_workflow_ends_alike_on_a_file(seed):
+    dice = random.Random(seed)
+    crash_everywhere(
+        Maker(seed).call(), store="sqlite", writes=[dice.randint(1, 20)], every_life=seed % 2 == 0
+    )
+
+
+@pytest.mark.parametrize("seed", REAL)
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_generated_workflow_ends_alike_in_real_time(seed, loop):
+    dice = random.Random(seed)
+    crash_everywhere(Maker(seed, unit=0.004).call(), writes=[dice.randint(1, 12)], loop=LOOPS[loop])
