@@ -80,6 +80,13 @@ ROWS = [
         _thousand_to_hundred,
         Goal("<=", 1.15),
     ),
+    Row(
+        "replay of 10,000 steps, start to past the last",
+        "s",
+        ("replay",),
+        _of("replay", "seconds"),
+        Goal("<", 0.5),
+    ),
     Row("replay of 10,000 steps: reading the journal alone", "s", ("replay",), _of("replay", "load_seconds")),
     Row("import outlast", "s", ("imports",), _of("imports", "outlast_seconds"), Goal("<=", 0.15)),
     Row("import asyncio alone", "s", ("imports",), _of("imports", "asyncio_seconds")),

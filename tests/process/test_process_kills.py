@@ -73,7 +73,7 @@ def strike(rng, program: Program, log: Log) -> None:
 
     phase = rng.choices(["any", "opening", "step", "end"], [2, 3, 4, 2])[0]
     if phase == "any":
-        pause = rng.uniform(0, 0.4)
+        pause = rng.uniform(0, 0.3)
     elif phase == "opening":
         seen(lambda: log.of(program.pid))
         pause = rng.uniform(0, 0.08)
@@ -83,7 +83,7 @@ def strike(rng, program: Program, log: Log) -> None:
         pause = rng.uniform(0, 0.01)
     else:
         seen(lambda: any(line.key.startswith("last") for line in log.of(program.pid)))
-        pause = rng.uniform(0, 0.006)
+        pause = rng.uniform(0, 0.003)
     time.sleep(pause)  # the moment itself: nothing is waited for
 
 

@@ -1,10 +1,11 @@
 """A process that was stopped past its lease writes nothing more: its run belongs to another."""
 
 import signal
+import sqlite3
 import time
 
 import pytest
-from process_tools import Log, look, until
+from process_tools import Log, chance, look, until
 
 RESULT = ["first", "second", "third"]
 HEIR_SECONDS = 2.0
@@ -88,3 +89,39 @@ def test_a_process_that_lost_its_run_takes_it_back_when_the_heir_dies(spawn, tmp
     assert [entry["kind"] for entry in journal].count("death") == 2
     fences = {abs(entry["fence"]) for entry in journal}
     assert fence in fences
+
+
+def test_a_process_stopped_in_the_middle_of_a_commit_holds_up_the_others_with_a_clear_error(spawn, tmp_path):
+    rng, db, log = chance("stopped in a commit"), tmp_path / "outlast.db", Log(tmp_path)
+    busy = spawn("busy.py")
+    until(log.update)
+    for _ in range(200):
+        time.sleep(rng.uniform(0, 0.02))  # the moment itself
+        busy.stop()
+        if is_locked(db):
+            break
+        busy.signal(signal.SIGCONT)
+    else:
+        pytest.fail("it was never stopped inside of a commit")
+    began = time.monotonic()
+    other = spawn("stale.py", env={"OUTLAST_STORE_PATIENCE": "1"})
+    assert other.wait() == 1
+    print(f"the other gave up after {time.monotonic() - began:.2f} s")
+    assert "StoreUnavailable" in other.errors().splitlines()[-1]
+    assert "another program holds its lock" in other.errors()
+    lines = len(log.update())
+    busy.signal(signal.SIGCONT)
+    until(lambda: len(log.update()) > lines + 50)
+    assert spawn("stale.py").result() == RESULT
+
+
+def is_locked(db):
+    connection = sqlite3.connect(db, timeout=0, isolation_level=None)
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("ROLLBACK")
+    except sqlite3.OperationalError:
+        return True
+    finally:
+        connection.close()
+    return False

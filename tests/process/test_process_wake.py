@@ -1,6 +1,9 @@
-"""Processes wake each other at once. The poll of the programs is 30 s: a wake-up that is lost fails the test by time."""
+"""Processes wake each other at once, where a poll (every 30 s) cannot help; and where nobody can be woken, a poll does."""
 
 from statistics import median
+
+import pytest
+from process_tools import look, until
 
 COUNT = 15
 AT_ONCE_SECONDS = 1.0
@@ -32,3 +35,33 @@ def test_a_cancel_reaches_a_run_in_another_process_without_polling(spawn):
     for program in (waiter, canceller):
         assert program.wait() == 0, program.errors()
     report("from cancel to the workflow", waiter.said())
+
+
+def test_an_end_that_comes_while_its_waiter_reads_the_store_is_not_missed(spawn):
+    finisher, waiter = spawn("wake.py", "finishes", 3), spawn("wake.py", "awaits", 3, 30, "slow")
+    seconds = waiter.result(15)
+    print(f"a slow reader had the result after {max(seconds):.3f} s")
+    assert max(seconds) < AT_ONCE_SECONDS
+    assert finisher.wait() == 0, finisher.errors()
+
+
+def test_a_cancel_that_comes_while_the_run_is_taken_over_is_not_missed(spawn, tmp_path):
+    first = spawn("wake.py", "is_killed", 1)
+    until((tmp_path / "waits-0").exists)
+    first.kill()
+    heir, canceller = spawn("wake.py", "takes_over", 1, 1, "slow"), spawn("wake.py", "cancels_meanwhile", 1)
+    assert heir.wait(10) == 0, heir.errors()
+    (tmp_path / "ended").touch()
+    assert canceller.wait() == 0, canceller.errors()
+    assert look(tmp_path / "outlast.db").runs["waiter-0"]["status"] == "cancelled"
+
+
+@pytest.mark.parametrize(
+    ("who", "other"),
+    [("receives", "sends"), ("awaits", "finishes"), ("waits", "cancels")],
+    ids=["a message", "a result", "a cancel"],
+)
+def test_where_nobody_can_be_woken_polling_alone_is_enough(spawn, who, other):
+    programs = [spawn("wake.py", role, 3, 0.2, "deaf") for role in (who, other)]
+    for program in programs:
+        assert program.wait(10) == 0, program.errors()

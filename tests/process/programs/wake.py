@@ -1,19 +1,25 @@
-"""Two processes that wake each other: `wake.py FOLDER ROLE COUNT`, where no poll can help (every 30 s).
+"""Two processes that wake each other: `wake.py FOLDER ROLE COUNT [POLL [deaf] [slow]]`. Unless told, no poll can help.
 
-Times are of the monotonic clock, which is one for all processes of a host.
+Deaf is as on a system without FIFOs: nobody is woken. Times are of the monotonic clock, one for all processes of a host.
 """
 
 import asyncio
 import json
+import os
 import random
 import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from outlast import Outlast, RunCancelled, receive, step, workflow
+from outlast.store.sqlite.store import SQLiteStore
 
 folder, role, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+poll = float(sys.argv[4]) if sys.argv[4:] else 30.0
+if "deaf" in sys.argv:
+    del os.mkfifo
 
 
 def say(word: object) -> None:
@@ -113,8 +119,47 @@ async def cancels(app: Outlast) -> None:
         await app.cancel(f"waiter-{number}", str(time.monotonic()))
 
 
+async def is_killed(app: Outlast) -> None:
+    await app.start(waiter(0), id="waiter-0")
+    await until_there("never")
+
+
+async def takes_over(app: Outlast) -> None:
+    run = await app.start(waiter(0), id="waiter-0")
+    with suppress(RunCancelled):
+        await run.result()
+
+
+async def cancels_meanwhile(app: Outlast) -> None:
+    await until_there("reads")
+    await app.cancel("waiter-0", str(time.monotonic()))
+    await somewhat_later()
+    make("cancelled")
+    await until_there("ended")  # leaving would wake everyone once more
+
+
+class SlowToRead(SQLiteStore):
+    """A thread that reads can be put aside at any time: here it is, before it hands over what it has read."""
+
+    def run(self, id: str) -> Any:
+        row = super().run(id)
+        time.sleep(0.1)
+        return row
+
+    def journal(self, *args: Any, **options: Any) -> Any:
+        entries = super().journal(*args, **options)
+        make("reads")
+        deadline = time.monotonic() + 10
+        while not Path(folder, "cancelled").exists() and time.monotonic() < deadline:
+            time.sleep(0.001)
+        return entries
+
+
 async def main() -> None:
-    async with Outlast(f"sqlite:///{folder}/outlast.db", poll=30, heartbeat=15, lease=60) as app:
+    path = Path(folder, "outlast.db")
+    heartbeat = 0.02 if role in ("is_killed", "takes_over") else 15
+    store = SlowToRead(path, heartbeat=heartbeat) if "slow" in sys.argv else f"sqlite:///{path}"
+    async with Outlast(store, poll=poll, heartbeat=heartbeat, lease=60) as app:
         await globals()[role](app)
 
 
