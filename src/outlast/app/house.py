@@ -163,12 +163,13 @@ class House:
         self.know(call.workflow)
         self.check_size(call.args, f"the arguments of {call.workflow.name}")
         call.workflow.signature.returns()
+        chance = secrets.token_hex(24)  # asked for once: it is a system call, and not a cheap one
         return Submit(
             id=id,
             workflow=call.workflow.name,
             args=call.args,
-            token=secrets.token_hex(8),
-            seed=secrets.token_hex(16),
+            token=chance[:16],
+            seed=chance[16:],
             timeout=call.workflow.timeout,
             **fields,
         )
@@ -260,10 +261,14 @@ class House:
             if place.key in life.journal.voided:
                 # Refused unless it had failed, which is just as well.
                 await self.writer.ask(Retry(id, secrets.token_hex(8)))
-            await self.start(call, id, parent=life.id)
-            if place.cancelled:
-                await self.cancel(id, "its parent cancelled it")
-            end = await self.ended(id, parked=False)
+            while True:
+                await self.start(call, id, parent=life.id)
+                if place.cancelled:
+                    await self.cancel(id, "its parent cancelled it")
+                end = await self.ended(id)
+                if end.status != "parked":
+                    break
+                await self._while_parked(id)  # its parent waits with it
         except asyncio.CancelledError:
             return
         except StoreError as error:
@@ -283,6 +288,10 @@ class House:
             "child", place.key, args=place.args, value=end.value, error=error_text, asked=place.cancelled
         )
 
+    async def _while_parked(self, id: str) -> None:
+        while (row := await self.read(self.store.run, id)) is not None and row.status == "parked":
+            await self.changed(self.settings.poll)
+
     async def cancel(self, id: str, why: str) -> Any:
         outcome = await self.writer.ask(Cancel(id, why))
         life = self.lives.get(id)
@@ -292,15 +301,15 @@ class House:
 
     # -- waiting
 
-    async def ended(self, id: str, *, parked: bool = True) -> End:
-        """How a run ends, wherever it executes; a parked one counts as ended if asked so."""
+    async def ended(self, id: str) -> End:
+        """How a run ends, or that it was parked, wherever it executes."""
         while True:
             if self.closing:
                 raise StoreUnavailable(f"Outlast was closed while run {id!r} was under way; it is resumable.")
             life = self.lives.get(id)
             if life is not None:
                 end = await asyncio.shield(life.end)
-                if end.status != "evicted" and (parked or end.status != "parked"):
+                if end.status != "evicted":
                     return end
                 if isinstance(life.over, Evicted) and life.over.cause is not None:
                     raise life.over.cause
@@ -311,7 +320,7 @@ class House:
             row = await self.read(self.store.run, id)
             if row is None:
                 return End("failed", error=encode_error(LookupError(f"run {id} is gone"), 1000))
-            if row.status in ENDED or (parked and row.status == "parked"):
+            if row.status in ENDED or row.status == "parked":
                 return End(row.status, row.value, row.error, row.reason)
             await self.changed(self.settings.poll)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
@@ -40,9 +41,12 @@ class Settings:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            value = getattr(self, field.name)
-            if field.type != "str" and not value > 0:
-                raise SettingsError(f"{field.name}={value!r} must be greater than 0.")
+            value: Any = getattr(self, field.name)
+            kinds = {"str": (str,), "int": (int,), "float": (int, float)}[str(field.type)]
+            if not isinstance(value, kinds) or isinstance(value, bool):
+                raise SettingsError(f"{field.name}={value!r} must be {_KINDS[str(field.type)]}.")
+            if field.type != "str" and not 0 < float(getattr(self, field.name)) < math.inf:
+                raise SettingsError(f"{field.name}={value!r} must be greater than 0, and finite.")
         if self.heartbeat * 4 > self.lease:
             raise SettingsError(
                 f"lease={self.lease} must be at least four heartbeats ({self.heartbeat} s each): "
@@ -67,6 +71,9 @@ class Settings:
             elif field.default is MISSING:  # pragma: no cover - every setting has a default
                 raise SettingsError(f"{name} is not set.")
         return cls(**values)
+
+
+_KINDS = {"str": "a text", "int": "a whole number", "float": "a number of seconds"}
 
 
 def _parse(name: str, kind: str, text: str) -> Any:

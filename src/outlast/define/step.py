@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
 from outlast.define.checks import check_options, default_name
@@ -58,8 +59,9 @@ class StepBase(Generic[P, R]):
             self.signature.returns()
             place = life.take("step", self.name, self.signature.fingerprint(args, kwargs))
             place.codec = self.signature.returns
-            coro = life.outcome(place, lambda: bodies.launch(life, place, self, args, kwargs))
+            coro = life.outcome(place, partial(bodies.launch, step=self, args=args, kwargs=kwargs))
             coro.__qualname__ = place.key  # type: ignore[attr-defined]
+            place.coro = coro
             return coro
         body = bodies.BODY.get()
         if body is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Coroutine, Generator
+from functools import partial
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from outlast.define.checks import check_options, default_name
@@ -87,7 +88,7 @@ class Call(Coroutine[Any, Any, R_co]):
                     "await app.start(call)."
                 )
             life, place = loop.life, self._place
-            self._coro = life.outcome(place, lambda: life.house.launch_child(life, place, self))
+            self._coro = life.outcome(place, partial(life.house.launch_child, call=self))
         return self._coro
 
     def __repr__(self) -> str:

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 from outlast.errors import StoreError, StoreUnavailable
 from outlast.store.protocol import BadValue, CommitUnknown, Store
@@ -23,12 +23,8 @@ from outlast.store.verbs import Verb
 log = logging.getLogger("outlast.writer")
 
 
-class Waiting(NamedTuple):
-    verb: Verb
-    done: Callable[[Verb, Any], None]
-    """Called with the verb and its outcome: a result, a Refused, or a StoreError."""
-    here: bool
-    """Call `done` in the writer's thread, not on the loop."""
+Waiting: TypeAlias = tuple[Verb, Callable[[Verb, Any], None]]
+"""A verb, and what to call with it and its outcome: a result, a Refused, or a StoreError."""
 
 
 class Writer:
@@ -53,7 +49,7 @@ class Writer:
 
     def put(self, verb: Verb, done: Callable[[Verb, Any], None]) -> None:
         """Have a verb written; `done(verb, outcome)` is called on the loop, in the order of `put`."""
-        self._queue.append(Waiting(verb, done, here=False))
+        self._queue.append((verb, done))
         if self._idle:
             self._idle = False
             self._wake.put(None)
@@ -75,7 +71,7 @@ class Writer:
     def call(self, verb: Verb, timeout: float | None = None) -> Any:
         """The same from a thread, ahead of what waits. For a worker's own signs of life only."""
         outcomes: SimpleQueue[Any] = SimpleQueue()
-        self._urgent.append(Waiting(verb, lambda _, outcome: outcomes.put(outcome), here=True))
+        self._urgent.append((verb, lambda _, outcome: outcomes.put(outcome)))
         if self._idle:
             self._idle = False
             self._wake.put(None)
@@ -92,25 +88,26 @@ class Writer:
 
     def _work(self) -> None:
         while True:
-            batch = self._gather()
+            batch, urgent = self._gather()
             if batch:
-                self._deliver(batch, self._write([waiting.verb for waiting in batch]))
+                outcomes = self._write([verb for verb, _ in batch])
+                if urgent:  # who asked from a thread is told in this one
+                    _tell(batch[:urgent], outcomes[:urgent])
+                    batch, outcomes = batch[urgent:], outcomes[urgent:]
+                self._deliver(batch, outcomes)
             elif self._closing:
                 return
 
-    def _gather(self) -> list[Waiting]:
+    def _gather(self) -> tuple[list[Waiting], int]:
+        """What waits, up to `batch_max`, and how many of it are urgent: these come first."""
         if not self._queue and not self._urgent:
             self._idle = True
             # `put` looks at the flag after it has appended: whoever is second sees what the first did.
             if not self._queue and not self._urgent:
                 self._wake.get()
             self._idle = False
-        batch: list[Waiting] = []
-        while self._urgent:
-            batch.append(self._urgent.popleft())
-        while self._queue and len(batch) < self._batch_max:
-            batch.append(self._queue.popleft())
-        return batch
+        urgent = _take(self._urgent, self._batch_max)
+        return urgent + _take(self._queue, self._batch_max - len(urgent)), len(urgent)
 
     def _write(self, verbs: list[Verb]) -> list[Any]:
         self.batches += 1
@@ -154,17 +151,12 @@ class Writer:
             pause = min(pause * 2, 1.0)
 
     def _deliver(self, batch: list[Waiting], outcomes: list[Any]) -> None:
-        for_loop: list[tuple[Waiting, Any]] = []
-        for waiting, outcome in zip(batch, outcomes, strict=True):
-            if waiting.here:
-                waiting.done(waiting.verb, outcome)
-            else:
-                for_loop.append((waiting, outcome))
-        if for_loop:
-            try:
-                self._loop.call_soon_threadsafe(_tell, for_loop)
-            except RuntimeError:  # the loop was closed under us: nobody is left to tell
-                log.debug("the loop is closed; %d outcomes were not delivered", len(for_loop))
+        if not batch:
+            return
+        try:
+            self._loop.call_soon_threadsafe(_tell, batch, outcomes)
+        except RuntimeError:  # the loop was closed under us: nobody is left to tell
+            log.debug("the loop is closed; %d outcomes were not delivered", len(batch))
 
 
 class InlineWriter(Writer):
@@ -174,7 +166,7 @@ class InlineWriter(Writer):
         self._scheduled = False
 
     def put(self, verb: Verb, done: Callable[[Verb, Any], None]) -> None:
-        self._queue.append(Waiting(verb, done, here=False))
+        self._queue.append((verb, done))
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._flush)
@@ -190,14 +182,18 @@ class InlineWriter(Writer):
 
     def _flush(self) -> None:
         self._scheduled = False
-        batch = [self._queue.popleft() for _ in range(min(len(self._queue), self._batch_max))]
+        batch = _take(self._queue, self._batch_max)
         if batch:
-            self._deliver(batch, self._write([waiting.verb for waiting in batch]))
+            self._deliver(batch, self._write([verb for verb, _ in batch]))
             if self._queue:
                 self._scheduled = True
                 self._loop.call_soon(self._flush)
 
 
-def _tell(told: list[tuple[Waiting, Any]]) -> None:
-    for waiting, outcome in told:
-        waiting.done(waiting.verb, outcome)
+def _take(queue: deque[Waiting], count_max: int) -> list[Waiting]:
+    return [queue.popleft() for _ in range(min(len(queue), count_max))]
+
+
+def _tell(batch: list[Waiting], outcomes: list[Any]) -> None:
+    for (verb, done), outcome in zip(batch, outcomes, strict=True):
+        done(verb, outcome)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
 from contextvars import ContextVar, copy_context
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from outlast.errors import Evicted, LimitExceeded, StepFailed, StepTimeout, Unrecordable
 from outlast.replay.place import Place
-from outlast.values.exceptions import CANCELLED, decode_error, encode_error
+from outlast.values.exceptions import CANCELLED, encode_error
 
 if TYPE_CHECKING:
     from outlast.define.step import StepBase
@@ -27,42 +27,60 @@ NEVER_RETRIED = (Unrecordable, LimitExceeded)
 class Body:
     """One step under way. `calls` numbers the steps that it calls itself, `done` has their results."""
 
-    __slots__ = ("attempt", "calls", "done", "key", "life", "name")
+    __slots__ = ("attempt", "begun", "calls", "done", "key", "life", "name", "started", "task")
 
     def __init__(self, life: Life, key: str, name: str) -> None:
         self.life, self.key, self.name = life, key, name
         self.attempt = 1
         self.calls: dict[str, int] = {}
         self.done: dict[str, str] = {}
+        self.begun, self.started = False, perf_counter()
+        self.task: asyncio.Task[None] | None = None
+        """None for a step within a step: it is part of the outer one's task."""
+
+    def failed(self, error: BaseException, delay: float) -> None:
+        """An attempt has failed and another will be made. Inner attempts are the outer one's own affair."""
+        if self.task is not None:
+            text = encode_error(error, self.life.house.settings.error_text_max)
+            due, seconds = str(self.life.now() + delay), perf_counter() - self.started
+            self.life.record(
+                "attempt", self.key, value=due, error=text, seconds=seconds, attempt=self.attempt
+            )
 
 
 def launch(life: Life, place: Place, step: StepBase[..., Any], args: Any, kwargs: Any) -> None:
     """Start a step's body. Called on the run loop; the body executes on the host's."""
     body = Body(life, place.key, step.name)
-    context = copy_context()
-    context.run(BODY.set, body)
-    task = asyncio.Task(_perform(body, place, step, args, kwargs), loop=life.host, context=context)
-    place.stop = task.cancel  # type: ignore[assignment]
+    # A task copies the context it is made in: the body has one of its own, in which it is the current one.
+    task = body.task = asyncio.Task(_perform(body, place, step, args, kwargs), loop=life.host, name=place.key)
+    place.stop = partial(_stop, body, place)
     life.bodies.add(task)
-    task.add_done_callback(life.bodies.discard)
+
+
+def _stop(body: Body, place: Place) -> None:
+    """The workflow cancels the step. A task cancelled before its first turn never executes a line of its own."""
+    task = body.task
+    if task is not None:
+        task.cancel()
+        if not body.begun:
+            body.life.bodies.discard(task)
+            body.task = None
+            body.life.record("step", place.key, place.args, error=CANCELLED, asked=True)
 
 
 async def _perform(body: Body, place: Place, step: StepBase[..., Any], args: Any, kwargs: Any) -> None:
-    life, started = body.life, perf_counter()
+    BODY.set(body)
+    life, body.begun, body.started = body.life, True, perf_counter()
+    text_max = life.house.settings.error_text_max
     if life.house.observe is not None:
         life.house.observe(life.id, place.key)
-    earlier = life.journal.attempts.pop(place.key, None)
+    text = error = None
     try:
+        earlier = life.journal.attempts.pop(place.key, None)
         if earlier is not None:
             body.attempt = earlier.count + 1
             await asyncio.sleep(earlier.due - life.now())
-
-        def failed(error: BaseException, delay: float) -> None:
-            text = encode_error(error, life.house.settings.error_text_max)
-            due, seconds = str(life.now() + delay), perf_counter() - started
-            life.record("attempt", place.key, value=due, error=text, seconds=seconds, attempt=body.attempt)
-
-        text, value = await attempt(body, step, args, kwargs, failed)
+        text, place.value = await attempt(body, step, args, kwargs)
     except asyncio.CancelledError as cancelled:
         task = asyncio.current_task()
         if place.asked:
@@ -71,63 +89,42 @@ async def _perform(body: Body, place: Place, step: StepBase[..., Any], args: Any
             life.evict(Evicted("its step was cancelled from outside, as at the end of the program"))
             return
         else:  # the body itself let one out that nobody had asked for
-            error = encode_error(
-                StepFailed("asyncio.CancelledError", str(cancelled)), life.house.settings.error_text_max
-            )
+            error = encode_error(StepFailed("asyncio.CancelledError", str(cancelled)), text_max)
     except Evicted:
         return
     except (SystemExit, KeyboardInterrupt):  # the program ends: what was under way is done again
         life.evict(Evicted("its program ended in the middle of a step"))
         raise
     except BaseException as raised:
-        error = encode_error(raised, life.house.settings.error_text_max)
-    else:
-        place.value = value
-        seconds = perf_counter() - started
-        life.record(
-            "step",
-            place.key,
-            args=place.args,
-            value=text,
-            seconds=seconds,
-            attempt=body.attempt,
-            asked=place.asked,
-        )
-        return
-    seconds = perf_counter() - started
-    life.record(
-        "step",
-        place.key,
-        args=place.args,
-        error=error,
-        seconds=seconds,
-        attempt=body.attempt,
-        asked=place.asked,
-    )
+        error = encode_error(raised, text_max)
+    finally:
+        # Nothing is awaited from here on. A done callback would cost a turn of the host's loop for every step.
+        life.bodies.discard(body.task)
+        body.task = None  # which has this body in its context
+    seconds = perf_counter() - body.started
+    life.record("step", place.key, place.args, text, error, seconds, body.attempt, place.asked)
 
 
-async def attempt(
-    body: Body,
-    step: StepBase[..., Any],
-    args: Any,
-    kwargs: Any,
-    failed: Callable[[BaseException, float], None],
-) -> tuple[str, Any]:
+async def attempt(body: Body, step: StepBase[..., Any], args: Any, kwargs: Any) -> tuple[str, Any]:
     """Attempts until one succeeds or none is left: its value as text, and as every life will get it."""
-    codec = step.signature.returns()
+    codec, house = step.signature.returns(), body.life.house
     while True:
         thread: list[asyncio.Future[Any]] = []
         try:
-            value = await _once(body, step, args, kwargs, thread)
+            if step.is_async and step.timeout is None:
+                value = await house.stand_ins.get(step, step.fn)(*args, **kwargs)
+            else:
+                value = await _bounded(body, step, args, kwargs, thread)
             text, value = codec.carry(value)
-            body.life.house.check_size(text, f"the result of step {step.name}")
+            if len(text) > house.settings.value_size_max:
+                house.check_size(text, f"the result of step {step.name}")
         except NEVER_RETRIED:
             raise
         except Exception as error:
             if body.attempt > step.retries or not isinstance(error, step.retry_on):
                 raise
             delay = _delay(step, body.attempt)
-            failed(error, delay)
+            body.failed(error, delay)
             if thread:  # no attempt starts while the thread of the last one lives
                 await asyncio.wait(thread)
             await asyncio.sleep(delay)
@@ -137,12 +134,11 @@ async def attempt(
             return text, value
 
 
-async def _once(
+async def _bounded(
     body: Body, step: StepBase[..., Any], args: Any, kwargs: Any, thread: list[asyncio.Future[Any]]
 ) -> Any:
+    """One attempt with a time limit, in a thread if the step is sync."""
     fn = body.life.house.stand_ins.get(step, step.fn)
-    if step.timeout is None and step.is_async:
-        return await fn(*args, **kwargs)
     try:
         async with asyncio.timeout(step.timeout) as limit:
             if step.is_async:
@@ -150,7 +146,7 @@ async def _once(
             future = body.life.house.pool.run(asyncio.get_running_loop(), copy_context(), fn, *args, **kwargs)
             thread.append(future)
             body.life.threads.add(future)
-            future.add_done_callback(lambda ended: _thread_ended(body, ended))
+            future.add_done_callback(partial(_thread_ended, body))
             return await asyncio.shield(future)
     except TimeoutError as error:
         if limit.expired():
@@ -180,24 +176,23 @@ async def inner(body: Body, step: StepBase[..., Any], args: Any, kwargs: Any) ->
     life = body.life
     if life.over is not None:
         raise life.over
-    print_ = step.signature.fingerprint(args, kwargs)
-    call = f"{step.name}({print_})"
+    fingerprint = step.signature.fingerprint(args, kwargs)
+    call = f"{step.name}({fingerprint})"
     body.calls[call] = body.calls.get(call, 0) + 1
     key = f"{body.key}/{call}#{body.calls[call]}"
     recorded = life.journal.inner.get(key)
     known = body.done.get(key) or (recorded.value if recorded is not None else None)
     if known is not None:
         return step.signature.returns().decode(known)
-    within, started = Body(life, key, step.name), perf_counter()
+    within = Body(life, key, step.name)
     token = BODY.set(within)
     try:
-        text, value = await attempt(within, step, args, kwargs, lambda *_: None)
+        text, value = await attempt(within, step, args, kwargs)
     finally:
         BODY.reset(token)
-    seconds = perf_counter() - started
-    await life.record_and_wait("inner", key, args=print_, value=text, seconds=seconds, attempt=within.attempt)
+    seconds = perf_counter() - within.started
+    await life.record_and_wait(
+        "inner", key, args=fingerprint, value=text, seconds=seconds, attempt=within.attempt
+    )
     body.done[key] = text
     return value
-
-
-__all__ = ["BODY", "Body", "decode_error", "inner", "launch"]

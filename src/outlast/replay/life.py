@@ -122,11 +122,10 @@ class Life:
     def take(self, kind: str, name: str, args: str | None) -> Place:
         """Take the next place of this name. Raises Diverged if the journal has something else there."""
         self.check()
-        if self._seq >= self.house.settings.journal_entries_max:
-            limit = self.house.settings.journal_entries_max
-            raise LimitExceeded(
-                "journal_entries_max", limit, self._seq + 1, f"the journal of run {self.id!r}"
-            )
+        limit = self.house.settings.journal_entries_max
+        if self._seq + len(self.places) >= limit:
+            asked = self._seq + len(self.places) + 1
+            raise LimitExceeded("journal_entries_max", limit, asked, f"the journal of run {self.id!r}")
         place = Place(kind, self.loop.scope().key(name), args)
         recorded = self.journal.placed.get(place.key)
         if recorded is not None and (recorded.kind != kind or recorded.args != args):
@@ -134,9 +133,9 @@ class Life:
         self.places[place.key] = place
         return place
 
-    async def outcome(self, place: Place, launch: Callable[[], None]) -> Any:
+    async def outcome(self, place: Place, launch: Callable[[Life, Place], None]) -> Any:
         """Wait, on the run loop, for the entry that answers a place."""
-        place.launch = launch
+        place.launch, place.coro = launch, None
         if not place.delivered:
             self._begin(place)
         while not place.delivered:
@@ -158,6 +157,7 @@ class Life:
         if place.key in self.journal.placed:
             return
         if self.replaying:
+            place.context = copy_context()
             self._deferred.append(place)
         else:
             self._launch(place)
@@ -178,7 +178,8 @@ class Life:
             self.record("step", place.key, args=place.args, error=CANCELLED, asked=True)
         else:
             assert place.launch is not None
-            place.launch()
+            launch, place.launch = place.launch, None
+            launch(self, place)
 
     def _cancel_place(self, place: Place) -> None:
         place.cancelled = True
@@ -192,7 +193,6 @@ class Life:
         self,
         kind: str,
         key: str,
-        *,
         args: str | None = None,
         value: str | None = None,
         error: str | None = None,
@@ -204,26 +204,11 @@ class Life:
         """Have an entry written. It is delivered when it is durable. Returns its number, 0 if this life is over."""
         if self.over is not None:
             return 0
-        self._seq += 1
-        self._last_at = max(self._last_at, at_least, self.now())
-        self.house.writer.put(
-            Record(
-                self.pk,
-                self._seq,
-                self.fence,
-                kind,
-                key,
-                self._last_at,
-                args,
-                value,
-                error,
-                seconds,
-                attempt,
-                asked,
-            ),
-            self._recorded,
-        )
-        return self._seq
+        seq = self._seq = self._seq + 1
+        at = self._last_at = max(self._last_at, at_least, self.now())
+        record = Record(self.pk, seq, self.fence, kind, key, at, args, value, error, seconds, attempt, asked)
+        self.house.writer.put(record, self._recorded)
+        return seq
 
     async def record_and_wait(self, kind: str, key: str, **fields: Any) -> None:
         """The same for an entry that is not delivered, from a step's body: returns when it is durable."""
@@ -334,7 +319,7 @@ class Life:
                     place.value = place.codec().decode(entry.value)
                 except Unrecordable as error:
                     raise self.diverge(_describe(entry), str(error)) from error
-        place.delivered = True
+        place.delivered, place.stop = True, None
         place.wake()
 
     def _catch_up(self) -> None:
@@ -344,6 +329,11 @@ class Life:
             self.timers.fire(key)
             self._first.add(self._seq)
         self.check_requests()
+        if self.row.deadline is not None and self.row.deadline <= self.now():
+            before = self._seq
+            self._deadline_due()
+            if self._seq > before:
+                self._first.add(self._seq)
         if not self._first:
             self.host.call_soon(self._start_deferred)
 
@@ -353,7 +343,8 @@ class Life:
         deferred, self._deferred = self._deferred, []
         for place in deferred:
             if not place.delivered:
-                self._launch(place)
+                assert place.context is not None
+                place.context.run(self._launch, place)
         self.timers.arm_all()
         if self.row.deadline is not None and self._deadline is None:
             self._watch_deadline()
@@ -485,6 +476,9 @@ class Life:
             self.thread.evict(self.over)
         for body in self.bodies:
             body.cancel()
+        for place in self.places.values() if self._verdict is None or self._verdict.status != "done" else ():
+            if place.coro is not None:  # called, and then something was raised before it could be awaited
+                place.coro.close()
         for place in list(self.places.values()) if self._verdict is not None else ():
             if place.kind == "child" and place.stop is not None:
                 place.stop()  # a child that nobody waits for ends with its parent
@@ -496,6 +490,8 @@ class Life:
             await asyncio.wait(list(self.bodies))
         elif verb is None and (self.bodies or self.threads):
             await asyncio.wait([*self.bodies, *self.threads], timeout=self.house.settings.close_timeout)
+        # One that was cancelled before its first turn could not strike itself off.
+        self.bodies = {body for body in self.bodies if not body.done()}
         last: Settle | Release | None = verb
         if isinstance(self.over, Diverged):
             last = Settle(self.pk, self.fence, "parked", reason=str(self.over))

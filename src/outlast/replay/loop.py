@@ -61,16 +61,18 @@ class RunLoop(asyncio.AbstractEventLoop):
         self.ready: deque[asyncio.Handle] = deque()
         self.tasks: dict[RunTask, None] = {}  # strong: a task that only a cycle holds must not vanish
         self.open = False
-        self._current_task = asyncio.current_task
+        self._finalizer = self._finalize
 
     # -- being pumped, by the life, from a callback of the host's loop
 
     def pump(self, callbacks_max: int) -> bool:
         """Execute until nothing is ready. False if that takes more than so many callbacks."""
         ready = self.ready
-        outer, hooks = asyncio._get_running_loop(), sys.get_asyncgen_hooks()
+        if not ready:
+            return True
+        hooks = sys.get_asyncgen_hooks()
         asyncio._set_running_loop(self)
-        sys.set_asyncgen_hooks(firstiter=None, finalizer=self._finalize)
+        sys.set_asyncgen_hooks(None, self._finalizer)
         self.open = True
         try:
             while ready:
@@ -84,7 +86,7 @@ class RunLoop(asyncio.AbstractEventLoop):
         finally:
             self.open = False
             sys.set_asyncgen_hooks(*hooks)
-            asyncio._set_running_loop(outer)
+            asyncio._set_running_loop(self.life.host)
 
     def scope(self) -> Scope:
         task = asyncio.current_task(self)

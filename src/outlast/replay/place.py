@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from contextvars import Context
 from typing import Any
 
 
@@ -15,6 +16,8 @@ class Place:
         "asked",
         "cancelled",
         "codec",
+        "context",
+        "coro",
         "delivered",
         "error",
         "future",
@@ -28,11 +31,16 @@ class Place:
     def __init__(self, kind: str, key: str, args: str | None) -> None:
         self.kind, self.key, self.args = kind, key, args
         self.future: asyncio.Future[None] | None = None
-        self.launch: Callable[[], None] | None = None
-        """Starts what is called. Set once the call is awaited."""
+        self.launch: Callable[[Any, Place], None] | None = None
+        """Starts what is called, given the life and this place: it must not hold the place, which holds it. Set once the
+        call is awaited."""
         self.stop: Callable[[], None] | None = None
         """Asks what was started to stop."""
         self.codec: Any = None
+        self.coro: Coroutine[Any, Any, Any] | None = None
+        """What the call returned, as long as nobody has awaited it."""
+        self.context: Context | None = None
+        """Of the call, if it could not be started at once."""
         self.cancelled = False
         """The workflow has cancelled the task that waits here."""
         self.asked = False

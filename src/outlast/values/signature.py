@@ -11,6 +11,7 @@ from typing import Any
 
 from outlast.errors import Unrecordable
 from outlast.values.codec import PLAIN, Codec, codec_for
+from outlast.values.plain import SCALARS
 
 FINGERPRINT_LENGTH = 200
 """Arguments whose JSON is no longer than this are their own fingerprint, so that a person can read it."""
@@ -25,10 +26,12 @@ class Signature:
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         self._fn = fn
-        self._parameters = list(inspect.signature(fn).parameters.values())
+        self._signature = inspect.signature(fn)
+        self._parameters = list(self._signature.parameters.values())
         kinds = {parameter.kind for parameter in self._parameters}
         self._simple = kinds <= {inspect.Parameter.POSITIONAL_OR_KEYWORD}
         self._names = [parameter.name for parameter in self._parameters]
+        self._labels = {name: f"{json.dumps(name)}:" for name in self._names}
         self._required = sum(1 for p in self._parameters if p.default is p.empty)
         self._hints: dict[str, Any] | None = None
         self._unrecorded: frozenset[str] | None = None
@@ -58,7 +61,7 @@ class Signature:
         """Arguments by name, defaults left out; TypeError as the function itself would raise it."""
         if self._simple and not kwargs and self._required <= len(args) <= len(self._names):
             return dict(zip(self._names, args, strict=False))
-        return inspect.signature(self._fn).bind(*args, **kwargs).arguments
+        return self._signature.bind(*args, **kwargs).arguments
 
     def fingerprint(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """The recorded arguments as short text: equal for equal arguments, in every process."""
@@ -70,7 +73,7 @@ class Signature:
         if not bound:
             return ""
         try:
-            text = _fingerprints.encode(bound)
+            text = self._text(bound)
         except (TypeError, ValueError, RecursionError) as error:
             raise Unrecordable(
                 f"the arguments of {self._fn.__qualname__} cannot be fingerprinted ({error}): mark what is no part "
@@ -80,11 +83,21 @@ class Signature:
             return text
         return f"{text[: FINGERPRINT_LENGTH - 40]}…{blake2b(text.encode(), digest_size=16).hexdigest()}"
 
+    def _text(self, bound: dict[str, Any]) -> str:
+        parts: list[str] = []
+        for name, value in bound.items():
+            scalar = SCALARS.get(type(value))
+            if scalar is None:
+                return _fingerprints.encode(bound)
+            parts.append(self._labels[name] + scalar(value))
+        return "{" + ",".join(parts) + "}"
+
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """The arguments as a JSON object that `decode` gives back, each by its annotation."""
         bound = self.bind(args, kwargs)
         hints = self.resolve()
         parts: list[str] = []
+        bound = self.bind(args, kwargs)
         for parameter in self._parameters:
             if parameter.name not in bound:
                 continue
@@ -104,7 +117,7 @@ class Signature:
 
     def decode(self, text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
         hints, recorded = self.resolve(), json.loads(text)
-        bound = inspect.BoundArguments(inspect.signature(self._fn), {})
+        bound = inspect.BoundArguments(self._signature, {})
         for parameter in self._parameters:
             if parameter.name in recorded:
                 codec = _codec(parameter, hints)

@@ -210,8 +210,9 @@ class SQLiteStore:
                 outcomes, buried = self._transact(verbs)
         for worker in buried:
             self._presence.bury(worker)
-        if any(isinstance(verb, LOUD) for verb in verbs):
-            self._bell.ring(here=any(isinstance(verb, LOUD_AT_HOME) for verb in verbs))
+        kinds = set(map(type, verbs))
+        if not kinds.isdisjoint(LOUD):
+            self._bell.ring(here=not kinds.isdisjoint(LOUD_AT_HOME))
         return outcomes
 
     def _transact(self, verbs: Sequence[Verb]) -> tuple[list[Any], list[str]]:
