@@ -26,6 +26,7 @@ class World:
         self.clock = VirtualClock()
         self._image: bytes | None = None
         self._app: App | None = None
+        self._others: list[App] = []
         self.settings: dict = {}
 
     @property
@@ -46,6 +47,12 @@ class World:
             store = SQLiteStore(None, clock=self.clock)
         store.open()
         return store
+
+    def another(self, **settings) -> App:
+        """Another process on the same store, at the same time."""
+        app = App(self.open(), clock=self.clock, **settings)
+        self._others.append(app)
+        return app
 
     @property
     def store(self) -> SQLiteStore:
@@ -137,8 +144,9 @@ class World:
             assert self.executed == {}, "a replay executes nothing"
 
     def close(self) -> None:
-        if self._app is not None:
-            self._app.store.close()
+        for app in (self._app, *self._others):
+            if app is not None:
+                app.store.close()
 
 
 @pytest.fixture(params=["memory", "sqlite"])

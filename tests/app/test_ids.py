@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from outlast import BadName, Conflict, DuplicateName, LimitExceeded, step, workflow
-from outlast.testing import App
 
 done: list[str] = []
 
@@ -86,11 +85,9 @@ def test_one_under_way_is_joined_in_the_same_process(world):
 def test_one_under_way_is_joined_from_another_process(file_world):
     async def main(app) -> list[str]:
         first = await app.start(report("tides", 10), id="run")
-        async with App(file_world.open(), clock=file_world.clock) as another:
+        async with file_world.another() as another:
             second = await another.start(report("tides", 10), id="run")
-            results = await asyncio.gather(first.result(timeout=100), second.result(timeout=100))
-            another.store.close()
-        return results
+            return await asyncio.gather(first.result(timeout=100), second.result(timeout=100))
 
     assert file_world.do(main) == ["tides", "tides"]
     assert done == ["tides"]
@@ -115,7 +112,9 @@ def test_without_an_id_every_run_is_its_own(world):
 
 
 @pytest.mark.parametrize("id", ["", "a\x00b", "line\nbreak", "\x1b[31m", "\ud800", "\u2028", "\x7f", "\x85"])
-@pytest.mark.parametrize("verb", ["start", "submit", "get", "cancel", "retry", "resume", "send", "result", "journal"])
+@pytest.mark.parametrize(
+    "verb", ["start", "submit", "get", "cancel", "retry", "resume", "send", "result", "journal"]
+)
 def test_an_id_that_cannot_be_stored_or_shown_is_refused_by_every_call(world, id, verb):
     async def main(app) -> None:
         call = {
@@ -133,7 +132,9 @@ def test_an_id_that_cannot_be_stored_or_shown_is_refused_by_every_call(world, id
     assert world.do(lambda app: app.runs()) == []
 
 
-@pytest.mark.parametrize("id", ["../../etc/passwd", "'; DROP TABLE runs; --", "%s{0}$x", "a b", "日本", "🌊", "a/b#1", " ", "-x"])
+@pytest.mark.parametrize(
+    "id", ["../../etc/passwd", "'; DROP TABLE runs; --", "%s{0}$x", "a b", "日本", "🌊", "a/b#1", " ", "-x"]
+)
 def test_any_printable_text_is_an_id(world, id):
     assert world.run(report("tides"), id=id) == "tides"
     world.restart()

@@ -72,7 +72,17 @@ def test_a_lease_shorter_than_four_heartbeats_is_refused():
 
 @pytest.mark.parametrize(
     "address",
-    ["", "nonsense", "mysql://x", "sqlite://host/x.db", "sqlite:///", "sqlite:///x.db?mode=ro", "sqlite:///x?synchronous=off", "postgresql://x", "redis://x"],
+    [
+        "",
+        "nonsense",
+        "mysql://x",
+        "sqlite://host/x.db",
+        "sqlite:///",
+        "sqlite:///x.db?mode=ro",
+        "sqlite:///x?synchronous=off",
+        "postgresql://x",
+        "redis://x",
+    ],
 )
 def test_an_address_that_no_store_answers_to_is_refused(address, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

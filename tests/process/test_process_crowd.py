@@ -21,10 +21,10 @@ def crowd(spawn, tmp_path, size, *args):
 
 @pytest.mark.parametrize("size", [2, 8])
 def test_processes_on_one_file_take_turns(spawn, tmp_path, size):
-    programs = crowd(spawn, tmp_path, size, "own", 3.0)
+    programs = crowd(spawn, tmp_path, size, "own", 2.0)
     ends = [program.result() for program in programs]
     counts = sorted(end["runs"] for end in ends)
-    print(f"{size} processes: runs of each in 3 s: {counts}")
+    print(f"{size} processes: runs of each in 2 s: {counts}")
     assert [end["trouble"] for end in ends] == [[]] * size, (
         "none has to wait for a lock longer than the store waits"
     )

@@ -145,7 +145,11 @@ def test_a_crash_in_every_life_changes_nothing(name, store):
 @pytest.mark.parametrize("every_life", [False, True])
 def test_messages_are_neither_lost_nor_taken_twice(store, every_life):
     report = crash_everywhere(
-        talks(), store=store, outside=world_talks, writes=range(5, 16, 1 if store == "memory:" else 4), every_life=every_life
+        talks(),
+        store=store,
+        outside=world_talks,
+        writes=range(5, 16, 1 if store == "memory:" else 4),
+        every_life=every_life,
     )
     assert sorted(report.result[:2]) == ["word 0", "word 1"]
 

@@ -45,6 +45,11 @@ class Reduced(Exception):
         return eval, ("1/0",)
 
 
+class ReduceRaises(Exception):
+    def __reduce__(self):
+        raise RuntimeError("I will not be reduced")
+
+
 class Nested:
     class Inner(ValueError):
         pass
@@ -135,7 +140,9 @@ def test_a_nested_class_is_found(world):
         assert type(caught) is Nested.Inner
 
 
-@pytest.mark.parametrize("error", [Holds("kept"), Reduced("reduced")], ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize(
+    "error", [Holds("kept"), Reduced("reduced"), ReduceRaises("raises")], ids=lambda e: type(e).__name__
+)
 def test_what_cannot_be_rebuilt_is_a_step_failed_with_name_message_and_traceback_in_both_lives(world, error):
     for caught in lives(world, error):
         assert type(caught) is StepFailed

@@ -207,7 +207,8 @@ class Life:
         seq = self._seq = self._seq + 1
         at = self._last_at = max(self._last_at, at_least, self.now())
         record = Record(self.pk, seq, self.fence, kind, key, at, args, value, error, seconds, attempt, asked)
-        self.house.writer.put(record, self._recorded)
+        alone = kind == "step" and not self.bodies and len(self.house.lives) == 1
+        self.house.writer.put(record, self._recorded, alone=alone)
         return seq
 
     async def record_and_wait(self, kind: str, key: str, **fields: Any) -> None:

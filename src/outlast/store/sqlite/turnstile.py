@@ -65,12 +65,34 @@ class Turnstile:
             finally:
                 unlock(self._gate)
 
+    def try_enter(self) -> bool:
+        """Enter only if nobody is in the way. A true answer must be followed by `__exit__`."""
+        if not lock(self._gate):
+            return False
+        try:
+            return lock(self._room)
+        finally:
+            unlock(self._gate)
+
     def __exit__(self, *exc: object) -> None:
         unlock(self._room)
 
     def close(self) -> None:
         os.close(self._gate)
         os.close(self._room)
+
+
+class NoTurnstile:
+    """For a store that only this process can see."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def try_enter(self) -> bool:
+        return True
+
+    def __exit__(self, *exc: object) -> None:
+        pass
 
 
 def _wait_for(fd: int) -> bool:

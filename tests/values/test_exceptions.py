@@ -1,0 +1,165 @@
+"""Recorded exceptions, as a unit."""
+
+import asyncio
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outlast.errors import Conflict, LimitExceeded, RunCancelled, StepFailed, StepTimeout, UnknownRun
+from outlast.values.exceptions import decode_error, describe_error, encode_error
+
+KINDS = [
+    ValueError,
+    KeyError,
+    RuntimeError,
+    OSError,
+    LookupError,
+    ArithmeticError,
+    AssertionError,
+    UnicodeError,
+]
+scalars = st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.floats(allow_nan=False) | st.text()
+
+
+def again(error: BaseException, text_max: int = 20_000) -> BaseException:
+    return decode_error(encode_error(error, text_max))
+
+
+@given(st.sampled_from(KINDS), st.lists(scalars, max_size=4))
+def test_builtins_come_back_with_their_arguments_or_as_step_failed(kind, args):
+    error = kind(*args)
+    back = again(error)
+    assert str(back).endswith(str(error)) or isinstance(back, StepFailed)
+    if not isinstance(back, StepFailed):
+        assert type(back) is type(error)
+        assert back.args == error.args
+
+
+@given(st.text())
+def test_any_message_survives(text):
+    encoded = encode_error(ValueError(text), 20_000)
+    assert encoded.isascii()
+    assert str(decode_error(encoded)) == text
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        LimitExceeded("value_size_max", 10, 20, "the value"),
+        Conflict("id", "a", "b"),
+        UnknownRun("id"),
+        RunCancelled("id", "why"),
+        StepTimeout("late"),
+        StepFailed("other.Error", "message", "trace"),
+    ],
+    ids=lambda e: type(e).__name__,
+)
+def test_outlasts_own_errors_come_back_whole(error):
+    back = again(error)
+    assert type(back) is type(error)
+    assert str(back) == str(error)
+    assert vars(back).keys() >= vars(error).keys()
+
+
+def test_a_cancellation_comes_back_as_one():
+    assert isinstance(again(asyncio.CancelledError("why")), asyncio.CancelledError)
+
+
+@given(st.text(min_size=100, max_size=3000), st.integers(10, 90))
+def test_what_is_too_long_is_cut_and_says_so(text, limit):
+    encoded = encode_error(ValueError(text), limit)
+    recorded = json.loads(encoded)
+    assert recorded["message"].startswith(text[:limit])
+    assert "more characters" in recorded["message"]
+    assert isinstance(decode_error(encoded), StepFailed)
+
+
+def test_a_notes_and_causes_do_not_break_it():
+    try:
+        try:
+            raise KeyError("inner")
+        except KeyError as inner:
+            raise ValueError("outer") from inner
+    except ValueError as error:
+        error.add_note("a note")
+        encoded = encode_error(error, 20_000)
+    back = decode_error(encoded)
+    assert type(back) is ValueError
+    assert "inner" in str(back.__cause__)
+    assert "a note" in str(back.__cause__)
+
+
+class Evil(Exception):
+    def __init__(self) -> None:
+        self.__dict__["__class__"] = "x"
+        super().__init__("evil")
+
+
+class Slots(Exception):
+    __slots__ = ("code",)
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"code {code}")
+        self.code = code
+
+
+class Property(Exception):
+    """Its text needs what only its constructor sets."""
+
+    def __init__(self, a: int) -> None:
+        super().__init__()
+        self._a = a
+
+    def __str__(self) -> str:
+        return f"a is {self._a}"
+
+
+class ReduceRaises(Exception):
+    def __reduce__(self):
+        raise RuntimeError("no")
+
+
+class NewRaises(Exception):
+    def __new__(cls, *args):
+        if not args:
+            raise TypeError("needs arguments")
+        return super().__new__(cls)
+
+    def __init__(self, *args) -> None:
+        super().__init__()
+
+
+@pytest.mark.parametrize(
+    "error", [Evil(), Slots(5), Property(3), ReduceRaises("x"), NewRaises(1)], ids=lambda e: type(e).__name__
+)
+def test_strange_exceptions_come_back_with_their_message_one_way_or_the_other(error):
+    back = again(error)
+    if isinstance(back, StepFailed):
+        assert back.message == str(error)
+    else:
+        assert type(back) is type(error)
+        assert str(back) == str(error)
+
+
+def test_an_attribute_that_slots_hold_is_not_silently_lost():
+    back = again(Slots(5))
+    assert isinstance(back, StepFailed) or back.code == 5
+
+
+def test_a_description_is_short_and_for_people():
+    assert describe_error(encode_error(ValueError("no"), 100)) == "ValueError: no"
+    assert describe_error(encode_error(ValueError(), 100)) == "ValueError"
+
+
+@pytest.mark.parametrize("args", [None, "text", 5, {}, [[]], [{"a": 1}]])
+def test_a_journal_with_odd_arguments_is_still_an_exception(args):
+    text = json.dumps({"type": "builtins:ValueError", "message": "m", "args": args})
+    assert isinstance(decode_error(text), Exception)
+
+
+@pytest.mark.parametrize("state", [None, [], "x", {"__class__": 1}, {"__traceback__": 5}, {"args": 7}])
+def test_a_journal_with_odd_state_is_still_an_exception(state):
+    text = json.dumps({"type": "builtins:ValueError", "message": "m", "args": [], "state": state})
+    assert isinstance(decode_error(text), Exception)

@@ -1,0 +1,48 @@
+"""Ids and names that every store can hold and every terminal can show."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outlast import BadName, LimitExceeded
+from outlast.values.names import check_id, check_name
+
+printable = st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"]), min_size=1, max_size=50)
+
+
+@given(printable)
+def test_any_printable_text_is_an_id(text):
+    assert check_id(text, 50) == text
+
+
+@given(printable.filter(lambda text: "/" not in text and "#" not in text))
+def test_a_name_is_an_id_without_the_dividers_of_a_key(text):
+    assert check_name(text, 50) == text
+
+
+@given(printable, st.sampled_from(["/", "#"]), printable)
+def test_a_divider_anywhere_makes_a_bad_name(before, divider, after):
+    with pytest.raises(BadName, match="divide"):
+        check_name(before + divider + after, 200)
+    assert check_id(before + divider + after, 200)
+
+
+@given(st.text(max_size=20), st.characters(categories=["Cc", "Cs", "Zl", "Zp"]), st.text(max_size=20))
+def test_a_character_that_cannot_be_stored_or_shown_is_refused_anywhere(before, bad, after):
+    for check in (check_id, check_name):
+        with pytest.raises(BadName) as refused:
+            check(before + bad + after, 100)
+        str(refused.value).encode(), "the message itself can be shown"
+
+
+@pytest.mark.parametrize("text", ["", None, 5, b"bytes", ["x"]])
+def test_what_is_no_text_or_empty_is_refused(text):
+    with pytest.raises(BadName):
+        check_id(text, 10)
+
+
+def test_the_length_is_a_limit_with_a_name():
+    assert check_id("x" * 10, 10)
+    with pytest.raises(LimitExceeded) as refused:
+        check_id("x" * 11, 10)
+    assert (refused.value.limit, refused.value.allowed, refused.value.asked) == ("id_length_max", 10, 11)
