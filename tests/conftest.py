@@ -1,6 +1,7 @@
 """What the behaviour tests share: a world, which is all that outlives a process: a store and the time."""
 
 import asyncio
+import gc
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -68,7 +69,11 @@ class World:
         async def main(app):
             return await (await app.start(call, id=id)).result(timeout=FOREVER)
 
-        return self.do(main)
+        try:
+            return self.do(main)
+        except TimeoutError:
+            gc.collect()  # what hung may have left a task whose failure nobody saw: let it be logged here, not in pytest
+            raise
 
     def do(self, action):
         return self.app.do(action)

@@ -125,14 +125,11 @@ def test_values_nested_too_deep_are_refused(world):
         passes(value)
 
 
-# -- run(), the whole thing in one call
-
-
 def test_run_within_a_loop_is_a_clear_error(address):
     async def main() -> None:
         run(passes(1), store=address)
 
-    with pytest.raises(NotInRun, match="app.start"):
+    with pytest.raises(NotInRun, match=r"app\.start"):
         asyncio.run(main())
 
 

@@ -20,6 +20,14 @@ def stop_at(spawn, tmp_path, place):
     return program, line.fence
 
 
+def wake_and_know(stale, tmp_path):
+    """Wake it, and wait until it knows that it was taken for dead: it enlists anew."""
+    known = set(look(tmp_path / "outlast.db").workers)
+    (tmp_path / f"go-{stale.pid}").touch()
+    stale.signal(signal.SIGCONT)
+    until(lambda: set(look(tmp_path / "outlast.db").workers) - known)
+
+
 @pytest.mark.parametrize("place", ["step", "end"])
 def test_a_process_stopped_past_its_lease_writes_nothing_when_it_wakes(spawn, tmp_path, place):
     db, log = tmp_path / "outlast.db", Log(tmp_path)
@@ -51,11 +59,7 @@ def test_a_process_that_wakes_while_its_heir_executes_waits_for_the_heirs_result
     stale, fence = stop_at(spawn, tmp_path, place)
     heir = spawn("stale.py", "step", "end")
     until(lambda: log.of(heir.pid))
-    (tmp_path / f"go-{stale.pid}").touch()
-    stale.signal(signal.SIGCONT)
-    # The step of the stale process ends, and what it has to say is refused; only then may the heir go on.
-    if place == "step":
-        until(lambda: [line for line in log.of(stale.pid) if line.when == "after"])
+    wake_and_know(stale, tmp_path)
     (tmp_path / f"go-{heir.pid}").touch()
     assert heir.result() == RESULT
     assert stale.result() == RESULT
@@ -76,10 +80,7 @@ def test_a_process_that_lost_its_run_takes_it_back_when_the_heir_dies(spawn, tmp
     stale, fence = stop_at(spawn, tmp_path, place)
     heir = spawn("stale.py", "step", "end")
     until(lambda: log.of(heir.pid))
-    (tmp_path / f"go-{stale.pid}").touch()
-    known = set(look(tmp_path / "outlast.db").workers)
-    stale.signal(signal.SIGCONT)
-    until(lambda: set(look(tmp_path / "outlast.db").workers) - known)  # it knows: it has enlisted anew
+    wake_and_know(stale, tmp_path)
     heir.kill()
     killed = time.monotonic()
     assert stale.result(8) == RESULT

@@ -57,4 +57,4 @@ def test_a_generated_workflow_ends_alike_on_a_file(seed):
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_generated_workflow_ends_alike_in_real_time(seed, loop):
     dice = random.Random(seed)
-    crash_everywhere(Maker(seed, unit=0.004).call(), writes=[dice.randint(1, 12)], loop=LOOPS[loop])
+    crash_everywhere(Maker(seed, unit=0.01).call(), writes=[dice.randint(1, 12)], loop=LOOPS[loop])

@@ -1,7 +1,6 @@
 """An exception of a step comes back as its own type where that is safe, and the same way in every life."""
 
 import asyncio
-import gc
 import json
 import sys
 
@@ -195,10 +194,7 @@ def test_a_step_that_raises_a_base_exception_does_not_leave_its_run_hanging(worl
             return error.message
         return "?"
 
-    try:
-        assert world.run(one()) == "odd"
-    finally:
-        gc.collect()
+    assert world.run(one()) == "odd"
 
 
 def test_a_module_is_never_imported_because_a_journal_says_so(world):

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from outlast.app.house import House
 from outlast.define.workflow import Workflow
 from outlast.errors import RunCancelled, RunDead, RunFailed, RunParked, StepFailed, UnknownRun
-from outlast.replay.life import End
+from outlast.replay.ending import End
 from outlast.store.rows import RunRow
 from outlast.values.codec import PLAIN
 from outlast.values.exceptions import decode_error, describe_error

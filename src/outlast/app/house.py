@@ -29,7 +29,8 @@ from outlast.errors import (
     StoreUnavailable,
 )
 from outlast.record.writer import InlineWriter, Writer
-from outlast.replay.life import End, Life
+from outlast.replay.ending import End, lost, refusal
+from outlast.replay.life import Life
 from outlast.replay.place import Place
 from outlast.replay.threads import Pool
 from outlast.store.protocol import Store
@@ -41,6 +42,7 @@ from outlast.store.verbs import (
     Enlist,
     Leave,
     Refused,
+    Release,
     Retry,
     Submit,
     Submitted,
@@ -84,6 +86,7 @@ class House:
         self._rung = False
         self._waits: dict[str, tuple[str, ...]] = {}
         self._looking: set[str] = set()
+        self._adopting: set[str] = set()
 
     # -- opening and closing
 
@@ -189,7 +192,7 @@ class House:
         else:
             check_same(row, call)
             if row.status not in ENDED and row.status != "parked" and id not in self.lives:
-                self.keep(self.loop.create_task(self._adopt(row, call.workflow)))
+                self.adopt(row, call.workflow)
         return row
 
     def begin(self, row: RunRow, workflow: Workflow[..., Any], entries: Any = (), messages: Any = ()) -> None:
@@ -197,19 +200,31 @@ class House:
         life.start()
         self._tell()  # whoever waits for the run waits for this life now
 
+    def adopt(self, row: RunRow, workflow: Workflow[..., Any]) -> None:
+        """Take a run over as soon as nobody has it, in the background; once, however often it is asked for."""
+        if row.id not in self._adopting and row.id not in self.lives and not self.closing:
+            self._adopting.add(row.id)
+            task = self.loop.create_task(self._adopt(row, workflow))
+            task.add_done_callback(lambda _: self._adopting.discard(row.id))
+            self.keep(task)
+
     async def _adopt(self, row: RunRow, workflow: Workflow[..., Any]) -> None:
-        """Take a run over as soon as nobody has it. Ends when this worker has it, or when it has ended."""
+        """Ends when this worker has it, or when it has ended or is parked."""
         while not self.closing:
             found = await self.read(self.store.run, row.id)
             if found is None or found.status in ENDED or found.status == "parked" or row.id in self.lives:
                 return
-            if found.worker is not None and bool(await self.read(self.store.dead_workers)):
-                await self.writer.ask(Sweep())
-            if found.worker is None or found.worker == self.worker:
+            if found.worker is None:
                 if await self._claim(found, workflow):
                     return
-            else:
-                await self.changed(min(self.settings.heartbeat, self.settings.poll))
+            elif found.worker == self.worker and row.id not in self.hung:
+                # Left behind by a life here when the store did not answer: nobody executes it.
+                await self.writer.ask(Release(found.pk, found.fence, "taken up again"))
+                continue
+            elif await self.read(self.store.dead_workers):
+                await self.writer.ask(Sweep())
+                continue
+            await self.changed(min(self.settings.heartbeat, self.settings.poll))
 
     async def _claim(self, row: RunRow, workflow: Workflow[..., Any]) -> bool:
         claimed = await self.writer.ask(Claim(self.worker, secrets.token_hex(8), ids=(row.id,)))
@@ -240,7 +255,7 @@ class House:
         self._waits.pop(life.id, None)
         over = life.over
         if isinstance(over, Evicted) and over.lost and over.cause is None and not self.closing:
-            self.keep(self.loop.create_task(self._adopt(life.row, life.workflow)))
+            self.adopt(life.row, life.workflow)
 
     # -- children
 
@@ -272,7 +287,7 @@ class House:
         except asyncio.CancelledError:
             return
         except StoreError as error:
-            life.evict(lost(error))
+            life.evict(refusal(error))
             return
         except Exception as error:
             life.record("child", place.key, args=place.args, error=encode_error(error, text_max))
@@ -428,16 +443,9 @@ class House:
 
     def _lost(self) -> None:
         for life in list(self.lives.values()):
-            life.evict(lost(None))
+            life.evict(lost("its worker was taken for dead"))
         self.store.let_go(self.worker)
         self.keep(self.loop.create_task(self._enlist()))
-
-
-def lost(cause: BaseException | None) -> Evicted:
-    """The end of a life whose run this process no longer has. With a cause, it is not asked for again."""
-    evicted = Evicted(str(cause) if cause else "its worker was taken for dead")
-    evicted.lost, evicted.cause = True, cause
-    return evicted
 
 
 def check_same(row: RunRow, call: Call[Any]) -> None:

@@ -11,18 +11,20 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from outlast.errors import Diverged, Evicted, LimitExceeded, RunTimeout, StoreError, Unrecordable
+from outlast.errors import Diverged, Evicted, LimitExceeded, Unrecordable
+from outlast.replay import ending
+from outlast.replay.ending import End
 from outlast.replay.journal import DELIVERED, PLACED, Journal
-from outlast.replay.loop import RunLoop, RunTask, Scope
+from outlast.replay.loop import RunLoop, RunTask
 from outlast.replay.mail import Mail
 from outlast.replay.place import Place
 from outlast.replay.threads import Threaded
 from outlast.replay.timers import Timers
 from outlast.store.rows import Entry, Message, RunRow
-from outlast.store.verbs import FENCE, Record, Refused, Release, Settle
-from outlast.values.exceptions import CANCELLED, SEQ, decode_error, encode_error
+from outlast.store.verbs import Record, Settle
+from outlast.values.exceptions import CANCELLED, SEQ, decode_error
 
 if TYPE_CHECKING:
     from outlast.app.house import House
@@ -34,15 +36,6 @@ CALLBACKS_MAX = 1_000_000
 """Callbacks between two entries: a workflow that takes more does not wait for anything, it spins."""
 SLICE = 200
 """Entries replayed before the host's loop gets its turn."""
-
-
-class End(NamedTuple):
-    """How a life ended. `status` is the run's, or "evicted" if the run goes on without us."""
-
-    status: str
-    value: str | None = None
-    error: str | None = None
-    reason: str | None = None
 
 
 class Life:
@@ -83,12 +76,13 @@ class Life:
         self._pending: Any = self.journal.pending
         self._advancing = False
         self._cancel_asked = False
-        self._cancel_seq: int | None = None
-        self._timed_out = False
+        self.cancel_seq: int | None = None
+        self.timed_out = False
         self._deadline: asyncio.TimerHandle | None = None
         self._main: RunTask | None = None
-        self._verdict: Settle | None = None
-        self._winding = False
+        self.verdict: Settle | None = None
+        """How the run ends, once its workflow has returned or raised."""
+        self.winding = False
 
     # -- beginning
 
@@ -97,7 +91,7 @@ class Life:
             args, kwargs = self.workflow.signature.decode(self.row.args)
         except (Unrecordable, TypeError) as error:
             self.over = Diverged(f"the arguments {self.row.args}", f"{self.workflow.name}: {error}")
-            self._wind_down()
+            ending.wind_down(self)
             return
         if self.workflow.is_async:
             coro = self.workflow.fn(*args, **kwargs)
@@ -223,7 +217,7 @@ class Life:
         if self.over is not None:
             return
         if outcome is not None:
-            self.evict(_refusal(outcome))
+            self.evict(ending.refusal(outcome))
             return
         if verb.kind in DELIVERED:
             self._pending.append(verb)
@@ -247,7 +241,7 @@ class Life:
         finally:
             self._advancing = False
         if self.over is not None:
-            self._wind_down()
+            ending.wind_down(self)
 
     def _advance(self) -> None:
         delivered = 0
@@ -385,8 +379,8 @@ class Life:
     def _cancel_main(self, entry: Entry | Record) -> None:
         request = json.loads(entry.value or "{}")
         self.cancelling = str(request.get("why", ""))
-        self._timed_out = bool(request.get("timeout"))
-        self._cancel_seq = entry.seq
+        self.timed_out = bool(request.get("timeout"))
+        self.cancel_seq = entry.seq
         if self._main is not None:
             self._main.cancel(self.cancelling)
 
@@ -394,6 +388,16 @@ class Life:
         self.house.look_for_mail(self)
 
     # -- ending
+
+    def stop_clocks(self) -> None:
+        """No timer fires any more, and nothing is delivered."""
+        self._advancing = True
+        self.timers.clear()
+        if self._deadline is not None:
+            self._deadline.cancel()
+        for waiter in self._waiters.values():
+            if not waiter.done() and self.over is not None:
+                waiter.set_exception(self.over)
 
     def diverge(self, recorded: str, asked: str) -> Diverged:
         """Mark this life: whatever the workflow's code does with the exception, nothing more is recorded."""
@@ -406,149 +410,16 @@ class Life:
         if self.over is None:
             self.over = why
             if not self._advancing:
-                self._wind_down()
+                ending.wind_down(self)
 
     def _finish(self, main: RunTask) -> None:
         """The workflow's function has returned or raised: the run ends, unless the journal says it cannot have."""
         left = [entry for key, entry in self.journal.placed.items() if key not in self.places]
         if left:
             raise self.diverge(_describe(left[0]), f"the end of {self.workflow.name}")
-        self._verdict = self._judge(main)
+        self.verdict = ending.judge(self, main)
         self.over = Evicted("the run has ended")
-
-    def _judge(self, main: RunTask) -> Settle:
-        text_max = self.house.settings.error_text_max
-        try:
-            error: BaseException | None = main.exception()
-        except asyncio.CancelledError as cancelled:
-            error = cancelled
-        if self._timed_out:
-            text = encode_error(RunTimeout(self.id, self.cancelling or ""), text_max)
-            return Settle(self.pk, self.fence, "failed", error=text, failed_at=self._cancel_seq)
-        if self.cancelling is not None:
-            return Settle(
-                self.pk, self.fence, "cancelled", reason=self.cancelling, failed_at=self._cancel_seq
-            )
-        if error is None:
-            try:
-                text, _ = self.workflow.signature.returns().carry(main.result())
-                self.house.check_size(text, f"the result of {self.workflow.name}")
-            except (Unrecordable, LimitExceeded) as unfit:
-                error = unfit
-            else:
-                return Settle(self.pk, self.fence, "done", value=text)
-        return Settle(
-            self.pk, self.fence, "failed", error=encode_error(error, text_max), failed_at=_origin(error)
-        )
-
-    def _wind_down(self) -> None:
-        """Wake whatever still waits in the workflow so that its `finally` blocks execute, then stop the bodies. Once."""
-        assert self.over is not None
-        if self._winding:
-            return
-        self._winding = True
-        self.timers.clear()
-        if self._deadline is not None:
-            self._deadline.cancel()
-        self._advancing = True  # nothing is delivered any more
-        for waiter in self._waiters.values():
-            if not waiter.done():
-                waiter.set_exception(self.over)
-        for round in range(10):
-            self.loop.open = True
-            for place in list(self.places.values()) if round == 0 else ():
-                place.wake()
-            for task in list(self.loop.tasks) if round > 0 else ():
-                task.cancel(str(self.over))
-            self.loop.open = False
-            self.loop.pump(10_000)
-            if not any(not task.done() for task in self.loop.tasks):
-                break
-        for (
-            task
-        ) in self.loop.tasks:  # those that refuse to end are kept, so that no finaliser executes their code
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-        if self.loop.tasks and any(not task.done() for task in self.loop.tasks):
-            self.house.graveyard.append(self.loop)
-        for task in self.loop.tasks:
-            if task.done() and not task.cancelled():
-                task.exception()  # seen: it is no news that it ended so
-        if self.thread is not None:
-            self.thread.evict(self.over)
-        for body in self.bodies:
-            body.cancel()
-        for place in self.places.values() if self._verdict is None or self._verdict.status != "done" else ():
-            if place.coro is not None:  # called, and then something was raised before it could be awaited
-                place.coro.close()
-        for place in list(self.places.values()) if self._verdict is not None else ():
-            if place.kind == "child" and place.stop is not None:
-                place.stop()  # a child that nobody waits for ends with its parent
-        self.house.keep(asyncio.Task(self._conclude(self._verdict), loop=self.host))
-
-    async def _conclude(self, verb: Settle | None) -> None:
-        """Once the bodies have stopped: settle, park or give back."""
-        if verb is not None and self.bodies:
-            await asyncio.wait(list(self.bodies))
-        elif verb is None and (self.bodies or self.threads):
-            await asyncio.wait([*self.bodies, *self.threads], timeout=self.house.settings.close_timeout)
-        # One that was cancelled before its first turn could not strike itself off.
-        self.bodies = {body for body in self.bodies if not body.done()}
-        last: Settle | Release | None = verb
-        if isinstance(self.over, Diverged):
-            last = Settle(self.pk, self.fence, "parked", reason=str(self.over))
-        elif verb is None and not (isinstance(self.over, Evicted) and self.over.lost):
-            if self.bodies or self.threads:  # still executing: the run must not be given to anybody yet
-                self.house.hung.add(self.id)
-            else:
-                last = Release(self.pk, self.fence, str(self.over))
-        end = End("evicted", reason=str(self.over))
-        if last is not None:
-            try:
-                outcome = await self.house.writer.ask(last)
-            except StoreError as error:
-                end = End("evicted", reason=str(error))
-            else:
-                if isinstance(last, Settle) and outcome is None:
-                    end = End(last.status, last.value, last.error, last.reason)
-                elif isinstance(outcome, Refused):
-                    end = End("evicted", reason=str(_refusal(outcome)))
-        self.house.gone(self)
-        if not self.end.done():
-            self.end.set_result(end)
-
-
-def _refusal(outcome: Any) -> Evicted:
-    """This process no longer has the run: another has it, or the store does not answer."""
-    if isinstance(outcome, Refused) and outcome.why == FENCE:
-        evicted = Evicted("another worker has the run now: this one was taken for dead")
-    else:
-        evicted = Evicted(f"the store did not take an entry: {outcome}")
-    evicted.lost = True
-    evicted.cause = outcome if isinstance(outcome, StoreError) else None
-    return evicted
 
 
 def _describe(entry: Any) -> str:
     return f"{entry.kind} {entry.key}({entry.args or ''})"
-
-
-def _origin(error: BaseException) -> int | None:
-    """The entry whose exception ended the run, if it was one: a retry starts there."""
-    seen: set[int] = set()
-    stack: list[BaseException | None] = [error]
-    found: list[int] = []
-    while stack:
-        one = stack.pop()
-        if one is None or id(one) in seen:
-            continue
-        seen.add(id(one))
-        seq = one.__dict__.get(SEQ)
-        if seq is not None:
-            found.append(seq)
-        stack += [one.__cause__, one.__context__]
-        if isinstance(one, BaseExceptionGroup):
-            stack += one.exceptions
-    return min(found, default=None)
-
-
-__all__ = ["End", "Life", "Scope"]

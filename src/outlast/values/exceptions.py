@@ -71,7 +71,10 @@ def describe_error(text: str) -> str:
 
 def _state(error: BaseException, text_max: int) -> dict[str, Any] | None:
     """What rebuilding needs, or None where it is not safe."""
-    reduced = error.__reduce__()
+    try:
+        reduced = error.__reduce__()
+    except Exception:  # an exception that refuses to be taken apart cannot be put together again
+        return None
     if not isinstance(reduced, tuple) or len(reduced) < 2 or reduced[0] is not type(error):
         return None
     state: dict[str, Any] = {"args": list(reduced[1])}

@@ -1,0 +1,167 @@
+"""How a life ends: the workflow is woken so that its `finally` blocks execute, bodies are stopped, and then the run is settled,
+parked or given back."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from outlast.errors import Diverged, Evicted, LimitExceeded, RunTimeout, StoreError, Unrecordable
+from outlast.store.verbs import FENCE, Refused, Release, Settle
+from outlast.values.exceptions import SEQ, encode_error
+
+if TYPE_CHECKING:
+    from outlast.replay.life import Life
+    from outlast.replay.loop import RunTask
+
+ROUNDS = 10
+"""How often tasks that go on after a cancellation are cancelled again."""
+
+
+class End(NamedTuple):
+    """How a life ended. `status` is the run's, or "evicted" if the run goes on without us."""
+
+    status: str
+    value: str | None = None
+    error: str | None = None
+    reason: str | None = None
+
+
+def judge(life: Life, main: RunTask) -> Settle:
+    """How the run ends, now that its workflow has returned or raised."""
+    text_max = life.house.settings.error_text_max
+    try:
+        error: BaseException | None = main.exception()
+    except asyncio.CancelledError as cancelled:
+        error = cancelled
+    if life.timed_out:
+        text = encode_error(RunTimeout(life.id, life.cancelling or ""), text_max)
+        return Settle(life.pk, life.fence, "failed", error=text, failed_at=life.cancel_seq)
+    if life.cancelling is not None:
+        return Settle(life.pk, life.fence, "cancelled", reason=life.cancelling, failed_at=life.cancel_seq)
+    if error is None:
+        try:
+            text, _ = life.workflow.signature.returns().carry(main.result())
+            life.house.check_size(text, f"the result of {life.workflow.name}")
+        except (Unrecordable, LimitExceeded) as unfit:
+            error = unfit
+        else:
+            return Settle(life.pk, life.fence, "done", value=text)
+    text = encode_error(error, text_max)
+    return Settle(life.pk, life.fence, "failed", error=text, failed_at=_origin(error))
+
+
+def wind_down(life: Life) -> None:
+    """Wake whatever still waits in the workflow, then stop the bodies. Once; nothing is delivered or recorded any more."""
+    assert life.over is not None
+    if life.winding:
+        return
+    life.winding = True
+    life.stop_clocks()
+    _end_tasks(life)
+    if life.thread is not None:
+        life.thread.evict(life.over)
+    for body in life.bodies:
+        body.cancel()
+    for place in list(life.places.values()):
+        if place.coro is not None and (life.verdict is None or life.verdict.status != "done"):
+            place.coro.close()  # called, and then something was raised before it could be awaited
+        if place.kind == "child" and place.stop is not None and life.verdict is not None:
+            place.stop()  # a child that nobody waits for ends with its parent
+    life.house.keep(asyncio.Task(_conclude(life), loop=life.host))
+
+
+def _end_tasks(life: Life) -> None:
+    """First whoever waits at a place gets the reason; then what still goes on is cancelled, again and again."""
+    loop = life.loop
+    loop.open = True
+    for place in list(life.places.values()):
+        place.wake()
+    loop.open = False
+    loop.pump(10_000)
+    for _ in range(ROUNDS):
+        going_on = [task for task in loop.tasks if not task.done()]
+        if not going_on:
+            break
+        loop.open = True
+        for task in going_on:
+            task.cancel(str(life.over))
+        loop.open = False
+        loop.pump(10_000)
+    for task in loop.tasks:
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        if not task.done():
+            life.house.graveyard.append(loop)  # kept, so that no finaliser executes its code
+        elif not task.cancelled():
+            task.exception()  # seen: it is no news that it ended so
+
+
+async def _conclude(life: Life) -> None:
+    """Once the bodies have stopped: settle, park or give back."""
+    if life.verdict is not None and life.bodies:
+        await asyncio.wait(list(life.bodies))
+    elif life.verdict is None and (life.bodies or life.threads):
+        await asyncio.wait([*life.bodies, *life.threads], timeout=life.house.settings.close_timeout)
+    # One that was cancelled before its first turn could not strike itself off.
+    life.bodies = {body for body in life.bodies if not body.done()}
+    end, last = End("evicted", reason=str(life.over)), _last_verb(life)
+    if last is not None:
+        try:
+            outcome = await life.house.writer.ask(last)
+        except StoreError as error:
+            outcome = error
+        if outcome is not None:  # the run is not ours any more, or the store does not answer
+            life.over = refusal(outcome)
+            end = End("evicted", reason=str(life.over))
+        elif isinstance(last, Settle):
+            end = End(last.status, last.value, last.error, last.reason)
+    life.house.gone(life)
+    if not life.end.done():
+        life.end.set_result(end)
+
+
+def _last_verb(life: Life) -> Settle | Release | None:
+    if life.verdict is not None:
+        return life.verdict
+    if isinstance(life.over, Diverged):
+        return Settle(life.pk, life.fence, "parked", reason=str(life.over))
+    if isinstance(life.over, Evicted) and life.over.lost:
+        return None
+    if life.bodies or life.threads:  # still executing: the run must not be given to anybody yet
+        life.house.hung.add(life.id)
+        return None
+    return Release(life.pk, life.fence, str(life.over))
+
+
+def refusal(outcome: Any) -> Evicted:
+    """The end of a life whose run this process no longer has: another has it, or the store does not answer."""
+    if isinstance(outcome, Refused) and outcome.why == FENCE:
+        return lost("another worker has the run now: this one was taken for dead")
+    if isinstance(outcome, StoreError):
+        return lost(f"the store did not take an entry: {outcome}", outcome)
+    return lost(f"the store refused an entry: {outcome}")
+
+
+def lost(reason: str, cause: StoreError | None = None) -> Evicted:
+    """An eviction after which there is nothing to give back. With a cause, the run is not asked for again."""
+    evicted = Evicted(reason)
+    evicted.lost, evicted.cause = True, cause
+    return evicted
+
+
+def _origin(error: BaseException) -> int | None:
+    """The entry whose exception ended the run, if it was one: a retry starts there."""
+    seen: set[int] = set()
+    stack: list[BaseException | None] = [error]
+    found: list[int] = []
+    while stack:
+        one = stack.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        if SEQ in one.__dict__:
+            found.append(one.__dict__[SEQ])
+        stack += [one.__cause__, one.__context__]
+        if isinstance(one, BaseExceptionGroup):
+            stack += one.exceptions
+    return min(found, default=None)

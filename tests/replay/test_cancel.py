@@ -1,0 +1,262 @@
+"""Cancelling a run: queued, running, waiting; told why, no new step, and no way to refuse."""
+
+import asyncio
+
+import pytest
+
+from outlast import RunCancelled, UnknownRun, WrongStatus, receive, sleep, step, workflow
+
+broken: set[str] = set()
+done: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    broken.clear()
+    done.clear()
+
+
+@step
+async def work(label: str, seconds: float = 0.0) -> str:
+    done.append(label)
+    await asyncio.sleep(seconds)
+    if label in broken:
+        raise ValueError(label)
+    return label
+
+
+def cancelled_after(world, call, seconds, why="enough"):
+    async def main(app):
+        run = await app.start(call, id="run")
+        await asyncio.sleep(seconds)
+        status = await app.cancel("run", why)
+        with pytest.raises(RunCancelled, match=why):
+            await run.result(timeout=1e5)
+        return status
+
+    return world.do(main)
+
+
+def test_a_queued_run_is_cancelled_at_once(world):
+    @workflow
+    async def one() -> str:
+        return await work("x")
+
+    async def main(app):
+        await app.submit(one(), id="run")
+        assert await app.cancel("run", "not wanted") == "cancelled"
+        with pytest.raises(RunCancelled, match="not wanted"):
+            await (await app.start(one(), id="run")).result(timeout=100)
+
+    world.do(main)
+    assert done == []
+    assert world.kinds() == []
+
+
+def test_a_running_run_is_cancelled_and_its_step_too(world):
+    stopped = []
+
+    @step
+    async def slow() -> None:
+        try:
+            await asyncio.sleep(1000)
+        except asyncio.CancelledError:
+            stopped.append(world.clock.elapsed)
+            raise
+
+    @workflow
+    async def one() -> None:
+        await slow()
+
+    assert cancelled_after(world, one(), 5) == "running"
+    assert stopped == [pytest.approx(5, abs=1)]
+    assert world.status() == "cancelled"
+    assert world.kinds() == ["cancel", "step"]
+
+
+@pytest.mark.parametrize("wait", [lambda: sleep(1000), lambda: receive("x")], ids=["sleep", "receive"])
+def test_a_waiting_run_is_cancelled(world, wait):
+    @workflow
+    async def one() -> None:
+        await wait()
+
+    cancelled_after(world, one(), 5)
+    assert world.status() == "cancelled"
+    assert world.clock.elapsed < 100
+
+
+def test_its_finally_blocks_execute_but_no_new_step_starts(world):
+    seen = []
+
+    @workflow
+    async def one() -> None:
+        try:
+            await sleep(1000)
+        finally:
+            seen.append("finally")
+            await work("never")
+
+    cancelled_after(world, one(), 5)
+    assert seen == ["finally"]
+    assert done == []
+
+
+def test_a_workflow_that_swallows_its_cancellation_is_cancelled_all_the_same(world):
+    seen = []
+
+    @workflow
+    async def one() -> str:
+        for _ in range(5):
+            try:
+                await work("again", 100)
+            except asyncio.CancelledError as error:
+                seen.append(str(error))
+        return "I insist"
+
+    cancelled_after(world, one(), 5)
+    assert done == ["again"]
+    assert len(seen) == 5
+    assert world.status() == "cancelled"
+
+
+def test_the_workflow_is_told_why(world):
+    seen = []
+
+    @workflow
+    async def one() -> None:
+        try:
+            await sleep(1000)
+        except asyncio.CancelledError as error:
+            seen.append(str(error))
+            raise
+
+    cancelled_after(world, one(), 5, "the budget is spent")
+    assert seen == ["the budget is spent"]
+
+
+def test_a_cancel_that_nobody_could_hear_is_heard_by_the_next_life_before_it_starts_anything(world):
+    @workflow
+    async def one() -> str:
+        return await work("slow", 100)
+
+    world.die(one(), after=10)
+    world.do(lambda app: app.cancel("run", "while dead"))
+    done.clear()
+    with pytest.raises(RunCancelled, match="while dead"):
+        world.run(one())
+    assert done == []
+
+
+def test_only_a_run_that_is_there_and_not_ended_can_be_cancelled(world):
+    @workflow
+    async def one() -> str:
+        return await work("x")
+
+    world.run(one())
+
+    async def main(app):
+        with pytest.raises(WrongStatus, match="done"):
+            await app.cancel("run")
+        with pytest.raises(UnknownRun):
+            await app.cancel("nobody")
+
+    world.do(main)
+
+
+def test_a_second_cancel_is_harmless_and_the_first_reason_stays(world):
+    @workflow
+    async def one() -> None:
+        try:
+            await sleep(1000)
+        finally:
+            await asyncio.sleep(0)
+
+    async def main(app):
+        run = await app.start(one(), id="run")
+        await asyncio.sleep(1)
+        await asyncio.gather(app.cancel("run", "first"), app.cancel("run", "second"), return_exceptions=True)
+        with pytest.raises(RunCancelled, match="first"):
+            await run.result(timeout=100)
+
+    world.do(main)
+    assert world.kinds() == ["cancel"]
+
+
+def test_a_workflow_that_raises_cancelled_error_by_itself_failed_and_was_not_cancelled(world):
+    @workflow
+    async def one() -> None:
+        raise asyncio.CancelledError("of my own")
+
+    with pytest.raises(Exception, match="nobody had cancelled"):
+        world.run(one())
+    assert world.status() == "failed"
+
+
+def test_a_cancel_that_comes_in_a_finally_reaches_the_step_that_is_executed_there(world):
+    stopped = []
+
+    @step
+    async def tidy() -> None:
+        try:
+            await asyncio.sleep(1000)
+        except asyncio.CancelledError:
+            stopped.append(1)
+            raise
+
+    @workflow
+    async def one() -> None:
+        try:
+            raise ValueError("a bug")
+        finally:
+            await tidy()
+
+    cancelled_after(world, one(), 5)
+    assert stopped == [1]
+    assert world.status() == "cancelled"
+
+
+def test_a_death_between_the_cancel_and_the_end_does_not_revive_the_run(world):
+    @step
+    async def slow_to_stop() -> None:
+        try:
+            await asyncio.sleep(1000)
+        finally:
+            await asyncio.sleep(50)
+
+    @workflow
+    async def one() -> None:
+        await slow_to_stop()
+
+    asked: list = []
+
+    def cancelled_and_not_ended() -> bool:
+        if world.clock.elapsed > 5 and not asked:
+            asked.append(asyncio.ensure_future(world.app.cancel("run", "enough")))
+        return world.clock.elapsed > 15
+
+    world.die(one(), until=cancelled_and_not_ended)
+    assert world.kinds() == ["cancel"]
+    with pytest.raises(RunCancelled, match="enough"):
+        world.run(one())
+    assert world.executed == {}
+
+
+def test_cancelling_one_run_leaves_its_neighbours_alone(world):
+    @workflow
+    async def one(label: str) -> str:
+        return await work(label, 50)
+
+    async def main(app) -> list:
+        runs = [await app.start(one(str(n)), id=str(n)) for n in range(5)]
+        await asyncio.sleep(5)
+        await app.cancel("2")
+        return await asyncio.gather(*[run.result(timeout=1000) for run in runs], return_exceptions=True)
+
+    results = world.do(main)
+    assert [r if isinstance(r, str) else type(r).__name__ for r in results] == [
+        "0",
+        "1",
+        "RunCancelled",
+        "3",
+        "4",
+    ]
