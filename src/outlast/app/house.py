@@ -84,6 +84,8 @@ class House:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._changes: set[asyncio.Future[None]] = set()
         self._rung = False
+        self.rings = 0
+        """How often anything that somebody may wait for has changed."""
         self._waits: dict[str, tuple[str, ...]] = {}
         self._looking: set[str] = set()
         self._adopting: set[str] = set()
@@ -100,6 +102,14 @@ class House:
             self.writer.close()
             self.store.close()
             raise
+        if not self.inline:
+            self.loop.call_later(self.settings.poll, self._look_now_and_then)
+
+    def _look_now_and_then(self) -> None:
+        """A ring can be lost, and not every system has bells: then what others want is seen at the next look."""
+        if not self.closing:
+            self._ring()
+            self.loop.call_later(self.settings.poll, self._look_now_and_then)
 
     async def _enlist(self) -> None:
         worker = secrets.token_hex(8)
@@ -211,6 +221,7 @@ class House:
     async def _adopt(self, row: RunRow, workflow: Workflow[..., Any]) -> None:
         """Ends when this worker has it, or when it has ended or is parked."""
         while not self.closing:
+            seen = self.rings
             found = await self.read(self.store.run, row.id)
             if found is None or found.status in ENDED or found.status == "parked" or row.id in self.lives:
                 return
@@ -224,7 +235,7 @@ class House:
             elif await self.read(self.store.dead_workers):
                 await self.writer.ask(Sweep())
                 continue
-            await self.changed(min(self.settings.heartbeat, self.settings.poll))
+            await self.changed(min(self.settings.heartbeat, self.settings.poll), seen)
 
     async def _claim(self, row: RunRow, workflow: Workflow[..., Any]) -> bool:
         claimed = await self.writer.ask(Claim(self.worker, secrets.token_hex(8), ids=(row.id,)))
@@ -304,8 +315,12 @@ class House:
         )
 
     async def _while_parked(self, id: str) -> None:
-        while (row := await self.read(self.store.run, id)) is not None and row.status == "parked":
-            await self.changed(self.settings.poll)
+        while True:
+            seen = self.rings
+            row = await self.read(self.store.run, id)
+            if row is None or row.status != "parked":
+                return
+            await self.changed(self.settings.poll, seen)
 
     async def cancel(self, id: str, why: str) -> Any:
         outcome = await self.writer.ask(Cancel(id, why))
@@ -332,15 +347,19 @@ class House:
                     raise StoreUnavailable(
                         f"Outlast was closed while run {id!r} was under way; it is resumable."
                     )
+            seen = self.rings
             row = await self.read(self.store.run, id)
             if row is None:
                 return End("failed", error=encode_error(LookupError(f"run {id} is gone"), 1000))
             if row.status in ENDED or row.status == "parked":
                 return End(row.status, row.value, row.error, row.reason)
-            await self.changed(self.settings.poll)
+            await self.changed(self.settings.poll, seen)
 
-    async def changed(self, timeout: float) -> None:
-        """Until the bell rings, or so many seconds."""
+    async def changed(self, timeout: float, since: int) -> None:
+        """Until the bell rings, or so many seconds. `since` is `self.rings` from before the store was read: a ring in between
+        must not be missed."""
+        if self.rings != since:
+            return
         future: asyncio.Future[None] = self.loop.create_future()
         self._changes.add(future)
         try:
@@ -369,6 +388,7 @@ class House:
             self.keep(self.loop.create_task(self._requests()))
 
     def _tell(self) -> None:
+        self.rings += 1
         for future in self._changes:
             if not future.done():
                 future.set_result(None)

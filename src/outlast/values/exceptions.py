@@ -71,6 +71,8 @@ def describe_error(text: str) -> str:
 
 def _state(error: BaseException, text_max: int) -> dict[str, Any] | None:
     """What rebuilding needs, or None where it is not safe."""
+    if any(kind.__dict__.get("__slots__") for kind in type(error).__mro__):
+        return None  # what slots hold is not in its state
     try:
         reduced = error.__reduce__()
     except Exception:  # an exception that refuses to be taken apart cannot be put together again

@@ -44,8 +44,10 @@ def decode(text: str) -> Any:
 
 def carry(value: Any) -> tuple[str, Any]:
     """The text, and what reading it back gives: a fresh copy, unless the value cannot change."""
-    text = encode(value)
-    return (text, value) if type(value) in SCALARS else (text, decode(text))
+    text, kind = encode(value), type(value)
+    if kind is str:  # two halves of a surrogate pair come back as one character
+        return text, value if value.isascii() else decode(text)
+    return (text, value) if kind in SCALARS else (text, decode(text))
 
 
 def check(value: Any, depth: int = 1) -> None:

@@ -6,6 +6,7 @@ import inspect
 import json
 import typing
 from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from hashlib import blake2b
 from typing import Any
 
@@ -153,8 +154,13 @@ def _is_unrecorded(hint: Any) -> bool:
 
 
 def _canonical(value: Any) -> Any:
+    """One level of what JSON does not know; the encoder asks again for what is inside."""
     if isinstance(value, (set, frozenset)):  # their order differs from process to process
         return sorted(_fingerprints.encode(item) for item in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    if hasattr(type(value), "model_fields"):
+        return dict(value)
     from pydantic_core import to_jsonable_python
 
     return to_jsonable_python(value)

@@ -12,8 +12,11 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
+from queue import SimpleQueue
 
 PATIENCE = 1.0
 
@@ -27,6 +30,10 @@ if sys.platform == "win32":
         except OSError:
             return False
         return True
+
+    def lock_patiently(fd: int) -> None:
+        while not lock(fd):
+            time.sleep(0.001)
 
     def unlock(fd: int) -> None:
         os.lseek(fd, 0, os.SEEK_SET)
@@ -46,6 +53,10 @@ else:
             return False
         return True
 
+    def lock_patiently(fd: int) -> None:
+        with suppress(OSError):  # closed meanwhile: nobody waits any more
+            fcntl.flock(fd, fcntl.LOCK_EX)
+
     def unlock(fd: int) -> None:
         fcntl.flock(fd, fcntl.LOCK_UN)
 
@@ -56,12 +67,13 @@ class Turnstile:
     def __init__(self, folder: Path) -> None:
         self._gate = open_private(folder / "gate")
         self._room = open_private(folder / "room")
+        self._queue = Queue()
 
     def __enter__(self) -> None:
-        if lock(self._gate) or _wait_for(self._gate):
+        if lock(self._gate) or self._queue.stand(self._gate):
             try:
                 if not lock(self._room):
-                    _wait_for(self._room)
+                    self._queue.stand(self._room)
             finally:
                 unlock(self._gate)
 
@@ -78,6 +90,7 @@ class Turnstile:
         unlock(self._room)
 
     def close(self) -> None:
+        self._queue.leave()
         os.close(self._gate)
         os.close(self._room)
 
@@ -95,15 +108,49 @@ class NoTurnstile:
         pass
 
 
-def _wait_for(fd: int) -> bool:
-    """Look again, at growing intervals: `flock` itself cannot be given a time-out."""
-    deadline, pause = time.monotonic() + PATIENCE, 0.00005
-    while time.monotonic() < deadline:
-        time.sleep(pause)
-        if lock(fd):
+class Queue:
+    """Stands in line for a lock in a thread of its own, made when first needed: `flock` cannot be given a time-out, and
+    looking again at intervals wakes nobody when it is his turn."""
+
+    def __init__(self) -> None:
+        self._asked: SimpleQueue[_Turn | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._stuck: _Turn | None = None
+
+    def stand(self, fd: int) -> bool:
+        """True once the lock is ours; False after PATIENCE, or while an earlier turn still waits in vain."""
+        if self._stuck is not None and not self._stuck.over.is_set():
+            return False
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._wait, name="outlast-turnstile", daemon=True)
+            self._thread.start()
+        turn = self._stuck = _Turn(fd)
+        self._asked.put(turn)
+        if turn.over.wait(PATIENCE):
             return True
-        pause = min(pause * 1.5, 0.002)
-    return False
+        with turn.decided:
+            turn.given_up = not turn.over.is_set()
+            return not turn.given_up
+
+    def _wait(self) -> None:
+        while (turn := self._asked.get()) is not None:
+            lock_patiently(turn.fd)
+            with turn.decided:
+                if turn.given_up:
+                    unlock(turn.fd)
+                turn.over.set()
+
+    def leave(self) -> None:
+        if self._thread is not None:
+            self._asked.put(None)
+
+
+class _Turn:
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.over = threading.Event()
+        self.decided = threading.Lock()
+        self.given_up = False
 
 
 def open_private(path: Path) -> int:
