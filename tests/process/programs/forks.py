@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+import traceback
 import warnings
 from pathlib import Path
 
@@ -64,6 +65,8 @@ def in_a_child(n: int) -> int:
         code = 1
         try:
             code = 0 if run(counting(n), id=f"child-{n}", store=STORE) == n else 2
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
