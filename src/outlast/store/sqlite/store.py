@@ -94,17 +94,20 @@ class SQLiteStore:
         self._turnstile = Turnstile(folder)
         self._closing.append(self._turnstile.close)
         with self._turnstile:
-            self._db = self._connect(path, timeout=0.0)
+            self._db = self._connect(path)
             self._closing.append(self._db.close)
             _retry_busy(lambda: self._prepare(path))
             self._migrate()
-        self._reader = self._connect(path, timeout=BUSY_SECONDS)
+        self._reader = self._connect(path)
+        self._db.execute(
+            "PRAGMA busy_timeout = 0"
+        )  # a transaction waits as `_retry_busy` says, or not at all
         self._presence = Presence(folder, self._heartbeat)
         self._bell = Bell(folder)
         self._closing += [self._reader.close, self._presence.close, self._bell.close]
 
-    def _connect(self, path: Path, timeout: float) -> sqlite3.Connection:
-        db = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
+    def _connect(self, path: Path) -> sqlite3.Connection:
+        db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         try:
             db.execute(f"PRAGMA synchronous = {'FULL' if self._synchronous == 'full' else 'NORMAL'}")
             db.execute("PRAGMA journal_size_limit = 67108864")
