@@ -38,7 +38,7 @@ def steal(world, app, id="run") -> int:
     other = world.open()
     other.hold("thief")
     other.commit([Enlist("thief", "elsewhere", 1, 1e6)])
-    other._db.execute("UPDATE workers SET lease_until = 0 WHERE id = ?", (app._house.worker,))
+    other._db.execute("UPDATE workers SET lease_until = 0 WHERE id = ?", (app._house.worker.id,))
     swept = other.commit([Sweep()])[0]
     assert swept == [id]
     row = other.commit([Claim("thief", "t", ids=(id,))])[0][0]

@@ -186,6 +186,6 @@ def test_bytes_within_a_dataclass_come_back_or_are_refused(world, raw):
     assert lives == [Blob(raw)] * 2
 
 
-def test_a_value_of_a_union_is_the_same_in_every_life_even_where_json_cannot_tell(world):
-    live, replayed = both_lives(world, str | datetime, WHEN)
-    assert (type(live), live) == (type(replayed), replayed)
+def test_a_value_of_a_union_that_json_cannot_tell_from_another_is_refused(world):
+    with pytest.raises(Unrecordable, match="would come back"):
+        both_lives(world, str | datetime, WHEN)

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import secrets
-import socket
 from collections.abc import Callable
 from contextvars import copy_context
+from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from outlast.app.lease import Lease
 from outlast.app.settings import Settings
+from outlast.app.worker import Worker
 from outlast.errors import (
     Conflict,
     DuplicateName,
@@ -36,14 +35,12 @@ from outlast.replay.threads import Pool
 from outlast.store.protocol import Store
 from outlast.store.rows import ENDED, Entry, RunRow
 from outlast.store.verbs import (
-    WORKER,
     Cancel,
     Claim,
-    Enlist,
-    Leave,
     Refused,
     Release,
     Retry,
+    Settle,
     Submit,
     Submitted,
     Sweep,
@@ -78,9 +75,11 @@ class House:
         """For tests: what to execute instead of a step's function."""
         self.observe: Callable[[str, str], None] | None = None
         """For tests: told the run and the key of every body that starts."""
-        self.worker = ""
+        self.worker = Worker(store, self.writer, settings, inline=inline)
+        self.worker.lost = self._lost
         self.closing = False
-        self._lease: Lease | None = None
+        self.closed_soon: asyncio.Future[None] = loop.create_future()
+        """Done when the house begins to close."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._changes: set[asyncio.Future[None]] = set()
         self._rung = False
@@ -97,7 +96,7 @@ class House:
         self.writer.start()
         self.store.listen(self._ring_from_anywhere)
         try:
-            await self._enlist()
+            await self.worker.enlist()
         except BaseException:
             self.writer.close()
             self.store.close()
@@ -111,22 +110,15 @@ class House:
             self._ring()
             self.loop.call_later(self.settings.poll, self._look_now_and_then)
 
-    async def _enlist(self) -> None:
-        worker = secrets.token_hex(8)
-        self.store.hold(worker)
-        await self.writer.ask(Enlist(worker, socket.gethostname(), os.getpid(), self.settings.lease))
-        self.worker = worker
-        if not self.inline:
-            lost = self._lost_from_thread
-            self._lease = Lease(self.writer, worker, self.settings.lease, lost)
-            self._lease.start()
-
     async def close(self) -> None:
         """Evict every life, give back what has stopped, strike this worker off.
 
-        A run whose step still executes (a thread that hangs) is kept: its lock is held until this process is gone.
+        A run whose step still executes (a thread that hangs) is kept: its lock is held and its lease renewed until this
+        process is gone.
         """
         self.closing = True
+        if not self.closed_soon.done():
+            self.closed_soon.set_result(None)
         self._tell()
         for life in list(self.lives.values()):
             life.evict(Evicted("the program closed Outlast"))
@@ -137,17 +129,13 @@ class House:
             task.cancel()
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=self.settings.close_timeout)
-        if self._lease is not None:
-            self._lease.stop()
         if self.hung:
             log.warning("still executing, so not given back: %s", ", ".join(sorted(self.hung)))
-            await self.read(self.writer.close)
             return
         try:
-            await self.writer.ask(Leave(self.worker))
+            await self.worker.leave()
         except StoreError as error:
             log.warning("could not strike this worker off: %s", error)
-        self.store.let_go(self.worker)
         await self.read(self._shut)
         self.pool.close()
 
@@ -188,27 +176,50 @@ class House:
         )
 
     async def start(self, call: Call[Any], id: str, parent: str | None = None) -> RunRow:
-        """Have a run executed here: new, or taken over, or joined where it is under way. Conflict for other work."""
-        verb = self.submission(call, id, parent=parent, worker=self.worker)
-        outcome: Submitted | Refused = await self.writer.ask(verb)
-        if isinstance(outcome, Refused):  # this worker was taken for dead since
-            await self._enlist()
-            outcome = await self.writer.ask(verb._replace(worker=self.worker))
-        if isinstance(outcome, Refused):
-            raise StoreUnavailable(f"the store does not know this worker: {outcome.detail}")
+        """Have a run executed here: new, or taken over, or joined where it is under way. Conflict for other work.
+
+        Who asked may be cancelled meanwhile; what was submitted is begun all the same, so that no run is left behind.
+        """
+        verb = self.submission(call, id, parent=parent)
+        return await asyncio.shield(self.keep(self.loop.create_task(self._start(call, verb))))
+
+    async def _start(self, call: Call[Any], verb: Submit) -> RunRow:
+        outcome: Submitted | Refused
+        for _ in range(3):
+            worker = self.worker.id
+            outcome = await self.writer.ask(verb._replace(worker=worker))
+            if not isinstance(outcome, Refused):
+                break
+            await self.worker.enlist(instead_of=worker)  # it was taken for dead since
+        else:
+            raise StoreUnavailable(
+                "the store takes this worker for dead again and again: is its clock right?"
+            )
         row = outcome.row
         if outcome.new:
             self.begin(row, call.workflow)
         else:
             check_same(row, call)
-            if row.status not in ENDED and row.status != "parked" and id not in self.lives:
+            if row.status not in ENDED and row.status != "parked":
                 self.adopt(row, call.workflow)
         return row
 
     def begin(self, row: RunRow, workflow: Workflow[..., Any], entries: Any = (), messages: Any = ()) -> None:
-        life = self.lives[row.id] = Life(self, row, workflow, entries, messages)
-        life.start()
+        if self.closing:
+            return  # it is given back when this worker leaves
+        try:
+            life = Life(self, row, workflow, entries, messages)
+        except Exception as error:  # a journal that cannot be read
+            self.keep(self.loop.create_task(self._park(row, f"its journal cannot be read: {error!r}")))
+            return
+        self.lives[row.id] = life
+        self.loop.call_soon(life.start)
         self._tell()  # whoever waits for the run waits for this life now
+
+    async def _park(self, row: RunRow, why: str) -> None:
+        log.error("run %s is parked: %s", row.id, why)
+        await self.writer.ask(Settle(row.pk, row.fence, "parked", reason=why))
+        self._tell()
 
     def adopt(self, row: RunRow, workflow: Workflow[..., Any]) -> None:
         """Take a run over as soon as nobody has it, in the background; once, however often it is asked for."""
@@ -222,32 +233,36 @@ class House:
         """Ends when this worker has it, or when it has ended or is parked."""
         while not self.closing:
             seen = self.rings
-            found = await self.read(self.store.run, row.id)
-            if found is None or found.status in ENDED or found.status == "parked" or row.id in self.lives:
-                return
-            if found.worker is None:
-                if await self._claim(found, workflow):
+            try:
+                if await self._try_to_adopt(row.id, workflow):
                     return
-            elif found.worker == self.worker and row.id not in self.hung:
-                # Left behind by a life here when the store did not answer: nobody executes it.
-                await self.writer.ask(Release(found.pk, found.fence, "taken up again"))
-                continue
-            elif await self.read(self.store.dead_workers):
-                await self.writer.ask(Sweep())
-                continue
+            except StoreError as error:
+                log.warning("run %s cannot be taken up yet: %s", row.id, error)
             await self.changed(min(self.settings.heartbeat, self.settings.poll), seen)
 
+    async def _try_to_adopt(self, id: str, workflow: Workflow[..., Any]) -> bool:
+        """True if there is nothing left to do."""
+        row = await self.read(self.store.run, id)
+        if row is None or row.status in ENDED or row.status == "parked" or id in self.lives:
+            return True
+        if row.worker == self.worker.id and id not in self.hung:
+            # Left behind by a life here when the store did not answer: nobody executes it.
+            await self.writer.ask(Release(row.pk, row.fence, "taken up again"))
+        elif row.worker is not None and bool(await self.read(self.store.dead_workers)):
+            await self.writer.ask(Sweep())
+        elif row.worker is not None:
+            return False
+        return await self._claim(row, workflow)
+
     async def _claim(self, row: RunRow, workflow: Workflow[..., Any]) -> bool:
-        claimed = await self.writer.ask(Claim(self.worker, secrets.token_hex(8), ids=(row.id,)))
+        worker = self.worker.id
+        claimed = await self.writer.ask(Claim(worker, secrets.token_hex(8), ids=(row.id,)))
         if isinstance(claimed, Refused):
-            if claimed.why == WORKER:
-                await self._enlist()
+            await self.worker.enlist(instead_of=worker)
             return False
         for mine in claimed:
             entries = await self.read(self._whole_journal, mine.pk)
             messages = await self.read(self.store.messages, mine.pk)
-            if self.closing or mine.id in self.lives:
-                return True
             self.begin(mine, workflow, entries, messages)
         if claimed:
             await self._requests()  # somebody may have wanted it to end while its journal was read
@@ -260,12 +275,12 @@ class House:
         return entries
 
     def gone(self, life: Life) -> None:
-        """A life has ended. A run that was only lost to us is wanted back."""
+        """A life has ended. A run that has not is wanted back."""
         if self.lives.get(life.id) is life:
             del self.lives[life.id]
         self._waits.pop(life.id, None)
         over = life.over
-        if isinstance(over, Evicted) and over.lost and over.cause is None and not self.closing:
+        if isinstance(over, Evicted) and over.cause is None and life.verdict is None:
             self.adopt(life.row, life.workflow)
 
     # -- children
@@ -274,12 +289,13 @@ class House:
         """Called on the run loop. The child is a run of its own, under an id made of its parent's and its place."""
         id = child_id(life.id, place.key, self.settings.id_length_max)
         task: asyncio.Task[Any] = asyncio.Task(self._child(life, place, call, id), loop=self.loop)
-        place.stop = lambda: self.keep(
-            asyncio.Task(self.cancel(id, "its parent cancelled it"), loop=self.loop)
-        )
+        place.stop = partial(self._stop_child, id)
         life.bodies.add(task)
         task.add_done_callback(life.bodies.discard)
         self.keep(task)
+
+    def _stop_child(self, id: str) -> None:
+        self.keep(asyncio.Task(self.cancel(id, "its parent cancelled it"), loop=self.loop))
 
     async def _child(self, life: Life, place: Place, call: Call[Any], id: str) -> None:
         text_max = self.settings.error_text_max
@@ -288,7 +304,9 @@ class House:
                 # Refused unless it had failed, which is just as well.
                 await self.writer.ask(Retry(id, secrets.token_hex(8)))
             while True:
-                await self.start(call, id, parent=life.id)
+                row = await self.start(call, id, parent=life.id)
+                if row.parent != life.id:
+                    raise Conflict(id, "a run of its own", f"a child of {life.id!r}")
                 if place.cancelled:
                     await self.cancel(id, "its parent cancelled it")
                 end = await self.ended(id)
@@ -396,7 +414,7 @@ class House:
     async def _requests(self) -> None:
         """What others want of the runs that execute here: that they end, or that they take a message."""
         try:
-            for id, why in await self.read(self.store.cancels, self.worker):
+            for id, why in await self.read(self.store.cancels, self.worker.id):
                 life = self.lives.get(id)
                 if life is not None:
                     life.check_requests(why)
@@ -441,10 +459,11 @@ class House:
             return fn(*args)
         return await self.pool.run(self.loop, copy_context(), fn, *args)
 
-    def keep(self, task: asyncio.Task[Any]) -> None:
+    def keep(self, task: asyncio.Task[T]) -> asyncio.Task[T]:
         """Hold a task until it has ended, and say so if it failed."""
         self._tasks.add(task)
         task.add_done_callback(self._kept)
+        return task
 
     def _kept(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
@@ -455,17 +474,11 @@ class House:
         if len(text) > self.settings.value_size_max:
             raise LimitExceeded("value_size_max", self.settings.value_size_max, len(text), what)
 
-    def _lost_from_thread(self) -> None:
-        try:
-            self.loop.call_soon_threadsafe(self._lost)
-        except RuntimeError:
-            return  # the loop is closed
-
-    def _lost(self) -> None:
+    def _lost(self, worker: str) -> None:
         for life in list(self.lives.values()):
-            life.evict(lost("its worker was taken for dead"))
-        self.store.let_go(self.worker)
-        self.keep(self.loop.create_task(self._enlist()))
+            if life.row.worker == worker:
+                life.evict(lost("its worker was taken for dead"))
+        self.keep(self.loop.create_task(self.worker.enlist(instead_of=worker)))
 
 
 def check_same(row: RunRow, call: Call[Any]) -> None:

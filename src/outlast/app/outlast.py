@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Self, TypeVar
 from uuid import uuid4
 
@@ -248,4 +248,4 @@ def _seconds(age: timedelta | float) -> float:
     return age.total_seconds() if isinstance(age, timedelta) else float(age)
 
 
-__all__ = ["Outlast", "Run", "RunInfo", "datetime", "run"]
+__all__ = ["Outlast", "Run", "RunInfo", "run"]

@@ -44,6 +44,7 @@ class Writer:
         self._wake: SimpleQueue[None] = SimpleQueue()
         self._idle = False
         self._closing = False
+        self._closed = False
         self._thread = threading.Thread(target=self._work, name="outlast-writer", daemon=True)
         self._try = getattr(store, "try_commit", None)
         self._suspect = False
@@ -63,7 +64,7 @@ class Writer:
         to gather, and where the disk is quick and nobody is in the way it is written here and now. Two thread switches
         cost as much as an fsync.
         """
-        if alone and self._idle and not self._queue and self._pace < HERE_SECONDS:
+        if alone and self._idle and not self._queue and not self._suspect and self._pace < HERE_SECONDS:
             outcome = self._write_here(verb)
             if outcome is not _LATER:
                 self._loop.call_soon(done, verb, outcome)
@@ -72,6 +73,14 @@ class Writer:
         if self._idle:
             self._idle = False
             self._wake.put(None)
+        if self._closed:
+            self._refuse_rest()
+
+    def _refuse_rest(self) -> None:
+        """The thread has ended: whoever comes now is told so."""
+        error = StoreUnavailable("Outlast is closed: nothing more is written.")
+        for verb, done in _take(self._queue, len(self._queue)):
+            self._loop.call_soon(done, verb, error)
 
     def _write_here(self, verb: Verb) -> Any:
         started = time.perf_counter()
@@ -79,7 +88,7 @@ class Writer:
             outcomes = self._try([verb]) if self._try is not None else None
         except StoreError as error:
             log.debug("left to the writer's thread, which can wait: %s", error)
-            self._suspect = isinstance(error, CommitUnknown)
+            self._suspect = self._suspect or isinstance(error, CommitUnknown)
             return _LATER
         if outcomes is None:
             return _LATER
@@ -133,6 +142,9 @@ class Writer:
                     batch, outcomes = batch[urgent:], outcomes[urgent:]
                 self._deliver(batch, outcomes)
             elif self._closing:
+                self._closed = True
+                if self._queue:  # put between the last look and the line above
+                    self._loop.call_soon_threadsafe(self._refuse_rest)
                 return
 
     def _gather(self) -> tuple[list[Waiting], int]:
@@ -177,7 +189,7 @@ class Writer:
                 started = time.perf_counter()
                 outcomes = self._store.commit(verbs)
             except (StoreUnavailable, CommitUnknown) as error:
-                unknown = unknown or isinstance(error, CommitUnknown)
+                unknown = self._suspect = unknown or isinstance(error, CommitUnknown)
                 if time.monotonic() + pause > deadline or self._closing:
                     log.error("gave up writing: %s", error)  # noqa: TRY400 - it is raised, with its cause
                     raise StoreUnavailable(

@@ -25,15 +25,16 @@ NEVER_RETRIED = (Unrecordable, LimitExceeded)
 
 
 class Body:
-    """One step under way. `calls` numbers the steps that it calls itself, `done` has their results."""
+    """One step under way. `calls` numbers the steps that it calls itself; `results` has theirs, and those of the steps
+    within them, for as long as the outermost step is under way."""
 
-    __slots__ = ("attempt", "begun", "calls", "done", "key", "life", "name", "started", "task")
+    __slots__ = ("attempt", "begun", "calls", "key", "life", "name", "results", "started", "task")
 
-    def __init__(self, life: Life, key: str, name: str) -> None:
+    def __init__(self, life: Life, key: str, name: str, results: dict[str, str]) -> None:
         self.life, self.key, self.name = life, key, name
         self.attempt = 1
         self.calls: dict[str, int] = {}
-        self.done: dict[str, str] = {}
+        self.results = results
         self.begun, self.started = False, perf_counter()
         self.task: asyncio.Task[None] | None = None
         """None for a step within a step: it is part of the outer one's task."""
@@ -50,7 +51,7 @@ class Body:
 
 def launch(life: Life, place: Place, step: StepBase[..., Any], args: Any, kwargs: Any) -> None:
     """Start a step's body. Called on the run loop; the body executes on the host's."""
-    body = Body(life, place.key, step.name)
+    body = Body(life, place.key, step.name, {})
     # A task copies the context it is made in: the body has one of its own, in which it is the current one.
     task = body.task = asyncio.Task(_perform(body, place, step, args, kwargs), loop=life.host, name=place.key)
     place.stop = partial(_stop, body, place)
@@ -181,10 +182,10 @@ async def inner(body: Body, step: StepBase[..., Any], args: Any, kwargs: Any) ->
     body.calls[call] = body.calls.get(call, 0) + 1
     key = f"{body.key}/{call}#{body.calls[call]}"
     recorded = life.journal.inner.get(key)
-    known = body.done.get(key) or (recorded.value if recorded is not None else None)
+    known = body.results.get(key) or (recorded.value if recorded is not None else None)
     if known is not None:
         return step.signature.returns().decode(known)
-    within = Body(life, key, step.name)
+    within = Body(life, key, step.name, body.results)
     token = BODY.set(within)
     try:
         text, value = await attempt(within, step, args, kwargs)
@@ -194,5 +195,5 @@ async def inner(body: Body, step: StepBase[..., Any], args: Any, kwargs: Any) ->
     await life.record_and_wait(
         "inner", key, args=fingerprint, value=text, seconds=seconds, attempt=within.attempt
     )
-    body.done[key] = text
+    body.results[key] = text
     return value

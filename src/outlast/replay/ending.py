@@ -88,48 +88,65 @@ def _end_tasks(life: Life) -> None:
             task.cancel(str(life.over))
         loop.open = False
         loop.pump(10_000)
+    if any(not task.done() for task in loop.tasks):
+        life.house.graveyard.append(loop)  # kept, so that no finaliser executes its code
     for task in loop.tasks:
         task._log_destroy_pending = False  # type: ignore[attr-defined]
-        if not task.done():
-            life.house.graveyard.append(loop)  # kept, so that no finaliser executes its code
-        elif not task.cancelled():
+        if task.done() and not task.cancelled():
             task.exception()  # seen: it is no news that it ended so
 
 
 async def _conclude(life: Life) -> None:
     """Once the bodies have stopped: settle, park or give back."""
-    if life.verdict is not None and life.bodies:
-        await asyncio.wait(list(life.bodies))
-    elif life.verdict is None and (life.bodies or life.threads):
-        await asyncio.wait([*life.bodies, *life.threads], timeout=life.house.settings.close_timeout)
-    # One that was cancelled before its first turn could not strike itself off.
-    life.bodies = {body for body in life.bodies if not body.done()}
-    end, last = End("evicted", reason=str(life.over)), _last_verb(life)
-    if last is not None:
-        try:
-            outcome = await life.house.writer.ask(last)
-        except StoreError as error:
-            outcome = error
-        if outcome is not None:  # the run is not ours any more, or the store does not answer
-            life.over = refusal(outcome)
-            end = End("evicted", reason=str(life.over))
-        elif isinstance(last, Settle):
-            end = End(last.status, last.value, last.error, last.reason)
-    life.house.gone(life)
-    if not life.end.done():
-        life.end.set_result(end)
+    end = End("evicted", reason=str(life.over))
+    try:
+        await _stopped(life)
+        last = _last_verb(life)
+        if last is not None:
+            try:
+                outcome = await life.house.writer.ask(last)
+            except StoreError as error:
+                outcome = error
+            if outcome is not None:  # the run is not ours any more, or the store does not answer
+                life.over, life.verdict = refusal(outcome), None
+                end = End("evicted", reason=str(life.over))
+            elif isinstance(last, Settle):
+                end = End(last.status, last.value, last.error, last.reason)
+    finally:
+        life.house.gone(life)
+        if not life.end.done():
+            life.end.set_result(end)
+
+
+async def _stopped(life: Life) -> None:
+    """Until nothing of the run executes any more; when the house closes, no longer than `close_timeout`.
+
+    A run that has ended does not wait for threads of steps that were cancelled or took too long: that is on record.
+    """
+    house = life.house
+    while True:
+        # One that was cancelled before its first turn could not strike itself off.
+        life.bodies = {body for body in life.bodies if not body.done()}
+        going_on: list[asyncio.Future[Any]] = [*life.bodies, *(life.threads if life.verdict is None else ())]
+        if not going_on:
+            return
+        if house.closing:
+            await asyncio.wait(going_on, timeout=house.settings.close_timeout)
+            life.bodies = {body for body in life.bodies if not body.done()}
+            return
+        await asyncio.wait([*going_on, house.closed_soon], return_when=asyncio.FIRST_COMPLETED)
 
 
 def _last_verb(life: Life) -> Settle | Release | None:
+    if isinstance(life.over, Evicted) and life.over.lost:
+        return None
+    if life.bodies or (life.threads and life.verdict is None):
+        life.house.hung.add(life.id)  # still executing: the run must not be given to anybody yet
+        return None
     if life.verdict is not None:
         return life.verdict
     if isinstance(life.over, Diverged):
         return Settle(life.pk, life.fence, "parked", reason=str(life.over))
-    if isinstance(life.over, Evicted) and life.over.lost:
-        return None
-    if life.bodies or life.threads:  # still executing: the run must not be given to anybody yet
-        life.house.hung.add(life.id)
-        return None
     return Release(life.pk, life.fence, str(life.over))
 
 
@@ -159,9 +176,10 @@ def _origin(error: BaseException) -> int | None:
         if one is None or id(one) in seen:
             continue
         seen.add(id(one))
-        if SEQ in one.__dict__:
+        if SEQ in one.__dict__:  # what was handled before it is no part of the end
             found.append(one.__dict__[SEQ])
-        stack += [one.__cause__, one.__context__]
+            continue
+        stack += [one.__cause__, None if one.__suppress_context__ else one.__context__]
         if isinstance(one, BaseExceptionGroup):
             stack += one.exceptions
     return min(found, default=None)

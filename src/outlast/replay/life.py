@@ -73,6 +73,8 @@ class Life:
         self._waiters: dict[int, asyncio.Future[None]] = {}
         self._last_at = self.wall
         self._seq = self.journal.last_seq
+        self._asked_for = 0
+        """Entries that the workflow has asked for so far: the same number at the same point of every life."""
         self._pending: Any = self.journal.pending
         self._advancing = False
         self._cancel_asked = False
@@ -89,7 +91,7 @@ class Life:
     def start(self) -> None:
         try:
             args, kwargs = self.workflow.signature.decode(self.row.args)
-        except (Unrecordable, TypeError) as error:
+        except Exception as error:
             self.over = Diverged(f"the arguments {self.row.args}", f"{self.workflow.name}: {error}")
             ending.wind_down(self)
             return
@@ -116,10 +118,10 @@ class Life:
     def take(self, kind: str, name: str, args: str | None) -> Place:
         """Take the next place of this name. Raises Diverged if the journal has something else there."""
         self.check()
-        limit = self.house.settings.journal_entries_max
-        if self._seq + len(self.places) >= limit:
-            asked = self._seq + len(self.places) + 1
-            raise LimitExceeded("journal_entries_max", limit, asked, f"the journal of run {self.id!r}")
+        self._asked_for += 1
+        if self._asked_for > self.house.settings.journal_entries_max:
+            limit, what = self.house.settings.journal_entries_max, f"the journal of run {self.id!r}"
+            raise LimitExceeded("journal_entries_max", limit, self._asked_for, what)
         place = Place(kind, self.loop.scope().key(name), args)
         recorded = self.journal.placed.get(place.key)
         if recorded is not None and (recorded.kind != kind or recorded.args != args):
@@ -238,6 +240,9 @@ class Life:
             self._advance()
         except Diverged as diverged:
             self.over = self.over or diverged
+        except Exception as error:  # an entry that cannot be read: nothing more may happen to the run
+            log.exception("run %s cannot go on", self.id)
+            self.diverge(f"something that cannot be read ({error!r})", "the next entry")
         finally:
             self._advancing = False
         if self.over is not None:
@@ -266,11 +271,20 @@ class Life:
             delivered += 1
         if self.replaying:
             self._catch_up()
-        elif not (self.places or self.timers or self.mail.waiting or self._pending):
+        elif not (self.timers or self.mail.waiting or self._pending or self._under_way()):
             raise self.diverge(
                 "a run with something to wait for",
                 "something that can never come: no step, timer, message or child is under way",
             )
+
+    def _under_way(self) -> bool:
+        return any(place.coro is None for place in self.places.values())
+
+    def forget_unstarted(self, key: str) -> None:
+        """A task that was to await a step has ended before its first turn: nobody will."""
+        place = self.places.get(key)
+        if place is not None and place.coro is not None:
+            del self.places[key]
 
     def _deliver(self, entry: Entry | Record) -> None:
         if entry.kind in ("retry", "resume"):
@@ -283,6 +297,7 @@ class Life:
             if entry.kind in PLACED:
                 self._answer(entry)
             elif entry.kind == "fired":
+                self._asked_for += 1
                 handle = self.timers.fired(entry.key)
                 if handle is not None:
                     self.loop.ready.append(handle)
@@ -344,7 +359,7 @@ class Life:
         if self.row.deadline is not None and self._deadline is None:
             self._watch_deadline()
         if self.mail.waiting:
-            self.look_for_mail()
+            self.house.look_for_mail(self)
         self.advance()
 
     # -- requests from outside
@@ -384,9 +399,6 @@ class Life:
         if self._main is not None:
             self._main.cancel(self.cancelling)
 
-    def look_for_mail(self) -> None:
-        self.house.look_for_mail(self)
-
     # -- ending
 
     def stop_clocks(self) -> None:
@@ -409,8 +421,8 @@ class Life:
         """End this life, not the run. A repeat is harmless; the first reason stays."""
         if self.over is None:
             self.over = why
-            if not self._advancing:
-                ending.wind_down(self)
+            # Not here: this may be a task of the host's, and the run loop is pumped from callbacks only.
+            self.host.call_soon(ending.wind_down, self)
 
     def _finish(self, main: RunTask) -> None:
         """The workflow's function has returned or raised: the run ends, unless the journal says it cannot have."""

@@ -143,8 +143,9 @@ class RunLoop(asyncio.AbstractEventLoop):
         task.add_done_callback(self._forget)
         return task
 
-    def _forget(self, task: asyncio.Future[Any]) -> None:
-        self.tasks.pop(task, None)  # type: ignore[call-overload]
+    def _forget(self, task: RunTask) -> None:
+        self.life.forget_unstarted(task.scope.path[:-1])
+        self.tasks.pop(task, None)
 
     def _scope_for(self, coro: Any) -> Scope:
         place = getattr(coro, "__qualname__", None) or type(coro).__qualname__

@@ -7,7 +7,7 @@ there a receive takes it as from any asyncio.Queue: a receive that is cancelled 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -21,12 +21,23 @@ class Mail:
     def __init__(self, life: Life, messages: Iterable[Message], taken: set[int]) -> None:
         self._life = life
         self._boxes: dict[str, asyncio.Queue[Message]] = {}
-        self._known: dict[int, Message] = {message.number: message for message in messages}
-        self._taken = taken
+        self._recorded: dict[int, Message] = {}
+        """In the journal, and not delivered yet."""
+        self._unread: dict[str, deque[Message]] = {}
+        """Not in the journal yet, oldest first."""
         self._wanted: Counter[str] = Counter()
         self._coming: Counter[str] = Counter()
-        self.last = max(self._known, default=0)
+        self.last = 0
         """Number of the newest message known here."""
+        for message in messages:
+            self._add(message, recorded=message.number in taken)
+
+    def _add(self, message: Message, *, recorded: bool) -> None:
+        self.last = max(self.last, message.number)
+        if recorded:
+            self._recorded[message.number] = message
+        else:
+            self._unread.setdefault(message.name, deque()).append(message)
 
     @property
     def waiting(self) -> tuple[str, ...]:
@@ -37,7 +48,7 @@ class Mail:
         box = self._boxes.setdefault(name, asyncio.Queue())
         self._wanted[name] += 1
         if not self._life.replaying:
-            self._life.look_for_mail()
+            self._life.house.look_for_mail(self._life)
         try:
             return await box.get()
         finally:
@@ -47,23 +58,22 @@ class Mail:
     def arrived(self, messages: Iterable[Message]) -> None:
         """Newly read from the store."""
         for message in messages:
-            self._known[message.number] = message
-            self.last = max(self.last, message.number)
+            if message.number > self.last:
+                self._add(message, recorded=False)
         self.enter()
 
     def enter(self) -> None:
         """Put into the journal what somebody waits for, one message a waiter, oldest first."""
-        for number in sorted(self._known.keys() - self._taken):
-            name = self._known[number].name
-            box = self._boxes.get(name)
-            ahead = self._coming[name] + (box.qsize() if box else 0)
-            if self._wanted[name] > ahead:
-                self._taken.add(number)
+        for name in self.waiting:
+            unread, box = self._unread.get(name), self._boxes.get(name)
+            while unread and self._wanted[name] > self._coming[name] + (box.qsize() if box else 0):
+                message = unread.popleft()
+                self._recorded[message.number] = message
                 self._coming[name] += 1
-                self._life.record("message", name, value=str(number))
+                self._life.record("message", name, value=str(message.number))
 
     def deliver(self, number: int) -> None:
-        message = self._known[number]
+        message = self._recorded.pop(number)
         if self._coming[message.name]:
             self._coming[message.name] -= 1
         self._boxes.setdefault(message.name, asyncio.Queue()).put_nowait(message)

@@ -60,7 +60,7 @@ class Claim(NamedTuple):
     """Give claimable runs to a worker: queued or waiting, due, and owned by nobody.
 
     With `ids`, just these, due or not; otherwise by queue and workflow: highest priority first, interrupted before new,
-    older before younger. Each gets fence + 1. Refused with WORKER if the worker is not enlisted.
+    older before younger. Each gets a new fence. Refused with WORKER if the worker is not enlisted.
     Result: list[RunRow]. A repeat with the same token returns the same runs while this worker holds them.
     """
 

@@ -77,6 +77,9 @@ class Plug:
             self._die()
         return outcomes
 
+    def try_commit(self, verbs: Sequence[Verb]) -> list[Any] | None:
+        return self.commit(verbs)
+
     def _die(self) -> None:
         self.pulled = True
         self._pull()

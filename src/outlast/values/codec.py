@@ -75,7 +75,26 @@ class TypedCodec:
 
     def carry(self, value: Any) -> tuple[str, Any]:
         text = self.encode(value)
-        return text, self.decode(text)
+        fresh = self.decode(text)
+        if not self._same(value, fresh, text):
+            raise Unrecordable(
+                f"a value of type {type(value).__qualname__} would come back from {_name(self.annotation)} as "
+                f"{_shown(fresh)}: give it an annotation that says exactly what it is."
+            )
+        return text, fresh
+
+    def _same(self, value: Any, fresh: Any, text: str) -> bool:
+        """Whether it came back as it was. NaN is not equal to itself, nor is what knows no equality: then by their text."""
+        try:
+            if bool(value == fresh):
+                return type(value) is type(fresh) or not isinstance(
+                    value, (str, bytes, tuple, list, set, frozenset)
+                )
+        except Exception:  # a comparison that fails says nothing
+            return type(value) is type(fresh)
+        knows_equality = any("__eq__" in vars(kind) for kind in type(value).__mro__[:-1])
+        by_text = "NaN" in text or not knows_equality
+        return by_text and type(value) is type(fresh) and self.encode(fresh) == text
 
 
 PLAIN: Codec = PlainCodec()
@@ -112,6 +131,11 @@ def is_plain(annotation: Any) -> bool:
     if origin is dict:
         return args[0] is str and is_plain(args[1])
     return False
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) < 80 else f"{text[:80]}…"
 
 
 def _name(annotation: Any) -> str:

@@ -80,7 +80,8 @@ def _state(error: BaseException, text_max: int) -> dict[str, Any] | None:
     if not isinstance(reduced, tuple) or len(reduced) < 2 or reduced[0] is not type(error):
         return None
     state: dict[str, Any] = {"args": list(reduced[1])}
-    attributes = {k: v for k, v in vars(error).items() if k not in ("__notes__", SEQ)}
+    kept = reduced[2] if len(reduced) > 2 and isinstance(reduced[2], dict) else {}
+    attributes = {k: v for k, v in {**kept, **vars(error)}.items() if k not in ("__notes__", SEQ)}
     if attributes:
         state["state"] = attributes
     try:
@@ -100,7 +101,7 @@ def _rebuild(recorded: dict[str, Any]) -> BaseException | None:
         return None
     try:
         error = found.__new__(found, *recorded["args"])
-        error.__dict__.update(recorded.get("state", {}))
+        BaseException.__setstate__(error, recorded.get("state", {}))
     except Exception:
         return None
     return error if type(error) is found else None
@@ -113,8 +114,8 @@ def _find(name: str) -> type[BaseException] | None:
     if module is None and main is not None and _main_name() == module_name:
         module = main
     found: Any = module
-    for part in qualname.split("."):
-        found = getattr(found, part, None)
+    for part in qualname.split("."):  # not by getattr: a module may import something to answer it
+        found = vars(found).get(part) if hasattr(found, "__dict__") else None
     if isinstance(found, type) and issubclass(found, (Exception, asyncio.CancelledError)):
         return found
     return None

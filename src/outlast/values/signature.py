@@ -89,7 +89,7 @@ class Signature:
         for name, value in bound.items():
             scalar = SCALARS.get(type(value))
             if scalar is None:
-                return _fingerprints.encode(bound)
+                return _fingerprint(bound)
             parts.append(self._labels[name] + scalar(value))
         return "{" + ",".join(parts) + "}"
 
@@ -108,7 +108,7 @@ class Signature:
                     "start again from what is recorded."
                 )
             try:
-                text = _codec(parameter, hints).encode(bound[parameter.name])
+                text, _ = _codec(parameter, hints).carry(bound[parameter.name])
             except Unrecordable as error:
                 raise Unrecordable(
                     f"argument {parameter.name!r} of {self._fn.__qualname__}: {error}"
@@ -130,7 +130,7 @@ class Signature:
                 bound.arguments[parameter.name] = decoded
         if recorded:
             raise TypeError(f"{self._fn.__qualname__} no longer takes {', '.join(sorted(recorded))}.")
-        inspect.signature(self._fn).bind(*bound.args, **bound.kwargs)  # TypeError if it takes more by now
+        self._signature.bind(*bound.args, **bound.kwargs)  # TypeError if it takes more by now
         return bound.args, bound.kwargs
 
     def _is_method(self) -> bool:
@@ -156,7 +156,7 @@ def _is_unrecorded(hint: Any) -> bool:
 def _canonical(value: Any) -> Any:
     """One level of what JSON does not know; the encoder asks again for what is inside."""
     if isinstance(value, (set, frozenset)):  # their order differs from process to process
-        return sorted(_fingerprints.encode(item) for item in value)
+        return {"set": sorted(_fingerprint(item) for item in value)}
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in fields(value)}
     if hasattr(type(value), "model_fields"):
@@ -166,4 +166,14 @@ def _canonical(value: Any) -> Any:
     return to_jsonable_python(value)
 
 
-_fingerprints = json.JSONEncoder(separators=(",", ":"), default=_canonical)
+def _fingerprint(value: Any) -> str:
+    try:
+        return _fingerprints.encode(value)  # equal dicts may be in different orders
+    except TypeError as error:
+        if "not supported between" not in str(error):
+            raise
+        return _unsorted.encode(value)  # keys of several types have no order
+
+
+_fingerprints = json.JSONEncoder(separators=(",", ":"), default=_canonical, sort_keys=True)
+_unsorted = json.JSONEncoder(separators=(",", ":"), default=_canonical)

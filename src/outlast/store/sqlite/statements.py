@@ -13,7 +13,6 @@ COMMIT = "COMMIT"
 ROLLBACK = "ROLLBACK"
 
 RUN_BY_ID = f"SELECT {_RUN} FROM runs WHERE id = ?"
-RUN_BY_PK = f"SELECT {_RUN} FROM runs WHERE pk = ?"
 
 SUBMIT = f"""
 INSERT INTO runs (id, workflow, args, queue, priority, status, fence, worker, token, seed, parent,

@@ -84,8 +84,10 @@ class SQLiteStore:
         path.parent.mkdir(parents=True, exist_ok=True)
         folder = path.with_name(path.name + ".d")
         folder.mkdir(mode=0o700, exist_ok=True)
-        # Made here, so that it is private from its first moment; -wal and -shm take its mode.
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        # Made here, so that it is private from its first moment; -wal and -shm take its mode. One that exists is not opened:
+        # closing any descriptor of it would drop the locks that SQLite holds on it elsewhere in this process.
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         self._inode = path.stat().st_ino
         if self._inode in _lost_inodes:
             raise StoreUnavailable(

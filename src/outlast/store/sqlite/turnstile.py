@@ -90,9 +90,9 @@ class Turnstile:
         unlock(self._room)
 
     def close(self) -> None:
-        self._queue.leave()
-        os.close(self._gate)
-        os.close(self._room)
+        if self._queue.leave():
+            os.close(self._gate)
+            os.close(self._room)
 
 
 class NoTurnstile:
@@ -140,9 +140,11 @@ class Queue:
                     unlock(turn.fd)
                 turn.over.set()
 
-    def leave(self) -> None:
+    def leave(self) -> bool:
+        """False if the thread still waits in vain for a descriptor, which must then stay open."""
         if self._thread is not None:
             self._asked.put(None)
+        return self._stuck is None or self._stuck.over.is_set()
 
 
 class _Turn:
