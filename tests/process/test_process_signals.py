@@ -60,16 +60,18 @@ def test_sigint_ends_it_promptly_and_gives_the_run_back_as_interrupted(spawn, tm
 
 def test_sigint_in_the_middle_of_a_step_is_an_interruption_in_the_journal(spawn, tmp_path):
     log = Log(tmp_path)
-    program = spawn("agent.py", "r")
-    until(lambda: [line for line in log.of(program.pid) if line.key == "tick#2"], pause=0.0005)
-    program.signal(signal.SIGINT)
-    assert program.wait() == -signal.SIGINT
+    for run in (f"r{number}" for number in range(10)):  # on a busy machine it may be over before the signal is sent
+        program = spawn("agent.py", run)
+        until(lambda: [line for line in log.of(program.pid) if line.key == "tick#2"], pause=0.0005)
+        program.signal(signal.SIGINT)
+        if program.wait() == -signal.SIGINT:
+            break
     left = autopsy(tmp_path / "outlast.db")
-    assert left.runs["r"]["status"] == "queued"
-    assert left.kinds("r")[-1] == "interruption"
+    assert left.runs[run]["status"] == "queued"
+    assert left.kinds(run)[-1] == "interruption"
     assert left.workers == {}, "it was struck off"
     assert not list((tmp_path / "outlast.db.d").glob("worker-*")), "and left no lock file behind"
     assert not list((tmp_path / "outlast.db.d").glob("bell-*"))
     began = time.monotonic()
-    assert spawn("agent.py", "r").result() == UNDISTURBED
+    assert spawn("agent.py", run).result() == UNDISTURBED
     print(f"started again: {time.monotonic() - began:.3f} s")

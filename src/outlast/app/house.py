@@ -11,10 +11,9 @@ import logging
 import secrets
 from collections.abc import Callable
 from contextvars import copy_context
-from functools import partial
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from outlast.app.changes import Changes
 from outlast.app.settings import Settings
 from outlast.app.worker import Worker
 from outlast.errors import (
@@ -22,15 +21,12 @@ from outlast.errors import (
     DuplicateName,
     Evicted,
     LimitExceeded,
-    RunCancelled,
-    RunDead,
     StoreError,
     StoreUnavailable,
 )
 from outlast.record.writer import InlineWriter, Writer
-from outlast.replay.ending import End, lost, refusal
+from outlast.replay.ending import End, lost
 from outlast.replay.life import Life
-from outlast.replay.place import Place
 from outlast.replay.threads import Pool
 from outlast.store.protocol import Store
 from outlast.store.rows import ENDED, Entry, RunRow
@@ -39,14 +35,13 @@ from outlast.store.verbs import (
     Claim,
     Refused,
     Release,
-    Retry,
     Settle,
     Submit,
     Submitted,
     Sweep,
     Wait,
 )
-from outlast.values.exceptions import CANCELLED, encode_error
+from outlast.values.exceptions import encode_error
 
 if TYPE_CHECKING:
     from outlast.define.workflow import Call, Workflow
@@ -54,8 +49,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("outlast")
 T = TypeVar("T")
-
-DEBOUNCE_SECONDS = 0.002
 
 
 class House:
@@ -81,10 +74,7 @@ class House:
         self.closed_soon: asyncio.Future[None] = loop.create_future()
         """Done when the house begins to close."""
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._changes: set[asyncio.Future[None]] = set()
-        self._rung = False
-        self.rings = 0
-        """How often anything that somebody may wait for has changed."""
+        self.changes = Changes(loop, self._ring)
         self._waits: dict[str, tuple[str, ...]] = {}
         self._looking: set[str] = set()
         self._adopting: set[str] = set()
@@ -94,7 +84,7 @@ class House:
     async def open(self) -> None:
         await self.read(self.store.open)
         self.writer.start()
-        self.store.listen(self._ring_from_anywhere)
+        self.store.listen(self.changes.ring)
         try:
             await self.worker.enlist()
         except BaseException:
@@ -102,13 +92,7 @@ class House:
             self.store.close()
             raise
         if not self.inline:
-            self.loop.call_later(self.settings.poll, self._look_now_and_then)
-
-    def _look_now_and_then(self) -> None:
-        """A ring can be lost, and not every system has bells: then what others want is seen at the next look."""
-        if not self.closing:
-            self._ring()
-            self.loop.call_later(self.settings.poll, self._look_now_and_then)
+            self.changes.look_every(self.settings.poll)
 
     async def close(self) -> None:
         """Evict every life, give back what has stopped, strike this worker off.
@@ -119,7 +103,7 @@ class House:
         self.closing = True
         if not self.closed_soon.done():
             self.closed_soon.set_result(None)
-        self._tell()
+        self.changes.stop()
         for life in list(self.lives.values()):
             life.evict(Evicted("the program closed Outlast"))
         if self.lives:
@@ -214,12 +198,12 @@ class House:
             return
         self.lives[row.id] = life
         self.loop.call_soon(life.start)
-        self._tell()  # whoever waits for the run waits for this life now
+        self.changes.tell()  # whoever waits for the run waits for this life now
 
     async def _park(self, row: RunRow, why: str) -> None:
         log.error("run %s is parked: %s", row.id, why)
         await self.writer.ask(Settle(row.pk, row.fence, "parked", reason=why))
-        self._tell()
+        self.changes.tell()
 
     def adopt(self, row: RunRow, workflow: Workflow[..., Any]) -> None:
         """Take a run over as soon as nobody has it, in the background; once, however often it is asked for."""
@@ -232,13 +216,13 @@ class House:
     async def _adopt(self, row: RunRow, workflow: Workflow[..., Any]) -> None:
         """Ends when this worker has it, or when it has ended or is parked."""
         while not self.closing:
-            seen = self.rings
+            seen = self.changes.count
             try:
                 if await self._try_to_adopt(row.id, workflow):
                     return
             except StoreError as error:
                 log.warning("run %s cannot be taken up yet: %s", row.id, error)
-            await self.changed(min(self.settings.heartbeat, self.settings.poll), seen)
+            await self.changes.next(min(self.settings.heartbeat, self.settings.poll), seen)
 
     async def _try_to_adopt(self, id: str, workflow: Workflow[..., Any]) -> bool:
         """True if there is nothing left to do."""
@@ -283,62 +267,7 @@ class House:
         if isinstance(over, Evicted) and over.cause is None and life.verdict is None:
             self.adopt(life.row, life.workflow)
 
-    # -- children
-
-    def launch_child(self, life: Life, place: Place, call: Call[Any]) -> None:
-        """Called on the run loop. The child is a run of its own, under an id made of its parent's and its place."""
-        id = child_id(life.id, place.key, self.settings.id_length_max)
-        task: asyncio.Task[Any] = asyncio.Task(self._child(life, place, call, id), loop=self.loop)
-        place.stop = partial(self._stop_child, id)
-        life.bodies.add(task)
-        task.add_done_callback(life.bodies.discard)
-        self.keep(task)
-
-    def _stop_child(self, id: str) -> None:
-        self.keep(asyncio.Task(self.cancel(id, "its parent cancelled it"), loop=self.loop))
-
-    async def _child(self, life: Life, place: Place, call: Call[Any], id: str) -> None:
-        text_max = self.settings.error_text_max
-        try:
-            if place.key in life.journal.voided:
-                # Refused unless it had failed, which is just as well.
-                await self.writer.ask(Retry(id, secrets.token_hex(8)))
-            while True:
-                row = await self.start(call, id, parent=life.id)
-                if row.parent != life.id:
-                    raise Conflict(id, "a run of its own", f"a child of {life.id!r}")
-                if place.cancelled:
-                    await self.cancel(id, "its parent cancelled it")
-                end = await self.ended(id)
-                if end.status != "parked":
-                    break
-                await self._while_parked(id)  # its parent waits with it
-        except asyncio.CancelledError:
-            return
-        except StoreError as error:
-            life.evict(refusal(error))
-            return
-        except Exception as error:
-            life.record("child", place.key, args=place.args, error=encode_error(error, text_max))
-            return
-        error_text = end.error
-        if end.status == "cancelled":
-            error_text = (
-                CANCELLED if place.cancelled else encode_error(RunCancelled(id, end.reason or ""), text_max)
-            )
-        elif end.status == "dead":
-            error_text = encode_error(RunDead(id, end.reason or ""), text_max)
-        life.record(
-            "child", place.key, args=place.args, value=end.value, error=error_text, asked=place.cancelled
-        )
-
-    async def _while_parked(self, id: str) -> None:
-        while True:
-            seen = self.rings
-            row = await self.read(self.store.run, id)
-            if row is None or row.status != "parked":
-                return
-            await self.changed(self.settings.poll, seen)
+    # -- what others want of a run
 
     async def cancel(self, id: str, why: str) -> Any:
         outcome = await self.writer.ask(Cancel(id, why))
@@ -365,51 +294,25 @@ class House:
                     raise StoreUnavailable(
                         f"Outlast was closed while run {id!r} was under way; it is resumable."
                     )
-            seen = self.rings
+            seen = self.changes.count
             row = await self.read(self.store.run, id)
             if row is None:
                 return End("failed", error=encode_error(LookupError(f"run {id} is gone"), 1000))
             if row.status in ENDED or row.status == "parked":
                 return End(row.status, row.value, row.error, row.reason)
-            await self.changed(self.settings.poll, seen)
+            await self.changes.next(self.settings.poll, seen)
 
-    async def changed(self, timeout: float, since: int) -> None:
-        """Until the bell rings, or so many seconds. `since` is `self.rings` from before the store was read: a ring in between
-        must not be missed."""
-        if self.rings != since:
-            return
-        future: asyncio.Future[None] = self.loop.create_future()
-        self._changes.add(future)
-        try:
-            async with asyncio.timeout(timeout):
-                await future
-        except TimeoutError:
-            return
-        finally:
-            self._changes.discard(future)
-
-    def _ring_from_anywhere(self) -> None:
-        if not self._rung:
-            self._rung = True
-            try:
-                self.loop.call_soon_threadsafe(self._debounce)
-            except RuntimeError:
-                return  # the loop is closed
-
-    def _debounce(self) -> None:
-        self.loop.call_later(DEBOUNCE_SECONDS, self._ring)
+    async def while_parked(self, id: str) -> None:
+        while True:
+            seen = self.changes.count
+            row = await self.read(self.store.run, id)
+            if row is None or row.status != "parked":
+                return
+            await self.changes.next(self.settings.poll, seen)
 
     def _ring(self) -> None:
-        self._rung = False
-        self._tell()
         if self.lives and not self.closing:
             self.keep(self.loop.create_task(self._requests()))
-
-    def _tell(self) -> None:
-        self.rings += 1
-        for future in self._changes:
-            if not future.done():
-                future.set_result(None)
 
     async def _requests(self) -> None:
         """What others want of the runs that execute here: that they end, or that they take a message."""
@@ -486,10 +389,3 @@ def check_same(row: RunRow, call: Call[Any]) -> None:
         raise Conflict(
             row.id, f"{row.workflow}({row.args})"[:500], f"{call.workflow.name}({call.args})"[:500]
         )
-
-
-def child_id(parent: str, key: str, length_max: int) -> str:
-    id = f"{parent}/{key}"
-    if len(id) <= length_max:
-        return id
-    return f"{id[: length_max - 40]}…{blake2b(id.encode(), digest_size=16).hexdigest()}"

@@ -10,6 +10,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from outlast.define.checks import check_options, default_name
 from outlast.errors import NotInRun
+from outlast.replay import children
 from outlast.replay.loop import RunLoop
 from outlast.replay.place import Place
 from outlast.values.signature import Signature
@@ -88,7 +89,7 @@ class Call(Coroutine[Any, Any, R_co]):
                     "await app.start(call)."
                 )
             life, place = loop.life, self._place
-            self._coro = life.outcome(place, partial(life.house.launch_child, call=self))
+            self._coro = life.outcome(place, partial(children.launch, call=self))
         return self._coro
 
     def __repr__(self) -> str:
