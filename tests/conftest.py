@@ -28,6 +28,7 @@ class World:
         self._image: bytes | None = None
         self._app: App | None = None
         self._others: list[App] = []
+        self._opened: list[SQLiteStore] = []
         self.settings: dict = {}
 
     @property
@@ -47,6 +48,7 @@ class World:
         else:
             store = SQLiteStore(None, clock=self.clock)
         store.open()
+        self._opened.append(store)
         return store
 
     def another(self, **settings) -> App:
@@ -152,6 +154,8 @@ class World:
         for app in (self._app, *self._others):
             if app is not None:
                 app.store.close()
+        for store in self._opened:
+            store.close()
 
 
 @pytest.fixture(params=["memory", "sqlite"])

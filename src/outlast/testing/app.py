@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, Self, TypeVar
@@ -34,7 +35,10 @@ class App(Outlast):
     ) -> None:
         self.clock = clock or VirtualClock()
         self.seed = seed
-        self.store = store or SQLiteStore(None, clock=self.clock)
+        if store is None:
+            store = SQLiteStore(None, clock=self.clock)
+            weakref.finalize(self, store.close)
+        self.store: Store = store
         super().__init__(_Kept(self.store), **settings)
         self._inline = True
         self._stubs: dict[StepBase[..., Any], Callable[..., Any]] = {}

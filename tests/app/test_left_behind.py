@@ -1,0 +1,282 @@
+"""No run is left behind: what was submitted here is executed here, or given back, whatever happens meanwhile."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from outlast import Outlast, RunParked, StoreUnavailable, step, workflow
+from outlast.store.protocol import CommitUnknown
+from outlast.store.sqlite.store import SQLiteStore
+from outlast.store.verbs import Claim, Record, Sweep
+from outlast.testing import App
+
+done: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    done.clear()
+
+
+@step
+async def work(label: str, seconds: float = 0.0) -> str:
+    done.append(label)
+    await asyncio.sleep(seconds)
+    return label
+
+
+@workflow
+async def one(label: str, seconds: float = 0.0) -> str:
+    return await work(label, seconds)
+
+
+async def comes_about(condition, seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not await condition():
+        assert time.monotonic() < deadline, f"it did not come about in {seconds} s"
+        await asyncio.sleep(0.005)
+
+
+def sweep(path) -> None:
+    """As another process does when this one was stopped past its lease."""
+    other = SQLiteStore(path)
+    other.open()
+    other._db.execute("UPDATE workers SET lease_until = 0")
+    other.commit([Sweep()])
+    other.close()
+
+
+def test_a_worker_that_was_taken_for_dead_comes_back_once_however_many_ask(tmp_path):
+    async def main() -> None:
+        async with Outlast(f"sqlite:///{tmp_path}/o.db") as app:
+            sweep(tmp_path / "o.db")
+            runs = await asyncio.gather(*[app.start(one(f"{n}"), id=f"r{n}") for n in range(5)])
+            assert [await run.result(timeout=20) for run in runs] == [f"{n}" for n in range(5)]
+            assert len(app._open.store.workers()) == 1
+
+    asyncio.run(main())
+    assert sorted(done) == [f"{n}" for n in range(5)]
+
+
+def test_a_worker_that_came_back_keeps_its_runs_when_its_old_lease_is_found_lost(tmp_path):
+    def leases() -> set[threading.Thread]:
+        return {thread for thread in threading.enumerate() if "lease" in thread.name}
+
+    before = leases()
+
+    async def main() -> None:
+        async with Outlast(f"sqlite:///{tmp_path}/o.db", lease=0.8, heartbeat=0.1) as app:
+            sweep(tmp_path / "o.db")
+            run = await app.start(one("a", 1.0), id="run")
+            assert await run.result(timeout=20) == "a"
+            assert len(app._open.store.workers()) == 1
+            assert len(leases() - before) == 1
+
+    asyncio.run(main())
+    assert done == ["a"]
+
+
+def test_a_run_whose_starter_is_cancelled_while_it_is_submitted_is_executed_all_the_same(address):
+    async def main() -> None:
+        async with Outlast(address) as app:
+            starter = asyncio.create_task(app.start(one("a"), id="run"))
+            await asyncio.sleep(0)
+            starter.cancel()
+            await asyncio.wait([starter])
+
+            async def ended() -> bool:
+                return [info.status for info in await app.runs()] == ["done"]
+
+            await comes_about(ended)
+            assert await (await app.start(one("a"), id="run")).result(timeout=20) == "a"
+
+    asyncio.run(main())
+    assert done == ["a"]
+
+
+def test_a_child_whose_parent_ends_while_it_is_submitted_is_cancelled(address):
+    @workflow
+    async def child() -> None:
+        await asyncio.sleep(3600)
+
+    @workflow
+    async def parent() -> str:
+        beside = asyncio.create_task(child())
+        return await work("a") if not beside.done() else "odd"
+
+    async def main() -> None:
+        async with Outlast(address) as app:
+            for n in range(10):
+                assert await (await app.start(parent(), id=f"p{n}")).result(timeout=20) == "a"
+
+            async def all_ended() -> bool:
+                return {info.status for info in await app.runs(workflow="child")} <= {"cancelled"}
+
+            await comes_about(all_ended)
+            assert app._open.lives == {}
+
+    asyncio.run(main())
+
+
+def test_a_step_whose_task_the_program_cancels_is_executed_again(world):
+    @step
+    async def unlucky() -> int:
+        done.append("unlucky")
+        if len(done) == 1:
+            asyncio.current_task().cancel()
+        await asyncio.sleep(0)
+        return len(done)
+
+    @workflow
+    async def tries() -> int:
+        return await unlucky()
+
+    async def main(app) -> int:
+        return await (await app.start(tries(), id="run")).result(timeout=100)
+
+    assert world.do(main) == 2
+    assert world.kinds()[-1] == "step"
+
+
+@pytest.fixture
+def gate():
+    """What a step in a thread waits for. Open at the end, so that no thread is left."""
+    gate = threading.Event()
+    yield gate
+    gate.set()
+
+
+class Slow:
+    """A step in a thread: how many execute now, and how many did at most."""
+
+    def __init__(self, gate: threading.Event) -> None:
+        self.now = self.most = 0
+
+        @step
+        def slow() -> int:
+            self.now += 1
+            self.most = max(self.most, self.now)
+            assert gate.wait(30)
+            self.now -= 1
+            return 1
+
+        self.step = slow
+
+    async def begun(self) -> bool:
+        return self.now == 1
+
+
+def test_a_step_in_a_thread_whose_task_the_program_cancels_is_executed_again_after_its_thread(gate):
+    slow = Slow(gate)
+
+    @workflow
+    async def waits() -> int:
+        return await slow.step.aio()
+
+    async def main() -> None:
+        async with Outlast("memory:", close_timeout=0.05) as app:
+            run = await app.start(waits(), id="run")
+            await comes_about(slow.begun)
+            for body in list(app._open.lives["run"].bodies):
+                body.cancel()
+            await asyncio.sleep(0.2)  # longer than close_timeout, which has no part in this
+            assert await (await app.start(waits(), id="run")).info()
+            gate.set()
+            assert await run.result(timeout=20) == 1
+
+    asyncio.run(main())
+    assert slow.most == 1
+
+
+def test_a_run_is_parked_when_its_threads_have_ended_so_that_no_step_executes_twice_at_once(
+    gate, monkeypatch
+):
+    monkeypatch.setattr("outlast.replay.life.CALLBACKS_MAX", 10_000)
+    slow, mended = Slow(gate), []
+
+    @workflow
+    async def spins() -> int:
+        beside = asyncio.create_task(slow.step.aio())
+        await asyncio.sleep(0.1)
+        while not mended:
+            await asyncio.sleep(0)
+        return await beside
+
+    async def main() -> None:
+        async with Outlast("memory:", close_timeout=0.05) as app:
+            run = await app.start(spins(), id="run")
+            await comes_about(slow.begun)
+            with pytest.raises(TimeoutError):
+                await run.result(timeout=0.5)
+            gate.set()
+            with pytest.raises(RunParked, match="without waiting"):
+                await run.result(timeout=20)
+            assert slow.now == 0
+            mended.append(1)
+            await app.resume("run")
+            assert await (await app.start(spins(), id="run")).result(timeout=20) == 1
+
+    asyncio.run(main())
+    assert slow.most == 1
+
+
+class Faulty:
+    """The real store, which refuses batches with a verb of this kind while `fault` is set."""
+
+    def __init__(self, store, kind) -> None:
+        self._store, self._kind = store, kind
+        self.fault: Exception | None = None
+        self.said: list[str] = []
+
+    def commit(self, verbs):
+        if self.fault is not None and any(isinstance(verb, self._kind) for verb in verbs):
+            raise self.fault
+        outcomes = self._store.commit(verbs)
+        self.said.append("committed")
+        return outcomes
+
+    def try_commit(self, verbs):
+        return None  # nothing is written on the loop
+
+    def recover(self) -> None:
+        if self.fault is not None:
+            raise StoreUnavailable("still failing")
+        self._store.recover()
+        self.said.append("recovered")
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+
+def test_a_run_that_cannot_be_taken_up_while_the_store_fails_is_taken_up_when_it_answers_again(world):
+    store = Faulty(world.open(), Claim)
+
+    async def main(app) -> str:
+        await app.submit(one("a"), id="run")
+        store.fault = StoreUnavailable("locked")
+        run = await app.start(one("a"), id="run")
+        await asyncio.sleep(10)
+        store.fault = None
+        return await run.result(timeout=1000)
+
+    assert App(store, clock=world.clock, store_patience=0.02).do(main) == "a"
+    store.close()
+
+
+def test_after_a_commit_of_unknown_end_nothing_is_acknowledged_before_the_store_has_recovered(tmp_path):
+    store = Faulty(SQLiteStore(tmp_path / "o.db"), Record)
+
+    async def main() -> None:
+        async with Outlast(store, store_patience=0.05) as app:
+            store.fault = CommitUnknown("fsync failed")
+            run = await app.start(one("a"), id="first")
+            with pytest.raises(StoreUnavailable):
+                await run.result(timeout=20)
+            store.said.clear()
+            store.fault = None
+            assert await (await app.start(one("b"), id="second")).result(timeout=20) == "b"
+
+    asyncio.run(main())
+    assert store.said[:2] == ["recovered", "committed"]
