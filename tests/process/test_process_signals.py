@@ -60,7 +60,9 @@ def test_sigint_ends_it_promptly_and_gives_the_run_back_as_interrupted(spawn, tm
 
 def test_sigint_in_the_middle_of_a_step_is_an_interruption_in_the_journal(spawn, tmp_path):
     log = Log(tmp_path)
-    for run in (f"r{number}" for number in range(10)):  # on a busy machine it may be over before the signal is sent
+    for run in (
+        f"r{number}" for number in range(10)
+    ):  # on a busy machine it may be over before the signal is sent
         program = spawn("agent.py", run)
         until(lambda: [line for line in log.of(program.pid) if line.key == "tick#2"], pause=0.0005)
         program.signal(signal.SIGINT)

@@ -13,7 +13,7 @@ from outlast.app.handle import Run, RunInfo, conclude
 from outlast.app.house import House, check_same
 from outlast.app.settings import Settings
 from outlast.define.workflow import Call, Workflow
-from outlast.errors import NotInRun, OutlastError, UnknownRun, WrongStatus
+from outlast.errors import NotInRun, OutlastError, SettingsError, UnknownRun, WrongStatus
 from outlast.replay.bodies import BODY
 from outlast.replay.threads import THREAD
 from outlast.store.address import store_at
@@ -186,6 +186,8 @@ class Outlast:
     async def prune(self, older_than: timedelta | float, *, batch: int = 500) -> int:
         """Delete runs that ended longer ago than this, with their journals, in batches. How many were deleted."""
         house, deleted = self._open, 0
+        if batch < 1:
+            raise SettingsError(f"batch={batch} must be at least 1.")
         before = house.store.now() - _seconds(older_than)
         while True:
             count: int = await house.writer.ask(Prune(before, batch))

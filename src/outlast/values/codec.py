@@ -105,7 +105,7 @@ def codec_for(annotation: Any) -> Codec:
     if is_plain(annotation):
         return PLAIN
     try:
-        return _typed(annotation)
+        return _typed(annotation, str(annotation))
     except TypeError as error:
         if isinstance(error, Unrecordable):
             raise
@@ -113,7 +113,8 @@ def codec_for(annotation: Any) -> Codec:
 
 
 @cache
-def _typed(annotation: Any) -> Codec:
+def _typed(annotation: Any, _: str) -> Codec:
+    """By its text too: unions of another order are equal, but do not read the same."""
     return TypedCodec(annotation)
 
 

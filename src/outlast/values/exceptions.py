@@ -13,6 +13,7 @@ import json
 import sys
 import traceback
 from pathlib import Path
+from types import GetSetDescriptorType, MemberDescriptorType
 from typing import Any
 
 from outlast.errors import StepFailed, Unrecordable
@@ -81,7 +82,8 @@ def _state(error: BaseException, text_max: int) -> dict[str, Any] | None:
         return None
     state: dict[str, Any] = {"args": list(reduced[1])}
     kept = reduced[2] if len(reduced) > 2 and isinstance(reduced[2], dict) else {}
-    attributes = {k: v for k, v in {**kept, **vars(error)}.items() if k not in ("__notes__", SEQ)}
+    known = {**kept, **vars(error), **_members(error)}
+    attributes = {k: v for k, v in known.items() if k not in ("__notes__", SEQ)}
     if attributes:
         state["state"] = attributes
     try:
@@ -90,9 +92,25 @@ def _state(error: BaseException, text_max: int) -> dict[str, Any] | None:
     except Unrecordable:
         return None
     rebuilt = _rebuild({"type": _type_name(type(error)), **state})
-    if rebuilt is None or _message(rebuilt) != _message(error):
+    if rebuilt is None or _message(rebuilt) != _message(error) or _members(rebuilt) != _members(error):
         return None
     return state
+
+
+def _members(error: BaseException) -> dict[str, Any]:
+    """What a built-in exception knows besides its arguments, like ImportError.name, as far as JSON can carry it."""
+    members: dict[str, Any] = {}
+    for kind in type(error).__mro__:
+        for name, member in vars(kind).items():
+            if (
+                name[0] != "_"
+                and name != "args"
+                and isinstance(member, (MemberDescriptorType, GetSetDescriptorType))
+            ):
+                value = getattr(error, name, None)
+                if value is not None and type(value) in plain.SCALARS:
+                    members[name] = value
+    return members
 
 
 def _rebuild(recorded: dict[str, Any]) -> BaseException | None:
