@@ -271,7 +271,7 @@ class Life:
             delivered += 1
         if self.replaying:
             self._catch_up()
-        elif not (self.timers or self.mail.waiting or self._pending or self._under_way()):
+        elif not (self.bodies or self._under_way() or self.timers or self.mail.waiting or self._pending):
             raise self.diverge(
                 "a run with something to wait for",
                 "something that can never come: no step, timer, message or child is under way",
