@@ -14,6 +14,8 @@ from outlast.store.verbs import Refused, Renew
 
 log = logging.getLogger("outlast.lease")
 
+_jitter = random.Random()  # noqa: S311 - no secret; of its own, so that a program's seeded one is left alone
+
 
 class Lease:
     def __init__(self, writer: Writer, worker: str, seconds: float, lost: Callable[[], None]) -> None:
@@ -28,7 +30,7 @@ class Lease:
         self._stop.set()
 
     def _renew(self) -> None:
-        while not self._stop.wait(self._seconds / 3 * random.uniform(0.8, 1.0)):  # noqa: S311 - jitter
+        while not self._stop.wait(self._seconds / 3 * _jitter.uniform(0.8, 1.0)):
             try:
                 outcome = self._writer.call(Renew(self._worker, self._seconds), timeout=self._seconds)
             except (StoreError, Empty) as error:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 BODY: ContextVar[Body | None] = ContextVar("outlast_body", default=None)
 """The step's body that executes now."""
 
+_jitter = random.Random()  # noqa: S311 - no secret; of its own, so that a program's seeded one is left alone
+
 NEVER_RETRIED = (Unrecordable, LimitExceeded)
 """The same value would come again."""
 
@@ -166,7 +168,7 @@ def _thread_ended(body: Body, future: asyncio.Future[Any]) -> None:
 def _delay(step: StepBase[..., Any], attempt: int) -> float:
     """Doubling from `backoff` up to `backoff_max`, half of it by chance so that many do not return at once."""
     full: float = min(step.backoff_max, step.backoff * 2.0 ** min(attempt - 1, 60))
-    return full * (0.5 + random.random() / 2)  # noqa: S311 - not a secret
+    return full * (0.5 + _jitter.random() / 2)
 
 
 async def inner(body: Body, step: StepBase[..., Any], args: Any, kwargs: Any) -> Any:
