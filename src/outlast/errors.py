@@ -103,7 +103,8 @@ class Conflict(OutlastError):
     def __str__(self) -> str:
         return (
             f"run {self.id!r} was started as {self.recorded} and is now asked for as {self.asked}. "
-            "An id is an idempotency key: use another id for other work."
+            "An id is an idempotency key: use another id for other work. (A workflow that was renamed keeps its runs under "
+            "its old name: @workflow(name=...).)"
         )
 
 

@@ -101,6 +101,9 @@ def conclude(id: str, end: End, codec: Any) -> Any:
             raise RunFailed(id, str(error), error.traceback_text) from error.__cause__
         if isinstance(error, asyncio.CancelledError):  # the workflow's own: its starter was not cancelled
             raise RunFailed(id, "its workflow raised CancelledError, though nobody had cancelled it")
+        error.add_note(
+            f"This is how run {id!r} ended, from its journal. Once the cause is mended: outlast retry {id}"
+        )
         raise error
     kinds = {"cancelled": RunCancelled, "parked": RunParked, "dead": RunDead}
     raise kinds[end.status](id, end.reason or "")

@@ -165,7 +165,7 @@ class House:
         Who asked may be cancelled meanwhile; what was submitted is begun all the same, so that no run is left behind.
         """
         verb = self.submission(call, id, parent=parent)
-        return await asyncio.shield(self.keep(self.loop.create_task(self._start(call, verb))))
+        return await asyncio.shield(self.keep(self.loop.create_task(self._start(call, verb)), quiet=True))
 
     async def _start(self, call: Call[Any], verb: Submit) -> RunRow:
         outcome: Submitted | Refused
@@ -362,10 +362,10 @@ class House:
             return fn(*args)
         return await self.pool.run(self.loop, copy_context(), fn, *args)
 
-    def keep(self, task: asyncio.Task[T]) -> asyncio.Task[T]:
-        """Hold a task until it has ended, and say so if it failed."""
+    def keep(self, task: asyncio.Task[T], *, quiet: bool = False) -> asyncio.Task[T]:
+        """Hold a task until it has ended, and say so if it failed, unless whoever waits for it is told."""
         self._tasks.add(task)
-        task.add_done_callback(self._kept)
+        task.add_done_callback(self._tasks.discard if quiet else self._kept)
         return task
 
     def _kept(self, task: asyncio.Task[Any]) -> None:

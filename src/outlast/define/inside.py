@@ -11,11 +11,12 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 from uuid import UUID
 
-from outlast.errors import NotInRun
+from outlast.errors import NotInRun, Unrecordable
 from outlast.replay.bodies import BODY, Body
 from outlast.replay.loop import RunLoop
 from outlast.replay.threads import THREAD
 from outlast.values.codec import codec_for
+from outlast.values.exceptions import SEQ
 from outlast.values.names import check_name
 
 if TYPE_CHECKING:
@@ -104,15 +105,22 @@ async def receive(name: str, type: type[T], *, timeout: float | None = None) -> 
 async def receive(name: str, type: type[Any] = object, *, timeout: float | None = None) -> Any:
     """Wait for a message of this name, sent with `app.send(id, name, value)` before or after; oldest first.
 
-    It is read as `type`; Unrecordable if it does not fit. TimeoutError after `timeout` seconds.
+    It is read as `type`; Unrecordable if it does not fit (a retry of a run that this ended leaves the message out). TimeoutError after `timeout` seconds.
     """
     life = _workflow("receive")
     life.check()
     check_name(name, life.house.settings.name_length_max, "message name")
     codec = codec_for(Any if type is object else type)
     async with asyncio.timeout(timeout):
-        message = await life.mail.take(name)
-    return codec.decode(message.value)
+        message, seq = await life.mail.take(name)
+    try:
+        return codec.decode(message.value)
+    except Unrecordable as error:
+        unfit = Unrecordable(
+            f"message {name!r} ({message.value[:80]}) is not what receive() asked for: {error}"
+        )
+        unfit.__dict__[SEQ] = seq  # a retry leaves this message out
+        raise unfit from error
 
 
 def _life() -> Life | None:

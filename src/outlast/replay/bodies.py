@@ -22,9 +22,6 @@ BODY: ContextVar[Body | None] = ContextVar("outlast_body", default=None)
 
 _jitter = random.Random()  # noqa: S311 - no secret; of its own, so that a program's seeded one is left alone
 
-NEVER_RETRIED = (Unrecordable, LimitExceeded)
-"""The same value would come again."""
-
 
 class Body:
     """One step under way. `calls` numbers the steps that it calls itself; `results` has theirs, and those of the steps
@@ -121,7 +118,9 @@ async def attempt(body: Body, step: StepBase[..., Any], args: Any, kwargs: Any) 
             text, value = codec.carry(value)
             if len(text) > house.settings.value_size_max:
                 house.check_size(text, f"the result of step {step.name}")
-        except NEVER_RETRIED:
+        except Unrecordable as error:
+            raise Unrecordable(f"step {step.name}: {error}") from error.__cause__
+        except LimitExceeded:
             raise
         except Exception as error:
             if body.attempt > step.retries or not isinstance(error, step.retry_on):

@@ -64,7 +64,8 @@ class Journal:
             self.voided.add(entry.key)
             self.attempts.pop(entry.key, None)
             if entry.kind == "message":
-                self.taken.discard(int(entry.value or 0))
+                if entry.seq != start:  # the one that ended the run stays taken: it would only end it again
+                    self.taken.discard(int(entry.value or 0))
             elif entry.kind in PLACED:
                 del self.placed[entry.key]
                 if entry.error is None:

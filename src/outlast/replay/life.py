@@ -274,7 +274,8 @@ class Life:
         elif not (self.bodies or self._under_way() or self.timers or self.mail.waiting or self._pending):
             raise self.diverge(
                 "a run with something to wait for",
-                "something that can never come: no step, timer, message or child is under way",
+                "something that can never come: no step, timer, message or child is under way, and a lock, event or queue "
+                "that is shared with other runs or with steps cannot wake a workflow",
             )
 
     def _under_way(self) -> bool:
@@ -302,7 +303,7 @@ class Life:
                 if handle is not None:
                     self.loop.ready.append(handle)
             elif entry.kind == "message":
-                self.mail.deliver(int(entry.value or 0))
+                self.mail.deliver(int(entry.value or 0), entry.seq)
             elif entry.kind == "cancel":
                 self._cancel_main(entry)
         finally:
@@ -312,11 +313,17 @@ class Life:
             if not self._first:
                 self.host.call_soon(self._start_deferred)
 
+    def _asked(self) -> str:
+        """What the code has called instead of what an entry is about."""
+        calls = [str(place) for place in self.places.values()]
+        more = f" and {len(calls) - 3} more" if len(calls) > 3 else ""
+        return (", ".join(calls[:3]) + more) if calls else "nothing more"
+
     def _answer(self, entry: Entry | Record) -> None:
         place = self.places.pop(entry.key, None)
         self.journal.placed.pop(entry.key, None)
         if place is None or place.kind != entry.kind:
-            raise self.diverge(_describe(entry), "something else: it was not called")
+            raise self.diverge(_describe(entry), self._asked())
         if place.cancelled and not entry.asked:
             # It had ended, but the cancellation was first.
             place.value, place.error = None, asyncio.CancelledError()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Mail:
     def __init__(self, life: Life, messages: Iterable[Message], taken: set[int]) -> None:
         self._life = life
-        self._boxes: dict[str, asyncio.Queue[Message]] = {}
+        self._boxes: dict[str, asyncio.Queue[tuple[Message, int]]] = {}
         self._recorded: dict[int, Message] = {}
         """In the journal, and not delivered yet."""
         self._unread: dict[str, deque[Message]] = {}
@@ -44,7 +44,8 @@ class Mail:
         """Names that a receive waits for now."""
         return tuple(sorted(name for name, count in self._wanted.items() if count))
 
-    async def take(self, name: str) -> Message:
+    async def take(self, name: str) -> tuple[Message, int]:
+        """The next message of this name, and the entry by which it arrived."""
         box = self._boxes.setdefault(name, asyncio.Queue())
         self._wanted[name] += 1
         if not self._life.replaying:
@@ -72,8 +73,8 @@ class Mail:
                 self._coming[name] += 1
                 self._life.record("message", name, value=str(message.number))
 
-    def deliver(self, number: int) -> None:
+    def deliver(self, number: int, seq: int) -> None:
         message = self._recorded.pop(number)
         if self._coming[message.name]:
             self._coming[message.name] -= 1
-        self._boxes.setdefault(message.name, asyncio.Queue()).put_nowait(message)
+        self._boxes.setdefault(message.name, asyncio.Queue()).put_nowait((message, seq))

@@ -39,16 +39,19 @@ class App(Outlast):
             store = SQLiteStore(None, clock=self.clock)
             weakref.finalize(self, store.close)
         self.store: Store = store
-        super().__init__(_Kept(self.store), **settings)
+        # Nothing is missed in one process: looking now and then would only fill the time of a virtual clock.
+        super().__init__(_Kept(self.store), **{"poll": 1e6, **settings})
         self._inline = True
         self._stubs: dict[StepBase[..., Any], Callable[..., Any]] = {}
         self.executed: Counter[str] = Counter()
-        """How often each step's body was executed, by the step's name."""
+        """How often each step was executed, by its name; several attempts of one call count once."""
 
     def stub(
         self, step: StepBase[..., R], *, returns: R = _UNSET, raises: BaseException | None = None
     ) -> None:
         """Let a step return or raise this instead of executing its function."""
+        if not isinstance(step, StepBase):
+            raise TypeError(f"stub() takes a step, not {step!r}.")
         if (returns is _UNSET) == (raises is None):
             raise TypeError("stub(step, returns=...) or stub(step, raises=...): one of the two.")
 

@@ -16,6 +16,10 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 START = 1_800_000_000.0
+PATIENCE = 100 * 365 * 86_400.0
+"""Virtual seconds after which a loop that only waits gives up."""
+REAL_PATIENCE = 3.0
+"""Real seconds that it waits for what is neither ready nor timed."""
 
 
 class VirtualClock:
@@ -45,6 +49,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self, clock: VirtualClock, seed: int | None = None) -> None:
         self._clock = clock
         self._chance = None if seed is None else random.Random(seed)  # noqa: S311 - to be repeatable
+        self._began, self._given_up = clock.elapsed, False
         self.busy: Callable[[], bool] = lambda: False
         """Whether a thread is at work whose end must be awaited in real time."""
         super().__init__(selectors.DefaultSelector())
@@ -67,6 +72,18 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             live = [handle.when() for handle in scheduled if not handle.cancelled()]
             if not ready and live:
                 self._clock.elapsed = max(self._clock.elapsed, min(live))
+            elif not ready:  # only a thread that is not ours, or a socket, can bring anything
+                self._process_events(self._selector.select(REAL_PATIENCE))  # type: ignore[attr-defined]
+            if (
+                not ready
+                and (not live or self._clock.elapsed - self._began > PATIENCE)
+                and not self._given_up
+            ):
+                self._given_up = True
+                raise TimeoutError(
+                    "nothing can happen any more, or a hundred years have passed on the virtual clock, and the run still "
+                    "waits: for a message that nobody sends, or a step that never ends?"
+                )
         if self._chance is not None and len(ready) > 1:
             shuffled = list(ready)
             self._chance.shuffle(shuffled)

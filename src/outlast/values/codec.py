@@ -27,6 +27,31 @@ class PlainCodec:
     carry = staticmethod(plain.carry)
 
 
+class FittedCodec:
+    """Plain JSON that must also be what the annotation says: None, bool, int, float, str, lists and dicts of them."""
+
+    def __init__(self, annotation: Any) -> None:
+        self.annotation = annotation
+
+    def encode(self, value: Any) -> str:
+        self._check(value)
+        return plain.encode(value)
+
+    def decode(self, text: str) -> Any:
+        value = plain.decode(text)
+        self._check(value)
+        return value
+
+    def carry(self, value: Any) -> tuple[str, Any]:
+        self._check(value)
+        return plain.carry(value)
+
+    def _check(self, value: Any) -> None:
+        if type(value) is not self.annotation and not fits(value, self.annotation):
+            plain.check(value)  # says more of what JSON cannot carry at all
+            raise Unrecordable(f"{_shown(value)} is not {_name(self.annotation)}.")
+
+
 class TypedCodec:
     """Values of one annotation, by pydantic. A value that does not fit it is Unrecordable."""
 
@@ -98,12 +123,15 @@ class TypedCodec:
 
 
 PLAIN: Codec = PlainCodec()
+_ANYTHING = (Any, object)
 
 
 def codec_for(annotation: Any) -> Codec:
     """The codec of an annotation. Unrecordable if there can be none."""
     if is_plain(annotation):
-        return PLAIN
+        return (
+            PLAIN if annotation in _ANYTHING or isinstance(annotation, TypeVar) else FittedCodec(annotation)
+        )
     try:
         return _typed(annotation, str(annotation))
     except TypeError as error:
@@ -132,6 +160,24 @@ def is_plain(annotation: Any) -> bool:
     if origin is dict:
         return args[0] is str and is_plain(args[1])
     return False
+
+
+def fits(value: Any, annotation: Any) -> bool:
+    """Whether a value is what a plain annotation says. As for type checkers, a bool may stand for an int, and an int for a float."""
+    if annotation in _ANYTHING or isinstance(annotation, TypeVar):
+        return True
+    if annotation is None:
+        return value is None
+    if annotation in (int, float):
+        return type(value) in ((int, bool) if annotation is int else (int, float, bool))
+    if isinstance(annotation, type) and get_origin(annotation) is None:
+        return type(value) is annotation
+    origin, args = get_origin(annotation), get_args(annotation)
+    if origin is list:
+        return type(value) is list and all(fits(item, args[0]) for item in value)
+    if origin is dict:
+        return type(value) is dict and all(type(k) is str and fits(v, args[1]) for k, v in value.items())
+    return any(fits(value, arg) for arg in args)
 
 
 def _shown(value: Any) -> str:

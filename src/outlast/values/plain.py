@@ -68,8 +68,12 @@ def check(value: Any, depth: int = 1) -> None:
                     "annotate it, e.g. dict[int, str]."
                 )
             check(item, depth + 1)
+    elif hasattr(value, "__await__"):
+        raise Unrecordable(
+            f"a value of type {kind.__qualname__} is still to be awaited: is an `await` missing?"
+        )
     else:
         raise Unrecordable(
-            f"a value of type {kind.__qualname__} is not plain JSON: annotate it with its type, so that it "
-            "comes back as one."
+            f"a value of type {kind.__qualname__} is not plain JSON. If pydantic can carry it (a dataclass, a model, a date), "
+            "annotate it with its type; if it is alive (a client, a socket), return what describes it instead."
         )
