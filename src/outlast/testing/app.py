@@ -38,9 +38,10 @@ class App(Outlast):
         if store is None:
             store = SQLiteStore(None, clock=self.clock)
             weakref.finalize(self, store.close)
+            # Nobody else has it, so nothing is missed: looking now and then would only fill the time of a virtual clock.
+            settings.setdefault("poll", 1e6)
         self.store: Store = store
-        # Nothing is missed in one process: looking now and then would only fill the time of a virtual clock.
-        super().__init__(_Kept(self.store), **{"poll": 1e6, **settings})
+        super().__init__(_Kept(self.store), **settings)
         self._inline = True
         self._stubs: dict[StepBase[..., Any], Callable[..., Any]] = {}
         self.executed: Counter[str] = Counter()
