@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from outlast.errors import SettingsError
@@ -68,8 +68,6 @@ class Settings:
                 values[name] = given[name]
             elif text is not None:
                 values[name] = _parse(name, str(field.type), text)
-            elif field.default is MISSING:  # pragma: no cover - every setting has a default
-                raise SettingsError(f"{name} is not set.")
         return cls(**values)
 
 

@@ -347,10 +347,7 @@ class Life:
             self._first.add(self._seq)
         self.check_requests()
         if self.row.deadline is not None and self.row.deadline <= self.now():
-            before = self._seq
             self._deadline_due()
-            if self._seq > before:
-                self._first.add(self._seq)
         if not self._first:
             self.host.call_soon(self._start_deferred)
 
@@ -374,13 +371,18 @@ class Life:
     def check_requests(self, cancel: str | None = None) -> None:
         """A request to cancel enters the journal here, unless it is in it already."""
         why = cancel if cancel is not None else self.row.cancel
-        if why is not None and not self._cancel_asked and self.cancelling is None and not self.replaying:
+        if why is not None and self.replaying:
+            self.row = self.row._replace(cancel=why)
+        elif why is not None:
+            self._ask_cancel({"why": why})
+
+    def _ask_cancel(self, request: dict[str, Any]) -> None:
+        """Once a life: have the request recorded. Deferred steps wait for it, since it may cancel them."""
+        if not self._cancel_asked and self.cancelling is None:
             self._cancel_asked = True
-            seq = self.record("cancel", "", value=json.dumps({"why": why}))
+            seq = self.record("cancel", "", value=json.dumps(request))
             if self._deferred:
                 self._first.add(seq)
-        elif why is not None and self.replaying:
-            self.row = self.row._replace(cancel=why)
 
     def _watch_deadline(self) -> None:
         assert self.row.deadline is not None
@@ -388,15 +390,12 @@ class Life:
         self._deadline = self.host.call_later(delay, self._deadline_due)
 
     def _deadline_due(self) -> None:
-        if self.over is not None or self.cancelling is not None:
+        if self.over is not None:
             return
         if self.row.deadline is not None and self.now() < self.row.deadline:
             self._watch_deadline()
-        elif not self._cancel_asked:
-            self._cancel_asked = True
-            self.record(
-                "cancel", "", value=json.dumps({"why": "it took longer than its timeout", "timeout": True})
-            )
+        else:
+            self._ask_cancel({"why": "it took longer than its timeout", "timeout": True})
 
     def _cancel_main(self, entry: Entry | Record) -> None:
         request = json.loads(entry.value or "{}")
