@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: demo test lint types soak pythons check-fresh bench format clean
+.PHONY: demo test lint types soak pythons check-fresh bench burst format clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Outlast needs Python 3.11 or later: make PYTHON=python3.12 ...")'
@@ -52,6 +52,10 @@ check-fresh:
 
 bench: $(STAMP)
 	$(BIN)/python -m bench
+
+# What a gentle start is for, on a virtual clock: docs/burst.md and its plots. A few minutes.
+burst: $(STAMP)
+	$(BIN)/python -m bench.burst --write docs
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+from bench.fleet import claims, items, pickup, queue_runs, takeover
 from bench.folder import measuring_folder
 from bench.imports import imports
 from bench.memory import memory
@@ -20,6 +21,11 @@ CASES: dict[str, Callable[[Path], dict[str, float]]] = {
     "hundred": hundred,
     "thousand": thousand,
     "replay": replay,
+    "items": items,
+    "queue_runs": queue_runs,
+    "claims": claims,
+    "pickup": pickup,
+    "takeover": takeover,
     "imports": imports,
     "memory": memory,
 }

@@ -11,6 +11,7 @@ import pytest
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.testing import App, VirtualClock
 from outlast.testing.crash import Crash, _forget
+from servers import postgres_server, redis_server  # noqa: F401 - fixtures
 
 HEARTBEAT = 0.001
 FOREVER = 1e7

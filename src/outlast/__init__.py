@@ -12,17 +12,22 @@ async def report(topic: str) -> str:
 print(run(report("tides"), id="report-1"))   # kill it anywhere, start it again
 """
 
-from outlast.app.handle import Run, RunInfo
+from outlast.app.handle import Run
+from outlast.app.info import QueueInfo, RunInfo, WorkerInfo
+from outlast.app.items import Item, Queue
 from outlast.app.outlast import Outlast, run
 from outlast.define.inside import Current, current, now, random, receive, sleep, uuid
 from outlast.define.step import Step, SyncStep, step
 from outlast.define.workflow import Call, Workflow, workflow
 from outlast.errors import (
+    Backpressure,
     BadName,
     Conflict,
     Diverged,
+    Draining,
     DuplicateName,
     Evicted,
+    LeaseLost,
     LimitExceeded,
     NotInRun,
     NotInStep,
@@ -34,6 +39,7 @@ from outlast.errors import (
     RunParked,
     RunTimeout,
     SettingsError,
+    StaleFence,
     StepFailed,
     StepTimeout,
     StoreBroken,
@@ -41,7 +47,6 @@ from outlast.errors import (
     StoreTooNew,
     StoreUnavailable,
     UnknownRun,
-    UnknownWorkflow,
     Unrecordable,
     WrongStatus,
 )
@@ -50,9 +55,10 @@ from outlast.values.signature import Unrecorded
 __version__ = "0.1.0"
 
 __all__ = [
-    "BadName", "Call", "Conflict", "Current", "Diverged", "DuplicateName", "Evicted", "LimitExceeded", "NotInRun",
-    "NotInStep", "Outlast", "OutlastError", "Run", "RunCancelled", "RunDead", "RunError", "RunFailed", "RunInfo",
-    "RunParked", "RunTimeout", "SettingsError", "Step", "StepFailed", "StepTimeout", "StoreBroken", "StoreError",
-    "StoreTooNew", "StoreUnavailable", "SyncStep", "UnknownRun", "UnknownWorkflow", "Unrecordable", "Unrecorded",
-    "Workflow", "WrongStatus", "__version__", "current", "now", "random", "receive", "run", "sleep", "step", "uuid", "workflow",
+    "Backpressure", "BadName", "Call", "Conflict", "Current", "Diverged", "Draining", "DuplicateName", "Evicted",
+    "Item", "LeaseLost", "LimitExceeded", "NotInRun", "NotInStep", "Outlast", "OutlastError", "Queue", "QueueInfo",
+    "Run", "RunCancelled", "RunDead", "RunError", "RunFailed", "RunInfo", "RunParked", "RunTimeout", "SettingsError",
+    "StaleFence", "Step", "StepFailed", "StepTimeout", "StoreBroken", "StoreError", "StoreTooNew", "StoreUnavailable",
+    "SyncStep", "UnknownRun", "Unrecordable", "Unrecorded", "WorkerInfo", "Workflow",
+    "WrongStatus", "__version__", "current", "now", "random", "receive", "run", "sleep", "step", "uuid", "workflow",
 ]  # fmt: skip

@@ -9,10 +9,13 @@
         ├── Unrecordable        a value that JSON and its annotation cannot carry
         ├── SettingsError       an unknown or impossible setting, or a bad store address
         ├── UnknownRun          no run has this id
-        ├── UnknownWorkflow     no workflow of this name is known here
         ├── DuplicateName       two workflows with one name
+        ├── Backpressure        the queue is full; nothing was written
+        ├── Draining            this process is on its way out: it takes nothing new
+        ├── LeaseLost           the item is another worker's by now
         ├── Conflict            this id was started with another workflow or other arguments
         ├── WrongStatus         the run is not in a status that allows this
+        ├── StaleFence          an outside system has seen a younger claim (outlast.fencing)
         ├── StepFailed          a recorded exception that could not be rebuilt as its own type
         ├── StepTimeout         (also TimeoutError) an attempt took longer than its timeout
         ├── RunError            how a run ended, when not with a result
@@ -85,12 +88,30 @@ class UnknownRun(OutlastError, LookupError):
         return f"no run has the id {self.id!r}. `outlast runs` lists those there are."
 
 
-class UnknownWorkflow(OutlastError, LookupError):
-    """No workflow of this name is known here."""
-
-
 class DuplicateName(OutlastError, ValueError):
     """Two workflows have one name."""
+
+
+class Backpressure(OutlastError):
+    """The queue is full: `depth` of at most `limit`. Nothing was written. `wait=seconds` waits for room."""
+
+    def __init__(self, queue: str, depth: int, limit: int) -> None:
+        self.queue, self.depth, self.limit = queue, depth, limit
+        super().__init__(queue, depth, limit)
+
+    def __str__(self) -> str:
+        return (
+            f"queue {self.queue!r} is full: {self.depth:,} queued, at most {self.limit:,}. Nothing was written. Wait for room "
+            "(wait=seconds), start more workers, or raise the limit (OUTLAST_QUEUE_DEPTH_MAX, `outlast limit`)."
+        )
+
+
+class Draining(OutlastError):
+    """This process is on its way out and takes nothing new. Nothing was written: put it from another one."""
+
+
+class LeaseLost(OutlastError):
+    """The item is another worker's by now: this one was taken for dead. What it wanted to say of the item was refused."""
 
 
 class Conflict(OutlastError):
@@ -110,6 +131,21 @@ class Conflict(OutlastError):
 
 class WrongStatus(OutlastError):
     """The run is not in a status that allows this."""
+
+
+class StaleFence(OutlastError):
+    """A guard of `outlast.fencing` refused a write: a younger claim has written to the resource. Nothing was written."""
+
+    def __init__(self, resource: str, fence: int, newest: int | None = None) -> None:
+        self.resource, self.fence, self.newest = resource, fence, newest
+        super().__init__(resource, fence, newest)
+
+    def __str__(self) -> str:
+        younger = "a younger one" if self.newest is None else f"fence {self.newest}"
+        return (
+            f"{self.resource!r} was written under {younger}, and fence {self.fence} is older. This writer was overtaken: "
+            "stop, and do not try again under this claim."
+        )
 
 
 class StepFailed(OutlastError):

@@ -12,18 +12,24 @@ import outlast.errors
 import outlast.sync
 
 NAMES = [
+    "Backpressure",
     "BadName",
     "Call",
     "Conflict",
     "Current",
     "Diverged",
+    "Draining",
     "DuplicateName",
     "Evicted",
+    "Item",
+    "LeaseLost",
     "LimitExceeded",
     "NotInRun",
     "NotInStep",
     "Outlast",
     "OutlastError",
+    "Queue",
+    "QueueInfo",
     "Run",
     "RunCancelled",
     "RunDead",
@@ -33,6 +39,7 @@ NAMES = [
     "RunParked",
     "RunTimeout",
     "SettingsError",
+    "StaleFence",
     "Step",
     "StepFailed",
     "StepTimeout",
@@ -42,9 +49,9 @@ NAMES = [
     "StoreUnavailable",
     "SyncStep",
     "UnknownRun",
-    "UnknownWorkflow",
     "Unrecordable",
     "Unrecorded",
+    "WorkerInfo",
     "Workflow",
     "WrongStatus",
     "__version__",
@@ -59,7 +66,7 @@ NAMES = [
     "workflow",
 ]
 
-SYNC_ITS_OWN = ["Outlast", "Run", "receive", "run", "sleep"]
+SYNC_ITS_OWN = ["Item", "Outlast", "Queue", "Run", "receive", "run", "sleep"]
 """What waits, and therefore blocks there. Everything else is the same object."""
 
 MODULES = [outlast, outlast.sync]
@@ -78,7 +85,7 @@ def test_the_sync_names_are_the_same_objects_but_for_what_waits():
 
 
 def test_the_sync_outlast_has_every_public_method_of_the_async_one():
-    for name in ("Outlast", "Run"):
+    for name in ("Item", "Outlast", "Queue", "Run"):
         theirs, ours = getattr(outlast, name), getattr(outlast.sync, name)
         missing = {one for one in vars(theirs) if not one.startswith("_")} - set(dir(ours))
         assert not missing, f"outlast.sync.{name} lacks {missing}"

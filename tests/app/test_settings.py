@@ -2,7 +2,7 @@
 
 import pytest
 
-from outlast import Outlast, SettingsError, run, workflow
+from outlast import BadName, Outlast, SettingsError, run, workflow
 from outlast.app.settings import Settings
 
 
@@ -24,7 +24,7 @@ def test_keywords_win_over_the_environment_which_wins_over_defaults(monkeypatch)
 
 def test_every_setting_can_come_from_the_environment():
     for name, value in vars_of(Settings()).items():
-        text = "7.5" if isinstance(value, float) else "sqlite:///x.db" if isinstance(value, str) else "7"
+        text = "0.5" if isinstance(value, float) else "sqlite:///x.db" if isinstance(value, str) else "7"
         if name in ("heartbeat", "lease"):
             continue  # they bound each other
         got = getattr(Settings.load({}, {f"OUTLAST_{name.upper()}": text}), name)
@@ -43,8 +43,22 @@ def test_an_unknown_keyword_is_refused_and_the_known_ones_are_named():
 @pytest.mark.parametrize("name", sorted(set(Settings.__dataclass_fields__) - {"store"}))
 @pytest.mark.parametrize("value", [0, -1, float("nan")])
 def test_a_limit_that_is_not_above_zero_is_refused(name, value):
+    if value == 0 and name in ("ramp", "new_share"):
+        assert getattr(Outlast(**{name: value}).settings, name) == 0
+        return
     with pytest.raises(SettingsError, match=name):
         Outlast(**{name: value})
+
+
+def test_a_share_of_new_runs_that_leaves_none_to_returned_ones_is_refused():
+    with pytest.raises(SettingsError, match="new_share"):
+        Outlast(new_share=1.0)
+
+
+@pytest.mark.parametrize("queues", [["a,b"], "a,,b", "", [""], [3], 3])
+def test_queues_that_cannot_be_told_apart_are_refused(queues):
+    with pytest.raises((SettingsError, BadName), match="queue"):
+        Outlast(queues=queues)
 
 
 @pytest.mark.parametrize("value", ["thirty", [], "30"])

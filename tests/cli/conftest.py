@@ -10,7 +10,7 @@ import pytest
 from outlast.cli import main
 from outlast.store.address import store_at
 from outlast.store.rows import RunRow
-from outlast.store.verbs import Enlist, Record, Submit
+from outlast.store.verbs import Enlist, Record, Release, Submit
 
 PROGRAM = """
 from __future__ import annotations
@@ -107,7 +107,8 @@ class Place:
     def submitted(
         self, id: str, workflow: str = "report", args: str = '{"topic":"tides"}', **fields: Any
     ) -> RunRow:
-        return self.commit(Submit(id, workflow, args, f"token of {id}", "00" * 16, **fields))[0].row
+        submitted = self.commit(Submit(id, workflow, args, f"token of {id}", "00" * 16, **fields))[0]
+        return submitted.row or self.row(id)  # of one that nobody holds there is nothing to tell
 
     def started(
         self, id: str, workflow: str = "report", args: str = '{"topic":"tides"}', lease: float = 1e6
@@ -116,6 +117,21 @@ class Place:
         worker = "living" if lease > 0 else "gone"
         self.commit(Enlist(worker, "some-host", 4242, lease))
         return self.submitted(id, workflow, args, worker=worker)
+
+    def enlisted(
+        self, worker="w1", lease=1e6, queues=("default",), workflows=("report",), concurrency=4
+    ) -> None:
+        """Somebody who claims."""
+        self.commit(Enlist(worker, "some-host", 4242, lease, queues, workflows, concurrency))
+
+    def item(self, id: str, queue: str = "mail", **fields: Any) -> RunRow:
+        return self.submitted(f"{queue}/{id}", "", '{"to":"ann"}', queue=queue, **fields)
+
+    def dead_item(self, id: str = "i1") -> None:
+        self.commit(Enlist("living", "some-host", 4242, 1e6))
+        row = self.item(id, worker="living", attempts_max=1)
+        self.commit(Release(row.pk, row.fence, "no such address", interrupted=False, failed=True))
+        assert self.row(row.id).status == "dead"
 
     def entry(self, row: RunRow, seq: int, kind: str, key: str = "", **fields: Any) -> None:
         assert self.commit(Record(row.pk, seq, row.fence, kind, key, row.created + seq, **fields)) == [None]

@@ -35,7 +35,7 @@ def test_a_run_that_nobody_holds_ends_when_its_program_is_started_again(outlast,
     answer = outlast("cancel", "r1")
     assert answer.code == 0
     assert (
-        "no process holds it: to end it, start its program again, or `outlast run FILE:report --id r1`"
+        "no process holds it. To end it, start its program again, or `outlast run FILE:report --id r1`"
         in answer.err
     )
     assert outlast("run", "agent.py:report", "--id", "r1").code == 6

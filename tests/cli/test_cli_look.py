@@ -10,7 +10,7 @@ from outlast.store.verbs import Cancel, Release, Resume, Retry, Send, Settle, Sw
 
 RUN_KEYS = {
     "id", "workflow", "status", "queue", "priority", "created", "started", "ended", "due", "worker", "fence", "deaths",
-    "interruptions", "parent", "waiting_for", "cancelling", "reason", "error",
+    "interruptions", "failures", "item", "parent", "waiting_for", "cancelling", "reason", "error",
 }  # fmt: skip
 
 
@@ -28,6 +28,9 @@ def ids(answer):
         ["resume", "r1"],
         ["send", "r1", "n"],
         ["prune", "--older-than", "1d"],
+        ["workers"],
+        ["queues", "--watch"],
+        ["limit", "default", "--depth", "1"],
     ],
 )
 def test_a_store_that_is_not_there_is_said_so_and_not_made(outlast, words):

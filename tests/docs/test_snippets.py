@@ -1,5 +1,6 @@
 """Every snippet in the README and the docs runs, each in a process of its own and an empty folder."""
 
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FOR_READERS = {"architecture.md"}  # signatures, not programs
+SERVERS = {"DATABASE_URL": "postgres_server", "REDIS_URL": "redis_server"}  # for snippets that ask for one
 
 
 def snippets() -> list:
@@ -23,12 +25,16 @@ def snippets() -> list:
 
 
 @pytest.mark.parametrize("code", snippets())
-def test_a_snippet_runs_as_it_stands(code: str, tmp_path: Path) -> None:
+def test_a_snippet_runs_as_it_stands(code: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    servers = {
+        name: request.getfixturevalue(fixture).url for name, fixture in SERVERS.items() if name in code
+    }
     program = tmp_path / "snippet.py"
     program.write_text(code)
     done = subprocess.run(
         [sys.executable, "-W", "error", program],
         cwd=tmp_path,
+        env={**os.environ, **servers},
         capture_output=True,
         text=True,
         timeout=60,

@@ -10,7 +10,7 @@ from store_processes import Child, until
 
 from outlast.app.settings import Settings
 from outlast.store.sqlite.store import SQLiteStore
-from outlast.store.verbs import Send, Submit
+from outlast.store.verbs import Claim, Enlist, Record, Send, Settle, Submit
 
 POLL_SECONDS = Settings().poll
 
@@ -69,10 +69,19 @@ def test_every_process_that_listens_is_woken(store):
 def test_a_process_does_not_wake_itself_for_what_it_knows(store):
     rung = []
     store.listen(lambda: rung.append(1))
-    store.commit([submit("r")])
+    store.hold("w")
+    store.commit([Enlist("w", "host", 1, 60.0)])
+    assert store.commit([Claim("w", "t")]) == [[]]
     assert rung == []
-    store.commit([Send("r", "m", "1", "1")])
+    store.commit([submit("r")])  # it may claim that itself
     assert len(rung) == 1
+    (row,) = store.commit([Claim("w", "t")])[0]
+    store.commit([Record(row.pk, 1, row.fence, "step", "k", 1.0)])
+    assert len(rung) == 1
+    store.commit([Send("r", "m", "1", "1")])
+    assert len(rung) == 2
+    store.commit([Settle(row.pk, row.fence, "done")])
+    assert len(rung) == 2
 
 
 def test_a_dead_processs_bell_is_cleaned_up_and_a_living_ones_stays(store):

@@ -17,12 +17,14 @@ from outlast.store.rows import RunQuery
 from outlast.store.sqlite import store as module
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.store.verbs import (
+    Ack,
     Cancel,
     Claim,
     Enlist,
     Forget,
     Keep,
     Leave,
+    Limit,
     Prune,
     Record,
     Release,
@@ -32,6 +34,7 @@ from outlast.store.verbs import (
     Send,
     Settle,
     Submit,
+    SubmitMany,
     Sweep,
     Wait,
 )
@@ -339,7 +342,8 @@ def story(store):
         said.append(
             [
                 None if isinstance(verb, (Cancel, Sweep, Prune)) else [row.id for row in outcome]
-                if isinstance(verb, Claim) else (outcome.row.id, outcome.new) if isinstance(verb, Submit) else outcome
+                if isinstance(verb, Claim) else outcome.new if isinstance(verb, Submit)
+                else [one.new for one in outcome] if isinstance(verb, SubmitMany) else outcome
                 for verb, outcome in zip(verbs, outcomes, strict=True)
             ]
         )  # fmt: skip
@@ -361,26 +365,50 @@ def story(store):
     (one,) = do(Claim("w", "c2", ids=("one",)), Renew("w", 1000.0))[0]
     do(Settle(one.pk, one.fence, "parked", reason="who knows"), Keep("s", "k2", {"b": "2"}, version=1))
     do(Resume("one", "t2"), submit("four"))
-    clock.forward(20)
-    do(Sweep())
+    for _ in range(5):
+        clock.forward(6)
+        do(Sweep())
     do(Cancel("four", "not needed"), Forget("s"))
     do(*[Claim("w", "c3", ids=("two",)), Keep("s2", "k3", {"c": "3"})])
+    assert said[-1] == [["two"], 1]  # it was swept
+    items = [
+        submit(f"item{number}")._replace(workflow="", queue="items", attempts_max=1) for number in range(4)
+    ]
+    do(SubmitMany(tuple(items[:3])), SubmitMany((items[0], items[3])), Limit("items", 9, 3))
+    acked, nacked, asked = do(Claim("w", "c4", queues=("items",), limit=5))[0]
+    do(
+        Ack(acked.pk, acked.fence, "items"),
+        Release(nacked.pk, nacked.fence, "no", failed=True),
+        Cancel(asked.id, "stop"),
+    )
+    (one,) = do(Claim("w", "c5", ids=("one",)), Ack(acked.pk, acked.fence, "items"))[0]
+    do(
+        Release(one.pk, one.fence, "waits", waiting=True, waits=("m",), seen=2),
+        Release(asked.pk, asked.fence, "drain"),
+    )
+    do(Retry(nacked.id, "t3"), Send("one", "m", "3", "3"), Renew("w", 1000.0, draining=True))
+    do(Claim("w", "c6", limit=5))
+    assert said[-1] == [["three", "item3", "one", nacked.id]]
     do(Leave("w"))
     do(Prune(clock.now - 1))
     return said
 
 
 def everything(store):
-    """What the store holds, but for the numbers of fences: a repeat may use one up."""
+    """What the store holds, but for the numbers of fences and runs: a repeat may use one up."""
+    numbers = [pk for (pk,) in store._reader.execute("SELECT pk FROM runs ORDER BY pk")]
+
+    def plain(name, value):
+        if name in ("pk", "run"):
+            return numbers.index(value)
+        return (value > 0) - (value < 0) if name == "fence" else value
+
     tables = {}
-    for table in ("runs", "entries", "messages", "workers", "sessions", "session_fields"):
+    for table in ("runs", "entries", "messages", "workers", "sessions", "session_fields", "queues", "pulse"):
         rows = store._reader.execute(f"SELECT * FROM {table}")
         names = [column[0] for column in rows.description]
         tables[table] = [
-            {
-                name: (value > 0) - (value < 0) if name == "fence" else value
-                for name, value in zip(names, row, strict=True)
-            }
+            {name: plain(name, value) for name, value in zip(names, row, strict=True)}
             for row in rows.fetchall()
         ]
     return tables

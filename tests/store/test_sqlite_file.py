@@ -17,7 +17,8 @@ from outlast.store.address import store_at
 from outlast.store.sqlite import fork
 from outlast.store.sqlite import store as module
 from outlast.store.sqlite.store import SQLiteStore
-from outlast.store.verbs import Enlist, Submit, Sweep
+from outlast.store.verbs import Enlist, Submit, Sweep, Swept
+from outlast.testing.conformance.harness import NOBODY
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # what is tested is just that
 
@@ -280,12 +281,12 @@ sys.stdin.readline()
     with Child(script, store.path) as child:
         assert child.line() == "holds"
         assert store.dead_workers() == []
-        assert store.commit([Sweep()]) == [[]]
+        assert store.commit([Sweep()]) == [NOBODY]
         child.process.kill()
         killed = time.monotonic()
         until(lambda: store.dead_workers() == ["mortal"], timeout=10)
         assert time.monotonic() - killed < 5
-        assert store.commit([Sweep()]) == [["r"]]
+        assert store.commit([Sweep()]) == [Swept(("r",), (), ("mortal",))]
     assert not [p for p in store.path.with_name("outlast.db.d").iterdir() if "mortal" in p.name]
 
 
@@ -310,7 +311,7 @@ def test_the_folder_beside_can_be_removed_while_in_use(store, path):
     store.hold("w")
     shutil.rmtree(path.with_name("outlast.db.d"))
     assert store.commit([submit("r"), Enlist("w", "host", 1, 60.0)])[0].new
-    assert store.commit([Sweep()]) == [[]]
+    assert store.commit([Sweep()]) == [NOBODY]
     assert store.run("r") is not None
 
 
@@ -452,7 +453,7 @@ def test_a_child_does_not_keep_its_parents_worker_or_bell_alive(store, path):
             parent.wait()
             os.kill(survivor, 0)  # the child lives on
             until(lambda: store.dead_workers() == ["mortal"], timeout=10)
-            assert store.commit([Sweep()]) == [["r"]]
+            assert store.commit([Sweep()]) == [Swept(("r",), (), ("mortal",))]
             assert not list(path.with_name("outlast.db.d").glob("bell-*"))
         finally:
             os.kill(survivor, 9)

@@ -23,6 +23,7 @@ from outlast.store.verbs import (
     Submit,
     Submitted,
     Sweep,
+    Swept,
 )
 
 
@@ -171,7 +172,8 @@ def test_a_sign_of_life_overtakes_and_the_verbs_of_runs_keep_their_order(store):
             await asyncio.sleep(0.001)
         store.gate.set()
         assert await renewal is None
-        assert [outcome is None for outcome in await asyncio.gather(*asked)] == [True, True, True, False]
+        recorded, also_recorded, released, submitted = await asyncio.gather(*asked)
+        assert (recorded, also_recorded, released, submitted.new) == (None, None, "queued", True)
         await blocked
         assert store.calls == [[submit("blocked")], [Renew("w", 60.0), *verbs]]
         assert [entry.kind for entry in store.journal(row.pk)] == ["step", "step", "interruption"]
@@ -375,7 +377,7 @@ def test_a_loop_that_was_closed_does_not_stop_the_writer(store):
     store.arrived.get(timeout=30)
     loop.close()
     store.gate.set()
-    assert writer.call(Sweep(), 30) == []
+    assert writer.call(Sweep(), 30) == Swept((), (), ())
     writer.close()
     assert store.run("r") is not None
 

@@ -3,66 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
 from outlast.app.house import House
+from outlast.app.info import RunInfo
 from outlast.define.workflow import Workflow
 from outlast.errors import RunCancelled, RunDead, RunFailed, RunParked, StepFailed, UnknownRun
 from outlast.replay.ending import End
-from outlast.store.rows import RunRow
 from outlast.values.codec import PLAIN
-from outlast.values.exceptions import decode_error, describe_error
+from outlast.values.exceptions import decode_error
 
 R = TypeVar("R")
-
-
-@dataclass(frozen=True, slots=True)
-class RunInfo:
-    """A run, as it stands in the store."""
-
-    id: str
-    workflow: str
-    status: str
-    queue: str
-    priority: int
-    created: datetime
-    started: datetime | None
-    ended: datetime | None
-    due: datetime | None
-    worker: str | None
-    fence: int
-    deaths: int
-    interruptions: int
-    parent: str | None
-    waiting_for: tuple[str, ...]
-    cancelling: str | None
-    reason: str | None
-    error: str | None
-
-    @classmethod
-    def of(cls, row: RunRow) -> RunInfo:
-        return cls(
-            id=row.id,
-            workflow=row.workflow,
-            status=row.status,
-            queue=row.queue,
-            priority=row.priority,
-            created=_time(row.created) or datetime.now(UTC),
-            started=_time(row.started),
-            ended=_time(row.ended),
-            due=_time(row.due) if row.status in ("queued", "waiting") else None,
-            worker=row.worker,
-            fence=abs(row.fence),
-            deaths=row.deaths,
-            interruptions=row.interruptions,
-            parent=row.parent,
-            waiting_for=tuple(name for name in row.waits.split("\n") if name),
-            cancelling=row.cancel if row.ended is None else None,
-            reason=row.reason,
-            error=describe_error(row.error) if row.error else None,
-        )
 
 
 class Run(Generic[R]):
@@ -107,7 +58,3 @@ def conclude(id: str, end: End, codec: Any) -> Any:
         raise error
     kinds = {"cancelled": RunCancelled, "parked": RunParked, "dead": RunDead}
     raise kinds[end.status](id, end.reason or "")
-
-
-def _time(seconds: float | None) -> datetime | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)

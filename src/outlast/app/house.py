@@ -1,7 +1,7 @@
 """The house: everything one process needs to execute runs. `Outlast` is its public face.
 
-It owns the store, the writer, the lease and the lives; it starts runs, takes over those whose worker died, and listens for what
-others want of its own.
+It owns the store, the writer, the lease and the lives; it starts runs, takes over those whose worker died, claims from queues if it
+is a worker, and listens for what others want of its own.
 """
 
 from __future__ import annotations
@@ -9,12 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any, TypeVar
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from outlast.app.changes import Changes
+from outlast.app.claimer import Claimer
+from outlast.app.info import RunInfo
+from outlast.app.room import Room
 from outlast.app.settings import Settings
+from outlast.app.sweeper import Sweeper
 from outlast.app.worker import Worker
 from outlast.errors import (
     Conflict,
@@ -29,26 +34,28 @@ from outlast.replay.ending import End, lost
 from outlast.replay.life import Life
 from outlast.replay.threads import Pool
 from outlast.store.protocol import Store
-from outlast.store.rows import ENDED, Entry, RunRow
+from outlast.store.rows import ENDED, Entry, Message, RunRow
 from outlast.store.verbs import (
     Cancel,
     Claim,
     Refused,
     Release,
+    Renew,
     Settle,
     Submit,
     Submitted,
-    Sweep,
     Wait,
 )
 from outlast.values.exceptions import encode_error
 
 if TYPE_CHECKING:
+    from outlast.app.items import Consumer
     from outlast.define.workflow import Call, Workflow
     from outlast.replay.loop import RunLoop
 
 log = logging.getLogger("outlast")
 T = TypeVar("T")
+Hook: TypeAlias = Callable[[RunInfo], Awaitable[None] | None]
 
 
 class House:
@@ -70,7 +77,16 @@ class House:
         """For tests: told the run and the key of every body that starts."""
         self.worker = Worker(store, self.writer, settings, inline=inline)
         self.worker.lost = self._lost
-        self.closing = False
+        self.room = Room(self.lives)
+        self.sweeper = Sweeper(self)
+        self.claimer: Claimer | None = None
+        """Claims runs from queues, if this process is a worker."""
+        self.consumers: set[Consumer] = set()
+        self.hooks: dict[str, Hook] = {}
+        """Called when a run has come to be dead or parked, by that name."""
+        self._sweeping = False
+        self._resting: asyncio.TimerHandle | None = None
+        self.draining = self.closing = False
         self.closed_soon: asyncio.Future[None] = loop.create_future()
         """Done when the house begins to close."""
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -95,25 +111,39 @@ class House:
             self.changes.look_every(self.settings.poll)
 
     async def close(self) -> None:
-        """Evict every life, give back what has stopped, strike this worker off.
+        """Evict every life, and give back what has stopped.
 
         A run whose step still executes (a thread that hangs) is kept: its lock is held and its lease renewed until this
         process is gone.
         """
-        self.closing = True
+        self.closing = self.draining = True
         if not self.closed_soon.done():
             self.closed_soon.set_result(None)
         self.changes.stop()
+        if self.claimer is not None:
+            self.claimer.stop()
+        for consumer in self.consumers:
+            consumer.stop()
+        if (
+            self.lives or self.room.items
+        ):  # should it be killed meanwhile: they were interrupted, not at fault
+            draining = Renew(self.worker.id, self.settings.lease, draining=True)
+            self.writer.put(draining, lambda *_: None)
         for life in list(self.lives.values()):
             life.evict(Evicted("the program closed Outlast"))
-        if self.lives:
-            ends = [life.end for life in self.lives.values()]
+        ends: list[asyncio.Future[Any]] = [life.end for life in self.lives.values()]
+        ends += [consumer.ended for consumer in self.consumers]
+        if ends:
             await asyncio.wait(ends, timeout=self.settings.close_timeout * 2)
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=self.settings.close_timeout)
+
+    async def leave(self) -> None:
+        """Strike this worker off, and let go of the store."""
         if self.hung:
+            self.worker.stay()
             log.warning("still executing, so not given back: %s", ", ".join(sorted(self.hung)))
             return
         try:
@@ -126,6 +156,87 @@ class House:
     def _shut(self) -> None:
         self.writer.close()
         self.store.close()
+
+    # -- claiming from queues
+
+    def claim_from(self, queues: tuple[str, ...], concurrency: int) -> None:
+        """Be a worker: execute what others submit."""
+        self.claimer = Claimer(self, queues, lambda: tuple(self.workflows), concurrency, self._begin_claimed)
+        self.keep(self.loop.create_task(self.claimer.work()))
+        self.sweep_too()
+
+    def sweep_too(self) -> None:
+        """Whoever claims also looks after the dead."""
+        if not self._sweeping:
+            self._sweeping = True
+            self.keep(self.loop.create_task(self.sweeper.work()))
+
+    async def _begin_claimed(self, rows: list[RunRow]) -> None:
+        """Those in their first life at once; the others when their journals are read, all in one go."""
+        again: list[RunRow] = []
+        for row in rows:
+            if row.lives == 1:
+                self.begin(row, self.workflows[row.workflow])
+            else:
+                self.room.pending.add(row.id)
+                again.append(row)
+        if not again:
+            return
+        try:
+            past = await self.read(self._pasts, again)
+        finally:
+            self.room.pending.difference_update(row.id for row in again)
+        for row, (entries, messages) in zip(again, past, strict=True):
+            self.begin(row, self.workflows[row.workflow], entries, messages)
+        await self._requests()  # somebody may have wanted one to end while its journal was read
+
+    def _pasts(self, rows: list[RunRow]) -> list[tuple[list[Entry], list[Message]]]:
+        return [(self.whole_journal(row.pk), self.store.messages(row.pk)) for row in rows]
+
+    def _look_for_rest(self) -> None:
+        """A run that only waits, and did when it was last looked at, is given back until there is something to do."""
+        self._resting = None
+        assert self.claimer is not None
+        soon = self.store.now() + self.settings.linger
+        for life in list(self.lives.values()):
+            rest = life.rest() if life.row.queue in self.claimer.queues else None
+            if rest is None or rest.due <= soon:
+                continue
+            if life.rested_at == rest.entry + 1:
+                life.resting = rest
+                life.evict(Evicted("it waits"))
+            life.rested_at = rest.entry + 1
+        self._watch_for_rest()
+
+    def _watch_for_rest(self) -> None:
+        """As long as a worker has anything in hand."""
+        if self.claimer is not None and self._resting is None and self.lives and not self.closing:
+            self._resting = self.loop.call_later(self.settings.linger, self._look_for_rest)
+
+    def cleared(self, life: Life) -> None:
+        """A suspect has recorded something: others may come in again."""
+        self.room.leave(life.id)
+        self.wake_claimers()
+
+    def wake_claimers(self) -> None:
+        if self.claimer is not None:
+            self.claimer.wake()
+        for consumer in self.consumers:
+            consumer.claimer.wake()
+
+    def tell(self, what: str, id: str) -> None:
+        """A run is parked, or a dead letter: say so, and call the hook."""
+        log.error("run %s is %s", id, "parked" if what == "parked" else "a dead letter", extra={"run": id})
+        hook = self.hooks.get(what)
+        if hook is not None:
+            self.keep(self.loop.create_task(self._tell(hook, id)))
+
+    async def _tell(self, hook: Hook, id: str) -> None:
+        row = await self.read(self.store.run, id)
+        if row is not None:
+            answer = hook(RunInfo.of(row))
+            if isawaitable(answer):
+                await answer
 
     # -- starting runs
 
@@ -148,23 +259,30 @@ class House:
         self.know(call.workflow)
         self.check_size(call.args, f"the arguments of {call.workflow.name}")
         call.workflow.signature.returns()
+        return self.new(id, call.workflow.name, call.args, timeout=call.workflow.timeout, **fields)
+
+    def new(self, id: str, workflow: str, args: str, **fields: Any) -> Submit:
         chance = secrets.token_hex(24)  # asked for once: it is a system call, and not a cheap one
+        settings = self.settings
         return Submit(
             id=id,
-            workflow=call.workflow.name,
-            args=call.args,
+            workflow=workflow,
+            args=args,
             token=chance[:16],
             seed=chance[16:],
-            timeout=call.workflow.timeout,
+            attempts_max=settings.max_attempts,
+            interruptions_max=settings.interruptions_max,
             **fields,
         )
 
-    async def start(self, call: Call[Any], id: str, parent: str | None = None) -> RunRow:
+    async def start(self, call: Call[Any], id: str, parent: RunRow | None = None) -> RunRow:
         """Have a run executed here: new, or taken over, or joined where it is under way. Conflict for other work.
 
         Who asked may be cancelled meanwhile; what was submitted is begun all the same, so that no run is left behind.
         """
-        verb = self.submission(call, id, parent=parent)
+        verb = self.submission(call, id)
+        if parent is not None:  # it goes where its parent goes
+            verb = verb._replace(parent=parent.id, queue=parent.queue, priority=parent.priority)
         return await asyncio.shield(self.keep(self.loop.create_task(self._start(call, verb)), quiet=True))
 
     async def _start(self, call: Call[Any], verb: Submit) -> RunRow:
@@ -180,6 +298,7 @@ class House:
                 "the store takes this worker for dead again and again: is its clock right?"
             )
         row = outcome.row
+        assert row is not None, "a run with a worker is returned"
         if outcome.new:
             self.begin(row, call.workflow)
         else:
@@ -191,18 +310,41 @@ class House:
     def begin(self, row: RunRow, workflow: Workflow[..., Any], entries: Any = (), messages: Any = ()) -> None:
         if self.closing:
             return  # it is given back when this worker leaves
+        if row.worker != self.worker.id:  # taken for dead since
+            self._let_fall(row, workflow)
+            return
         try:
             life = Life(self, row, workflow, entries, messages)
         except Exception as error:  # a journal that cannot be read
             self.keep(self.loop.create_task(self._park(row, f"its journal cannot be read: {error!r}")))
             return
+        life.claimed = self.claimer is not None and row.id in self.claimer.hands
         self.lives[row.id] = life
+        if life.claimed:
+            log.info(
+                "run %s is claimed",
+                row.id,
+                extra={"run": row.id, "workflow": row.workflow, "fence": row.fence},
+            )
         self.loop.call_soon(life.start)
+        self._watch_for_rest()
         self.changes.tell()  # whoever waits for the run waits for this life now
 
+    def _let_fall(self, row: RunRow, workflow: Workflow[..., Any]) -> None:
+        """A run that is not this worker's any more: what was claimed is the fleet's, what was started here is wanted back."""
+        self.room.leave(row.id)
+        if self.claimer is not None and row.id in self.claimer.hands:
+            self.claimer.done(row.id)
+        else:
+            self.adopt(row, workflow)
+
     async def _park(self, row: RunRow, why: str) -> None:
-        log.error("run %s is parked: %s", row.id, why)
-        await self.writer.ask(Settle(row.pk, row.fence, "parked", reason=why))
+        outcome = await self.writer.ask(Settle(row.pk, row.fence, "parked", reason=why))
+        if outcome is None:
+            self.tell("parked", row.id)
+        if self.claimer is not None:
+            self.claimer.done(row.id)
+        self.room.leave(row.id)
         self.changes.tell()
 
     def adopt(self, row: RunRow, workflow: Workflow[..., Any]) -> None:
@@ -214,29 +356,50 @@ class House:
             self.keep(task)
 
     async def _adopt(self, row: RunRow, workflow: Workflow[..., Any]) -> None:
-        """Ends when this worker has it, or when it has ended or is parked."""
+        """Ends when this worker has it, when it has ended or is parked, or when it is the fleet's to take."""
+        patience = self.loop.time() + self.settings.suspect_patience
         while not self.closing:
-            seen = self.changes.count
+            seen, pause = self.changes.count, min(self.settings.heartbeat, self.settings.poll)
             try:
-                if await self._try_to_adopt(row.id, workflow):
+                found = await self._in_the_way(row.id)
+                if found is None:
+                    return
+                suspect = (
+                    found.deaths_in_a_row and self.loop.time() < patience and not self._alone_with(found)
+                )
+                pause = (
+                    min(pause, max(0.001, found.due - self.store.now())) if found.worker is None else pause
+                )
+                free = found.worker is None and found.due <= self.store.now() and not suspect
+                if free and await self._claim(found, workflow):
                     return
             except StoreError as error:
                 log.warning("run %s cannot be taken up yet: %s", row.id, error)
-            await self.changes.next(min(self.settings.heartbeat, self.settings.poll), seen)
+            await self.changes.next(pause, seen)
 
-    async def _try_to_adopt(self, id: str, workflow: Workflow[..., Any]) -> bool:
-        """True if there is nothing left to do."""
+    async def _in_the_way(self, id: str) -> RunRow | None:
+        """A run as it stands, swept if its worker is dead; None if there is nothing to take over."""
         row = await self.read(self.store.run, id)
-        if row is None or row.status in ENDED or row.status == "parked" or id in self.lives:
-            return True
-        if row.worker == self.worker.id and id not in self.hung:
+        if row is not None and row.worker == self.worker.id and not self.room.has(id) and id not in self.hung:
             # Left behind by a life here when the store did not answer: nobody executes it.
             await self.writer.ask(Release(row.pk, row.fence, "taken up again"))
-        elif row.worker is not None and bool(await self.read(self.store.dead_workers)):
-            await self.writer.ask(Sweep())
-        elif row.worker is not None:
+            row = await self.read(self.store.run, id)
+        elif row is not None and row.worker is not None and await self.sweeper.sweep():
+            row = await self.read(self.store.run, id)
+        if row is None or row.status in ENDED or row.status == "parked" or self.room.has(id):
+            return None
+        return None if self._is_the_fleets(row) else row
+
+    def _is_the_fleets(self, row: RunRow) -> bool:
+        """Whether this worker's claimer, or another's, takes it when the time has come: not to be pulled from there."""
+        claimer = self.claimer
+        if claimer is None or row.queue not in claimer.queues or row.worker == self.worker.id:
             return False
-        return await self._claim(row, workflow)
+        return row.worker is not None or row.due > self.store.now() or row.deaths_in_a_row > 0
+
+    def _alone_with(self, row: RunRow) -> bool:
+        """Whether a suspect would have this process to itself; those who wait for it are no company."""
+        return self.room.alone in (None, row.id) and self.room.is_empty(but=self.room.line(row.parent))
 
     async def _claim(self, row: RunRow, workflow: Workflow[..., Any]) -> bool:
         worker = self.worker.id
@@ -245,14 +408,19 @@ class House:
             await self.worker.enlist(instead_of=worker)
             return False
         for mine in claimed:
-            entries = await self.read(self._whole_journal, mine.pk)
-            messages = await self.read(self.store.messages, mine.pk)
+            if mine.deaths_in_a_row and self._alone_with(mine):
+                self.room.take(mine.id)
+            self.room.pending.add(mine.id)
+            try:
+                ((entries, messages),) = await self.read(self._pasts, [mine])
+            finally:
+                self.room.pending.discard(mine.id)
             self.begin(mine, workflow, entries, messages)
         if claimed:
             await self._requests()  # somebody may have wanted it to end while its journal was read
         return bool(claimed)
 
-    def _whole_journal(self, run: int) -> list[Entry]:
+    def whole_journal(self, run: int) -> list[Entry]:
         entries: list[Entry] = []
         while page := self.store.journal(run, after=entries[-1].seq if entries else 0):
             entries += page
@@ -263,9 +431,30 @@ class House:
         if self.lives.get(life.id) is life:
             del self.lives[life.id]
         self._waits.pop(life.id, None)
+        self.room.leave(life.id)
+        self.free(life)
+        if life.claimed and log.isEnabledFor(logging.INFO):
+            self._log_end(life)
+        if life.row.parent is not None:
+            self.wake_claimers()  # its parent may have waited for it
         over = life.over
-        if isinstance(over, Evicted) and over.cause is None and life.verdict is None:
+        wanted = not life.claimed and life.resting is None
+        if wanted and isinstance(over, Evicted) and over.cause is None and life.verdict is None:
             self.adopt(life.row, life.workflow)
+
+    def _log_end(self, life: Life) -> None:
+        facts = {"run": life.id, "workflow": life.workflow.name, "queue": life.row.queue, "fence": life.fence}
+        if life.verdict is not None:
+            log.info(
+                "run %s is %s", life.id, life.verdict.status, extra={**facts, "status": life.verdict.status}
+            )
+        else:
+            log.info("run %s is released: %s", life.id, life.over, extra={**facts, "status": "released"})
+
+    def free(self, life: Life) -> None:
+        """Nothing of a run executes here any more: its slot is free."""
+        if life.claimed and self.claimer is not None:
+            self.claimer.done(life.id)
 
     # -- what others want of a run
 
@@ -311,6 +500,7 @@ class House:
             await self.changes.next(self.settings.poll, seen)
 
     def _ring(self) -> None:
+        self.wake_claimers()
         if self.lives and not self.closing:
             self.keep(self.loop.create_task(self._requests()))
 
@@ -381,6 +571,8 @@ class House:
         for life in list(self.lives.values()):
             if life.row.worker == worker:
                 life.evict(lost("its worker was taken for dead"))
+        for consumer in self.consumers:
+            consumer.lost(worker)
         self.keep(self.loop.create_task(self.worker.enlist(instead_of=worker)))
 
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import timedelta
 from typing import Any, Self, TypeVar
 from uuid import uuid4
 
-from outlast.app.handle import Run, RunInfo, conclude
-from outlast.app.house import House, check_same
+from outlast.app.handle import Run, conclude
+from outlast.app.house import Hook, House, check_same
+from outlast.app.info import QueueInfo, RunInfo, WorkerInfo
+from outlast.app.items import Queue
 from outlast.app.settings import Settings
+from outlast.app.submission import enqueue
 from outlast.define.workflow import Call, Workflow
 from outlast.errors import NotInRun, OutlastError, SettingsError, UnknownRun, WrongStatus
 from outlast.replay.bodies import BODY
@@ -19,7 +23,7 @@ from outlast.replay.threads import THREAD
 from outlast.store.address import store_at
 from outlast.store.protocol import Store
 from outlast.store.rows import Entry, RunQuery, RunRow
-from outlast.store.verbs import UNKNOWN, Prune, Refused, Resume, Retry, Send, Submit
+from outlast.store.verbs import UNKNOWN, Prune, Refused, Resume, Retry, Send
 from outlast.values import plain
 from outlast.values.names import check_id, check_name
 
@@ -33,29 +37,101 @@ class Outlast:
             run = await app.start(report("tides"), id="report-1")
             print(await run.result())
 
+    With `worker=True` it also executes what others submit: runs of the `workflows` it is given, from its `queues`, as many at
+    once as `concurrency` says.
+    `lifespan(self)` is an async context manager around everything that executes here: for pools and clients. `on_parked` and
+    `on_dead` are called with a `RunInfo` when a run has come to need a person.
     Settings are keywords here or OUTLAST_… in the environment. Leaving the block stops what executes here and gives the
     runs back; they go on where they are started again.
     """
 
-    def __init__(self, store: str | Store | None = None, **settings: Any) -> None:
-        address = store if isinstance(store, str) else None
-        self.settings = Settings.load({**settings, "store": address})
-        self._store = store if store is not None and not isinstance(store, str) else None
+    def __init__(
+        self,
+        store: str | Store | None = None,
+        *,
+        worker: bool = False,
+        queues: str | Iterable[str] | None = None,
+        workflows: Iterable[Workflow[..., Any]] = (),
+        lifespan: Callable[[Outlast], AbstractAsyncContextManager[Any]] | None = None,
+        on_parked: Hook | None = None,
+        on_dead: Hook | None = None,
+        **settings: Any,
+    ) -> None:
+        self._given: dict[str, Any] = {}
+        self._store: Store | None = None
+        self._lifespan, self._living = lifespan, AsyncExitStack()
+        self._hooks = {
+            what: hook for what, hook in (("parked", on_parked), ("dead", on_dead)) if hook is not None
+        }
         self._house: House | None = None
         self._inline = False
+        self._worker = False
+        self._workflows: tuple[Workflow[..., Any], ...] = ()
+        self.configure(store, worker=worker, queues=queues, workflows=workflows, **settings)
+
+    def configure(
+        self,
+        store: str | Store | None = None,
+        *,
+        worker: bool | None = None,
+        queues: str | Iterable[str] | None = None,
+        workflows: Iterable[Workflow[..., Any]] = (),
+        **settings: Any,
+    ) -> None:
+        """Before it is opened: say some things otherwise than when it was made. What is not named stays."""
+        if self._house is not None:
+            raise OutlastError("this Outlast is open: it can be configured only before that.")
+        if isinstance(store, str):
+            self._given["store"], self._store = store, None
+        elif store is not None:
+            self._store = store
+        if queues is not None:
+            settings["queues"] = ",".join(_queue_names(queues))
+        self._given |= {name: value for name, value in settings.items() if value is not None}
+        self.settings = Settings.load(self._given)
+        self._worker = self._worker if worker is None else worker
+        self._workflows = (*self._workflows, *workflows)
+        for workflow in self._workflows:
+            if not isinstance(workflow, Workflow):
+                raise TypeError(f"workflows= takes functions decorated with @workflow, not {workflow!r}.")
 
     async def __aenter__(self) -> Self:
         if self._house is not None:
             raise OutlastError("this Outlast is open already; make another one.")
+        if self._worker and not self._workflows:
+            raise SettingsError(
+                "a worker must be told what it may execute: Outlast(worker=True, workflows=[...])."
+            )
+        queues = _queue_names(self.settings.queues)
         store = self._store or store_at(self.settings.store, heartbeat=self.settings.heartbeat)
         house = House(store, self.settings, asyncio.get_running_loop(), inline=self._inline)
+        for workflow in self._workflows:
+            house.know(workflow)
+        house.hooks = self._hooks
+        if self._worker:
+            house.worker.queues, house.worker.workflows = queues, tuple(house.workflows)
+            house.worker.concurrency = self.settings.concurrency
         await house.open()
         self._house = house
+        try:
+            if self._lifespan is not None:
+                await self._living.enter_async_context(self._lifespan(self))
+        except BaseException:
+            await self.__aexit__()
+            raise
+        if self._worker:
+            house.claim_from(queues, self.settings.concurrency)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        house, self._house = self._open, None
-        await house.close()
+        house, living = self._open, self._living
+        self._living = AsyncExitStack()
+        try:
+            await house.close()
+            await living.aclose()  # what executed here may have used it to its end
+        finally:
+            self._house = None
+            await house.leave()
 
     @property
     def _open(self) -> House:
@@ -80,29 +156,59 @@ class Outlast:
         queue: str = "default",
         priority: int = 0,
         delay: float = 0.0,
+        wait: float = 0.0,
     ) -> Run[R]:
-        """Queue a run, durable when this returns. The same id again is harmless, with other arguments a Conflict."""
-        return (await self._submit([(call, self._id(id))], queue, priority, delay))[0]
+        """Queue a run for the workers, durable when this returns. The same id again is harmless, with other arguments a Conflict.
+
+        Higher priorities go first. It is not claimed before `delay` seconds have passed. Backpressure if the queue is full,
+        unless there is room within `wait` seconds (`math.inf`: however long it takes).
+        """
+        ids = None if id is None else [id]
+        runs = await self.submit_many([call], ids=ids, queue=queue, priority=priority, delay=delay, wait=wait)
+        return runs[0]
 
     async def submit_many(
-        self, calls: Iterable[Call[R]], *, queue: str = "default", priority: int = 0, delay: float = 0.0
+        self,
+        calls: Iterable[Call[R]],
+        *,
+        ids: Iterable[str] | None = None,
+        queue: str = "default",
+        priority: int = 0,
+        delay: float = 0.0,
+        wait: float = 0.0,
     ) -> list[Run[R]]:
-        """Queue several runs at once."""
-        return await self._submit([(call, self._id(None)) for call in calls], queue, priority, delay)
-
-    async def _submit(
-        self, calls: list[tuple[Call[R], str]], queue: str, priority: int, delay: float
-    ) -> list[Run[R]]:
-        house = self._open
+        """Queue several runs in one commit: all of them or none."""
+        house, calls = self._open, list(calls)
+        names = [self._id(None) for _ in calls] if ids is None else [self._id(id) for id in ids]
+        if len(names) != len(calls):
+            raise ValueError(f"{len(calls)} calls need as many ids, not {len(names)}.")
         check_name(queue, self.settings.name_length_max, "queue name")
-        verbs: list[Submit] = [
-            house.submission(call, id, queue=queue, priority=priority, delay=delay) for call, id in calls
+        verbs = [
+            house.submission(call, id, queue=queue, priority=priority, delay=delay)
+            for call, id in zip(calls, names, strict=True)
         ]
-        outcomes = await asyncio.gather(*[house.writer.ask(verb) for verb in verbs])
-        for (call, _), outcome in zip(calls, outcomes, strict=True):
-            if not outcome.new:
+        for call, outcome in zip(calls, await enqueue(house, verbs, wait), strict=True):
+            if outcome.row is not None:
                 check_same(outcome.row, call)
-        return [Run(house, id, call.workflow) for call, id in calls]
+        return [Run(house, id, call.workflow) for call, id in zip(calls, names, strict=True)]
+
+    # -- queues and workers
+
+    def queue(self, name: str) -> Queue:
+        """A queue of plain work items."""
+        return Queue(lambda: self._open, check_name(name, self.settings.name_length_max, "queue name"))
+
+    async def queues(self) -> list[QueueInfo]:
+        """Every queue: what is in it, and its limits."""
+        house = self._open
+        return [QueueInfo.of(row) for row in await house.read(house.store.queues)]
+
+    async def workers(self) -> list[WorkerInfo]:
+        """Every process that has the store open for work."""
+        house = self._open
+        dead = set(await house.read(house.store.dead_workers))
+        rows = await house.read(house.store.workers)
+        return [WorkerInfo.of(row, seems_dead=row.id in dead) for row in rows]
 
     # -- finding
 
@@ -128,11 +234,12 @@ class Outlast:
         queue: str | None = None,
         parent: str | None = None,
         waiting_for: str | None = None,
+        items: bool | None = False,
         older_than: timedelta | float | None = None,
         newer_than: timedelta | float | None = None,
         limit: int = 100,
     ) -> list[RunInfo]:
-        """Runs, newest first. Ages are seconds or timedeltas, since their creation."""
+        """Runs, newest first. Ages are seconds or timedeltas, since their creation. With `items`, plain work items instead; None: both."""
         house = self._open
         now = house.store.now()
         query = RunQuery(
@@ -141,6 +248,7 @@ class Outlast:
             queue=queue,
             parent=parent,
             waiting_for=waiting_for,
+            items=items,
             created_before=None if older_than is None else now - _seconds(older_than),
             created_after=None if newer_than is None else now - _seconds(newer_than),
             limit=limit,
@@ -150,7 +258,7 @@ class Outlast:
     async def journal(self, id: str) -> list[Entry]:
         """Everything recorded of a run, in order."""
         house, row = self._open, await self._row(id)
-        return await house.read(house._whole_journal, row.pk)
+        return await house.read(house.whole_journal, row.pk)
 
     # -- acting on runs
 
@@ -244,6 +352,18 @@ def encode_message(value: Any) -> str:
         from outlast.values.codec import codec_for
 
         return codec_for(type(value)).encode(value)
+
+
+def _queue_names(queues: str | Iterable[str]) -> tuple[str, ...]:
+    names = queues.split(",") if isinstance(queues, str) else queues
+    if not isinstance(names, Iterable):
+        raise SettingsError(f"queues={queues!r} must be names, as a list or by commas.")
+    cleaned = tuple(check_name(name, 200, "queue name").strip() for name in names)
+    if any("," in name for name in cleaned) or not all(cleaned):
+        raise SettingsError(
+            f"queues={queues!r}: names are told apart by commas, so none may have one, or be empty."
+        )
+    return cleaned
 
 
 def _seconds(age: timedelta | float) -> float:

@@ -25,6 +25,38 @@ class Settings:
     """Seconds to go on trying when the store is locked, full or read-only."""
     close_timeout: float = 5.0
     """Seconds that step bodies have to end when the app closes."""
+    stall_max: float = 20.0
+    """Seconds that the event loop may stand still before this worker lets its lease run out."""
+
+    queues: str = "default"
+    """The queues a worker claims from, by commas."""
+    concurrency: int = 20
+    """Runs that a worker claims and executes at once."""
+    linger: float = 1.0
+    """Seconds that a run which only waits stays in a worker's hands, at least."""
+    ramp: float = 5.0
+    """Seconds from a worker's start until all of its slots are open. 0: at once."""
+    new_share: float = 0.2
+    """The share of a worker's slots that returned runs leave to new ones. 0: none."""
+    returned_rate: float = 100.0
+    """Returned runs that a worker takes up in a second."""
+    suspect_patience: float = 10.0
+    """Seconds that a suspect waits for an idle worker before busy ones make room."""
+    death_backoff: float = 1.0
+    """Seconds until a run that died twice is tried again; doubled with each further death."""
+    death_backoff_max: float = 300.0
+    """What that doubling ends at."""
+    item_memory: float = 60.0
+    """Seconds that the id of an acked item is remembered, and the same id put again is the same item."""
+
+    max_attempts: int = 5
+    """Deaths in a row with nothing recorded, or failures of an item, that make a dead letter."""
+    interruptions_max: int = 100
+    """Interruptions in a row with nothing recorded that make a dead letter."""
+    queue_depth_max: int = 1_000_000
+    """Runs or items queued in one queue, unless it has a limit of its own."""
+    submit_many_max: int = 100_000
+    """Runs or items submitted in one commit."""
 
     value_size_max: int = 10_000_000
     """Bytes of one value as JSON."""
@@ -45,8 +77,14 @@ class Settings:
             kinds = {"str": (str,), "int": (int,), "float": (int, float)}[str(field.type)]
             if not isinstance(value, kinds) or isinstance(value, bool):
                 raise SettingsError(f"{field.name}={value!r} must be {_KINDS[str(field.type)]}.")
-            if field.type != "str" and not 0 < float(getattr(self, field.name)) < math.inf:
-                raise SettingsError(f"{field.name}={value!r} must be greater than 0, and finite.")
+            if field.type != "str" and not 0 <= float(getattr(self, field.name)) < math.inf:
+                raise SettingsError(f"{field.name}={value!r} must not be negative, and be finite.")
+            if field.type != "str" and value == 0 and field.name not in _MAY_BE_ZERO:
+                raise SettingsError(f"{field.name}={value!r} must be greater than 0.")
+        if self.new_share >= 1:
+            raise SettingsError(
+                f"new_share={self.new_share} must be less than 1: returned runs would never be claimed."
+            )
         if self.heartbeat * 4 > self.lease:
             raise SettingsError(
                 f"lease={self.lease} must be at least four heartbeats ({self.heartbeat} s each): "
@@ -71,6 +109,7 @@ class Settings:
         return cls(**values)
 
 
+_MAY_BE_ZERO = {"ramp", "new_share"}
 _KINDS = {"str": "a text", "int": "a whole number", "float": "a number of seconds"}
 
 

@@ -4,9 +4,11 @@ another id."""
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import secrets
 import socket
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -23,24 +25,54 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._changing = asyncio.Lock()
         self._lease: Lease | None = None
+        self._ticking: asyncio.TimerHandle | None = None
         self.id = ""
+        self.queues: tuple[str, ...] = ()
+        self.workflows: tuple[str, ...] = ()
+        self.concurrency = 0
+        """What it claims, for those who look; nothing if it only starts and submits."""
         self.lost: Callable[[str], None] = lambda _: None
-        """Called on the loop with the id that was taken for dead."""
+        """Called on the loop with the id that was taken for dead; once, however that was learned."""
+        self._told = ""
 
     async def enlist(self, instead_of: str = "") -> None:
         """Get an id, or another one instead of one that was swept. Whoever asks second finds it done."""
         async with self._changing:
             if self.id != instead_of:
                 return
+            self._tell(instead_of)
             self._let_go()
             worker = secrets.token_hex(8)
             self._store.hold(worker)
-            await self._writer.ask(Enlist(worker, socket.gethostname(), os.getpid(), self._settings.lease))
+            await self._writer.ask(self._enlistment(worker))
             self.id = worker
             if not self._inline:
                 lost = partial(self._lost_from_thread, worker)
-                self._lease = Lease(self._writer, worker, self._settings.lease, lost)
+                self._lease = Lease(
+                    self._writer, worker, self._settings.lease, self._settings.stall_max, lost
+                )
                 self._lease.start()
+                self._tick()
+
+    async def say_anew(self) -> None:
+        """Tell those who look what this worker claims by now."""
+        async with self._changing:
+            await self._writer.ask(self._enlistment(self.id))
+
+    def _enlistment(self, worker: str) -> Enlist:
+        host, pid, lease = socket.gethostname(), os.getpid(), self._settings.lease
+        return Enlist(worker, host, pid, lease, self.queues, self.workflows, self.concurrency)
+
+    def _tick(self) -> None:
+        """The loop's own sign of life, for the lease's thread."""
+        if self._lease is not None and self._lease.loop_seen < math.inf:
+            self._lease.loop_seen = time.monotonic()
+            self._ticking = self._loop.call_later(min(1.0, self._settings.stall_max / 4), self._tick)
+
+    def stay(self) -> None:
+        """Something of this worker's executes on after its loop has ended: renew its lease until the process is gone."""
+        if self._lease is not None:
+            self._lease.loop_seen = math.inf
 
     async def leave(self) -> None:
         """Strike this worker off. Runs that it still holds are given back."""
@@ -53,11 +85,18 @@ class Worker:
         if self._lease is not None:
             self._lease.stop()
             self._lease = None
+        if self._ticking is not None:
+            self._ticking.cancel()
         if self.id:
             self._store.let_go(self.id)
 
     def _lost_from_thread(self, worker: str) -> None:
         try:
-            self._loop.call_soon_threadsafe(self.lost, worker)
+            self._loop.call_soon_threadsafe(self._tell, worker)
         except RuntimeError:
             return  # the loop is closed
+
+    def _tell(self, worker: str) -> None:
+        if worker not in ("", self._told):
+            self._told = worker
+            self.lost(worker)

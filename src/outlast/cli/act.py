@@ -10,10 +10,11 @@ import typer
 
 from outlast.app.outlast import Outlast
 from outlast.cli.documents import run_document
-from outlast.cli.hints import go_on
+from outlast.cli.hints import noun, taken_up
 from outlast.cli.options import EndedBefore, IdArgument, JsonOption, StoreOption, WhyOption, checked_id
 from outlast.cli.output import answering, document, say
 from outlast.cli.stores import acting
+from outlast.cli.takers import Fleet
 from outlast.cli.text import one_line
 from outlast.errors import UnknownRun
 from outlast.store.protocol import Store
@@ -26,34 +27,36 @@ def cancel(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask a run to end: it is told why, its `finally` blocks execute, no new step starts."""
+    """Ask a run to end: it is told why, its `finally` blocks execute, no new step starts.
 
-    async def action(app: Outlast, opened: Store) -> tuple[RunRow, bool]:
+    A dead letter, an item and a run that never started or is parked are cancelled at once.
+    """
+
+    async def action(app: Outlast, opened: Store) -> tuple[RunRow, Fleet]:
         await app.cancel(id, why)
-        row = _row(opened, id)
-        return row, row.worker is not None and row.worker not in opened.dead_workers()
+        return _row(opened, id), Fleet.of(opened)
 
     with answering(as_json):
         checked_id(id)
-        row, held = acting(store, action)
+        row, fleet = acting(store, action)
+        held = row.worker is not None and row.worker not in fleet.dead
         if as_json:
             document({"run": run_document(row), "held": held})
         elif row.ended is not None:
-            say(f"run {id} is {row.status}.")
+            say(f"{noun(row)} {id} is {row.status}.")
         elif held:
-            say(f"run {id} was asked to end; the process that executes it ends it.")
+            say(f"{noun(row)} {id} was asked to end; the process that executes it ends it.")
         else:
-            say(
-                f"run {id} was asked to end. It had started and no process holds it: to end it, {go_on(row, store)}."
-            )
+            then = taken_up(row, fleet, store, to="end it")
+            say(f"{noun(row)} {id} was asked to end. It had started and no process holds it. {then}")
 
 
 def retry(id: IdArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Queue a failed, cancelled or dead run again, from the step that ended it."""
+    """Queue a failed, cancelled or dead run again, from the step that ended it; or a dead item."""
 
-    async def action(app: Outlast, opened: Store) -> RunRow:
+    async def action(app: Outlast, opened: Store) -> tuple[RunRow, Fleet]:
         await app.retry(id)
-        return _row(opened, id)
+        return _row(opened, id), Fleet.of(opened)
 
     with answering(as_json):
         checked_id(id)
@@ -63,9 +66,9 @@ def retry(id: IdArgument, store: StoreOption = None, as_json: JsonOption = False
 def resume(id: IdArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Queue a parked run again, once what parked it is mended."""
 
-    async def action(app: Outlast, opened: Store) -> RunRow:
+    async def action(app: Outlast, opened: Store) -> tuple[RunRow, Fleet]:
         await app.resume(id)
-        return _row(opened, id)
+        return _row(opened, id), Fleet.of(opened)
 
     with answering(as_json):
         checked_id(id)
@@ -120,11 +123,12 @@ def prune(older_than: EndedBefore, store: StoreOption = None, as_json: JsonOptio
             say(f"deleted {deleted} run{'' if deleted == 1 else 's'}.")
 
 
-def _queued(row: RunRow, store: str | None, as_json: bool) -> None:
+def _queued(queued: tuple[RunRow, Fleet], store: str | None, as_json: bool) -> None:
+    row, fleet = queued
     if as_json:
         document({"run": run_document(row)})
     else:
-        say(f"run {row.id} is queued again. To go on, {go_on(row, store)}.")
+        say(f"{noun(row)} {row.id} is queued again. {taken_up(row, fleet, store)}")
 
 
 def _row(store: Store, id: str) -> RunRow:

@@ -7,9 +7,11 @@ from typing import Annotated
 import typer
 
 import outlast
-from outlast.cli import act, look
+from outlast.cli import act, fleet, look
 from outlast.cli.exits import EPILOG
 from outlast.cli.run import run
+from outlast.cli.submit import submit
+from outlast.cli.worker import worker
 
 app = typer.Typer(
     name="outlast",
@@ -37,5 +39,8 @@ def outlast_command(
     pass
 
 
-for command in (run, look.runs, look.show, act.cancel, act.retry, act.resume, act.send, act.prune):
+for command in (
+    run, submit, worker, look.runs, look.show, fleet.workers, fleet.queues, fleet.limit,
+    act.cancel, act.retry, act.resume, act.send, act.prune,
+):  # fmt: skip
     app.command(epilog=EPILOG)(command)

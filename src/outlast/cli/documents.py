@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from outlast.cli.text import iso
-from outlast.store.rows import NEVER, Entry, Message, RunRow
+from outlast.store.rows import NEVER, Entry, Message, QueueRow, RunRow, WorkerRow
+from outlast.store.verbs import ITEM
 
 
 def run_document(row: RunRow) -> dict[str, Any]:
@@ -15,6 +16,7 @@ def run_document(row: RunRow) -> dict[str, Any]:
     return {
         "id": row.id,
         "workflow": row.workflow,
+        "item": row.workflow == ITEM,
         "status": row.status,
         "queue": row.queue,
         "priority": row.priority,
@@ -26,6 +28,7 @@ def run_document(row: RunRow) -> dict[str, Any]:
         "fence": abs(row.fence),
         "deaths": row.deaths,
         "interruptions": row.interruptions,
+        "failures": row.failures,
         "parent": row.parent,
         "waiting_for": waits_of(row),
         "cancelling": row.cancel if row.ended is None else None,
@@ -54,6 +57,42 @@ def outcome_document(row: RunRow) -> dict[str, Any]:
         "result": value_of(row.value),
         "error": error_document(row.error),
         "reason": row.reason,
+    }
+
+
+def worker_document(row: WorkerRow, state: str, now: float) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "state": state,
+        "host": row.host,
+        "pid": row.pid,
+        "started": iso(row.started),
+        "renewed": iso(row.renewed),
+        "lease_until": iso(row.lease_until),
+        "lease_left": round(row.lease_until - now, 3),
+        "draining": bool(row.draining),
+        "queues": names_of(row.queues),
+        "workflows": names_of(row.workflows),
+        "held": row.held,
+        "concurrency": row.concurrency,
+    }
+
+
+def queue_document(row: QueueRow, unknown: Sequence[str], now: float) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "queued": row.queued,
+        "running": row.running,
+        "waiting": row.waiting,
+        "parked": row.parked,
+        "dead": row.dead,
+        "oldest": iso(row.oldest),
+        "oldest_seconds": None if row.oldest is None else round(max(0.0, now - row.oldest), 3),
+        "submitted_last_minute": row.submitted,
+        "ended_last_minute": row.ended,
+        "depth_max": row.depth_max,
+        "concurrency_max": row.concurrency_max,
+        "unknown_workflows": list(unknown),
     }
 
 
@@ -112,3 +151,9 @@ def value_of(text: str | None) -> Any:
 def waits_of(row: RunRow) -> list[str]:
     """Names of the messages that a run waits for."""
     return [name for name in row.waits.split("\n") if name] if row.ended is None else []
+
+
+def names_of(text: str) -> list[str]:
+    """Names that a worker has on record, as a JSON list."""
+    names = value_of(text)
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []

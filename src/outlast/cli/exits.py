@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from outlast.errors import BadName, OutlastError, SettingsError, StoreUnavailable, UnknownRun, WrongStatus
+from outlast.errors import (
+    Backpressure,
+    BadName,
+    Draining,
+    OutlastError,
+    SettingsError,
+    StoreUnavailable,
+    UnknownRun,
+    WrongStatus,
+)
 
 OK = 0
 FAILED = 1
@@ -22,7 +31,7 @@ MEANINGS = {
     WRONG_STATUS: "the run is not in a status that allows this",
     PARKED: "the run is parked: it waits for a person",
     CANCELLED: "the run was cancelled",
-    TRY_AGAIN: "interrupted, or the store is unavailable: the same command again goes on",
+    TRY_AGAIN: "interrupted, the queue is full, or the store is unavailable: the same command again goes on",
     INTERRUPTED: "interrupted by SIGINT (Ctrl-C); the same command again goes on",
 }
 
@@ -39,7 +48,7 @@ def code_of(error: OutlastError) -> int:
         return UNKNOWN_RUN
     if isinstance(error, WrongStatus):
         return WRONG_STATUS
-    if isinstance(error, StoreUnavailable):
+    if isinstance(error, (Backpressure, Draining, StoreUnavailable)):
         return TRY_AGAIN
     if isinstance(error, (SettingsError, BadName)):
         return USAGE

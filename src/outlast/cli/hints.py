@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import shlex
 
+from outlast.cli.takers import Fleet
 from outlast.cli.text import safe
 from outlast.store.rows import RunRow
+from outlast.store.verbs import ITEM
+
+
+def noun(row: RunRow) -> str:
+    """What it is called: items are kept as runs without a workflow."""
+    return "item" if row.workflow == ITEM else "run"
 
 
 def command(name: str, *words: str, store: str | None) -> str:
@@ -14,7 +21,13 @@ def command(name: str, *words: str, store: str | None) -> str:
     return "`" + safe(shlex.join(["outlast", name, *words, *place])) + "`"
 
 
-def go_on(row: RunRow, store: str | None) -> str:
-    """How a queued run goes on: its program again, or this."""
-    words = [f"FILE:{row.workflow}", "--id", row.id]
-    return f"start its program again, or {command('run', *words, store=store)}"
+def taken_up(row: RunRow, fleet: Fleet, store: str | None, to: str = "go on") -> str:
+    """How a run that nobody holds comes to be executed: by itself, or by what to do, as a sentence."""
+    if row.workflow == ITEM:
+        return f"Whoever consumes queue {row.queue} takes it."
+    if fleet.takes(row):
+        return "A living worker knows it, and takes it when it is due."
+    run = command("run", f"FILE:{row.workflow}", "--id", row.id, store=store)
+    queue = ("--queue", row.queue) if row.queue != "default" else ()
+    worker = command("worker", "FILE", *queue, store=store)
+    return f"To {to}, start its program again, or {run}, or a worker that knows it: {worker}."

@@ -11,6 +11,7 @@ from outlast.cli.documents import entry_document, message_document, run_document
 from outlast.cli.options import IdArgument, JsonOption, NewerThan, OlderThan, StoreOption, checked_id
 from outlast.cli.output import answering, document, say
 from outlast.cli.stores import reading, whole_journal
+from outlast.cli.takers import Fleet
 from outlast.errors import UnknownRun
 from outlast.store.rows import RunQuery
 
@@ -42,6 +43,9 @@ def runs(
             "--waiting-for", metavar="NAME", help="Only those that wait for a message of this name."
         ),
     ] = None,
+    items: Annotated[
+        bool, typer.Option("--items", help="Plain work items instead. Dead letters are listed of both kinds.")
+    ] = False,
     limit: Annotated[int, typer.Option("--limit", min=1, max=1_000_000, help="How many at the most.")] = 100,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -55,6 +59,7 @@ def runs(
             waiting_for=waiting_for,
             created_before=None if older_than is None else now - older_than,
             created_after=None if newer_than is None else now - newer_than,
+            items=True if items else None if StatusName.DEAD in (status or ()) else False,
             limit=limit + 1,
         )
         rows = opened.runs(query)
@@ -66,7 +71,9 @@ def runs(
 
         print_runs(rows, now, set(opened.dead_workers()))
         if not rows:
-            say("no runs." if query == RunQuery(limit=limit + 1) else "no runs like that.")
+            what = "items" if items else "runs"
+            like_that = query != RunQuery(limit=limit + 1, items=items)
+            say(f"no {what} like that." if like_that else f"no {what}.")
         if more:
             say(f"there are more than these {limit}: --limit shows them.")
 
@@ -79,7 +86,7 @@ def show(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what happened to a run, and what it waits for now."""
+    """Show what happened to a run or an item, and what it waits for now."""
     with answering(as_json), reading(store) as opened:
         row = opened.run(checked_id(id))
         if row is None:
@@ -100,5 +107,4 @@ def show(
             return
         from outlast.cli.timeline import print_timeline
 
-        workers = {worker.id: worker for worker in opened.workers()}
-        print_timeline(history, workers, set(opened.dead_workers()), opened.now(), store=store, full=full)
+        print_timeline(history, Fleet.of(opened), store=store, full=full)

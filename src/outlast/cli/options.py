@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated
 
 import typer
@@ -15,6 +16,17 @@ def _age(text: str) -> float:
         return parse_age(text)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
+
+
+def _seconds(text: str) -> float:
+    """A number of seconds, or an age."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        return _age(text)
+    if math.isnan(seconds) or seconds < 0:
+        raise typer.BadParameter(f"{safe(text)!r} is no length of time: write 30, 30s, 5m or 2h.")
+    return seconds
 
 
 def _storable(text: str) -> str:
@@ -32,6 +44,36 @@ StoreOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, for programs.")]
+WatchOption = Annotated[
+    bool,
+    typer.Option("--watch", help="Look again every second, until Ctrl-C; with --json one document a line."),
+]
+RunIdOption = Annotated[
+    str | None, typer.Option("--id", help="The run's id, its idempotency key. Made up unless given.")
+]
+KwargsOption = Annotated[
+    str | None, typer.Option("--kwargs", metavar="JSON", help="Arguments by name, a JSON object.")
+]
+TargetArgument = Annotated[
+    str, typer.Argument(metavar="FILE:WORKFLOW", help="agent.py:report, or a module: pkg.mod:report.")
+]
+ArgsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="ARG", help="JSON each, or plain text. After -- if one begins with a dash."),
+]
+DelayOption = Annotated[
+    float,
+    typer.Option("--delay", parser=_seconds, metavar="SECONDS", help="Not before so long: 30, 30s, 5m, 2h."),
+]
+WaitOption = Annotated[
+    float,
+    typer.Option(
+        "--wait",
+        parser=_seconds,
+        metavar="SECONDS",
+        help="Wait so long for room in a full queue; inf: for ever.",
+    ),
+]
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The run's id.")]
 WhyOption = Annotated[
     str, typer.Option("--why", parser=_storable, metavar="TEXT", help="The reason, as the run is told it.")

@@ -11,7 +11,7 @@ import typer
 
 from outlast.cli.exits import INTERRUPTED, code_of
 from outlast.cli.text import one_line, readable
-from outlast.errors import OutlastError
+from outlast.errors import Backpressure, OutlastError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -50,7 +50,14 @@ def answering(as_json: bool) -> Iterator[None]:
     except OutlastError as error:
         code = code_of(error)
         if as_json:
-            document({"error": {"type": type(error).__name__, "message": str(error), "exit_code": code}})
+            facts = (
+                {name: getattr(error, name) for name in ("queue", "depth", "limit")}
+                if isinstance(error, Backpressure)
+                else {}
+            )
+            document(
+                {"error": {"type": type(error).__name__, "message": str(error), "exit_code": code, **facts}}
+            )
         say(str(error))
         raise typer.Exit(code) from None
     except KeyboardInterrupt:

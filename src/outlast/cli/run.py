@@ -6,7 +6,7 @@ import asyncio
 import signal
 import sys
 from contextlib import redirect_stdout, suppress
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import typer
@@ -16,7 +16,14 @@ from outlast.app.settings import Settings
 from outlast.cli.documents import outcome_document, value_of
 from outlast.cli.exits import INTERRUPTED, OF_STATUS, OK, TRY_AGAIN
 from outlast.cli.hints import command
-from outlast.cli.options import JsonOption, StoreOption
+from outlast.cli.options import (
+    ArgsArgument,
+    JsonOption,
+    KwargsOption,
+    RunIdOption,
+    StoreOption,
+    TargetArgument,
+)
 from outlast.cli.output import answering, document, say
 from outlast.cli.stores import is_missing, store_of
 from outlast.cli.target import call_of, load, recorded_call
@@ -47,20 +54,11 @@ class Terminated(Exception):
 
 
 def run(
-    target: Annotated[
-        str, typer.Argument(metavar="FILE:WORKFLOW", help="agent.py:report, or a module: pkg.mod:report.")
-    ],
-    args: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="ARG", help="JSON each, or plain text. After -- if one begins with a dash."),
-    ] = None,
+    target: TargetArgument,
+    args: ArgsArgument = None,
     *,
-    id: Annotated[
-        str | None, typer.Option("--id", help="The run's id, its idempotency key. Made up unless given.")
-    ] = None,
-    kwargs: Annotated[
-        str | None, typer.Option("--kwargs", metavar="JSON", help="Arguments by name, a JSON object.")
-    ] = None,
+    id: RunIdOption = None,
+    kwargs: KwargsOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:

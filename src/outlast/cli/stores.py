@@ -1,4 +1,4 @@
-"""Opening a store that is there. Only `outlast run` makes one."""
+"""Opening a store that is there. Only `outlast run`, `submit` and `worker` make one."""
 
 from __future__ import annotations
 
@@ -30,17 +30,22 @@ def store_of(address: str | None) -> Store:
     return store_at(settings.store, heartbeat=settings.heartbeat)
 
 
-def existing(address: str | None) -> Store:
-    """The same, but NoStore unless it is there: looking for a run must not leave an empty store behind."""
-    settings = Settings.load({"store": address})
-    store = store_at(settings.store, heartbeat=settings.heartbeat)
-    if settings.store.startswith("memory:"):
+def shared(address: str | None) -> Store:
+    """The same, but NoStore for one that other processes cannot see."""
+    if Settings.load({"store": address}).store.startswith("memory:"):
         raise NoStore(
             "memory: lives and ends with the process that opened it: there is nothing to see from here."
         )
+    return store_of(address)
+
+
+def existing(address: str | None) -> Store:
+    """The same, but NoStore unless it is there: looking for a run must not leave an empty store behind."""
+    settings = Settings.load({"store": address})
+    store = shared(address)
     if is_missing(store):
         raise NoStore(
-            f"there is no store at {settings.store} ({getattr(store, 'path', '')}). `outlast run` makes one; "
+            f"there is no store at {settings.store} ({getattr(store, 'path', '')}). `outlast run`, `submit` and `worker` make one; "
             "--store ADDRESS or OUTLAST_STORE names another."
         )
     return store
@@ -59,7 +64,11 @@ def reading(address: str | None) -> Iterator[Store]:
 
 def acting(address: str | None, action: Callable[[Outlast, Store], Awaitable[T]]) -> T:
     """Do something with an open Outlast on a store that is there."""
-    store = existing(address)
+    return doing(existing(address), action)
+
+
+def doing(store: Store, action: Callable[[Outlast, Store], Awaitable[T]]) -> T:
+    """The same on any store, which is made if it is not there."""
     # What it would warn of ends as the error that this command reports.
     logging.getLogger("outlast").addHandler(logging.NullHandler())
 

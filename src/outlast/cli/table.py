@@ -21,6 +21,7 @@ STYLES = {
     "dead": "red",
     "cancelled": "magenta",
 }
+ITEM_SHOWN = "(item)"
 DETAIL_LENGTH = 100
 DETAIL_LENGTH_MIN = 30
 
@@ -32,7 +33,7 @@ def print_runs(rows: Sequence[RunRow], now: float, dead: Collection[str]) -> Non
         (
             safe(row.id),
             safe(row.status),
-            safe(row.workflow),
+            safe(row.workflow) or ITEM_SHOWN,
             span(max(0.0, now - row.created)),
             detail(row, now, dead),
         )
@@ -61,6 +62,8 @@ def detail(row: RunRow, now: float, dead: Collection[str]) -> str:
     waits = waits_of(row)
     if waits:
         return f"waits for {safe(', '.join(waits))}"
+    if row.status == "waiting" and now < row.due < NEVER:
+        return f"due in {span(row.due - now)}"
     if row.error is not None:
         return recorded_error(row.error, None)
     if row.reason is not None and row.status != "running":

@@ -25,10 +25,14 @@ def load(target: str) -> Workflow[..., Any]:
     """The workflow that `agent.py:report` or `pkg.mod:report` names. A usage error if there is none."""
     place, colon, name = target.rpartition(":")
     if not colon or not place or not name:
-        raise _refusal(f"{safe(target)!r} is not FILE:WORKFLOW, like agent.py:report or pkg.mod:report.")
+        raise refusal(f"{safe(target)!r} is not FILE:WORKFLOW, like agent.py:report or pkg.mod:report.")
+    return _find(imported(place), place, name)
+
+
+def imported(place: str, parameter: str = "FILE:WORKFLOW") -> ModuleType:
+    """The module of a file or of a dotted name. A usage error if there is none; exits if it cannot be imported."""
     is_file = place.endswith(".py") or "/" in place or Path(place).is_file()
-    module = _import_file(place) if is_file else _import_module(place)
-    return _find(module, place, name)
+    return _import_file(place, parameter) if is_file else _import_module(place, parameter)
 
 
 def call_of(workflow: Workflow[..., Any], args: Sequence[str], kwargs: str | None) -> Call[Any]:
@@ -36,15 +40,15 @@ def call_of(workflow: Workflow[..., Any], args: Sequence[str], kwargs: str | Non
     try:
         named = json.loads(kwargs, parse_constant=_no_constant) if kwargs is not None else {}
     except (ValueError, RecursionError) as error:
-        raise _refusal(f"it is not JSON: {one_line(str(error))}", "--kwargs") from None
+        raise refusal(f"it is not JSON: {one_line(str(error))}", "--kwargs") from None
     if not isinstance(named, dict):
-        raise _refusal('it must be a JSON object, like {"topic": "tides"}.', "--kwargs")
+        raise refusal('it must be a JSON object, like {"topic": "tides"}.', "--kwargs")
     try:
         bound = workflow.signature.bind(tuple(_values(workflow, args)), named)
         return recorded_call(workflow, json.dumps(bound))
     except (OutlastError, TypeError, ValueError) as error:
         why = error.__cause__ if isinstance(error, OutlastError) and error.__cause__ else error
-        raise _refusal(f"the arguments do not fit {workflow.name}: {one_line(str(why))}", "ARG") from None
+        raise refusal(f"the arguments do not fit {workflow.name}: {one_line(str(why))}", "ARG") from None
 
 
 def recorded_call(workflow: Workflow[..., Any], text: str) -> Call[Any]:
@@ -76,24 +80,25 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-def _import_file(place: str) -> ModuleType:
+def _import_file(place: str, parameter: str) -> ModuleType:
     path = Path(place)
     if not path.is_file():
-        raise _refusal(f"there is no file {safe(place)!r} here.")
+        raise refusal(f"there is no file {safe(place)!r} here.", parameter)
     path = path.resolve()
     if not path.stem.isidentifier():
-        raise _refusal(f"{safe(place)!r} cannot be imported: its name is not a Python name.")
+        raise refusal(f"{safe(place)!r} cannot be imported: its name is not a Python name.", parameter)
     known = sys.modules.get(path.stem)
     if known is not None:
         if getattr(known, "__file__", None) and Path(str(known.__file__)).resolve() == path:
             return known
-        raise _refusal(
-            f"{safe(place)!r} has the name of a module that is loaded already, {path.stem}: rename the file."
+        raise refusal(
+            f"{safe(place)!r} has the name of a module that is loaded already, {path.stem}: rename the file.",
+            parameter,
         )
     sys.path.insert(0, str(path.parent))
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise _refusal(f"{safe(place)!r} is not a Python file.")
+        raise refusal(f"{safe(place)!r} is not a Python file.", parameter)
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     try:
@@ -104,14 +109,15 @@ def _import_file(place: str) -> ModuleType:
     return module
 
 
-def _import_module(place: str) -> ModuleType:
+def _import_module(place: str, parameter: str) -> ModuleType:
     sys.path.insert(0, str(Path.cwd()))
     try:
         return importlib.import_module(place)
     except ModuleNotFoundError as error:
         if error.name is not None and (place == error.name or place.startswith(f"{error.name}.")):
-            raise _refusal(
-                f"there is no module {safe(place)!r}. A file is named with its ending: {safe(place)}.py:WORKFLOW."
+            raise refusal(
+                f"there is no module {safe(place)!r}. A file is named with its ending: {safe(place)}.py.",
+                parameter,
             ) from None
         _could_not_import(place, error)
     except (Exception, SystemExit) as error:
@@ -152,8 +158,8 @@ def _find(module: ModuleType, place: str, name: str) -> Workflow[..., Any]:
         return workflows[name][1]
     here = ", ".join(safe(key) for key, _ in workflows.values()) or "none: decorate a function with @workflow"
     what = f"is not a workflow in {safe(place)}" if found is not None else f"is not in {safe(place)}"
-    raise _refusal(f"{safe(name)!r} {what}. Workflows there: {here}.")
+    raise refusal(f"{safe(name)!r} {what}. Workflows there: {here}.")
 
 
-def _refusal(message: str, parameter: str = "FILE:WORKFLOW") -> typer.BadParameter:
+def refusal(message: str, parameter: str = "FILE:WORKFLOW") -> typer.BadParameter:
     return typer.BadParameter(message, param_hint=parameter)

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from rich.cells import cell_len
 from rich.text import Text
 
 from outlast.cli.documents import value_of, waits_of
-from outlast.cli.hints import command, go_on
+from outlast.cli.hints import command, taken_up
 from outlast.cli.history import History
 from outlast.cli.output import console
 from outlast.cli.table import STYLES
+from outlast.cli.takers import Fleet
 from outlast.cli.text import moment, one_line, recorded, recorded_error, safe, short, span
 from outlast.store.rows import NEVER, Entry, RunRow, WorkerRow
+from outlast.store.verbs import ITEM
 
 SHORT = 100
 SHORT_MIN = 40
 KEY_WIDTH_MAX = 48
+SUSPECT = 2
+"""Of `RunRow.ready`."""
 
 BAD = "red"
 HISTORY = "yellow"
@@ -25,9 +29,7 @@ HISTORY = "yellow"
 
 def print_timeline(
     history: History,
-    workers: Mapping[str, WorkerRow],
-    dead: Collection[str],
-    now: float,
+    fleet: Fleet,
     *,
     store: str | None,
     full: bool,
@@ -38,14 +40,14 @@ def print_timeline(
     title.append("  ")
     title.append(safe(row.status), STYLES.get(row.status, ""))
     out.print(title)
-    for name, value in _header(row, workers, dead, now, room):
+    for name, value in _header(row, fleet, room):
         out.print(Text(f"  {name:<10} {value}"))
     if history.entries:
         out.print()
         for line in _lines(history, room):
             out.print(line)
     out.print()
-    for text in _standing(history, dead, now, store, room):
+    for text in _standing(history, fleet, store, room):
         out.print(Text(text))
     if full and row.error is not None:
         error = value_of(row.error)
@@ -54,11 +56,14 @@ def print_timeline(
             out.print(Text(f"  {safe(text)}"))
 
 
-def _header(
-    row: RunRow, workers: Mapping[str, WorkerRow], dead: Collection[str], now: float, room: int | None
-) -> Iterator[tuple[str, str]]:
-    yield "workflow", safe(row.workflow)
-    yield "args", recorded(row.args, room)
+def _header(row: RunRow, fleet: Fleet, room: int | None) -> Iterator[tuple[str, str]]:
+    now = fleet.now
+    if row.workflow == ITEM:
+        yield "item", "a plain one, without a workflow"
+        yield "payload", recorded(row.args, room)
+    else:
+        yield "workflow", safe(row.workflow)
+        yield "args", recorded(row.args, room)
     if row.parent is not None:
         yield "parent", safe(row.parent)
     yield "queue", safe(row.queue) + (f", priority {row.priority}" if row.priority else "")
@@ -71,13 +76,24 @@ def _header(
     elif row.deadline is not None:
         yield "deadline", moment(row.deadline)
     if row.worker is not None:
-        yield "worker", _worker(row.worker, workers.get(row.worker), row.worker in dead)
+        holder = next((worker for worker in fleet.workers if worker.id == row.worker), None)
+        yield "worker", _worker(row.worker, holder, row.worker in fleet.dead)
     yield (
         "fence",
         str(abs(row.fence)) + ("" if row.worker is not None or not row.fence else " (void: nobody holds it)"),
     )
-    if row.deaths or row.interruptions:
-        yield "met", f"{_count(row.deaths, 'death')}, {_count(row.interruptions, 'interruption')}"
+    if row.deaths or row.interruptions or row.failures:
+        yield "met", _met(row)
+
+
+def _met(row: RunRow) -> str:
+    deaths = _count(row.deaths, "death")
+    if row.deaths_in_a_row:
+        deaths += f" ({row.deaths_in_a_row} of at most {row.attempts_max} in a row without a new entry)"
+    met = [deaths, _count(row.interruptions, "interruption")]
+    if row.workflow == ITEM:
+        met.append(f"{_count(row.failures, 'failure')} of at most {row.attempts_max}")
+    return ", ".join(met)
 
 
 def _worker(id: str, worker: WorkerRow | None, dead: bool) -> str:
@@ -139,12 +155,10 @@ def _happened(entry: Entry, history: History, room: int | None, began: float) ->
     return f"{took}{recorded(entry.value, room)}{asked}", ""
 
 
-def _standing(
-    history: History, dead: Collection[str], now: float, store: str | None, room: int | None
-) -> Iterator[str]:
+def _standing(history: History, fleet: Fleet, store: str | None, room: int | None) -> Iterator[str]:
     """Where it stopped, or what it waits for now, and what to do."""
     row = history.row
-    yield from _status(row, dead, now, store, room)
+    yield from _status(row, fleet, store, room)
     if row.ended is not None:
         return
     if row.cancel is not None:
@@ -158,9 +172,7 @@ def _standing(
         yield f"{_count(len(history.unread), 'message')} not received yet: {', '.join(names)}."
 
 
-def _status(
-    row: RunRow, dead: Collection[str], now: float, store: str | None, room: int | None
-) -> Iterator[str]:
+def _status(row: RunRow, fleet: Fleet, store: str | None, room: int | None) -> Iterator[str]:
     reason = one_line(row.reason) if row.reason else ""
     at = f" (entry {row.failed_at})" if row.failed_at is not None else ""
     retry = f"Once mended: {command('retry', row.id, store=store)}."
@@ -171,22 +183,30 @@ def _status(
         yield retry
     elif row.status == "dead":
         yield f"A dead letter: {reason}"
-        yield retry
+        yield f"{retry} To give it up: {command('cancel', row.id, store=store)}."
     elif row.status == "cancelled":
         yield f"Cancelled{at}: {reason}"
     elif row.status == "parked":
         yield f"Parked: {reason}"
         yield f"Once mended: {command('resume', row.id, store=store)}."
     elif row.status == "running":
-        if row.worker in dead:
-            yield f"Its process died. To go on from what is recorded, {go_on(row, store)}."
+        if row.worker in fleet.dead:
+            yield f"Its process died. {safe(taken_up(row, fleet, store, to='go on from what is recorded'))}"
         else:
             yield "Under way."
     else:
-        why = f" ({reason})" if reason else ""
-        when = f" It is due in {span(row.due - now)}." if now < row.due < NEVER else ""
-        state = "Not started yet" if row.started is None else f"Nobody executes it now{why}"
-        yield f"{state}.{when} To go on, {go_on(row, store)}."
+        when = f" It is due in {span(row.due - fleet.now)}." if fleet.now < row.due < NEVER else ""
+        yield f"{_state(row, reason)}.{when} {safe(taken_up(row, fleet, store))}"
+        if row.ready == SUSPECT:
+            yield "It died without a new entry, so a worker executes it alone."
+
+
+def _state(row: RunRow, reason: str) -> str:
+    if row.status == "waiting":
+        return "It waits, and no process holds it"
+    if row.started is None:
+        return "Not started yet"
+    return f"Nobody executes it now ({reason})" if reason else "Nobody executes it now"
 
 
 def _fact(facts: Mapping[str, object], name: str, room: int | None) -> str:

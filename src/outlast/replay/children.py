@@ -62,7 +62,8 @@ async def _end(life: Life, place: Place, call: Call[Any], id: str) -> End:
         # Its parent is retried. Refused unless it had failed too, which is just as well.
         await house.writer.ask(Retry(id, secrets.token_hex(8)))
     while True:
-        row = await house.start(call, id, parent=life.id)
+        row = await house.start(call, id, parent=life.row)
+        place.child = id
         if row.parent != life.id:
             raise Conflict(id, "a run of its own", f"a child of {life.id!r}")
         if place.cancelled:

@@ -103,15 +103,24 @@ async def _conclude(life: Life) -> None:
         await _stopped(life)
         last = _last_verb(life)
         if last is not None:
+            life.house.free(
+                life
+            )  # nothing of it executes any more: what is claimed now is written after its end
             try:
                 outcome = await life.house.writer.ask(last)
             except StoreError as error:
                 outcome = error
-            if outcome is not None:  # the run is not ours any more, or the store does not answer
+            if isinstance(
+                outcome, (Refused, StoreError)
+            ):  # it is not ours any more, or the store does not answer
                 life.over, life.verdict = refusal(outcome), None
                 end = End("evicted", reason=str(life.over))
             elif isinstance(last, Settle):
                 end = End(last.status, last.value, last.error, last.reason)
+                if last.status == "parked":
+                    life.house.tell("parked", life.id)
+            elif outcome == "dead":
+                life.house.tell("dead", life.id)
     finally:
         life.house.gone(life)
         if not life.end.done():
@@ -127,7 +136,7 @@ async def _stopped(life: Life) -> None:
     while True:
         # One that was cancelled before its first turn could not strike itself off.
         life.bodies = {body for body in life.bodies if not body.done()}
-        going_on: list[asyncio.Future[Any]] = [*life.bodies, *(life.threads if life.verdict is None else ())]
+        going_on: list[asyncio.Future[Any]] = [*life.bodies, *_threads(life)]
         if not going_on:
             return
         if house.closing:
@@ -137,16 +146,30 @@ async def _stopped(life: Life) -> None:
         await asyncio.wait([*going_on, house.closed_soon], return_when=asyncio.FIRST_COMPLETED)
 
 
+def _threads(life: Life) -> list[asyncio.Future[Any]]:
+    """What of a run that has not ended may still execute in a thread."""
+    if life.verdict is not None:
+        return []
+    own = [life.thread.ended] if life.thread is not None and not life.thread.ended.done() else []
+    return [*life.threads, *own]
+
+
 def _last_verb(life: Life) -> Settle | Release | None:
     if isinstance(life.over, Evicted) and life.over.lost:
         return None
-    if life.bodies or (life.threads and life.verdict is None):
+    if life.bodies or _threads(life):
         life.house.hung.add(life.id)  # still executing: the run must not be given to anybody yet
         return None
     if life.verdict is not None:
         return life.verdict
     if isinstance(life.over, Diverged):
         return Settle(life.pk, life.fence, "parked", reason=str(life.over))
+    if life.resting is not None:
+        due, names, children, _, seen = life.resting
+        reason = str(life.over)
+        return Release(
+            life.pk, life.fence, reason, waiting=True, due=due, waits=names, seen=seen, children=children
+        )
     return Release(life.pk, life.fence, str(life.over))
 
 

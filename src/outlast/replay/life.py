@@ -11,7 +11,7 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from outlast.errors import Diverged, Evicted, LimitExceeded, Unrecordable
 from outlast.replay import ending
@@ -22,7 +22,7 @@ from outlast.replay.mail import Mail
 from outlast.replay.place import Place
 from outlast.replay.threads import Threaded
 from outlast.replay.timers import Timers
-from outlast.store.rows import Entry, Message, RunRow
+from outlast.store.rows import NEVER, Entry, Message, RunRow
 from outlast.store.verbs import Record, Settle
 from outlast.values.exceptions import CANCELLED, SEQ, decode_error
 
@@ -34,8 +34,22 @@ log = logging.getLogger("outlast.replay")
 
 CALLBACKS_MAX = 1_000_000
 """Callbacks between two entries: a workflow that takes more does not wait for anything, it spins."""
+PROGRESS = frozenset({"step", "attempt", "inner", "child"})
+"""Entries that show that a run has got somewhere in this life."""
 SLICE = 200
 """Entries replayed before the host's loop gets its turn."""
+
+
+class Rest(NamedTuple):
+    """What a run waits for that has nothing under way."""
+
+    due: float
+    names: tuple[str, ...]
+    children: tuple[str, ...]
+    entry: int
+    """The number of its last entry."""
+    seen: int
+    """The number of the last message it knows."""
 
 
 class Life:
@@ -85,6 +99,16 @@ class Life:
         self.verdict: Settle | None = None
         """How the run ends, once its workflow has returned or raised."""
         self.winding = False
+        self.claimed = False
+        """From a queue: then it has a slot of this worker's."""
+        self.suspect = row.deaths_in_a_row > 0
+        """Its last worker died, and it had recorded nothing: it executes alone until it has."""
+        self.resting: Rest | None = None
+        """Set when this life ends because the run only waits."""
+        self.rested_at = 0
+        """The last entry when it was last seen to rest."""
+        self._writing = 0
+        """Entries on their way to the store."""
 
     # -- beginning
 
@@ -204,6 +228,7 @@ class Life:
         at = self._last_at = max(self._last_at, at_least, self.now())
         record = Record(self.pk, seq, self.fence, kind, key, at, args, value, error, seconds, attempt, asked)
         alone = kind == "step" and not self.bodies and len(self.house.lives) == 1
+        self._writing += 1
         self.house.writer.put(record, self._recorded, alone=alone)
         return seq
 
@@ -216,11 +241,15 @@ class Life:
         await waiter
 
     def _recorded(self, verb: Any, outcome: Any) -> None:
+        self._writing -= 1
         if self.over is not None:
             return
         if outcome is not None:
             self.evict(ending.refusal(outcome))
             return
+        if self.suspect and verb.kind in PROGRESS:
+            self.suspect = False
+            self.house.cleared(self)
         if verb.kind in DELIVERED:
             self._pending.append(verb)
             self.advance()
@@ -247,6 +276,23 @@ class Life:
             self._advancing = False
         if self.over is not None:
             ending.wind_down(self)
+
+    def rest(self) -> Rest | None:
+        """What the run waits for, if nothing of it is under way here: it need not be in anybody's hands then."""
+        busy = self.over is not None or self.replaying or self._writing or self._pending or self._deferred
+        cancelling = self.cancelling is not None or self._cancel_asked
+        if busy or cancelling or self.threads or (self.thread is not None and self.thread.busy):
+            return None
+        called = [place for place in self.places.values() if place.coro is None]
+        children = tuple(place.child for place in called if place.child is not None)
+        if not len(called) == len(children) == len(self.bodies) or any(
+            self.house.room.has(child) for child in children
+        ):
+            return None
+        due = min(self.timers.next(), NEVER if self.row.deadline is None else self.row.deadline)
+        if due < NEVER or self.mail.waiting or children:
+            return Rest(due, self.mail.waiting, children, self._seq, self.mail.last)
+        return None
 
     def _advance(self) -> None:
         delivered = 0

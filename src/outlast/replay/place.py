@@ -15,6 +15,7 @@ class Place:
         "args",
         "asked",
         "cancelled",
+        "child",
         "codec",
         "context",
         "coro",
@@ -45,6 +46,8 @@ class Place:
         """The workflow has cancelled the task that waits here."""
         self.asked = False
         """What was started has been asked to stop."""
+        self.child: str | None = None
+        """The id of a child run, once it is in the store."""
         self.delivered = False
         self.value: Any = None
         self.error: BaseException | None = None

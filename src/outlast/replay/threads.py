@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -45,6 +46,8 @@ class Threaded:
         self._open: _Request | None = None
         self._ident = 0
         self.busy = True
+        self.ended: asyncio.Future[None] = life.host.create_future()
+        """Done when the thread has ended: until then the workflow's own code may execute."""
 
     async def drive(self) -> Any:
         """The run's main task, on the run loop."""
@@ -105,7 +108,15 @@ class Threaded:
             value, error = self._fn(*self._args, **self._kwargs), None
         except BaseException as raised:
             value, error = None, raised
-        self._post(_Request(None, value, error))
+        try:
+            self._post(_Request(None, value, error))
+        finally:
+            with suppress(RuntimeError):  # the host's loop is closed: nobody waits any more
+                self._life.host.call_soon_threadsafe(self._end)
+
+    def _end(self) -> None:
+        if not self.ended.done():
+            self.ended.set_result(None)
 
     def _post(self, request: _Request) -> None:
         try:

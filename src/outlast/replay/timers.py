@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from outlast.store.rows import NEVER
+
 if TYPE_CHECKING:
     from outlast.replay.life import Life
 
@@ -52,6 +54,10 @@ class Timers:
         now = self._life.now()
         late = [(self._wall(handle), key) for key, handle in self._set.items() if self._wall(handle) <= now]
         return [key for _, key in sorted(late)]
+
+    def next(self) -> float:
+        """When the next one is due; NEVER if there is none."""
+        return min(map(self._wall, self._set.values()), default=NEVER)
 
     def arm_all(self) -> None:
         for key in self._set:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from outlast.errors import StoreError
-from outlast.store.rows import Entry, Message, RunQuery, RunRow, SessionRow, WorkerRow
+from outlast.store.rows import Entry, Message, Outlook, QueueRow, RunQuery, RunRow, SessionRow, WorkerRow
 from outlast.store.verbs import Verb
 
 
@@ -57,7 +57,23 @@ class Store(Protocol):
     def workers(self) -> list[WorkerRow]: ...
 
     def dead_workers(self) -> list[str]:
-        """Workers that a Sweep would find dead now."""
+        """Workers that seem dead: reason enough for a Sweep, which decides."""
+        ...
+
+    def look(self, queues: tuple[str, ...], workflows: tuple[str, ...]) -> Outlook:
+        """What a Claim of these queues and workflows would find. A read: it may be out of date at once."""
+        ...
+
+    def queues(self) -> list[QueueRow]:
+        """Every queue that has ever had anything in it, or limits, by name."""
+        ...
+
+    def depth(self, queue: str) -> int:
+        """How many runs or items are queued in it."""
+        ...
+
+    def held(self, worker: str) -> list[tuple[int, int, str]]:
+        """What a worker holds: run, fence and id."""
         ...
 
     def cancels(self, worker: str) -> list[tuple[str, str]]:

@@ -56,6 +56,17 @@ class RunRow(NamedTuple):
     failed_at: int | None
     value: str | None
     error: str | None
+    lives: int
+    """How often it was claimed. A run in its first life has no journal yet."""
+    ready: int
+    """0: held, ended, parked, or due later. 1: claimable. 2: claimable, and a suspect: it died without a new entry."""
+    mark: int
+    """The seq of the last death or interruption: what has come since is progress."""
+    deaths_in_a_row: int
+    interruptions_in_a_row: int
+    failures: int
+    attempts_max: int
+    interruptions_max: int
 
 
 class Message(NamedTuple):
@@ -75,6 +86,41 @@ class WorkerRow(NamedTuple):
     started: float
     lease_until: float
     draining: int
+    lease: float
+    renewed: float
+    queues: str
+    """What it claims from, as a JSON list, like `workflows`; an empty list if it claims nothing."""
+    workflows: str
+    concurrency: int
+    held: int
+    """How many runs and items it has."""
+
+
+class Outlook(NamedTuple):
+    """What there is to claim for somebody who knows certain queues and workflows."""
+
+    ready: bool
+    suspect: bool
+    next_due: float | None
+    """When the next run that is not ready comes due, of these queues."""
+    unknown: tuple[str, ...]
+    """Workflows with ready runs in these queues that it does not know."""
+
+
+class QueueRow(NamedTuple):
+    name: str
+    queued: int
+    running: int
+    waiting: int
+    parked: int
+    dead: int
+    oldest: float | None
+    """When the oldest queued run that is due was submitted."""
+    submitted: int
+    """In the last minute, as `ended`."""
+    ended: int
+    depth_max: int | None
+    concurrency_max: int | None
 
 
 class SessionRow(NamedTuple):
@@ -95,6 +141,8 @@ class RunQuery(NamedTuple):
     waiting_for: str | None = None
     created_before: float | None = None
     created_after: float | None = None
+    items: bool | None = None
+    """Plain work items: only them, or none of them."""
     limit: int = 100
     before_pk: int | None = None
     """The page after the run with this pk."""

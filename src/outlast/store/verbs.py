@@ -14,13 +14,18 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-from outlast.store.rows import RunRow
+from outlast.store.rows import NEVER, RunRow
 
 FENCE = "fence"
 UNKNOWN = "unknown"
 STATUS = "status"
 VERSION = "version"
 WORKER = "worker"
+DEPTH = "depth"
+CONFLICT = "conflict"
+
+ITEM = ""
+"""The workflow of a plain work item: there is none."""
 
 
 class Refused(NamedTuple):
@@ -34,8 +39,10 @@ class Submit(NamedTuple):
     """Insert a run. With `worker` it is owned by that worker at once, under a fence of its own.
 
     Result: `Submitted(row, new)`. An id that exists is not touched: its row is returned with new=False. A repeat with the
-    same token is new=True again while the worker still holds it, so the outcome of an unknown commit can be found out
-    by committing again. Refused with WORKER if the worker is not enlisted.
+    same token is new=True again as long as the run is as this submission left it (queued, or held by the worker), so the
+    outcome of an unknown commit can be found out by committing again. Refused with WORKER if the worker is not enlisted; a
+    new one without a worker is refused with DEPTH, "depth/limit", if its queue would have more than `depth_max` queued runs, or
+    than the queue's own limit if it has one.
     """
 
     id: str
@@ -49,19 +56,38 @@ class Submit(NamedTuple):
     timeout: float | None = None
     parent: str | None = None
     worker: str | None = None
+    attempts_max: int = 5
+    """Deaths in a row without a new entry (for an item also failures) that make it a dead letter."""
+    interruptions_max: int = 100
+    """The same for interruptions."""
+    depth_max: int | None = None
 
 
 class Submitted(NamedTuple):
-    row: RunRow
+    row: RunRow | None
+    """None for a new run that nobody holds: there is nothing to know of it yet."""
     new: bool
+
+
+class SubmitMany(NamedTuple):
+    """Queue several runs, none with a worker: all of them or none. Result: list[Submitted], in their order.
+
+    Refused with DEPTH as a whole, where the new ones do not all fit; with CONFLICT, and the id, if an id is there already (or twice
+    in here) with another workflow or other arguments. A repeat finds its runs there.
+    """
+
+    runs: tuple[Submit, ...]
 
 
 class Claim(NamedTuple):
     """Give claimable runs to a worker: queued or waiting, due, and owned by nobody.
 
-    With `ids`, just these, due or not; otherwise by queue and workflow: highest priority first, interrupted before new,
-    older before younger. Each gets a new fence. Refused with WORKER if the worker is not enlisted.
-    Result: list[RunRow]. A repeat with the same token returns the same runs while this worker holds them.
+    With `ids`, just these, if they are due, whatever their queue allows. Otherwise at most `limit` runs of these queues and
+    workflows (empty: any): highest priority first, interrupted before new (older interruption first), due earlier before due
+    later; at most `returned` of them interrupted ones; from a queue with a limit of its own only as many as its running runs leave. With
+    `suspects` only runs that died without a new entry, otherwise none of these.
+    Each gets a new fence. Refused with WORKER if the worker is not enlisted.
+    Result: list[RunRow], in the order above. A repeat with the same token returns the same runs while this worker holds them.
     """
 
     worker: str
@@ -70,6 +96,8 @@ class Claim(NamedTuple):
     queues: tuple[str, ...] = ()
     workflows: tuple[str, ...] = ()
     limit: int = 1
+    returned: int | None = None
+    suspects: bool = False
 
 
 class Record(NamedTuple):
@@ -117,10 +145,14 @@ class Settle(NamedTuple):
 
 
 class Release(NamedTuple):
-    """Give a run back, claimable from `due`; the fence is void after. Fenced. Result: None.
+    """Give a run back, claimable after `delay`; the fence is void after. Fenced. Result: its status after.
 
-    `interrupted` raises it above new work of its priority and adds an `interruption` entry. A repeat is accepted while
-    nobody has claimed the run since.
+    `interrupted` raises it above new work of its priority and adds an `interruption` entry; too many in a row without a new
+    entry make it a dead letter. `failed` (for items) counts a failure instead; too many make it one too.
+    `waiting`: it waits for `waits` (names of messages), for the end of the runs `children`, and until `due`. Where there is
+    more to know than the life knew (a message of these names after number `seen`, a request to cancel, a child that has ended
+    or is not there) it is due at once. From then on such a message, request or end makes it due.
+    A repeat is accepted while nobody has claimed the run since.
     """
 
     run: int
@@ -129,12 +161,25 @@ class Release(NamedTuple):
     delay: float = 0.0
     waiting: bool = False
     interrupted: bool = True
+    failed: bool = False
+    due: float = NEVER
+    waits: tuple[str, ...] = ()
+    seen: int = 0
+    children: tuple[str, ...] = ()
+
+
+class Ack(NamedTuple):
+    """An item is done. Fenced. Result: None. A repeat is accepted if it was this fence that acked it."""
+
+    run: int
+    fence: int
+    queue: str
 
 
 class Send(NamedTuple):
     """Put a message into a run's mailbox. Result: None; refused with UNKNOWN, or STATUS once the run has ended.
 
-    The same name and message id again: nothing is written, whatever the value. A waiting run becomes claimable.
+    The same name and message id again: nothing is written, whatever the value. A run that waits for the name becomes claimable.
     """
 
     id: str
@@ -146,8 +191,8 @@ class Send(NamedTuple):
 class Cancel(NamedTuple):
     """Ask a run to end. Result: its status after. Refused with UNKNOWN, or STATUS once it has ended.
 
-    A run that never started, or is parked, is cancelled here and now; any other must be claimed, so that its `finally`
-    blocks execute. The first reason stays.
+    A run that never started, is parked, or is a dead letter, and any item that nobody holds, is cancelled here and now; any other
+    must be claimed, so that its `finally` blocks execute. The first reason stays.
     """
 
     id: str
@@ -176,16 +221,23 @@ class Resume(NamedTuple):
 
 
 class Enlist(NamedTuple):
-    """Make a worker known, with a lease. Result: None. A repeat renews."""
+    """Make a worker known, with a lease. Result: None. A repeat renews, and says anew what it claims."""
 
     worker: str
     host: str
     pid: int
     lease: float
+    queues: tuple[str, ...] = ()
+    """What it claims from; none if it claims nothing."""
+    workflows: tuple[str, ...] = ()
+    concurrency: int = 0
 
 
 class Renew(NamedTuple):
-    """Extend a worker's lease. Result: None. Refused with WORKER if it was swept: its runs are lost to it."""
+    """Extend a worker's lease. Result: None. Refused with WORKER if it was swept: its runs are lost to it.
+
+    `draining` is for good: a renewal without it does not take it back.
+    """
 
     worker: str
     lease: float
@@ -199,17 +251,47 @@ class Leave(NamedTuple):
 
 
 class Sweep(NamedTuple):
-    """Queue the runs of dead workers again: a `death` entry each, fence void. Result: list of run ids."""
+    """Take the runs of dead workers from them, fence void. Result: `Swept`.
+
+    Dead is a worker whose lock is free and whose heartbeat is old, or whose lease ran out while the store was awake: signs of
+    life (Enlist, Renew, Sweep, of anybody) came, without a gap of more than half the shortest lease, for as long as its lease is.
+    After an outage, or a clock that jumped, everybody has a whole lease to renew.
+    Each of its runs gets a `death` entry and goes back. One that has recorded anything of its own in this life (a step, an
+    attempt, an inner step, a child), or whose child the worker held too, goes ahead of new work. Any other is a suspect:
+    `deaths_in_a_row` is 1, and grows only by deaths alone, when the worker held nothing else but the run's ancestors; with
+    each it is due later, after `backoff` seconds doubled (none after the first death); at `attempts_max` it is a dead letter.
+    The runs of a worker that was draining get an `interruption` instead, and are not charged.
+    """
+
+    backoff: float = 1.0
+    backoff_max: float = 300.0
+
+
+class Swept(NamedTuple):
+    runs: tuple[str, ...]
+    """Everything that was taken from dead workers."""
+    dead: tuple[str, ...]
+    """Those of them that are dead letters now."""
+    workers: tuple[str, ...]
+
+
+class Limit(NamedTuple):
+    """Give a queue limits of its own; None: none. Result: None. A repeat is harmless."""
+
+    queue: str
+    depth_max: int | None
+    concurrency_max: int | None
 
 
 class Prune(NamedTuple):
     """Delete up to `limit` runs that ended before `before`, with journal and mailbox. Result: how many.
 
-    A child stays as long as its parent has not ended.
+    A child stays as long as its parent has not ended. With `items` just items that were acked.
     """
 
     before: float
     limit: int = 500
+    items: bool = False
 
 
 class Keep(NamedTuple):
@@ -234,11 +316,13 @@ class Forget(NamedTuple):
 
 Verb: TypeAlias = (
     Submit
+    | SubmitMany
     | Claim
     | Record
     | Wait
     | Settle
     | Release
+    | Ack
     | Send
     | Cancel
     | Retry
@@ -247,13 +331,14 @@ Verb: TypeAlias = (
     | Renew
     | Leave
     | Sweep
+    | Limit
     | Prune
     | Keep
     | Forget
 )
 
-LOUD = (Submit, Settle, Release, Send, Cancel, Retry, Resume, Leave, Sweep)
+LOUD = (Submit, SubmitMany, Settle, Release, Send, Cancel, Retry, Resume, Leave, Sweep, Limit)
 """Verbs that somebody else may be waiting for: a commit with one of them rings the bell."""
 
-LOUD_AT_HOME = (Send, Cancel, Retry, Resume, Release, Sweep)
-"""Those that this process's own runs may wait for. What it settles itself it knows."""
+LOUD_AT_HOME = (Submit, SubmitMany, Send, Cancel, Retry, Resume, Release, Sweep, Limit)
+"""Those that this process's own runs, claimer and consumers may wait for. What it settles itself it knows."""

@@ -15,17 +15,21 @@ Inside a sync workflow, `run(call)` is a child run.
 """
 
 from outlast import (
+    Backpressure,
     BadName,
     Call,
     Conflict,
     Current,
     Diverged,
+    Draining,
     DuplicateName,
     Evicted,
+    LeaseLost,
     LimitExceeded,
     NotInRun,
     NotInStep,
     OutlastError,
+    QueueInfo,
     RunCancelled,
     RunDead,
     RunError,
@@ -34,6 +38,7 @@ from outlast import (
     RunParked,
     RunTimeout,
     SettingsError,
+    StaleFence,
     Step,
     StepFailed,
     StepTimeout,
@@ -43,9 +48,9 @@ from outlast import (
     StoreUnavailable,
     SyncStep,
     UnknownRun,
-    UnknownWorkflow,
     Unrecordable,
     Unrecorded,
+    WorkerInfo,
     Workflow,
     WrongStatus,
     __version__,
@@ -58,11 +63,13 @@ from outlast import (
 )
 from outlast.sync.app import Outlast, Run
 from outlast.sync.inside import receive, run, sleep
+from outlast.sync.items import Item, Queue
 
 __all__ = [
-    "BadName", "Call", "Conflict", "Current", "Diverged", "DuplicateName", "Evicted", "LimitExceeded", "NotInRun",
-    "NotInStep", "Outlast", "OutlastError", "Run", "RunCancelled", "RunDead", "RunError", "RunFailed", "RunInfo",
-    "RunParked", "RunTimeout", "SettingsError", "Step", "StepFailed", "StepTimeout", "StoreBroken", "StoreError",
-    "StoreTooNew", "StoreUnavailable", "SyncStep", "UnknownRun", "UnknownWorkflow", "Unrecordable", "Unrecorded",
-    "Workflow", "WrongStatus", "__version__", "current", "now", "random", "receive", "run", "sleep", "step", "uuid", "workflow",
+    "Backpressure", "BadName", "Call", "Conflict", "Current", "Diverged", "Draining", "DuplicateName", "Evicted",
+    "Item", "LeaseLost", "LimitExceeded", "NotInRun", "NotInStep", "Outlast", "OutlastError", "Queue", "QueueInfo",
+    "Run", "RunCancelled", "RunDead", "RunError", "RunFailed", "RunInfo", "RunParked", "RunTimeout", "SettingsError",
+    "StaleFence", "Step", "StepFailed", "StepTimeout", "StoreBroken", "StoreError", "StoreTooNew", "StoreUnavailable",
+    "SyncStep", "UnknownRun", "Unrecordable", "Unrecorded", "WorkerInfo", "Workflow",
+    "WrongStatus", "__version__", "current", "now", "random", "receive", "run", "sleep", "step", "uuid", "workflow",
 ]  # fmt: skip

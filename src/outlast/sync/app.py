@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from outlast.app import outlast as core
-from outlast.app.handle import RunInfo
+from outlast.app.house import Hook
+from outlast.app.info import RunInfo
 from outlast.app.settings import Settings
 from outlast.define.workflow import Workflow
 from outlast.errors import OutlastError
 from outlast.store.protocol import Store
+from outlast.sync.items import Queue
 from outlast.sync.portal import Portal
 
 P = ParamSpec("P")
@@ -91,9 +93,39 @@ class Outlast:
     here and gives the runs back; they go on where they are started again.
     """
 
-    def __init__(self, store: str | Store | None = None, **settings: Any) -> None:
-        self._app = core.Outlast(store, **settings)
+    def __init__(
+        self,
+        store: str | Store | None = None,
+        *,
+        worker: bool = False,
+        queues: str | Iterable[str] | None = None,
+        workflows: Iterable[Workflow[..., Any]] = (),
+        on_parked: Hook | None = None,
+        on_dead: Hook | None = None,
+        **settings: Any,
+    ) -> None:
+        self._app = core.Outlast(
+            store,
+            worker=worker,
+            queues=queues,
+            workflows=workflows,
+            on_parked=on_parked,
+            on_dead=on_dead,
+            **settings,
+        )
         self._portal: Portal | None = None
+
+    def configure(
+        self,
+        store: str | Store | None = None,
+        *,
+        worker: bool | None = None,
+        queues: str | Iterable[str] | None = None,
+        workflows: Iterable[Workflow[..., Any]] = (),
+        **settings: Any,
+    ) -> None:
+        """Before it is opened: say some things otherwise than when it was made. What is not named stays."""
+        self._app.configure(store, worker=worker, queues=queues, workflows=workflows, **settings)
 
     @property
     def settings(self) -> Settings:
@@ -131,6 +163,12 @@ class Outlast:
     retry = blocking(core.Outlast.retry)
     resume = blocking(core.Outlast.resume)
     prune = blocking(core.Outlast.prune)
+    queues = blocking(core.Outlast.queues)
+    workers = blocking(core.Outlast.workers)
+
+    def queue(self, name: str) -> Queue:
+        """A queue of plain work items."""
+        return Queue(self._open, self._app.queue(name))
 
     @property
     def _open(self) -> Portal:

@@ -40,6 +40,8 @@ class App(Outlast):
             weakref.finalize(self, store.close)
             # Nobody else has it, so nothing is missed: looking now and then would only fill the time of a virtual clock.
             settings.setdefault("poll", 1e6)
+            settings.setdefault("heartbeat", 1e6)
+            settings.setdefault("lease", 1e7)
         self.store: Store = store
         super().__init__(_Kept(self.store), **settings)
         self._inline = True

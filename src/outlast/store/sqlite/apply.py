@@ -3,18 +3,51 @@
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import Any, Protocol
 
 from outlast.store import verbs
 from outlast.store.rows import ENDED, NEVER, RunRow
 from outlast.store.sqlite import statements as sql
-from outlast.store.verbs import FENCE, STATUS, UNKNOWN, VERSION, WORKER, Refused
+from outlast.store.verbs import CONFLICT, DEPTH, FENCE, STATUS, UNKNOWN, VERSION, WORKER, Refused
 
 
 class Alive(Protocol):
     def is_dead(self, worker: str) -> bool: ...
+
+
+class Tally:
+    """What a transaction knows and changes of one queue. Written once, at its end."""
+
+    __slots__ = ("concurrency_max", "depth_max", "listed", "more_queued", "more_running", "queued", "running")
+
+    def __init__(
+        self,
+        queued: int = 0,
+        running: int = 0,
+        depth_max: int | None = None,
+        concurrency_max: int | None = None,
+    ) -> None:
+        self.queued, self.running, self.depth_max, self.concurrency_max = (
+            queued,
+            running,
+            depth_max,
+            concurrency_max,
+        )
+        self.more_queued = self.more_running = 0
+        self.listed = True
+
+    def room(self) -> float:
+        """How many more of its runs may be claimed."""
+        return (
+            math.inf
+            if self.concurrency_max is None
+            else self.concurrency_max - self.running - self.more_running
+        )
 
 
 class Transaction:
@@ -23,22 +56,43 @@ class Transaction:
     def __init__(self, db: sqlite3.Connection, now: float, alive: Alive) -> None:
         self.db, self.now, self.alive = db, now, alive
         self.buried: list[str] = []
+        self._tallies: dict[str, Tally] = {}
 
     def apply(self, batch: Sequence[verbs.Verb]) -> list[Any]:
         outcomes: list[Any] = []
-        position = 0
-        while position < len(batch):
-            verb = batch[position]
-            if type(verb) is verbs.Record:
-                end = position + 1
-                while end < len(batch) and type(batch[end]) is verbs.Record:
-                    end += 1
-                outcomes += self._record(batch[position:end])  # type: ignore[arg-type]
-                position = end
+        for kind, group in groupby(batch, type):
+            if kind is verbs.Record:
+                outcomes += self._record(list(group))  # type: ignore[arg-type]
+            elif kind is verbs.Submit:
+                outcomes += self._submit(list(group))  # type: ignore[arg-type]
             else:
-                outcomes.append(_APPLY[type(verb)](self, verb))
-                position += 1
+                outcomes += [_APPLY[kind](self, verb) for verb in group]
+        for name, tally in self._tallies.items():
+            if tally.more_queued or tally.more_running:
+                moved = {"name": name, "queued": tally.more_queued, "running": tally.more_running}
+                self.db.execute(sql.MOVED, moved)
         return outcomes
+
+    def _tally(self, queue: str) -> Tally:
+        tally = self._tallies.get(queue)
+        if tally is None:
+            row = self.db.execute(sql.QUEUE, (queue,)).fetchone()
+            tally = self._tallies[queue] = Tally(*row or ())
+            tally.listed = row is not None
+        return tally
+
+    def _moved(self, queue: str, parent: str | None, before: str | None, after: str | None) -> None:
+        """A run went from one status to another (None: it is new, or gone)."""
+        if before != after:
+            tally = self._tally(queue)
+            if not tally.listed:
+                self.db.execute(sql.LISTED, (queue,))
+                tally.listed = True
+            tally.more_queued += (after == "queued") - (before == "queued")
+            if parent is None:
+                tally.more_running += (after == "running") - (before == "running")
+
+    # -- recording
 
     def _record(self, records: Sequence[verbs.Record]) -> list[Refused | None]:
         """Most batches are entries and nothing else, all of them good: one statement, one count."""
@@ -53,28 +107,88 @@ class Transaction:
         here = self.db.execute(sql.RECORDED, (record.run, record.seq, record.fence)).fetchone()
         return None if here else Refused(FENCE)
 
-    def _submit(self, verb: verbs.Submit) -> verbs.Submitted | Refused:
-        owned = verb.worker is not None
-        if owned and not self._enlisted(verb.worker):
+    # -- submitting
+
+    def _submit(self, submits: Sequence[verbs.Submit]) -> list[verbs.Submitted | Refused]:
+        outcomes: list[verbs.Submitted | Refused] = []
+        for owned, group in groupby(submits, lambda verb: verb.worker is not None):
+            alike = list(group)
+            outcomes += map(self._submit_owned, alike) if owned else self._enqueue(alike)
+        return outcomes
+
+    def _submit_owned(self, verb: verbs.Submit) -> verbs.Submitted | Refused:
+        if not self._enlisted(verb.worker):
             return Refused(WORKER, "not enlisted, or swept")
-        row = self.db.execute(
-            sql.SUBMIT,
-            {
-                **verb._asdict(),
-                "status": "running" if owned else "queued",
-                "fence": self._next_fence() if owned else 0,
-                "now": self.now,
-                "started": self.now if owned else None,
-                "due": self.now + verb.delay,
-                "deadline": self.now + verb.timeout if owned and verb.timeout is not None else None,
-            },
-        ).fetchone()
+        values = {**verb._asdict(), "fence": self._next_fences(1), "now": self.now}
+        row = self.db.execute(sql.SUBMIT, values).fetchone()
         if row is not None:
+            self._moved(verb.queue, verb.parent, None, "running")
             return verbs.Submitted(RunRow(*row), new=True)
         existing = self._row(verb.id)
         assert existing is not None, "a conflicting row exists in the same transaction"
         mine = existing.token == verb.token and existing.worker == verb.worker
         return verbs.Submitted(existing, new=mine)
+
+    def _enqueue(self, submits: Sequence[verbs.Submit]) -> list[verbs.Submitted | Refused]:
+        """Each for itself: joined if it is there, refused if its queue is full, else inserted with the others."""
+        there = self._there(submits)
+        fresh: list[verbs.Submit] = []
+        outcomes: list[verbs.Submitted | Refused] = []
+        for verb in submits:
+            if verb.id in there:
+                if fresh and there[verb.id] is None:  # it came twice
+                    self._insert(fresh)
+                    fresh = []
+                row = there[verb.id] or self._row(verb.id)
+                assert row is not None
+                outcomes.append(verbs.Submitted(row, new=_untouched(row, verb)))
+                continue
+            full = self._full(verb, 1)
+            if full is None:
+                self._moved(verb.queue, verb.parent, None, "queued")
+                there[verb.id] = None
+                fresh.append(verb)
+            outcomes.append(full or verbs.Submitted(None, new=True))
+        self._insert(fresh)
+        return outcomes
+
+    def _submit_many(self, verb: verbs.SubmitMany) -> list[verbs.Submitted | Refused] | Refused:
+        """Everything is checked before anything is written."""
+        there = self._there(verb.runs)
+        asked: dict[str, tuple[str, str]] = {id: (row.workflow, row.args) for id, row in there.items() if row}
+        fresh: dict[str, list[verbs.Submit]] = {}
+        for run in verb.runs:
+            if asked.setdefault(run.id, (run.workflow, run.args)) != (run.workflow, run.args):
+                return Refused(CONFLICT, run.id)
+            if run.id not in there:
+                fresh.setdefault(run.queue, []).append(run)
+        for runs in fresh.values():
+            full = self._full(runs[0], len({run.id for run in runs}))
+            if full is not None:
+                return full
+        return self._enqueue([run._replace(depth_max=None) for run in verb.runs])
+
+    def _there(self, submits: Sequence[verbs.Submit]) -> dict[str, RunRow | None]:
+        ids = json.dumps([verb.id for verb in submits])
+        return {row[1]: RunRow(*row) for row in self.db.execute(sql.RUNS_BY_ID, (ids,))}
+
+    def _full(self, verb: verbs.Submit, count: int) -> Refused | None:
+        tally = self._tally(verb.queue)
+        limit = tally.depth_max if tally.depth_max is not None else verb.depth_max
+        depth = tally.queued + tally.more_queued
+        return Refused(DEPTH, f"{depth}/{limit}") if limit is not None and depth + count > limit else None
+
+    def _insert(self, fresh: Sequence[verbs.Submit]) -> None:
+        self.db.executemany(
+            sql.ENQUEUE,
+            [
+                (v.id, v.workflow, v.args, v.queue, v.priority, v.token, v.seed, v.parent, v.attempts_max,
+                 v.interruptions_max, self.now, self.now + v.delay, v.timeout, v.delay <= 0)
+                for v in fresh
+            ],
+        )  # fmt: skip
+
+    # -- claiming
 
     def _claim(self, verb: verbs.Claim) -> list[RunRow] | Refused:
         if not self._enlisted(verb.worker):
@@ -83,41 +197,145 @@ class Transaction:
         if again:
             return [RunRow(*row) for row in again]
         if verb.ids:
-            found = self.db.execute(sql.CLAIMABLE_BY_ID, {"ids": json.dumps(verb.ids), "limit": verb.limit})
-        else:
             found = self.db.execute(
-                sql.CLAIMABLE_BY_QUEUE,
-                {
-                    "now": self.now,
-                    "queues": json.dumps(verb.queues) if verb.queues else None,
-                    "workflows": json.dumps(verb.workflows) if verb.workflows else None,
-                    "limit": verb.limit,
-                },
-            )
-        claim = {"worker": verb.worker, "token": verb.token, "now": self.now}
-        return [
-            RunRow(*self.db.execute(sql.CLAIM, {**claim, "pk": pk, "fence": self._next_fence()}).fetchone())
-            for (pk,) in found.fetchall()
-        ]
+                sql.CLAIMABLE_BY_ID, (json.dumps(verb.ids), self.now, verb.limit)
+            ).fetchall()
+        else:
+            found = self._claimable(verb)
+        if not found:
+            return []
+        fence = self._next_fences(len(found)) - len(found)
+        for number, (*_, pk, queue, status, parent) in enumerate(found, 1):
+            values = (fence + number, verb.worker, verb.token, self.now, self.now, pk)
+            self.db.execute(sql.CLAIM, values)
+            self._moved(queue, parent, status, "running")
+        claimed = self.db.execute(sql.CLAIMED_BY_TOKEN, (verb.worker, verb.token))
+        return [RunRow(*row) for row in claimed]
+
+    def _claimable(self, verb: verbs.Claim) -> list[Any]:
+        """The first `limit` of what is ready, as the contract orders it: one seek a line of the index."""
+        self.db.execute(sql.COME_DUE, (self.now,))
+        ready = 2 if verb.suspects else 1
+        returned = verb.limit if verb.returned is None else min(verb.returned, verb.limit)
+        found: list[Any] = []
+        for queue in dict.fromkeys(verb.queues) or [name for (name,) in self.db.execute(sql.QUEUE_NAMES)]:
+            if self._tally(queue).room() <= 0:
+                continue
+            for workflow in ready_workflows(self.db, queue, ready):
+                if verb.workflows and workflow not in verb.workflows:
+                    continue
+                line = (queue, workflow)
+                found += self.db.execute(sql.CLAIMABLE[ready, 0], (*line, returned))
+                found += self.db.execute(sql.CLAIMABLE[ready, 1], (*line, verb.limit))
+        chosen: list[Any] = []
+        taken: Counter[str] = Counter()
+        back = 0
+        for row in sorted(found):
+            is_back = row[1] < NEVER
+            if len(chosen) == verb.limit:
+                break
+            if (is_back and back == returned) or taken[row[4]] >= self._tally(row[4]).room():
+                continue
+            back += is_back
+            taken[row[4]] += row[6] is None
+            chosen.append(row)
+        return chosen
 
     def _wait(self, verb: verbs.Wait) -> Refused | None:
-        names = "".join(f"\n{name}\n" for name in verb.names)
-        return self._fenced(sql.WAIT, (names, verb.run, verb.fence))
+        return self._fenced(sql.WAIT, (_names(verb.names), verb.run, verb.fence))
 
     def _settle(self, verb: verbs.Settle) -> Refused | None:
-        refused = self._fenced(sql.SETTLE, {**verb._asdict(), "now": self.now})
-        if refused and self.db.execute(sql.SETTLED, (verb.run, -verb.fence)).fetchone():
-            return None
-        return refused
+        settled = self.db.execute(sql.SETTLE, {**verb._asdict(), "now": self.now}).fetchone()
+        if settled is None:
+            again = self.db.execute(sql.SETTLED, (verb.run, -verb.fence)).fetchone()
+            return None if again else Refused(FENCE)
+        queue, parent = settled
+        self._moved(queue, parent, "running", verb.status)
+        if parent is not None:
+            self._wake_parent(parent)
+        return None
 
-    def _release(self, verb: verbs.Release) -> Refused | None:
-        due = NEVER if verb.waiting and verb.delay >= NEVER else self.now + verb.delay
-        refused = self._fenced(sql.RELEASE, {**verb._asdict(), "now": self.now, "due": due})
-        if not refused and verb.interrupted:
-            self._append(verb.run, verb.fence, "interruption", {"why": verb.reason})
-        if refused and self.db.execute(sql.RELEASED, (verb.run, -verb.fence)).fetchone():
+    def _ack(self, verb: verbs.Ack) -> Refused | None:
+        if self.db.execute(sql.ACK, (self.now, verb.run, verb.fence)).rowcount:
+            self._moved(verb.queue, None, "running", "done")
             return None
-        return refused
+        again = self.db.execute(sql.ACKED_BY, (verb.run, -verb.fence)).fetchone()
+        return None if again else Refused(FENCE)
+
+    # -- giving back
+
+    def _release(self, verb: verbs.Release) -> str | Refused:
+        held = self.db.execute(sql.HELD, (verb.run, verb.fence)).fetchone()
+        if held is None:
+            again = self.db.execute(sql.GIVEN_BACK, (verb.run, -verb.fence)).fetchone()
+            return str(again[0]) if again else Refused(FENCE)
+        row, _ = _as_held(held)
+        if verb.waiting:
+            due = verb.due
+            children = list(dict.fromkeys(verb.children))
+            lists = {"waits": json.dumps(verb.waits), "children": json.dumps(children)}
+            news = {"run": verb.run, "seen": verb.seen, **lists}
+            if row.cancel is not None or self.db.execute(sql.NEWS, news).fetchone()[0]:
+                due = min(due, self.now)
+            after = row._replace(status="waiting", due=due, interrupted=None, waits=_names(verb.waits))
+        elif verb.failed:
+            after = row._replace(status="queued", due=self.now + verb.delay, failures=row.failures + 1)
+            if after.failures >= row.attempts_max:
+                after = after._replace(status="dead")
+        else:
+            after = row._replace(status="queued", due=self.now + verb.delay)
+        after = after._replace(reason=verb.reason)
+        if verb.interrupted and not verb.waiting and not verb.failed:
+            return self._interrupt(row, after)
+        return self._give_back(row, after)
+
+    def _interrupt(self, row: RunRow, after: RunRow) -> str:
+        """Free, and ahead of new work; but not for ever without getting anywhere."""
+        in_a_row = row.interruptions_in_a_row + 1
+        after = after._replace(
+            interrupted=self.now if row.interrupted is None else row.interrupted,
+            interruptions=row.interruptions + 1,
+            interruptions_in_a_row=in_a_row,
+        )
+        if in_a_row >= row.interruptions_max:
+            why = f"interrupted {in_a_row} times in a row without recording anything; the last time: {after.reason}"
+            after = after._replace(status="dead", reason=why)
+        status = self._give_back(row, after)
+        self._mark(row, "interruption", {"why": after.reason})
+        return status
+
+    def _die(self, row: RunRow, why: str, *, innocent: bool, alone: bool, verb: verbs.Sweep) -> str:
+        """Not its doing if it had got somewhere; else it is a suspect, and in the end a dead letter."""
+        after = row._replace(status="queued", due=self.now, reason=why, deaths=row.deaths + 1)
+        if innocent:
+            interrupted = self.now if row.interrupted is None else row.interrupted
+            return self._give_back(row, after._replace(deaths_in_a_row=0, interrupted=interrupted))
+        in_a_row = row.deaths_in_a_row + (alone or not row.deaths_in_a_row)
+        back_off = min(verb.backoff * 2 ** min(in_a_row - 2, 60), verb.backoff_max) if in_a_row > 1 else 0.0
+        after = after._replace(deaths_in_a_row=in_a_row, due=self.now + back_off)
+        if alone and in_a_row >= row.attempts_max:
+            why = f"died {in_a_row} times in a row without recording anything; the last time: {why}"
+            after = after._replace(status="dead", reason=why)
+        return self._give_back(row, after)
+
+    def _give_back(self, row: RunRow, after: RunRow) -> str:
+        """Write what became of a held run. Its fence is void."""
+        if row.workflow == verbs.ITEM and row.cancel is not None:
+            after = after._replace(status="cancelled", reason=row.cancel)
+        claimable = after.status in ("queued", "waiting") and after.due <= self.now
+        ready = (2 if after.deaths_in_a_row else 1) if claimable else 0
+        values = {**after._asdict(), "run": row.pk, "ready": ready, "now": self.now}
+        self.db.execute(sql.GIVE_BACK, values)
+        self._moved(row.queue, row.parent, "running", after.status)
+        if after.status in ENDED and row.parent is not None:
+            self._wake_parent(row.parent)
+        return after.status
+
+    def _mark(self, row: RunRow, kind: str, value: dict[str, Any]) -> None:
+        self.db.execute(sql.MARK, (self._append(row.pk, row.fence, kind, value), row.pk))
+
+    def _wake_parent(self, parent: str) -> None:
+        self.db.execute(sql.WAKE_PARENT, {"parent": parent, "now": self.now})
 
     def _send(self, verb: verbs.Send) -> Refused | None:
         row = self._row(verb.id)
@@ -125,19 +343,26 @@ class Transaction:
             return Refused(UNKNOWN)
         if row.status in ENDED:
             return Refused(STATUS, row.status)
-        self.db.execute(sql.SEND, {**verb._asdict(), "run": row.pk, "now": self.now})
-        self.db.execute(sql.WAKE, {"run": row.pk, "now": self.now})
+        if self.db.execute(sql.SEND, {**verb._asdict(), "run": row.pk, "now": self.now}).rowcount:
+            self.db.execute(sql.WAKE, {"run": row.pk, "name": verb.name, "now": self.now})
         return None
 
     def _cancel(self, verb: verbs.Cancel) -> str | Refused:
         row = self._row(verb.id)
         if row is None:
             return Refused(UNKNOWN)
-        if row.status in ENDED:
+        if row.status in ENDED and row.status != "dead":
             return Refused(STATUS, row.status)
         values = {"run": row.pk, "why": verb.why, "now": self.now}
-        if row.started is None or row.status == "parked":
+        if (
+            row.started is None
+            or row.status in ("parked", "dead")
+            or (row.workflow == verbs.ITEM and row.worker is None)
+        ):
             self.db.execute(sql.CANCEL_AT_ONCE, values)
+            self._moved(row.queue, row.parent, row.status, "cancelled")
+            if row.parent is not None:
+                self._wake_parent(row.parent)
             return "cancelled"
         self.db.execute(sql.CANCEL, values)
         return row.status
@@ -161,37 +386,82 @@ class Transaction:
         self.db.execute(
             sql.REQUEUE, {"run": row.pk, "now": self.now, "again": kind == "retry", "token": verb.token}
         )
-        self._append(row.pk, row.fence, kind, {"from": row.failed_at, "was": row.status, "token": verb.token})
+        self._moved(row.queue, row.parent, row.status, "queued")
+        self._mark(row, kind, {"from": row.failed_at, "was": row.status, "token": verb.token})
         return None
 
+    # -- workers
+
     def _enlist(self, verb: verbs.Enlist) -> None:
-        self.db.execute(sql.ENLIST, {**verb._asdict(), "now": self.now})
+        values = {
+            **verb._asdict(),
+            "queues": json.dumps(verb.queues),
+            "workflows": json.dumps(verb.workflows),
+        }
+        self.db.execute(sql.ENLIST, {**values, "now": self.now})
+        self._beat()
 
     def _renew(self, verb: verbs.Renew) -> Refused | None:
-        values = (self.now, verb.lease, verb.draining, verb.worker)
-        return None if self.db.execute(sql.RENEW, values).rowcount else Refused(WORKER, "swept")
+        renewed = self.db.execute(sql.RENEW, {**verb._asdict(), "now": self.now}).rowcount
+        if not renewed:
+            return Refused(WORKER, "swept")
+        self._beat()
+        return None
+
+    def _beat(self) -> float:
+        """A sign of life. Returns since when such signs came without a gap of more than half a lease, either way."""
+        beat, awake, lease = self.db.execute(sql.PULSE).fetchone()
+        if not 0 <= self.now - beat <= lease / 2:
+            awake = self.now
+            self.db.execute(sql.CUT_LEASES, {"now": self.now})
+        self.db.execute(sql.BEAT, (self.now, awake))
+        return float(awake)
 
     def _leave(self, verb: verbs.Leave) -> None:
-        for pk, _, fence in self.db.execute(sql.HELD_BY, (verb.worker,)).fetchall():
-            self._release(verbs.Release(pk, fence, "its worker left"))
+        for held in self.db.execute(sql.HELD_BY, (verb.worker,)).fetchall():
+            row, _ = _as_held(held)
+            after = row._replace(status="queued", due=self.now, reason="its worker left")
+            self._interrupt(row, after)
         self.db.execute(sql.LEAVE, (verb.worker,))
 
-    def _sweep(self, _: verbs.Sweep) -> list[str]:
+    def _sweep(self, verb: verbs.Sweep) -> verbs.Swept:
         swept: list[str] = []
-        for worker, lease_until in self.db.execute(sql.HOLDERS).fetchall():
-            why = death(worker, lease_until, self.now, self.alive)
-            if why is None:
+        dead: list[str] = []
+        workers: list[str] = []
+        awake = self._beat()
+        for worker, until, lease, draining in self.db.execute(sql.HOLDERS).fetchall():
+            why = death(worker, until, self.now, self.alive)
+            if why is None or (why is RAN_OUT and awake + lease > self.now):
                 continue
-            for pk, id, fence in self.db.execute(sql.HELD_BY, (worker,)).fetchall():
-                self.db.execute(sql.DIED, {"run": pk, "now": self.now})
-                self._append(pk, fence, "death", {"worker": worker, "why": why})
-                swept.append(id)
+            held = [_as_held(row) for row in self.db.execute(sql.HELD_BY, (worker,)).fetchall()]
+            parents = {row.id: row.parent for row, _ in held}
+            for row, progress in held:
+                if draining:
+                    after = row._replace(
+                        status="queued", due=self.now, reason=f"{why}, while it was draining"
+                    )
+                    status = self._interrupt(row, after)
+                else:
+                    innocent = progress or row.id in parents.values()
+                    alone = len(parents) == len(_line(row.id, parents))
+                    status = self._die(row, why, innocent=innocent, alone=alone, verb=verb)
+                    self._mark(row, "death", {"worker": worker, "why": why})
+                swept.append(row.id)
+                if status == "dead":
+                    dead.append(row.id)
             self.db.execute(sql.LEAVE, (worker,))
-            self.buried.append(worker)
-        return swept
+            workers.append(worker)
+        self.buried += workers
+        return verbs.Swept(tuple(swept), tuple(dead), tuple(workers))
+
+    def _limit(self, verb: verbs.Limit) -> None:
+        self.db.execute(sql.LIMIT, verb._asdict())
+        tally = self._tally(verb.queue)
+        tally.depth_max, tally.concurrency_max, tally.listed = verb.depth_max, verb.concurrency_max, True
 
     def _prune(self, verb: verbs.Prune) -> int:
-        runs = self.db.execute(sql.PRUNABLE, (verb.before, verb.limit)).fetchall()
+        which = sql.ACKED if verb.items else sql.PRUNABLE
+        runs = self.db.execute(which, (verb.before, verb.limit)).fetchall()
         for statement in sql.PRUNE:
             self.db.executemany(statement, runs)
         return len(runs)
@@ -229,8 +499,9 @@ class Transaction:
     def _enlisted(self, worker: str | None) -> bool:
         return self.db.execute(sql.ENLISTED, (worker,)).fetchone() is not None
 
-    def _next_fence(self) -> int:
-        return int(self.db.execute(sql.NEXT_FENCE, (1,)).fetchone()[0])
+    def _next_fences(self, count: int) -> int:
+        """The last of so many new ones."""
+        return int(self.db.execute(sql.NEXT_FENCE, (count,)).fetchone()[0])
 
     def _row(self, id: str) -> RunRow | None:
         row = self.db.execute(sql.RUN_BY_ID, (id,)).fetchone()
@@ -239,31 +510,71 @@ class Transaction:
     def _fenced(self, statement: str, values: Any) -> Refused | None:
         return None if self.db.execute(statement, values).rowcount else Refused(FENCE)
 
-    def _append(self, run: int, fence: int, kind: str, value: dict[str, Any]) -> None:
-        """An entry by the store itself, in a verb that has just made the fence void.
+    def _append(self, run: int, fence: int, kind: str, value: dict[str, Any]) -> int:
+        """An entry by the store itself, in a verb that has just made the fence void. Its seq.
 
         It is under the void fence: the life that lost the run may still record this seq, and under its own fence the entry
         would pass for that record's repeat.
         """
         values = {"run": run, "fence": -abs(fence), "kind": kind, "now": self.now, "value": json.dumps(value)}
-        self.db.execute(sql.APPEND, values)
+        return int(self.db.execute(sql.APPEND, values).fetchone()[0])
 
 
-def death(worker: str, lease_until: float | None, now: float, alive: Alive) -> str | None:
-    """Why a worker counts as dead, None if it does not."""
-    if lease_until is None:
+RAN_OUT = "its worker's lease ran out"
+
+
+def death(worker: str, until: float | None, now: float, alive: Alive) -> str | None:
+    """Why a worker seems dead, None if it does not. A lease that ran out is no proof: see `Sweep`."""
+    if until is None:
         return "its worker was struck off"
-    if lease_until <= now:
-        return "its worker's lease ran out"
-    return "its worker died" if alive.is_dead(worker) else None
+    if alive.is_dead(worker):
+        return "its worker died"
+    return RAN_OUT if until <= now else None
+
+
+def ready_workflows(db: sqlite3.Connection, queue: str, ready: int) -> list[str]:
+    """Which workflows have ready runs in a queue: one seek for each, however many runs there are."""
+    names: list[str] = []
+    if db.execute(sql.READY_ITEM[ready], (queue,)).fetchone():
+        names.append(verbs.ITEM)
+    name = ""
+    while found := db.execute(sql.NEXT_WORKFLOW[ready], (queue, name)).fetchone():
+        name = found[0]
+        names.append(name)
+    return names
+
+
+def _line(id: str, parents: dict[str, str | None]) -> list[str]:
+    """A run and its ancestors, as far as they are here."""
+    line = [id]
+    while (parent := parents[line[-1]]) is not None and parent in parents and parent not in line:
+        line.append(parent)
+    return line
+
+
+def _as_held(found: Sequence[Any]) -> tuple[RunRow, bool]:
+    """A run that somebody has, and whether it has got anywhere since it was last taken away: then no row goes on."""
+    row, progress = RunRow(*found[:-1]), bool(found[-1])
+    return row._replace(deaths_in_a_row=0, interruptions_in_a_row=0) if progress else row, progress
+
+
+def _untouched(row: RunRow, verb: verbs.Submit) -> bool:
+    """It is as this submission left it."""
+    return row.token == verb.token and row.status == "queued" and row.lives == 0
+
+
+def _names(names: Sequence[str]) -> str:
+    """A line break before, between and after: a name is found with its two, and no other text is."""
+    return "\n".join(("", *names, "")) if names else ""
 
 
 _APPLY: dict[type, Callable[[Transaction, Any], Any]] = {
-    verbs.Submit: Transaction._submit,
+    verbs.SubmitMany: Transaction._submit_many,
     verbs.Claim: Transaction._claim,
     verbs.Wait: Transaction._wait,
     verbs.Settle: Transaction._settle,
     verbs.Release: Transaction._release,
+    verbs.Ack: Transaction._ack,
     verbs.Send: Transaction._send,
     verbs.Cancel: Transaction._cancel,
     verbs.Retry: Transaction._retry,
@@ -272,6 +583,7 @@ _APPLY: dict[type, Callable[[Transaction, Any], Any]] = {
     verbs.Renew: Transaction._renew,
     verbs.Leave: Transaction._leave,
     verbs.Sweep: Transaction._sweep,
+    verbs.Limit: Transaction._limit,
     verbs.Prune: Transaction._prune,
     verbs.Keep: Transaction._keep,
     verbs.Forget: Transaction._forget,

@@ -54,7 +54,8 @@ class Presence:
         try:
             if not lock(fd, shared=True):
                 return False
-            return time.time() - os.fstat(fd).st_mtime > 2 * self._heartbeat
+            # Either way: a clock that was set back must not keep the dead alive.
+            return abs(time.time() - os.fstat(fd).st_mtime) > 2 * self._heartbeat
         finally:
             os.close(fd)  # lets go of the lock too
 

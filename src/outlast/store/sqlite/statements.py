@@ -14,37 +14,58 @@ ROLLBACK = "ROLLBACK"
 
 RUN_BY_ID = f"SELECT {_RUN} FROM runs WHERE id = ?"
 
+RUNS_BY_ID = f"SELECT {_RUN} FROM runs WHERE id IN (SELECT value FROM json_each(?))"
+
 SUBMIT = f"""
-INSERT INTO runs (id, workflow, args, queue, priority, status, fence, worker, token, seed, parent,
-                  created, started, due, timeout, deadline)
-VALUES (:id, :workflow, :args, :queue, :priority, :status, :fence, :worker, :token, :seed, :parent,
-        :now, :started, :due, :timeout, :deadline)
+INSERT INTO runs (id, workflow, args, queue, priority, status, fence, worker, token, seed, parent, attempts_max,
+                  interruptions_max, created, started, due, timeout, deadline, lives)
+VALUES (:id, :workflow, :args, :queue, :priority, 'running', :fence, :worker, :token, :seed, :parent, :attempts_max,
+        :interruptions_max, :now, :now, :now, :timeout, :now + :timeout, 1)
 ON CONFLICT (id) DO NOTHING
 RETURNING {_RUN}
 """
-
-CLAIMED_BY_TOKEN = f"SELECT {_RUN} FROM runs WHERE worker = ? AND token = ? ORDER BY pk"
-
-CLAIMABLE_BY_QUEUE = """
-SELECT pk FROM runs
-WHERE status IN ('queued', 'waiting') AND due <= :now
-  AND (:queues IS NULL OR queue IN (SELECT value FROM json_each(:queues)))
-  AND (:workflows IS NULL OR workflow IN (SELECT value FROM json_each(:workflows)))
-ORDER BY priority DESC, coalesce(interrupted, 1e12), pk
-LIMIT :limit
+ENQUEUE = """
+INSERT INTO runs (id, workflow, args, queue, priority, status, fence, token, seed, parent, attempts_max,
+                  interruptions_max, created, due, timeout, ready)
+VALUES (?, ?, ?, ?, ?, 'queued', 0, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 
+CLAIMED_BY_TOKEN = f"SELECT {_RUN} FROM runs WHERE worker = ? AND token = ? ORDER BY fence"
+
+# The index of ready runs is a partial one: SQLite uses it only where its very words are said again.
+COME_DUE = """
+UPDATE runs SET ready = CASE WHEN deaths_in_a_row > 0 THEN 2 ELSE 1 END
+WHERE pk IN (SELECT pk FROM runs WHERE ready = 0 AND status IN ('queued', 'waiting') AND due <= ? ORDER BY due LIMIT 1000)
+"""
+NEXT_DUE = "SELECT min(due) FROM runs WHERE ready = 0 AND status IN ('queued', 'waiting')"
+QUEUE_NAMES = "SELECT name FROM queues ORDER BY name"
+NEXT_WORKFLOW = {
+    ready: f"SELECT workflow FROM runs WHERE ready > 0 AND ready = {ready} AND queue = ? AND workflow > ? ORDER BY workflow LIMIT 1"
+    for ready in (1, 2)
+}
+READY_ITEM = {
+    ready: f"SELECT 1 FROM runs WHERE ready > 0 AND ready = {ready} AND queue = ? AND workflow = '' LIMIT 1"
+    for ready in (1, 2)
+}
+CLAIMABLE = {
+    (ready, new): f"""
+    SELECT -priority, coalesce(interrupted, 1e12), due, pk, queue, status, parent FROM runs
+    WHERE ready > 0 AND ready = {ready} AND queue = ? AND workflow = ? AND (interrupted IS NULL) = {new}
+    ORDER BY priority DESC, interrupted, due, pk LIMIT ?
+    """
+    for ready in (1, 2)
+    for new in (0, 1)
+}
 CLAIMABLE_BY_ID = """
-SELECT pk FROM runs
-WHERE id IN (SELECT value FROM json_each(:ids)) AND status IN ('queued', 'waiting')
-ORDER BY pk LIMIT :limit
+SELECT -priority, coalesce(interrupted, 1e12), due, pk, queue, status, parent FROM runs
+WHERE id IN (SELECT value FROM json_each(?)) AND status IN ('queued', 'waiting') AND (ready > 0 OR due <= ?)
+ORDER BY pk LIMIT ?
 """
 
-CLAIM = f"""
-UPDATE runs SET status = 'running', fence = :fence, worker = :worker, token = :token, waits = '',
-                started = coalesce(started, :now), deadline = coalesce(deadline, :now + timeout)
-WHERE pk = :pk AND status IN ('queued', 'waiting')
-RETURNING {_RUN}
+CLAIM = """
+UPDATE runs SET status = 'running', ready = 0, fence = ?, worker = ?, token = ?, waits = '', lives = lives + 1,
+                started = coalesce(started, ?), deadline = coalesce(deadline, ? + timeout)
+WHERE pk = ?
 """
 
 RECORD = """
@@ -57,47 +78,83 @@ RECORDED = "SELECT 1 FROM entries WHERE run = ? AND seq = ? AND fence = ?"
 APPEND = """
 INSERT INTO entries (run, seq, fence, kind, key, at, value)
 SELECT :run, coalesce(max(seq), 0) + 1, :fence, :kind, '', :now, :value FROM entries WHERE run = :run
+RETURNING seq
 """
+MARK = "UPDATE runs SET mark = ? WHERE pk = ?"
 
 WAIT = "UPDATE runs SET waits = ? WHERE pk = ? AND fence = ? AND fence > 0"
 
 SETTLE = """
 UPDATE runs SET status = :status, fence = -abs(fence), worker = NULL, value = :value, error = :error, reason = :reason,
-                failed_at = :failed_at, interrupted = NULL, waits = '',
+                failed_at = :failed_at, interrupted = NULL, waits = '', deaths_in_a_row = 0, interruptions_in_a_row = 0,
                 due = CASE WHEN :status = 'parked' THEN :now ELSE due END,  -- since when its clock stands still
                 ended = CASE WHEN :status = 'parked' THEN NULL ELSE :now END
 WHERE pk = :run AND fence = :fence AND fence > 0
+RETURNING queue, parent
 """
 SETTLED = """
 SELECT 1 FROM runs
 WHERE pk = ? AND fence = ? AND fence < 0 AND status IN ('done', 'failed', 'cancelled', 'parked')
+  AND deaths_in_a_row = 0 AND interruptions_in_a_row = 0  -- else it was a dead letter, cancelled since
 """
 
-RELEASE = """
-UPDATE runs SET status = CASE WHEN :waiting THEN 'waiting' ELSE 'queued' END, fence = -abs(fence), worker = NULL,
-                due = :due, reason = :reason, interruptions = interruptions + :interrupted,
-                interrupted = CASE WHEN :interrupted THEN coalesce(interrupted, :now) ELSE interrupted END
-WHERE pk = :run AND fence = :fence AND fence > 0
+_PROGRESS = """
+EXISTS (SELECT 1 FROM entries
+        WHERE run = pk AND seq > mark AND entries.fence = runs.fence AND kind IN ('step', 'attempt', 'inner', 'child'))
 """
-
-RELEASED = "SELECT 1 FROM runs WHERE pk = ? AND fence = ? AND fence < 0 AND status IN ('queued', 'waiting')"
+HELD = f"SELECT {_RUN}, {_PROGRESS} FROM runs WHERE pk = ? AND fence = ? AND fence > 0"
+HELD_BY = f"SELECT {_RUN}, {_PROGRESS} FROM runs WHERE worker = ? ORDER BY pk"
+HOLDS = "SELECT pk, fence, id FROM runs WHERE worker = ?"
+GIVE_BACK = """
+UPDATE runs SET status = :status, fence = -abs(fence), worker = NULL, due = :due, ready = :ready, reason = :reason, waits = :waits,
+                interrupted = :interrupted, deaths = :deaths, interruptions = :interruptions, failures = :failures,
+                deaths_in_a_row = :deaths_in_a_row, interruptions_in_a_row = :interruptions_in_a_row,
+                ended = CASE WHEN :status IN ('dead', 'cancelled') THEN :now END
+WHERE pk = :run
+"""
+GIVEN_BACK = """
+SELECT status FROM runs WHERE pk = ? AND fence = ? AND fence < 0
+  AND (status IN ('queued', 'waiting', 'dead')
+       OR (status = 'cancelled' AND (workflow = '' OR deaths_in_a_row > 0 OR interruptions_in_a_row > 0)))
+"""
+NEWS = """
+SELECT EXISTS (SELECT 1 FROM messages WHERE run = :run AND number > :seen AND name IN (SELECT value FROM json_each(:waits)))
+    OR (SELECT count(*) FROM runs WHERE id IN (SELECT value FROM json_each(:children)) AND ended IS NULL)
+       < json_array_length(:children)
+"""
+ACK = """
+UPDATE runs SET status = 'done', fence = -fence, worker = NULL, ended = ? WHERE pk = ? AND fence = ? AND fence > 0
+"""
+ACKED_BY = "SELECT 1 FROM runs WHERE pk = ? AND fence = ? AND fence < 0 AND status = 'done'"
 
 SEND = """
 INSERT INTO messages (run, number, name, id, value, at)
 SELECT :run, coalesce(max(number), 0) + 1, :name, :message, :value, :now FROM messages WHERE run = :run
 ON CONFLICT (run, name, id) DO NOTHING
 """
-WAKE = "UPDATE runs SET due = min(due, :now) WHERE pk = :run AND status = 'waiting'"
+_READY = "CASE WHEN deaths_in_a_row > 0 THEN 2 ELSE 1 END"
+WAKE = f"""
+UPDATE runs SET due = min(due, :now), ready = {_READY}
+WHERE pk = :run AND status = 'waiting' AND instr(waits, char(10) || :name || char(10)) > 0
+"""
+WAKE_PARENT = (
+    f"UPDATE runs SET due = min(due, :now), ready = {_READY} WHERE id = :parent AND status = 'waiting'"
+)
 
-CANCEL = "UPDATE runs SET cancel = coalesce(cancel, :why), due = min(due, :now) WHERE pk = :run"
+CANCEL = f"""
+UPDATE runs SET cancel = coalesce(cancel, :why), due = min(due, :now),
+                ready = CASE WHEN status IN ('queued', 'waiting') THEN {_READY} ELSE 0 END
+WHERE pk = :run
+"""
 CANCEL_AT_ONCE = """
-UPDATE runs SET status = 'cancelled', cancel = :why, reason = :why, fence = -abs(fence), ended = :now, waits = ''
+UPDATE runs SET status = 'cancelled', cancel = coalesce(cancel, :why), reason = coalesce(cancel, :why), fence = -abs(fence), ended = :now, waits = '', ready = 0
 WHERE pk = :run
 """
 
 REQUEUE = """
 UPDATE runs SET status = 'queued', fence = -abs(fence), worker = NULL, due = :now, ended = NULL, reason = NULL,
-                token = :token, value = NULL, error = NULL, failed_at = NULL, cancel = NULL, waits = '', deaths = 0,
+                token = :token, value = NULL, error = NULL, failed_at = NULL, cancel = NULL, waits = '', deaths = 0, ready = 1,
+                deaths_in_a_row = 0, interruptions_in_a_row = 0, failures = 0, lives = max(lives, 1),  -- it has a journal
                 deadline = CASE WHEN :again THEN :now + timeout ELSE deadline + :now - due END
 WHERE pk = :run
 """
@@ -107,21 +164,43 @@ SELECT 1 FROM entries WHERE run = ? AND kind = ? AND json_extract(value, '$.toke
 """
 
 ENLIST = """
-INSERT INTO workers (id, host, pid, started, lease_until) VALUES (:worker, :host, :pid, :now, :now + :lease)
-ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until
+INSERT INTO workers (id, host, pid, started, lease_until, lease, renewed, queues, workflows, concurrency)
+VALUES (:worker, :host, :pid, :now, :now + :lease, :lease, :now, :queues, :workflows, :concurrency)
+ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until, lease = excluded.lease, renewed = excluded.renewed,
+    queues = excluded.queues, workflows = excluded.workflows, concurrency = excluded.concurrency
 """
-RENEW = "UPDATE workers SET lease_until = ? + ?, draining = ? WHERE id = ?"
+RENEW = "UPDATE workers SET lease_until = :now + :lease, lease = :lease, renewed = :now, draining = max(draining, :draining) WHERE id = :worker"
 ENLISTED = "SELECT 1 FROM workers WHERE id = ?"
 LEAVE = "DELETE FROM workers WHERE id = ?"
-HELD_BY = "SELECT pk, id, fence FROM runs WHERE worker = ?"
 HOLDERS = """
-SELECT DISTINCT runs.worker, workers.lease_until FROM runs LEFT JOIN workers ON workers.id = runs.worker
-WHERE runs.worker IS NOT NULL
-UNION SELECT id, lease_until FROM workers
+SELECT id, lease_until, lease, draining FROM workers
+UNION SELECT DISTINCT worker, NULL, NULL, 0 FROM runs WHERE worker IS NOT NULL AND worker NOT IN (SELECT id FROM workers)
 """
-DIED = """
-UPDATE runs SET status = 'queued', fence = -abs(fence), worker = NULL, due = :now, deaths = deaths + 1
-WHERE pk = :run
+CUT_LEASES = "UPDATE workers SET lease_until = :now + lease WHERE lease_until > :now + lease + 1"
+
+PULSE = "SELECT beat, awake, (SELECT coalesce(min(lease), 0) FROM workers) FROM pulse"
+BEAT = "UPDATE pulse SET beat = ?, awake = ?"
+
+QUEUE = "SELECT queued, running, depth_max, concurrency_max FROM queues WHERE name = ?"
+MOVED = """
+INSERT INTO queues (name, queued, running) VALUES (:name, :queued, :running)
+ON CONFLICT (name) DO UPDATE SET queued = queued + excluded.queued, running = running + excluded.running
+"""
+LISTED = "INSERT INTO queues (name) VALUES (?)"
+LIMIT = """
+INSERT INTO queues (name, depth_max, concurrency_max) VALUES (:queue, :depth_max, :concurrency_max)
+ON CONFLICT (name) DO UPDATE SET depth_max = excluded.depth_max, concurrency_max = excluded.concurrency_max
+"""
+QUEUES = """
+SELECT name, queued, running, coalesce(waiting, 0), coalesce(parked, 0), coalesce(dead, 0), oldest,
+       coalesce(submitted, 0), coalesce(just_ended, 0), depth_max, concurrency_max
+FROM queues LEFT JOIN (
+    SELECT queue, sum(status = 'waiting') AS waiting, sum(status = 'parked') AS parked, sum(status = 'dead') AS dead,
+           min(CASE WHEN status = 'queued' AND due <= :now THEN created END) AS oldest,
+           sum(created > :now - 60) AS submitted, sum(ended > :now - 60) AS just_ended
+    FROM runs GROUP BY queue
+) ON queue = name
+ORDER BY name
 """
 
 PRUNABLE = """
@@ -130,6 +209,7 @@ WHERE ended < ? AND (parent IS NULL OR NOT EXISTS
       (SELECT 1 FROM runs AS above WHERE above.id = runs.parent AND above.ended IS NULL))
 ORDER BY ended LIMIT ?
 """
+ACKED = "SELECT pk FROM runs WHERE workflow = '' AND status = 'done' AND ended < ? ORDER BY ended LIMIT ?"
 PRUNE = (
     "DELETE FROM entries WHERE run = ?",
     "DELETE FROM messages WHERE run = ?",
@@ -157,13 +237,16 @@ SESSION_FORGET = ("DELETE FROM session_fields WHERE session = ?", "DELETE FROM s
 
 JOURNAL = f"SELECT {', '.join(Entry._fields)} FROM entries WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?"
 MESSAGES = "SELECT number, name, id, value, at FROM messages WHERE run = ? AND number > ? ORDER BY number"
-WORKERS = f"SELECT {', '.join(WorkerRow._fields)} FROM workers ORDER BY started"
+WORKERS = f"""
+SELECT {", ".join(WorkerRow._fields[:-1])}, (SELECT count(*) FROM runs WHERE worker = workers.id) FROM workers ORDER BY started
+"""
 
 RUNS = f"""
 SELECT {_RUN} FROM runs
 WHERE (:statuses IS NULL OR status IN (SELECT value FROM json_each(:statuses)))
   AND (:workflow IS NULL OR workflow = :workflow)
   AND (:queue IS NULL OR queue = :queue)
+  AND (:items IS NULL OR (workflow = '') = :items)
   AND (:parent IS NULL OR parent = :parent)
   AND (:waiting_for IS NULL OR (ended IS NULL AND instr(waits, char(10) || :waiting_for || char(10)) > 0))
   AND (:created_before IS NULL OR created < :created_before)

@@ -17,15 +17,25 @@ from pathlib import Path
 from typing import Any
 
 from outlast.errors import StoreBroken, StoreTooNew, StoreUnavailable
-from outlast.store.rows import Entry, Message, RunQuery, RunRow, SessionRow, WorkerRow
+from outlast.store.rows import (
+    NEVER,
+    Entry,
+    Message,
+    Outlook,
+    QueueRow,
+    RunQuery,
+    RunRow,
+    SessionRow,
+    WorkerRow,
+)
 from outlast.store.sqlite import fork
 from outlast.store.sqlite import statements as sql
-from outlast.store.sqlite.apply import Transaction, death
+from outlast.store.sqlite.apply import Transaction, death, ready_workflows
 from outlast.store.sqlite.bell import Bell, LocalBell
 from outlast.store.sqlite.failures import translate
 from outlast.store.sqlite.presence import NoPresence, Presence
 from outlast.store.sqlite.turnstile import NoTurnstile, Turnstile
-from outlast.store.verbs import LOUD, LOUD_AT_HOME, Verb
+from outlast.store.verbs import ITEM, LOUD, LOUD_AT_HOME, Verb
 
 APPLICATION_ID = 0x4F75744C  # "OutL"
 BUSY_SECONDS = 2.0
@@ -271,9 +281,12 @@ class SQLiteStore:
         if busy:
             raise StoreUnavailable(f"{self.place}: another program reads it; the log cannot be emptied yet.")
 
-    def _check(self) -> None:
+    def _check_open(self) -> None:
         if not self._opened:
             raise StoreUnavailable(f"{self.place}: the store is not open (closed, or inherited over a fork).")
+
+    def _check(self) -> None:
+        self._check_open()
         if self.path is not None:
             try:
                 same = os.stat(self.path).st_ino == self._inode  # noqa: PTH116 - twice as quick, at every commit
@@ -288,10 +301,7 @@ class SQLiteStore:
 
     def _read(self, statement: str, values: Any = ()) -> list[Any]:
         with self._reading:
-            if not self._opened:
-                raise StoreUnavailable(
-                    f"{self.place}: the store is not open (closed, or inherited over a fork)."
-                )
+            self._check_open()
             try:
                 return self._reader.execute(statement, values).fetchall()
             except (sqlite3.Error, UnicodeEncodeError, OverflowError) as error:
@@ -317,8 +327,43 @@ class SQLiteStore:
     def dead_workers(self) -> list[str]:
         now = self.now()
         return [
-            worker for worker, until in self._read(sql.HOLDERS) if death(worker, until, now, self._presence)
+            worker
+            for worker, until, *_ in self._read(sql.HOLDERS)
+            if death(worker, until, now, self._presence)
         ]
+
+    def look(self, queues: tuple[str, ...], workflows: tuple[str, ...]) -> Outlook:
+        with self._reading:
+            try:
+                self._check_open()
+                due: float | None = self._reader.execute(sql.NEXT_DUE).fetchone()[0]
+                ready = {
+                    (queue, name) for queue in queues for name in ready_workflows(self._reader, queue, 1)
+                }
+                suspect = {
+                    (queue, name) for queue in queues for name in ready_workflows(self._reader, queue, 2)
+                }
+            except sqlite3.Error as error:
+                raise translate(error, self.place, committing=False) from error
+        known = set(workflows)
+        unknown = {name for _, name in ready | suspect} - known - {ITEM}
+        come_due = due is not None and due <= self.now()
+        return Outlook(
+            ready=come_due or any(name in known for _, name in ready),
+            suspect=any(name in known for _, name in suspect),
+            next_due=None if due is None or come_due or due >= NEVER else due,
+            unknown=tuple(sorted(unknown)),
+        )
+
+    def queues(self) -> list[QueueRow]:
+        return [QueueRow(*row) for row in self._read(sql.QUEUES, {"now": self.now()})]
+
+    def depth(self, queue: str) -> int:
+        rows = self._read(sql.QUEUE, (queue,))
+        return int(rows[0][0]) if rows else 0
+
+    def held(self, worker: str) -> list[tuple[int, int, str]]:
+        return self._read(sql.HOLDS, (worker,))
 
     def cancels(self, worker: str) -> list[tuple[str, str]]:
         return self._read(sql.CANCELS, (worker,))
@@ -353,7 +398,9 @@ class SQLiteStore:
     def reopen(self, id: str) -> None:
         """Make an ended run claimable as it stands, so that its journal can be replayed once more."""
         with self._writing:
-            self._db.execute("UPDATE runs SET status = 'queued', ended = NULL, due = 0 WHERE id = ?", (id,))
+            self._db.execute(
+                "UPDATE runs SET status = 'queued', ready = 1, ended = NULL, due = 0 WHERE id = ?", (id,)
+            )
 
     @classmethod
     def from_image(cls, image: bytes, *, clock: Callable[[], float] | None = None) -> SQLiteStore:

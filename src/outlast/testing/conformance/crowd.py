@@ -10,8 +10,21 @@ from typing import TypeVar
 
 import pytest
 
-from outlast.store.verbs import Claim, Enlist, Keep, Record, Refused, Release, Send, Submit
-from outlast.testing.conformance.harness import Desk, HandClock, Opened, Promises, entry
+from outlast.store.rows import RunQuery
+from outlast.store.verbs import (
+    Claim,
+    Enlist,
+    Keep,
+    Limit,
+    Record,
+    Refused,
+    Release,
+    Send,
+    Submit,
+    SubmitMany,
+    Verb,
+)
+from outlast.testing.conformance.harness import EVERYTHING, Desk, HandClock, Opened, Promises, entry
 
 CROWD = 4
 T = TypeVar("T")
@@ -41,6 +54,47 @@ class CrowdPromises(Promises):
         assert Counter(id for id, _ in claimed) == Counter(f"r{n}" for n in range(200))
         assert len({fence for _, fence in claimed}) == 200
 
+    def test_a_queue_never_executes_more_than_it_may_over_all_workers(
+        self, desk: Desk, crowd: list[Desk]
+    ) -> None:
+        """Each claims as much as it can get and counts, between its claim and its settle, what is under way."""
+        desk.one(Limit("default", None, 3))
+        desk.commit(*(Submit(f"r{n}", "flow", "[]", f"s{n}", "seed") for n in range(60)))
+        desk.commit(*(Submit(f"c{n}", "flow", "[]", f"c{n}", "seed", parent="r0") for n in range(10)))
+        workers = [mine.enlist(f"w{number}") for number, mine in enumerate(crowd)]
+        left = 70
+
+        def work(number: int) -> tuple[int, int]:
+            nonlocal left
+            mine, most, turn = crowd[number], 0, 0
+            while left > 0:
+                turn += 1
+                rows = mine.one(Claim(workers[number], f"{number}-{turn}", limit=5))
+                under_way = mine.store.runs(RunQuery(statuses=("running",), limit=100))
+                most = max(most, sum(row.parent is None for row in under_way))
+                for row in rows:
+                    mine.settle(row)
+                with counting:
+                    left -= len(rows)
+            return most, turn
+
+        counting = threading.Lock()
+        most = max(share[0] for share in self._together(work))
+        assert most == 3
+        assert {row.status for row in desk.store.runs(EVERYTHING)} == {"done"}
+
+    def test_a_queue_is_never_deeper_than_it_may_be(self, desk: Desk, crowd: list[Desk]) -> None:
+        desk.one(Limit("default", 10, None))
+
+        def put(number: int) -> int:
+            verbs: list[Verb] = [Submit(f"{number}-{n}", "flow", "[]", "t", "s") for n in range(6)]
+            many = SubmitMany(tuple(Submit(f"{number}+{n}", "flow", "[]", "t", "s") for n in range(3)))
+            outcomes = [crowd[number].one(verb) for verb in [*verbs, many]]
+            accepted = sum(not isinstance(outcome, Refused) for outcome in outcomes[:-1])
+            return accepted + (0 if isinstance(outcomes[-1], Refused) else 3)
+
+        assert sum(self._together(put)) == desk.store.depth("default") == 10
+
     def test_one_run_that_many_want_by_name_goes_to_one(self, desk: Desk, crowd: list[Desk]) -> None:
         workers = [mine.enlist(f"w{number}") for number, mine in enumerate(crowd)]
         for turn in range(20):
@@ -57,7 +111,8 @@ class CrowdPromises(Promises):
                 )
             )
             assert sum(outcome.new for outcome in outcomes) == 1
-            assert len({outcome.row.args for outcome in outcomes}) == 1
+            args = {outcome.row.args for outcome in outcomes if outcome.row is not None}
+            assert args == {crowd[0].row(f"r{turn}").args}
 
     def test_messages_of_many_senders_are_numbered_without_gaps(self, desk: Desk, crowd: list[Desk]) -> None:
         row = desk.submit()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any, ClassVar, TypeAlias
@@ -9,10 +10,26 @@ from typing import Any, ClassVar, TypeAlias
 import pytest
 
 from outlast.store.protocol import Store
-from outlast.store.rows import RunRow
-from outlast.store.verbs import Claim, Enlist, Record, Refused, Settle, Submit, Submitted, Verb
+from outlast.store.rows import ENDED, NEVER, RunQuery, RunRow
+from outlast.store.verbs import (
+    ITEM,
+    Claim,
+    Enlist,
+    Record,
+    Refused,
+    Release,
+    Renew,
+    Settle,
+    Submit,
+    Submitted,
+    Sweep,
+    Swept,
+    Verb,
+)
 
 LEASE = 60.0
+EVERYTHING = RunQuery(limit=1_000_000)
+NOBODY = Swept((), (), ())
 
 
 class HandClock:
@@ -25,6 +42,7 @@ class HandClock:
         return self.now
 
     def forward(self, seconds: float) -> None:
+        """Or back, as clocks do."""
         self.now += seconds
 
 
@@ -55,11 +73,19 @@ class Desk:
         return worker
 
     def submit(self, id: str = "r", **fields: Any) -> RunRow:
+        """A new run; its row as it is read back."""
         fields = {"workflow": "flow", "args": "[]", "token": self.token(), "seed": "seed"} | fields
         outcome = self.one(Submit(id=id, **fields))
         assert isinstance(outcome, Submitted), outcome
         assert outcome.new
-        return outcome.row
+        row = self.row(id)
+        if outcome.row is not None:
+            assert outcome.row == row
+        return row
+
+    def put(self, id: str = "i", queue: str = "items", **fields: Any) -> RunRow:
+        """A new item."""
+        return self.submit(id, queue=queue, workflow=ITEM, **fields)
 
     def held(self, id: str = "r", worker: str = "w1", **fields: Any) -> RunRow:
         """A new run that the worker executes."""
@@ -77,6 +103,40 @@ class Desk:
     def take(self, id: str = "r", worker: str = "w1") -> RunRow:
         (row,) = self.claim(worker, ids=(id,))
         return row
+
+    def release(self, row: RunRow, reason: str = "drain", **fields: Any) -> str:
+        status = self.one(Release(row.pk, row.fence, reason, **fields))
+        assert isinstance(status, str), status
+        return status
+
+    def wait(self, row: RunRow, due: float = NEVER, **fields: Any) -> RunRow:
+        """Give a run back that waits; its row after."""
+        assert self.release(row, "waits", waiting=True, due=due, **fields) == "waiting"
+        return self.row(row.id)
+
+    def renew(self, worker: str = "w1", lease: float = LEASE, *, draining: bool = False) -> None:
+        assert self.one(Renew(worker, lease, draining)) is None
+
+    def sweep(self, **fields: Any) -> Swept:
+        swept = self.one(Sweep(**fields))
+        assert isinstance(swept, Swept), swept
+        return swept
+
+    def lease_over(self, *alive: str, lease: float = LEASE, **fields: Any) -> Swept:
+        """A whole lease goes by while the store is awake: somebody sweeps, `alive` renew. What was swept in all."""
+        swept = [self.sweep(**fields)]
+        for _ in range(4):
+            self.clock.forward(lease / 4)
+            for worker in alive:
+                self.renew(worker)
+            swept.append(self.sweep(**fields))
+        return Swept(*(sum(parts, ()) for parts in zip(*swept, strict=True)))
+
+    def die(self, row: RunRow, **fields: Any) -> RunRow:
+        """The worker of a held run dies; the run's row after the sweep."""
+        assert row.worker is not None
+        assert row.id in self.lease_over(**fields).runs
+        return self.row(row.id)
 
     def record(self, row: RunRow, seq: int, **fields: Any) -> Any:
         return self.one(entry(row, seq, **fields))
@@ -97,10 +157,39 @@ class Desk:
     def kinds(self, row: RunRow) -> list[str]:
         return [entry.kind for entry in self.store.journal(row.pk)]
 
+    def check(self) -> None:
+        """What must be true of any store at any time, after a claim that looked everywhere and took nothing."""
+        assert self.claim("checker", workflows=("a workflow that nobody has",)) == []
+        check_rows(self.store)
+
 
 def entry(row: RunRow, seq: int, **fields: Any) -> Record:
     defaults: dict[str, Any] = {"kind": "step", "key": f"flow/step#{seq}", "at": 1.5}
     return Record(run=row.pk, seq=seq, fence=row.fence, **(defaults | fields))
+
+
+def check_rows(store: Store) -> None:
+    """Counts are what the rows say; `ready` is what a claim finds; a run has a holder, a worker and a fence, or none of them."""
+    now, rows = store.now(), store.runs(EVERYTHING)
+    queues = {queue.name: queue for queue in store.queues()}
+    assert list(queues) == sorted({row.queue for row in rows} | set(queues))
+    for name, queue in queues.items():
+        there = [row for row in rows if row.queue == name]
+        statuses = Counter(row.status for row in there)
+        assert (queue.queued, queue.waiting, queue.parked, queue.dead) == (
+            statuses["queued"], statuses["waiting"], statuses["parked"], statuses["dead"]
+        ), queue  # fmt: skip
+        assert queue.running == sum(row.status == "running" and row.parent is None for row in there), queue
+        due = [row.created for row in there if row.status == "queued" and row.due <= now]
+        assert queue.oldest == min(due, default=None), queue
+        assert store.depth(name) == queue.queued
+    held = Counter(row.worker for row in rows if row.worker is not None)
+    assert all(worker.held == held[worker.id] for worker in store.workers())
+    for row in rows:
+        claimable = row.status in ("queued", "waiting") and row.due <= now
+        assert row.ready == ((2 if row.deaths_in_a_row else 1) if claimable else 0), row
+        assert (row.worker is not None) == (row.status == "running") == (row.fence > 0), row
+        assert (row.ended is not None) == (row.status in ENDED), row
 
 
 class Promises:
@@ -133,5 +222,8 @@ class Promises:
             store.close()
 
     @pytest.fixture
-    def desk(self, opened: Opened, clock: HandClock) -> Desk:
-        return Desk(opened(), clock)
+    def desk(self, opened: Opened, clock: HandClock) -> Iterator[Desk]:
+        """Whatever a test did with it, it left the store consistent."""
+        desk = Desk(opened(), clock)
+        yield desk
+        desk.check()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from outlast.store.rows import NEVER, Message
+from outlast.store.rows import Message
 from outlast.store.verbs import STATUS, UNKNOWN, Refused, Release, Send
 from outlast.testing.conformance.harness import Desk, Promises
 
@@ -39,13 +39,6 @@ class MailPromises(Promises):
         desk.commit(Send("one", "a", "1", "1"), Send("two", "a", "1", "2"))
         assert [m.value for m in desk.store.messages(one.pk)] == ["1"]
         assert [(m.number, m.value) for m in desk.store.messages(two.pk)] == [(1, "2")]
-
-    def test_a_message_makes_a_waiting_run_claimable(self, desk: Desk) -> None:
-        row = desk.held()
-        desk.one(Release(row.pk, row.fence, "waits", delay=NEVER, waiting=True, interrupted=False))
-        assert desk.claim() == []
-        desk.one(Send("r", "a", "1", "1"))
-        assert [r.id for r in desk.claim()] == ["r"]
 
     def test_a_message_does_not_hurry_a_run_that_is_queued_for_later(self, desk: Desk) -> None:
         desk.submit(delay=100.0)

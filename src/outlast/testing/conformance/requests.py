@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from outlast.store.rows import NEVER
 from outlast.store.verbs import STATUS, UNKNOWN, Cancel, Refused, Release, Resume, Retry
 from outlast.testing.conformance.harness import Desk, Promises, entry
 
@@ -51,8 +50,7 @@ class RequestPromises(Promises):
         assert claimed.cancel == "stop"
 
     def test_a_waiting_run_that_is_cancelled_becomes_claimable(self, desk: Desk) -> None:
-        row = desk.held()
-        desk.one(Release(row.pk, row.fence, "waits", delay=NEVER, waiting=True))
+        desk.wait(desk.held())
         assert desk.one(Cancel("r", "stop")) == "waiting"
         (claimed,) = desk.claim()
         assert claimed.cancel == "stop"
@@ -61,6 +59,19 @@ class RequestPromises(Promises):
         desk.held()
         assert desk.commit(Cancel("r", "first"), Cancel("r", "second")) == ["running", "running"]
         assert desk.row().cancel == "first"
+
+    @pytest.mark.parametrize("end", ["parked", "dead"])
+    def test_the_first_reason_stays_when_the_run_is_cancelled_at_once_later(
+        self, desk: Desk, end: str
+    ) -> None:
+        row = desk.held(interruptions_max=1)
+        desk.one(Cancel("r", "first"))
+        if end == "dead":
+            assert desk.release(row) == "dead"
+        else:
+            desk.settle(row, "parked")
+        assert desk.one(Cancel("r", "second")) == "cancelled"
+        assert (desk.row().cancel, desk.row().reason) == ("first", "first")
 
     @pytest.mark.parametrize("status", ["done", "failed", "cancelled"])
     def test_a_run_that_has_ended_cannot_be_cancelled(self, desk: Desk, status: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from outlast.store.verbs import WORKER, Cancel, Refused, Submit
 from outlast.testing.conformance.harness import Desk, Promises
 
@@ -13,10 +15,8 @@ NEW = Submit(
 
 class SubmissionPromises(Promises):
     def test_a_submitted_run_is_read_back_as_it_was_given(self, desk: Desk) -> None:
-        outcome = desk.one(NEW)
+        assert desk.one(NEW).new
         row = desk.row()
-        assert outcome.new
-        assert outcome.row == row
         assert (row.id, row.workflow, row.args, row.seed) == ("r", "flow", '["tides"]', "seed")
         assert (row.queue, row.priority, row.parent, row.timeout) == ("slow", 3, "p", 60.0)
         assert (row.status, row.worker, row.started, row.ended, row.deadline) == (
@@ -34,7 +34,8 @@ class SubmissionPromises(Promises):
         assert desk.store.run("nobody") is None
 
     def test_an_id_that_exists_is_returned_and_not_touched(self, desk: Desk) -> None:
-        first = desk.one(NEW).row
+        desk.one(NEW)
+        first = desk.row()
         desk.clock.forward(10)
         again = desk.one(NEW._replace(token=SECOND, workflow="other", args="[]", priority=9, seed="another"))
         assert not again.new
@@ -42,9 +43,35 @@ class SubmissionPromises(Promises):
         assert desk.row() == first
 
     def test_the_same_token_again_is_new_again(self, desk: Desk) -> None:
-        first = desk.one(NEW)
-        assert desk.one(NEW) == first
-        assert desk.commit(NEW, NEW) == [first, first]
+        desk.one(NEW)
+        first = desk.row()
+        desk.clock.forward(1)
+        assert [outcome.new for outcome in desk.commit(NEW, NEW)] == [True, True]
+        assert desk.one(NEW).new
+        assert desk.row() == first
+
+    def test_a_repeat_in_the_same_batch_is_new_too_and_another_token_joins(self, desk: Desk) -> None:
+        """As the writer commits what many gave it at once."""
+        outcomes = desk.commit(NEW, NEW, NEW._replace(token=SECOND), NEW._replace(id="other"))
+        assert [outcome.new for outcome in outcomes] == [True, True, False, True]
+        assert outcomes[2].row == desk.row()
+        assert desk.store.depth("slow") == 2
+
+    @pytest.mark.parametrize("since", ["claimed", "given back", "cancelled", "ended"])
+    def test_the_same_token_is_not_new_once_something_became_of_the_run(self, desk: Desk, since: str) -> None:
+        verb = NEW._replace(delay=0.0)
+        desk.one(verb)
+        if since == "cancelled":
+            desk.one(Cancel("r", "no"))
+        else:
+            row = desk.take()
+            if since == "given back":
+                desk.release(row)
+            elif since == "ended":
+                desk.settle(row)
+        outcome = desk.one(verb)
+        assert not outcome.new
+        assert outcome.row == desk.row()
 
     def test_a_worker_that_submits_owns_the_run_at_once(self, desk: Desk) -> None:
         desk.enlist("w1")
@@ -58,6 +85,7 @@ class SubmissionPromises(Promises):
         desk.enlist("w1")
         verb = NEW._replace(worker="w1")
         first = desk.one(verb)
+        assert first.row == desk.row()
         assert desk.one(verb) == first
         desk.settle(first.row)
         assert not desk.one(verb).new

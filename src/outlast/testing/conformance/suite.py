@@ -4,32 +4,48 @@ from __future__ import annotations
 
 from outlast.testing.conformance.claims import ClaimPromises
 from outlast.testing.conformance.crowd import CrowdPromises
+from outlast.testing.conformance.deaths import DeathPromises
 from outlast.testing.conformance.durability import DurabilityPromises, ReopeningPromises
 from outlast.testing.conformance.ends import EndPromises
 from outlast.testing.conformance.entries import EntryPromises
 from outlast.testing.conformance.fences import FencePromises
+from outlast.testing.conformance.items import ItemPromises
+from outlast.testing.conformance.letters import LetterPromises
+from outlast.testing.conformance.limits import LimitPromises
+from outlast.testing.conformance.looks import LookPromises
 from outlast.testing.conformance.mail import MailPromises
+from outlast.testing.conformance.many import ManyPromises
 from outlast.testing.conformance.prunes import PrunePromises
+from outlast.testing.conformance.pulses import PulsePromises
 from outlast.testing.conformance.queries import QueryPromises
 from outlast.testing.conformance.requests import RequestPromises
 from outlast.testing.conformance.sessions import SessionPromises
 from outlast.testing.conformance.submissions import SubmissionPromises
 from outlast.testing.conformance.values import ValuePromises
+from outlast.testing.conformance.waits import WaitingPromises
 from outlast.testing.conformance.workers import WorkerPromises
 
 
 class StoreConformance(
     SubmissionPromises,
+    ManyPromises,
     ClaimPromises,
+    LimitPromises,
     EntryPromises,
     FencePromises,
     EndPromises,
+    WaitingPromises,
     RequestPromises,
     MailPromises,
     WorkerPromises,
+    DeathPromises,
+    PulsePromises,
+    LetterPromises,
+    ItemPromises,
     PrunePromises,
     SessionPromises,
     QueryPromises,
+    LookPromises,
     ValuePromises,
     CrowdPromises,
     DurabilityPromises,

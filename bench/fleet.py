@@ -1,0 +1,247 @@
+"""The fleet: items and runs through a queue, claims with much queued, pick-up, idleness, and the death of a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import statistics
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from bench.runs import address
+from outlast import Item, Outlast, step, workflow
+from outlast.store.sqlite.store import SQLiteStore
+from outlast.store.verbs import Claim, Enlist, Release, Submit, SubmitMany
+
+COUNT = 5_000
+SLOTS = 20
+AT_ONCE = {"ramp": 0, "concurrency": SLOTS}
+"""All slots open from the start: what is measured is not the gentle start."""
+
+now: Callable[[], float] = time.monotonic  # one clock for all processes of a host
+
+
+@step
+async def stamp(x: int) -> float:  # noqa: ARG001
+    return now()
+
+
+@workflow
+async def single(x: int) -> float:
+    return await stamp(x)
+
+
+@step
+async def note(path: str) -> None:
+    with Path(path).open("a") as ledger:
+        ledger.write(f"{os.getpid()} {now()}\n")
+
+
+@step
+async def wait(seconds: float) -> None:
+    await asyncio.sleep(seconds)
+
+
+@workflow
+async def long_run(path: str) -> None:
+    """Notes where it executes, over and over: what a death takes from it is one short step."""
+    for _ in range(100_000):
+        await note(path)
+        await wait(0.005)
+
+
+def items(folder: Path) -> dict[str, float]:
+    return asyncio.run(_items(folder))
+
+
+async def _items(folder: Path) -> dict[str, float]:
+    """Put in one commit, consumed by 20 slots; until the last ack is durable."""
+    async with Outlast(address(folder), **AT_ONCE) as app:
+        queue, count, over = app.queue("items"), 0, asyncio.Event()
+
+        async def handle(_: Item) -> None:
+            nonlocal count
+            count += 1
+            if count % COUNT == 0:
+                over.set()
+
+        consumer = asyncio.create_task(queue.consume(handle))
+        numbers: dict[str, float] = {}
+        for state in ("first_", ""):  # the first time the log grows and everything is cold
+            over.clear()
+            cpu, start = time.process_time(), time.perf_counter()
+            await queue.put_many([{"n": number} for number in range(COUNT)])
+            put = time.perf_counter()
+            await over.wait()
+            while (await app.queues())[0].running:
+                await asyncio.sleep(0.001)
+            end = time.perf_counter()
+            numbers[f"{state}items_per_second"] = COUNT / (end - start)
+            numbers[f"{state}consumed_per_second"] = COUNT / (end - put)
+            numbers[f"{state}cpu_us_per_item"] = (time.process_time() - cpu) / COUNT * 1e6
+        consumer.cancel()
+        await asyncio.wait([consumer])
+    return numbers
+
+
+def queue_runs(folder: Path) -> dict[str, float]:
+    return asyncio.run(_queue_runs(folder))
+
+
+async def _queue_runs(folder: Path) -> dict[str, float]:
+    async with Outlast(address(folder), worker=True, workflows=[single], **AT_ONCE) as app:
+        numbers: dict[str, float] = {}
+        for state in ("first_", ""):
+            cpu, start = time.process_time(), time.perf_counter()
+            runs = await app.submit_many([single(number) for number in range(COUNT)])
+            await runs[-1].result()
+            while app._open.lives:
+                await asyncio.sleep(0.001)
+            numbers[f"{state}runs_per_second"] = COUNT / (time.perf_counter() - start)
+            numbers[f"{state}cpu_us_per_run"] = (time.process_time() - cpu) / COUNT * 1e6
+        assert (await runs[0].info()).status == "done"
+    return numbers
+
+
+def claims(folder: Path) -> dict[str, float]:
+    """What a claim of one run takes, with so many queued. Each is given back, so the number stays."""
+    numbers: dict[str, float] = {}
+    for queued in (1_000, 1_000_000):
+        store = SQLiteStore(folder / f"claims-{queued}.db")
+        store.open()
+        store.hold("w")
+        store.commit([Enlist("w", "host", os.getpid(), 3600.0)])
+        for first in range(0, queued, 10_000):
+            ids = range(first, min(first + 10_000, queued))
+            store.commit([SubmitMany(tuple(Submit(f"r{i}", f"flow{i % 10}", "{}", "t", "s") for i in ids))])
+        flows, laps = tuple(f"flow{i}" for i in range(10)), []
+        for number in range(300):
+            start = time.perf_counter()
+            (rows,) = store.commit([Claim("w", f"c{number}", (), ("default",), flows, limit=1)])
+            laps.append(time.perf_counter() - start)
+            store.commit([Release(rows[0].pk, rows[0].fence, "again", interrupted=False)])
+        store.close()
+        numbers[f"claim_ms_{queued}"] = statistics.median(laps[50:]) * 1e3
+    return numbers
+
+
+def pickup(folder: Path) -> dict[str, float]:
+    """From submit, in another process than the worker's, to the first step; and what an idle worker takes of a core."""
+    return asyncio.run(_with_worker(folder, _pickup))
+
+
+async def _pickup(app: Outlast, worker: int) -> dict[str, float]:
+    laps = []
+    for _ in range(40):
+        await asyncio.sleep(0.05)
+        start = now()
+        laps.append((await (await app.submit(single(1))).result()) - start)
+    before = _cpu_seconds(worker)
+    await asyncio.sleep(5)
+    laps.sort()
+    return {
+        "pickup_p50_ms": statistics.median(laps) * 1e3,
+        "pickup_p95_ms": laps[int(len(laps) * 0.95)] * 1e3,
+        "idle_percent": (_cpu_seconds(worker) - before) / 5 * 100,
+    }
+
+
+def takeover(folder: Path) -> dict[str, float]:
+    """kill -9 of one of two workers, until the other has begun a step of its run."""
+    return asyncio.run(_takeover(folder))
+
+
+async def _takeover(folder: Path) -> dict[str, float]:
+    laps: list[float] = []
+    async with Outlast(address(folder)) as app:
+        workers = [await _spawn(folder) for _ in range(2)]
+        ledger = folder / "ledger"
+        ledger.touch()
+        await app.submit(long_run(str(ledger)), id="long")
+        try:
+            for _ in range(20):
+                holder = await _next_holder(ledger, 0.0)
+                await asyncio.sleep(0.3)
+                killed = now()
+                os.kill(holder, signal.SIGKILL)
+                victim = next(worker for worker in workers if worker.pid == holder)
+                await victim.wait()
+                workers.remove(victim)
+                while True:
+                    pid, at = _last_line(ledger)
+                    if pid != holder and at > killed:
+                        break
+                    await asyncio.sleep(0.001)
+                laps.append(_first_of(ledger, pid, killed) - killed)
+                workers.append(await _spawn(folder))
+        finally:
+            for worker in workers:
+                worker.kill()
+                await worker.wait()
+    laps.sort()
+    return {
+        "takeover_p50_s": statistics.median(laps),
+        "takeover_p95_s": laps[int(len(laps) * 0.95)],
+        "takeover_max_s": laps[-1],
+    }
+
+
+async def _with_worker(
+    folder: Path, measure: Callable[[Outlast, int], Awaitable[dict[str, float]]]
+) -> dict[str, float]:
+    async with Outlast(address(folder)) as app:
+        worker = await _spawn(folder)
+        try:
+            return await measure(app, worker.pid)
+        finally:
+            worker.kill()
+            await worker.wait()
+
+
+async def _spawn(folder: Path) -> asyncio.subprocess.Process:
+    """A worker, ready."""
+    worker = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "bench.fleet", str(folder), stdout=asyncio.subprocess.PIPE
+    )
+    assert worker.stdout is not None
+    await worker.stdout.readline()
+    return worker
+
+
+async def _work(folder: Path) -> None:
+    settings: dict[str, Any] = {**AT_ONCE, "workflows": [single, long_run], "max_attempts": 1_000}
+    async with Outlast(address(folder), worker=True, **settings):
+        print("ready", flush=True)
+        await asyncio.Event().wait()
+
+
+async def _next_holder(ledger: Path, after: float) -> int:
+    while True:
+        pid, at = _last_line(ledger)
+        if at > max(after, now() - 0.2):
+            return pid
+        await asyncio.sleep(0.01)
+
+
+def _last_line(ledger: Path) -> tuple[int, float]:
+    lines = ledger.read_text().splitlines()
+    pid, at = lines[-1].split() if lines else ("0", "0")
+    return int(pid), float(at)
+
+
+def _first_of(ledger: Path, pid: int, after: float) -> float:
+    times = [line.split() for line in ledger.read_text().splitlines()]
+    return min(float(at) for who, at in times if int(who) == pid and float(at) > after)
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+if __name__ == "__main__":
+    asyncio.run(_work(Path(sys.argv[1])))

@@ -1,0 +1,198 @@
+"""The claimer: takes runs (or items) from queues as long as there are free slots.
+
+It sleeps until the bell rings, something in hand has ended, or something comes due. Looking is a read: a ring costs the other
+processes nothing where there is nothing to claim.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from outlast.app.slots import Slots
+from outlast.errors import StoreError
+from outlast.store.rows import Outlook, RunRow
+from outlast.store.verbs import Claim, Refused
+
+if TYPE_CHECKING:
+    from outlast.app.house import House
+
+log = logging.getLogger("outlast.worker")
+
+LOOK_SECONDS = 0.5
+"""How long to go on claiming without a look for what else there is."""
+
+_chance = random.Random()  # noqa: S311 - no secret; of its own, so that a program's seeded one is left alone
+
+
+class Claimer:
+    def __init__(
+        self,
+        house: House,
+        queues: tuple[str, ...],
+        known: Callable[[], tuple[str, ...]],
+        concurrency: int,
+        begin: Callable[[list[RunRow]], Awaitable[None]],
+        first: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._house, self.queues, self._known, self._begin = house, queues, known, begin
+        self._first = first
+        """Called before every round: what it puts into the writer is committed with the claim."""
+        settings = house.settings
+        self.slots = Slots(
+            concurrency,
+            now=house.loop.time(),
+            ramp=settings.ramp,
+            new_share=settings.new_share,
+            returned_rate=settings.returned_rate,
+            chance=_chance,
+        )
+        self.hands: dict[str, bool] = {}
+        """What was claimed here and has not ended: its id, and whether it had been interrupted before."""
+        self._wake = asyncio.Event()
+        self._look_at = 0.0
+        self._more = False
+        """The last claim was a full one: there is more, no need to look."""
+        self._stopped = False
+        self._suspect_since: float | None = None
+        self._reported: dict[str, float] = {}
+
+    def wake(self) -> None:
+        """Something may have changed: have a look."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Claim nothing more."""
+        self._stopped = True
+        self._house.room.yielding.discard(self)
+        self._wake.set()
+
+    def done(self, id: str) -> None:
+        """Something in hand has ended: its slot is free."""
+        if self.hands.pop(id, None) is not None:
+            self._wake.set()
+
+    async def work(self) -> None:
+        """Until it is stopped."""
+        while not self._stopped:
+            self._wake.clear()
+            self._first()
+            try:
+                pause = await self._round()
+            except StoreError as error:
+                log.warning("cannot claim: %s", error)
+                pause = min(1.0, self._house.settings.poll)
+            except Exception:  # a fault of ours: a worker that claims nothing any more would be worse
+                log.exception("a round of claiming failed")
+                pause = self._house.settings.poll
+            if pause > 0 and not self._stopped:
+                # `wait_for` would make a task of it, for every claim.
+                later = self._house.loop.call_later(min(pause, 3600.0), self._wake.set)
+                await self._wake.wait()
+                later.cancel()
+
+    async def _round(self) -> float:
+        """Look, and claim what fits. Seconds until the next round if nothing happens before."""
+        house, now = self._house, self._house.loop.time()
+        limit, returned, new_first = self.slots.allow(now, len(self.hands), sum(self.hands.values()))
+        if not self._more or now >= self._look_at:
+            self._look_at = now + LOOK_SECONDS
+            outlook = await house.read(house.store.look, self.queues, self._known())
+            self._report(outlook.unknown)
+            if outlook.suspect:
+                await self._suspect()
+            else:
+                self._suspect_since = None
+                house.room.yielding.discard(self)
+            if not outlook.ready:
+                self._more = False
+                return self._pause(outlook)
+        if limit == 0 or house.room.closed or self._stopped:
+            return self._pause(None)
+        claimed = await self._claim(limit, 0 if new_first else returned)
+        if not claimed and new_first and returned:
+            claimed = await self._claim(limit, returned)
+        self._more = len(claimed) == limit
+        if self._more:
+            return self._pause(None)  # all slots are taken
+        # Nothing more is to be had before somebody says so, or it comes due: known now, what was due is ready since the claim.
+        return self._pause(await house.read(house.store.look, self.queues, self._known()))
+
+    def _pause(self, outlook: Outlook | None) -> float:
+        house = self._house
+        pauses = [house.settings.poll * _chance.uniform(0.75, 1.0)]
+        if outlook is not None and outlook.next_due is not None:
+            pauses.append(max(0.0, outlook.next_due - house.store.now()) + 0.001)
+        more_in = self.slots.more_in(house.loop.time())
+        if more_in is not None:
+            pauses.append(more_in)
+        if self._suspect_since is not None:
+            pauses.append(0.2)
+        return min(pauses)
+
+    async def _claim(self, limit: int, returned: int, *, suspects: bool = False) -> list[RunRow]:
+        house = self._house
+        worker, token = house.worker.id, secrets.token_hex(8)
+        verb = Claim(worker, token, (), self.queues, self._known(), limit, returned, suspects)
+        rows: list[RunRow] | Refused = await house.writer.ask(verb)
+        if isinstance(rows, Refused):
+            await house.worker.enlist(instead_of=worker)
+            return []
+        if not rows:
+            return rows
+        self.slots.took(sum(row.interrupted is not None for row in rows))
+        for row in rows:
+            self.hands[row.id] = row.interrupted is not None
+        if suspects:
+            house.room.take(rows[0].id)
+        try:
+            await self._begin(rows)
+        except BaseException:  # the sweeper gives back what nobody has in hand
+            for row in rows:
+                if not house.room.has(row.id):
+                    self.hands.pop(row.id, None)
+                    house.room.leave(row.id)
+            raise
+        return rows
+
+    async def _suspect(self) -> None:
+        """A suspect is there. It is claimed with empty hands only; where every worker is busy, some of them make room."""
+        house, now = self._house, time.monotonic()
+        if house.room.is_empty() and not self._stopped:
+            house.room.yielding.discard(self)
+            if house.room.alone is None:
+                await self._claim(1, 1, suspects=True)
+            self._suspect_since = None
+            return
+        if self._suspect_since is None:
+            self._suspect_since = now + _chance.uniform(0.0, house.settings.suspect_patience)
+            return
+        waited = now - self._suspect_since > house.settings.suspect_patience
+        if waited and not house.room.closed and await self._should_yield():
+            house.room.yielding.add(self)
+
+    async def _should_yield(self) -> bool:
+        """At most a quarter of the workers, those with the least in hand, stop claiming to make room."""
+        house = self._house
+        everybody = await house.read(house.store.workers)
+        # One that only consumes items says nothing of what it claims; it knows of itself that it does.
+        workers = [worker for worker in everybody if worker.concurrency or worker.id == house.worker.id]
+        workers.sort(key=lambda worker: (worker.held, worker.id))
+        first = workers[: math.ceil(len(workers) / 4)]
+        return any(worker.id == house.worker.id for worker in first)
+
+    def _report(self, unknown: tuple[str, ...]) -> None:
+        """Runs of workflows that this worker does not know wait for one that does."""
+        now = time.monotonic()
+        for name in unknown:
+            if now >= self._reported.get(name, 0.0):
+                self._reported[name] = now + 60.0
+                log.warning(
+                    "runs of workflow %s wait for a worker that knows it", name, extra={"workflow": name}
+                )

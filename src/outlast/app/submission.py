@@ -1,0 +1,49 @@
+"""Queueing runs and items: all of them in one commit, or none, and waiting for room where a queue is full."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from outlast.errors import Backpressure, Conflict, LimitExceeded, SettingsError
+from outlast.store.verbs import CONFLICT, Refused, Submit, SubmitMany, Submitted
+
+if TYPE_CHECKING:
+    from outlast.app.house import House
+
+LOOK_SECONDS = 0.25
+"""How often who waits for room looks: a claim, which makes it, rings no bell."""
+
+
+async def enqueue(house: House, runs: list[Submit], wait: float) -> list[Submitted]:
+    """Backpressure if there is no room within `wait` seconds; at once if there never can be. Nothing is written then."""
+    if not wait >= 0:
+        raise SettingsError(f"wait={wait!r} must be a number of seconds, 0 or more.")
+    for run in runs:
+        if not 0 <= run.delay < math.inf:
+            raise SettingsError(f"delay={run.delay!r} must be a number of seconds, 0 or more, and finite.")
+    if not runs:
+        return []
+    if len(runs) > house.settings.submit_many_max:
+        raise LimitExceeded(
+            "submit_many_max", house.settings.submit_many_max, len(runs), "runs in one commit"
+        )
+    runs = [run._replace(depth_max=house.settings.queue_depth_max) for run in runs]
+    until = house.loop.time() + wait
+    while True:
+        seen = house.changes.count
+        outcome = await house.writer.ask(runs[0] if len(runs) == 1 else SubmitMany(tuple(runs)))
+        if not isinstance(outcome, Refused):
+            return outcome if isinstance(outcome, list) else [outcome]
+        if outcome.why == CONFLICT:
+            row = await house.read(house.store.run, outcome.detail)
+            there = (
+                f"{row.workflow}({row.args})"[:500] if row is not None else "something else in the same batch"
+            )
+            asked = next(run for run in reversed(runs) if run.id == outcome.detail)
+            raise Conflict(outcome.detail, there, f"{asked.workflow}({asked.args})"[:500])
+        depth, limit = map(int, outcome.detail.split("/"))
+        left = until - house.loop.time()
+        if left <= 0 or len(runs) > limit:
+            raise Backpressure(runs[0].queue, depth, limit)
+        await house.changes.next(min(left, LOOK_SECONDS), seen)

@@ -1,0 +1,140 @@
+"""`outlast workers`, `outlast queues`, `outlast limit`: the fleet, as its store sees it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from outlast.app.outlast import Outlast
+from outlast.app.settings import Settings
+from outlast.cli.documents import queue_document, worker_document
+from outlast.cli.options import JsonOption, StoreOption, WatchOption
+from outlast.cli.output import answering, document, say
+from outlast.cli.stores import acting
+from outlast.cli.takers import Fleet
+from outlast.cli.watch import View, shown
+from outlast.store.protocol import Store
+from outlast.store.rows import QueueRow
+from outlast.values.names import check_name
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+LIMIT_MAX = 1_000_000_000
+
+
+class Queues(NamedTuple):
+    rows: list[QueueRow]
+    unknown: dict[str, tuple[str, ...]]
+    """Workflows with ready runs that no living worker of the queue knows, by queue."""
+    now: float
+
+
+def workers(watch: WatchOption = False, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """List who is alive: every process that has the store open, and what it takes and holds."""
+    with answering(as_json):
+        shown(
+            store,
+            View(Fleet.of, _worker_lines, _workers_document, "nobody has this store open."),
+            watch=watch,
+            as_json=as_json,
+        )
+
+
+def queues(watch: WatchOption = False, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """List the queues: what is in them, how old it is, how much comes and goes, and what nobody takes."""
+    with answering(as_json):
+        shown(
+            store,
+            View(_look_at_queues, _queue_lines, _queues_document, "no queues."),
+            watch=watch,
+            as_json=as_json,
+        )
+
+
+def limit(
+    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's name.")],
+    *,
+    depth: Annotated[
+        int | None,
+        typer.Option("--depth", min=1, max=LIMIT_MAX, help="Refuse a submission when so many are queued."),
+    ] = None,
+    concurrency: Annotated[
+        int | None,
+        typer.Option(
+            "--concurrency",
+            min=1,
+            max=LIMIT_MAX,
+            help="Execute no more at a time, over all workers.",
+        ),
+    ] = None,
+    no_depth: Annotated[
+        bool, typer.Option("--no-depth", help="No limit of its own: that of the settings.")
+    ] = False,
+    no_concurrency: Annotated[
+        bool, typer.Option("--no-concurrency", help="As many as workers have slots.")
+    ] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Set a queue's own limits, for every claim and submission after it. What is not named stays as it is.
+
+    Without any option they are only shown.
+    """
+    for name, given, none in (("depth", depth, no_depth), ("concurrency", concurrency, no_concurrency)):
+        if given is not None and none:
+            raise typer.BadParameter(f"--{name} and --no-{name} exclude each other.", param_hint=f"--{name}")
+    changes: dict[str, int | None] = {}
+    if depth is not None or no_depth:
+        changes["depth"] = depth
+    if concurrency is not None or no_concurrency:
+        changes["concurrency"] = concurrency
+
+    async def action(app: Outlast, opened: Store) -> tuple[int | None, int | None]:
+        if changes:
+            await app.queue(queue).limit(**changes)
+        row = next((row for row in opened.queues() if row.name == queue), None)
+        return (row.depth_max, row.concurrency_max) if row else (None, None)
+
+    with answering(as_json):
+        check_name(queue, Settings.load({}).name_length_max, "queue name")
+        depth_max, concurrency_max = acting(store, action)
+        if as_json:
+            document({"queue": queue, "depth": depth_max, "concurrency": concurrency_max})
+        else:
+            say(f"queue {queue}: depth {_or_none(depth_max)}, concurrency {_or_none(concurrency_max)}.")
+
+
+def _or_none(limit: int | None) -> str:
+    return "without a limit of its own" if limit is None else f"{limit:,} at the most"
+
+
+def _look_at_queues(store: Store) -> Queues:
+    fleet = Fleet.of(store)
+    rows = store.queues()
+    unknown = {row.name: store.look((row.name,), fleet.known(row.name)).unknown for row in rows}
+    return Queues(rows, {queue: names for queue, names in unknown.items() if names}, fleet.now)
+
+
+def _workers_document(fleet: Fleet) -> dict[str, object]:
+    return {
+        "workers": [worker_document(row, fleet.state(row), fleet.now) for row in fleet.workers],
+        "struck_off": list(fleet.struck_off),
+    }
+
+
+def _queues_document(found: Queues) -> dict[str, object]:
+    return {"queues": [queue_document(row, found.unknown.get(row.name, ()), found.now) for row in found.rows]}
+
+
+def _worker_lines(fleet: Fleet) -> list[Text]:
+    from outlast.cli.fleet_tables import worker_lines
+
+    return worker_lines(fleet)
+
+
+def _queue_lines(found: Queues) -> list[Text]:
+    from outlast.cli.fleet_tables import queue_lines
+
+    return queue_lines(found.rows, found.unknown, found.now)

@@ -1,0 +1,81 @@
+"""`outlast workers` and `outlast queues` for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.text import Text
+
+from outlast.cli.documents import names_of
+from outlast.cli.grid import Cell, Column, grid
+from outlast.cli.takers import Fleet
+from outlast.cli.text import safe, span
+from outlast.store.rows import QueueRow, WorkerRow
+
+STATES = {"alive": "green", "draining": "yellow", "dead": "red"}
+BAD = "red"
+
+WORKERS = (
+    Column("WORKER"), Column("STATE"), Column("HOST"), Column("PID", right=True), Column("SINCE", right=True),
+    Column("RENEWED", right=True), Column("LEASE LEFT", right=True), Column("SLOTS", right=True),
+    Column("WORKFLOWS", right=True), Column("QUEUES"),
+)  # fmt: skip
+QUEUES = (
+    Column("QUEUE"), Column("QUEUED", right=True), Column("RUNNING", right=True), Column("WAITING", right=True),
+    Column("PARKED", right=True), Column("DEAD", right=True), Column("OLDEST", right=True),
+    Column("IN/MIN", right=True), Column("OUT/MIN", right=True), Column("DEPTH MAX", right=True),
+    Column("CONCURRENCY MAX", right=True),
+)  # fmt: skip
+
+
+def worker_lines(fleet: Fleet) -> list[Text]:
+    lines = grid(WORKERS, [_worker(row, fleet.state(row), fleet.now) for row in fleet.workers])
+    lines += [
+        Text(f"worker {safe(id)} was struck off and still has runs: the next sweep gives them back.", BAD)
+        for id in fleet.struck_off
+    ]
+    return lines
+
+
+def _worker(row: WorkerRow, state: str, now: float) -> list[Cell]:
+    left = row.lease_until - now
+    queues = names_of(row.queues)
+    return [
+        Cell(safe(row.id)),
+        Cell(f"{'seems ' if state == 'dead' else ''}{state}", STATES[state]),
+        Cell(safe(row.host)),
+        Cell(str(row.pid)),
+        Cell(span(max(0.0, now - row.started))),
+        Cell(f"{span(max(0.0, now - row.renewed))} ago"),
+        Cell(span(left)) if left > 0 else Cell("ran out", BAD),
+        Cell(f"{row.held}/{row.concurrency}" if queues else f"{row.held}/-"),
+        Cell(str(len(names_of(row.workflows))) if queues else "-"),
+        Cell(", ".join(map(safe, queues)) or "- (takes nothing by itself)"),
+    ]
+
+
+def queue_lines(rows: Sequence[QueueRow], unknown: Mapping[str, Sequence[str]], now: float) -> list[Text]:
+    lines = grid(QUEUES, [_queue(row, now) for row in rows])
+    lines += [
+        Text(f"{safe(queue)}: runs of {safe(name)} are ready, and no living worker knows it.", BAD)
+        for queue, names in unknown.items()
+        for name in names
+    ]
+    return lines
+
+
+def _queue(row: QueueRow, now: float) -> list[Cell]:
+    full = row.depth_max is not None and row.queued >= row.depth_max
+    return [
+        Cell(safe(row.name)),
+        Cell(str(row.queued), BAD if full else ""),
+        Cell(str(row.running), "cyan" if row.running else ""),
+        Cell(str(row.waiting), "blue" if row.waiting else ""),
+        Cell(str(row.parked), "yellow" if row.parked else ""),
+        Cell(str(row.dead), BAD if row.dead else ""),
+        Cell("-" if row.oldest is None else span(max(0.0, now - row.oldest))),
+        Cell(str(row.submitted)),
+        Cell(str(row.ended)),
+        Cell("-" if row.depth_max is None else str(row.depth_max)),
+        Cell("-" if row.concurrency_max is None else str(row.concurrency_max)),
+    ]

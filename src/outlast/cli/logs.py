@@ -1,0 +1,117 @@
+"""A worker's log: one line a record, for programs (JSON) or for people (text), on stderr.
+
+What a record carries beside its message comes from `extra`: `log.info("claimed", extra={"run": id, "fence": 7})`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import sys
+from enum import StrEnum
+from typing import Any
+
+from outlast.cli.text import iso, one_line, safe
+
+FIELDS = (
+    "run", "workflow", "status", "worker", "workers", "fence", "queue", "queues", "workflows", "concurrency",
+    "seconds",
+)  # fmt: skip
+"""Extras that are written, in this order."""
+
+LEVELS = {"WARNING": "33", "ERROR": "31", "CRITICAL": "31"}
+
+
+class LogForm(StrEnum):
+    JSON = "json"
+    TEXT = "text"
+
+
+class JSONFormatter(logging.Formatter):
+    """One object a line: time, level, logger, event (if the record names one), message, its extras, and error."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        document: dict[str, Any] = {
+            "time": iso(record.created),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            **({"event": str(record.event)} if hasattr(record, "event") else {}),
+            "message": _message(record),
+            **fields_of(record),
+        }
+        trace = _trace(self, record)
+        if trace:
+            document["error"] = trace
+        # ASCII: whatever the encoding of stderr, it is still JSON; and no terminal obeys it.
+        return json.dumps(document).replace("\x7f", "\\u007f")
+
+
+class TextFormatter(logging.Formatter):
+    """One line, then key=value, then the traceback if there is one. Nothing in it has power over a terminal."""
+
+    def __init__(self, *, colour: bool = False) -> None:
+        super().__init__()
+        self._colour = colour
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = (iso(record.created) or "").replace("T", " ")[:23]
+        level = f"{record.levelname:<7}"
+        if self._colour and record.levelname in LEVELS:
+            level = f"\x1b[{LEVELS[record.levelname]}m{level}\x1b[0m"
+        words = [f"{name}={_word(value)}" for name, value in fields_of(record).items()]
+        line = "  ".join([time, level, safe(record.name), " ".join([one_line(_message(record)), *words])])
+        trace = _trace(self, record)
+        return "\n".join([line, *(f"    {safe(text)}" for text in trace.splitlines())])
+
+
+def configure(form: LogForm | None) -> None:
+    """Log to stderr: text on a terminal, JSON otherwise, unless told. A program that has set up logging keeps its own unless
+    a form is asked for."""
+    root = logging.getLogger()
+    if form is None and root.handlers:
+        return
+    terminal = sys.stderr.isatty()
+    if form is None:
+        form = LogForm.TEXT if terminal else LogForm.JSON
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JSONFormatter() if form is LogForm.JSON else TextFormatter(colour=terminal))
+    root.handlers[:] = [handler]
+    if root.level in (logging.NOTSET, logging.WARNING):  # nobody chose it
+        root.setLevel(logging.INFO)
+
+
+def fields_of(record: logging.LogRecord) -> dict[str, Any]:
+    """The record's extras that are known, as plain values."""
+    found = {name: getattr(record, name) for name in FIELDS if hasattr(record, name)}
+    return {name: _plain(value) for name, value in found.items() if value is not None}
+
+
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except Exception as error:  # a log line must not be lost over its arguments
+        return f"{record.msg} ({type(error).__name__} in its arguments)"
+
+
+def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    parts = [formatter.formatException(record.exc_info)] if record.exc_info else []
+    if record.stack_info:
+        parts.append(formatter.formatStack(record.stack_info))
+    return "\n".join(parts)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return round(value, 6) if math.isfinite(value) else None
+    if isinstance(value, (str, int)):
+        return value
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(one) for one in value]
+    return str(value)
+
+
+def _word(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    bare = text and not any(c.isspace() or c in "\"'=" for c in text)
+    return safe(text if bare or not isinstance(value, str) else json.dumps(text, ensure_ascii=False))

@@ -1,0 +1,83 @@
+"""`outlast submit`: queue a run for the workers. Nothing is executed here."""
+
+from __future__ import annotations
+
+import math
+import shlex
+import sys
+from contextlib import redirect_stdout
+from typing import Annotated
+from uuid import uuid4
+
+import typer
+
+from outlast.app.outlast import Outlast
+from outlast.app.settings import Settings
+from outlast.cli.documents import run_document
+from outlast.cli.options import (
+    ArgsArgument,
+    DelayOption,
+    JsonOption,
+    KwargsOption,
+    RunIdOption,
+    StoreOption,
+    TargetArgument,
+    WaitOption,
+)
+from outlast.cli.output import answering, document
+from outlast.cli.stores import doing, shared
+from outlast.cli.target import call_of, load
+from outlast.cli.text import safe
+from outlast.errors import StoreUnavailable
+from outlast.store.protocol import Store
+from outlast.store.rows import RunRow
+from outlast.values.names import check_id, check_name
+
+PRIORITY_MAX = 1_000_000
+
+
+def submit(
+    target: TargetArgument,
+    args: ArgsArgument = None,
+    *,
+    id: RunIdOption = None,
+    kwargs: KwargsOption = None,
+    queue: Annotated[str, typer.Option("--queue", metavar="NAME", help="The queue it waits in.")] = "default",
+    priority: Annotated[
+        int,
+        typer.Option("--priority", min=-PRIORITY_MAX, max=PRIORITY_MAX, help="The highest is claimed first."),
+    ] = 0,
+    delay: DelayOption = 0.0,
+    wait: WaitOption = 0.0,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Queue a run; a worker that knows its workflow executes it. Its id is printed once it is durable.
+
+    The same --id again is harmless; with other arguments it is an error. A full queue is one too (75), with --wait only
+    if there was no room for so long.
+    """
+    if not math.isfinite(delay):
+        raise typer.BadParameter("it must be finite.", param_hint="--delay")
+    with answering(as_json):
+        settings = Settings.load({})
+        chosen = uuid4().hex if id is None else check_id(id, settings.id_length_max, "run id")
+        check_name(queue, settings.name_length_max, "queue name")
+        opened = shared(store)
+        with redirect_stdout(sys.stderr):  # what the program prints when it is imported
+            call = call_of(load(target), tuple(args or ()), kwargs)
+
+        async def action(app: Outlast, opened: Store) -> RunRow | None:
+            await app.submit(call, id=chosen, queue=queue, priority=priority, delay=delay, wait=wait)
+            return opened.run(chosen)
+
+        try:
+            row = doing(opened, action)
+        except StoreUnavailable as error:
+            raise StoreUnavailable(
+                f"{error} Submit it again with --id {shlex.quote(chosen)}: it is queued once."
+            ) from None
+        if as_json:
+            document({"id": chosen, "run": None if row is None else run_document(row)})
+        else:
+            print(safe(chosen), flush=True)

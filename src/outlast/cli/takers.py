@@ -1,0 +1,52 @@
+"""Who is alive, and who of them would take a run."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from outlast.cli.documents import names_of
+from outlast.store.protocol import Store
+from outlast.store.rows import RunRow, WorkerRow
+from outlast.store.verbs import ITEM
+
+
+class Fleet(NamedTuple):
+    """The workers of a store at one moment."""
+
+    workers: list[WorkerRow]
+    dead: frozenset[str]
+    """Those that seem dead: the next sweep decides."""
+    now: float
+
+    @classmethod
+    def of(cls, store: Store) -> Fleet:
+        # The dead first: one that comes in between is alive, one that is swept in between is not shown at all.
+        dead = frozenset(store.dead_workers())
+        return cls(store.workers(), dead, store.now())
+
+    def state(self, worker: WorkerRow) -> str:
+        if worker.id in self.dead:
+            return "dead"
+        return "draining" if worker.draining else "alive"
+
+    def known(self, queue: str) -> tuple[str, ...]:
+        """Workflows that somebody takes from a queue."""
+        return tuple(
+            sorted({name for worker in self._claiming(queue) for name in names_of(worker.workflows)})
+        )
+
+    def takes(self, row: RunRow) -> bool:
+        """Whether somebody takes the run once it is ready. Who consumes an item is not on record."""
+        return row.workflow != ITEM and row.workflow in self.known(row.queue)
+
+    def _claiming(self, queue: str) -> list[WorkerRow]:
+        return [
+            worker
+            for worker in self.workers
+            if self.state(worker) == "alive" and queue in names_of(worker.queues)
+        ]
+
+    @property
+    def struck_off(self) -> tuple[str, ...]:
+        """Who is not enlisted any more, and still has runs to its name."""
+        return tuple(sorted(self.dead - {worker.id for worker in self.workers}))

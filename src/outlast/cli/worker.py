@@ -1,0 +1,117 @@
+"""`outlast worker`: claim and execute runs until told to stop. Any number of them may share a store."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from outlast.app.outlast import Outlast
+from outlast.app.settings import Settings
+from outlast.cli.exits import FAILED, INTERRUPTED, OK
+from outlast.cli.logs import LogForm, configure
+from outlast.cli.options import StoreOption
+from outlast.cli.output import answering
+from outlast.cli.stores import shared
+from outlast.cli.workplace import Workplace, workplace
+from outlast.errors import OutlastError
+from outlast.values.names import check_name
+
+log = logging.getLogger("outlast.worker")
+
+CONCURRENCY_MAX = 100_000
+
+
+def worker(
+    modules: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODULE[:APP]",
+            help="Files or modules whose workflows to execute; after a colon, the Outlast object to use (else `app`).",
+        ),
+    ],
+    *,
+    queue: Annotated[
+        list[str] | None,
+        typer.Option("--queue", metavar="NAME", help="Claim from this one; may be repeated. Else: default."),
+    ] = None,
+    concurrency: Annotated[
+        int | None,
+        typer.Option(
+            "--concurrency", min=1, max=CONCURRENCY_MAX, help="Runs at a time. Else OUTLAST_CONCURRENCY."
+        ),
+    ] = None,
+    form: Annotated[
+        LogForm | None, typer.Option("--log", help="How to log. Else text on a terminal, json otherwise.")
+    ] = None,
+    store: StoreOption = None,
+) -> None:
+    """Claim runs from queues and execute them, until SIGTERM (exits with 0) or SIGINT (130).
+
+    What is under way then is given back, and goes on in another worker. An Outlast object named `app` in a module, or
+    the one named after the colon, brings its settings, its lifespan and its hooks.
+    """
+    with answering(as_json=False):
+        settings = Settings.load({"store": store})
+        queues = [check_name(name, settings.name_length_max, "queue name") for name in queue or ()]
+        place = workplace(modules)
+        app = _app(place, queues, concurrency, store)
+        configure(form)
+        try:
+            code = asyncio.run(_work(app, place))
+        except OutlastError:
+            raise
+        except Exception:  # of the program's own: a lifespan
+            log.exception("this worker ends: the program failed", extra={"event": "failed"})
+            code = FAILED
+    if code != OK:
+        raise typer.Exit(code)
+
+
+def _app(place: Workplace, queues: Sequence[str], concurrency: int | None, store: str | None) -> Outlast:
+    # Without a workflow it is there for what its lifespan consumes.
+    chosen: dict[str, Any] = {"worker": bool(place.workflows), "workflows": place.workflows}
+    if queues:
+        chosen["queues"] = list(dict.fromkeys(queues))
+    if concurrency is not None:
+        chosen["concurrency"] = concurrency
+    if place.app is None:
+        return Outlast(shared(store), **chosen)
+    if store is not None:
+        chosen["store"] = store
+    place.app.configure(**chosen)
+    return place.app
+
+
+async def _work(app: Outlast, place: Workplace) -> int:
+    """Until a signal; what to exit with."""
+    told = asyncio.Event()
+    by: list[signal.Signals] = []
+
+    def tell(number: signal.Signals) -> None:
+        by.append(number)
+        told.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, tell, number)
+    async with app:
+        names = sorted(workflow.name for workflow in place.workflows)
+        log.info(
+            "working",
+            extra={
+                "event": "working", "worker": app._open.worker.id, "queues": app._open.worker.queues,
+                "workflows": names, "concurrency": app.settings.concurrency,
+            },
+        )  # fmt: skip
+        await told.wait()
+        log.info(
+            "%s: what is under way is given back", by[0].name,
+            extra={"event": "stopping", "worker": app._open.worker.id},
+        )  # fmt: skip
+    log.info("stopped", extra={"event": "stopped"})
+    return INTERRUPTED if by[0] is signal.SIGINT else OK

@@ -1,0 +1,105 @@
+"""Queues of plain items for sync programs: the async ones, each call through the portal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from outlast.app import items as core
+from outlast.app.items import UNCHANGED
+from outlast.sync.portal import Portal
+
+
+class Item:
+    """An item in hand. It is this worker's until it is acked, nacked, or the worker is taken for dead."""
+
+    def __init__(self, portal: Portal, item: core.Item) -> None:
+        self._portal, self._item = portal, item
+
+    @property
+    def id(self) -> str:
+        """What `put` returned."""
+        return self._item.id
+
+    @property
+    def queue(self) -> str:
+        return self._item.queue
+
+    @property
+    def payload(self) -> Any:
+        """What was put, as plain JSON."""
+        return self._item.payload
+
+    @property
+    def attempts(self) -> int:
+        """Which attempt this is, from 1. Interruptions do not count."""
+        return self._item.attempts
+
+    @property
+    def fence(self) -> int:
+        """The number of this claim: it only grows."""
+        return self._item.fence
+
+    def ack(self) -> None:
+        """It is done. LeaseLost if it is another worker's by now."""
+        self._portal.call(self._item.ack)
+
+    def nack(self, *, delay: float | None = None, reason: str = "") -> None:
+        """It failed: again after `delay` seconds (by default longer after each failure), or a dead letter after `max_attempts`."""
+        self._portal.call(self._item.nack, delay=delay, reason=reason)
+
+    def __repr__(self) -> str:
+        return repr(self._item)
+
+
+class Queue:
+    """A queue of plain items: `app.queue("emails").put({"to": "ann"})`. Its methods are those of the async one."""
+
+    def __init__(self, portal: Portal, queue: core.Queue) -> None:
+        self._portal, self._queue, self.name = portal, queue, queue.name
+
+    def put(
+        self, payload: Any, *, id: str | None = None, priority: int = 0, delay: float = 0.0, wait: float = 0.0
+    ) -> str:
+        """Put an item, durable when this returns. Its id, which is an idempotency key until a while after its ack."""
+        return self._portal.call(self._queue.put, payload, id=id, priority=priority, delay=delay, wait=wait)
+
+    def put_many(
+        self,
+        payloads: Iterable[Any],
+        *,
+        ids: Iterable[str] | None = None,
+        priority: int = 0,
+        delay: float = 0.0,
+        wait: float = 0.0,
+    ) -> list[str]:
+        """Put several items in one commit: all of them or none."""
+        put_many = self._queue.put_many
+        return self._portal.call(put_many, payloads, ids=ids, priority=priority, delay=delay, wait=wait)
+
+    def claim(self, *, wait: float = 0.0) -> Item | None:
+        """The next item, or None if there is none within `wait` seconds. Ack it or nack it."""
+        item = self._portal.call(self._queue.claim, wait=wait)
+        return None if item is None else Item(self._portal, item)
+
+    def consume(self, fn: Callable[[Item], Any], *, concurrency: int | None = None) -> None:
+        """Call `fn(item)` in threads, `concurrency` at once, until Outlast is closed from elsewhere.
+
+        An item is acked when `fn` returns and nacked when it raises, unless it did so itself.
+        """
+
+        def handle(item: core.Item) -> None:
+            fn(Item(self._portal, item))
+
+        self._portal.call(self._queue.consume, handle, concurrency=concurrency)
+
+    def size(self) -> int:
+        """How many items (and runs) are queued here, due or not; those in somebody's hands are not counted."""
+        return self._portal.call(self._queue.size)
+
+    def limit(self, *, depth: int | None = UNCHANGED, concurrency: int | None = UNCHANGED) -> None:
+        """Give the queue limits of its own, over all processes. None takes a limit away; one that is not named stays."""
+        self._portal.call(self._queue.limit, depth=depth, concurrency=concurrency)
+
+    def __repr__(self) -> str:
+        return repr(self._queue)

@@ -1,0 +1,184 @@
+"""look, queues, depth, workers and held: what there is, without taking it."""
+
+from __future__ import annotations
+
+import json
+
+from outlast.store.rows import Outlook
+from outlast.store.verbs import ITEM, Cancel, Enlist, Leave, Limit, Submit
+from outlast.testing.conformance.harness import Desk, Promises
+
+NOTHING = Outlook(ready=False, suspect=False, next_due=None, unknown=())
+
+
+class LookPromises(Promises):
+    def test_an_empty_store_has_nothing_to_claim(self, desk: Desk) -> None:
+        assert desk.store.look(("default",), ("flow",)) == NOTHING
+        assert desk.store.queues() == []
+        assert desk.store.depth("default") == 0
+
+    def test_a_ready_run_is_seen_by_who_knows_its_queue_and_workflow(self, desk: Desk) -> None:
+        desk.submit(queue="q", workflow="w")
+        assert desk.store.look(("q",), ("w",)) == NOTHING._replace(ready=True)
+        assert desk.store.look(("p", "q"), ("v", "w")) == NOTHING._replace(ready=True)
+        assert desk.store.look(("p",), ("w",)) == NOTHING
+
+    def test_a_look_takes_nothing(self, desk: Desk) -> None:
+        before = desk.submit()
+        desk.store.look(("default",), ("flow",))
+        assert desk.row() == before
+
+    def test_what_is_claimed_waits_or_has_ended_is_not_there_to_claim(self, desk: Desk) -> None:
+        desk.held("running")
+        desk.wait(desk.held("waiting"))
+        desk.ended("parked", status="parked")
+        desk.ended("done")
+        assert desk.store.look(("default",), ("flow",)) == NOTHING
+
+    def test_workflows_that_it_does_not_know_are_named_and_items_are_not(self, desk: Desk) -> None:
+        desk.submit("a", workflow="newer")
+        desk.submit("b", workflow="even newer")
+        desk.submit("c", workflow="newer")
+        desk.submit("elsewhere", workflow="other", queue="other")
+        desk.put("item", queue="default")
+        assert desk.store.look(("default",), ("flow",)) == NOTHING._replace(unknown=("even newer", "newer"))
+        assert desk.store.look(("default",), ("newer", "even newer")) == NOTHING._replace(ready=True)
+        assert desk.store.look(("default",), (ITEM,)).ready
+
+    def test_a_suspect_is_seen_apart(self, desk: Desk) -> None:
+        desk.die(desk.held())
+        assert desk.store.look(("default",), ("flow",)) == NOTHING._replace(suspect=True)
+        assert desk.store.look(("default",), ("other",)) == NOTHING._replace(unknown=("flow",))
+        desk.submit("new")
+        assert desk.store.look(("default",), ("flow",)) == NOTHING._replace(ready=True, suspect=True)
+
+    def test_the_next_due_time_is_told(self, desk: Desk) -> None:
+        desk.submit("later", delay=20.0)
+        desk.submit("soon", delay=10.0)
+        desk.wait(desk.held("sleeps"), due=desk.clock.now + 15.0)
+        desk.wait(desk.held("waits"))
+        first = desk.clock.now + 10.0
+        assert desk.store.look(("default",), ("flow",)) == NOTHING._replace(next_due=first)
+        desk.clock.forward(10)
+        assert desk.store.look(("default",), ("flow",)).ready
+        assert [row.id for row in desk.claim(limit=5)] == ["soon"]
+        assert desk.store.look(("default",), ("flow",)) == NOTHING._replace(next_due=first + 5.0)
+
+    def test_who_looks_and_claims_what_it_sees_finds_everything_in_time(self, desk: Desk) -> None:
+        """The way of a claimer: it sleeps until the next due time, and never sleeps over a run."""
+        for number in range(5):
+            desk.submit(f"r{number}", delay=number * 10.0, queue=f"q{number % 2}")
+        started: dict[str, float] = {}
+        queues = ("q0", "q1")
+        begin = desk.clock.now
+        while len(started) < 5:
+            outlook = desk.store.look(queues, ("flow",))
+            if outlook.ready:
+                for row in desk.claim(queues=queues, workflows=("flow",), limit=9):
+                    started[row.id] = desk.clock.now - begin
+                continue
+            assert outlook.next_due is not None
+            assert outlook.next_due > desk.clock.now
+            desk.clock.now = outlook.next_due
+        assert started == {f"r{number}": number * 10.0 for number in range(5)}
+
+    def test_a_suspect_that_comes_due_is_seen_after_a_claim_at_the_latest(self, desk: Desk) -> None:
+        desk.submit(attempts_max=9)
+        for turn in range(2):
+            row = desk.die(desk.take(worker=f"w{turn}"), backoff=5.0)
+        assert desk.store.look(("default",), ("flow",)) == NOTHING._replace(next_due=row.due)
+        desk.clock.forward(5)
+        outlook = desk.store.look(("default",), ("flow",))
+        assert outlook.ready or outlook.suspect
+        assert desk.claim("w3") == []
+        assert desk.store.look(("default",), ("flow",)) == NOTHING._replace(suspect=True)
+
+    # -- queues
+
+    def test_a_queue_is_listed_with_what_is_in_it(self, desk: Desk) -> None:
+        start = desk.clock.now
+        desk.submit("delayed", delay=1000.0)
+        desk.clock.forward(1)
+        desk.submit("oldest")
+        desk.clock.forward(1)
+        desk.submit("younger")
+        desk.held("running")
+        desk.held("child", parent="running")
+        desk.wait(desk.held("waiting"))
+        desk.ended("parked", status="parked")
+        desk.ended("done")
+        desk.submit("cancelled")
+        desk.one(Cancel("cancelled", "no"))
+        row = desk.held("dead", interruptions_max=1)
+        assert desk.release(row) == "dead"
+        (queue,) = desk.store.queues()
+        assert (queue.name, queue.queued, queue.running, queue.waiting, queue.parked, queue.dead) == (
+            "default", 3, 1, 1, 1, 1
+        )  # fmt: skip
+        assert queue.oldest == start + 1
+        assert (queue.submitted, queue.ended) == (10, 3)
+        assert (queue.depth_max, queue.concurrency_max) == (None, None)
+        desk.clock.forward(59)
+        assert [(q.submitted, q.ended) for q in desk.store.queues()] == [(8, 3)]
+        desk.clock.forward(1)
+        assert [(q.submitted, q.ended) for q in desk.store.queues()] == [(0, 0)]
+
+    def test_queues_are_listed_by_name_also_when_they_are_empty_again(self, desk: Desk) -> None:
+        for queue in ("b", "a", "c"):
+            desk.submit(queue, queue=queue)
+        desk.settle(desk.take("b"))
+        desk.one(Limit("0", None, 1))
+        listed = [(q.name, q.queued, q.oldest) for q in desk.store.queues()]
+        now = desk.clock.now
+        assert listed == [("0", 0, None), ("a", 1, now), ("b", 0, None), ("c", 1, now)]
+
+    def test_a_queue_that_only_children_were_in_is_listed(self, desk: Desk) -> None:
+        desk.settle(desk.held(queue="q", parent="somebody"), "parked")
+        assert [(q.name, q.running, q.parked) for q in desk.store.queues()] == [("q", 0, 1)]
+
+    def test_a_queue_whose_only_run_came_and_went_in_one_batch_is_listed(self, desk: Desk) -> None:
+        desk.commit(Submit("r", "flow", "[]", "t", "s", queue="q"), Cancel("r", "no"))
+        assert [(q.name, q.queued, q.ended) for q in desk.store.queues()] == [("q", 0, 1)]
+
+    def test_to_look_and_to_claim_make_no_queue(self, desk: Desk) -> None:
+        desk.claim(queues=("nothing here",))
+        desk.store.look(("nor here",), ("flow",))
+        assert desk.store.depth("nor here") == 0
+        assert desk.store.queues() == []
+
+    # -- workers
+
+    def test_workers_are_listed_with_what_they_claim_and_hold(self, desk: Desk) -> None:
+        desk.store.hold("w1")
+        desk.one(Enlist("w1", "host", 7, 30.0, ("q", "p"), ("flow", "other"), 20))
+        desk.enlist("w2")
+        rows = [desk.held("a"), desk.held("b"), desk.held("c", parent="a")]
+        desk.put("i")
+        rows.append(desk.take("i"))
+        first, second = sorted(desk.store.workers(), key=lambda worker: worker.id)
+        assert (first.host, first.pid, first.lease, first.renewed) == ("host", 7, 30.0, desk.clock.now)
+        assert (json.loads(first.queues), json.loads(first.workflows)) == (["q", "p"], ["flow", "other"])
+        assert (first.concurrency, first.held) == (20, 4)
+        assert (json.loads(second.queues), second.concurrency, second.held) == ([], 0, 0)
+        assert sorted(desk.store.held("w1")) == sorted((row.pk, row.fence, row.id) for row in rows)
+        assert desk.store.held("w2") == desk.store.held("nobody") == []
+        desk.settle(rows[0])
+        assert {worker.id: worker.held for worker in desk.store.workers()} == {"w1": 3, "w2": 0}
+
+    def test_to_enlist_again_says_anew_what_it_claims(self, desk: Desk) -> None:
+        desk.one(Enlist("w1", "host", 7, 30.0, ("q",), ("flow",), 20))
+        desk.clock.forward(5)
+        desk.one(Enlist("w1", "host", 7, 40.0, ("p",), (), 5))
+        (worker,) = desk.store.workers()
+        assert (json.loads(worker.queues), json.loads(worker.workflows), worker.concurrency) == (["p"], [], 5)
+        assert (worker.lease, worker.renewed, worker.lease_until) == (
+            40.0,
+            desk.clock.now,
+            desk.clock.now + 40,
+        )
+
+    def test_a_worker_that_left_is_not_listed(self, desk: Desk) -> None:
+        desk.held()
+        desk.one(Leave("w1"))
+        assert desk.store.workers() == []
+        assert desk.store.held("w1") == []

@@ -1,0 +1,440 @@
+"""`outlast submit`, `workers`, `queues`, `limit`."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+
+import pytest
+
+from outlast.store.verbs import Cancel, Enlist, Limit, Release, Renew, Settle, Submit
+
+HOSTILE = "\x1b[2J\x07 [red]\u202e\x9b31m\r\n\x7f"
+FORBIDDEN = set("\x1b\x07\x9b\r\x7f\u202e")
+
+WORKER_KEYS = {
+    "id", "state", "host", "pid", "started", "renewed", "lease_until", "lease_left", "draining", "queues", "workflows",
+    "held", "concurrency",
+}  # fmt: skip
+QUEUE_KEYS = {
+    "name", "queued", "running", "waiting", "parked", "dead", "oldest", "oldest_seconds", "submitted_last_minute",
+    "ended_last_minute", "depth_max", "concurrency_max", "unknown_workflows",
+}  # fmt: skip
+
+
+@pytest.fixture
+def watched(monkeypatch):
+    """Ctrl-C after so many looks."""
+
+    def until(looks):
+        left = iter(range(looks - 1))
+
+        def sleep(_):
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr("outlast.cli.watch.time.sleep", sleep)
+
+    return until
+
+
+# -- submit
+
+
+def test_submit_queues_a_run_and_prints_its_id(outlast):
+    answer = outlast("submit", "agent.py:report", "tides", "--id", "r1")
+    assert (answer.code, answer.out, answer.err) == (0, "r1\n", "")
+    row = outlast.row("r1")
+    assert (row.status, row.workflow, row.queue, row.args) == (
+        "queued",
+        "report",
+        "default",
+        '{"topic":"tides"}',
+    )
+    assert row.worker is None
+
+
+def test_a_made_up_id_is_the_one_that_is_printed(outlast):
+    id = outlast("submit", "agent.py:echo", "1").out.strip()
+    assert outlast.row(id).workflow == "echo"
+    assert outlast("submit", "agent.py:echo", "1").out.strip() != id
+
+
+def test_submit_as_json_is_one_document(outlast):
+    answer = outlast("submit", "agent.py:report", "tides", "--id", "r1", "--json")
+    assert set(answer.json) == {"id", "run"}
+    assert answer.json["id"] == answer.json["run"]["id"] == "r1"
+    assert answer.json["run"]["status"] == "queued"
+
+
+def test_queue_priority_and_delay_are_kept(outlast):
+    outlast(
+        *"submit agent.py:echo 1 --id r1 --queue mail --priority -3 --delay 5m".split(),
+    )
+    row = outlast.row("r1")
+    assert (row.queue, row.priority, row.ready) == ("mail", -3, 0)
+    assert 299 < row.due - row.created < 301
+    outlast(*"submit agent.py:echo 1 --id r2 --delay 1.5".split())
+    row = outlast.row("r2")
+    assert row.due - row.created == pytest.approx(1.5)
+
+
+def test_arguments_by_name_are_taken_like_those_of_run(outlast):
+    outlast(
+        "submit", "agent.py:dated", '{"name": "x", "when": "2024-01-02"}', "1", "--kwargs", '{"flag": true}', "--id", "r1"
+    )  # fmt: skip
+    assert outlast("run", "agent.py:dated", "--id", "r1").json == ["x", 2024, [1], True]
+
+
+def test_what_the_program_prints_is_not_on_stdout(outlast):
+    (outlast.folder / "loud.py").write_text(
+        "from outlast import workflow\nprint('hello')\n\n@workflow\nasync def w() -> None: ...\n"
+    )
+    answer = outlast("submit", "loud.py:w", "--id", "r1")
+    assert (answer.out, answer.err) == ("r1\n", "hello\n")
+
+
+def test_the_same_submission_again_is_harmless(outlast):
+    for _ in range(2):
+        assert outlast("submit", "agent.py:report", "tides", "--id", "r1").out == "r1\n"
+    assert len(outlast("runs", "--json").json["runs"]) == 1
+
+
+def test_the_same_id_with_other_arguments_is_a_conflict(outlast):
+    outlast("submit", "agent.py:report", "tides", "--id", "r1")
+    answer = outlast("submit", "agent.py:report", "winds", "--id", "r1", "--json")
+    assert answer.code == 1
+    assert answer.json["error"]["type"] == "Conflict"
+    assert outlast.row("r1").args == '{"topic":"tides"}'
+
+
+def test_a_full_queue_refuses_with_its_depth_and_its_limit(outlast):
+    outlast.commit(Limit("mail", 1, None))
+    assert outlast("submit", "agent.py:echo", "1", "--id", "r1", "--queue", "mail").code == 0
+    answer = outlast("submit", "agent.py:echo", "1", "--id", "r2", "--queue", "mail", "--json")
+    assert answer.code == 75
+    error = answer.json["error"]
+    assert (error["type"], error["queue"], error["depth"], error["limit"]) == ("Backpressure", "mail", 1, 1)
+    assert "1 queued, at most 1" in answer.err
+    again = outlast("submit", "agent.py:echo", "1", "--id", "r1", "--queue", "mail")
+    assert again.code == 0, "what is there already needs no room"
+
+
+def test_waiting_for_room_ends_after_so_long(outlast):
+    outlast.commit(Limit("default", 1, None))
+    outlast.submitted("r1")
+    began = time.monotonic()
+    assert outlast("submit", "agent.py:echo", "1", "--wait", "0.2").code == 75
+    assert 0.15 < time.monotonic() - began < 20
+
+
+def test_who_waits_for_room_is_queued_when_there_is_some(outlast):
+    outlast.commit(Limit("default", 1, None))
+    outlast.submitted("r1")
+    later = threading.Timer(0.3, outlast.commit, [Cancel("r1", "enough")])
+    later.start()
+    assert outlast("submit", "agent.py:echo", "1", "--id", "r2", "--wait", "inf").out == "r2\n"
+    later.join()
+    assert outlast.row("r2").status == "queued"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["agent.py"], "is not FILE:WORKFLOW"),
+        (["absent.py:report"], "there is no file"),
+        (["agent.py:report"], "missing a required argument: 'topic'"),
+        (["agent.py:echo", "--id", ""], "run id must be a text"),
+        (["agent.py:echo", "--queue", ""], "queue name must be a text"),
+        (["agent.py:echo", "--queue", "a/b"], "contains '/' or '#'"),
+        (["agent.py:echo", "--delay", "-1"], "no length of time"),
+        (["agent.py:echo", "--delay", "soon"], "is not an age"),
+        (["agent.py:echo", "--delay", "inf"], "must be finite"),
+        (["agent.py:echo", "--wait", "nan"], "no length of time"),
+        (["agent.py:echo", "--priority", "high"], "valid integer"),
+        (["agent.py:echo", "--priority", "9999999999999999999"], "1000000"),
+        (["agent.py:echo", "--store", "mysql://x"], "no store answers to"),
+    ],
+)
+def test_a_wrong_submission_exits_2_and_makes_no_store(outlast, words, message):
+    answer = outlast("submit", *words)
+    assert answer.code == 2
+    assert message in " ".join(answer.err.split())
+    assert not outlast.db.exists()
+
+
+def test_nothing_can_be_submitted_to_a_store_that_ends_with_this_process(outlast):
+    answer = outlast("submit", "agent.py:echo", "--store", "memory:")
+    assert answer.code == 1
+    assert "lives and ends with the process" in answer.err
+
+
+def test_a_store_that_cannot_be_used_says_how_to_submit_only_once(outlast):
+    outlast.db.mkdir()
+    answer = outlast("submit", "agent.py:echo", "--id", "r1")
+    assert answer.code == 75
+    assert "Submit it again with --id r1: it is queued once." in answer.err
+
+
+# -- workers
+
+
+def test_workers_are_listed_with_what_they_take_and_hold(outlast):
+    outlast.enlisted(queues=("default", "mail"), workflows=("report", "echo"))
+    outlast.submitted("r1", worker="w1")
+    outlast.enlisted("w2", queues=(), workflows=(), concurrency=0)
+    lines = outlast("workers").out.splitlines()
+    assert re.split(r"  +", lines[0]) == [
+        "WORKER", "STATE", "HOST", "PID", "SINCE", "RENEWED", "LEASE LEFT", "SLOTS", "WORKFLOWS", "QUEUES",
+    ]  # fmt: skip
+    rows = {cells[0]: cells for cells in (re.split(r"  +", line) for line in lines[1:])}
+    assert rows["w1"][1:4] == ["alive", "some-host", "4242"]
+    assert rows["w1"][5].endswith(" ago")
+    assert rows["w1"][6] == "11 d 13 h"
+    assert rows["w1"][7:] == ["1/4", "2", "default, mail"]
+    assert rows["w2"][7:] == ["0/-", "-", "- (takes nothing by itself)"]
+
+
+def test_a_worker_whose_lease_ran_out_is_said_to_be_dead(outlast):
+    outlast.enlisted(lease=-1.0)
+    line = outlast("workers").out.splitlines()[1]
+    assert "seems dead" in line
+    assert "ran out" in line
+    assert outlast("workers", "--json").json["workers"][0]["state"] == "dead"
+
+
+def test_a_worker_that_drains_is_said_to(outlast):
+    outlast.enlisted()
+    outlast.commit(Renew("w1", 1e6, draining=True))
+    assert "draining" in outlast("workers").out
+    [worker] = outlast("workers", "--json").json["workers"]
+    assert (worker["state"], worker["draining"]) == ("draining", True)
+
+
+def test_workers_as_json_have_stable_keys(outlast):
+    outlast.enlisted()
+    document = outlast("workers", "--json").json
+    assert set(document) == {"workers", "struck_off"}
+    [worker] = document["workers"]
+    assert set(worker) == WORKER_KEYS
+    assert worker["queues"] == ["default"]
+    assert worker["workflows"] == ["report"]
+    assert worker["lease_left"] > 900_000
+
+
+def test_where_nobody_is_alive_it_is_said_on_stderr(outlast):
+    outlast.commit()
+    answer = outlast("workers")
+    assert (answer.code, answer.out, answer.err) == (0, "", "outlast: nobody has this store open.\n")
+    assert outlast("queues").err == "outlast: no queues.\n"
+    assert outlast("workers", "--json").json == {"workers": [], "struck_off": []}
+    assert outlast("queues", "--json").json == {"queues": []}
+
+
+def test_looking_at_the_fleet_enlists_no_worker(outlast, monkeypatch):
+    outlast.submitted("r1")
+    monkeypatch.setattr("outlast.app.house.House.open", None)
+    assert outlast("workers", "--json").json["workers"] == []
+    assert outlast("queues").code == 0
+
+
+# -- queues
+
+
+def test_queues_are_listed_with_what_is_in_them(outlast):
+    outlast.enlisted()
+    outlast.commit(Limit("mail", 100, 2))
+    outlast.submitted("r1")
+    outlast.submitted("r2", worker="w1")
+    parked = outlast.submitted("r3", worker="w1")
+    outlast.commit(Settle(parked.pk, parked.fence, "parked", reason="code"))
+    waiting = outlast.submitted("r4", worker="w1")
+    outlast.commit(Release(waiting.pk, waiting.fence, "it waits", waiting=True))
+    outlast.dead_item()
+    lines = outlast("queues").out.splitlines()
+    assert re.split(r"  +", lines[0]) == [
+        "QUEUE", "QUEUED", "RUNNING", "WAITING", "PARKED", "DEAD", "OLDEST", "IN/MIN", "OUT/MIN", "DEPTH MAX",
+        "CONCURRENCY MAX",
+    ]  # fmt: skip
+    default, mail = (re.split(r"  +", line) for line in lines[1:])
+    assert default[:6] == ["default", "1", "1", "1", "1", "0"]
+    assert re.fullmatch(r"\d.* m?s", default[6])
+    assert default[7:] == ["4", "0", "-", "-"]
+    assert mail == ["mail", "0", "0", "0", "0", "1", "-", "1", "1", "100", "2"]
+
+
+def test_queues_as_json_have_stable_keys(outlast):
+    outlast.submitted("r1")
+    [queue] = outlast("queues", "--json").json["queues"]
+    assert set(queue) == QUEUE_KEYS
+    assert (queue["name"], queue["queued"], queue["submitted_last_minute"]) == ("default", 1, 1)
+    assert queue["oldest"].endswith("Z")
+    assert queue["oldest_seconds"] >= 0
+    assert queue["unknown_workflows"] == ["report"]
+
+
+def test_a_workflow_that_no_living_worker_knows_has_a_line(outlast):
+    def lines():
+        return [line for line in outlast("queues").out.splitlines() if "no living worker" in line]
+
+    outlast.submitted("r1")
+    outlast.submitted("r2", workflow="echo", args="{}", queue="mail")
+    outlast.submitted("r3", workflow="waits", args="{}", queue="mail", delay=3600.0)
+    unknown = "{}: runs of {} are ready, and no living worker knows it."
+    assert lines() == [unknown.format("default", "report"), unknown.format("mail", "echo")]
+    outlast.enlisted(workflows=("report", "echo"))
+    assert lines() == [unknown.format("mail", "echo")], "it does not claim from mail"
+    outlast.enlisted("w2", queues=("mail",), workflows=("report", "echo"))
+    assert lines() == []
+    outlast.commit(Renew("w2", 1e6, draining=True))
+    outlast.enlisted("w1", lease=-1.0)
+    assert lines() == [unknown.format("default", "report"), unknown.format("mail", "echo")]
+
+
+def test_items_need_no_worker_that_knows_them(outlast):
+    outlast.item("i1")
+    assert outlast("queues", "--json").json["queues"][0]["unknown_workflows"] == []
+
+
+# -- watching
+
+
+@pytest.mark.parametrize("command", ["workers", "queues"])
+def test_watching_looks_again_until_it_is_interrupted(outlast, watched, command):
+    outlast.enlisted()
+    outlast.submitted("r1")
+    watched(3)
+    answer = outlast(command, "--watch")
+    assert answer.code == 130
+    assert "\x1b" not in answer.out
+    once = "WORKER" if command == "workers" else "QUEUE "
+    assert answer.out.count(once) == 3
+
+
+def test_watching_as_json_is_one_document_a_line(outlast, watched):
+    outlast.submitted("r1")
+    watched(2)
+    lines = outlast("queues", "--watch", "--json").out.splitlines()
+    assert [json.loads(line)["queues"][0]["queued"] for line in lines] == [1, 1]
+
+
+def test_watching_an_empty_store_waits_for_something_to_come(outlast, watched):
+    outlast.commit()
+    watched(1)
+    assert outlast("queues", "--watch").out == "no queues.\n\n"
+
+
+def test_on_a_terminal_each_look_is_drawn_over_the_last_and_fits_it(outlast, watched, monkeypatch, capsys):
+    for number in range(40):
+        outlast.enlisted(f"worker-{number:02}")
+    watched(2)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("LINES", "10")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    out = outlast("workers", "--watch").out
+    frames = out.split("\x1b[H")[1:]
+    assert len(frames) == 2
+    for frame in frames:
+        lines = frame.removesuffix("\x1b[J").split("\x1b[K\n")
+        assert len(lines) == 10
+        assert lines[-1] == ""
+        assert lines[-2] == "… and 33 more lines"
+        assert all(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) <= 60 for line in lines)
+
+
+# -- limit
+
+
+def test_a_queue_gets_limits_of_its_own(outlast):
+    outlast.commit()
+    answer = outlast("limit", "mail", "--depth", "100", "--concurrency", "2")
+    assert (answer.code, answer.out) == (0, "")
+    assert answer.err == "outlast: queue mail: depth 100 at the most, concurrency 2 at the most.\n"
+    assert outlast("limit", "mail", "--json").json == {"queue": "mail", "depth": 100, "concurrency": 2}
+
+
+def test_what_is_not_named_stays_as_it_is(outlast):
+    outlast.commit(Limit("mail", 100, 2))
+    assert outlast("limit", "mail", "--depth", "7", "--json").json == {
+        "queue": "mail",
+        "depth": 7,
+        "concurrency": 2,
+    }
+    assert outlast("limit", "mail", "--no-concurrency", "--json").json == {
+        "queue": "mail",
+        "depth": 7,
+        "concurrency": None,
+    }
+    answer = outlast("limit", "mail", "--no-depth")
+    assert "depth without a limit of its own, concurrency without a limit of its own" in answer.err
+    outlast("limit", "mail", "--concurrency", "1")
+    [queue] = outlast("queues", "--json").json["queues"]
+    assert (queue["depth_max"], queue["concurrency_max"]) == (None, 1)
+
+
+def test_limits_are_only_shown_where_nothing_is_to_change(outlast):
+    outlast.commit()
+    assert outlast("limit", "mail", "--json").json == {"queue": "mail", "depth": None, "concurrency": None}
+    assert outlast("queues", "--json").json == {"queues": []}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [], ["mail", "--depth", "-1"], ["mail", "--depth", "0"], ["mail", "--concurrency", "0"], ["mail", "--depth", "many"], ["mail", "--depth", "1", "--no-depth"],
+        ["mail", "--concurrency", "1", "--no-concurrency"], ["a/b", "--depth", "1"], ["", "--depth", "1"],
+        ["a\x1bb", "--depth", "1"], ["mail", "--depth", "99999999999999999999"],
+    ],
+)  # fmt: skip
+def test_an_impossible_limit_is_a_usage_error(outlast, words):
+    outlast.commit()
+    answer = outlast("limit", *words)
+    assert answer.code == 2
+    assert "\x1b" not in answer.err
+    assert outlast("queues", "--json").json == {"queues": []}
+
+
+# -- names of others
+
+
+def test_nothing_of_the_fleet_reaches_a_terminal_as_control(outlast, watched):
+    outlast.commit(
+        Enlist(HOSTILE, HOSTILE, 1, 1e6, (HOSTILE,), (HOSTILE,), 1),
+        Submit("r1", f"w{HOSTILE}", HOSTILE, "t", "00" * 16, queue=f"q{HOSTILE}"),
+        Submit(f"i{HOSTILE}", "", HOSTILE, "t2", "00" * 16, queue=f"q{HOSTILE}"),
+    )
+    watched(1)
+    for words in (
+        ["workers"],
+        ["workers", "--json"],
+        ["workers", "--watch"],
+        ["queues"],
+        ["queues", "--json"],
+        ["queues", "--watch"],
+        ["runs", "--items"],
+        ["show", "r1"],
+        ["cancel", "r1"],
+        ["retry", "r1"],
+    ):
+        answer = outlast(*words)
+        assert answer.code in (0, 130)
+        assert not FORBIDDEN & set(answer.out + answer.err)
+        assert answer.out or answer.err
+    assert outlast("workers", "--json").json["workers"][0]["host"] == HOSTILE
+    assert len(outlast("workers").out.splitlines()) == 2, "and a command leaves no worker behind"
+
+
+def test_what_a_worker_has_on_record_may_be_anything(outlast):
+    import sqlite3
+
+    outlast.enlisted()
+    with sqlite3.connect(outlast.db) as db:
+        db.execute("UPDATE workers SET queues = 'oops', workflows = '[1, null, \"a\"]'")
+    db.close()
+    [worker] = outlast("workers", "--json").json["workers"]
+    assert (worker["queues"], worker["workflows"]) == ([], ["a"])
+    assert outlast("workers").code == outlast("queues").code == 0

@@ -1,0 +1,30 @@
+"""The code before a deploy."""
+
+from fleet_flows import add, gated, note  # noqa: F401 - gated is a workflow that both know
+
+from outlast import receive, step, workflow
+
+
+@step
+async def charge(what: str) -> str:
+    note("before")
+    return f"charged {what}"
+
+
+@step
+async def ship(what: str) -> str:
+    note("before")
+    return f"shipped {what}"
+
+
+@workflow
+async def order(what: str) -> list[str]:
+    words = [await charge(what)]
+    words.append(await receive("go", str))
+    return [*words, await ship(what), "old"]
+
+
+@workflow
+async def version() -> str:
+    await add(0, 0.2)
+    return "old"

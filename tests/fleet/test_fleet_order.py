@@ -1,0 +1,87 @@
+"""What is claimed, and when: never more than a queue allows over all workers, by priority, the interrupted first, a share for
+the new."""
+
+import signal
+import time
+
+from fleet_flows import gated, one_step
+from fleet_tools import at_once, until
+
+
+def test_a_queue_limited_to_three_at_once_has_three_at_once_over_four_workers_and_never_more(fleet):
+    fleet.do(lambda app: app.queue("default").limit(concurrency=3))
+    fleet.start_many(4, "one_step", concurrency=5)
+    ids = [f"r{n}" for n in range(40)]
+    fleet.submit([one_step(n, 0.05) for n in range(40)], ids)
+    fleet.until_all_are("done")
+    lines = fleet.log.update()
+    assert at_once(lines) == 3
+    assert sorted(line.run for line in lines if line.when == "after") == sorted(ids)
+    assert len({line.pid for line in lines}) > 1
+    fleet.do(lambda app: app.queue("default").limit(concurrency=None))
+    fleet.submit([gated("gate") for n in range(10)], [f"more{n}" for n in range(10)], queue="other")
+    fleet.start("gated", queues="other", concurrency=10)
+    until(lambda: len([line for line in fleet.lines() if line.run.startswith("more")]) == 10)
+
+
+def test_a_killed_workers_share_of_a_limited_queue_is_free_again(fleet):
+    fleet.do(lambda app: app.queue("default").limit(concurrency=2))
+    victim = fleet.is_up(fleet.start("gated", "one_step"))
+    fleet.submit([gated("gate"), gated("gate"), one_step(1), one_step(2)], ["a", "b", "c", "d"])
+    until(lambda: len(fleet.lines(pid=victim.pid)) == 2)
+    victim.kill()
+    fleet.make("gate")
+    fleet.start_many(2, "gated", "one_step")
+    fleet.until_all_are("done")
+    assert at_once([line for line in fleet.log.update() if line.pid != victim.pid]) <= 2
+    assert fleet.ask("SELECT queued, running FROM queues WHERE name = 'default'") == [(0, 0)]
+
+
+def test_higher_priorities_go_first_and_within_one_the_older(fleet):
+    async def submit(app):
+        for id, priority in [("a0", 0), ("b5", 5), ("c-1", -1), ("d5", 5), ("e0", 0), ("f1", 1)]:
+            await app.submit(one_step(0), id=id, priority=priority)
+
+    fleet.do(submit)
+    fleet.start("one_step", concurrency=1)
+    fleet.until_all_are("done")
+    assert [line.run for line in fleet.lines()] == ["b5", "d5", "f1", "a0", "e0", "c-1"]
+
+
+def test_an_interrupted_run_goes_before_an_older_new_one(fleet):
+    async def submit(app):
+        await app.submit(one_step(0), id="older", delay=1.0)
+        await app.submit(gated("gate"), id="interrupted")
+        await app.submit(one_step(0), id="newer")
+
+    flows = ("gated", "one_step")
+    first = fleet.is_up(fleet.start(*flows, concurrency=1, new_share=0))
+    fleet.do(submit)
+    until(lambda: fleet.lines(pid=first.pid))
+    until(lambda: fleet.ask("SELECT 1 FROM runs WHERE id = 'older' AND due < ?", time.time()))
+    first.signal(signal.SIGTERM)
+    assert first.wait() == 0, first.errors()
+    assert fleet.image().kinds("interrupted") == ["interruption"]
+    fleet.make("gate")
+    second = fleet.start(*flows, concurrency=1, new_share=0)
+    fleet.until_all_are("done")
+    first_of_all, *others = [line.run for line in fleet.lines(pid=second.pid)]
+    assert first_of_all == "interrupted"
+    assert sorted(others) == ["newer", "older"]
+    assert {run["deaths"] for run in fleet.image().runs.values()} == {0}
+
+
+def test_returned_runs_leave_a_share_of_the_slots_to_new_ones(fleet):
+    returned, new = [f"returned{n}" for n in range(10)], [f"new{n}" for n in range(10)]
+    first = fleet.start("gated", concurrency=10)
+    fleet.submit([gated("gate")] * 10, returned)
+    until(lambda: len(fleet.lines(pid=first.pid)) == 10)
+    first.signal(signal.SIGTERM)
+    assert first.wait() == 0, first.errors()
+    fleet.submit([gated("gate")] * 10, new)
+    second = fleet.start("gated", concurrency=5, new_share=0.4)
+    until(lambda: len(fleet.lines(pid=second.pid)) == 5)
+    taken = [line.run for line in fleet.lines(pid=second.pid)]
+    assert sum(run in new for run in taken) == 2, taken
+    fleet.make("gate")
+    fleet.until_all_are("done")

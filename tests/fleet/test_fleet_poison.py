@@ -1,0 +1,169 @@
+"""Poison: a run, child or item that kills whoever executes it becomes a dead letter, alone, and harms nobody else."""
+
+import time
+
+import pytest
+from fleet_flows import gated, may_strike, one_step, parent
+from fleet_tools import Fleet, assert_nothing_recorded_was_redone, until
+
+from outlast import RunDead
+
+HEALTHY = 49
+FLOWS = ("may_strike", "one_step", "parent")
+
+
+def live_through(fleet: Fleet, *, seconds: float = 40.0, **options) -> int:
+    """Replace the workers as they die until everything has ended. How many died."""
+    died, deadline = 0, time.monotonic() + seconds
+    while not fleet.all_are("done", "dead"):
+        died += fleet.replace_the_dead(*FLOWS, **options)
+        assert time.monotonic() < deadline, f"still {fleet.statuses()}: {fleet.tell()}"
+        time.sleep(0.02)
+    return died
+
+
+def settle_hooks(fleet: Fleet) -> None:
+    """Until every worker has said what it had to say."""
+    for worker in fleet.workers:
+        fleet.is_up(worker)
+        worker.signal(15)
+    for worker in fleet.workers:
+        assert worker.wait() == 0, worker.errors()
+
+
+def make_dead_letter(fleet: Fleet, healthy: int) -> int:
+    """One poison run among others, all of which a worker can hold at once. How many workers died of it."""
+    fleet.make("poison")
+    poison = healthy // 2
+    calls = [may_strike("poison" if n == poison else "no such file") for n in range(healthy + 1)]
+    fleet.submit(calls, ["poison" if n == poison else f"r{n}" for n in range(healthy + 1)])
+    for _ in range(2):
+        fleet.start(*FLOWS, concurrency=50)
+    died = live_through(fleet, concurrency=50)
+    assert fleet.statuses() == {"done": healthy, "dead": 1}
+    assert fleet.status("poison") == "dead"
+    return died
+
+
+def test_one_poison_run_among_fifty_is_a_dead_letter_and_the_others_end(fleet):
+    died = make_dead_letter(fleet, HEALTHY)
+    settle_hooks(fleet)
+    left = fleet.image()
+    assert_nothing_recorded_was_redone(left, fleet.log.update())
+    history = left.journals["poison"]
+    assert [entry["kind"] for entry in history] == ["death"] * died
+    assert died >= 3, "max_attempts is 3"
+    assert left.runs["poison"]["deaths"] == died
+    assert "died 3 times in a row" in left.runs["poison"]["reason"]
+    assert {run["value"] for id, run in left.runs.items() if id != "poison"} == {'"survived"'}
+    assert fleet.hooks("dead") == ["poison"], "the hook is called once, for nobody else"
+
+    async def look(app):
+        (info,) = await app.runs(status="dead")
+        with pytest.raises(RunDead):
+            await app.result("poison")
+        return info.id, info.deaths
+
+    assert fleet.do(look) == ("poison", died)
+
+
+def test_a_dead_letter_that_is_retried_when_the_poison_is_gone_ends(fleet):
+    died = make_dead_letter(fleet, 3)
+    (fleet.folder / "poison").unlink()
+
+    async def retry(app):
+        await app.retry("poison")
+        return await app.get(may_strike, "poison").result(timeout=20)
+
+    assert fleet.do(retry) == "survived"
+    kinds = fleet.image().kinds("poison")
+    assert kinds == ["death"] * died + ["retry", "step"]
+
+
+def test_a_dead_letter_can_be_cancelled_and_then_retried_into_a_dead_letter_again(fleet):
+    make_dead_letter(fleet, 3)
+    assert fleet.do(lambda app: app.cancel("poison", "nobody wants it")) == "cancelled"
+    assert fleet.status("poison") == "cancelled"
+    fleet.do(lambda app: app.retry("poison"))
+    again = live_through(fleet, concurrency=50)
+    assert fleet.status("poison") == "dead"
+    assert again == 3, "it starts from nothing"
+
+
+def test_a_poison_child_is_a_dead_letter_and_its_parent_is_told(fleet):
+    fleet.make("poison")
+    fleet.submit([parent("poison"), *(one_step(n, 0.1) for n in range(10))], ["p", *map(str, range(10))])
+    for _ in range(2):
+        fleet.start(*FLOWS, concurrency=20)
+    live_through(fleet, concurrency=20)
+    settle_hooks(fleet)
+    left = fleet.image()
+    (child,) = [id for id, run in left.runs.items() if run["parent"] == "p"]
+    assert left.runs[child]["status"] == "dead"
+    assert left.runs["p"]["value"] == f'"1 {child} is dead 2"'
+    assert {run["status"] for id, run in left.runs.items() if id != child} == {"done"}
+    assert fleet.hooks("dead") == [child]
+    assert_nothing_recorded_was_redone(left, fleet.log.update())
+    assert [line.key for line in fleet.lines() if line.run == "p"].count("add#1") == 1
+
+
+@pytest.mark.parametrize("what", ["run", "item"])
+def test_a_suspect_gets_its_turn_however_busy_the_workers_are(fleet, what):
+    """Its worker died while it executed; every other is busy, and would be for a long time."""
+    consume = {"consume": {"mail": "handle"}}
+    victim = fleet.is_up(fleet.start("gated", queues="special", **consume))
+    if what == "run":
+        fleet.submit([gated("gate")], ["suspect"], queue="special")
+    else:
+        fleet.do(lambda app: app.queue("mail").put("gated", id="suspect"))
+    until(lambda: fleet.lines(pid=victim.pid))
+    busy = fleet.is_up(fleet.start("gated", "one_step", queues="default,special", concurrency=3, **consume))
+    fleet.submit([one_step(n, 0.7 + n % 5 * 0.2) for n in range(40)], [f"r{n}" for n in range(40)])
+    until(lambda: fleet.lines(pid=busy.pid))
+    victim.kill()
+    fleet.make("gate")
+    until(lambda: [line for line in fleet.lines("after") if line.run == "suspect"])
+    assert fleet.ask("SELECT 1 FROM runs WHERE status = 'queued'"), "the others are not done yet"
+    done = len(fleet.lines("after"))
+    until(lambda: len(fleet.lines("after")) > done + 3)
+
+
+def test_a_suspect_item_gets_its_turn_where_nobody_is_more_than_a_consumer(fleet):
+    options = {"consume": {"mail": "handle"}, "worker": False, "concurrency": 3}
+    victim = fleet.is_up(fleet.start("one_step", **options))
+    fleet.do(lambda app: app.queue("mail").put("gated", id="suspect"))
+    until(lambda: fleet.lines(pid=victim.pid))
+    victim.stop()
+    busy = fleet.is_up(fleet.start("one_step", **options))
+    fleet.do(lambda app: app.queue("mail").put_many(["slow"] * 40))
+    until(lambda: fleet.lines(pid=busy.pid))
+    victim.kill()
+    fleet.make("gate")
+    until(lambda: [line for line in fleet.lines("after") if line.run == "suspect"])
+    assert fleet.ask("SELECT 1 FROM runs WHERE status = 'queued'"), "the others are not done yet"
+
+
+def test_a_poison_item_among_fifty_is_a_dead_letter_and_the_others_are_acked_once(fleet):
+    fleet.make("poison")
+    payloads = ["poison" if n == 20 else n for n in range(HEALTHY + 1)]
+    ids = ["poison" if n == 20 else f"i{n}" for n in range(HEALTHY + 1)]
+    fleet.do(lambda app: app.queue("mail").put_many(payloads, ids=ids))
+    options = {"concurrency": 50, "consume": {"mail": "handle"}}
+    for _ in range(2):
+        fleet.start(*FLOWS, **options)
+    live_through(fleet, **options)
+    settle_hooks(fleet)
+    assert fleet.status("mail/poison") == "dead"
+    assert fleet.hooks("dead") == ["mail/poison"]
+    ended = [line.run for line in fleet.lines("after")]
+    assert sorted(ended) == sorted(set(ids) - {"poison"}), "each is handled to its end once"
+
+    async def retry(app):
+        (info,) = await app.runs(items=True, status="dead")
+        await app.retry(info.id)
+        item = await app.queue("mail").claim(wait=5)
+        found = (item.id, item.payload)
+        await item.ack()
+        return found, await app.queue("mail").size()
+
+    assert fleet.do(retry) == (("poison", "poison"), 0)

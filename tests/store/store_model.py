@@ -1,0 +1,530 @@
+"""What a store is, as plain Python over a dict: the contracts of `outlast.store.verbs`, said a second time."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from outlast.store.rows import ENDED, NEVER
+from outlast.store.verbs import (
+    CONFLICT,
+    DEPTH,
+    FENCE,
+    ITEM,
+    STATUS,
+    UNKNOWN,
+    WORKER,
+    Ack,
+    Cancel,
+    Claim,
+    Enlist,
+    Leave,
+    Limit,
+    Prune,
+    Record,
+    Refused,
+    Release,
+    Renew,
+    Resume,
+    Retry,
+    Send,
+    Settle,
+    Submit,
+    SubmitMany,
+    Submitted,
+    Sweep,
+)
+from outlast.testing.conformance import HandClock
+
+PROGRESS = ("step", "attempt", "inner", "child")
+
+
+@dataclass
+class Run:
+    id: str
+    order: int
+    """Runs that were submitted earlier have a smaller one."""
+    workflow: str
+    args: str
+    queue: str
+    priority: int
+    parent: str | None
+    token: str
+    due: float
+    attempts_max: int
+    interruptions_max: int
+    pk: int | None = None
+    """None until it was read back."""
+    status: str = "queued"
+    fence: int = 0
+    worker: str | None = None
+    ready: int = 0
+    lives: int = 0
+    started: bool = False
+    ended: float | None = None
+    interrupted: float | None = None
+    deaths: int = 0
+    interruptions: int = 0
+    deaths_in_a_row: int = 0
+    interruptions_in_a_row: int = 0
+    failures: int = 0
+    cancel: str | None = None
+    value: str | None = None
+    waits: tuple[str, ...] = ()
+    mark: int = 0
+    settled_by: int | None = None
+    given_back_by: int | None = None
+    journal: list[tuple[str, str | None]] = field(default_factory=list)
+    """Kind, and for what a life recorded its value."""
+    recorded: dict[int, int] = field(default_factory=dict)
+    """The fence of each entry that a life recorded, by seq."""
+    mail: dict[tuple[str, str], str] = field(default_factory=dict)
+    asked: set[str] = field(default_factory=set)
+
+    def void(self, status: str) -> None:
+        self.status, self.fence, self.worker = status, -abs(self.fence), None
+        self.ready = 0
+
+    def claimable(self) -> bool:
+        return self.status in ("queued", "waiting")
+
+    def make_ready(self) -> None:
+        self.ready = 2 if self.deaths_in_a_row else 1
+
+    def progress(self) -> bool:
+        return any(kind in PROGRESS for kind, _ in self.journal[self.mark :])
+
+    def append_mark(self, kind: str) -> None:
+        self.journal.append((kind, None))
+        self.mark = len(self.journal)
+
+    def place(self) -> tuple[float, ...]:
+        """Where it stands in the order of claims."""
+        return -self.priority, NEVER if self.interrupted is None else self.interrupted, self.due, self.order
+
+
+@dataclass
+class Hand:
+    """A worker."""
+
+    lease: float
+    until: float
+    draining: bool = False
+
+
+@dataclass
+class Bounds:
+    """A queue's own limits."""
+
+    depth_max: int | None = None
+    concurrency_max: int | None = None
+
+
+class Model:
+    def __init__(self, clock: HandClock) -> None:
+        self.clock = clock
+        self.runs: dict[str, Run] = {}
+        self.workers: dict[str, Hand] = {}
+        self.gone: set[str] = set()
+        """Whose lock is free: they are dead for all to see."""
+        self.queues: dict[str, Bounds] = {}
+        self.beat = self.awake = 0.0
+        self.fence = 0
+        self.count = 0
+
+    @property
+    def now(self) -> float:
+        return self.clock.now
+
+    def check(self, verb, outcome) -> None:
+        """Do what the verb's contract says, and insist that the store said so too."""
+        expected = getattr(self, type(verb).__name__.lower())(verb, outcome)
+        if isinstance(outcome, Refused) and isinstance(expected, str):
+            outcome = outcome.why
+        assert outcome == expected, (verb, outcome, expected)
+
+    def by_pk(self, pk: int) -> Run | None:
+        return next((run for run in self.runs.values() if run.pk == pk), None)
+
+    # -- submitting
+
+    def submit(self, verb: Submit, outcome):
+        if verb.worker and verb.worker not in self.workers:
+            return WORKER
+        run = self.runs.get(verb.id)
+        if run is None and not verb.worker and (full := self._full(verb, 1)):
+            return full
+        assert isinstance(outcome, Submitted), outcome
+        return self._submitted(verb, outcome)
+
+    def submitmany(self, verb: SubmitMany, outcome):
+        works: dict[str, tuple[str, str]] = {id: (run.workflow, run.args) for id, run in self.runs.items()}
+        for one in verb.runs:
+            if works.setdefault(one.id, (one.workflow, one.args)) != (one.workflow, one.args):
+                return Refused(CONFLICT, one.id)
+        fresh = {one.id: one for one in reversed(verb.runs) if one.id not in self.runs}
+        for queue in dict.fromkeys(one.queue for one in verb.runs):
+            there = [one for one in fresh.values() if one.queue == queue]
+            if there and (full := self._full(there[0], len(there))):
+                return full
+        assert isinstance(outcome, list), outcome
+        return [self._submitted(one, each) for one, each in zip(verb.runs, outcome, strict=True)]
+
+    def _submitted(self, verb: Submit, outcome: Submitted) -> Submitted:
+        run = self.runs.get(verb.id)
+        if run is None:
+            self.count += 1
+            run = self.runs[verb.id] = Run(
+                verb.id, self.count, verb.workflow, verb.args, verb.queue, verb.priority, verb.parent, verb.token,
+                self.now + verb.delay, verb.attempts_max, verb.interruptions_max,
+            )  # fmt: skip
+            self.queues.setdefault(verb.queue, Bounds())
+            new = True
+            if verb.worker:
+                assert outcome.row is not None
+                run.status, run.worker, run.started, run.lives = "running", verb.worker, True, 1
+                self._given(run, outcome.row.fence)
+            elif verb.delay <= 0:
+                run.make_ready()
+        else:
+            assert outcome.row is not None
+            new = run.token == verb.token and (
+                run.worker == verb.worker if verb.worker else run.status == "queued" and run.lives == 0
+            )
+        if outcome.row is not None:
+            assert (outcome.row.id, outcome.row.args, outcome.row.fence, outcome.row.status) == (
+                run.id,
+                run.args,
+                run.fence,
+                run.status,
+            )
+        return Submitted(outcome.row, new)
+
+    def _full(self, verb: Submit, count: int) -> Refused | None:
+        own = self.queues.get(verb.queue, Bounds()).depth_max
+        limit = verb.depth_max if own is None else own
+        depth = sum(run.status == "queued" for run in self.runs.values() if run.queue == verb.queue)
+        return Refused(DEPTH, f"{depth}/{limit}") if limit is not None and depth + count > limit else None
+
+    def _given(self, run: Run, fence: int) -> None:
+        assert fence > self.fence, "a fence only grows"
+        self.fence = run.fence = fence
+
+    # -- claiming
+
+    def claim(self, verb: Claim, outcome):
+        if verb.worker not in self.workers:
+            return WORKER
+        again = [run for run in self.runs.values() if run.worker == verb.worker and run.token == verb.token]
+        if again:
+            ids = [run.id for run in sorted(again, key=lambda run: run.fence)]
+            assert [row.id for row in outcome] == ids
+            return outcome
+        found = self._named(verb) if verb.ids else self._first(verb)
+        assert [row.id for row in outcome] == [run.id for run in found], (verb, outcome)
+        for row, run in zip(outcome, found, strict=True):
+            run.status, run.worker, run.token, run.started = "running", verb.worker, verb.token, True
+            run.lives += 1
+            run.ready, run.waits, run.given_back_by = 0, (), None
+            self._given(run, row.fence)
+            assert (row.status, row.worker, row.lives) == (run.status, run.worker, run.lives)
+        return outcome
+
+    def _named(self, verb: Claim) -> list[Run]:
+        named = [run for run in self.runs.values() if run.id in verb.ids and run.claimable()]
+        due = [run for run in named if run.ready or run.due <= self.now]
+        return sorted(due, key=lambda run: run.order)[: verb.limit]
+
+    def _first(self, verb: Claim) -> list[Run]:
+        for run in self.runs.values():
+            if run.claimable() and not run.ready and run.due <= self.now:
+                run.make_ready()
+        room = {
+            name: bounds.concurrency_max - self.running(name)
+            for name, bounds in self.queues.items()
+            if bounds.concurrency_max is not None
+        }
+        chosen: list[Run] = []
+        for run in sorted(self.runs.values(), key=Run.place):
+            if (
+                run.ready == (2 if verb.suspects else 1)
+                and run.queue in (verb.queues or self.queues)
+                and (not verb.workflows or run.workflow in verb.workflows)
+                and len(chosen) < verb.limit
+                and room.get(run.queue, 1) > 0
+            ):
+                back = sum(one.interrupted is not None for one in chosen)
+                if run.interrupted is not None and verb.returned is not None and back >= verb.returned:
+                    continue
+                if run.queue in room and run.parent is None:
+                    room[run.queue] -= 1
+                chosen.append(run)
+        return chosen
+
+    def running(self, queue: str) -> int:
+        runs = [run for run in self.runs.values() if run.queue == queue and run.parent is None]
+        return sum(run.status == "running" for run in runs)
+
+    # -- the life of a run
+
+    def record(self, verb: Record, _):
+        run = self.by_pk(verb.run)
+        if run is None:
+            return FENCE
+        if run.recorded.get(verb.seq) == verb.fence:
+            return None
+        if run.fence != verb.fence or verb.seq <= len(run.journal):
+            return FENCE
+        assert verb.seq == len(run.journal) + 1
+        run.journal.append((verb.kind, verb.value))
+        run.recorded[verb.seq] = verb.fence
+
+    def settle(self, verb: Settle, _):
+        run = self.by_pk(verb.run)
+        if run is None:
+            return FENCE
+        if run.settled_by == verb.fence:
+            return None
+        if run.fence != verb.fence:
+            return FENCE
+        run.void(verb.status)
+        run.settled_by = verb.fence
+        run.value, run.interrupted, run.waits = verb.value, None, ()
+        run.deaths_in_a_row = run.interruptions_in_a_row = 0
+        if verb.status == "parked":
+            run.due = self.now
+        else:
+            run.ended = self.now
+        self._wake_parent(run)
+
+    def ack(self, verb: Ack, _):
+        run = self.by_pk(verb.run)
+        if run is None:
+            return FENCE
+        if run.settled_by == verb.fence:
+            return None
+        if run.fence != verb.fence:
+            return FENCE
+        run.void("done")
+        run.settled_by, run.ended = verb.fence, self.now
+
+    def release(self, verb: Release, _):
+        run = self.by_pk(verb.run)
+        if run is None:
+            return FENCE
+        if run.fence == -verb.fence and (run.claimable() or run.given_back_by == verb.fence):
+            return run.status
+        if run.fence != verb.fence:
+            return FENCE
+        if verb.waiting:
+            self._forgive(run)
+            news = run.cancel is not None or self._mail_after(run, verb) or self._child_over(verb)
+            run.interrupted, run.waits = None, verb.waits
+            return self._give_back(run, "waiting", min(verb.due, self.now) if news else verb.due)
+        if verb.failed:
+            self._forgive(run)
+            run.failures += 1
+            dead = run.failures >= run.attempts_max
+            return self._give_back(run, "dead" if dead else "queued", self.now + verb.delay)
+        if verb.interrupted:
+            return self._interrupt(run, self.now + verb.delay)
+        self._forgive(run)
+        return self._give_back(run, "queued", self.now + verb.delay)
+
+    def _mail_after(self, run: Run, verb: Release) -> bool:
+        return any(name in verb.waits for number, (name, _) in enumerate(run.mail, 1) if number > verb.seen)
+
+    def _child_over(self, verb: Release) -> bool:
+        return any(id not in self.runs or self.runs[id].ended is not None for id in verb.children)
+
+    def _forgive(self, run: Run) -> None:
+        """Progress ends what was in a row."""
+        if run.progress():
+            run.deaths_in_a_row = run.interruptions_in_a_row = 0
+
+    def _interrupt(self, run: Run, due: float) -> str:
+        self._forgive(run)
+        run.interruptions += 1
+        run.interruptions_in_a_row += 1
+        run.interrupted = self.now if run.interrupted is None else run.interrupted
+        dead = run.interruptions_in_a_row >= run.interruptions_max
+        status = self._give_back(run, "dead" if dead else "queued", due)
+        run.append_mark("interruption")
+        return status
+
+    def _give_back(self, run: Run, status: str, due: float) -> str:
+        if run.workflow == ITEM and run.cancel is not None:
+            status = "cancelled"
+        run.given_back_by = run.fence
+        run.void(status)
+        run.due = due
+        if status in ENDED:
+            run.ended = self.now
+            self._wake_parent(run)
+        elif due <= self.now:
+            run.make_ready()
+        return status
+
+    def _wake_parent(self, run: Run) -> None:
+        parent = self.runs.get(run.parent or "")
+        if parent is not None:
+            self._wake(parent)
+
+    def _wake(self, run: Run) -> None:
+        if run.status == "waiting":
+            run.due = min(run.due, self.now)
+            run.make_ready()
+
+    # -- from outside
+
+    def send(self, verb: Send, _):
+        run = self.runs.get(verb.id)
+        if run is None:
+            return UNKNOWN
+        if run.status in ENDED:
+            return Refused(STATUS, run.status)
+        if (verb.name, verb.message) not in run.mail:
+            run.mail[verb.name, verb.message] = verb.value
+            if verb.name in run.waits:
+                self._wake(run)
+
+    def cancel(self, verb: Cancel, _):
+        run = self.runs.get(verb.id)
+        if run is None:
+            return UNKNOWN
+        if run.status in ENDED - {"dead"}:
+            return Refused(STATUS, run.status)
+        run.cancel = run.cancel or verb.why
+        at_once = not run.started or run.status in ("parked", "dead")
+        if at_once or (run.workflow == ITEM and run.worker is None):
+            run.void("cancelled")
+            run.ended, run.waits = self.now, ()
+            self._wake_parent(run)
+        else:
+            run.due = min(run.due, self.now)
+            if run.claimable():
+                run.make_ready()
+        return run.status
+
+    def retry(self, verb: Retry, _):
+        return self._requeue(verb, ("failed", "cancelled", "dead"), "retry")
+
+    def resume(self, verb: Resume, _):
+        return self._requeue(verb, ("parked",), "resume")
+
+    def _requeue(self, verb, allowed, kind):
+        run = self.runs.get(verb.id)
+        if run is None:
+            return UNKNOWN
+        if kind + verb.token in run.asked:
+            return None
+        if run.status not in allowed:
+            return Refused(STATUS, run.status)
+        run.void("queued")
+        run.due, run.ended, run.cancel, run.deaths, run.value = self.now, None, None, 0, None
+        run.deaths_in_a_row = run.interruptions_in_a_row = run.failures = 0
+        run.waits, run.settled_by, run.token, run.lives = (), None, verb.token, max(run.lives, 1)
+        run.make_ready()
+        run.asked.add(kind + verb.token)
+        run.append_mark(kind)
+
+    # -- workers
+
+    def enlist(self, verb: Enlist, _):
+        draining = verb.worker in self.workers and self.workers[verb.worker].draining
+        self.workers[verb.worker] = Hand(verb.lease, self.now + verb.lease, draining)
+        self._beat()
+
+    def renew(self, verb: Renew, _):
+        if verb.worker not in self.workers:
+            return WORKER
+        draining = verb.draining or self.workers[verb.worker].draining
+        self.workers[verb.worker] = Hand(verb.lease, self.now + verb.lease, draining)
+        self._beat()
+
+    def _beat(self) -> None:
+        pause = min((hand.lease for hand in self.workers.values()), default=0.0) / 2
+        if not 0 <= self.now - self.beat <= pause:
+            self.awake = self.now
+            for hand in self.workers.values():
+                if hand.until > self.now + hand.lease + 1:
+                    hand.until = self.now + hand.lease
+        self.beat = self.now
+
+    def leave(self, verb: Leave, _):
+        for run in self.held(verb.worker):
+            self._interrupt(run, self.now)
+        self.workers.pop(verb.worker, None)
+
+    def held(self, worker: str) -> list[Run]:
+        return [run for run in self.runs.values() if run.worker == worker]
+
+    def seem_dead(self) -> set[str]:
+        return {id for id, hand in self.workers.items() if id in self.gone or hand.until <= self.now}
+
+    def sweep(self, verb: Sweep, outcome):
+        self._beat()
+        workers = {
+            id
+            for id in self.seem_dead()
+            if id in self.gone or self.awake + self.workers[id].lease <= self.now
+        }
+        swept: list[Run] = []
+        for worker in workers:
+            held = self.held(worker)
+            parents = {run.id: run.parent for run in held}
+            for run in held:
+                if self.workers[worker].draining:
+                    self._interrupt(run, self.now)
+                else:
+                    family = set(self._ancestors(run, parents)) | {run.id}
+                    self._die(run, run.id in parents.values(), family == set(parents), verb)
+                swept.append(run)
+            del self.workers[worker]
+        assert sorted(outcome.workers) == sorted(workers)
+        assert sorted(outcome.runs) == sorted(run.id for run in swept)
+        assert sorted(outcome.dead) == sorted(run.id for run in swept if run.status == "dead")
+        return outcome
+
+    def _ancestors(self, run: Run, parents: dict[str, str | None]) -> list[str]:
+        above = parents.get(run.id)
+        return [above, *self._ancestors(self.runs[above], parents)] if above in parents else []
+
+    def _die(self, run: Run, has_child: bool, alone: bool, verb: Sweep) -> None:
+        progress = run.progress()
+        self._forgive(run)
+        run.deaths += 1
+        due, dead = self.now, False
+        if progress or has_child:
+            run.deaths_in_a_row = 0
+            run.interrupted = self.now if run.interrupted is None else run.interrupted
+        elif run.deaths_in_a_row == 0 or alone:
+            run.deaths_in_a_row += 1
+        if run.deaths_in_a_row > 1:
+            due += min(verb.backoff * 2 ** (run.deaths_in_a_row - 2), verb.backoff_max)
+        if run.deaths_in_a_row and alone:
+            dead = run.deaths_in_a_row >= run.attempts_max
+        self._give_back(run, "dead" if dead else "queued", due)
+        run.append_mark("death")
+
+    # -- the rest
+
+    def limit(self, verb: Limit, _):
+        self.queues[verb.queue] = Bounds(verb.depth_max, verb.concurrency_max)
+
+    def prune(self, verb: Prune, _):
+        gone = [
+            run
+            for run in self.runs.values()
+            if run.ended is not None
+            and run.ended < verb.before
+            and not (run.parent in self.runs and self.runs[run.parent].ended is None)
+            and (not verb.items or (run.workflow == ITEM and run.status == "done"))
+        ]
+        for run in gone:
+            del self.runs[run.id]
+        return len(gone)
+
+    def counts(self) -> dict[str, Counter[str]]:
+        return {
+            name: Counter(run.status for run in self.runs.values() if run.queue == name)
+            for name in self.queues
+        }

@@ -1,0 +1,240 @@
+"""A store file of an older Outlast is opened by this one, and nothing of it is lost."""
+
+import sqlite3
+from contextlib import closing
+from importlib import resources
+
+import pytest
+from store_processes import Child
+
+from outlast.errors import StoreTooNew
+from outlast.store.rows import RunQuery
+from outlast.store.sqlite.store import APPLICATION_ID, SQLiteStore
+from outlast.store.verbs import Cancel, Claim, Enlist, Limit, Record, Refused, Resume, Retry, Settle, Sweep
+from outlast.testing.conformance import HandClock
+from outlast.testing.conformance.harness import check_rows
+
+NOW = 1_700_000_000.0
+
+RUNS = [
+    # id, queue, priority, status, fence, worker, parent, started, due, ended, interrupted, waits
+    ("queued", "default", 0, "queued", 0, None, None, None, NOW - 100, None, None, ""),
+    ("urgent", "default", 5, "queued", 0, None, None, None, NOW - 50, None, None, ""),
+    ("interrupted", "default", 0, "queued", -3, None, None, NOW - 90, NOW - 80, None, NOW - 80, ""),
+    ("delayed", "default", 0, "queued", 0, None, None, None, NOW + 100, None, None, ""),
+    ("running", "default", 0, "running", 7, "old", None, NOW - 70, NOW - 75, None, None, ""),
+    ("child", "default", 0, "running", 8, "old", "running", NOW - 60, NOW - 60, None, None, ""),
+    ("asleep", "default", 0, "waiting", -4, None, None, NOW - 60, NOW + 50, None, None, ""),
+    ("receiving", "default", 0, "waiting", -5, None, None, NOW - 60, 1e12, None, None, "\nword\n"),
+    ("woken", "other", 0, "waiting", -6, None, None, NOW - 60, NOW - 10, None, None, ""),
+    ("parked", "other", 0, "parked", -2, None, None, NOW - 60, NOW - 10, None, None, ""),
+    ("done", "other", 0, "done", -1, None, None, NOW - 60, NOW - 60, NOW - 50, None, ""),
+    ("failed", "other", 0, "failed", -9, None, None, NOW - 60, NOW - 60, NOW - 40, None, ""),
+    ("retried", "again", 0, "queued", 0, None, None, None, NOW - 20, None, None, ""),
+    ("cancelled", "ended", 0, "cancelled", 0, None, None, None, NOW - 60, NOW - 30, None, ""),
+]
+
+
+def foundation() -> str:
+    return (resources.files("outlast.store.sqlite.migrations") / "0001_foundation.sql").read_text()
+
+
+@pytest.fixture
+def path(tmp_path):
+    """The file as the first version left it: its script, its marks, and runs in every state."""
+    path = tmp_path / "outlast.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("PRAGMA journal_mode = WAL")
+        db.executescript(foundation())
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        db.execute("PRAGMA user_version = 1")
+        db.execute("UPDATE counters SET value = 9 WHERE name = 'fence'")
+        for (
+            id,
+            queue,
+            priority,
+            status,
+            fence,
+            worker,
+            parent,
+            started,
+            due,
+            ended,
+            interrupted,
+            waits,
+        ) in RUNS:
+            db.execute(
+                "INSERT INTO runs (id, workflow, args, queue, priority, status, fence, worker, token, seed, parent, created,"
+                " started, due, ended, interrupted, waits) VALUES (?, 'flow', '[]', ?, ?, ?, ?, ?, ?, 's', ?, ?, ?, ?, ?, ?, ?)",
+                (id, queue, priority, status, fence, worker, f"t-{id}", parent, NOW - 100, started, due, ended, interrupted, waits),
+            )  # fmt: skip
+        db.execute(
+            "INSERT INTO entries (run, seq, fence, kind, key, at, value) SELECT pk, 1, 7, 'step', 'k', ?, '1' FROM runs"
+            " WHERE id = 'running'",
+            (NOW - 65,),
+        )
+        db.execute(
+            "INSERT INTO entries (run, seq, fence, kind, key, at, value) SELECT pk, 1, 0, 'retry', '', ?, '{}' FROM runs"
+            " WHERE id = 'retried'",
+            (NOW - 20,),
+        )
+        db.execute(
+            "INSERT INTO workers (id, host, pid, started, lease_until) VALUES ('old', 'h', 1, ?, ?)",
+            (NOW - 99, NOW + 5),
+        )
+    return path
+
+
+@pytest.fixture
+def clock():
+    return HandClock(NOW)
+
+
+@pytest.fixture
+def store(path, clock):
+    store = SQLiteStore(path, clock=clock)
+    store.open()
+    yield store
+    store.close()
+
+
+def claim_all(store, worker="w1", **fields):
+    store.hold(worker)
+    store.commit([Enlist(worker, "host", 1, 60.0)])
+    (rows,) = store.commit([Claim(worker, f"{worker}-{store.now()}", limit=100, **fields)])
+    return [row.id for row in rows]
+
+
+def test_every_run_is_there_as_it_was(store):
+    assert [(row.id, row.status, row.fence) for row in reversed(store.runs(RunQuery()))] == [
+        (id, status, fence) for id, _, _, status, fence, *_ in RUNS
+    ]
+    row = store.run("running")
+    assert [entry.kind for entry in store.journal(row.pk)] == ["step"]
+    assert {row.attempts_max for row in store.runs(RunQuery())} == {5}
+    assert {row.interruptions_max for row in store.runs(RunQuery())} == {100}
+
+
+def test_the_counts_are_what_the_rows_say(store):
+    assert [(q.name, q.queued, q.running, q.waiting, q.parked, q.dead) for q in store.queues()] == [
+        ("again", 1, 0, 0, 0, 0),
+        ("default", 4, 1, 2, 0, 0),
+        ("ended", 0, 0, 0, 0, 0),
+        ("other", 0, 0, 1, 1, 0),
+    ]
+    assert [(q.depth_max, q.concurrency_max) for q in store.queues()] == [(None, None)] * 4
+    claim_all(store, workflows=("none",))
+    check_rows(store)
+
+
+def test_what_is_due_is_seen_and_claimed_in_order(store, clock):
+    assert store.look(("default", "other"), ("flow",)).ready
+    assert claim_all(store) == ["urgent", "interrupted", "queued", "retried", "woken"]
+    assert claim_all(store, "w2") == []
+    assert store.look(("default",), ("flow",)).next_due == NOW + 50
+    clock.forward(50)
+    assert claim_all(store, "w3") == ["asleep"]
+    clock.forward(50)
+    assert claim_all(store, "w4") == ["delayed"]
+    check_rows(store)
+
+
+def test_fences_go_on_from_where_they_were(store):
+    claim_all(store)
+    fences = [row.fence for row in store.runs(RunQuery(statuses=("running",)))]
+    assert len(set(fences)) == 7
+    assert sorted(fences)[:2] == [7, 8]
+    assert sorted(fences)[2:] == [10, 11, 12, 13, 14]
+
+
+def test_only_a_run_that_never_started_is_in_its_first_life(store):
+    """A life that takes itself for the first reads no journal."""
+    claim_all(store)
+    lives = {row.id: row.lives for row in store.runs(RunQuery())}
+    assert {id for id, count in lives.items() if count == 1} == {"queued", "urgent"}
+    assert min(lives[id] for id in ("interrupted", "retried", "woken", "running", "asleep", "failed")) > 1
+
+
+def test_a_life_of_the_older_version_can_go_on_with_its_fence(store):
+    run = store.run("running")
+    assert store.commit([Record(run.pk, 2, 7, "step", "k", 1.0), Settle(run.pk, 7, "done")]) == [None, None]
+    assert {queue.name: queue.running for queue in store.queues()}["default"] == 0
+    assert store.commit([Record(run.pk, 3, 7, "step", "k", 1.0)]) == [Refused("fence")]
+
+
+def test_the_runs_of_a_worker_that_died_with_the_older_version_are_swept(store, clock):
+    swept = []
+    for _ in range(6):
+        (outcome,) = store.commit([Sweep()])
+        swept += outcome.runs
+        clock.forward(10)
+    assert sorted(swept) == ["child", "running"]
+    assert [store.run(id).status for id in ("running", "child")] == ["queued", "queued"]
+    claim_all(store, workflows=("none",))
+    check_rows(store)
+
+
+def test_people_can_go_on_with_what_ended_or_was_parked(store):
+    assert store.commit([Resume("parked", "t"), Retry("failed", "t"), Cancel("delayed", "no"), Limit("other", 9, 1)]) == [
+        None, None, "cancelled", None
+    ]  # fmt: skip
+    assert claim_all(store, queues=("other",)) == ["woken"]
+    check_rows(store)
+
+
+def test_to_open_it_again_changes_nothing(store, path, clock):
+    claim_all(store)
+    before = (store.runs(RunQuery()), store.queues())
+    again = SQLiteStore(path, clock=clock)
+    again.open()
+    assert (again.runs(RunQuery()), again.queues()) == before
+    again.close()
+
+
+def test_several_processes_that_open_it_at_once_migrate_it_once(path, clock):
+    script = """
+store = SQLiteStore(sys.argv[1])
+say("here")
+sys.stdin.readline()
+store.open()
+say(store.depth("default"), len(store.queues()))
+store.close()
+"""
+    children = [Child(script, path) for _ in range(4)]
+    try:
+        assert [child.line() for child in children] == ["here"] * 4
+        for child in children:
+            child.tell()
+        assert [child.line() for child in children] == ["4 4"] * 4
+        assert [child.wait() for child in children] == [0] * 4
+    finally:
+        for child in children:
+            child.__exit__()
+    store = SQLiteStore(path, clock=clock)
+    store.open()
+    assert claim_all(store) == ["urgent", "interrupted", "queued", "retried", "woken"]
+    check_rows(store)
+    store.close()
+
+
+def test_a_process_of_the_older_version_is_told_that_the_file_is_newer(store, path, monkeypatch):
+    monkeypatch.setattr("outlast.store.sqlite.store._migrations", lambda: [foundation()])
+    with pytest.raises(StoreTooNew):
+        SQLiteStore(path).open()
+
+
+def test_a_migration_that_breaks_off_leaves_the_older_file(path, clock, monkeypatch):
+    from outlast.store.sqlite import store as module
+
+    steps = module._migrations()
+    monkeypatch.setattr(module, "_migrations", lambda: [steps[0], steps[1] + "\nSELECT * FROM nowhere;\n"])
+    with pytest.raises(Exception, match="nowhere"):
+        SQLiteStore(path, clock=clock).open()
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (1,)
+        assert "ready" not in [column[1] for column in db.execute("PRAGMA table_info(runs)")]
+    monkeypatch.undo()
+    store = SQLiteStore(path, clock=clock)
+    store.open()
+    assert claim_all(store) == ["urgent", "interrupted", "queued", "retried", "woken"]
+    store.close()
