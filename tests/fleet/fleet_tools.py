@@ -148,8 +148,20 @@ class Fleet:
         return "\n".join([*map(str, rows), *errors])
 
 
+def assert_nothing_was_recorded_under_a_stale_fence(image: Image) -> None:
+    """Once a run was taken from a life, that life has recorded nothing more."""
+    for id, journal in image.journals.items():
+        void = 0
+        for entry in journal:
+            if entry["kind"] in ("death", "interruption", "retry", "resume"):
+                void = max(void, abs(entry["fence"]))
+            else:
+                assert entry["fence"] > void, f"{id}: {entry} was recorded by a life that had lost the run"
+
+
 def assert_nothing_recorded_was_redone(image: Image, lines: list[Line]) -> None:
     """No life that came after the one that recorded a step has executed it; and no life is overtaken by an older one."""
+    assert_nothing_was_recorded_under_a_stale_fence(image)
     fences = image.fences()
     newest: dict[str, int] = {}
     for line in lines:

@@ -107,6 +107,20 @@ def test_a_poison_child_is_a_dead_letter_and_its_parent_is_told(fleet):
     assert [line.key for line in fleet.lines() if line.run == "p"].count("add#1") == 1
 
 
+def test_poison_kills_nobody_but_itself_once_it_is_suspected(fleet):
+    """New work comes in while the suspect executes: its worker leaves it alone, and it dies alone."""
+    fleet.make("poison")
+    fleet.submit([may_strike("poison", late=0.7)], ["poison"])
+    fleet.start(*FLOWS, concurrency=5).wait()
+    fleet.replace_the_dead(*FLOWS, concurrency=5)
+    until(lambda: len(fleet.lines()) == 2)
+    fleet.submit([one_step(n, 1.0) for n in range(5)], [f"r{n}" for n in range(5)])
+    died = 1 + live_through(fleet, concurrency=5)
+    deaths = fleet.image().deaths()
+    assert {run for run, _ in deaths} == {"poison"}
+    assert died == len(deaths) == 3
+
+
 @pytest.mark.parametrize("what", ["run", "item"])
 def test_a_suspect_gets_its_turn_however_busy_the_workers_are(fleet, what):
     """Its worker died while it executed; every other is busy, and would be for a long time."""

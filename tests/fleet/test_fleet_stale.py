@@ -8,8 +8,15 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from fleet_flows import blocking, forking, gated, gated_here, may_strike, one_step
-from fleet_tools import SETTINGS, Fleet, assert_nothing_recorded_was_redone, json, until
+from fleet_flows import blocking, forking, gated, gated_here, may_strike, one_step, three_gated_here
+from fleet_tools import (
+    SETTINGS,
+    Fleet,
+    assert_nothing_recorded_was_redone,
+    assert_nothing_was_recorded_under_a_stale_fence,
+    json,
+    until,
+)
 
 LEASE = 3.0
 RACERS = 50
@@ -95,6 +102,27 @@ def test_a_worker_that_learns_of_its_death_by_a_claim_evicts_what_it_had_all_the
     assert sorted(run for run, _ in evictions(fleet, stale.pid)) == ["r0", "r1"]
 
 
+def test_a_stale_workers_results_are_refused_while_its_heir_still_executes(fleet):
+    """Its results come in at once when it wakes, before it knows that it was taken for dead."""
+    flows, options = ("three_gated_here", "one_step"), {"lease": LEASE, "stall_max": 1.0}
+    stale = fleet.is_up(fleet.start(*flows, **options))
+    fleet.submit([three_gated_here("gate")], ["r"])
+    until(lambda: len(fleet.lines(pid=stale.pid)) == 3)
+    stale.stop()
+    heir = fleet.is_up(fleet.start(*flows, **options))
+    until(lambda: len(fleet.lines(pid=heir.pid)) == 3)
+    fleet.make(f"gate-{stale.pid}")
+    stale.signal(signal.SIGCONT)
+    until(lambda: len(fleet.lines("after", stale.pid)) == 3 or "taken for dead" in stale.errors())
+    until(lambda: len(fleet.image().workers) == 2)  # it has come back under another id
+    fleet.make(f"gate-{heir.pid}")
+    fleet.until_all_are("done")
+    left = fleet.image()
+    assert left.kinds("r") == ["death", "step", "step", "step"]
+    assert_nothing_was_recorded_under_a_stale_fence(left)
+    print(f"{len(fleet.lines('after', stale.pid))} results were refused")
+
+
 def make_suspect(fleet: Fleet, *flows: str) -> None:
     """A run whose worker died before it had recorded anything."""
     fleet.make("poison")
@@ -118,7 +146,7 @@ def test_a_worker_that_cannot_read_what_it_has_claimed_gives_it_back_and_goes_on
     flows = ("gated", "may_strike", "one_step")
     make(fleet, *flows)
     worker = fleet.start(*flows, concurrency=1, poll=0.3, at_read="fail")
-    until(lambda: "it could not be read" in worker.errors())
+    until(lambda: {"befallen": "fail"} in worker.said())
     fleet.submit([one_step(1)], ["another"])
     fleet.until_all_are("done", seconds=15)
 

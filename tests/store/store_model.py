@@ -90,7 +90,13 @@ class Run:
         self.ready = 2 if self.deaths_in_a_row else 1
 
     def progress(self) -> bool:
-        return any(kind in PROGRESS for kind, _ in self.journal[self.mark :])
+        """Whether the life that has it now has recorded anything of its own."""
+        mine = {seq for seq, fence in self.recorded.items() if fence == abs(self.fence)}
+        return any(
+            kind in PROGRESS and seq in mine
+            for seq, (kind, _) in enumerate(self.journal, 1)
+            if seq > self.mark
+        )
 
     def append_mark(self, kind: str) -> None:
         self.journal.append((kind, None))
@@ -249,7 +255,7 @@ class Model:
                 and run.queue in (verb.queues or self.queues)
                 and (not verb.workflows or run.workflow in verb.workflows)
                 and len(chosen) < verb.limit
-                and room.get(run.queue, 1) > 0
+                and (run.parent is not None or room.get(run.queue, 1) > 0)
             ):
                 back = sum(one.interrupted is not None for one in chosen)
                 if run.interrupted is not None and verb.returned is not None and back >= verb.returned:

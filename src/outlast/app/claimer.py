@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from outlast.app.slots import Slots
 from outlast.errors import StoreError
 from outlast.store.rows import Outlook, RunRow
-from outlast.store.verbs import Claim, Refused
+from outlast.store.verbs import Claim
 
 if TYPE_CHECKING:
     from outlast.app.house import House
@@ -27,6 +27,9 @@ log = logging.getLogger("outlast.worker")
 
 LOOK_SECONDS = 0.5
 """How long to go on claiming without a look for what else there is."""
+
+YIELD_PATIENCES = 6
+"""How many times `suspect_patience` a suspect waits before it comes in beside others."""
 
 _chance = random.Random()  # noqa: S311 - no secret; of its own, so that a program's seeded one is left alone
 
@@ -53,8 +56,8 @@ class Claimer:
             returned_rate=settings.returned_rate,
             chance=_chance,
         )
-        self.hands: dict[str, bool] = {}
-        """What was claimed here and has not ended: its id, and whether it had been interrupted before."""
+        self.hands: dict[int, bool] = {}
+        """What was claimed here and has not ended: its fence, and whether it had been interrupted before."""
         self._wake = asyncio.Event()
         self._look_at = 0.0
         self._more = False
@@ -73,9 +76,9 @@ class Claimer:
         self._house.room.yielding.discard(self)
         self._wake.set()
 
-    def done(self, id: str) -> None:
+    def done(self, fence: int) -> None:
         """Something in hand has ended: its slot is free."""
-        if self.hands.pop(id, None) is not None:
+        if self.hands.pop(fence, None) is not None:
             self._wake.set()
 
     async def work(self) -> None:
@@ -108,21 +111,21 @@ class Claimer:
             if outlook.suspect:
                 await self._suspect()
             else:
-                self._suspect_since = None
-                house.room.yielding.discard(self)
+                self._no_suspect()
             if not outlook.ready:
                 self._more = False
                 return self._pause(outlook)
         if limit == 0 or house.room.closed or self._stopped:
             return self._pause(None)
-        claimed = await self._claim(limit, 0 if new_first else returned)
-        if not claimed and new_first and returned:
-            claimed = await self._claim(limit, returned)
-        self._more = len(claimed) == limit
+        claimed = len(await self._claim(limit, 0 if new_first else returned))
+        if claimed < limit and new_first and returned:
+            claimed += len(await self._claim(limit - claimed, min(returned, limit - claimed)))
+        self._more = claimed == limit
         if self._more:
             return self._pause(None)  # all slots are taken
         # Nothing more is to be had before somebody says so, or it comes due: known now, what was due is ready since the claim.
-        return self._pause(await house.read(house.store.look, self.queues, self._known()))
+        outlook = await house.read(house.store.look, self.queues, self._known())
+        return 0.0 if outlook.overdue else self._pause(outlook)
 
     def _pause(self, outlook: Outlook | None) -> float:
         house = self._house
@@ -136,46 +139,42 @@ class Claimer:
             pauses.append(0.2)
         return min(pauses)
 
-    async def _claim(self, limit: int, returned: int, *, suspects: bool = False) -> list[RunRow]:
+    async def _claim(
+        self, limit: int, returned: int, *, suspects: bool = False, alone: bool = False
+    ) -> list[RunRow]:
         house = self._house
-        worker, token = house.worker.id, secrets.token_hex(8)
-        verb = Claim(worker, token, (), self.queues, self._known(), limit, returned, suspects)
-        rows: list[RunRow] | Refused = await house.writer.ask(verb)
-        if isinstance(rows, Refused):
-            await house.worker.enlist(instead_of=worker)
-            return []
-        if not rows:
-            return rows
-        self.slots.took(sum(row.interrupted is not None for row in rows))
-        for row in rows:
-            self.hands[row.id] = row.interrupted is not None
-        if suspects:
-            house.room.take(rows[0].id)
-        try:
-            await self._begin(rows)
-        except BaseException:  # the sweeper gives back what nobody has in hand
+        token = secrets.token_hex(8)
+        verb = Claim(house.worker.id, token, (), self.queues, self._known(), limit, returned, suspects)
+        rows = await house.claim(verb, alone=alone)
+        if rows:
+            self.slots.took(sum(row.interrupted is not None for row in rows))
             for row in rows:
-                if not house.room.has(row.id):
-                    self.hands.pop(row.id, None)
-                    house.room.leave(row.id)
-            raise
+                self.hands[row.fence] = row.interrupted is not None
+            await self._begin(rows)
         return rows
 
     async def _suspect(self) -> None:
-        """A suspect is there. It is claimed with empty hands only; where every worker is busy, some of them make room."""
+        """A suspect is there. It is claimed with empty hands; where every worker is busy, some of them make room. Where nobody's
+        hands get empty it comes in beside the others in the end: a death in company counts against nobody."""
         house, now = self._house, time.monotonic()
-        if house.room.is_empty() and not self._stopped:
-            house.room.yielding.discard(self)
-            if house.room.alone is None:
-                await self._claim(1, 1, suspects=True)
-            self._suspect_since = None
+        room, patience = house.room, house.settings.suspect_patience
+        if self._stopped or room.alone is not None:
             return
-        if self._suspect_since is None:
-            self._suspect_since = now + _chance.uniform(0.0, house.settings.suspect_patience)
-            return
-        waited = now - self._suspect_since > house.settings.suspect_patience
-        if waited and not house.room.closed and await self._should_yield():
-            house.room.yielding.add(self)
+        if room.is_empty():
+            await self._claim(1, 1, suspects=True, alone=True)
+            self._no_suspect()
+        elif self._suspect_since is None:
+            self._suspect_since = now + _chance.uniform(0.0, patience)
+        elif now - self._suspect_since > patience * YIELD_PATIENCES:
+            log.warning("a run that died without recording anything waits for an idle worker in vain")
+            await self._claim(1, 1, suspects=True)
+            self._no_suspect()
+        elif now - self._suspect_since > patience and not room.closed and await self._should_yield():
+            room.yielding.add(self)
+
+    def _no_suspect(self) -> None:
+        self._suspect_since = None
+        self._house.room.yielding.discard(self)
 
     async def _should_yield(self) -> bool:
         """At most a quarter of the workers, those with the least in hand, stop claiming to make room."""

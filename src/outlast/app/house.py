@@ -14,6 +14,7 @@ from contextvars import copy_context
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from outlast.app.adoption import Adoption
 from outlast.app.changes import Changes
 from outlast.app.claimer import Claimer
 from outlast.app.info import RunInfo
@@ -77,7 +78,8 @@ class House:
         """For tests: told the run and the key of every body that starts."""
         self.worker = Worker(store, self.writer, settings, inline=inline)
         self.worker.lost = self._lost
-        self.room = Room(self.lives)
+        self.room = Room(self.wake_claimers)
+        self.adoption = Adoption(self)
         self.sweeper = Sweeper(self)
         self.claimer: Claimer | None = None
         """Claims runs from queues, if this process is a worker."""
@@ -93,19 +95,23 @@ class House:
         self.changes = Changes(loop, self._ring)
         self._waits: dict[str, tuple[str, ...]] = {}
         self._looking: set[str] = set()
-        self._adopting: set[str] = set()
 
     # -- opening and closing
 
     async def open(self) -> None:
-        await self.read(self.store.open)
+        opening = self.keep(self.loop.create_task(self.read(self.store.open)), quiet=True)
+        try:
+            await asyncio.shield(opening)
+        except BaseException:
+            opening.add_done_callback(lambda _: self._never_opened())
+            raise
         self.writer.start()
         self.store.listen(self.changes.ring)
         try:
             await self.worker.enlist()
         except BaseException:
             self.writer.close()
-            self.store.close()
+            self._never_opened()
             raise
         if not self.inline:
             self.changes.look_every(self.settings.poll)
@@ -124,17 +130,16 @@ class House:
             self.claimer.stop()
         for consumer in self.consumers:
             consumer.stop()
-        if (
-            self.lives or self.room.items
-        ):  # should it be killed meanwhile: they were interrupted, not at fault
+        if self.room.hands:  # should it be killed meanwhile: they were interrupted, not at fault
             draining = Renew(self.worker.id, self.settings.lease, draining=True)
             self.writer.put(draining, lambda *_: None)
         for life in list(self.lives.values()):
             life.evict(Evicted("the program closed Outlast"))
         ends: list[asyncio.Future[Any]] = [life.end for life in self.lives.values()]
-        ends += [consumer.ended for consumer in self.consumers]
         if ends:
             await asyncio.wait(ends, timeout=self.settings.close_timeout * 2)
+        for consumer in list(self.consumers):
+            self.hung |= await consumer.close(self.settings.close_timeout)
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:
@@ -153,6 +158,10 @@ class House:
         await self.read(self._shut)
         self.pool.close()
 
+    def _never_opened(self) -> None:
+        self.store.close()
+        self.pool.close()
+
     def _shut(self) -> None:
         self.writer.close()
         self.store.close()
@@ -161,9 +170,10 @@ class House:
 
     def claim_from(self, queues: tuple[str, ...], concurrency: int) -> None:
         """Be a worker: execute what others submit."""
-        self.claimer = Claimer(self, queues, lambda: tuple(self.workflows), concurrency, self._begin_claimed)
+        self.claimer = Claimer(self, queues, lambda: tuple(self.workflows), concurrency, self.begin_claimed)
         self.keep(self.loop.create_task(self.claimer.work()))
         self.sweep_too()
+        self._watch_for_rest()
 
     def sweep_too(self) -> None:
         """Whoever claims also looks after the dead."""
@@ -171,27 +181,94 @@ class House:
             self._sweeping = True
             self.keep(self.loop.create_task(self.sweeper.work()))
 
-    async def _begin_claimed(self, rows: list[RunRow]) -> None:
+    async def claim(self, verb: Claim, *, alone: bool = False) -> list[RunRow]:
+        """Claim runs or items; `alone` if what comes is to have the room to itself. Nothing if this worker was swept."""
+        if alone:
+            self.room.reserve()
+        rows: list[RunRow] = []
+        try:
+            outcome = await self.acquire(verb)
+            if isinstance(outcome, Refused):
+                await self.worker.enlist(instead_of=verb.worker)
+            else:
+                rows = outcome
+        finally:
+            if alone:
+                self.room.take(rows[0].fence if rows else None)
+        return rows
+
+    async def acquire(self, verb: Claim | Submit) -> Any:
+        """Have a verb written that gives runs to this worker. They are in hand from the moment that is known; if nobody waits
+        for them any more, they are given back."""
+        answer: asyncio.Future[Any] = self.loop.create_future()
+        self.room.coming += 1
+
+        def answered(_: Any, outcome: Any) -> None:
+            self.room.coming -= 1
+            for row in _given(outcome):
+                self.room.add(row)
+                if answer.done():
+                    self.give_back(row, "nobody waited for it any more")
+            if answer.done():
+                return
+            if isinstance(outcome, StoreError):
+                answer.set_exception(outcome)
+            else:
+                answer.set_result(outcome)
+
+        self.writer.put(verb, answered)
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            if answer.done() and not answer.cancelled() and answer.exception() is None:
+                for row in _given(answer.result()):
+                    self.give_back(row, "nobody waited for it any more")
+            raise
+
+    def give_back(self, row: RunRow, why: str) -> None:
+        """Something in hand that was not begun."""
+        self.writer.put(Release(row.pk, row.fence, why, interrupted=False), lambda *_: None)
+        self._dropped(row.fence)
+
+    def _dropped(self, fence: int) -> None:
+        self.room.drop(fence)
+        if self.claimer is not None:
+            self.claimer.done(fence)
+
+    async def begin_claimed(self, rows: list[RunRow], workflow: Workflow[..., Any] | None = None) -> None:
         """Those in their first life at once; the others when their journals are read, all in one go."""
         again: list[RunRow] = []
         for row in rows:
             if row.lives == 1:
-                self.begin(row, self.workflows[row.workflow])
+                self.begin(row, workflow or self.workflows[row.workflow])
             else:
-                self.room.pending.add(row.id)
                 again.append(row)
         if not again:
             return
         try:
-            past = await self.read(self._pasts, again)
-        finally:
-            self.room.pending.difference_update(row.id for row in again)
-        for row, (entries, messages) in zip(again, past, strict=True):
-            self.begin(row, self.workflows[row.workflow], entries, messages)
+            pasts = await self.read(self._pasts, again)
+        except BaseException:
+            for row in again:
+                self.give_back(row, "its journal was not read")
+            raise
+        for row, past in zip(again, pasts, strict=True):
+            if isinstance(past, StoreUnavailable):
+                self.give_back(row, f"its journal could not be read: {past}")
+            elif isinstance(past, Exception):
+                self._park(row, past)
+            else:
+                self.begin(row, workflow or self.workflows[row.workflow], *past)
         await self._requests()  # somebody may have wanted one to end while its journal was read
 
-    def _pasts(self, rows: list[RunRow]) -> list[tuple[list[Entry], list[Message]]]:
-        return [(self.whole_journal(row.pk), self.store.messages(row.pk)) for row in rows]
+    def _pasts(self, rows: list[RunRow]) -> list[tuple[list[Entry], list[Message]] | Exception]:
+        """A journal that cannot be read is one run's trouble, not its neighbours'."""
+        pasts: list[tuple[list[Entry], list[Message]] | Exception] = []
+        for row in rows:
+            try:
+                pasts.append((self.whole_journal(row.pk), self.store.messages(row.pk)))
+            except Exception as error:
+                pasts.append(error)
+        return pasts
 
     def _look_for_rest(self) -> None:
         """A run that only waits, and did when it was last looked at, is given back until there is something to do."""
@@ -215,8 +292,7 @@ class House:
 
     def cleared(self, life: Life) -> None:
         """A suspect has recorded something: others may come in again."""
-        self.room.leave(life.id)
-        self.wake_claimers()
+        self.room.open(life.fence)
 
     def wake_claimers(self) -> None:
         if self.claimer is not None:
@@ -287,9 +363,10 @@ class House:
 
     async def _start(self, call: Call[Any], verb: Submit) -> RunRow:
         outcome: Submitted | Refused
+        await self._while_a_suspect_is_alone(verb.parent)
         for _ in range(3):
             worker = self.worker.id
-            outcome = await self.writer.ask(verb._replace(worker=worker))
+            outcome = await self.acquire(verb._replace(worker=worker))
             if not isinstance(outcome, Refused):
                 break
             await self.worker.enlist(instead_of=worker)  # it was taken for dead since
@@ -304,121 +381,65 @@ class House:
         else:
             check_same(row, call)
             if row.status not in ENDED and row.status != "parked":
-                self.adopt(row, call.workflow)
+                self.adoption.of(row, call.workflow)
         return row
 
+    async def _while_a_suspect_is_alone(self, parent: str | None) -> None:
+        """What is started here waits for it too, but not for long; its own children do not."""
+        until = self.loop.time() + self.settings.suspect_patience
+        while self.room.alone is not None and self.loop.time() < until and not self.closing:
+            if self.room.alone in self.room.hands and self.room.hands[self.room.alone].id in self.room.line(
+                parent
+            ):
+                return
+            await asyncio.sleep(0.02)
+
     def begin(self, row: RunRow, workflow: Workflow[..., Any], entries: Any = (), messages: Any = ()) -> None:
+        """Start a life of a run in hand."""
         if self.closing:
             return  # it is given back when this worker leaves
         if row.worker != self.worker.id:  # taken for dead since
             self._let_fall(row, workflow)
             return
+        if row.id in self.lives:  # a life that lost the run has not ended yet: its step may still execute
+            self.keep(self.loop.create_task(self._begin_after(self.lives[row.id], row, workflow)))
+            return
         try:
             life = Life(self, row, workflow, entries, messages)
-        except Exception as error:  # a journal that cannot be read
-            self.keep(self.loop.create_task(self._park(row, f"its journal cannot be read: {error!r}")))
+        except Exception as error:
+            self._park(row, error)
             return
-        life.claimed = self.claimer is not None and row.id in self.claimer.hands
+        life.claimed = self.claimer is not None and row.fence in self.claimer.hands
         self.lives[row.id] = life
-        if life.claimed:
-            log.info(
-                "run %s is claimed",
-                row.id,
-                extra={"run": row.id, "workflow": row.workflow, "fence": row.fence},
-            )
+        if life.claimed and log.isEnabledFor(logging.INFO):
+            facts = {"run": row.id, "workflow": row.workflow, "queue": row.queue, "fence": row.fence}
+            log.info("run %s is claimed", row.id, extra=facts)
         self.loop.call_soon(life.start)
         self._watch_for_rest()
         self.changes.tell()  # whoever waits for the run waits for this life now
 
+    async def _begin_after(self, earlier: Life, row: RunRow, workflow: Workflow[..., Any]) -> None:
+        await asyncio.wait([earlier.end])
+        await self.begin_claimed([row._replace(lives=max(2, row.lives))], workflow)
+
     def _let_fall(self, row: RunRow, workflow: Workflow[..., Any]) -> None:
         """A run that is not this worker's any more: what was claimed is the fleet's, what was started here is wanted back."""
-        self.room.leave(row.id)
-        if self.claimer is not None and row.id in self.claimer.hands:
-            self.claimer.done(row.id)
-        else:
-            self.adopt(row, workflow)
+        claimed = self.claimer is not None and row.fence in self.claimer.hands
+        self._dropped(row.fence)
+        if not claimed:
+            self.adoption.of(row, workflow)
 
-    async def _park(self, row: RunRow, why: str) -> None:
-        outcome = await self.writer.ask(Settle(row.pk, row.fence, "parked", reason=why))
-        if outcome is None:
-            self.tell("parked", row.id)
-        if self.claimer is not None:
-            self.claimer.done(row.id)
-        self.room.leave(row.id)
-        self.changes.tell()
+    def _park(self, row: RunRow, error: Exception) -> None:
+        """Its journal cannot be read: a person must look."""
 
-    def adopt(self, row: RunRow, workflow: Workflow[..., Any]) -> None:
-        """Take a run over as soon as nobody has it, in the background; once, however often it is asked for."""
-        if row.id not in self._adopting and row.id not in self.lives and not self.closing:
-            self._adopting.add(row.id)
-            task = self.loop.create_task(self._adopt(row, workflow))
-            task.add_done_callback(lambda _: self._adopting.discard(row.id))
-            self.keep(task)
+        def parked(_: Any, outcome: Any) -> None:
+            self._dropped(row.fence)
+            if outcome is None:
+                self.tell("parked", row.id)
+            self.changes.tell()
 
-    async def _adopt(self, row: RunRow, workflow: Workflow[..., Any]) -> None:
-        """Ends when this worker has it, when it has ended or is parked, or when it is the fleet's to take."""
-        patience = self.loop.time() + self.settings.suspect_patience
-        while not self.closing:
-            seen, pause = self.changes.count, min(self.settings.heartbeat, self.settings.poll)
-            try:
-                found = await self._in_the_way(row.id)
-                if found is None:
-                    return
-                suspect = (
-                    found.deaths_in_a_row and self.loop.time() < patience and not self._alone_with(found)
-                )
-                pause = (
-                    min(pause, max(0.001, found.due - self.store.now())) if found.worker is None else pause
-                )
-                free = found.worker is None and found.due <= self.store.now() and not suspect
-                if free and await self._claim(found, workflow):
-                    return
-            except StoreError as error:
-                log.warning("run %s cannot be taken up yet: %s", row.id, error)
-            await self.changes.next(pause, seen)
-
-    async def _in_the_way(self, id: str) -> RunRow | None:
-        """A run as it stands, swept if its worker is dead; None if there is nothing to take over."""
-        row = await self.read(self.store.run, id)
-        if row is not None and row.worker == self.worker.id and not self.room.has(id) and id not in self.hung:
-            # Left behind by a life here when the store did not answer: nobody executes it.
-            await self.writer.ask(Release(row.pk, row.fence, "taken up again"))
-            row = await self.read(self.store.run, id)
-        elif row is not None and row.worker is not None and await self.sweeper.sweep():
-            row = await self.read(self.store.run, id)
-        if row is None or row.status in ENDED or row.status == "parked" or self.room.has(id):
-            return None
-        return None if self._is_the_fleets(row) else row
-
-    def _is_the_fleets(self, row: RunRow) -> bool:
-        """Whether this worker's claimer, or another's, takes it when the time has come: not to be pulled from there."""
-        claimer = self.claimer
-        if claimer is None or row.queue not in claimer.queues or row.worker == self.worker.id:
-            return False
-        return row.worker is not None or row.due > self.store.now() or row.deaths_in_a_row > 0
-
-    def _alone_with(self, row: RunRow) -> bool:
-        """Whether a suspect would have this process to itself; those who wait for it are no company."""
-        return self.room.alone in (None, row.id) and self.room.is_empty(but=self.room.line(row.parent))
-
-    async def _claim(self, row: RunRow, workflow: Workflow[..., Any]) -> bool:
-        worker = self.worker.id
-        claimed = await self.writer.ask(Claim(worker, secrets.token_hex(8), ids=(row.id,)))
-        if isinstance(claimed, Refused):
-            await self.worker.enlist(instead_of=worker)
-            return False
-        for mine in claimed:
-            if mine.deaths_in_a_row and self._alone_with(mine):
-                self.room.take(mine.id)
-            self.room.pending.add(mine.id)
-            try:
-                ((entries, messages),) = await self.read(self._pasts, [mine])
-            finally:
-                self.room.pending.discard(mine.id)
-            self.begin(mine, workflow, entries, messages)
-        if claimed:
-            await self._requests()  # somebody may have wanted it to end while its journal was read
-        return bool(claimed)
+        why = f"its journal cannot be read: {error!r}"
+        self.writer.put(Settle(row.pk, row.fence, "parked", reason=why), parked)
 
     def whole_journal(self, run: int) -> list[Entry]:
         entries: list[Entry] = []
@@ -431,16 +452,16 @@ class House:
         if self.lives.get(life.id) is life:
             del self.lives[life.id]
         self._waits.pop(life.id, None)
-        self.room.leave(life.id)
         self.free(life)
+        if life.id not in self.hung:
+            self.room.drop(life.fence)
         if life.claimed and log.isEnabledFor(logging.INFO):
             self._log_end(life)
-        if life.row.parent is not None:
-            self.wake_claimers()  # its parent may have waited for it
+        self.wake_claimers()  # its parent may have waited for it, or its queue be less full
         over = life.over
         wanted = not life.claimed and life.resting is None
         if wanted and isinstance(over, Evicted) and over.cause is None and life.verdict is None:
-            self.adopt(life.row, life.workflow)
+            self.adoption.of(life.row, life.workflow)
 
     def _log_end(self, life: Life) -> None:
         facts = {"run": life.id, "workflow": life.workflow.name, "queue": life.row.queue, "fence": life.fence}
@@ -454,7 +475,7 @@ class House:
     def free(self, life: Life) -> None:
         """Nothing of a run executes here any more: its slot is free."""
         if life.claimed and self.claimer is not None:
-            self.claimer.done(life.id)
+            self.claimer.done(life.fence)
 
     # -- what others want of a run
 
@@ -573,7 +594,21 @@ class House:
                 life.evict(lost("its worker was taken for dead"))
         for consumer in self.consumers:
             consumer.lost(worker)
+        for fence, row in list(self.room.hands.items()):
+            if row.worker == worker and row.id not in self.lives:
+                self._dropped(fence)
         self.keep(self.loop.create_task(self.worker.enlist(instead_of=worker)))
+
+
+def _given(outcome: Any) -> list[RunRow]:
+    """What a verb gave to this worker."""
+    if isinstance(outcome, Submitted):
+        return (
+            [outcome.row]
+            if outcome.new and outcome.row is not None and outcome.row.worker is not None
+            else []
+        )
+    return outcome if isinstance(outcome, list) else []
 
 
 def check_same(row: RunRow, call: Call[Any]) -> None:

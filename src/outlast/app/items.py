@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from outlast.app.claimer import Claimer
 from outlast.app.submission import enqueue
-from outlast.errors import Conflict, Draining, LeaseLost, OutlastError, StoreError
+from outlast.errors import Conflict, Draining, LeaseLost, StoreError
 from outlast.store.rows import RunRow
 from outlast.store.verbs import ITEM, Ack, Claim, Limit, Refused, Release, Submit
 from outlast.values import plain
@@ -29,6 +29,8 @@ log = logging.getLogger("outlast.items")
 
 Handler = Callable[["Item"], Awaitable[Any] | Any]
 UNCHANGED: Any = object()
+LOOK_SECONDS = 0.25
+"""How often who waits for an item looks where one is there and cannot be had yet."""
 DELAY_MAX = 300.0
 """The longest pause before an item that failed is tried again, unless `nack` names one."""
 
@@ -38,6 +40,8 @@ class Item:
 
     def __init__(self, house: House, row: RunRow) -> None:
         self._house, self._row = house, row
+        self._said = False
+        """It was acked or nacked, or it is known to be another's."""
 
     @property
     def id(self) -> str:
@@ -80,9 +84,13 @@ class Item:
         return Release(self._row.pk, self._row.fence, text, delay=pause, interrupted=False, failed=True)
 
     async def _say(self, verb: Ack | Release) -> Any:
-        outcome = await self._house.writer.ask(verb)
-        self._house.room.items.discard(self._row.id)
-        self._house.room.leave(self._row.id)
+        said, self._said = self._said, True
+        try:
+            outcome = await self._house.writer.ask(verb)
+        except StoreError:
+            self._said = said  # it may be said again
+            raise
+        self._house.room.drop(self._row.fence)
         if isinstance(outcome, Refused):
             raise LeaseLost(f"item {self.id!r} of queue {self.queue!r} is another worker's by now.")
         return outcome
@@ -146,30 +154,34 @@ class Queue:
         house.sweep_too()
         while not house.draining:
             seen = house.changes.count
-            row = await asyncio.shield(house.keep(house.loop.create_task(self._claim_one(house)), quiet=True))
-            if row is not None:
-                house.room.items.add(row.id)
-                if row.deaths_in_a_row:
-                    house.room.take(row.id)
-                return Item(house, row)
-            left = until - house.loop.time()
-            if left <= 0:
-                return None
-            outlook = await house.read(house.store.look, (self.name,), (ITEM,))
-            due = [] if outlook.next_due is None else [max(0.0, outlook.next_due - house.store.now())]
-            await house.changes.next(min([left, house.settings.poll, *due]), seen)
+            try:
+                row = await self._claim_one(house)
+                if row is not None:
+                    return Item(house, row)
+                left = until - house.loop.time()
+                if left <= 0:
+                    return None
+                outlook = await house.read(house.store.look, (self.name,), (ITEM,))
+            except StoreError:
+                if house.draining:
+                    break
+                raise
+            pause = [left, house.settings.poll]
+            if outlook.next_due is not None:
+                pause.append(max(0.0, outlook.next_due - house.store.now()))
+            if outlook.ready or outlook.suspect:  # it came in between, or must wait for room
+                pause.append(0.0 if outlook.overdue else LOOK_SECONDS)
+            if min(pause) > 0:
+                await house.changes.next(min(pause), seen)
         raise Draining(f"this process is on its way out: nothing is claimed from queue {self.name!r}.")
 
     async def _claim_one(self, house: House) -> RunRow | None:
-        """Whoever asked may be gone by then: the sweeper gives back what nobody has in hand."""
-        worker = house.worker.id
-        suspects = house.room.is_empty()
-        for suspect in (False, True) if suspects else (False,):
-            verb = Claim(worker, secrets.token_hex(8), (), (self.name,), (ITEM,), suspects=suspect)
-            rows: list[RunRow] | Refused = await house.writer.ask(verb)
-            if isinstance(rows, Refused):
-                await house.worker.enlist(instead_of=worker)
+        for suspects in (False, True):
+            if house.room.closed or (suspects and not house.room.is_empty()):
                 return None
+            worker, token = house.worker.id, secrets.token_hex(8)
+            verb = Claim(worker, token, (), (self.name,), (ITEM,), suspects=suspects)
+            rows = await house.claim(verb, alone=suspects)
             if rows:
                 return rows[0]
         return None
@@ -218,12 +230,11 @@ class Consumer:
         self._is_async = inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(
             getattr(fn, "__call__", None)  # noqa: B004 - an object with an async __call__
         )
-        self._tasks: dict[asyncio.Task[None], RunRow] = {}
-        self._ended: list[tuple[Item, Ack | Release]] = []
+        self._tasks: dict[asyncio.Task[None], Item] = {}
+        self._verbs: list[tuple[Item, Ack | Release]] = []
         """What is to be said of items: together with the next claim, in one commit."""
+        self._claiming = True
         self.claimer = Claimer(house, (queue,), lambda: (ITEM,), concurrency, self._begin, self._say)
-        self.ended: asyncio.Future[None] = house.loop.create_future()
-        """Done when nothing is in hand any more, or will not end."""
 
     async def work(self) -> None:
         house = self._house
@@ -232,79 +243,98 @@ class Consumer:
         try:
             await self.claimer.work()
         finally:
-            self.claimer.stop()
-            for task in self._tasks:
-                task.cancel()
+            self._stop_all()
             if self._tasks:
                 await asyncio.wait(list(self._tasks), timeout=house.settings.close_timeout)
-            self._say()
-            house.consumers.discard(self)
-            for row in self._tasks.values():
-                house.hung.add(row.id)  # a thread that still executes: it must not be given to anybody yet
-            self.ended.set_result(None)
+
+    def _stop_all(self) -> None:
+        """From here on each item is given back when its handler has ended, whoever waits for that."""
+        self.claimer.stop()
+        self._claiming = False
+        for task in self._tasks:
+            task.cancel()
+        self._say()
+
+    async def close(self, timeout: float) -> set[str]:
+        """The ids of what still executes after so many seconds."""
+        self._stop_all()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks), timeout=timeout)
+        return {item._row.id for item in self._tasks.values()}
 
     def stop(self) -> None:
         self.claimer.stop()
 
     def lost(self, worker: str) -> None:
         """The worker was taken for dead: its items are others' by now."""
-        for task, row in self._tasks.items():
-            if row.worker == worker:
+        for task, item in self._tasks.items():
+            if item._row.worker == worker:
+                item._said = True
                 task.cancel()
 
     async def _begin(self, rows: list[RunRow]) -> None:
         for row in rows:
-            self._house.room.items.add(row.id)
-            task = self._house.loop.create_task(self._handle(row))
-            self._tasks[task] = row
-            task.add_done_callback(partial(self._tasks.pop))
+            if row.worker != self._house.worker.id or not self._claiming:
+                self._house.give_back(row, "its worker was taken for dead, or its consumer stopped")
+                self.claimer.done(row.fence)
+                continue
+            item = Item(self._house, row)
+            task = self._house.loop.create_task(self._handle(item))
+            self._tasks[task] = item
+            task.add_done_callback(self._over)
 
-    async def _handle(self, row: RunRow) -> None:
-        house, item = self._house, Item(self._house, row)
-        verb: Ack | Release = Ack(row.pk, row.fence, row.queue)
-        try:
-            if self._is_async:
-                await self._fn(item)
+    async def _handle(self, item: Item) -> None:
+        if self._is_async:
+            await self._fn(item)
+            return
+        # A thread cannot be cancelled: the item stays in hand until it has ended.
+        thread = self._house.pool.run(self._house.loop, copy_context(), self._fn, item)
+        cancelled: asyncio.CancelledError | None = None
+        while not thread.done():
+            try:
+                await asyncio.wait([thread])
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if thread.exception() is None and cancelled is not None and not item._said:
+            return  # it was done before anything could stop it
+        thread.result()
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        """A handler has ended, in whatever way."""
+        item = self._tasks.pop(task)
+        row, error = item._row, None if task.cancelled() else task.exception()
+        if not item._said:
+            if task.cancelled():
+                verb: Ack | Release = Release(row.pk, row.fence, "its consumer stopped")
+            elif error is not None:
+                facts = {"queue": item.queue, "fence": row.fence}
+                log.warning("item %s failed, attempt %d", item.id, item.attempts, exc_info=error, extra=facts)
+                verb = item._failed(None, repr(error))
             else:
-                await self._in_thread(item)
-        except asyncio.CancelledError:
-            verb = Release(row.pk, row.fence, "its consumer stopped")
-        except Exception as error:
-            log.warning(
-                "item %s failed, attempt %d",
-                item.id,
-                item.attempts,
-                exc_info=error,
-                extra={"queue": item.queue},
-            )
-            verb = item._failed(None, repr(error))
-        if row.id in house.room.items:  # not acked or nacked by the handler itself
-            self._ended.append((item, verb))
-            house.room.leave(row.id)
-        self.claimer.done(row.id)
+                verb = Ack(row.pk, row.fence, row.queue)
+            self._verbs.append((item, verb))
+        else:
+            self._house.room.drop(row.fence)
+        self.claimer.done(row.fence)
+        if not self._claiming:
+            self._say()
+            if not self._tasks:
+                self._house.consumers.discard(self)
 
     def _say(self) -> None:
-        ended, self._ended = self._ended, []
-        for item, verb in ended:
-            self._house.room.items.discard(item._row.id)
-            self._house.writer.put(verb, partial(self._said, item))
+        verbs, self._verbs = self._verbs, []
+        for item, verb in verbs:
+            item._said = True
+            self._house.writer.put(verb, partial(self._heard, item))
+            self._house.room.drop(item._row.fence)
+        if not self._claiming and not self._tasks:
+            self._house.consumers.discard(self)
 
-    async def _in_thread(self, item: Item) -> None:
-        """A thread cannot be cancelled: the item stays in hand until it has ended."""
-        house = self._house
-        thread = house.pool.run(house.loop, copy_context(), self._fn, item)
-        try:
-            await asyncio.shield(thread)
-        except asyncio.CancelledError:
-            await asyncio.wait([thread])
-            raise
-
-    def _said(self, item: Item, verb: Any, outcome: Any) -> None:
+    def _heard(self, item: Item, verb: Any, outcome: Any) -> None:
         house = self._house
         if isinstance(verb, Ack):
             house.room.acked = True
         if outcome == "dead":
             house.tell("dead", item._row.id)
         elif isinstance(outcome, (Refused, StoreError)):
-            what = OutlastError(str(outcome))
-            log.error("what became of item %s could not be written: %s", item.id, what)
+            log.error("what became of item %s could not be written: %s", item.id, outcome)

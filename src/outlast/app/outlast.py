@@ -128,10 +128,12 @@ class Outlast:
         self._living = AsyncExitStack()
         try:
             await house.close()
-            await living.aclose()  # what executed here may have used it to its end
         finally:
-            self._house = None
-            await house.leave()
+            try:
+                await living.aclose()  # what executed here may have used it to its end
+            finally:
+                self._house = None
+                await house.leave()
 
     @property
     def _open(self) -> House:

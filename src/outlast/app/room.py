@@ -2,27 +2,32 @@
 
 A suspect is a run whose last worker died while it executed and had recorded nothing. It executes alone until it has: if it
 kills this process too, nobody else is harmed or blamed.
+
+What is in hand is known by its fence, which no two claims share: one run or item may be in hand twice, when an earlier claim of
+it was lost and what it began has not ended yet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
-if TYPE_CHECKING:
-    from outlast.replay.life import Life
+from outlast.store.rows import RunRow
+
+ARRIVING = -1
+"""Stands for a suspect that is being claimed."""
 
 
 class Room:
-    def __init__(self, lives: Mapping[str, Life]) -> None:
-        self._lives = lives
-        self.items: set[str] = set()
-        """Items in hand."""
-        self.pending: set[str] = set()
-        """Claimed, and not begun yet."""
+    def __init__(self, opened: Callable[[], None]) -> None:
+        self._opened = opened
+        """Called when others may come in again."""
+        self.hands: dict[int, RunRow] = {}
+        """Everything that was claimed or started here and has not ended, by its fence."""
+        self.coming = 0
+        """Claims on their way: nobody knows yet what they bring."""
         self.acked = False
         """Items were acked here, which the store remembers for a while and then may forget."""
-        self.alone: str | None = None
+        self.alone: int | None = None
         """The suspect that has the room to itself."""
         self.yielding: set[object] = set()
         """Claimers that want the hands empty for a suspect of theirs: nothing more is claimed, by nobody here."""
@@ -33,26 +38,52 @@ class Room:
         return bool(self.yielding) or self.alone is not None
 
     def has(self, id: str) -> bool:
-        return id in self._lives or id in self.items or id in self.pending
+        return any(row.id == id for row in self.hands.values())
+
+    def add(self, row: RunRow) -> None:
+        self.hands[row.fence] = row
+
+    def drop(self, fence: int) -> None:
+        """It has ended, was given back, or was lost."""
+        self.hands.pop(fence, None)
+        self.open(fence)
 
     def is_empty(self, but: Iterable[str] = ()) -> bool:
-        """Whether nothing is in hand, some runs aside."""
-        return not (self._lives.keys() | self.items | self.pending).difference(but)
+        """Whether nothing is in hand or on its way, some runs aside."""
+        aside = set(but)
+        return not self.coming and all(row.id in aside for row in self.hands.values())
 
     def line(self, parent: str | None) -> list[str]:
-        """A run's ancestors that execute here: they wait for it, and are no company."""
+        """A run's ancestors that are in hand: they wait for it, and are no company."""
+        parents = {row.id: row.parent for row in self.hands.values()}
         line: list[str] = []
-        while parent is not None and parent in self._lives:
+        while parent is not None and parent in parents and parent not in line:
             line.append(parent)
-            parent = self._lives[parent].row.parent
+            parent = parents[parent]
         return line
 
-    def take(self, id: str) -> None:
-        """A suspect comes in."""
-        self.alone = id
-        self.yielding.clear()
+    def fits(self, row: RunRow) -> bool:
+        """Whether a suspect would have the room to itself, or share it with its ancestors only."""
+        line = self.line(row.parent)
+        family = self.alone is None or (self.alone in self.hands and self.hands[self.alone].id in line)
+        return family and self.is_empty(but=line)
 
-    def leave(self, id: str) -> None:
-        """It has left, or is no suspect any more."""
-        if self.alone == id:
+    def reserve(self) -> None:
+        """A suspect is being claimed."""
+        if self.alone is None:
+            self.alone = ARRIVING
+
+    def take(self, fence: int | None) -> None:
+        """What came of it; None if nothing did."""
+        if self.alone == ARRIVING:
+            self.alone = fence
+            if fence is None:
+                self._opened()
+            else:
+                self.yielding.clear()
+
+    def open(self, fence: int) -> None:
+        """A suspect has left, or is none any more."""
+        if self.alone == fence:
             self.alone = None
+            self._opened()

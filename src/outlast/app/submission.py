@@ -42,8 +42,8 @@ async def enqueue(house: House, runs: list[Submit], wait: float) -> list[Submitt
             )
             asked = next(run for run in reversed(runs) if run.id == outcome.detail)
             raise Conflict(outcome.detail, there, f"{asked.workflow}({asked.args})"[:500])
-        depth, limit = map(int, outcome.detail.split("/"))
+        depth, limit, needed = map(int, outcome.detail.split("/"))
         left = until - house.loop.time()
-        if left <= 0 or len(runs) > limit:
+        if left <= 0 or needed > limit:
             raise Backpressure(runs[0].queue, depth, limit)
         await house.changes.next(min(left, LOOK_SECONDS), seen)

@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from outlast.errors import StoreError
-from outlast.store.verbs import Prune, Release, Sweep, Swept
+from outlast.store.verbs import Prune, Release, Sweep, Swept, Wait
 
 if TYPE_CHECKING:
     from outlast.app.house import House
@@ -23,7 +23,6 @@ PRUNE_BATCH = 1_000
 class Sweeper:
     def __init__(self, house: House) -> None:
         self._house = house
-        self._strays: set[tuple[int, int]] = set()
 
     async def work(self) -> None:
         """Until it is cancelled."""
@@ -33,7 +32,8 @@ class Sweeper:
             try:
                 await self.sweep()
                 if house.loop.time() >= tidy_at:
-                    await self._tidy()
+                    await self.tidy()
+                    await self._forget_acked()
                     tidy_at = house.loop.time() + house.settings.poll
             except StoreError as error:
                 log.warning("cannot look for dead workers: %s", error)
@@ -49,27 +49,27 @@ class Sweeper:
         settings = house.settings
         swept: Swept = await house.writer.ask(Sweep(settings.death_backoff, settings.death_backoff_max))
         if swept.workers:
-            log.warning(
-                "%d dead workers held %d runs, which go on elsewhere; %d are dead letters now",
-                len(swept.workers), len(swept.runs), len(swept.dead),
-                extra={"workers": list(swept.workers)},
-            )  # fmt: skip
+            found = (len(swept.workers), len(swept.runs), len(swept.dead))
+            facts = {"workers": list(swept.workers)}
+            log.info("dead workers: %d; runs taken from them: %d; dead letters: %d", *found, extra=facts)
         for id in swept.dead:
             house.tell("dead", id)
         return bool(swept.workers)
 
-    async def _tidy(self) -> None:
+    async def tidy(self) -> None:
         """Give back what the store says is ours and is not: its claim was never answered, or the store did not take its end."""
         house = self._house
-        known = tuple(house.workflows)
-        if house.claimer is not None and known != house.worker.workflows:
-            house.worker.workflows = known
-            await house.worker.say_anew()
         held = await house.read(house.store.held, house.worker.id)
-        strays = {(run, fence) for run, fence, id in held if not house.room.has(id) and id not in house.hung}
-        for run, fence in strays & self._strays:  # seen twice: not just on its way
-            await house.writer.ask(Release(run, fence, "nobody had it in hand", interrupted=False))
-        self._strays = strays
+        if all(fence in house.room.hands for _, fence, _ in held):
+            return
+        # A claim that was committed before we read is answered before a verb that is put after: then it is in hand.
+        await house.writer.ask(Wait(0, 0, ()))
+        for run, fence, id in held:
+            if fence not in house.room.hands and id not in house.hung:
+                await house.writer.ask(Release(run, fence, "nobody had it in hand", interrupted=False))
+
+    async def _forget_acked(self) -> None:
+        house = self._house
         if not house.room.acked:
             return
         house.room.acked = False

@@ -54,11 +54,6 @@ class Worker:
                 self._lease.start()
                 self._tick()
 
-    async def say_anew(self) -> None:
-        """Tell those who look what this worker claims by now."""
-        async with self._changing:
-            await self._writer.ask(self._enlistment(self.id))
-
     def _enlistment(self, worker: str) -> Enlist:
         host, pid, lease = socket.gethostname(), os.getpid(), self._settings.lease
         return Enlist(worker, host, pid, lease, self.queues, self.workflows, self.concurrency)

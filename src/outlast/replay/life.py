@@ -286,7 +286,7 @@ class Life:
         called = [place for place in self.places.values() if place.coro is None]
         children = tuple(place.child for place in called if place.child is not None)
         if not len(called) == len(children) == len(self.bodies) or any(
-            self.house.room.has(child) for child in children
+            child in self.house.lives for child in children
         ):
             return None
         due = min(self.timers.next(), NEVER if self.row.deadline is None else self.row.deadline)

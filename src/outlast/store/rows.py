@@ -103,6 +103,8 @@ class Outlook(NamedTuple):
     suspect: bool
     next_due: float | None
     """When the next run that is not ready comes due, of these queues."""
+    overdue: bool
+    """Something has come due, of whatever queue, and is not made ready yet: the next claim does that."""
     unknown: tuple[str, ...]
     """Workflows with ready runs in these queues that it does not know."""
 

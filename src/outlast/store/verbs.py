@@ -41,7 +41,7 @@ class Submit(NamedTuple):
     Result: `Submitted(row, new)`. An id that exists is not touched: its row is returned with new=False. A repeat with the
     same token is new=True again as long as the run is as this submission left it (queued, or held by the worker), so the
     outcome of an unknown commit can be found out by committing again. Refused with WORKER if the worker is not enlisted; a
-    new one without a worker is refused with DEPTH, "depth/limit", if its queue would have more than `depth_max` queued runs, or
+    new one without a worker is refused with DEPTH, "depth/limit/needed", if its queue would have more than `depth_max` queued runs, or
     than the queue's own limit if it has one.
     """
 
@@ -337,8 +337,9 @@ Verb: TypeAlias = (
     | Forget
 )
 
-LOUD = (Submit, SubmitMany, Settle, Release, Send, Cancel, Retry, Resume, Leave, Sweep, Limit)
-"""Verbs that somebody else may be waiting for: a commit with one of them rings the bell."""
+LOUD = (Submit, SubmitMany, Settle, Release, Send, Cancel, Retry, Resume, Leave, Limit)
+"""Verbs that somebody else may be waiting for: a commit with one of them rings the bell. So does a Sweep that found something, and
+whatever makes a slot free in a queue with a limit."""
 
-LOUD_AT_HOME = (Submit, SubmitMany, Send, Cancel, Retry, Resume, Release, Sweep, Limit)
+LOUD_AT_HOME = (Submit, SubmitMany, Send, Cancel, Retry, Resume, Release, Limit)
 """Those that this process's own runs, claimer and consumers may wait for. What it settles itself it knows."""

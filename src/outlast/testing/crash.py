@@ -119,7 +119,7 @@ class _Power:
     def save(self, store: SQLiteStore) -> None:
         if self.folder is None:
             self.image = store.image()
-        store.close()
+        store.die()
 
 
 def crash_everywhere(
@@ -142,6 +142,8 @@ def crash_everywhere(
     or if replaying the finished journal would execute anything or end otherwise.
     """
     report: CrashReport[R] = CrashReport()
+    # It is no fault of the run's that it dies so often.
+    settings = {"max_attempts": 1_000, "death_backoff": 0.001, "death_backoff_max": 0.01} | settings
     setting = _Setting(call, store, outside, seed, loop, settings, report)
     expected = setting.lives(None, "after", every_life=False)
     report.result, report.error = expected

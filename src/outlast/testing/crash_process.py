@@ -34,7 +34,7 @@ def main() -> None:
     plug: Any = Plug(store, int(at) or None, when, lambda: os.kill(os.getpid(), signal.SIGKILL))  # type: ignore[arg-type]
 
     async def live() -> Any:
-        async with Outlast(plug, heartbeat=0.05) as app:
+        async with Outlast(plug, heartbeat=0.05, max_attempts=1_000) as app:
             return await (await app.start(workflow(*map(json.loads, args)), id="crash")).result()
 
     try:

@@ -108,12 +108,18 @@ async def gated_here(name: str) -> str:
         raise
 
 
+@workflow
+async def three_gated_here(name: str) -> list[str]:
+    return list(await asyncio.gather(*(wait_for_mine(name) for _ in range(3))))
+
+
 # -- poison
 
 
 @step
-async def strike(name: str, pause: float = 0.1) -> str:
+async def strike(name: str, pause: float = 0.1, late: float = 0.0) -> str:
     note("before")
+    await asyncio.sleep(late)
     if Path(name).exists():
         os.kill(os.getpid(), signal.SIGKILL)
     await asyncio.sleep(pause)
@@ -122,9 +128,9 @@ async def strike(name: str, pause: float = 0.1) -> str:
 
 
 @workflow
-async def may_strike(name: str) -> str:
+async def may_strike(name: str, late: float = 0.0) -> str:
     """Kills its worker while a file of this name is there."""
-    return await strike(name)
+    return await strike(name, late=late)
 
 
 @workflow

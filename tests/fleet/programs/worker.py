@@ -54,6 +54,8 @@ class Befallen(SQLiteStore):
 
     def journal(self, *args: Any, **limits: Any) -> Any:
         fate, Befallen.fate = Befallen.fate, ""
+        if fate:
+            say(befallen=fate)
         if fate == "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
             time.sleep(1.5)

@@ -56,6 +56,8 @@ class Transaction:
     def __init__(self, db: sqlite3.Connection, now: float, alive: Alive) -> None:
         self.db, self.now, self.alive = db, now, alive
         self.buried: list[str] = []
+        self.rings = False
+        """Something has changed that others may wait for, and that no verb's name tells."""
         self._tallies: dict[str, Tally] = {}
 
     def apply(self, batch: Sequence[verbs.Verb]) -> list[Any]:
@@ -91,6 +93,7 @@ class Transaction:
             tally.more_queued += (after == "queued") - (before == "queued")
             if parent is None:
                 tally.more_running += (after == "running") - (before == "running")
+                self.rings = self.rings or (before == "running" and tally.concurrency_max is not None)
 
     # -- recording
 
@@ -176,7 +179,11 @@ class Transaction:
         tally = self._tally(verb.queue)
         limit = tally.depth_max if tally.depth_max is not None else verb.depth_max
         depth = tally.queued + tally.more_queued
-        return Refused(DEPTH, f"{depth}/{limit}") if limit is not None and depth + count > limit else None
+        return (
+            Refused(DEPTH, f"{depth}/{limit}/{count}")
+            if limit is not None and depth + count > limit
+            else None
+        )
 
     def _insert(self, fresh: Sequence[verbs.Submit]) -> None:
         self.db.executemany(
@@ -219,22 +226,25 @@ class Transaction:
         returned = verb.limit if verb.returned is None else min(verb.returned, verb.limit)
         found: list[Any] = []
         for queue in dict.fromkeys(verb.queues) or [name for (name,) in self.db.execute(sql.QUEUE_NAMES)]:
-            if self._tally(queue).room() <= 0:
-                continue
+            room = self._tally(queue).room()
             for workflow in ready_workflows(self.db, queue, ready):
                 if verb.workflows and workflow not in verb.workflows:
                     continue
                 line = (queue, workflow)
-                found += self.db.execute(sql.CLAIMABLE[ready, 0], (*line, returned))
-                found += self.db.execute(sql.CLAIMABLE[ready, 1], (*line, verb.limit))
+                if room > 0:
+                    found += self.db.execute(sql.CLAIMABLE[ready, 0], (*line, returned))
+                    found += self.db.execute(sql.CLAIMABLE[ready, 1], (*line, verb.limit))
+                if room < verb.limit:  # children take no slot of it: their parents do, and may wait for them
+                    found += self.db.execute(sql.CLAIMABLE_CHILDREN, (*line, ready, verb.limit))
         chosen: list[Any] = []
         taken: Counter[str] = Counter()
         back = 0
-        for row in sorted(found):
+        for row in sorted(set(found)):
             is_back = row[1] < NEVER
+            is_full = row[6] is None and taken[row[4]] >= self._tally(row[4]).room()
             if len(chosen) == verb.limit:
                 break
-            if (is_back and back == returned) or taken[row[4]] >= self._tally(row[4]).room():
+            if (is_back and back == returned) or is_full:
                 continue
             back += is_back
             taken[row[4]] += row[6] is None
@@ -452,6 +462,7 @@ class Transaction:
             self.db.execute(sql.LEAVE, (worker,))
             workers.append(worker)
         self.buried += workers
+        self.rings = self.rings or bool(workers)
         return verbs.Swept(tuple(swept), tuple(dead), tuple(workers))
 
     def _limit(self, verb: verbs.Limit) -> None:

@@ -53,6 +53,8 @@ def translate(error: Exception, place: str, *, committing: bool) -> StoreError:
     if isinstance(error, BAD_VALUES) or isinstance(error.__context__, BAD_VALUES):
         # After an earlier failure, sqlite3 reports a value it cannot bind as that failure.
         return BadValue(str(error.__context__ or error))
+    if str(error).startswith("Could not decode"):
+        return StoreBroken(f"{place}: a text in it is damaged ({error}).")
     code = getattr(error, "sqlite_errorcode", _ERRNO.get(getattr(error, "errno", 0) or 0, 0)) & 0xFF
     if code in _BROKEN:
         return StoreBroken(f"{place}: {_BROKEN[code]} ({error})")

@@ -69,6 +69,13 @@ class Presence:
         for worker in list(self._held):
             self.let_go(worker)
 
+    def die(self) -> None:
+        """As the kernel does at a death: locks are free, and nobody touches their files any more."""
+        self._stop.set()
+        for fd in self._held.values():
+            os.close(fd)
+        self._held.clear()
+
     def forget_in_child(self) -> None:
         """After fork: the child must not keep the parent's locks alive."""
         for fd in self._held.values():
@@ -103,6 +110,9 @@ class NoPresence:
 
     def bury(self, worker: str) -> None:
         pass
+
+    def die(self) -> None:
+        self._held.clear()
 
     def close(self) -> None:
         self._held.clear()

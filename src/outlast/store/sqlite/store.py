@@ -230,7 +230,7 @@ class SQLiteStore:
             if not self._turnstile.try_enter():
                 return None
             try:
-                outcomes, _ = self._transact(verbs, patience=0.0)
+                outcomes, *_ = self._transact(verbs, patience=0.0)
             finally:
                 self._turnstile.__exit__()
         finally:
@@ -241,15 +241,17 @@ class SQLiteStore:
         with self._writing:
             self._check()
             with self._turnstile:
-                outcomes, buried = self._transact(verbs)
+                outcomes, buried, rings = self._transact(verbs)
         for worker in buried:
             self._presence.bury(worker)
         kinds = set(map(type, verbs))
-        if not kinds.isdisjoint(LOUD):
-            self._bell.ring(here=not kinds.isdisjoint(LOUD_AT_HOME))
+        if rings or not kinds.isdisjoint(LOUD):
+            self._bell.ring(here=rings or not kinds.isdisjoint(LOUD_AT_HOME))
         return outcomes
 
-    def _transact(self, verbs: Sequence[Verb], patience: float = BUSY_SECONDS) -> tuple[list[Any], list[str]]:
+    def _transact(
+        self, verbs: Sequence[Verb], patience: float = BUSY_SECONDS
+    ) -> tuple[list[Any], list[str], bool]:
         db, committing = self._db, False
         try:
             if patience:
@@ -267,7 +269,7 @@ class SQLiteStore:
             if isinstance(error, (sqlite3.Error, OSError, ValueError, OverflowError)):
                 raise translate(error, self.place, committing=committing) from error
             raise
-        return outcomes, transaction.buried
+        return outcomes, transaction.buried, transaction.rings
 
     def recover(self) -> None:
         """Write the whole log into the database and empty it: what then is there, is; what is not, will not come back."""
@@ -352,6 +354,7 @@ class SQLiteStore:
             ready=come_due or any(name in known for _, name in ready),
             suspect=any(name in known for _, name in suspect),
             next_due=None if due is None or come_due or due >= NEVER else due,
+            overdue=come_due,
             unknown=tuple(sorted(unknown)),
         )
 
@@ -387,6 +390,11 @@ class SQLiteStore:
 
     def let_go(self, worker: str) -> None:
         self._presence.let_go(worker)
+
+    def die(self) -> None:
+        """For tests: close it as a killed process does, which lets go of its locks and cleans nothing up."""
+        self._presence.die()
+        self.close()
 
     # -- images, for tests that let a memory store outlive its objects
 

@@ -55,14 +55,14 @@ class LimitPromises(Promises):
     def test_a_submission_that_the_queue_has_no_room_for_is_refused(self, desk: Desk) -> None:
         desk.submit("a", depth_max=2)
         desk.submit("b", depth_max=2)
-        assert desk.one(new("c", 2)) == Refused(DEPTH, "2/2")
+        assert desk.one(new("c", 2)) == Refused(DEPTH, "2/2/1")
         assert desk.store.run("c") is None
         assert desk.one(new("c", 3)).new
 
     def test_a_queue_that_may_hold_nothing_holds_nothing(self, desk: Desk) -> None:
-        assert desk.one(new("a", 0)) == Refused(DEPTH, "0/0")
+        assert desk.one(new("a", 0)) == Refused(DEPTH, "0/0/1")
         desk.one(Limit("default", 0, None))
-        assert desk.one(new("a")) == Refused(DEPTH, "0/0")
+        assert desk.one(new("a")) == Refused(DEPTH, "0/0/1")
 
     def test_each_of_a_batch_counts_for_the_next(self, desk: Desk) -> None:
         outcomes = desk.commit(*(new(id, 2) for id in ("a", "b", "c", "a")))
@@ -72,7 +72,7 @@ class LimitPromises(Promises):
             False,
             True,
         ]
-        assert outcomes[2] == Refused(DEPTH, "2/2")
+        assert outcomes[2] == Refused(DEPTH, "2/2/1")
 
     def test_a_run_that_is_there_is_joined_however_full_the_queue_is(self, desk: Desk) -> None:
         desk.submit("a")
@@ -87,7 +87,7 @@ class LimitPromises(Promises):
     def test_a_queues_own_limit_goes_before_the_submitters(self, desk: Desk) -> None:
         desk.one(Limit("default", 1, None))
         assert desk.one(new("a", 0)).new
-        assert desk.one(new("b", 100)) == Refused(DEPTH, "1/1")
+        assert desk.one(new("b", 100)) == Refused(DEPTH, "1/1/1")
         assert desk.one(new("b", 100, queue="other")).new
         desk.one(Limit("default", None, None))
         assert desk.one(new("c", 100)).new
@@ -100,21 +100,21 @@ class LimitPromises(Promises):
         desk.ended("done")
         assert desk.store.depth("default") == 1
         assert desk.one(new("a", 2)).new
-        assert desk.one(new("b", 2)) == Refused(DEPTH, "2/2")
+        assert desk.one(new("b", 2)) == Refused(DEPTH, "2/2/1")
 
     def test_a_claim_a_cancellation_and_a_change_of_limits_make_room(self, desk: Desk) -> None:
         desk.submit("a")
         desk.submit("b")
         desk.one(Limit("default", 2, None))
-        assert desk.one(new("c")) == Refused(DEPTH, "2/2")
+        assert desk.one(new("c")) == Refused(DEPTH, "2/2/1")
         desk.take("a")
         assert desk.one(new("c")).new
-        assert desk.one(new("d")) == Refused(DEPTH, "2/2")
+        assert desk.one(new("d")) == Refused(DEPTH, "2/2/1")
         desk.one(Cancel("b", "no"))
         assert desk.one(new("d")).new
         desk.one(Limit("default", 3, None))
         assert desk.one(new("e")).new
-        assert desk.one(new("f")) == Refused(DEPTH, "3/3")
+        assert desk.one(new("f")) == Refused(DEPTH, "3/3/1")
 
     def test_a_run_comes_back_however_full_its_queue_is(self, desk: Desk) -> None:
         row = desk.held("back")
@@ -122,7 +122,7 @@ class LimitPromises(Promises):
         desk.one(Limit("default", 1, None))
         assert desk.release(row) == "queued"
         assert desk.store.depth("default") == 2
-        assert desk.one(new("b")) == Refused(DEPTH, "2/1")
+        assert desk.one(new("b")) == Refused(DEPTH, "2/1/1")
 
     # -- concurrency
 

@@ -8,7 +8,7 @@ from outlast.store.rows import Outlook
 from outlast.store.verbs import ITEM, Cancel, Enlist, Leave, Limit, Submit
 from outlast.testing.conformance.harness import Desk, Promises
 
-NOTHING = Outlook(ready=False, suspect=False, next_due=None, unknown=())
+NOTHING = Outlook(ready=False, suspect=False, next_due=None, overdue=False, unknown=())
 
 
 class LookPromises(Promises):

@@ -95,10 +95,10 @@ class ManyPromises(Promises):
 
     def test_what_does_not_all_fit_is_refused_as_a_whole(self, desk: Desk) -> None:
         desk.one(many("a", "b"))
-        assert desk.one(many("c", "d", depth_max=3)) == Refused(DEPTH, "2/3")
+        assert desk.one(many("c", "d", depth_max=3)) == Refused(DEPTH, "2/3/2")
         assert desk.store.depth("default") == 2
         assert len(desk.one(many("c", depth_max=3))) == 1
-        assert desk.one(many("d", depth_max=3)) == Refused(DEPTH, "3/3")
+        assert desk.one(many("d", depth_max=3)) == Refused(DEPTH, "3/3/1")
 
     def test_only_the_new_ones_take_room(self, desk: Desk) -> None:
         desk.one(many("a", "b"))
@@ -108,20 +108,20 @@ class ManyPromises(Promises):
 
     def test_the_queues_own_limit_goes_before_the_verbs(self, desk: Desk) -> None:
         desk.one(Limit("default", 2, None))
-        assert desk.one(many("a", "b", "c", depth_max=100)) == Refused(DEPTH, "0/2")
+        assert desk.one(many("a", "b", "c", depth_max=100)) == Refused(DEPTH, "0/2/3")
         assert len(desk.one(many("a", "b", depth_max=1))) == 2
 
     def test_one_full_queue_of_several_refuses_the_whole(self, desk: Desk) -> None:
         desk.one(Limit("small", 1, None))
         runs = (*many("a", "b").runs, *many("c", "d", queue="small").runs)
-        assert desk.one(SubmitMany(runs)) == Refused(DEPTH, "0/1")
+        assert desk.one(SubmitMany(runs)) == Refused(DEPTH, "0/1/2")
         assert desk.store.runs(EVERYTHING) == []
 
     def test_what_was_queued_earlier_in_the_batch_takes_room(self, desk: Desk) -> None:
         outcomes = desk.commit(
             many("a", "b"), many("c", "d", depth_max=3), Cancel("a", "no"), many("c", "d", depth_max=3)
         )
-        assert outcomes[1] == Refused(DEPTH, "2/3")
+        assert outcomes[1] == Refused(DEPTH, "2/3/2")
         assert [outcome.new for outcome in outcomes[3]] == [True, True]
 
     def test_one_bad_value_and_nothing_is_written(self, desk: Desk) -> None:

@@ -15,6 +15,7 @@ UPDATE runs SET lives = 1 WHERE started IS NULL AND pk IN (SELECT run FROM entri
 DROP INDEX runs_claimable;
 CREATE INDEX runs_ready ON runs (ready, queue, workflow, interrupted IS NULL, priority DESC, interrupted, due, pk)
     WHERE ready > 0;
+CREATE INDEX runs_ready_children ON runs (queue, workflow, ready) WHERE ready > 0 AND parent IS NOT NULL;
 CREATE INDEX runs_acked ON runs (ended) WHERE workflow = '' AND status = 'done';
 CREATE INDEX runs_later ON runs (due) WHERE ready = 0 AND status IN ('queued', 'waiting');
 
