@@ -208,7 +208,11 @@ class Model:
         own = self.queues.get(verb.queue, Bounds()).depth_max
         limit = verb.depth_max if own is None else own
         depth = sum(run.status == "queued" for run in self.runs.values() if run.queue == verb.queue)
-        return Refused(DEPTH, f"{depth}/{limit}") if limit is not None and depth + count > limit else None
+        return (
+            Refused(DEPTH, f"{depth}/{limit}/{count}")
+            if limit is not None and depth + count > limit
+            else None
+        )
 
     def _given(self, run: Run, fence: int) -> None:
         assert fence > self.fence, "a fence only grows"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import inspect
 import logging
 import threading
 from collections.abc import Callable, Coroutine
@@ -18,6 +19,9 @@ from outlast.replay.threads import THREAD
 log = logging.getLogger("outlast")
 P = ParamSpec("P")
 T = TypeVar("T")
+
+DEATH_SECONDS = 2.0
+"""How long a call that was cut off waits to learn what ended the loop."""
 
 
 class Portal:
@@ -58,7 +62,9 @@ class Portal:
         try:
             return future.result()
         except concurrent.futures.CancelledError as cancelled:
-            coro.close()
+            self._thread.join(DEATH_SECONDS)  # of what the loop ended is known when its thread has
+            if inspect.getcoroutinestate(coro) == inspect.CORO_CREATED:
+                coro.close()
             raise self._death or StoreUnavailable(
                 "Outlast was closed while this call was under way; runs are resumable."
             ) from cancelled
