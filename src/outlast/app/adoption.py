@@ -84,6 +84,6 @@ class Adoption:
         house = self._house
         verb = Claim(house.worker.id, secrets.token_hex(8), ids=(row.id,))
         alone = row.deaths_in_a_row > 0 and house.room.fits(row)
-        rows = await house.claim(verb, alone=alone)
-        await house.begin_claimed(rows, workflow)
+        rows = await house.intake.claim(verb, alone=alone)
+        await house.intake.begin_claimed(rows, workflow)
         return bool(rows)

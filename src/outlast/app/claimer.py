@@ -145,7 +145,7 @@ class Claimer:
         house = self._house
         token = secrets.token_hex(8)
         verb = Claim(house.worker.id, token, (), self.queues, self._known(), limit, returned, suspects)
-        rows = await house.claim(verb, alone=alone)
+        rows = await house.intake.claim(verb, alone=alone)
         if rows:
             self.slots.took(sum(row.interrupted is not None for row in rows))
             for row in rows:

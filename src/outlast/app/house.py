@@ -9,15 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Mapping
 from contextvars import copy_context
-from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from outlast.app.adoption import Adoption
 from outlast.app.changes import Changes
 from outlast.app.claimer import Claimer
-from outlast.app.info import RunInfo
+from outlast.app.hooks import Hook, Hooks
+from outlast.app.intake import Intake
+from outlast.app.post import Post
+from outlast.app.resting import Resting
 from outlast.app.room import Room
 from outlast.app.settings import Settings
 from outlast.app.sweeper import Sweeper
@@ -35,17 +37,13 @@ from outlast.replay.ending import End, lost
 from outlast.replay.life import Life
 from outlast.replay.threads import Pool
 from outlast.store.protocol import Store
-from outlast.store.rows import ENDED, Entry, Message, RunRow
+from outlast.store.rows import ENDED, Entry, RunRow
 from outlast.store.verbs import (
     Cancel,
-    Claim,
     Refused,
-    Release,
     Renew,
-    Settle,
     Submit,
     Submitted,
-    Wait,
 )
 from outlast.values.exceptions import encode_error
 
@@ -56,12 +54,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("outlast")
 T = TypeVar("T")
-Hook: TypeAlias = Callable[[RunInfo], Awaitable[None] | None]
 
 
 class House:
     def __init__(
-        self, store: Store, settings: Settings, loop: asyncio.AbstractEventLoop, *, inline: bool = False
+        self,
+        store: Store,
+        settings: Settings,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        inline: bool = False,
+        hooks: Mapping[str, Hook] | None = None,
     ) -> None:
         self.store, self.settings, self.loop, self.inline = store, settings, loop, inline
         kind = InlineWriter if inline else Writer
@@ -84,17 +87,14 @@ class House:
         self.claimer: Claimer | None = None
         """Claims runs from queues, if this process is a worker."""
         self.consumers: set[Consumer] = set()
-        self.hooks: dict[str, Hook] = {}
-        """Called when a run has come to be dead or parked, by that name."""
+        self.hooks = Hooks(self, hooks or {})
+        self.intake, self.post, self.resting = Intake(self), Post(self), Resting(self)
         self._sweeping = False
-        self._resting: asyncio.TimerHandle | None = None
         self.draining = self.closing = False
         self.closed_soon: asyncio.Future[None] = loop.create_future()
         """Done when the house begins to close."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self.changes = Changes(loop, self._ring)
-        self._waits: dict[str, tuple[str, ...]] = {}
-        self._looking: set[str] = set()
 
     # -- opening and closing
 
@@ -170,125 +170,18 @@ class House:
 
     def claim_from(self, queues: tuple[str, ...], concurrency: int) -> None:
         """Be a worker: execute what others submit."""
-        self.claimer = Claimer(self, queues, lambda: tuple(self.workflows), concurrency, self.begin_claimed)
+        self.claimer = Claimer(
+            self, queues, lambda: tuple(self.workflows), concurrency, self.intake.begin_claimed
+        )
         self.keep(self.loop.create_task(self.claimer.work()))
         self.sweep_too()
-        self._watch_for_rest()
+        self.resting.watch()
 
     def sweep_too(self) -> None:
         """Whoever claims also looks after the dead."""
         if not self._sweeping:
             self._sweeping = True
             self.keep(self.loop.create_task(self.sweeper.work()))
-
-    async def claim(self, verb: Claim, *, alone: bool = False) -> list[RunRow]:
-        """Claim runs or items; `alone` if what comes is to have the room to itself. Nothing if this worker was swept."""
-        if alone:
-            self.room.reserve()
-        rows: list[RunRow] = []
-        try:
-            outcome = await self.acquire(verb)
-            if isinstance(outcome, Refused):
-                await self.worker.enlist(instead_of=verb.worker)
-            else:
-                rows = outcome
-        finally:
-            if alone:
-                self.room.take(rows[0].fence if rows else None)
-        return rows
-
-    async def acquire(self, verb: Claim | Submit) -> Any:
-        """Have a verb written that gives runs to this worker. They are in hand from the moment that is known; if nobody waits
-        for them any more, they are given back."""
-        answer: asyncio.Future[Any] = self.loop.create_future()
-        self.room.coming += 1
-
-        def answered(_: Any, outcome: Any) -> None:
-            self.room.coming -= 1
-            for row in _given(outcome):
-                self.room.add(row)
-                if answer.done():
-                    self.give_back(row, "nobody waited for it any more")
-            if answer.done():
-                return
-            if isinstance(outcome, StoreError):
-                answer.set_exception(outcome)
-            else:
-                answer.set_result(outcome)
-
-        self.writer.put(verb, answered)
-        try:
-            return await answer
-        except asyncio.CancelledError:
-            if answer.done() and not answer.cancelled() and answer.exception() is None:
-                for row in _given(answer.result()):
-                    self.give_back(row, "nobody waited for it any more")
-            raise
-
-    def give_back(self, row: RunRow, why: str) -> None:
-        """Something in hand that was not begun."""
-        self.writer.put(Release(row.pk, row.fence, why, interrupted=False), lambda *_: None)
-        self._dropped(row.fence)
-
-    def _dropped(self, fence: int) -> None:
-        self.room.drop(fence)
-        if self.claimer is not None:
-            self.claimer.done(fence)
-
-    async def begin_claimed(self, rows: list[RunRow], workflow: Workflow[..., Any] | None = None) -> None:
-        """Those in their first life at once; the others when their journals are read, all in one go."""
-        again: list[RunRow] = []
-        for row in rows:
-            if row.lives == 1:
-                self.begin(row, workflow or self.workflows[row.workflow])
-            else:
-                again.append(row)
-        if not again:
-            return
-        try:
-            pasts = await self.read(self._pasts, again)
-        except BaseException:
-            for row in again:
-                self.give_back(row, "its journal was not read")
-            raise
-        for row, past in zip(again, pasts, strict=True):
-            if isinstance(past, StoreUnavailable):
-                self.give_back(row, f"its journal could not be read: {past}")
-            elif isinstance(past, Exception):
-                self._park(row, past)
-            else:
-                self.begin(row, workflow or self.workflows[row.workflow], *past)
-        await self._requests()  # somebody may have wanted one to end while its journal was read
-
-    def _pasts(self, rows: list[RunRow]) -> list[tuple[list[Entry], list[Message]] | Exception]:
-        """A journal that cannot be read is one run's trouble, not its neighbours'."""
-        pasts: list[tuple[list[Entry], list[Message]] | Exception] = []
-        for row in rows:
-            try:
-                pasts.append((self.whole_journal(row.pk), self.store.messages(row.pk)))
-            except Exception as error:
-                pasts.append(error)
-        return pasts
-
-    def _look_for_rest(self) -> None:
-        """A run that only waits, and did when it was last looked at, is given back until there is something to do."""
-        self._resting = None
-        assert self.claimer is not None
-        soon = self.store.now() + self.settings.linger
-        for life in list(self.lives.values()):
-            rest = life.rest() if life.row.queue in self.claimer.queues else None
-            if rest is None or rest.due <= soon:
-                continue
-            if life.rested_at == rest.entry + 1:
-                life.resting = rest
-                life.evict(Evicted("it waits"))
-            life.rested_at = rest.entry + 1
-        self._watch_for_rest()
-
-    def _watch_for_rest(self) -> None:
-        """As long as a worker has anything in hand."""
-        if self.claimer is not None and self._resting is None and self.lives and not self.closing:
-            self._resting = self.loop.call_later(self.settings.linger, self._look_for_rest)
 
     def cleared(self, life: Life) -> None:
         """A suspect has recorded something: others may come in again."""
@@ -299,20 +192,6 @@ class House:
             self.claimer.wake()
         for consumer in self.consumers:
             consumer.claimer.wake()
-
-    def tell(self, what: str, id: str) -> None:
-        """A run is parked, or a dead letter: say so, and call the hook."""
-        log.error("run %s is %s", id, "parked" if what == "parked" else "a dead letter", extra={"run": id})
-        hook = self.hooks.get(what)
-        if hook is not None:
-            self.keep(self.loop.create_task(self._tell(hook, id)))
-
-    async def _tell(self, hook: Hook, id: str) -> None:
-        row = await self.read(self.store.run, id)
-        if row is not None:
-            answer = hook(RunInfo.of(row))
-            if isawaitable(answer):
-                await answer
 
     # -- starting runs
 
@@ -366,7 +245,7 @@ class House:
         await self._while_a_suspect_is_alone(verb.parent)
         for _ in range(3):
             worker = self.worker.id
-            outcome = await self.acquire(verb._replace(worker=worker))
+            outcome = await self.intake.acquire(verb._replace(worker=worker))
             if not isinstance(outcome, Refused):
                 break
             await self.worker.enlist(instead_of=worker)  # it was taken for dead since
@@ -377,7 +256,7 @@ class House:
         row = outcome.row
         assert row is not None, "a run with a worker is returned"
         if outcome.new:
-            self.begin(row, call.workflow)
+            self.intake.begin(row, call.workflow)
         else:
             check_same(row, call)
             if row.status not in ENDED and row.status != "parked":
@@ -394,53 +273,6 @@ class House:
                 return
             await asyncio.sleep(0.02)
 
-    def begin(self, row: RunRow, workflow: Workflow[..., Any], entries: Any = (), messages: Any = ()) -> None:
-        """Start a life of a run in hand."""
-        if self.closing:
-            return  # it is given back when this worker leaves
-        if row.worker != self.worker.id:  # taken for dead since
-            self._let_fall(row, workflow)
-            return
-        if row.id in self.lives:  # a life that lost the run has not ended yet: its step may still execute
-            self.keep(self.loop.create_task(self._begin_after(self.lives[row.id], row, workflow)))
-            return
-        try:
-            life = Life(self, row, workflow, entries, messages)
-        except Exception as error:
-            self._park(row, error)
-            return
-        life.claimed = self.claimer is not None and row.fence in self.claimer.hands
-        self.lives[row.id] = life
-        if life.claimed and log.isEnabledFor(logging.INFO):
-            facts = {"run": row.id, "workflow": row.workflow, "queue": row.queue, "fence": row.fence}
-            log.info("run %s is claimed", row.id, extra=facts)
-        self.loop.call_soon(life.start)
-        self._watch_for_rest()
-        self.changes.tell()  # whoever waits for the run waits for this life now
-
-    async def _begin_after(self, earlier: Life, row: RunRow, workflow: Workflow[..., Any]) -> None:
-        await asyncio.wait([earlier.end])
-        await self.begin_claimed([row._replace(lives=max(2, row.lives))], workflow)
-
-    def _let_fall(self, row: RunRow, workflow: Workflow[..., Any]) -> None:
-        """A run that is not this worker's any more: what was claimed is the fleet's, what was started here is wanted back."""
-        claimed = self.claimer is not None and row.fence in self.claimer.hands
-        self._dropped(row.fence)
-        if not claimed:
-            self.adoption.of(row, workflow)
-
-    def _park(self, row: RunRow, error: Exception) -> None:
-        """Its journal cannot be read: a person must look."""
-
-        def parked(_: Any, outcome: Any) -> None:
-            self._dropped(row.fence)
-            if outcome is None:
-                self.tell("parked", row.id)
-            self.changes.tell()
-
-        why = f"its journal cannot be read: {error!r}"
-        self.writer.put(Settle(row.pk, row.fence, "parked", reason=why), parked)
-
     def whole_journal(self, run: int) -> list[Entry]:
         entries: list[Entry] = []
         while page := self.store.journal(run, after=entries[-1].seq if entries else 0):
@@ -451,7 +283,7 @@ class House:
         """A life has ended. A run that has not is wanted back."""
         if self.lives.get(life.id) is life:
             del self.lives[life.id]
-        self._waits.pop(life.id, None)
+        self.post.forget(life.id)
         self.free(life)
         if life.id not in self.hung:
             self.room.drop(life.fence)
@@ -523,47 +355,7 @@ class House:
     def _ring(self) -> None:
         self.wake_claimers()
         if self.lives and not self.closing:
-            self.keep(self.loop.create_task(self._requests()))
-
-    async def _requests(self) -> None:
-        """What others want of the runs that execute here: that they end, or that they take a message."""
-        try:
-            for id, why in await self.read(self.store.cancels, self.worker.id):
-                life = self.lives.get(id)
-                if life is not None:
-                    life.check_requests(why)
-        except StoreError as error:
-            log.warning("could not look for requests: %s", error)
-        for life in list(self.lives.values()):
-            if life.mail.waiting:
-                self.look_for_mail(life)
-
-    def look_for_mail(self, life: Life) -> None:
-        if life.id not in self._looking:
-            self._looking.add(life.id)
-            self.keep(asyncio.Task(self._mail(life), loop=self.loop))
-
-    async def _mail(self, life: Life) -> None:
-        await asyncio.sleep(0)
-        self._looking.discard(life.id)
-        try:
-            messages = await self.read(self.store.messages, life.pk, life.mail.last)
-        except StoreError as error:
-            log.warning("could not look for messages: %s", error)
-            return
-        if life.over is not None or life.replaying:
-            return
-        life.mail.arrived(messages)
-        if life.mail.waiting:
-            self._waits.setdefault(life.id, ())
-            self.say_waiting(life)
-
-    def say_waiting(self, life: Life) -> None:
-        """Keep what the store says a run waits for up to date, once it has said anything."""
-        waiting = life.mail.waiting
-        if life.over is None and self._waits.get(life.id, waiting) != waiting:
-            self._waits[life.id] = waiting
-            self.writer.put(Wait(life.pk, life.fence, waiting), lambda *_: None)
+            self.keep(self.loop.create_task(self.post.look_for_requests()))
 
     # -- small services
 
@@ -596,19 +388,8 @@ class House:
             consumer.lost(worker)
         for fence, row in list(self.room.hands.items()):
             if row.worker == worker and row.id not in self.lives:
-                self._dropped(fence)
+                self.intake.dropped(fence)
         self.keep(self.loop.create_task(self.worker.enlist(instead_of=worker)))
-
-
-def _given(outcome: Any) -> list[RunRow]:
-    """What a verb gave to this worker."""
-    if isinstance(outcome, Submitted):
-        return (
-            [outcome.row]
-            if outcome.new and outcome.row is not None and outcome.row.worker is not None
-            else []
-        )
-    return outcome if isinstance(outcome, list) else []
 
 
 def check_same(row: RunRow, call: Call[Any]) -> None:

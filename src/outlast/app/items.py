@@ -76,7 +76,7 @@ class Item:
         """It failed: again after `delay` seconds (by default longer after each failure), or a dead letter after `max_attempts`."""
         outcome = await self._say(self._failed(delay, reason))
         if outcome == "dead":
-            self._house.tell("dead", self._row.id)
+            self._house.hooks.tell("dead", self._row.id)
 
     def _failed(self, delay: float | None, reason: str) -> Release:
         pause = min(2.0 ** min(self._row.failures, 60), DELAY_MAX) if delay is None else delay
@@ -181,7 +181,7 @@ class Queue:
                 return None
             worker, token = house.worker.id, secrets.token_hex(8)
             verb = Claim(worker, token, (), (self.name,), (ITEM,), suspects=suspects)
-            rows = await house.claim(verb, alone=suspects)
+            rows = await house.intake.claim(verb, alone=suspects)
             if rows:
                 return rows[0]
         return None
@@ -275,7 +275,7 @@ class Consumer:
     async def _begin(self, rows: list[RunRow]) -> None:
         for row in rows:
             if row.worker != self._house.worker.id or not self._claiming:
-                self._house.give_back(row, "its worker was taken for dead, or its consumer stopped")
+                self._house.intake.give_back(row, "its worker was taken for dead, or its consumer stopped")
                 self.claimer.done(row.fence)
                 continue
             item = Item(self._house, row)
@@ -335,6 +335,6 @@ class Consumer:
         if isinstance(verb, Ack):
             house.room.acked = True
         if outcome == "dead":
-            house.tell("dead", item._row.id)
+            house.hooks.tell("dead", item._row.id)
         elif isinstance(outcome, (Refused, StoreError)):
             log.error("what became of item %s could not be written: %s", item.id, outcome)

@@ -11,7 +11,8 @@ from typing import Any, Self, TypeVar
 from uuid import uuid4
 
 from outlast.app.handle import Run, conclude
-from outlast.app.house import Hook, House, check_same
+from outlast.app.hooks import Hook
+from outlast.app.house import House, check_same
 from outlast.app.info import QueueInfo, RunInfo, WorkerInfo
 from outlast.app.items import Queue
 from outlast.app.settings import Settings
@@ -104,10 +105,10 @@ class Outlast:
             )
         queues = _queue_names(self.settings.queues)
         store = self._store or store_at(self.settings.store, heartbeat=self.settings.heartbeat)
-        house = House(store, self.settings, asyncio.get_running_loop(), inline=self._inline)
+        loop = asyncio.get_running_loop()
+        house = House(store, self.settings, loop, inline=self._inline, hooks=self._hooks)
         for workflow in self._workflows:
             house.know(workflow)
-        house.hooks = self._hooks
         if self._worker:
             house.worker.queues, house.worker.workflows = queues, tuple(house.workflows)
             house.worker.concurrency = self.settings.concurrency

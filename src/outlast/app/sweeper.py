@@ -53,7 +53,7 @@ class Sweeper:
             facts = {"workers": list(swept.workers)}
             log.info("dead workers: %d; runs taken from them: %d; dead letters: %d", *found, extra=facts)
         for id in swept.dead:
-            house.tell("dead", id)
+            house.hooks.tell("dead", id)
         return bool(swept.workers)
 
     async def tidy(self) -> None:

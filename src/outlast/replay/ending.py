@@ -118,9 +118,9 @@ async def _conclude(life: Life) -> None:
             elif isinstance(last, Settle):
                 end = End(last.status, last.value, last.error, last.reason)
                 if last.status == "parked":
-                    life.house.tell("parked", life.id)
+                    life.house.hooks.tell("parked", life.id)
             elif outcome == "dead":
-                life.house.tell("dead", life.id)
+                life.house.hooks.tell("dead", life.id)
     finally:
         life.house.gone(life)
         if not life.end.done():

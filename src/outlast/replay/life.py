@@ -409,7 +409,7 @@ class Life:
         if self.row.deadline is not None and self._deadline is None:
             self._watch_deadline()
         if self.mail.waiting:
-            self.house.look_for_mail(self)
+            self.house.post.look_for(self)
         self.advance()
 
     # -- requests from outside

@@ -49,12 +49,12 @@ class Mail:
         box = self._boxes.setdefault(name, asyncio.Queue())
         self._wanted[name] += 1
         if not self._life.replaying:
-            self._life.house.look_for_mail(self._life)
+            self._life.house.post.look_for(self._life)
         try:
             return await box.get()
         finally:
             self._wanted[name] -= 1
-            self._life.house.say_waiting(self._life)
+            self._life.house.post.say_waiting(self._life)
 
     def arrived(self, messages: Iterable[Message]) -> None:
         """Newly read from the store."""

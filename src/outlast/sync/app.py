@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from outlast.app import outlast as core
-from outlast.app.house import Hook
+from outlast.app.hooks import Hook
 from outlast.app.info import RunInfo
 from outlast.app.settings import Settings
 from outlast.define.workflow import Workflow

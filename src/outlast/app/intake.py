@@ -1,0 +1,179 @@
+"""The intake: how runs and items come into this process's hands, and how lives of runs begin."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from outlast.errors import StoreError, StoreUnavailable
+from outlast.replay.life import Life
+from outlast.store.rows import Entry, Message, RunRow
+from outlast.store.verbs import Claim, Refused, Release, Settle, Submit, Submitted
+
+if TYPE_CHECKING:
+    from outlast.app.house import House
+    from outlast.define.workflow import Workflow
+
+log = logging.getLogger("outlast")
+
+
+class Intake:
+    def __init__(self, house: House) -> None:
+        self._house = house
+
+    async def claim(self, verb: Claim, *, alone: bool = False) -> list[RunRow]:
+        """Claim runs or items; `alone` if what comes is to have the room to itself. Nothing if this worker was swept."""
+        house = self._house
+        if alone:
+            house.room.reserve()
+        rows: list[RunRow] = []
+        try:
+            outcome = await self.acquire(verb)
+            if isinstance(outcome, Refused):
+                await house.worker.enlist(instead_of=verb.worker)
+            else:
+                rows = outcome
+        finally:
+            if alone:
+                house.room.take(rows[0].fence if rows else None)
+        return rows
+
+    async def acquire(self, verb: Claim | Submit) -> Any:
+        """Have a verb written that gives runs to this worker. They are in hand from the moment that is known; if nobody waits
+        for them any more, they are given back."""
+        house = self._house
+        answer: asyncio.Future[Any] = house.loop.create_future()
+        house.room.coming += 1
+
+        def answered(_: Any, outcome: Any) -> None:
+            house.room.coming -= 1
+            for row in _given(outcome):
+                house.room.add(row)
+                if answer.done():
+                    self.give_back(row, "nobody waited for it any more")
+            if answer.done():
+                return
+            if isinstance(outcome, StoreError):
+                answer.set_exception(outcome)
+            else:
+                answer.set_result(outcome)
+
+        house.writer.put(verb, answered)
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            if answer.done() and not answer.cancelled() and answer.exception() is None:
+                for row in _given(answer.result()):
+                    self.give_back(row, "nobody waited for it any more")
+            raise
+
+    def give_back(self, row: RunRow, why: str) -> None:
+        """Something in hand that was not begun."""
+        house = self._house
+        house.writer.put(Release(row.pk, row.fence, why, interrupted=False), lambda *_: None)
+        self.dropped(row.fence)
+
+    def dropped(self, fence: int) -> None:
+        house = self._house
+        house.room.drop(fence)
+        if house.claimer is not None:
+            house.claimer.done(fence)
+
+    async def begin_claimed(self, rows: list[RunRow], workflow: Workflow[..., Any] | None = None) -> None:
+        """Those in their first life at once; the others when their journals are read, all in one go."""
+        house = self._house
+        again: list[RunRow] = []
+        for row in rows:
+            if row.lives == 1:
+                self.begin(row, workflow or house.workflows[row.workflow])
+            else:
+                again.append(row)
+        if not again:
+            return
+        try:
+            pasts = await house.read(self._pasts, again)
+        except BaseException:
+            for row in again:
+                self.give_back(row, "its journal was not read")
+            raise
+        for row, past in zip(again, pasts, strict=True):
+            if isinstance(past, StoreUnavailable):
+                self.give_back(row, f"its journal could not be read: {past}")
+            elif isinstance(past, Exception):
+                self._park(row, past)
+            else:
+                self.begin(row, workflow or house.workflows[row.workflow], *past)
+        await house.post.look_for_requests()  # somebody may have wanted one to end while its journal was read
+
+    def _pasts(self, rows: list[RunRow]) -> list[tuple[list[Entry], list[Message]] | Exception]:
+        """A journal that cannot be read is one run's trouble, not its neighbours'."""
+        house = self._house
+        pasts: list[tuple[list[Entry], list[Message]] | Exception] = []
+        for row in rows:
+            try:
+                pasts.append((house.whole_journal(row.pk), house.store.messages(row.pk)))
+            except Exception as error:
+                pasts.append(error)
+        return pasts
+
+    def begin(self, row: RunRow, workflow: Workflow[..., Any], entries: Any = (), messages: Any = ()) -> None:
+        """Start a life of a run in hand."""
+        house = self._house
+        if house.closing:
+            return  # it is given back when this worker leaves
+        if row.worker != house.worker.id:  # taken for dead since
+            self._let_fall(row, workflow)
+            return
+        if row.id in house.lives:  # a life that lost the run has not ended yet: its step may still execute
+            house.keep(house.loop.create_task(self._begin_after(house.lives[row.id], row, workflow)))
+            return
+        try:
+            life = Life(house, row, workflow, entries, messages)
+        except Exception as error:
+            self._park(row, error)
+            return
+        life.claimed = house.claimer is not None and row.fence in house.claimer.hands
+        house.lives[row.id] = life
+        if life.claimed and log.isEnabledFor(logging.INFO):
+            facts = {"run": row.id, "workflow": row.workflow, "queue": row.queue, "fence": row.fence}
+            log.info("run %s is claimed", row.id, extra=facts)
+        house.loop.call_soon(life.start)
+        house.resting.watch()
+        house.changes.tell()  # whoever waits for the run waits for this life now
+
+    async def _begin_after(self, earlier: Life, row: RunRow, workflow: Workflow[..., Any]) -> None:
+        await asyncio.wait([earlier.end])
+        await self.begin_claimed([row._replace(lives=max(2, row.lives))], workflow)
+
+    def _let_fall(self, row: RunRow, workflow: Workflow[..., Any]) -> None:
+        """A run that is not this worker's any more: what was claimed is the fleet's, what was started here is wanted back."""
+        house = self._house
+        claimed = house.claimer is not None and row.fence in house.claimer.hands
+        self.dropped(row.fence)
+        if not claimed:
+            house.adoption.of(row, workflow)
+
+    def _park(self, row: RunRow, error: Exception) -> None:
+        """Its journal cannot be read: a person must look."""
+        house = self._house
+
+        def parked(_: Any, outcome: Any) -> None:
+            self.dropped(row.fence)
+            if outcome is None:
+                house.hooks.tell("parked", row.id)
+            house.changes.tell()
+
+        why = f"its journal cannot be read: {error!r}"
+        house.writer.put(Settle(row.pk, row.fence, "parked", reason=why), parked)
+
+
+def _given(outcome: Any) -> list[RunRow]:
+    """What a verb gave to this worker."""
+    if isinstance(outcome, Submitted):
+        return (
+            [outcome.row]
+            if outcome.new and outcome.row is not None and outcome.row.worker is not None
+            else []
+        )
+    return outcome if isinstance(outcome, list) else []
