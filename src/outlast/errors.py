@@ -102,7 +102,8 @@ class Backpressure(OutlastError):
     def __str__(self) -> str:
         return (
             f"queue {self.queue!r} is full: {self.depth:,} queued, at most {self.limit:,}. Nothing was written. Wait for room "
-            "(wait=seconds), start more workers, or raise the limit (OUTLAST_QUEUE_DEPTH_MAX, `outlast limit`)."
+            "(wait=seconds, --wait), start more workers, or raise the limit (`outlast limit`, or OUTLAST_QUEUE_DEPTH_MAX for "
+            "queues without one of their own)."
         )
 
 

@@ -282,7 +282,7 @@ def test_a_workflow_that_no_living_worker_knows_has_a_line(outlast):
     outlast.submitted("r1")
     outlast.submitted("r2", workflow="echo", args="{}", queue="mail")
     outlast.submitted("r3", workflow="waits", args="{}", queue="mail", delay=3600.0)
-    unknown = "{}: runs of {} are ready, and no living worker knows it."
+    unknown = "{}: runs of {} are ready, and no living worker that takes from this queue knows it."
     assert lines() == [unknown.format("default", "report"), unknown.format("mail", "echo")]
     outlast.enlisted(workflows=("report", "echo"))
     assert lines() == [unknown.format("mail", "echo")], "it does not claim from mail"

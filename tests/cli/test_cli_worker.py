@@ -6,10 +6,11 @@ import json
 import logging
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 
@@ -233,7 +234,10 @@ def test_what_a_worker_does_not_know_waits_and_is_reported(folder):
     with working(folder) as old:
         warning = json.loads(old.child.stderr.readline())
         assert (warning["level"], warning["workflow"]) == ("warning", "newest")
-        assert "runs of newest are ready, and no living worker knows it" in command(folder, "queues").stdout
+        assert (
+            "runs of newest are ready, and no living worker that takes from this queue knows it"
+            in command(folder, "queues").stdout
+        )
         with working(folder, "newer.py"):
             assert ended(folder, "r1").value == "1"
 
@@ -439,3 +443,18 @@ def test_a_record_with_odd_extras_is_still_one_line():
     assert document["workers"] == ["a"]
     assert document["seconds"] is None
     assert "fence" not in document
+
+
+def test_submit_goes_to_the_store_and_by_the_settings_of_the_modules_app(folder):
+    (folder / "svc.py").write_text(
+        "from outlast import Outlast, workflow\n\n\n@workflow\nasync def job() -> int:\n    return 1\n\n\n"
+        "app = Outlast('sqlite:///svc.db', workflows=[job], max_attempts=2)\n"
+    )
+    command(folder, "submit", "svc.py:job", "--id", "theirs")
+    shown = json.loads(command(folder, "show", "theirs", "--json", "--store", "sqlite:///svc.db").stdout)
+    assert shown["run"]["id"] == "theirs"
+    with closing(sqlite3.connect(folder / "svc.db")) as db:
+        assert db.execute("SELECT attempts_max FROM runs").fetchone() == (2,)
+    assert not (folder / "outlast.db").exists()
+    command(folder, "submit", "svc.py:job", "--id", "elsewhere", "--store", "sqlite:///other.db")
+    assert (folder / "other.db").exists()

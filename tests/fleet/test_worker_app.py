@@ -14,6 +14,7 @@ from outlast import (
     Outlast,
     OutlastError,
     SettingsError,
+    WrongStatus,
     current,
     receive,
     sleep,
@@ -594,3 +595,70 @@ def _died(store, worker):
 
     store.let_go(worker)
     return store.commit([Sweep()])[0]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"priority": 1.5},
+        {"priority": True},
+        {"priority": 10**30},
+        {"delay": float("nan")},
+        {"delay": "5"},
+        {"wait": -1},
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_anything_is_written(wrong):
+    async def main(app):
+        with pytest.raises(SettingsError, match=next(iter(wrong))):
+            await app.submit(job("x"), **wrong)
+        with pytest.raises(SettingsError, match=next(iter(wrong))):
+            await app.queue("q").put(1, **wrong)
+        with pytest.raises(TypeError, match="a call of a workflow"):
+            await app.submit(job)
+        assert await app.runs(items=None) == []
+        await app.queue("q").put(1)
+        item = await app.queue("q").claim()
+        for delay in (float("nan"), -1):
+            with pytest.raises(SettingsError, match="delay"):
+                await item.nack(delay=delay)
+        await item.ack()
+        with pytest.raises(WrongStatus, match="acked or nacked already"):
+            await item.nack()
+        for concurrency in (0, -1, 1.5):
+            with pytest.raises(SettingsError, match="concurrency"):
+                await app.queue("q").consume(print, concurrency=concurrency)
+
+    App().do(main)
+
+
+def test_the_log_says_what_an_operator_needs(caplog):
+    caplog.set_level("INFO", logger="outlast")
+
+    @workflow(name="failing")
+    async def failing() -> None:
+        raise ValueError("no such topic")
+
+    def on_dead(_):
+        raise RuntimeError("a hook's own trouble")
+
+    async def main(app):
+        with pytest.raises(ValueError, match="topic"):
+            await (await app.submit(failing(), id="f")).result()
+        await app.queue("q").put("bad", id="bad")
+        await (await app.queue("q").claim()).nack(reason="no such mailbox")
+        await asyncio.sleep(1)
+
+    App(worker=True, workflows=[failing], on_dead=on_dead, max_attempts=1, ramp=0).do(main)
+    by_text = {record.getMessage(): record for record in caplog.records}
+    failed = by_text["run f failed: ValueError: no such topic"]
+    assert (failed.levelname, failed.run, failed.workflow, failed.status) == (
+        "WARNING",
+        "f",
+        "failing",
+        "failed",
+    )
+    assert failed.worker
+    dead = by_text["item q/bad is a dead letter: no such mailbox"]
+    assert (dead.levelname, dead.reason, dead.queue) == ("ERROR", "no such mailbox", "q")
+    assert "on_dead failed, called for item q/bad" in by_text

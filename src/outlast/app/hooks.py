@@ -8,6 +8,7 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, TypeAlias
 
 from outlast.app.info import RunInfo
+from outlast.store.verbs import ITEM
 
 if TYPE_CHECKING:
     from outlast.app.house import House
@@ -24,15 +25,23 @@ class Hooks:
     def tell(self, what: str, id: str) -> None:
         """A run is parked, or a dead letter: say so, and call the hook."""
         house = self._house
-        log.error("run %s is %s", id, "parked" if what == "parked" else "a dead letter", extra={"run": id})
-        hook = self._hooks.get(what)
-        if hook is not None:
-            house.keep(house.loop.create_task(self._tell(hook, id)))
+        house.keep(house.loop.create_task(self._tell(what, id)))
 
-    async def _tell(self, hook: Hook, id: str) -> None:
+    async def _tell(self, what: str, id: str) -> None:
         house = self._house
         row = await house.read(house.store.run, id)
-        if row is not None:
+        if row is None:
+            return
+        kind = "item" if row.workflow == ITEM else "run"
+        became = "parked" if what == "parked" else "a dead letter"
+        facts = {**house.facts(row), "status": row.status, "reason": row.reason}
+        log.error("%s %s is %s: %s", kind, id, became, row.reason, extra=facts)
+        hook = self._hooks.get(what)
+        if hook is None:
+            return
+        try:
             answer = hook(RunInfo.of(row))
             if isawaitable(answer):
                 await answer
+        except Exception:
+            log.exception("on_%s failed, called for %s %s", what, kind, id, extra=facts)

@@ -26,6 +26,7 @@ from outlast.app.sweeper import Sweeper
 from outlast.app.worker import Worker
 from outlast.errors import (
     Conflict,
+    Diverged,
     DuplicateName,
     Evicted,
     LimitExceeded,
@@ -45,7 +46,7 @@ from outlast.store.verbs import (
     Submit,
     Submitted,
 )
-from outlast.values.exceptions import encode_error
+from outlast.values.exceptions import describe_error, encode_error
 
 if TYPE_CHECKING:
     from outlast.app.items import Consumer
@@ -116,7 +117,7 @@ class House:
         if not self.inline:
             self.changes.look_every(self.settings.poll)
 
-    async def close(self) -> None:
+    async def close(self, why: str) -> None:
         """Evict every life, and give back what has stopped.
 
         A run whose step still executes (a thread that hangs) is kept: its lock is held and its lease renewed until this
@@ -134,7 +135,7 @@ class House:
             draining = Renew(self.worker.id, self.settings.lease, draining=True)
             self.writer.put(draining, lambda *_: None)
         for life in list(self.lives.values()):
-            life.evict(Evicted("the program closed Outlast"))
+            life.evict(Evicted(why))
         ends: list[asyncio.Future[Any]] = [life.end for life in self.lives.values()]
         if ends:
             await asyncio.wait(ends, timeout=self.settings.close_timeout * 2)
@@ -211,6 +212,8 @@ class House:
             self.workflows[workflow.name] = workflow
 
     def submission(self, call: Call[Any], id: str, **fields: Any) -> Submit:
+        if not hasattr(call, "workflow"):
+            raise TypeError(f"it takes a call of a workflow, like submit(report('tides')), not {call!r}.")
         self.know(call.workflow)
         self.check_size(call.args, f"the arguments of {call.workflow.name}")
         call.workflow.signature.returns()
@@ -287,7 +290,7 @@ class House:
         self.free(life)
         if life.id not in self.hung:
             self.room.drop(life.fence)
-        if life.claimed and log.isEnabledFor(logging.INFO):
+        if life.claimed and life.id not in self.hung:
             self._log_end(life)
         self.wake_claimers()  # its parent may have waited for it, or its queue be less full
         over = life.over
@@ -296,13 +299,21 @@ class House:
             self.adoption.of(life.row, life.workflow)
 
     def _log_end(self, life: Life) -> None:
-        facts = {"run": life.id, "workflow": life.workflow.name, "queue": life.row.queue, "fence": life.fence}
-        if life.verdict is not None:
-            log.info(
-                "run %s is %s", life.id, life.verdict.status, extra={**facts, "status": life.verdict.status}
-            )
-        else:
+        verdict, facts = life.verdict, self.facts(life.row)
+        if verdict is not None and verdict.status == "failed":
+            error = describe_error(verdict.error) if verdict.error else "it does not say why"
+            log.warning("run %s failed: %s", life.id, error, extra={**facts, "status": "failed"})
+        elif verdict is not None:
+            log.info("run %s is %s", life.id, verdict.status, extra={**facts, "status": verdict.status})
+        elif not isinstance(life.over, Diverged):  # which is said where it is parked
             log.info("run %s is released: %s", life.id, life.over, extra={**facts, "status": "released"})
+
+    def facts(self, row: RunRow) -> dict[str, Any]:
+        """What a log line says of a run beside its text."""
+        return {
+            "run": row.id, "workflow": row.workflow, "queue": row.queue, "fence": abs(row.fence),
+            "worker": row.worker or self.worker.id,
+        }  # fmt: skip
 
     def free(self, life: Life) -> None:
         """Nothing of a run executes here any more: its slot is free."""

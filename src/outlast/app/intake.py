@@ -136,8 +136,8 @@ class Intake:
         life.claimed = house.claimer is not None and row.fence in house.claimer.hands
         house.lives[row.id] = life
         if life.claimed and log.isEnabledFor(logging.INFO):
-            facts = {"run": row.id, "workflow": row.workflow, "queue": row.queue, "fence": row.fence}
-            log.info("run %s is claimed", row.id, extra=facts)
+            alone = ", alone: it died without recording anything" if life.suspect else ""
+            log.info("run %s is claimed%s", row.id, alone, extra=house.facts(row))
         house.loop.call_soon(life.start)
         house.resting.watch()
         house.changes.tell()  # whoever waits for the run waits for this life now

@@ -15,8 +15,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from outlast.app.claimer import Claimer
-from outlast.app.submission import enqueue
-from outlast.errors import Conflict, Draining, LeaseLost, StoreError
+from outlast.app.submission import check_seconds, enqueue
+from outlast.errors import Conflict, Draining, LeaseLost, SettingsError, StoreError, WrongStatus
 from outlast.store.rows import RunRow
 from outlast.store.verbs import ITEM, Ack, Claim, Limit, Refused, Release, Submit
 from outlast.values import plain
@@ -74,6 +74,8 @@ class Item:
 
     async def nack(self, *, delay: float | None = None, reason: str = "") -> None:
         """It failed: again after `delay` seconds (by default longer after each failure), or a dead letter after `max_attempts`."""
+        if delay is not None:
+            check_seconds("delay", delay)
         outcome = await self._say(self._failed(delay, reason))
         if outcome == "dead":
             self._house.hooks.tell("dead", self._row.id)
@@ -84,6 +86,8 @@ class Item:
         return Release(self._row.pk, self._row.fence, text, delay=pause, interrupted=False, failed=True)
 
     async def _say(self, verb: Ack | Release) -> Any:
+        if self._said and isinstance(verb, Release):
+            raise WrongStatus(f"item {self.id!r} of queue {self.queue!r} was acked or nacked already.")
         said, self._said = self._said, True
         try:
             outcome = await self._house.writer.ask(verb)
@@ -193,6 +197,8 @@ class Queue:
         in a thread. Items under way when this ends are given back, ahead of new ones.
         """
         house = self._open()
+        if concurrency is not None and (type(concurrency) is not int or concurrency < 1):
+            raise SettingsError(f"concurrency={concurrency!r} must be a whole number from 1.")
         await Consumer(house, self.name, fn, concurrency or house.settings.concurrency).work()
 
     async def size(self) -> int:

@@ -66,6 +66,8 @@ class Outlast:
         }
         self._house: House | None = None
         self._inline = False
+        self._leaving = "the program closed Outlast"
+        """What runs that are given back when it closes are told."""
         self._worker = False
         self._workflows: tuple[Workflow[..., Any], ...] = ()
         self.configure(store, worker=worker, queues=queues, workflows=workflows, **settings)
@@ -128,7 +130,7 @@ class Outlast:
         house, living = self._open, self._living
         self._living = AsyncExitStack()
         try:
-            await house.close()
+            await house.close(self._leaving)
         finally:
             try:
                 await living.aclose()  # what executed here may have used it to its end

@@ -11,17 +11,24 @@ from outlast.store.verbs import CONFLICT, Refused, Submit, SubmitMany, Submitted
 if TYPE_CHECKING:
     from outlast.app.house import House
 
+PRIORITY_MAX = 1_000_000
 LOOK_SECONDS = 0.25
 """How often who waits for room looks: a claim, which makes it, rings no bell."""
 
 
+def check_seconds(what: str, seconds: float) -> None:
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < math.inf:
+        raise SettingsError(f"{what}={seconds!r} must be a number of seconds, 0 or more, and finite.")
+
+
 async def enqueue(house: House, runs: list[Submit], wait: float) -> list[Submitted]:
     """Backpressure if there is no room within `wait` seconds; at once if there never can be. Nothing is written then."""
-    if not wait >= 0:
+    if isinstance(wait, bool) or not isinstance(wait, (int, float)) or not wait >= 0:
         raise SettingsError(f"wait={wait!r} must be a number of seconds, 0 or more.")
-    for run in runs:
-        if not 0 <= run.delay < math.inf:
-            raise SettingsError(f"delay={run.delay!r} must be a number of seconds, 0 or more, and finite.")
+    for run in runs[:1]:  # they have these in common
+        check_seconds("delay", run.delay)
+        if type(run.priority) is not int or abs(run.priority) > PRIORITY_MAX:
+            raise SettingsError(f"priority={run.priority!r} must be a whole number within ±{PRIORITY_MAX:,}.")
     if not runs:
         return []
     if len(runs) > house.settings.submit_many_max:

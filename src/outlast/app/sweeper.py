@@ -51,7 +51,8 @@ class Sweeper:
         if swept.workers:
             found = (len(swept.workers), len(swept.runs), len(swept.dead))
             facts = {"workers": list(swept.workers)}
-            log.info("dead workers: %d; runs taken from them: %d; dead letters: %d", *found, extra=facts)
+            say = log.warning if house.claimer is not None else log.info  # to a lone program it is no news
+            say("dead workers: %d; runs taken from them: %d; dead letters: %d", *found, extra=facts)
         for id in swept.dead:
             house.hooks.tell("dead", id)
         return bool(swept.workers)

@@ -4,6 +4,7 @@ another id."""
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import os
 import secrets
@@ -17,6 +18,8 @@ from outlast.app.settings import Settings
 from outlast.record.writer import Writer
 from outlast.store.protocol import Store
 from outlast.store.verbs import Enlist, Leave
+
+log = logging.getLogger("outlast.worker")
 
 
 class Worker:
@@ -46,6 +49,8 @@ class Worker:
             self._store.hold(worker)
             await self._writer.ask(self._enlistment(worker))
             self.id = worker
+            if instead_of:
+                log.warning("worker %s goes on as %s", instead_of, worker, extra={"worker": worker})
             if not self._inline:
                 lost = partial(self._lost_from_thread, worker)
                 self._lease = Lease(

@@ -57,7 +57,10 @@ def _worker(row: WorkerRow, state: str, now: float) -> list[Cell]:
 def queue_lines(rows: Sequence[QueueRow], unknown: Mapping[str, Sequence[str]], now: float) -> list[Text]:
     lines = grid(QUEUES, [_queue(row, now) for row in rows])
     lines += [
-        Text(f"{safe(queue)}: runs of {safe(name)} are ready, and no living worker knows it.", BAD)
+        Text(
+            f"{safe(queue)}: runs of {safe(name)} are ready, and no living worker that takes from this queue knows it.",
+            BAD,
+        )
         for queue, names in unknown.items()
         for name in names
     ]

@@ -15,7 +15,7 @@ from typing import Any
 from outlast.cli.text import iso, one_line, safe
 
 FIELDS = (
-    "run", "workflow", "status", "worker", "workers", "fence", "queue", "queues", "workflows", "concurrency",
+    "run", "workflow", "status", "worker", "workers", "fence", "queue", "queues", "workflows", "concurrency", "store", "reason",
     "seconds",
 )  # fmt: skip
 """Extras that are written, in this order."""

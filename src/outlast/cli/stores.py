@@ -67,13 +67,16 @@ def acting(address: str | None, action: Callable[[Outlast, Store], Awaitable[T]]
     return doing(existing(address), action)
 
 
-def doing(store: Store, action: Callable[[Outlast, Store], Awaitable[T]]) -> T:
-    """The same on any store, which is made if it is not there."""
+def doing(store: Store, action: Callable[[Outlast, Store], Awaitable[T]], like: Outlast | None = None) -> T:
+    """The same on any store, which is made if it is not there; with the settings of another Outlast, if given."""
+    given = (
+        {name: value for name, value in like._given.items() if name != "store"} if like is not None else {}
+    )
     # What it would warn of ends as the error that this command reports.
     logging.getLogger("outlast").addHandler(logging.NullHandler())
 
     async def main() -> T:
-        async with Outlast(store) as app:
+        async with Outlast(store, **given) as app:
             return await action(app, store)
 
     return asyncio.run(main())

@@ -13,6 +13,7 @@ import typer
 
 from outlast.app.outlast import Outlast
 from outlast.app.settings import Settings
+from outlast.app.submission import PRIORITY_MAX
 from outlast.cli.documents import run_document
 from outlast.cli.options import (
     ArgsArgument,
@@ -28,12 +29,11 @@ from outlast.cli.output import answering, document
 from outlast.cli.stores import doing, shared
 from outlast.cli.target import call_of, load
 from outlast.cli.text import safe
+from outlast.cli.workplace import app_beside
 from outlast.errors import StoreUnavailable
 from outlast.store.protocol import Store
 from outlast.store.rows import RunRow
 from outlast.values.names import check_id, check_name
-
-PRIORITY_MAX = 1_000_000
 
 
 def submit(
@@ -54,7 +54,8 @@ def submit(
 ) -> None:
     """Queue a run; a worker that knows its workflow executes it. Its id is printed once it is durable.
 
-    The same --id again is harmless; with other arguments it is an error. A full queue is one too (75), with --wait only
+    An Outlast object named `app` in the module brings its store and its settings, as it does for a worker. The same --id
+    again is harmless; with other arguments it is an error. A full queue is one too (75), with --wait only
     if there was no room for so long.
     """
     if not math.isfinite(delay):
@@ -63,16 +64,17 @@ def submit(
         settings = Settings.load({})
         chosen = uuid4().hex if id is None else check_id(id, settings.id_length_max, "run id")
         check_name(queue, settings.name_length_max, "queue name")
-        opened = shared(store)
         with redirect_stdout(sys.stderr):  # what the program prints when it is imported
             call = call_of(load(target), tuple(args or ()), kwargs)
+            theirs = app_beside(target)
+        opened = shared(store or (theirs.settings.store if theirs is not None else None))
 
         async def action(app: Outlast, opened: Store) -> RunRow | None:
             await app.submit(call, id=chosen, queue=queue, priority=priority, delay=delay, wait=wait)
             return opened.run(chosen)
 
         try:
-            row = doing(opened, action)
+            row = doing(opened, action, theirs)
         except StoreUnavailable as error:
             raise StoreUnavailable(
                 f"{error} Submit it again with --id {shlex.quote(chosen)}: it is queued once."

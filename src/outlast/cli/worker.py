@@ -53,7 +53,7 @@ def worker(
     """Claim runs from queues and execute them, until SIGTERM (exits with 0) or SIGINT (130).
 
     What is under way then is given back, and goes on in another worker. An Outlast object named `app` in a module, or
-    the one named after the colon, brings its settings, its lifespan and its hooks.
+    the one named after the colon, brings its store, its settings, its lifespan and its hooks; --store goes before its store.
     """
     with answering(as_json=False):
         settings = Settings.load({"store": store})
@@ -87,6 +87,11 @@ def _app(place: Workplace, queues: Sequence[str], concurrency: int | None, store
     return place.app
 
 
+def _place(app: Outlast) -> str:
+    """Where its store is, without what may be secret."""
+    return str(getattr(app._open.store, "place", type(app._open.store).__name__))
+
+
 async def _work(app: Outlast, place: Workplace) -> int:
     """Until a signal; what to exit with."""
     told = asyncio.Event()
@@ -105,10 +110,11 @@ async def _work(app: Outlast, place: Workplace) -> int:
             "working",
             extra={
                 "event": "working", "worker": app._open.worker.id, "queues": app._open.worker.queues,
-                "workflows": names, "concurrency": app.settings.concurrency,
+                "workflows": names, "concurrency": app.settings.concurrency, "store": _place(app),
             },
         )  # fmt: skip
         await told.wait()
+        app._leaving = f"its worker was stopped by {by[0].name}"
         log.info(
             "%s: what is under way is given back", by[0].name,
             extra={"event": "stopping", "worker": app._open.worker.id},

@@ -48,6 +48,12 @@ def workplace(targets: Sequence[str]) -> Workplace:
     return Workplace(list(workflows.values()), app)
 
 
+def app_beside(target: str) -> Outlast | None:
+    """The Outlast object named `app` in the module of FILE:WORKFLOW, if there is one and its store has an address."""
+    found = getattr(imported(target.rpartition(":")[0]), APP, None)
+    return found if isinstance(found, Outlast) and found._store is None else None
+
+
 def _parts(target: str) -> tuple[str, str | None]:
     place, colon, name = target.rpartition(":")
     if not colon:

@@ -308,7 +308,7 @@ class Transaction:
             interruptions_in_a_row=in_a_row,
         )
         if in_a_row >= row.interruptions_max:
-            why = f"interrupted {in_a_row} times in a row without recording anything; the last time: {after.reason}"
+            why = f"interrupted {_times(in_a_row)} without recording anything; the last time: {after.reason}"
             after = after._replace(status="dead", reason=why)
         status = self._give_back(row, after)
         self._mark(row, "interruption", {"why": after.reason})
@@ -324,7 +324,7 @@ class Transaction:
         back_off = min(verb.backoff * 2 ** min(in_a_row - 2, 60), verb.backoff_max) if in_a_row > 1 else 0.0
         after = after._replace(deaths_in_a_row=in_a_row, due=self.now + back_off)
         if alone and in_a_row >= row.attempts_max:
-            why = f"died {in_a_row} times in a row without recording anything; the last time: {why}"
+            why = f"died {_times(in_a_row)} without recording anything; the last time: {why}"
             after = after._replace(status="dead", reason=why)
         return self._give_back(row, after)
 
@@ -572,6 +572,10 @@ def _as_held(found: Sequence[Any]) -> tuple[RunRow, bool]:
 def _untouched(row: RunRow, verb: verbs.Submit) -> bool:
     """It is as this submission left it."""
     return row.token == verb.token and row.status == "queued" and row.lives == 0
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times in a row"
 
 
 def _names(names: Sequence[str]) -> str:
