@@ -900,3 +900,28 @@ def test_a_run_that_was_started_in_the_lifespan_of_a_worker_is_released_when_it_
         return await app.get(letter, "letter").result(timeout=1)
 
     assert virtual(lifespan=lifespan).do(main) == "went"
+
+
+@pytest.mark.parametrize("what", ["run", "item"])
+def test_an_idle_worker_whose_claim_is_refused_claims_at_once_under_its_new_id(what):
+    async def main(app):
+        sent = []
+
+        async def handle(item):
+            sent.append(item.payload)
+
+        consumer = asyncio.create_task(app.queue("q").consume(handle))
+        await asyncio.sleep(1)
+        app.store.commit([Leave(app._open.worker.id)])  # taken for dead, and it does not know yet
+        start = app.clock()
+        if what == "run":
+            assert await (await app.submit(job("x"))).result() == "x"
+        else:
+            await app.queue("q").put("x")
+            while not sent:
+                await asyncio.sleep(0.01)
+        consumer.cancel()
+        await asyncio.wait([consumer])
+        return app.clock() - start
+
+    assert App(worker=True, workflows=[job], ramp=0).do(main) < 1

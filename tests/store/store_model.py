@@ -333,7 +333,9 @@ class Model:
             self._forgive(run)
             run.failures += 1
             dead = run.failures >= run.attempts_max
-            return self._give_back(run, "dead" if dead else "queued", self.now + verb.delay)
+            status = self._give_back(run, "dead" if dead else "queued", self.now + verb.delay)
+            run.journal.append(("failure", None))
+            return status
         if verb.interrupted:
             return self._interrupt(run, self.now + verb.delay)
         self._forgive(run)

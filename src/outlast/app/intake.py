@@ -32,6 +32,7 @@ class Intake:
             outcome = await self.acquire(verb)
             if isinstance(outcome, Refused):
                 await house.worker.enlist(instead_of=verb.worker)
+                house.wake_claimers()  # nothing else would: under its new id it may claim at once
             else:
                 rows = outcome
         finally:

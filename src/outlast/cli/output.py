@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 def document(value: Any, indent: int | None = 2) -> None:
     """One JSON document on stdout."""
+    value = _in_json(value)
     text = readable(value, indent)
     try:
         text.encode(sys.stdout.encoding or "ascii")
@@ -28,6 +30,15 @@ def document(value: Any, indent: int | None = 2) -> None:
         text = json.dumps(value, indent=indent).replace("\x7f", "\\u007f")
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
+
+
+def _in_json(value: Any) -> Any:
+    """NaN and the infinities are no JSON: as texts, so that any reader can read the document."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {key: _in_json(one) for key, one in value.items()}
+    return [_in_json(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 def say(message: str) -> None:

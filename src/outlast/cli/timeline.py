@@ -139,7 +139,7 @@ def _happened(entry: Entry, history: History, room: int | None, began: float) ->
         return f"asked to end: {_fact(facts, 'why', room)}", HISTORY
     if entry.kind == "death":
         return f"{_fact(facts, 'why', room)} (worker {_fact(facts, 'worker', room)})", BAD
-    if entry.kind == "interruption":
+    if entry.kind in ("interruption", "failure"):
         return _fact(facts, "why", room), HISTORY
     if entry.kind == "retry":
         start = facts.get("from")

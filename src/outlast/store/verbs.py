@@ -148,7 +148,7 @@ class Release(NamedTuple):
     """Give a run back, claimable after `delay`; the fence is void after. Fenced. Result: its status after.
 
     `interrupted` raises it above new work of its priority and adds an `interruption` entry; too many in a row without a new
-    entry make it a dead letter. `failed` (for items) counts a failure instead; too many make it one too.
+    entry make it a dead letter. `failed` (for items) counts a failure instead, with a `failure` entry; too many make it one too.
     `waiting`: it waits for `waits` (names of messages), for the end of the runs `children`, and until `due`. Where there is
     more to know than the life knew (a message of these names after number `seen`, a request to cancel, a child that has ended
     or is not there) it is due at once. From then on such a message, request or end makes it due.

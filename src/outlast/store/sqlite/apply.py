@@ -297,7 +297,10 @@ class Transaction:
         after = after._replace(reason=verb.reason)
         if verb.interrupted and not verb.waiting and not verb.failed:
             return self._interrupt(row, after)
-        return self._give_back(row, after)
+        status = self._give_back(row, after)
+        if verb.failed:
+            self._append(row.pk, row.fence, "failure", {"why": verb.reason})
+        return status
 
     def _interrupt(self, row: RunRow, after: RunRow) -> str:
         """Free, and ahead of new work; but not for ever without getting anywhere."""

@@ -140,7 +140,8 @@ class ItemPromises(Promises):
             "queued", 1, desk.clock.now + 30.0, "no such host", None
         )  # fmt: skip
         assert (now.interruptions, now.deaths) == (0, 0)
-        assert desk.kinds(row) == []
+        assert desk.kinds(row) == ["failure"]
+        assert "no such host" in (desk.store.journal(row.pk)[0].value or "")
         assert desk.claim() == []
         desk.clock.forward(30)
         assert [r.failures for r in desk.claim()] == [1]
