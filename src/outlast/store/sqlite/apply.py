@@ -235,7 +235,8 @@ class Transaction:
                     found += self.db.execute(sql.CLAIMABLE[ready, 0], (*line, returned))
                     found += self.db.execute(sql.CLAIMABLE[ready, 1], (*line, verb.limit))
                 if room < verb.limit:  # children take no slot of it: their parents do, and may wait for them
-                    found += self.db.execute(sql.CLAIMABLE_CHILDREN, (*line, ready, verb.limit))
+                    found += self.db.execute(sql.CLAIMABLE_CHILDREN[0], (*line, ready, returned))
+                    found += self.db.execute(sql.CLAIMABLE_CHILDREN[1], (*line, ready, verb.limit))
         chosen: list[Any] = []
         taken: Counter[str] = Counter()
         back = 0

@@ -56,10 +56,14 @@ CLAIMABLE = {
     for ready in (1, 2)
     for new in (0, 1)
 }
-CLAIMABLE_CHILDREN = """
-SELECT -priority, coalesce(interrupted, 1e12), due, pk, queue, status, parent FROM runs
-WHERE ready > 0 AND parent IS NOT NULL AND queue = ? AND workflow = ? AND ready = ? LIMIT ?
-"""
+CLAIMABLE_CHILDREN = {
+    new: f"""
+    SELECT -priority, coalesce(interrupted, 1e12), due, pk, queue, status, parent FROM runs
+    WHERE ready > 0 AND parent IS NOT NULL AND queue = ? AND workflow = ? AND ready = ? AND (interrupted IS NULL) = {new}
+    ORDER BY priority DESC, interrupted, due, pk LIMIT ?
+    """
+    for new in (0, 1)
+}
 CLAIMABLE_BY_ID = """
 SELECT -priority, coalesce(interrupted, 1e12), due, pk, queue, status, parent FROM runs
 WHERE id IN (SELECT value FROM json_each(?)) AND status IN ('queued', 'waiting') AND (ready > 0 OR due <= ?)

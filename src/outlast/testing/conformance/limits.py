@@ -231,3 +231,12 @@ class LimitPromises(Promises):
         desk.submit("a", queue="new")
         (queue,) = desk.store.queues()
         assert (queue.queued, queue.depth_max, queue.concurrency_max) == (1, 10, 2)
+
+    def test_children_come_out_of_a_full_queue_in_their_order(self, desk: Desk) -> None:
+        desk.one(Limit("default", None, 1))
+        desk.held("parent")
+        for id, priority in (("late", 0), ("first", 7), ("second", 3)):
+            desk.submit(id, parent="parent", priority=priority)
+        desk.submit("no child", priority=9)
+        claimed = [[row.id for row in desk.claim(limit=1)] for _ in range(4)]
+        assert claimed == [["first"], ["second"], ["late"], []]
