@@ -42,6 +42,7 @@ class Item:
         self._house, self._row = house, row
         self._said = False
         """It was acked or nacked, or it is known to be another's."""
+        self._lost = False
 
     @property
     def id(self) -> str:
@@ -86,7 +87,7 @@ class Item:
         return Release(self._row.pk, self._row.fence, text, delay=pause, interrupted=False, failed=True)
 
     async def _say(self, verb: Ack | Release) -> Any:
-        if self._said and isinstance(verb, Release):
+        if self._said and not self._lost and isinstance(verb, Release):
             raise WrongStatus(f"item {self.id!r} of queue {self.queue!r} was acked or nacked already.")
         said, self._said = self._said, True
         try:
@@ -96,6 +97,7 @@ class Item:
             raise
         self._house.room.drop(self._row.fence)
         if isinstance(outcome, Refused):
+            self._lost = True
             raise LeaseLost(f"item {self.id!r} of queue {self.queue!r} is another worker's by now.")
         return outcome
 
@@ -275,7 +277,7 @@ class Consumer:
         """The worker was taken for dead: its items are others' by now."""
         for task, item in self._tasks.items():
             if item._row.worker == worker:
-                item._said = True
+                item._said = item._lost = True
                 task.cancel()
 
     async def _begin(self, rows: list[RunRow]) -> None:
