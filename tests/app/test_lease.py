@@ -1,0 +1,64 @@
+"""The lease: renewed from a thread of its own, at intervals that differ, and not while the loop stands still."""
+
+import threading
+import time
+
+from outlast.app.lease import Lease
+from outlast.store.verbs import WORKER, Refused
+
+
+class Pauses:
+    """Instead of the event that ends a lease's thread: notes what it would wait for, and ends it after so many times."""
+
+    def __init__(self, count):
+        self.seconds, self._count = [], count
+
+    def wait(self, seconds):
+        self.seconds.append(seconds)
+        return len(self.seconds) > self._count
+
+    def is_set(self):
+        return False
+
+
+class Renewals:
+    def __init__(self, outcome=None):
+        self.threads, self._outcome = [], outcome
+
+    def call(self, verb, timeout):
+        assert (verb.worker, verb.lease, timeout) == ("w", 30.0, 30.0)
+        self.threads.append(threading.current_thread().name)
+        return self._outcome
+
+
+def lease(pauses, renewals, *, stall_max=20.0, lost=lambda: None):
+    made = Lease(renewals, "w", 30.0, stall_max, lost)
+    made._stop = pauses
+    return made
+
+
+def test_renewals_come_from_a_thread_of_their_own_at_intervals_that_differ():
+    pauses, renewals = Pauses(50), Renewals()
+    made = lease(pauses, renewals)
+    made.start()
+    made._thread.join(10)
+    assert renewals.threads == ["outlast-lease"] * 50
+    assert all(8.0 <= seconds <= 10.0 for seconds in pauses.seconds), "well within the lease"
+    assert len(set(pauses.seconds)) > 40, "a fleet that started together does not renew together"
+
+
+def test_nothing_is_renewed_while_the_loop_stands_still_and_it_is_said_once(caplog):
+    renewals = Renewals()
+    made = lease(Pauses(5), renewals)
+    made.loop_seen = time.monotonic() - 21
+    made._renew()
+    assert renewals.threads == []
+    assert caplog.text.count("has stood still") == 1
+
+
+def test_a_renewal_that_is_refused_is_told_once_and_ends_the_thread():
+    told = []
+    pauses = Pauses(5)
+    lease(pauses, Renewals(Refused(WORKER, "swept")), lost=lambda: told.append("lost"))._renew()
+    assert told == ["lost"]
+    assert len(pauses.seconds) == 1
