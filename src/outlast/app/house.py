@@ -38,7 +38,7 @@ from outlast.replay.ending import End, lost
 from outlast.replay.life import Life
 from outlast.replay.threads import Pool
 from outlast.store.protocol import Store
-from outlast.store.rows import ENDED, Entry, RunRow
+from outlast.store.rows import ENDED, RunRow
 from outlast.store.verbs import (
     Cancel,
     Refused,
@@ -184,10 +184,6 @@ class House:
             self._sweeping = True
             self.keep(self.loop.create_task(self.sweeper.work()))
 
-    def cleared(self, life: Life) -> None:
-        """A suspect has recorded something: others may come in again."""
-        self.room.open(life.fence)
-
     def wake_claimers(self) -> None:
         if self.claimer is not None:
             self.claimer.wake()
@@ -230,6 +226,7 @@ class House:
             seed=chance[16:],
             attempts_max=settings.max_attempts,
             interruptions_max=settings.interruptions_max,
+            depth_max=settings.queue_depth_max,
             **fields,
         )
 
@@ -275,12 +272,6 @@ class House:
             ):
                 return
             await asyncio.sleep(0.02)
-
-    def whole_journal(self, run: int) -> list[Entry]:
-        entries: list[Entry] = []
-        while page := self.store.journal(run, after=entries[-1].seq if entries else 0):
-            entries += page
-        return entries
 
     def gone(self, life: Life) -> None:
         """A life has ended. A run that has not is wanted back."""

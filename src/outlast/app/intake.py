@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from outlast.errors import StoreError, StoreUnavailable
 from outlast.replay.life import Life
+from outlast.store.protocol import whole_journal
 from outlast.store.rows import Entry, Message, RunRow
 from outlast.store.verbs import Claim, Refused, Release, Settle, Submit, Submitted
 
@@ -113,7 +114,7 @@ class Intake:
         pasts: list[tuple[list[Entry], list[Message]] | Exception] = []
         for row in rows:
             try:
-                pasts.append((house.whole_journal(row.pk), house.store.messages(row.pk)))
+                pasts.append((whole_journal(house.store, row.pk), house.store.messages(row.pk)))
             except Exception as error:
                 pasts.append(error)
         return pasts

@@ -22,7 +22,7 @@ from outlast.errors import NotInRun, OutlastError, SettingsError, UnknownRun, Wr
 from outlast.replay.bodies import BODY
 from outlast.replay.threads import THREAD
 from outlast.store.address import store_at
-from outlast.store.protocol import Store
+from outlast.store.protocol import Store, whole_journal
 from outlast.store.rows import Entry, RunQuery, RunRow
 from outlast.store.verbs import UNKNOWN, Prune, Refused, Resume, Retry, Send
 from outlast.values import plain
@@ -263,7 +263,7 @@ class Outlast:
     async def journal(self, id: str) -> list[Entry]:
         """Everything recorded of a run, in order."""
         house, row = self._open, await self._row(id)
-        return await house.read(house.whole_journal, row.pk)
+        return await house.read(whole_journal, house.store, row.pk)
 
     # -- acting on runs
 

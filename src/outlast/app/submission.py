@@ -35,7 +35,6 @@ async def enqueue(house: House, runs: list[Submit], wait: float) -> list[Submitt
         raise LimitExceeded(
             "submit_many_max", house.settings.submit_many_max, len(runs), "runs in one commit"
         )
-    runs = [run._replace(depth_max=house.settings.queue_depth_max) for run in runs]
     until = house.loop.time() + wait
     while True:
         seen = house.changes.count

@@ -10,9 +10,10 @@ import typer
 from outlast.cli.documents import entry_document, message_document, run_document, whole_run_document
 from outlast.cli.options import IdArgument, JsonOption, NewerThan, OlderThan, StoreOption, checked_id
 from outlast.cli.output import answering, document, say
-from outlast.cli.stores import reading, whole_journal
+from outlast.cli.stores import reading
 from outlast.cli.takers import Fleet
 from outlast.errors import UnknownRun
+from outlast.store.protocol import whole_journal
 from outlast.store.rows import RunQuery
 
 

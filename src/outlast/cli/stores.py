@@ -15,7 +15,6 @@ from outlast.app.settings import Settings
 from outlast.errors import OutlastError
 from outlast.store.address import store_at
 from outlast.store.protocol import Store
-from outlast.store.rows import Entry
 
 T = TypeVar("T")
 
@@ -80,13 +79,6 @@ def doing(store: Store, action: Callable[[Outlast, Store], Awaitable[T]], like: 
             return await action(app, store)
 
     return asyncio.run(main())
-
-
-def whole_journal(store: Store, run: int) -> list[Entry]:
-    entries: list[Entry] = []
-    while page := store.journal(run, after=entries[-1].seq if entries else 0):
-        entries += page
-    return entries
 
 
 def is_missing(store: Store) -> bool:

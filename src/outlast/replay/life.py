@@ -249,7 +249,7 @@ class Life:
             return
         if self.suspect and verb.kind in PROGRESS:
             self.suspect = False
-            self.house.cleared(self)
+            self.house.room.open(self.fence)  # others may come in again
         if verb.kind in DELIVERED:
             self._pending.append(verb)
             self.advance()

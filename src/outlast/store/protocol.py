@@ -18,6 +18,14 @@ class CommitUnknown(StoreError):
     """The commit itself failed: it may or may not be durable. `recover`, then commit the same verbs again."""
 
 
+def whole_journal(store: Store, run: int) -> list[Entry]:
+    """Everything recorded of a run, page by page."""
+    entries: list[Entry] = []
+    while page := store.journal(run, after=entries[-1].seq if entries else 0):
+        entries += page
+    return entries
+
+
 class Store(Protocol):
     def open(self) -> None:
         """Connect; create or migrate what is missing. StoreTooNew, StoreBroken, StoreUnavailable."""
