@@ -16,8 +16,10 @@ from outlast.app.handle import Run
 from outlast.app.info import QueueInfo, RunInfo, WorkerInfo
 from outlast.app.items import Item, Queue
 from outlast.app.outlast import Outlast, run
+from outlast.define.batch import each, map  # noqa: A004 - the design's word
 from outlast.define.inside import Current, current, now, random, receive, sleep, uuid
 from outlast.define.step import Step, SyncStep, step
+from outlast.define.unit import unit
 from outlast.define.workflow import Call, Workflow, workflow
 from outlast.errors import (
     Backpressure,
@@ -60,5 +62,5 @@ __all__ = [
     "Run", "RunCancelled", "RunDead", "RunError", "RunFailed", "RunInfo", "RunParked", "RunTimeout", "SettingsError",
     "StaleFence", "Step", "StepFailed", "StepTimeout", "StoreBroken", "StoreError", "StoreTooNew", "StoreUnavailable",
     "SyncStep", "UnknownRun", "Unrecordable", "Unrecorded", "WorkerInfo", "Workflow",
-    "WrongStatus", "__version__", "current", "now", "random", "receive", "run", "sleep", "step", "uuid", "workflow",
+    "WrongStatus", "__version__", "current", "each", "map", "now", "random", "receive", "run", "sleep", "step", "unit", "uuid", "workflow",
 ]  # fmt: skip

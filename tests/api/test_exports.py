@@ -56,17 +56,20 @@ NAMES = [
     "WrongStatus",
     "__version__",
     "current",
+    "each",
+    "map",
     "now",
     "random",
     "receive",
     "run",
     "sleep",
     "step",
+    "unit",
     "uuid",
     "workflow",
 ]
 
-SYNC_ITS_OWN = ["Item", "Outlast", "Queue", "Run", "receive", "run", "sleep"]
+SYNC_ITS_OWN = ["Item", "Outlast", "Queue", "Run", "each", "map", "receive", "run", "sleep"]
 """What waits, and therefore blocks there. Everything else is the same object."""
 
 MODULES = [outlast, outlast.sync]

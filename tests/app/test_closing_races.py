@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from outlast import Outlast, StoreUnavailable, step, workflow
+from outlast import Draining, Outlast, StoreUnavailable, step, workflow
 
 done: list[str] = []
 
@@ -69,7 +69,7 @@ def test_what_is_asked_of_the_store_after_the_close_is_refused(address):
     async def main() -> None:
         async with Outlast(address) as app:
             house = app._open
-        with pytest.raises(StoreUnavailable, match="closed"):
+        with pytest.raises(Draining, match="on its way out"):
             await asyncio.wait_for(house.start(one(), "run"), 10)
 
     asyncio.run(main())

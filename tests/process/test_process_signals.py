@@ -68,7 +68,7 @@ def test_sigint_in_the_middle_of_a_step_is_an_interruption_in_the_journal(spawn,
         code, left = program.wait(), autopsy(tmp_path / "outlast.db")
         if left.runs[run]["status"] != "done":
             break
-    assert code == -signal.SIGINT
+    assert code == -signal.SIGINT, "as it would have ended by itself"
     assert left.runs[run]["status"] == "queued"
     assert left.kinds(run)[-1] == "interruption"
     assert left.workers == {}, "it was struck off"

@@ -7,6 +7,8 @@ from outlast.store.rows import ENDED, NEVER
 from outlast.store.verbs import (
     CONFLICT,
     DEPTH,
+    DRAINING,
+    EACH,
     FENCE,
     ITEM,
     STATUS,
@@ -15,6 +17,7 @@ from outlast.store.verbs import (
     Ack,
     Cancel,
     Claim,
+    Drain,
     Enlist,
     Leave,
     Limit,
@@ -34,7 +37,7 @@ from outlast.store.verbs import (
 )
 from outlast.testing.conformance import HandClock
 
-PROGRESS = ("step", "attempt", "inner", "child")
+PROGRESS = ("step", "attempt", "inner", "child", "done")
 
 
 @dataclass
@@ -70,6 +73,8 @@ class Run:
     value: str | None = None
     waits: tuple[str, ...] = ()
     mark: int = 0
+    left: tuple[str, float] | None = None
+    """By which draining worker, and when, until it is claimed again."""
     settled_by: int | None = None
     given_back_by: int | None = None
     journal: list[tuple[str, str | None]] = field(default_factory=list)
@@ -117,6 +122,18 @@ class Hand:
 
 
 @dataclass
+class Report:
+    """Of a drain."""
+
+    reason: str
+    began: float
+    held: int
+    ended: float | None = None
+    recoveries: dict[int, float] = field(default_factory=dict)
+    """How long each run that it left was left, by its order."""
+
+
+@dataclass
 class Bounds:
     """A queue's own limits."""
 
@@ -129,6 +146,7 @@ class Model:
         self.clock = clock
         self.runs: dict[str, Run] = {}
         self.workers: dict[str, Hand] = {}
+        self.drains: dict[str, Report] = {}
         self.gone: set[str] = set()
         """Whose lock is free: they are dead for all to see."""
         self.queues: dict[str, Bounds] = {}
@@ -156,6 +174,9 @@ class Model:
         if verb.worker and verb.worker not in self.workers:
             return WORKER
         run = self.runs.get(verb.id)
+        again = run is not None and (run.token, run.worker) == (verb.token, verb.worker)
+        if verb.worker and self.workers[verb.worker].draining and not again:
+            return DRAINING
         if run is None and not verb.worker and (full := self._full(verb, 1)):
             return full
         assert isinstance(outcome, Submitted), outcome
@@ -228,15 +249,24 @@ class Model:
             ids = [run.id for run in sorted(again, key=lambda run: run.fence)]
             assert [row.id for row in outcome] == ids
             return outcome
+        if self.workers[verb.worker].draining:
+            return DRAINING
         found = self._named(verb) if verb.ids else self._first(verb)
         assert [row.id for row in outcome] == [run.id for run in found], (verb, outcome)
         for row, run in zip(outcome, found, strict=True):
             run.status, run.worker, run.token, run.started = "running", verb.worker, verb.token, True
             run.lives += 1
+            self._recover(run)
             run.ready, run.waits, run.given_back_by = 0, (), None
             self._given(run, row.fence)
             assert (row.status, row.worker, row.lives) == (run.status, run.worker, run.lives)
         return outcome
+
+    def _recover(self, run: Run) -> None:
+        if run.left is not None and run.left[0] in self.drains:
+            worker, at = run.left
+            self.drains[worker].recoveries[run.order] = max(self.now - at, 0.0)
+        run.left = None
 
     def _named(self, verb: Claim) -> list[Run]:
         named = [run for run in self.runs.values() if run.id in verb.ids and run.claimable()]
@@ -257,7 +287,7 @@ class Model:
             if (
                 run.ready == (2 if verb.suspects else 1)
                 and run.queue in (verb.queues or self.queues)
-                and (not verb.workflows or run.workflow in verb.workflows)
+                and (run.workflow in verb.workflows if verb.workflows else run.workflow != EACH)
                 and len(chosen) < verb.limit
                 and (run.parent is not None or room.get(run.queue, 1) > 0)
             ):
@@ -337,7 +367,10 @@ class Model:
             run.journal.append(("failure", None))
             return status
         if verb.interrupted:
-            return self._interrupt(run, self.now + verb.delay)
+            worker = run.worker
+            assert worker is not None
+            draining = worker in self.workers and self.workers[worker].draining
+            return self._interrupt(run, self.now + verb.delay, worker if draining else None)
         self._forgive(run)
         return self._give_back(run, "queued", self.now + verb.delay)
 
@@ -352,7 +385,7 @@ class Model:
         if run.progress():
             run.deaths_in_a_row = run.interruptions_in_a_row = 0
 
-    def _interrupt(self, run: Run, due: float) -> str:
+    def _interrupt(self, run: Run, due: float, drain: str | None = None) -> str:
         self._forgive(run)
         run.interruptions += 1
         run.interruptions_in_a_row += 1
@@ -360,6 +393,8 @@ class Model:
         dead = run.interruptions_in_a_row >= run.interruptions_max
         status = self._give_back(run, "dead" if dead else "queued", due)
         run.append_mark("interruption")
+        if drain is not None and status == "queued":
+            run.left = (drain, self.now)
         return status
 
     def _give_back(self, run: Run, status: str, due: float) -> str:
@@ -420,19 +455,20 @@ class Model:
         return self._requeue(verb, ("failed", "cancelled", "dead"), "retry")
 
     def resume(self, verb: Resume, _):
-        return self._requeue(verb, ("parked",), "resume")
+        return self._requeue(verb, ("parked",), "resume", ("parked", "done"))
 
-    def _requeue(self, verb, allowed, kind):
+    def _requeue(self, verb, allowed, kind, of_each=()):
         run = self.runs.get(verb.id)
         if run is None:
             return UNKNOWN
         if kind + verb.token in run.asked:
             return None
-        if run.status not in allowed:
+        if run.status not in (of_each if run.workflow == EACH and of_each else allowed):
             return Refused(STATUS, run.status)
         run.void("queued")
         run.due, run.ended, run.cancel, run.deaths, run.value = self.now, None, None, 0, None
         run.deaths_in_a_row = run.interruptions_in_a_row = run.failures = 0
+        run.left = None
         run.waits, run.settled_by, run.token, run.lives = (), None, verb.token, max(run.lives, 1)
         run.make_ready()
         run.asked.add(kind + verb.token)
@@ -463,8 +499,22 @@ class Model:
 
     def leave(self, verb: Leave, _):
         for run in self.held(verb.worker):
-            self._interrupt(run, self.now)
+            self._interrupt(run, self.now, verb.worker if self.workers[verb.worker].draining else None)
         self.workers.pop(verb.worker, None)
+
+    def drain(self, verb: Drain, _):
+        hand = self.workers.get(verb.worker)
+        if hand is None:
+            return WORKER
+        if not hand.draining:
+            self.drains.pop(verb.worker, None)
+        hand.draining = True
+        back = [run for run in self.held(verb.worker) if run.fence not in verb.keep]
+        for run in back:
+            self._forgive(run)
+            self._give_back(run, "queued", self.now)
+        self.drains.setdefault(verb.worker, Report(verb.reason, self.now, len(self.held(verb.worker))))
+        return tuple(run.id for run in sorted(back, key=lambda run: run.order))
 
     def held(self, worker: str) -> list[Run]:
         return [run for run in self.runs.values() if run.worker == worker]
@@ -482,10 +532,13 @@ class Model:
         swept: list[Run] = []
         for worker in workers:
             held = self.held(worker)
+            if self.workers[worker].draining:
+                report = self.drains.setdefault(worker, Report("", self.now, len(held)))
+                report.ended = self.now if report.ended is None else report.ended
             parents = {run.id: run.parent for run in held}
             for run in held:
                 if self.workers[worker].draining:
-                    self._interrupt(run, self.now)
+                    self._interrupt(run, self.now, worker)
                 else:
                     family = set(self._ancestors(run, parents)) | {run.id}
                     self._die(run, run.id in parents.values(), family == set(parents), verb)

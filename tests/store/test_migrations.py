@@ -10,7 +10,22 @@ from store_processes import Child
 from outlast.errors import StoreTooNew
 from outlast.store.rows import RunQuery
 from outlast.store.sqlite.store import APPLICATION_ID, SQLiteStore
-from outlast.store.verbs import Cancel, Claim, Enlist, Limit, Record, Refused, Resume, Retry, Settle, Sweep
+from outlast.store.verbs import (
+    AskDrain,
+    Cancel,
+    Claim,
+    Drain,
+    Enlist,
+    Limit,
+    Measured,
+    Record,
+    Refused,
+    Release,
+    Resume,
+    Retry,
+    Settle,
+    Sweep,
+)
 from outlast.testing.conformance import HandClock
 from outlast.testing.conformance.harness import check_rows
 
@@ -35,8 +50,12 @@ RUNS = [
 ]
 
 
+def script(name: str) -> str:
+    return (resources.files("outlast.store.sqlite.migrations") / f"{name}.sql").read_text()
+
+
 def foundation() -> str:
-    return (resources.files("outlast.store.sqlite.migrations") / "0001_foundation.sql").read_text()
+    return script("0001_foundation")
 
 
 @pytest.fixture
@@ -217,8 +236,9 @@ store.close()
     store.close()
 
 
-def test_a_process_of_the_older_version_is_told_that_the_file_is_newer(store, path, monkeypatch):
-    monkeypatch.setattr("outlast.store.sqlite.store._migrations", lambda: [foundation()])
+@pytest.mark.parametrize("older", [["0001_foundation"], ["0001_foundation", "0002_fleet"]])
+def test_a_process_of_the_older_version_is_told_that_the_file_is_newer(store, path, monkeypatch, older):
+    monkeypatch.setattr("outlast.store.sqlite.store._migrations", lambda: [script(name) for name in older])
     with pytest.raises(StoreTooNew):
         SQLiteStore(path).open()
 
@@ -235,6 +255,94 @@ def test_a_migration_that_breaks_off_leaves_the_older_file(path, clock, monkeypa
         assert "ready" not in [column[1] for column in db.execute("PRAGMA table_info(runs)")]
     monkeypatch.undo()
     store = SQLiteStore(path, clock=clock)
+    store.open()
+    assert claim_all(store) == ["urgent", "interrupted", "queued", "retried", "woken"]
+    store.close()
+
+
+# -- a file of the fleet, that knows no drain
+
+
+@pytest.fixture
+def fleet(path):
+    """The same file as the second version left it, with a worker that drains and a journal in which somebody was retried."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.executescript(script("0002_fleet"))
+        db.execute("PRAGMA user_version = 2")
+        db.execute("UPDATE workers SET draining = 1, renewed = ?, lease = 10", (NOW - 5,))
+        db.execute("UPDATE entries SET value = '{\"token\": \"t-old\"}' WHERE kind = 'retry'")
+    return path
+
+
+@pytest.fixture
+def upgraded(fleet, clock):
+    store = SQLiteStore(fleet, clock=clock)
+    store.open()
+    yield store
+    store.close()
+
+
+def test_everything_of_a_fleet_is_there_and_nothing_of_a_drain(upgraded):
+    assert [(row.id, row.status, row.fence) for row in reversed(upgraded.runs(RunQuery()))] == [
+        (id, status, fence) for id, _, _, status, fence, *_ in RUNS
+    ]
+    (worker,) = upgraded.workers()
+    assert (worker.id, worker.draining, worker.asked, worker.held) == ("old", 1, None, 2)
+    assert (upgraded.drains(), upgraded.asked("old")) == ([], None)
+    assert upgraded.durations([("flow", "k")]) == {("flow", "k"): []}
+    running = upgraded.run("running")
+    assert (upgraded.done(running.pk, ["k"]), upgraded.done_count(running.pk)) == ({}, 0)
+    assert upgraded.last_seq(running.pk) == 1
+    claim_all(upgraded, workflows=("none",))
+    check_rows(upgraded)
+
+
+def test_what_the_fleet_had_interrupted_is_claimed_and_is_no_recovery(upgraded):
+    assert claim_all(upgraded) == ["urgent", "interrupted", "queued", "retried", "woken"]
+    assert upgraded.drains() == []
+
+
+def test_a_worker_of_the_fleet_can_be_drained(upgraded):
+    begun = upgraded.run("running")
+    asked, given_back, *_ = upgraded.commit(
+        [AskDrain("old", "upgrade"), Drain("old", "SIGTERM", (begun.fence,)), Measured((("flow", "k", 1.0),))]
+    )
+    assert (asked, given_back) == (None, ("child",))
+    assert upgraded.commit([Release(begun.pk, begun.fence, "drain")]) == ["queued"]
+    claim_all(upgraded)
+    (drain,) = upgraded.drains()
+    assert (drain.worker, drain.host, drain.pid, drain.recoveries) == ("old", "h", 1, (0.0,))
+    check_rows(upgraded)
+
+
+def test_a_worker_that_died_while_it_drained_before_the_upgrade_gets_its_report(upgraded, clock):
+    for _ in range(6):
+        upgraded.commit([Sweep()])
+        clock.forward(4)
+    (drain,) = upgraded.drains()
+    assert (drain.worker, drain.reason, drain.held) == ("old", "", 2)
+    assert '"running", "child"' in drain.report
+
+
+def test_a_repeat_of_what_was_retried_before_the_upgrade_is_known_as_one(upgraded):
+    assert upgraded.commit([Retry("retried", "t-old"), Retry("retried", "t-new")]) == [
+        None,
+        Refused("status", "queued"),
+    ]
+
+
+def test_an_upgrade_of_a_fleet_that_breaks_off_leaves_the_older_file(fleet, clock, monkeypatch):
+    from outlast.store.sqlite import store as module
+
+    steps = module._migrations()
+    monkeypatch.setattr(module, "_migrations", lambda: [*steps[:2], steps[2] + "\nSELECT * FROM nowhere;\n"])
+    with pytest.raises(Exception, match="nowhere"):
+        SQLiteStore(fleet, clock=clock).open()
+    with closing(sqlite3.connect(fleet)) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (2,)
+        assert "left_by" not in [column[1] for column in db.execute("PRAGMA table_info(runs)")]
+    monkeypatch.undo()
+    store = SQLiteStore(fleet, clock=clock)
     store.open()
     assert claim_all(store) == ["urgent", "interrupted", "queued", "retried", "woken"]
     store.close()

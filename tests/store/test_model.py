@@ -15,10 +15,12 @@ from store_model import Model
 from outlast.store.rows import ENDED, NEVER, RunQuery
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.store.verbs import (
+    EACH,
     ITEM,
     Ack,
     Cancel,
     Claim,
+    Drain,
     Enlist,
     Leave,
     Limit,
@@ -53,7 +55,7 @@ VERBS = [
     "submit", "submit", "many", "own", "own", "claim", "claim", "claim", "claim_suspect", "claim_suspect", "claim_id",
     "claim_id", "record", "record", "record", "record_again", "settle", "settle", "settle", "release", "release", "wait",
     "wait", "nack", "ack", "send", "send", "cancel", "cancel_parked", "retry", "retry", "resume", "resume", "enlist", "renew",
-    "leave", "sweep", "sweep", "limit", "prune",
+    "leave", "sweep", "sweep", "drain", "drain", "limit", "prune",
 ]  # fmt: skip
 EVENTS = ["commit", "time", "time", "time", "lease", "kill", "kill_holder", "start", "start", "reopen"]
 
@@ -172,7 +174,7 @@ class StoreMachine(RuleBasedStateMachine):
         run = self.model.by_pk(pk)
         seq = max((len(run.journal) if run else 0) + (z != 3), 1)  # or one that somebody has taken already
         queues = ((), (), ("q1", "q0"), ("q1", "none"))[z]
-        workflows = ((), (), (ITEM, "f1"), ("f1", "f0"))[x % 4]
+        workflows = ((), (), (ITEM, "f1"), ("f1", "f0", EACH))[x % 4]
         match kind:
             case "submit":
                 return self.new(x, y, z)
@@ -189,7 +191,7 @@ class StoreMachine(RuleBasedStateMachine):
             case "claim_id":
                 return Claim(worker, f"c{x}{y}", ids=(id, IDS[x % 7]), limit=1 + z % 2)
             case "record":
-                what = ("step", "step", "fired", "message", "attempt", "inner", "child")[y]
+                what = ("step", "step", "fired", "message", "attempt", "done", "child")[y]
                 return Record(pk, seq, fence, what, "key", 1.0, value=f"{x}{y}{z}")
             case "record_again":
                 return self.records[-1 - x % len(self.records)] if self.records else None
@@ -219,13 +221,17 @@ class StoreMachine(RuleBasedStateMachine):
             case "retry":
                 return Retry(self.one_of(("failed", "cancelled", "dead"), y, id), token)
             case "resume":
-                return Resume(self.one_of(("parked",), y, id), token)
+                return Resume(self.one_of(("parked", "done")[x % 2 :], y, id), token)
             case "enlist":
                 return Enlist(worker, "host", 1, LEASES[worker])
             case "renew":
                 return Renew(worker, LEASES[worker], draining=x == 0)
             case "leave":
                 return Leave(worker)
+            case "drain":
+                return Drain(
+                    worker, f"why {x}", tuple(fence for _, fence, _ in held)[: (0, 1, 2, None)[x % 4]]
+                )
             case "sweep":
                 return Sweep(backoff=z * 1.0, backoff_max=3.0)
             case "limit":
@@ -241,7 +247,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def new(self, x: int, y: int, z: int) -> Submit:
         id = IDS[y]
-        workflow = ITEM if id in ITEMS else f"f{z % 2}"
+        workflow = ITEM if id in ITEMS else EACH if id == "e" and x % 2 else f"f{z % 2}"
         return Submit(
             id, workflow, str(x % 2), f"s{x}", "seed", queue=QUEUES[x % 2], priority=z % 2, delay=x % 3 * 2.0,
             parent=PARENTS[id], attempts_max=1 + z % 3, interruptions_max=2 + x % 2, depth_max=(None, 3)[z % 2],
@@ -292,6 +298,14 @@ class StoreMachine(RuleBasedStateMachine):
             assert set(self.store.held(id)) == {(run.pk, run.fence, run.id) for run in held}
             asked = {(run.id, run.cancel) for run in held if run.cancel is not None}
             assert set(self.store.cancels(id)) == asked
+        reports = {drain.worker: drain for drain in self.store.drains()}
+        assert set(reports) == set(self.model.drains)
+        for id, report in self.model.drains.items():
+            row = reports[id]
+            assert (row.reason, row.began, row.ended, row.held) == (
+                report.reason, report.began, report.ended, report.held
+            )  # fmt: skip
+            assert list(row.recoveries) == sorted(report.recoveries.values())
         assert set(self.store.dead_workers()) == self.model.seem_dead()
 
 

@@ -18,8 +18,10 @@ from outlast.store.sqlite import store as module
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.store.verbs import (
     Ack,
+    AskDrain,
     Cancel,
     Claim,
+    Drain,
     Enlist,
     Forget,
     Keep,
@@ -29,6 +31,7 @@ from outlast.store.verbs import (
     Record,
     Release,
     Renew,
+    Report,
     Resume,
     Retry,
     Send,
@@ -341,7 +344,7 @@ def story(store):
         clock.forward(1)
         said.append(
             [
-                None if isinstance(verb, (Cancel, Sweep, Prune)) else [row.id for row in outcome]
+                None if isinstance(verb, (Cancel, Drain, Sweep, Prune)) else [row.id for row in outcome]
                 if isinstance(verb, Claim) else outcome.new if isinstance(verb, Submit)
                 else [one.new for one in outcome] if isinstance(verb, SubmitMany) else outcome
                 for verb, outcome in zip(verbs, outcomes, strict=True)
@@ -386,10 +389,13 @@ def story(store):
         Release(one.pk, one.fence, "waits", waiting=True, waits=("m",), seen=2),
         Release(asked.pk, asked.fence, "drain"),
     )
-    do(Retry(nacked.id, "t3"), Send("one", "m", "3", "3"), Renew("w", 1000.0, draining=True))
+    do(Retry(nacked.id, "t3"), Send("one", "m", "3", "3"), Renew("w", 1000.0))
     do(Claim("w", "c6", limit=5))
     assert said[-1] == [["three", "item3", "one", nacked.id]]
-    do(Leave("w"))
+    do(AskDrain("w", "a new version"), Drain("w", "a new version", (store.run("one").fence,)))
+    do(Leave("w"), Report("w", "{}"), Enlist("w3", "host", 1, 1000.0))
+    do(Claim("w3", "c7", limit=2))
+    assert said[-1] == [["two", "one"]]
     do(Prune(clock.now - 1))
     return said
 
@@ -404,7 +410,9 @@ def everything(store):
         return (value > 0) - (value < 0) if name == "fence" else value
 
     tables = {}
-    for table in ("runs", "entries", "messages", "workers", "sessions", "session_fields", "queues", "pulse"):
+    for table in (
+        "runs", "entries", "messages", "workers", "sessions", "session_fields", "queues", "pulse", "drains", "recoveries"
+    ):  # fmt: skip
         rows = store._reader.execute(f"SELECT * FROM {table}")
         names = [column[0] for column in rows.description]
         tables[table] = [

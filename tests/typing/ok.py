@@ -17,15 +17,18 @@ from outlast import (
     RunInfo,
     Unrecorded,
     current,
+    each,
     now,
     random,
     receive,
     run,
     sleep,
     step,
+    unit,
     uuid,
     workflow,
 )
+from outlast import map as each_map
 
 
 @dataclass
@@ -154,6 +157,13 @@ async def inside(topic: str) -> None:
     assert_type(await asyncio.wait_for(research(topic), 3), str)
     assert_type(await asyncio.wait_for(long_report(topic), 3), Report)
 
+    # -- items
+    assert_type([one async for one in each([topic])], list[str])
+    assert_type(await each_map(plain_count, [topic]), dict[str, int])
+    assert_type(await each_map(async_report, [1, 2], id="x", concurrency=3), dict[str, Report])
+    async with unit("order"):
+        await forget(topic)
+
     # -- what a workflow may ask for besides
     await sleep(1.5)
     assert_type(await receive("approval", Report), Report)
@@ -175,6 +185,18 @@ def inside_sync(topic: str) -> None:
     assert_type(measure(topic, unit="m"), float)
     assert_type(agent.remember(topic), int)
     agent.forget(topic)
+
+
+def topic_of(report: Report) -> str:
+    return report.topic
+
+
+def plain_count(text: str) -> int:
+    return len(text)
+
+
+async def async_report(pages: int) -> Report:
+    return Report("tides", pages)
 
 
 # -- the plain functions
@@ -208,6 +230,14 @@ async def program() -> None:
         await app.retry("r-1")
         await app.resume("r-1")
         assert_type(await app.prune(3600), int)
+        assert_type([one async for one in app.each(["a"], id="e-1")], list[str])
+        assert_type([one async for one in app.each([Report("a", 1)], id="e-2", key=topic_of)], list[Report])
+        assert_type(await app.map(plain_count, ["a"], id="m-1"), dict[str, int])
+        assert_type(await app.map(async_report, range(3), id="m-2", concurrency=2), dict[str, Report])
+        async with app.unit("order"):
+            pass
+        with app.unit("order"):
+            pass
 
 
 def wants_any_outlast_error(error: outlast.RunFailed | outlast.StepTimeout) -> outlast.OutlastError:

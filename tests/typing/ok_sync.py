@@ -53,6 +53,10 @@ assert_type(run(later("tides"), id="l-1", store="memory:"), int)
 assert_type(sync.run(report("x")), str)
 
 
+def words_in(text: str) -> int:
+    return len(text.split())
+
+
 @workflow
 def inside(topic: str) -> bool:
     assert_type(count(topic), int)
@@ -60,7 +64,10 @@ def inside(topic: str) -> bool:
     assert_type(run(report(topic)), str)
     assert_type(run(tally([topic])), dict[str, int])
     assert_type(run(later(topic)), int)
-    sleep(1.5)
+    assert_type(list(sync.each([topic])), list[str])
+    assert_type(sync.map(words_in, [topic], concurrency=2), dict[str, int])
+    with sync.unit("order"):
+        sleep(1.5)
     assert_type(receive("words", list[str], timeout=60), list[str])
     assert_type(receive("anything"), Any)
     assert_type(now(), datetime)
@@ -94,3 +101,7 @@ def program() -> None:
         app.retry("r-1")
         app.resume("r-1")
         assert_type(app.prune(3600), int)
+        assert_type(list(app.each(["a"], id="e-1")), list[str])
+        assert_type(app.map(words_in, ["a"], id="m-1"), dict[str, int])
+        with app.unit("order"):
+            pass

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import threading
 from collections.abc import Callable, Mapping
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,9 +25,13 @@ from outlast.app.room import Room
 from outlast.app.settings import Settings
 from outlast.app.sweeper import Sweeper
 from outlast.app.worker import Worker
+from outlast.drain.drain import Drain
+from outlast.drain.forecast import Durations
+from outlast.drain.occupied import Occupied
 from outlast.errors import (
     Conflict,
     Diverged,
+    Draining,
     DuplicateName,
     Evicted,
     LimitExceeded,
@@ -37,9 +42,11 @@ from outlast.record.writer import InlineWriter, Writer
 from outlast.replay.ending import End, lost
 from outlast.replay.life import Life
 from outlast.replay.threads import Pool
+from outlast.replay.unit import Units
 from outlast.store.protocol import Store
 from outlast.store.rows import ENDED, RunRow
 from outlast.store.verbs import (
+    DRAINING,
     Cancel,
     Refused,
     Renew,
@@ -54,6 +61,9 @@ if TYPE_CHECKING:
     from outlast.replay.loop import RunLoop
 
 log = logging.getLogger("outlast")
+PATIENCE_MIN = 0.05
+LAST_SECONDS = 0.5
+"""Of a drain's grace, for what comes after the store was left."""
 T = TypeVar("T")
 
 
@@ -69,6 +79,8 @@ class House:
     ) -> None:
         self.store, self.settings, self.loop, self.inline = store, settings, loop, inline
         kind = InlineWriter if inline else Writer
+        self.thread = threading.get_ident()
+        """The loop's."""
         self.writer = kind(store, loop, patience=settings.store_patience, batch_max=settings.batch_size_max)
         self.pool = Pool()
         self.lives: dict[str, Life] = {}
@@ -92,6 +104,13 @@ class House:
         self.intake, self.post, self.resting = Intake(self), Post(self), Resting(self)
         self._sweeping = False
         self.draining = self.closing = False
+        self.working = False
+        """It has been opened."""
+        self.unhealthy: str | None = None
+        """Why this process is not ready, if its program says so."""
+        self.durations, self.units = Durations(), Units()
+        self.drain = Drain(self)
+        self.occupied = Occupied(self.drain.changed)
         self.closed_soon: asyncio.Future[None] = loop.create_future()
         """Done when the house begins to close."""
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -118,45 +137,62 @@ class House:
             self.changes.look_every(self.settings.poll)
 
     async def close(self, why: str) -> None:
-        """Evict every life, and give back what has stopped.
+        """Evict every life, and give back what has stopped. After a drain there is little left to do.
 
         A run whose step still executes (a thread that hangs) is kept: its lock is held and its lease renewed until this
         process is gone.
         """
-        self.closing = self.draining = True
+        self.closing = self.draining = self.room.draining = True
         if not self.closed_soon.done():
             self.closed_soon.set_result(None)
         self.changes.stop()
-        if self.claimer is not None:
-            self.claimer.stop()
-        for consumer in self.consumers:
-            consumer.stop()
-        if self.room.hands:  # should it be killed meanwhile: they were interrupted, not at fault
+        self.stop_claiming()
+        if (
+            self.room.hands and self.drain.layer is None
+        ):  # should it be killed meanwhile: they were interrupted, not at fault
             draining = Renew(self.worker.id, self.settings.lease, draining=True)
             self.writer.put(draining, lambda *_: None)
         for life in list(self.lives.values()):
             life.evict(Evicted(why))
         ends: list[asyncio.Future[Any]] = [life.end for life in self.lives.values()]
         if ends:
-            await asyncio.wait(ends, timeout=self.settings.close_timeout * 2)
+            await asyncio.wait(ends, timeout=self.patience() * 2)
         for consumer in list(self.consumers):
-            self.hung |= await consumer.close(self.settings.close_timeout)
+            self.hung |= await consumer.close(self.patience())
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:
-            await asyncio.wait(list(self._tasks), timeout=self.settings.close_timeout)
+            await asyncio.wait(list(self._tasks), timeout=self.patience())
+
+    def patience(self) -> float:
+        """Seconds that closing waits for something that does not end. What a drain has waited for has had its time."""
+        return min(self.settings.close_timeout, max(PATIENCE_MIN, self.drain.seconds_before_exit))
+
+    def stop_claiming(self) -> None:
+        """Take nothing more."""
+        if self.claimer is not None:
+            self.claimer.stop()
+        for consumer in self.consumers:
+            consumer.stop()
 
     async def leave(self) -> None:
-        """Strike this worker off, and let go of the store."""
+        """Strike this worker off, and let go of the store; in a drain in the time that is left."""
         if self.hung:
             self.worker.stay()
             log.warning("still executing, so not given back: %s", ", ".join(sorted(self.hung)))
             return
+        within = self.drain.left - LAST_SECONDS if self.drain.layer is not None else None
         try:
-            await self.worker.leave()
-        except StoreError as error:
-            log.warning("could not strike this worker off: %s", error)
-        await self.read(self._shut)
+            async with asyncio.timeout(within):
+                try:
+                    await self.worker.leave()
+                except StoreError as error:
+                    log.warning("could not strike this worker off: %s", error)
+                await self.read(self._shut)
+        except TimeoutError:
+            log.warning(
+                "the store did not answer: worker %s is not struck off, it will be swept", self.worker.id
+            )
         self.pool.close()
 
     def _never_opened(self) -> None:
@@ -236,6 +272,10 @@ class House:
         Who asked may be cancelled meanwhile; what was submitted is begun all the same, so that no run is left behind.
         """
         verb = self.submission(call, id)
+        if self.draining:
+            raise Draining(
+                f"this process is on its way out: run {id!r} is not started. Submit it, or start it elsewhere."
+            )
         if parent is not None:  # it goes where its parent goes
             verb = verb._replace(parent=parent.id, queue=parent.queue, priority=parent.priority)
         return await asyncio.shield(self.keep(self.loop.create_task(self._start(call, verb)), quiet=True))
@@ -248,6 +288,8 @@ class House:
             outcome = await self.intake.acquire(verb._replace(worker=worker))
             if not isinstance(outcome, Refused):
                 break
+            if outcome.why == DRAINING:
+                raise Draining(f"this process is on its way out: run {verb.id!r} is not started.")
             await self.worker.enlist(instead_of=worker)  # it was taken for dead since
         else:
             raise StoreUnavailable(
@@ -283,9 +325,11 @@ class House:
             self.room.drop(life.fence)
         if life.claimed and life.id not in self.hung:
             self._log_end(life)
+        if self.draining:
+            self.drain.gone(life)
         self.wake_claimers()  # its parent may have waited for it, or its queue be less full
         over = life.over
-        wanted = not life.claimed and life.resting is None
+        wanted = not life.claimed and life.resting is None and not self.draining
         if wanted and isinstance(over, Evicted) and over.cause is None and life.verdict is None:
             self.adoption.of(life.row, life.workflow)
 
@@ -356,8 +400,20 @@ class House:
 
     def _ring(self) -> None:
         self.wake_claimers()
+        if self._sweeping and not self.draining:
+            self.keep(self.loop.create_task(self._look_for_request()))
         if self.lives and not self.closing:
             self.keep(self.loop.create_task(self.post.look_for_requests()))
+
+    async def _look_for_request(self) -> None:
+        """Somebody may want this worker to drain."""
+        try:
+            why = await self.read(self.store.asked, self.worker.id)
+        except StoreError as error:
+            log.warning("could not look for requests to drain: %s", error)
+        else:
+            if why is not None:
+                self.drain.begin(why)
 
     # -- small services
 
@@ -391,7 +447,8 @@ class House:
         for fence, row in list(self.room.hands.items()):
             if row.worker == worker and row.id not in self.lives:
                 self.intake.dropped(fence)
-        self.keep(self.loop.create_task(self.worker.enlist(instead_of=worker)))
+        if not self.draining:
+            self.keep(self.loop.create_task(self.worker.enlist(instead_of=worker)))
 
 
 def check_same(row: RunRow, call: Call[Any]) -> None:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from outlast.errors import StoreError, StoreUnavailable
 from outlast.replay.life import Life
 from outlast.store.protocol import whole_journal
 from outlast.store.rows import Entry, Message, RunRow
-from outlast.store.verbs import Claim, Refused, Release, Settle, Submit, Submitted
+from outlast.store.verbs import DRAINING, Claim, Refused, Release, Settle, Submit, Submitted
 
 if TYPE_CHECKING:
     from outlast.app.house import House
     from outlast.define.workflow import Workflow
 
 log = logging.getLogger("outlast")
+Past: TypeAlias = tuple[list[Entry], list[Message], dict[str, str]]
+"""A run's journal, its mailbox, and the progress of its steps."""
 
 
 class Intake:
@@ -31,7 +34,9 @@ class Intake:
         rows: list[RunRow] = []
         try:
             outcome = await self.acquire(verb)
-            if isinstance(outcome, Refused):
+            if isinstance(outcome, Refused) and outcome.why == DRAINING:
+                house.stop_claiming()
+            elif isinstance(outcome, Refused):
                 await house.worker.enlist(instead_of=verb.worker)
                 house.wake_claimers()  # nothing else would: under its new id it may claim at once
             else:
@@ -108,22 +113,33 @@ class Intake:
                 self.begin(row, workflow or house.workflows[row.workflow], *past)
         await house.post.look_for_requests()  # somebody may have wanted one to end while its journal was read
 
-    def _pasts(self, rows: list[RunRow]) -> list[tuple[list[Entry], list[Message]] | Exception]:
+    def _pasts(self, rows: list[RunRow]) -> list[Past | Exception]:
         """A journal that cannot be read is one run's trouble, not its neighbours'."""
         house = self._house
-        pasts: list[tuple[list[Entry], list[Message]] | Exception] = []
+        store = house.store
+        pasts: list[Past | Exception] = []
         for row in rows:
             try:
-                pasts.append((whole_journal(house.store, row.pk), house.store.messages(row.pk)))
+                pasts.append((whole_journal(store, row.pk), store.messages(row.pk), store.progress(row.pk)))
             except Exception as error:
                 pasts.append(error)
         return pasts
 
-    def begin(self, row: RunRow, workflow: Workflow[..., Any], entries: Any = (), messages: Any = ()) -> None:
+    def begin(
+        self,
+        row: RunRow,
+        workflow: Workflow[..., Any],
+        entries: Any = (),
+        messages: Any = (),
+        saved: Mapping[str, str] | None = None,
+    ) -> None:
         """Start a life of a run in hand."""
         house = self._house
         if house.closing:
             return  # it is given back when this worker leaves
+        if house.draining:
+            self.give_back(row, "its worker drains")
+            return
         if row.worker != house.worker.id:  # taken for dead since
             self._let_fall(row, workflow)
             return
@@ -131,9 +147,12 @@ class Intake:
             house.keep(house.loop.create_task(self._begin_after(house.lives[row.id], row, workflow)))
             return
         try:
-            life = Life(house, row, workflow, entries, messages)
+            life = Life(house, row, workflow, entries, messages, saved)
         except Exception as error:
             self._park(row, error)
+            return
+        if not house.room.begin(row.fence):
+            self.give_back(row, "its worker drains")
             return
         life.claimed = house.claimer is not None and row.fence in house.claimer.hands
         house.lives[row.id] = life

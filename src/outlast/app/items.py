@@ -162,8 +162,12 @@ class Queue:
             seen = house.changes.count
             try:
                 row = await self._claim_one(house)
-                if row is not None:
+                if row is not None and house.room.begin(row.fence):
+                    house.room.by_hand.add(row.fence)
                     return Item(house, row)
+                if row is not None:
+                    house.intake.give_back(row, "its worker drains")
+                    break
                 left = until - house.loop.time()
                 if left <= 0:
                     return None
@@ -250,13 +254,20 @@ class Consumer:
         house.sweep_too()
         try:
             await self.claimer.work()
+            while house.draining and not house.closing and self._tasks and self._claiming:
+                await asyncio.wait(list(self._tasks))  # a drain lets them end
         finally:
-            self._stop_all()
+            self.stop_all()
             if self._tasks:
-                await asyncio.wait(list(self._tasks), timeout=house.settings.close_timeout)
+                await asyncio.wait(list(self._tasks), timeout=house.patience())
 
-    def _stop_all(self) -> None:
-        """From here on each item is given back when its handler has ended, whoever waits for that."""
+    @property
+    def under_way(self) -> list[str]:
+        """The ids of items whose handlers have not ended."""
+        return [item._row.id for item in list(self._tasks.values())]
+
+    def stop_all(self) -> None:
+        """Tell every handler to stop. From here on each item is given back when its handler has ended, whoever waits for that."""
         self.claimer.stop()
         self._claiming = False
         for task in self._tasks:
@@ -265,7 +276,7 @@ class Consumer:
 
     async def close(self, timeout: float) -> set[str]:
         """The ids of what still executes after so many seconds."""
-        self._stop_all()
+        self.stop_all()
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=timeout)
         return {item._row.id for item in self._tasks.values()}
@@ -282,8 +293,11 @@ class Consumer:
 
     async def _begin(self, rows: list[RunRow]) -> None:
         for row in rows:
-            if row.worker != self._house.worker.id or not self._claiming:
-                self._house.intake.give_back(row, "its worker was taken for dead, or its consumer stopped")
+            mine = row.worker == self._house.worker.id and self._claiming
+            if not mine or not self._house.room.begin(row.fence):
+                self._house.intake.give_back(
+                    row, "its worker was taken for dead or drains, or its consumer stopped"
+                )
                 self.claimer.done(row.fence)
                 continue
             item = Item(self._house, row)
@@ -324,7 +338,9 @@ class Consumer:
         else:
             self._house.room.drop(row.fence)
         self.claimer.done(row.fence)
-        if not self._claiming:
+        if self._house.draining:
+            self._house.drain.item_ended(given_back=task.cancelled())
+        if not self._claiming or self._house.draining:
             self._say()
             if not self._tasks:
                 self._house.consumers.discard(self)

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import timedelta
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 from uuid import uuid4
 
+from outlast.app.each import Each
 from outlast.app.handle import Run, conclude
 from outlast.app.hooks import Hook
-from outlast.app.house import House, check_same
+from outlast.app.house import LAST_SECONDS, House, check_same
 from outlast.app.info import QueueInfo, RunInfo, WorkerInfo
 from outlast.app.items import Queue
+from outlast.app.mapping import Mapping
 from outlast.app.settings import Settings
 from outlast.app.submission import enqueue
+from outlast.define.unit import Unit
 from outlast.define.workflow import Call, Workflow
-from outlast.errors import NotInRun, OutlastError, SettingsError, UnknownRun, WrongStatus
+from outlast.drain.cleanup import Cleanup
+from outlast.drain.cleanup import Hook as CleanupHook
+from outlast.drain.process import TRY_AGAIN, Process, end_now
+from outlast.drain.report import DrainReport
+from outlast.errors import Draining, NotInRun, NotInStep, OutlastError, SettingsError, UnknownRun, WrongStatus
 from outlast.replay.bodies import BODY
+from outlast.replay.loop import RunLoop
 from outlast.replay.threads import THREAD
 from outlast.store.address import store_at
 from outlast.store.protocol import Store, whole_journal
@@ -28,7 +36,12 @@ from outlast.store.verbs import UNKNOWN, Prune, Refused, Resume, Retry, Send
 from outlast.values import plain
 from outlast.values.names import check_id, check_name
 
+if TYPE_CHECKING:
+    from outlast.app.face import HouseFace
+    from outlast.http import Server
+
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 class Outlast:
@@ -68,6 +81,17 @@ class Outlast:
         self._inline = False
         self._leaving = "the program closed Outlast"
         """What runs that are given back when it closes are told."""
+        self._ours: int | None = None
+        """The exit code of a process of Outlast's own that was told to end."""
+        self._process: Process | None = None
+        self._server: Server | None = None
+        self._is_portal = False
+        """The sync face's, which sees to the signals in its program's own thread."""
+        self._exit_code = 0
+        """What a process of ours that was told to end exits with."""
+        self._opener: asyncio.Task[Any] | None = None
+        self._cancelled = False
+        self._cleanup = Cleanup()
         self._worker = False
         self._workflows: tuple[Workflow[..., Any], ...] = ()
         self.configure(store, worker=worker, queues=queues, workflows=workflows, **settings)
@@ -115,8 +139,9 @@ class Outlast:
             house.worker.queues, house.worker.workflows = queues, tuple(house.workflows)
             house.worker.concurrency = self.settings.concurrency
         await house.open()
-        self._house = house
+        self._house, self._opener = house, asyncio.current_task()
         try:
+            self._listen(house)
             if self._lifespan is not None:
                 await self._living.enter_async_context(self._lifespan(self))
         except BaseException:
@@ -124,25 +149,144 @@ class Outlast:
             raise
         if self._worker:
             house.claim_from(queues, self.settings.concurrency)
+        house.working = True
         return self
 
+    def _listen(self, house: House) -> None:
+        """For signals, and for who asks over HTTP."""
+        if self._inline:
+            return
+        self._process = Process(house.drain, ours=self._ours)
+        if self.settings.signals and not self._is_portal:
+            self._process.install()
+            house.drain.over.add_done_callback(self._drained)
+        if self.settings.http:
+            from outlast.http import Server
+
+            self._server = Server(self, self.settings.http)
+            self._server.start()
+
+    def _drained(self, _: object) -> None:
+        """A signal that would have ended the program has: its block is left as if it had been interrupted."""
+        process, opener = self._process, self._opener
+        if process is not None and self._ours is None and process.ends and opener is not None:
+            self._cancelled = opener.cancel(f"drain: {self._open.drain.reason}")
+
     async def __aexit__(self, *exc: object) -> None:
-        house, living = self._open, self._living
+        house, living, drain = self._open, self._living, self._open.drain
         self._living = AsyncExitStack()
         try:
+            if drain.layer is not None:
+                await asyncio.wait([drain.over])
+                await drain.hurried()
             await house.close(self._leaving)
         finally:
+            draining = drain.layer is not None
             try:
-                await living.aclose()  # what executed here may have used it to its end
+                # The lifespan last: what executed here may have used it to its end.
+                if draining:
+                    seconds = max(0.0, drain.left - 2 * LAST_SECONDS)
+                    drain.report.cleanup = await self._cleanup.run(house, seconds, living.aclose)
+                    await drain.write_report()
+                else:
+                    try:
+                        await self._cleanup.run(house, self.settings.close_timeout)
+                    finally:
+                        await living.aclose()
             finally:
-                self._house = None
                 await house.leave()
+                self._house = None
+                await self._stop_listening(house)
+                if self._ours is not None and house.hung and draining:
+                    end_now(self._exit_code)  # what hangs would hold up an orderly end
+
+    async def _stop_listening(self, house: House) -> None:
+        server, process = self._server, self._process
+        self._server = self._process = None
+        self._exit_code = 0 if process is None else process.code
+        if server is not None:
+            await asyncio.to_thread(server.stop, 0.2 if house.drain.layer is not None else 2.0)
+        if process is not None and not self._is_portal:
+            process.restore()
+            if self._cancelled and asyncio.current_task() is self._opener and self._opener is not None:
+                self._opener.uncancel()  # ours: what comes now is the signal's own doing
+            process.raise_again()
 
     @property
     def _open(self) -> House:
         if self._house is None:
             raise OutlastError("this Outlast is not open: use `async with Outlast(...) as app:`.")
         return self._house
+
+    # -- the end
+
+    @property
+    def draining(self) -> bool:
+        """Whether this process is on its way out."""
+        return self._open.draining
+
+    async def drain(
+        self, reason: str = "its program asked for it", *, grace: float | None = None
+    ) -> DrainReport:
+        """Let what is under way come to its next boundary, give everything back, and take nothing more; in `grace` seconds at the
+        most (by default the setting). Returns when that is done: the process goes on, and so does this Outlast, for whoever wants
+        to look or to submit. Any number of drains is one."""
+        drain = self._open.drain
+        drain.begin(reason, grace=grace)
+        report = await asyncio.shield(drain.over)
+        await drain.write_report()
+        return report
+
+    async def wait_drain(self) -> str:
+        """Until a drain begins: its reason."""
+        return await asyncio.shield(self._open.drain.heard)
+
+    async def run_until_drain(self, coro: Coroutine[Any, Any, R]) -> R | None:
+        """Execute a coroutine that need not end by itself, a `while True` agent. When a drain begins it is cancelled, but not
+        within a unit: that may end first. What it returned, or None if the drain came first."""
+        house = self._open
+        task = house.loop.create_task(coro)
+        try:
+            either: list[asyncio.Future[Any]] = [task, house.drain.heard]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                await house.drain.until_free("unit")
+        finally:
+            if not task.done():
+                task.cancel(f"drain: {house.drain.reason}" if house.draining else None)
+                token = house.occupied.enter("agent", getattr(coro, "__qualname__", "run_until_drain"))
+                task.add_done_callback(lambda _: house.occupied.leave(token))
+        try:
+            return await task
+        except (asyncio.CancelledError, Draining):
+            caller = asyncio.current_task()
+            if not house.draining or (caller is not None and caller.cancelling()):
+                raise
+            return None
+
+    def on_cleanup(self, fn: CleanupHook, *, timeout: float | None = None) -> CleanupHook:
+        """Have something done when this Outlast is left, before its lifespan ends: newest first, within what is left of the grace
+        and `timeout` seconds. A plain function is called in a thread. One that fails is reported, and stops nothing."""
+        if not callable(fn):
+            raise TypeError(f"on_cleanup() takes a function, not {fn!r}.")
+        self._cleanup.add(fn, timeout)
+        return fn
+
+    def unhealthy(self, reason: str | None) -> None:
+        """Say that this process should get no requests (`/ready` says 503, with the reason); None: that it may again."""
+        self._open.unhealthy = reason
+
+    async def drains(self, *, limit: int = 20) -> list[DrainReport]:
+        """The last drains of whatever worker, newest first."""
+        house = self._open
+        return [DrainReport.of(row) for row in await house.read(house.store.drains, limit)]
+
+    @property
+    def face(self) -> HouseFace:
+        """What the HTTP routes show."""
+        from outlast.app.face import HouseFace
+
+        return HouseFace(self._open)
 
     # -- starting
 
@@ -214,6 +358,70 @@ class Outlast:
         dead = set(await house.read(house.store.dead_workers))
         rows = await house.read(house.store.workers)
         return [WorkerInfo.of(row, seems_dead=row.id in dead) for row in rows]
+
+    # -- plain scripts
+
+    def each(
+        self, items: Iterable[T] | AsyncIterable[T], *, id: str, key: Callable[[T], str] | None = None
+    ) -> AsyncIterator[T]:
+        """Go through items one after the other, and go on where a death or a drain ended it: `async for item in app.each(...)`.
+
+        An item is done when the next is asked for, and skipped from then on. `key` says what an item is known by from life to
+        life; text and whole numbers are their own keys. Draining is raised at the next item when a drain has begun: the loop never
+        ends by that. LeaseLost if another process has it by now.
+        """
+        return Each(self._outside("each"), items, id=id, key=key)
+
+    @overload
+    async def map(
+        self,
+        fn: Callable[[T], Awaitable[R]],
+        items: Iterable[T] | AsyncIterable[T],
+        *,
+        id: str,
+        key: Callable[[T], str] | None = None,
+        concurrency: int | None = None,
+    ) -> dict[str, R]: ...
+    @overload
+    async def map(
+        self,
+        fn: Callable[[T], R],
+        items: Iterable[T] | AsyncIterable[T],
+        *,
+        id: str,
+        key: Callable[[T], str] | None = None,
+        concurrency: int | None = None,
+    ) -> dict[str, R]: ...
+    async def map(
+        self,
+        fn: Callable[[Any], Any],
+        items: Iterable[Any] | AsyncIterable[Any],
+        *,
+        id: str,
+        key: Callable[[Any], str] | None = None,
+        concurrency: int | None = None,
+    ) -> dict[str, Any]:
+        """Call a function for every item, `concurrency` at once (by default the setting), and keep what it returns: a dict by the
+        items' keys, in their order. The same call again has only the rest done. A plain function is called in a thread.
+
+        What an item raises is raised here, when the others under way have ended. So is Draining, if a drain began.
+        """
+        house = self._outside("map")
+        return await Mapping(house, fn, items, id=id, key=key, concurrency=concurrency).results()
+
+    def unit(self, name: str) -> Unit:
+        """A part of the work that a drain does not cut in two, in a run or outside: `async with app.unit("order"):`, or `with`."""
+        return Unit(name, lambda: self._open)
+
+    def _outside(self, what: str) -> House:
+        if isinstance(asyncio._get_running_loop(), RunLoop) or (
+            THREAD.get() is not None and BODY.get() is None
+        ):
+            raise NotInStep(
+                f"app.{what}() was called in a workflow's own code, where its answers would differ from life to life: use "
+                f"outlast.{what}() there."
+            )
+        return self._open
 
     # -- finding
 
@@ -310,6 +518,18 @@ class Outlast:
 
     # -- helpers
 
+    async def _or_exit(self, coro: Coroutine[Any, Any, R]) -> R:
+        """In a process of ours: what a coroutine returns, or the end of the process (SystemExit) if it was interrupted."""
+        house, process = self._open, self._process
+        task = house.loop.create_task(coro)
+        either: list[asyncio.Future[Any]] = [task, house.drain.over]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        task.cancel()
+        assert process is not None
+        raise SystemExit(process.code)
+
     def _id(self, id: str | None) -> str:
         return uuid4().hex if id is None else check_id(id, self.settings.id_length_max, "run id")
 
@@ -341,8 +561,11 @@ def run(call: Call[R], *, id: str | None = None, store: str | None = None, **set
         )
 
     async def main() -> R:
-        async with Outlast(store, **settings) as app:
-            return await (await app.start(call, id=id)).result()
+        app = Outlast(store, **settings)
+        app._ours = TRY_AGAIN
+        async with app:
+            run = await app.start(call, id=id)
+            return await app._or_exit(run.result())
 
     return asyncio.run(main())
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from outlast.store.rows import RunRow
+from outlast.store.verbs import ITEM
 
 ARRIVING = -1
 """Stands for a suspect that is being claimed."""
@@ -23,6 +24,12 @@ class Room:
         """Called when others may come in again."""
         self.hands: dict[int, RunRow] = {}
         """Everything that was claimed or started here and has not ended, by its fence."""
+        self.begun: set[int] = set()
+        """Those of them that execute. The others can be given back as if nobody had had them."""
+        self.by_hand: set[int] = set()
+        """Items that a program has claimed itself: nobody here knows what it does with them."""
+        self.draining = False
+        """Nothing begins any more."""
         self.coming = 0
         """Claims on their way: nobody knows yet what they bring."""
         self.acked = False
@@ -43,9 +50,29 @@ class Room:
     def add(self, row: RunRow) -> None:
         self.hands[row.fence] = row
 
+    def begin(self, fence: int) -> bool:
+        """Whether something in hand may begin. Not in a drain: then it has been given back, or must be.
+
+        The drain's first thread sets `draining` and then copies `begun`, this adds and then looks: whoever is second sees what
+        the other did.
+        """
+        self.begun.add(fence)
+        if self.draining:
+            self.begun.discard(fence)
+            return False
+        return True
+
+    def items_by_hand(self) -> list[RunRow]:
+        """Items in the hands of a program that claimed them itself."""
+        return [
+            row for row in list(self.hands.values()) if row.workflow == ITEM and row.fence in self.by_hand
+        ]
+
     def drop(self, fence: int) -> None:
         """It has ended, was given back, or was lost."""
         self.hands.pop(fence, None)
+        self.begun.discard(fence)
+        self.by_hand.discard(fence)
         self.open(fence)
 
     def is_empty(self, but: Iterable[str] = ()) -> bool:

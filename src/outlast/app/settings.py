@@ -25,6 +25,20 @@ class Settings:
     """Seconds to go on trying when the store is locked, full or read-only."""
     close_timeout: float = 5.0
     """Seconds that step bodies have to end when the app closes."""
+    grace: float = 30.0
+    """Seconds from the first sign to stop until this process is gone. SHUTDOWN_TIMEOUT is understood too."""
+    checkpoint_reserve: float = 3.0
+    """Seconds of the grace for steps that are told to stop, at most a quarter of it."""
+    exit_reserve: float = 2.0
+    """Seconds of the grace for clean-up, the drain report and closing, at most a quarter of it."""
+    signals: int = 1
+    """Whether SIGTERM and SIGINT begin a drain. 0: no handler is installed."""
+    http: str = ""
+    """The address of the HTTP server, like 127.0.0.1:8080. Empty: none."""
+    http_secret: str = ""
+    """What POST /shutdown must bring when it does not come over loopback."""
+    health_stall: float = 0.0
+    """Seconds that the event loop may stand still before /health says 503. 0: it never does."""
     stall_max: float = 20.0
     """Seconds that the event loop may stand still before this worker lets its lease run out."""
 
@@ -34,6 +48,8 @@ class Settings:
     """Runs that a worker claims and executes at once."""
     linger: float = 1.0
     """Seconds that a run which only waits stays in a worker's hands, at least."""
+    progress_interval: float = 0.5
+    """Seconds between two writes of one step's progress."""
     ramp: float = 5.0
     """Seconds from a worker's start until all of its slots are open. 0: at once."""
     new_share: float = 0.2
@@ -102,6 +118,8 @@ class Settings:
         values: dict[str, Any] = {}
         for name, field in known.items():
             text = environ.get(f"OUTLAST_{name.upper()}")
+            if text is None and name == "grace":
+                text = environ.get("SHUTDOWN_TIMEOUT")
             if given.get(name) is not None:
                 values[name] = given[name]
             elif text is not None:
@@ -109,7 +127,7 @@ class Settings:
         return cls(**values)
 
 
-_MAY_BE_ZERO = {"ramp", "new_share"}
+_MAY_BE_ZERO = {"ramp", "new_share", "signals", "health_stall", "checkpoint_reserve", "exit_reserve"}
 _KINDS = {"str": "a text", "int": "a whole number", "float": "a number of seconds"}
 
 

@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from outlast.errors import StoreError
-from outlast.store.verbs import Prune, Release, Sweep, Swept, Wait
+from outlast.store.verbs import Measured, Prune, Release, Sweep, Swept, Wait
 
 if TYPE_CHECKING:
     from outlast.app.house import House
@@ -34,6 +34,7 @@ class Sweeper:
                 if house.loop.time() >= tidy_at:
                     await self.tidy()
                     await self._forget_acked()
+                    await self._tell_durations()
                     tidy_at = house.loop.time() + house.settings.poll
             except StoreError as error:
                 log.warning("cannot look for dead workers: %s", error)
@@ -68,6 +69,12 @@ class Sweeper:
         for run, fence, id in held:
             if fence not in house.room.hands and id not in house.hung:
                 await house.writer.ask(Release(run, fence, "nobody had it in hand", interrupted=False))
+
+    async def _tell_durations(self) -> None:
+        """How long steps took, for the drains of others."""
+        samples = self._house.durations.fresh()
+        if samples:
+            await self._house.writer.ask(Measured(samples))
 
     async def _forget_acked(self) -> None:
         house = self._house

@@ -37,6 +37,7 @@ class Worker:
         self.lost: Callable[[str], None] = lambda _: None
         """Called on the loop with the id that was taken for dead; once, however that was learned."""
         self._told = ""
+        self._tick_seconds = min(1.0, settings.stall_max / 4, settings.health_stall / 4 or 1.0)
 
     async def enlist(self, instead_of: str = "") -> None:
         """Get an id, or another one instead of one that was swept. Whoever asks second finds it done."""
@@ -67,7 +68,13 @@ class Worker:
         """The loop's own sign of life, for the lease's thread."""
         if self._lease is not None and self._lease.loop_seen < math.inf:
             self._lease.loop_seen = time.monotonic()
-            self._ticking = self._loop.call_later(min(1.0, self._settings.stall_max / 4), self._tick)
+            self._ticking = self._loop.call_later(self._tick_seconds, self._tick)
+
+    def stalled(self) -> float:
+        """Seconds since the loop's last sign of life, beyond those that are usual."""
+        if self._lease is None or self._lease.loop_seen == math.inf:
+            return 0.0
+        return max(0.0, time.monotonic() - self._lease.loop_seen - self._tick_seconds)
 
     def stay(self) -> None:
         """Something of this worker's executes on after its loop has ended: renew its lease until the process is gone."""

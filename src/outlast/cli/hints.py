@@ -7,7 +7,7 @@ import shlex
 from outlast.cli.takers import Fleet
 from outlast.cli.text import safe
 from outlast.store.rows import RunRow
-from outlast.store.verbs import ITEM
+from outlast.store.verbs import EACH, ITEM
 
 
 def noun(row: RunRow) -> str:
@@ -25,6 +25,8 @@ def taken_up(row: RunRow, fleet: Fleet, store: str | None, to: str = "go on") ->
     """How a run that nobody holds comes to be executed: by itself, or by what to do, as a sentence."""
     if row.workflow == ITEM:
         return f"Whoever consumes queue {row.queue} takes it."
+    if row.workflow == EACH:
+        return f"To {to}, make the same call again, in its program: what is done is skipped."
     if fleet.takes(row):
         return "A living worker knows it, and takes it when it is due."
     run = command("run", f"FILE:{row.workflow}", "--id", row.id, store=store)

@@ -6,12 +6,20 @@ from collections.abc import Sequence
 
 from outlast.cli.documents import value_of
 from outlast.replay.journal import DELIVERED
+from outlast.store.protocol import Store, whole_journal
 from outlast.store.rows import Entry, Message, RunRow
+from outlast.store.verbs import EACH
 
 
 class History:
-    def __init__(self, row: RunRow, entries: Sequence[Entry], messages: Sequence[Message]) -> None:
+    def __init__(
+        self, row: RunRow, entries: Sequence[Entry], messages: Sequence[Message], done: int | None = None
+    ) -> None:
         self.row, self.entries, self.messages = row, entries, messages
+        self.done = done
+        """How many items are done, if it is an `each` or a `map`: these entries are counted, not read."""
+        self.total: int | None = None
+        """How many items there are, if that is known."""
         self.mail = {message.number: message for message in messages}
         self.void: set[int] = set()
         """Entries that a retry has made void."""
@@ -22,8 +30,18 @@ class History:
         for entry in entries:
             self._add(entry)
 
+    @classmethod
+    def of(cls, store: Store, row: RunRow) -> History:
+        if row.workflow == EACH:
+            return cls(row, store.history(row.pk), store.messages(row.pk), store.done_count(row.pk))
+        return cls(row, whole_journal(store, row.pk), store.messages(row.pk))
+
     def _add(self, entry: Entry) -> None:
-        if entry.kind == "retry":
+        if entry.kind == "items":
+            value = value_of(entry.value)
+            total = value.get("total") if isinstance(value, dict) else None
+            self.total = total if isinstance(total, int) else None
+        elif entry.kind == "retry":
             value = value_of(entry.value)
             start = value.get("from") if isinstance(value, dict) else None
             if isinstance(start, int):

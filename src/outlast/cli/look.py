@@ -13,7 +13,6 @@ from outlast.cli.output import answering, document, say
 from outlast.cli.stores import reading
 from outlast.cli.takers import Fleet
 from outlast.errors import UnknownRun
-from outlast.store.protocol import whole_journal
 from outlast.store.rows import RunQuery
 
 
@@ -94,11 +93,13 @@ def show(
             raise UnknownRun(id)
         from outlast.cli.history import History
 
-        history = History(row, whole_journal(opened, row.pk), opened.messages(row.pk))
+        history = History.of(opened, row)
         if as_json:
+            items = {} if history.done is None else {"items": {"done": history.done, "total": history.total}}
             document(
                 {
                     "run": whole_run_document(row),
+                    **items,
                     "journal": [
                         entry_document(entry, entry.seq in history.void) for entry in history.entries
                     ],

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import sys
-from contextlib import redirect_stdout, suppress
+from contextlib import redirect_stdout
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -49,10 +48,6 @@ class Order(NamedTuple):
         return command("run", self.target, "--id", self.id, store=self.store)
 
 
-class Terminated(Exception):
-    """SIGTERM: the run was given back."""
-
-
 def run(
     target: TargetArgument,
     args: ArgsArgument = None,
@@ -87,35 +82,22 @@ def _execute(workflow: Workflow[..., Any], order: Order) -> RunRow:
     except KeyboardInterrupt:
         say(f"interrupted. To go on: {order.again()}")
         raise typer.Exit(INTERRUPTED) from None
-    except Terminated:
-        say(f"terminated. To go on: {order.again()}")
-        raise typer.Exit(TRY_AGAIN) from None
+    except SystemExit as end:
+        if end.code not in (INTERRUPTED, TRY_AGAIN):
+            raise
+        how = "interrupted" if end.code == INTERRUPTED else "terminated"
+        say(f"{how}. To go on: {order.again()}")
+        raise typer.Exit(int(end.code)) from None
     except StoreUnavailable as error:
         raise StoreUnavailable(f"{error} To go on: {order.again()}") from None
 
 
 async def _life(workflow: Workflow[..., Any], order: Order) -> RunRow:
-    task = asyncio.current_task()
-    assert task is not None
-    terminated = False
-
-    def terminate() -> None:
-        nonlocal terminated
-        terminated = True
-        task.cancel()
-
-    with suppress(
-        NotImplementedError, RuntimeError, ValueError
-    ):  # not the main thread, or no such signal here
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
     store = store_of(order.store)
-    try:
-        async with Outlast(store) as app:
-            return await _until_ended(app, store, workflow, order)
-    except asyncio.CancelledError:
-        if terminated:
-            raise Terminated from None
-        raise
+    app = Outlast(store)
+    app._ours = TRY_AGAIN
+    async with app:
+        return await app._or_exit(_until_ended(app, store, workflow, order))
 
 
 async def _until_ended(app: Outlast, store: Store, workflow: Workflow[..., Any], order: Order) -> RunRow:

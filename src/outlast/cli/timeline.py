@@ -40,7 +40,7 @@ def print_timeline(
     title.append("  ")
     title.append(safe(row.status), STYLES.get(row.status, ""))
     out.print(title)
-    for name, value in _header(row, fleet, room):
+    for name, value in _header(history, fleet, room):
         out.print(Text(f"  {name:<10} {value}"))
     if history.entries:
         out.print()
@@ -56,9 +56,13 @@ def print_timeline(
             out.print(Text(f"  {safe(text)}"))
 
 
-def _header(row: RunRow, fleet: Fleet, room: int | None) -> Iterator[tuple[str, str]]:
-    now = fleet.now
-    if row.workflow == ITEM:
+def _header(history: History, fleet: Fleet, room: int | None) -> Iterator[tuple[str, str]]:
+    row, now = history.row, fleet.now
+    if history.done is not None:
+        args = value_of(row.args)
+        yield "form", safe(str(args.get("form", "each")) if isinstance(args, dict) else "each")
+        yield "items", f"{history.done:,}" + (f" of {history.total:,}" if history.total else "") + " done"
+    elif row.workflow == ITEM:
         yield "item", "a plain one, without a workflow"
         yield "payload", recorded(row.args, room)
     else:
@@ -133,6 +137,8 @@ def _happened(entry: Entry, history: History, room: int | None, began: float) ->
     if entry.kind == "message":
         message = history.mail.get(value) if isinstance(value, int) else None
         return (f"received {recorded(message.value, room)}" if message else "received"), ""
+    if entry.kind == "items":
+        return f"begins, with {facts.get('total', 'some')} items", ""
     if entry.kind == "fired":
         return "a timer came due", ""
     if entry.kind == "cancel":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -12,7 +11,7 @@ import typer
 
 from outlast.app.outlast import Outlast
 from outlast.app.settings import Settings
-from outlast.cli.exits import FAILED, INTERRUPTED, OK
+from outlast.cli.exits import FAILED, OK
 from outlast.cli.logs import LogForm, configure
 from outlast.cli.options import StoreOption
 from outlast.cli.output import answering
@@ -50,9 +49,9 @@ def worker(
     ] = None,
     store: StoreOption = None,
 ) -> None:
-    """Claim runs from queues and execute them, until SIGTERM (exits with 0) or SIGINT (130).
+    """Claim runs from queues and execute them, until SIGTERM (exits with 0) or SIGINT (130; a second one leaves at once).
 
-    What is under way then is given back, and goes on in another worker. An Outlast object named `app` in a module, or
+    Steps under way then have OUTLAST_GRACE seconds to end, no new one starts, and the runs go on in another worker. An Outlast object named `app` in a module, or
     the one named after the colon, brings its store, its settings, its lifespan and its hooks; --store goes before its store.
     """
     with answering(as_json=False):
@@ -93,17 +92,8 @@ def _place(app: Outlast) -> str:
 
 
 async def _work(app: Outlast, place: Workplace) -> int:
-    """Until a signal; what to exit with."""
-    told = asyncio.Event()
-    by: list[signal.Signals] = []
-
-    def tell(number: signal.Signals) -> None:
-        by.append(number)
-        told.set()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, tell, number)
+    """Until it has drained; what to exit with."""
+    app._ours = OK
     async with app:
         names = sorted(workflow.name for workflow in place.workflows)
         log.info(
@@ -113,11 +103,6 @@ async def _work(app: Outlast, place: Workplace) -> int:
                 "workflows": names, "concurrency": app.settings.concurrency, "store": _place(app),
             },
         )  # fmt: skip
-        await told.wait()
-        app._leaving = f"its worker was stopped by {by[0].name}"
-        log.info(
-            "%s: what is under way is given back", by[0].name,
-            extra={"event": "stopping", "worker": app._open.worker.id},
-        )  # fmt: skip
+        await app.wait_drain()
     log.info("stopped", extra={"event": "stopped"})
-    return INTERRUPTED if by[0] is signal.SIGINT else OK
+    return app._exit_code

@@ -6,6 +6,7 @@ They raise NotInRun outside a run. Each gives the same answer in every life of t
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -14,6 +15,7 @@ from uuid import UUID
 from outlast.errors import NotInRun, Unrecordable
 from outlast.replay.bodies import BODY, Body
 from outlast.replay.loop import RunLoop
+from outlast.replay.progress import Progress
 from outlast.replay.threads import THREAD
 from outlast.values.codec import codec_for
 from outlast.values.exceptions import SEQ
@@ -62,6 +64,31 @@ class Current:
             )
         return self._body.attempt
 
+    @property
+    def draining(self) -> bool:
+        """Whether this process is on its way out. In a workflow's own code it differs from life to life: decide nothing by it."""
+        if self._body is not None:
+            self._body.outer.aware = True
+        return self._life.house.draining
+
+    @property
+    def seconds_left(self) -> float | None:
+        """In a drain: seconds until this step is told to stop, or, once it was, until it must have. None otherwise."""
+        if self._body is not None:
+            self._body.outer.aware = True
+        return self._life.house.drain.step_seconds_left if self._life.house.drain.layer is not None else None
+
+    def on_drain(self, fn: Callable[[str], object]) -> None:
+        """Have `fn(why)` called when a drain begins, or now if one has. On the event loop, once, and in the step's own attempt
+        only: it must not block. NotInRun in a workflow's own code."""
+        if self._body is None:
+            raise NotInRun("current().on_drain() is a step's: a workflow stops at its next call by itself.")
+        body, drain = self._body.outer, self._life.house.drain
+        body.aware = True
+        body.listeners.append(fn)
+        if drain.heard.done():
+            self._life.host.call_soon_threadsafe(body.tell, drain.reason)
+
     def __repr__(self) -> str:
         return f"<current run={self.id!r} step={self.step!r} fence={self.fence}>"
 
@@ -75,6 +102,27 @@ def current() -> Current:
     if body is not None:
         return Current(body.life, body)
     raise NotInRun("current() is for the code of a workflow or a step.")
+
+
+@overload
+def progress() -> Progress[Any]: ...
+@overload
+def progress(type: type[T]) -> Progress[T]: ...
+def progress(type: type[Any] = object) -> Progress[Any]:
+    """In a step: what it has saved of itself, for an attempt after a death, a drain or a failure to go on from.
+
+        async with progress(str) as p:
+            text = p.value or ""
+            async for token in stream(after=text):
+                text += token
+                p.save(text)
+
+    Saving is cheap: the last value is written now and then (`progress_interval`), and at once when a drain stops the step.
+    """
+    body = BODY.get()
+    if body is None:
+        raise NotInRun("progress() is for a step's body.")
+    return Progress(body, codec_for(Any if type is object else type))
 
 
 def now() -> datetime:

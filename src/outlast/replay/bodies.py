@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
+from collections.abc import Callable
 from contextvars import ContextVar, copy_context
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from outlast.errors import Evicted, LimitExceeded, StepFailed, StepTimeout, Unrecordable
+from outlast.errors import Draining, Evicted, LimitExceeded, StepFailed, StepTimeout, Unrecordable
 from outlast.replay.place import Place
+from outlast.replay.unit import UNIT
 from outlast.values.exceptions import CANCELLED, encode_error
 
 if TYPE_CHECKING:
     from outlast.define.step import StepBase
     from outlast.replay.life import Life
+    from outlast.replay.progress import Progress
 
 BODY: ContextVar[Body | None] = ContextVar("outlast_body", default=None)
 """The step's body that executes now."""
 
+log = logging.getLogger("outlast.replay")
 _jitter = random.Random()  # noqa: S311 - no secret; of its own, so that a program's seeded one is left alone
 
 
@@ -27,16 +32,71 @@ class Body:
     """One step under way. `calls` numbers the steps that it calls itself; `results` has theirs, and those of the steps
     within them, for as long as the outermost step is under way."""
 
-    __slots__ = ("attempt", "begun", "calls", "key", "life", "name", "results", "started", "task")
+    __slots__ = (
+        "attempt", "aware", "begun", "calls", "cut", "idle", "key", "leaving", "life", "listeners", "name", "outer",
+        "progress", "results", "since", "started", "task", "threads",
+    )  # fmt: skip
 
-    def __init__(self, life: Life, key: str, name: str, results: dict[str, str]) -> None:
+    def __init__(
+        self, life: Life, key: str, name: str, results: dict[str, str], outer: Body | None = None
+    ) -> None:
         self.life, self.key, self.name = life, key, name
+        self.outer: Body = self if outer is None else outer.outer
+        """The step of the workflow that this one is part of."""
         self.attempt = 1
+        self.since = perf_counter()
+        """When the attempt began."""
+        self.idle = False
+        """It waits for its next attempt: nothing of it executes."""
+        self.threads = 0
+        """How many threads execute it, or steps within it."""
+        self.leaving: str | None = None
+        """Why it was told to stop, by a drain: what it returns after that was cut short."""
+        self.cut = False
+        """It was cancelled for that."""
+        self.aware = False
+        """It has asked whether it must stop."""
+        self.progress: Progress[Any] | None = None
+        """What it saves of itself."""
+        self.listeners: list[Callable[[str], object]] = []
         self.calls: dict[str, int] = {}
         self.results = results
         self.begun, self.started = False, perf_counter()
         self.task: asyncio.Task[None] | None = None
         """None for a step within a step: it is part of the outer one's task."""
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether what it returns may be less than it would have been. A thread cannot be cancelled: what it returns is whole,
+        unless it has asked whether it must stop."""
+        return self.leaving is not None and (self.aware or self.cut)
+
+    @property
+    def can_save(self) -> bool:
+        """Whether it loses little when it is told to stop."""
+        return self.outer.progress is not None
+
+    def tell(self, why: str) -> None:
+        """Tell everybody who asked to be told, once."""
+        listeners, self.listeners = self.listeners, []
+        for listener in listeners:
+            try:
+                listener(why)
+            except Exception:
+                log.exception("on_drain of step %s failed", self.key)
+
+    def leave(self, why: str) -> None:
+        """It will not end in time: it is told why, and cancelled as soon as no thread executes for it."""
+        self.leaving = why
+        if self.progress is not None:
+            self.progress.flush()
+        self.tell(why)
+        self.cancel()
+
+    def cancel(self) -> None:
+        if self.task is not None and not self.threads:
+            self.cut = True
+            self.task.cancel(self.leaving)
 
     def failed(self, error: BaseException, delay: float) -> None:
         """An attempt has failed and another will be made. Inner attempts are the outer one's own affair."""
@@ -54,7 +114,7 @@ def launch(life: Life, place: Place, step: StepBase[..., Any], args: Any, kwargs
     # A task copies the context it is made in: the body has one of its own, in which it is the current one.
     task = body.task = asyncio.Task(_perform(body, place, step, args, kwargs), loop=life.host, name=place.key)
     place.stop = partial(_stop, body, place)
-    life.bodies.add(task)
+    life.bodies[task] = body
 
 
 def _stop(body: Body, place: Place) -> None:
@@ -63,7 +123,7 @@ def _stop(body: Body, place: Place) -> None:
     if task is not None:
         task.cancel()
         if not body.begun:
-            body.life.bodies.discard(task)
+            body.life.bodies.pop(task, None)
             body.task = None
             body.life.record("step", place.key, place.args, error=CANCELLED, asked=True)
 
@@ -79,12 +139,14 @@ async def _perform(body: Body, place: Place, step: StepBase[..., Any], args: Any
         earlier = life.journal.attempts.pop(place.key, None)
         if earlier is not None:
             body.attempt = earlier.count + 1
-            await asyncio.sleep(earlier.due - life.now())
+            await _pause(body, earlier.due - life.now())
         text, place.value = await attempt(body, step, args, kwargs)
     except asyncio.CancelledError as cancelled:
         task = asyncio.current_task()
         if place.asked:
             error = CANCELLED
+        elif body.leaving is not None:
+            return
         elif task is not None and task.cancelling():
             life.evict(Evicted("its step was cancelled from outside, as at the end of the program"))
             return
@@ -92,6 +154,10 @@ async def _perform(body: Body, place: Place, step: StepBase[..., Any], args: Any
             error = encode_error(StepFailed("asyncio.CancelledError", str(cancelled)), text_max)
     except Evicted:
         return
+    except Draining as refused:
+        if life.house.draining:
+            return  # it wanted something that a process on its way out does not do: the next life will
+        error = encode_error(refused, text_max)
     except (SystemExit, KeyboardInterrupt):  # the program ends: what was under way is done again
         life.evict(Evicted("its program ended in the middle of a step"))
         raise
@@ -99,10 +165,16 @@ async def _perform(body: Body, place: Place, step: StepBase[..., Any], args: Any
         error = encode_error(raised, text_max)
     finally:
         # Nothing is awaited from here on. A done callback would cost a turn of the host's loop for every step.
-        life.bodies.discard(body.task)
+        life.bodies.pop(body.task, None)  # type: ignore[arg-type]
         body.task = None  # which has this body in its context
+        if life.house.draining:
+            life.house.drain.look(life)
+    if body.is_cut and not place.asked:
+        return  # an answer cut short is not an answer
     seconds = perf_counter() - body.started
     life.record("step", place.key, place.args, text, error, seconds, body.attempt, place.asked)
+    if error is None:
+        life.house.durations.add(life.workflow.name, body.name, perf_counter() - body.since)
 
 
 async def attempt(body: Body, step: StepBase[..., Any], args: Any, kwargs: Any) -> tuple[str, Any]:
@@ -110,6 +182,7 @@ async def attempt(body: Body, step: StepBase[..., Any], args: Any, kwargs: Any) 
     codec, house = step.signature.returns(), body.life.house
     while True:
         thread: list[asyncio.Future[Any]] = []
+        body.since = perf_counter()
         try:
             if step.is_async and step.timeout is None:
                 value = await house.stand_ins.get(step, step.fn)(*args, **kwargs)
@@ -129,11 +202,30 @@ async def attempt(body: Body, step: StepBase[..., Any], args: Any, kwargs: Any) 
             body.failed(error, delay)
             if thread:  # no attempt starts while the thread of the last one lives
                 await asyncio.wait(thread)
-            await asyncio.sleep(delay)
+            await _pause(body, delay)
             body.attempt += 1
             body.calls.clear()
         else:
             return text, value
+
+
+async def _pause(body: Body, seconds: float) -> None:
+    """Until the next attempt. In a drain that is in another life, unless a unit must end first."""
+    house = body.life.house
+    until = house.loop.time() + seconds
+    body.idle = True
+    if body.outer is body:
+        if house.draining:
+            house.drain.look(body.life)
+        await asyncio.sleep(seconds)
+        if house.draining and UNIT.get() is None:
+            await house.loop.create_future()  # it is cancelled when its run is given back
+    elif seconds > 0:
+        await asyncio.wait([house.drain.heard], timeout=seconds)
+        if house.draining and UNIT.get() is None:
+            raise Evicted(f"drain: {house.drain.reason}")
+        await asyncio.sleep(until - house.loop.time())
+    body.idle = False
 
 
 async def _bounded(
@@ -148,6 +240,7 @@ async def _bounded(
             future = body.life.house.pool.run(asyncio.get_running_loop(), copy_context(), fn, *args, **kwargs)
             thread.append(future)
             body.life.threads.add(future)
+            body.outer.threads += 1
             future.add_done_callback(partial(_thread_ended, body))
             return await asyncio.shield(future)
     except TimeoutError as error:
@@ -160,6 +253,11 @@ async def _bounded(
 
 def _thread_ended(body: Body, future: asyncio.Future[Any]) -> None:
     body.life.threads.discard(future)
+    body.outer.threads -= 1
+    if body.outer is not body and body.outer.leaving is not None:
+        body.outer.cancel()
+    if body.life.house.draining:
+        body.life.house.drain.look(body.life)
     if not future.cancelled():
         future.exception()  # seen, also where nobody waits for it any more
 
@@ -178,6 +276,8 @@ async def inner(body: Body, step: StepBase[..., Any], args: Any, kwargs: Any) ->
     life = body.life
     if life.over is not None:
         raise life.over
+    if life.house.draining and (UNIT.get() is None or body.outer.leaving is not None):
+        raise Evicted(f"drain: {life.house.drain.reason}")
     fingerprint = step.signature.fingerprint(args, kwargs)
     call = f"{step.name}({fingerprint})"
     body.calls[call] = body.calls.get(call, 0) + 1
@@ -186,11 +286,13 @@ async def inner(body: Body, step: StepBase[..., Any], args: Any, kwargs: Any) ->
     known = body.results.get(key) or (recorded.value if recorded is not None else None)
     if known is not None:
         return step.signature.returns().decode(known)
-    within = Body(life, key, step.name, body.results)
+    within = Body(life, key, step.name, body.results, body)
     token = BODY.set(within)
+    life.inner += 1
     try:
         text, value = await attempt(within, step, args, kwargs)
     finally:
+        life.inner -= 1
         BODY.reset(token)
     seconds = perf_counter() - within.started
     await life.record_and_wait(

@@ -9,7 +9,7 @@ from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from outlast.errors import Conflict, RunCancelled, RunDead, StoreError
+from outlast.errors import Conflict, Draining, RunCancelled, RunDead, StoreError
 from outlast.replay.ending import End, refusal
 from outlast.replay.place import Place
 from outlast.store.verbs import Retry
@@ -25,8 +25,8 @@ def launch(life: Life, place: Place, call: Call[Any]) -> None:
     id = child_id(life.id, place.key, life.house.settings.id_length_max)
     task: asyncio.Task[None] = asyncio.Task(_follow(life, place, call, id), loop=life.host)
     place.stop = partial(_stop, life, id)
-    life.bodies.add(task)
-    task.add_done_callback(life.bodies.discard)
+    life.bodies[task] = None
+    task.add_done_callback(lambda task: life.bodies.pop(task, None))
     life.house.keep(task)
 
 
@@ -41,6 +41,8 @@ async def _follow(life: Life, place: Place, call: Call[Any], id: str) -> None:
         end = await _end(life, place, call, id)
     except asyncio.CancelledError:
         return  # this life of the parent ends; the child is a run of its own
+    except Draining:
+        return  # not started: the next life of the parent does
     except StoreError as error:
         life.evict(refusal(error))
         return

@@ -61,8 +61,8 @@ def wind_down(life: Life) -> None:
     _end_tasks(life)
     if life.thread is not None:
         life.thread.evict(life.over)
-    for body in life.bodies:
-        body.cancel()
+    for task in life.bodies:
+        task.cancel()
     for place in list(life.places.values()):
         if place.coro is not None and (life.verdict is None or life.verdict.status != "done"):
             place.coro.close()  # called, and then something was raised before it could be awaited
@@ -135,13 +135,13 @@ async def _stopped(life: Life) -> None:
     house = life.house
     while True:
         # One that was cancelled before its first turn could not strike itself off.
-        life.bodies = {body for body in life.bodies if not body.done()}
+        life.bodies = {task: body for task, body in life.bodies.items() if not task.done()}
         going_on: list[asyncio.Future[Any]] = [*life.bodies, *_threads(life)]
         if not going_on:
             return
         if house.closing:
-            await asyncio.wait(going_on, timeout=house.settings.close_timeout)
-            life.bodies = {body for body in life.bodies if not body.done()}
+            await asyncio.wait(going_on, timeout=house.patience())
+            life.bodies = {task: body for task, body in life.bodies.items() if not task.done()}
             return
         await asyncio.wait([*going_on, house.closed_soon], return_when=asyncio.FIRST_COMPLETED)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,13 +22,15 @@ from outlast.replay.mail import Mail
 from outlast.replay.place import Place
 from outlast.replay.threads import Threaded
 from outlast.replay.timers import Timers
+from outlast.replay.unit import UNIT
 from outlast.store.rows import NEVER, Entry, Message, RunRow
-from outlast.store.verbs import Record, Settle
+from outlast.store.verbs import Record, Save, Settle
 from outlast.values.exceptions import CANCELLED, SEQ, decode_error
 
 if TYPE_CHECKING:
     from outlast.app.house import House
     from outlast.define.workflow import Workflow
+    from outlast.replay.bodies import Body
 
 log = logging.getLogger("outlast.replay")
 
@@ -53,13 +55,14 @@ class Rest(NamedTuple):
 
 
 class Life:
-    def __init__(
+    def __init__(  # noqa: PLR0915 - everything that a life knows, once
         self,
         house: House,
         row: RunRow,
         workflow: Workflow[..., Any],
         entries: Sequence[Entry] = (),
         messages: Sequence[Message] = (),
+        saved: Mapping[str, str] | None = None,
     ) -> None:
         self.house, self.host = house, house.loop
         self.now: Callable[[], float] = house.store.now
@@ -69,8 +72,17 @@ class Life:
         self.loop = RunLoop(self)  # type: ignore[abstract]
         self.timers = Timers(self)
         self.mail = Mail(self, messages, self.journal.taken)
+        self.saved: dict[str, str] = dict(saved or {})
+        """The progress of steps that have not ended, by key."""
         self.places: dict[str, Place] = {}
-        self.bodies: set[asyncio.Task[Any]] = set()
+        self.bodies: dict[asyncio.Task[Any], Body | None] = {}
+        """Tasks of steps under way; those without a body follow children."""
+        self.inner = 0
+        """Steps within steps under way."""
+        self.units = 0
+        """Units that the workflow is in: a drain waits for them."""
+        self.checkpointed = False
+        """A drain has told a step of it to stop."""
         self.threads: set[asyncio.Future[Any]] = set()
         """Threads that execute a step's function. They outlive the step if it was cancelled or took too long."""
         self.replaying = True
@@ -113,6 +125,8 @@ class Life:
     # -- beginning
 
     def start(self) -> None:
+        if self.over is not None:
+            return  # evicted before its first turn
         try:
             args, kwargs = self.workflow.signature.decode(self.row.args)
         except Exception as error:
@@ -176,7 +190,7 @@ class Life:
     def _begin(self, place: Place) -> None:
         if place.key in self.journal.placed:
             return
-        if self.replaying:
+        if self.replaying or (self.house.draining and UNIT.get() is None):
             place.context = copy_context()
             self._deferred.append(place)
         else:
@@ -232,6 +246,20 @@ class Life:
         self.house.writer.put(record, self._recorded, alone=alone)
         return seq
 
+    def save(self, verb: Save, done: Callable[[Any], None]) -> None:
+        """Have a step's progress written."""
+
+        def saved(_: Any, outcome: Any) -> None:
+            self._writing -= 1
+            done(outcome)
+            if self.over is None and outcome is not None:
+                self.evict(ending.refusal(outcome))
+            elif self.house.draining:
+                self.house.drain.look(self)
+
+        self._writing += 1
+        self.house.writer.put(verb, saved)
+
     async def record_and_wait(self, kind: str, key: str, **fields: Any) -> None:
         """The same for an entry that is not delivered, from a step's body: returns when it is durable."""
         seq = self.record(kind, key, **fields)
@@ -276,18 +304,31 @@ class Life:
             self._advancing = False
         if self.over is not None:
             ending.wind_down(self)
+        elif self.house.draining:
+            self.house.drain.look(self)
 
-    def rest(self) -> Rest | None:
-        """What the run waits for, if nothing of it is under way here: it need not be in anybody's hands then."""
+    def leave(self, why: str) -> None:
+        """In a drain: give the run back if nothing of it is under way. What it waits for is not an interruption."""
+        executing = any(body is not None and not body.idle for body in self.bodies.values())
+        threads = self.threads or (self.thread is not None and self.thread.busy)
+        busy = executing or threads or self.inner or self._writing or self._pending or self.units
+        if self.over is None and not busy:
+            self.resting = None if self.checkpointed else self.rest(children_too=True)
+            self.evict(Evicted("it waits" if self.resting is not None else f"drain: {why}"))
+
+    def rest(self, *, children_too: bool = False) -> Rest | None:
+        """What the run waits for, if nothing of it is under way here: it need not be in anybody's hands then.
+
+        Not while a child of it executes here, unless that is given back too.
+        """
         busy = self.over is not None or self.replaying or self._writing or self._pending or self._deferred
         cancelling = self.cancelling is not None or self._cancel_asked
         if busy or cancelling or self.threads or (self.thread is not None and self.thread.busy):
             return None
         called = [place for place in self.places.values() if place.coro is None]
         children = tuple(place.child for place in called if place.child is not None)
-        if not len(called) == len(children) == len(self.bodies) or any(
-            child in self.house.lives for child in children
-        ):
+        here = any(child in self.house.lives for child in children) and not children_too
+        if not len(called) == len(children) == len(self.bodies) or here:
             return None
         due = min(self.timers.next(), NEVER if self.row.deadline is None else self.row.deadline)
         if due < NEVER or self.mail.waiting or children:
@@ -402,8 +443,10 @@ class Life:
             return
         deferred, self._deferred = self._deferred, []
         for place in deferred:
-            if not place.delivered:
-                assert place.context is not None
+            assert place.context is not None
+            if self.house.draining and place.context.get(UNIT) is None:
+                self._deferred.append(place)
+            elif not place.delivered:
                 place.context.run(self._launch, place)
         self.timers.arm_all()
         if self.row.deadline is not None and self._deadline is None:

@@ -6,7 +6,17 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from outlast.errors import StoreError
-from outlast.store.rows import Entry, Message, Outlook, QueueRow, RunQuery, RunRow, SessionRow, WorkerRow
+from outlast.store.rows import (
+    DrainRow,
+    Entry,
+    Message,
+    Outlook,
+    QueueRow,
+    RunQuery,
+    RunRow,
+    SessionRow,
+    WorkerRow,
+)
 from outlast.store.verbs import Verb
 
 
@@ -58,11 +68,43 @@ class Store(Protocol):
         """Entries with seq > after, in order."""
         ...
 
+    def last_seq(self, run: int) -> int:
+        """The number of the last entry, 0 if there is none."""
+        ...
+
+    def done(self, run: int, keys: Sequence[str]) -> dict[str, str | None]:
+        """The values of the `done` entries with these keys; a key without one is not in the answer."""
+        ...
+
+    def done_count(self, run: int) -> int:
+        """How many `done` entries a run has."""
+        ...
+
+    def history(self, run: int) -> list[Entry]:
+        """The journal without its `done` entries, in order: what is short of a run with a million of them."""
+        ...
+
     def messages(self, run: int, after: int = 0) -> list[Message]:
         """The mailbox, from the message after number `after`."""
         ...
 
+    def progress(self, run: int) -> dict[str, str]:
+        """What steps of the run that have not ended have saved, by their keys."""
+        ...
+
     def workers(self) -> list[WorkerRow]: ...
+
+    def asked(self, worker: str) -> str | None:
+        """Why somebody wants this worker to drain; None if nobody does."""
+        ...
+
+    def drains(self, limit: int = 20) -> list[DrainRow]:
+        """Newest first."""
+        ...
+
+    def durations(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], list[float]]:
+        """What was measured of each of these pairs of workflow and step, oldest first; empty if nothing was."""
+        ...
 
     def dead_workers(self) -> list[str]:
         """Workers that seem dead: reason enough for a Sweep, which decides."""

@@ -92,8 +92,28 @@ class WorkerRow(NamedTuple):
     """What it claims from, as a JSON list, like `workflows`; an empty list if it claims nothing."""
     workflows: str
     concurrency: int
+    asked: str | None
+    """Why somebody wants it to drain."""
     held: int
     """How many runs and items it has."""
+
+
+class DrainRow(NamedTuple):
+    """The report of a worker's drain."""
+
+    worker: str
+    host: str
+    pid: int
+    reason: str
+    began: float
+    ended: float | None
+    """None: it goes on, or ended without a report and was not swept yet."""
+    held: int
+    """How many runs and items it had when it began, after what had not begun was given back."""
+    report: str | None
+    """JSON."""
+    recoveries: tuple[float, ...]
+    """For each run that it left interrupted and that was claimed since: how many seconds that took. Ascending."""
 
 
 class Outlook(NamedTuple):
@@ -106,7 +126,7 @@ class Outlook(NamedTuple):
     overdue: bool
     """Something has come due, of whatever queue, and is not made ready yet: the next claim does that."""
     unknown: tuple[str, ...]
-    """Workflows with ready runs in these queues that it does not know."""
+    """Workflows with ready runs in these queues that it does not know. An EACH is none: nobody is expected to."""
 
 
 class QueueRow(NamedTuple):

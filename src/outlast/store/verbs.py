@@ -23,9 +23,19 @@ VERSION = "version"
 WORKER = "worker"
 DEPTH = "depth"
 CONFLICT = "conflict"
+DRAINING = "draining"
+
+DRAINS_MAX = 1_000
+"""How many reports of drains are kept, with their recoveries: the newest."""
+
+DURATIONS_MAX = 200
+"""How many durations are kept of each workflow and step: the newest."""
 
 ITEM = ""
 """The workflow of a plain work item: there is none."""
+
+EACH = "(each)"
+"""The workflow of a run that is an `each`: who goes through the items has the code. It is claimed only by who names it."""
 
 
 class Refused(NamedTuple):
@@ -40,9 +50,10 @@ class Submit(NamedTuple):
 
     Result: `Submitted(row, new)`. An id that exists is not touched: its row is returned with new=False. A repeat with the
     same token is new=True again as long as the run is as this submission left it (queued, or held by the worker), so the
-    outcome of an unknown commit can be found out by committing again. Refused with WORKER if the worker is not enlisted; a
-    new one without a worker is refused with DEPTH, "depth/limit/needed", if its queue would have more than `depth_max` queued runs, or
-    than the queue's own limit if it has one.
+    outcome of an unknown commit can be found out by committing again. Refused with WORKER if the worker is not enlisted, with
+    DRAINING if it drains, whether the id exists or not, unless this is a repeat and the worker holds the run; a new one without a
+    worker is refused with DEPTH, "depth/limit/needed", if its queue would have more than `depth_max` queued runs, or than the
+    queue's own limit if it has one.
     """
 
     id: str
@@ -83,10 +94,11 @@ class Claim(NamedTuple):
     """Give claimable runs to a worker: queued or waiting, due, and owned by nobody.
 
     With `ids`, just these, if they are due, whatever their queue allows. Otherwise at most `limit` runs of these queues and
-    workflows (empty: any): highest priority first, interrupted before new (older interruption first), due earlier before due
+    workflows (empty: any but EACH): highest priority first, interrupted before new (older interruption first), due earlier before due
     later; at most `returned` of them interrupted ones; from a queue with a limit of its own only as many as its running runs leave. With
     `suspects` only runs that died without a new entry, otherwise none of these.
-    Each gets a new fence. Refused with WORKER if the worker is not enlisted.
+    Each gets a new fence. Refused with WORKER if the worker is not enlisted, with DRAINING if it drains. A run that a draining
+    worker left is a recovery of that drain now.
     Result: list[RunRow], in the order above. A repeat with the same token returns the same runs while this worker holds them.
     """
 
@@ -119,6 +131,19 @@ class Record(NamedTuple):
     seconds: float | None = None
     attempt: int | None = None
     asked: bool | None = None
+
+
+class Save(NamedTuple):
+    """Keep the progress of a step that has not ended, over what it had saved before. Fenced. Result: None. A repeat is harmless.
+
+    One that comes after a Save of a later attempt of the step changes nothing. It is forgotten when the run is settled.
+    """
+
+    run: int
+    fence: int
+    key: str
+    attempt: int
+    value: str
 
 
 class Wait(NamedTuple):
@@ -211,7 +236,7 @@ class Retry(NamedTuple):
 
 
 class Resume(NamedTuple):
-    """Queue a parked run again, with a `resume` entry. Result: None. Refused with UNKNOWN or STATUS.
+    """Queue a parked run again (an EACH also if it is done), with a `resume` entry. Result: None. Refused with UNKNOWN or STATUS.
 
     A repeat with the same token is accepted and does nothing, even if the run was parked again since.
     """
@@ -236,7 +261,7 @@ class Enlist(NamedTuple):
 class Renew(NamedTuple):
     """Extend a worker's lease. Result: None. Refused with WORKER if it was swept: its runs are lost to it.
 
-    `draining` is for good: a renewal without it does not take it back.
+    `draining` is for good: a renewal without it does not take it back. It opens no report; see `Drain`.
     """
 
     worker: str
@@ -245,7 +270,10 @@ class Renew(NamedTuple):
 
 
 class Leave(NamedTuple):
-    """Strike a worker off. Runs it still holds are swept as interrupted, not dead. Result: None."""
+    """Strike a worker off. Runs it still holds are swept as interrupted, not dead. Result: None.
+
+    The report of its drain stays open: only the worker knows that it has ended.
+    """
 
     worker: str
 
@@ -260,7 +288,8 @@ class Sweep(NamedTuple):
     attempt, an inner step, a child), or whose child the worker held too, goes ahead of new work. Any other is a suspect:
     `deaths_in_a_row` is 1, and grows only by deaths alone, when the worker held nothing else but the run's ancestors; with
     each it is due later, after `backoff` seconds doubled (none after the first death); at `attempts_max` it is a dead letter.
-    The runs of a worker that was draining get an `interruption` instead, and are not charged.
+    The runs of a worker that was draining get an `interruption` instead, and are not charged. Its report, if it is still open or was
+    never opened, is closed with what is known: {"cut_short": true, "left": ids of what was taken from it, "why": how it died}.
     """
 
     backoff: float = 1.0
@@ -273,6 +302,51 @@ class Swept(NamedTuple):
     dead: tuple[str, ...]
     """Those of them that are dead letters now."""
     workers: tuple[str, ...]
+
+
+class Drain(NamedTuple):
+    """A worker begins to drain. Result: the ids of what it gave back. Refused with WORKER if it is not enlisted.
+
+    It is draining from now on, for good: nothing comes into its hands any more (`Claim` and `Submit` are refused with DRAINING).
+    Whatever it holds under a fence that is not in `keep` had not begun, and goes back as by a Release with interrupted=False; an item
+    that somebody wants to end is cancelled. The report of its drain is opened (`drains`), with the reason, and how many runs it
+    still holds. A repeat gives back what is not in its `keep`; the first reason, time and count stay.
+    """
+
+    worker: str
+    reason: str
+    keep: tuple[int, ...] = ()
+    """The fences of what has begun."""
+
+
+class AskDrain(NamedTuple):
+    """Ask a worker to drain. Result: None. Refused with WORKER if it is not enlisted.
+
+    The worker finds the request in its row (`asked`). The first one stays.
+    """
+
+    worker: str
+    why: str
+
+
+class Report(NamedTuple):
+    """Close the report of a worker's drain. Result: None.
+
+    `report` is JSON. It is taken also of a worker that has left, and of one whose drain was never opened. A repeat overwrites; but a
+    report that a Sweep had to close stays as it is.
+    """
+
+    worker: str
+    report: str
+
+
+class Measured(NamedTuple):
+    """Keep how long attempts of steps took: (workflow, step, seconds) each. Result: None.
+
+    The last `DURATIONS_MAX` of each workflow and step are kept. A repeat counts them again, which harms nothing: they are a sample.
+    """
+
+    samples: tuple[tuple[str, str, float], ...]
 
 
 class Limit(NamedTuple):
@@ -319,6 +393,7 @@ Verb: TypeAlias = (
     | SubmitMany
     | Claim
     | Record
+    | Save
     | Wait
     | Settle
     | Release
@@ -331,15 +406,19 @@ Verb: TypeAlias = (
     | Renew
     | Leave
     | Sweep
+    | Drain
+    | AskDrain
+    | Report
+    | Measured
     | Limit
     | Prune
     | Keep
     | Forget
 )
 
-LOUD = (Submit, SubmitMany, Settle, Release, Send, Cancel, Retry, Resume, Leave, Limit)
-"""Verbs that somebody else may be waiting for: a commit with one of them rings the bell. So does a Sweep that found something, and
-whatever makes a slot free in a queue with a limit."""
+LOUD = (Submit, SubmitMany, Settle, Release, Send, Cancel, Retry, Resume, Leave, AskDrain, Limit)
+"""Verbs that somebody else may be waiting for: a commit with one of them rings the bell. So does a Sweep that found something, a
+Drain that gave something back, and whatever makes a slot free in a queue with a limit."""
 
-LOUD_AT_HOME = (Submit, SubmitMany, Send, Cancel, Retry, Resume, Release, Limit)
+LOUD_AT_HOME = (Submit, SubmitMany, Send, Cancel, Retry, Resume, Release, AskDrain, Limit)
 """Those that this process's own runs, claimer and consumers may wait for. What it settles itself it knows."""

@@ -58,10 +58,12 @@ from outlast import (
     now,
     random,
     step,
+    unit,
     uuid,
     workflow,
 )
 from outlast.sync.app import Outlast, Run
+from outlast.sync.batch import each, map  # noqa: A004 - the design's word
 from outlast.sync.inside import receive, run, sleep
 from outlast.sync.items import Item, Queue
 
@@ -71,5 +73,5 @@ __all__ = [
     "Run", "RunCancelled", "RunDead", "RunError", "RunFailed", "RunInfo", "RunParked", "RunTimeout", "SettingsError",
     "StaleFence", "Step", "StepFailed", "StepTimeout", "StoreBroken", "StoreError", "StoreTooNew", "StoreUnavailable",
     "SyncStep", "UnknownRun", "Unrecordable", "Unrecorded", "WorkerInfo", "Workflow",
-    "WrongStatus", "__version__", "current", "now", "random", "receive", "run", "sleep", "step", "uuid", "workflow",
+    "WrongStatus", "__version__", "current", "each", "map", "now", "random", "receive", "run", "sleep", "step", "unit", "uuid", "workflow",
 ]  # fmt: skip

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Coroutine, Iterable
+import threading
+from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterable, Iterator
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from outlast.app import outlast as core
 from outlast.app.hooks import Hook
 from outlast.app.info import RunInfo
 from outlast.app.settings import Settings
+from outlast.define.unit import Unit
 from outlast.define.workflow import Workflow
+from outlast.drain.cleanup import Hook as CleanupHook
+from outlast.drain.process import Process
 from outlast.errors import OutlastError
 from outlast.store.protocol import Store
+from outlast.sync.batch import Each, map_in
 from outlast.sync.items import Queue
 from outlast.sync.portal import Portal
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 class Run(Generic[R]):
@@ -113,7 +119,10 @@ class Outlast:
             on_dead=on_dead,
             **settings,
         )
+        self._app._is_portal = True
         self._portal: Portal | None = None
+        self._process: Process | None = None
+        self._leaving = threading.Lock()
 
     def configure(
         self,
@@ -141,15 +150,36 @@ class Outlast:
         except BaseException:
             portal.close(self.settings.close_timeout)
             raise
-        self._portal = portal
+        self._portal, self._leaving = portal, threading.Lock()
+        if self.settings.signals:
+            self._process = self._app._process
+            assert self._process is not None
+            self._process.install()
+            self._app._open.drain.over.add_done_callback(self._drained)
         return self
+
+    def _drained(self, _: object) -> None:
+        """On the loop. A signal that would have ended the program does so when it is left, whatever its own thread does."""
+        if self._process is not None and self._process.ends:
+            threading.Thread(target=self._leave_by_signal, name="outlast-leave", daemon=True).start()
+
+    def _leave_by_signal(self) -> None:
+        portal, process = self._portal, self._process
+        if portal is not None and process is not None and self._leaving.acquire(blocking=False):
+            portal.call(self._app.__aexit__)
+            process.raise_again()
 
     def __exit__(self, *exc: object) -> None:
         portal, self._portal = self._open, None
+        process, self._process = self._process, None
         try:
-            portal.call(self._app.__aexit__, *exc)
+            if self._leaving.acquire(blocking=False):
+                portal.call(self._app.__aexit__, *exc)
         finally:
             portal.close(self.settings.close_timeout)
+            if process is not None:
+                process.restore()
+                process.raise_again()
 
     start = giving_runs(core.Outlast.start)
     submit = giving_runs(core.Outlast.submit)
@@ -165,6 +195,71 @@ class Outlast:
     prune = blocking(core.Outlast.prune)
     queues = blocking(core.Outlast.queues)
     workers = blocking(core.Outlast.workers)
+    drain = blocking(core.Outlast.drain)
+    drains = blocking(core.Outlast.drains)
+    wait_drain = blocking(core.Outlast.wait_drain)
+
+    @property
+    def draining(self) -> bool:
+        """Whether this process is on its way out."""
+        return self._app.draining
+
+    def on_cleanup(self, fn: CleanupHook, *, timeout: float | None = None) -> CleanupHook:
+        """Have something done when this Outlast is left: newest first, within what is left of the grace and `timeout` seconds."""
+        return self._app.on_cleanup(fn, timeout=timeout)
+
+    def unhealthy(self, reason: str | None) -> None:
+        """Say that this process should get no requests (`/ready` says 503, with the reason); None: that it may again."""
+        self._app.unhealthy(reason)
+
+    def each(
+        self, items: Iterable[T] | AsyncIterable[T], *, id: str, key: Callable[[T], str] | None = None
+    ) -> Iterator[T]:
+        """Go through items one after the other, and go on where a death or a drain ended it: `for item in app.each(...)`.
+
+        An item is done when the next is asked for, and skipped from then on. `key` says what an item is known by from life to
+        life; text and whole numbers are their own keys. Draining is raised at the next item when a drain has begun. The items are
+        read in this thread.
+        """
+        return Each(self._open, self._app._outside("each"), items, id=id, key=key)
+
+    @overload
+    def map(
+        self,
+        fn: Callable[[T], Awaitable[R]],
+        items: Iterable[T] | AsyncIterable[T],
+        *,
+        id: str,
+        key: Callable[[T], str] | None = None,
+        concurrency: int | None = None,
+    ) -> dict[str, R]: ...
+    @overload
+    def map(
+        self,
+        fn: Callable[[T], R],
+        items: Iterable[T] | AsyncIterable[T],
+        *,
+        id: str,
+        key: Callable[[T], str] | None = None,
+        concurrency: int | None = None,
+    ) -> dict[str, R]: ...
+    def map(
+        self,
+        fn: Callable[[Any], Any],
+        items: Iterable[Any] | AsyncIterable[Any],
+        *,
+        id: str,
+        key: Callable[[Any], str] | None = None,
+        concurrency: int | None = None,
+    ) -> dict[str, Any]:
+        """Call a function for every item, in `concurrency` threads at once (by default the setting), and keep what it returns: a
+        dict by the items' keys, in their order. The same call again has only the rest done."""
+        portal, house = self._open, self._app._outside("map")
+        return map_in(portal, house, fn, items, id=id, key=key, concurrency=concurrency)
+
+    def unit(self, name: str) -> Unit:
+        """A part of the work that a drain does not cut in two, in a run or outside: `with app.unit("order"):`."""
+        return self._app.unit(name)
 
     def queue(self, name: str) -> Queue:
         """A queue of plain work items."""

@@ -8,16 +8,24 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Any
 
 from outlast.store import verbs
 from outlast.store.rows import ENDED, NEVER, RunRow
+from outlast.store.sqlite import drains, workers
 from outlast.store.sqlite import statements as sql
-from outlast.store.verbs import CONFLICT, DEPTH, FENCE, STATUS, UNKNOWN, VERSION, WORKER, Refused
-
-
-class Alive(Protocol):
-    def is_dead(self, worker: str) -> bool: ...
+from outlast.store.verbs import (
+    CONFLICT,
+    DEPTH,
+    DRAINING,
+    EACH,
+    FENCE,
+    STATUS,
+    UNKNOWN,
+    VERSION,
+    WORKER,
+    Refused,
+)
 
 
 class Tally:
@@ -53,7 +61,7 @@ class Tally:
 class Transaction:
     """One transaction's view of the store: a connection, the time, and who is alive."""
 
-    def __init__(self, db: sqlite3.Connection, now: float, alive: Alive) -> None:
+    def __init__(self, db: sqlite3.Connection, now: float, alive: workers.Alive) -> None:
         self.db, self.now, self.alive = db, now, alive
         self.buried: list[str] = []
         self.rings = False
@@ -120,8 +128,13 @@ class Transaction:
         return outcomes
 
     def _submit_owned(self, verb: verbs.Submit) -> verbs.Submitted | Refused:
-        if not self._enlisted(verb.worker):
+        draining = self.standing(verb.worker)
+        if draining is None:
             return Refused(WORKER, "not enlisted, or swept")
+        if draining:
+            held = self._row(verb.id)
+            again = held is not None and _own(held, verb)
+            return verbs.Submitted(held, new=True) if again else Refused(DRAINING)
         values = {**verb._asdict(), "fence": self._next_fences(1), "now": self.now}
         row = self.db.execute(sql.SUBMIT, values).fetchone()
         if row is not None:
@@ -129,8 +142,7 @@ class Transaction:
             return verbs.Submitted(RunRow(*row), new=True)
         existing = self._row(verb.id)
         assert existing is not None, "a conflicting row exists in the same transaction"
-        mine = existing.token == verb.token and existing.worker == verb.worker
-        return verbs.Submitted(existing, new=mine)
+        return verbs.Submitted(existing, new=_own(existing, verb))
 
     def _enqueue(self, submits: Sequence[verbs.Submit]) -> list[verbs.Submitted | Refused]:
         """Each for itself: joined if it is there, refused if its queue is full, else inserted with the others."""
@@ -198,11 +210,14 @@ class Transaction:
     # -- claiming
 
     def _claim(self, verb: verbs.Claim) -> list[RunRow] | Refused:
-        if not self._enlisted(verb.worker):
+        draining = self.standing(verb.worker)
+        if draining is None:
             return Refused(WORKER, "not enlisted, or swept")
         again = self.db.execute(sql.CLAIMED_BY_TOKEN, (verb.worker, verb.token)).fetchall()
         if again:
             return [RunRow(*row) for row in again]
+        if draining:
+            return Refused(DRAINING)
         if verb.ids:
             found = self.db.execute(
                 sql.CLAIMABLE_BY_ID, (json.dumps(verb.ids), self.now, verb.limit)
@@ -211,6 +226,10 @@ class Transaction:
             found = self._claimable(verb)
         if not found:
             return []
+        returned = [row[3] for row in found if row[1] < NEVER]
+        if returned:
+            came_back = {"runs": json.dumps(returned), "by": verb.worker, "now": self.now}
+            self.db.execute(sql.RECOVERED, came_back)
         fence = self._next_fences(len(found)) - len(found)
         for number, (*_, pk, queue, status, parent) in enumerate(found, 1):
             values = (fence + number, verb.worker, verb.token, self.now, self.now, pk)
@@ -228,7 +247,8 @@ class Transaction:
         for queue in dict.fromkeys(verb.queues) or [name for (name,) in self.db.execute(sql.QUEUE_NAMES)]:
             room = self._tally(queue).room()
             for workflow in ready_workflows(self.db, queue, ready):
-                if verb.workflows and workflow not in verb.workflows:
+                wanted = workflow in verb.workflows if verb.workflows else workflow != EACH
+                if not wanted:
                     continue
                 line = (queue, workflow)
                 if room > 0:
@@ -252,6 +272,12 @@ class Transaction:
             chosen.append(row)
         return chosen
 
+    def _save(self, verb: verbs.Save) -> Refused | None:
+        if self.db.execute(sql.SAVE, {**verb._asdict(), "now": self.now}).rowcount:
+            return None
+        held = self.db.execute(sql.HAS_FENCE, (verb.run, verb.fence)).fetchone()
+        return None if held else Refused(FENCE)
+
     def _wait(self, verb: verbs.Wait) -> Refused | None:
         return self._fenced(sql.WAIT, (_names(verb.names), verb.run, verb.fence))
 
@@ -261,6 +287,8 @@ class Transaction:
             again = self.db.execute(sql.SETTLED, (verb.run, -verb.fence)).fetchone()
             return None if again else Refused(FENCE)
         queue, parent = settled
+        if verb.status != "parked":
+            self.db.execute(sql.FORGET_PROGRESS, (verb.run,))
         self._moved(queue, parent, "running", verb.status)
         if parent is not None:
             self._wake_parent(parent)
@@ -297,14 +325,17 @@ class Transaction:
             after = row._replace(status="queued", due=self.now + verb.delay)
         after = after._replace(reason=verb.reason)
         if verb.interrupted and not verb.waiting and not verb.failed:
-            return self._interrupt(row, after)
-        status = self._give_back(row, after)
+            return self.interrupt(row, after, draining=bool(self.standing(row.worker)))
+        status = self.give_back(row, after)
         if verb.failed:
             self._append(row.pk, row.fence, "failure", {"why": verb.reason})
         return status
 
-    def _interrupt(self, row: RunRow, after: RunRow) -> str:
-        """Free, and ahead of new work; but not for ever without getting anywhere."""
+    def interrupt(self, row: RunRow, after: RunRow, *, draining: bool) -> str:
+        """Free, and ahead of new work; but not for ever without getting anywhere.
+
+        Left by a draining worker, its next claim is a recovery of that drain.
+        """
         in_a_row = row.interruptions_in_a_row + 1
         after = after._replace(
             interrupted=self.now if row.interrupted is None else row.interrupted,
@@ -312,27 +343,16 @@ class Transaction:
             interruptions_in_a_row=in_a_row,
         )
         if in_a_row >= row.interruptions_max:
-            why = f"interrupted {_times(in_a_row)} without recording anything; the last time: {after.reason}"
+            times = "once" if in_a_row == 1 else f"{in_a_row} times in a row"
+            why = f"interrupted {times} without recording anything; the last time: {after.reason}"
             after = after._replace(status="dead", reason=why)
-        status = self._give_back(row, after)
-        self._mark(row, "interruption", {"why": after.reason})
+        status = self.give_back(row, after)
+        self.mark(row, "interruption", {"why": after.reason})
+        if draining and status == "queued":
+            self.db.execute(sql.LEFT, (row.worker, self.now, row.pk))
         return status
 
-    def _die(self, row: RunRow, why: str, *, innocent: bool, alone: bool, verb: verbs.Sweep) -> str:
-        """Not its doing if it had got somewhere; else it is a suspect, and in the end a dead letter."""
-        after = row._replace(status="queued", due=self.now, reason=why, deaths=row.deaths + 1)
-        if innocent:
-            interrupted = self.now if row.interrupted is None else row.interrupted
-            return self._give_back(row, after._replace(deaths_in_a_row=0, interrupted=interrupted))
-        in_a_row = row.deaths_in_a_row + (alone or not row.deaths_in_a_row)
-        back_off = min(verb.backoff * 2 ** min(in_a_row - 2, 60), verb.backoff_max) if in_a_row > 1 else 0.0
-        after = after._replace(deaths_in_a_row=in_a_row, due=self.now + back_off)
-        if alone and in_a_row >= row.attempts_max:
-            why = f"died {_times(in_a_row)} without recording anything; the last time: {why}"
-            after = after._replace(status="dead", reason=why)
-        return self._give_back(row, after)
-
-    def _give_back(self, row: RunRow, after: RunRow) -> str:
+    def give_back(self, row: RunRow, after: RunRow) -> str:
         """Write what became of a held run. Its fence is void."""
         if row.workflow == verbs.ITEM and row.cancel is not None:
             after = after._replace(status="cancelled", reason=row.cancel)
@@ -345,7 +365,21 @@ class Transaction:
             self._wake_parent(row.parent)
         return after.status
 
-    def _mark(self, row: RunRow, kind: str, value: dict[str, Any]) -> None:
+    def give_back_all_but(self, worker: str, keep: Sequence[int], reason: str) -> tuple[str, ...]:
+        """All that a worker holds but these fences, neither interrupted nor charged, in one statement: their ids."""
+        values = {"worker": worker, "keep": json.dumps(keep), "reason": reason, "now": self.now}
+        back = sorted(self.db.execute(sql.GIVE_BACK_ALL_BUT, values).fetchall())
+        for _, _, queue, parent, status in back:
+            self._moved(queue, parent, "running", status)
+            if status in ENDED and parent is not None:
+                self._wake_parent(parent)
+        return tuple(row[1] for row in back)
+
+    def held_by(self, worker: str) -> list[tuple[RunRow, bool]]:
+        """What a worker has, and whether each has got anywhere."""
+        return [_as_held(row) for row in self.db.execute(sql.HELD_BY, (worker,)).fetchall()]
+
+    def mark(self, row: RunRow, kind: str, value: dict[str, Any]) -> None:
         self.db.execute(sql.MARK, (self._append(row.pk, row.fence, kind, value), row.pk))
 
     def _wake_parent(self, parent: str) -> None:
@@ -385,89 +419,26 @@ class Transaction:
         return self._requeue(verb, ("failed", "cancelled", "dead"), "retry")
 
     def _resume(self, verb: verbs.Resume) -> Refused | None:
-        return self._requeue(verb, ("parked",), "resume")
+        return self._requeue(verb, ("parked",), "resume", also_each="done")
 
     def _requeue(
-        self, verb: verbs.Retry | verbs.Resume, allowed: tuple[str, ...], kind: str
+        self, verb: verbs.Retry | verbs.Resume, allowed: tuple[str, ...], kind: str, also_each: str = ""
     ) -> Refused | None:
         row = self._row(verb.id)
         if row is None:
             return Refused(UNKNOWN)
         if self.db.execute(sql.REQUEUED, (row.pk, kind, verb.token)).fetchone():
             return None
-        if row.status not in allowed:
+        if row.status not in allowed and not (row.workflow == EACH and row.status == also_each):
             return Refused(STATUS, row.status)
         self.db.execute(
             sql.REQUEUE, {"run": row.pk, "now": self.now, "again": kind == "retry", "token": verb.token}
         )
         self._moved(row.queue, row.parent, row.status, "queued")
-        self._mark(row, kind, {"from": row.failed_at, "was": row.status, "token": verb.token})
+        self.mark(row, kind, {"from": row.failed_at, "was": row.status, "token": verb.token})
         return None
 
-    # -- workers
-
-    def _enlist(self, verb: verbs.Enlist) -> None:
-        values = {
-            **verb._asdict(),
-            "queues": json.dumps(verb.queues),
-            "workflows": json.dumps(verb.workflows),
-        }
-        self.db.execute(sql.ENLIST, {**values, "now": self.now})
-        self._beat()
-
-    def _renew(self, verb: verbs.Renew) -> Refused | None:
-        renewed = self.db.execute(sql.RENEW, {**verb._asdict(), "now": self.now}).rowcount
-        if not renewed:
-            return Refused(WORKER, "swept")
-        self._beat()
-        return None
-
-    def _beat(self) -> float:
-        """A sign of life. Returns since when such signs came without a gap of more than half a lease, either way."""
-        beat, awake, lease = self.db.execute(sql.PULSE).fetchone()
-        if not 0 <= self.now - beat <= lease / 2:
-            awake = self.now
-            self.db.execute(sql.CUT_LEASES, {"now": self.now})
-        self.db.execute(sql.BEAT, (self.now, awake))
-        return float(awake)
-
-    def _leave(self, verb: verbs.Leave) -> None:
-        for held in self.db.execute(sql.HELD_BY, (verb.worker,)).fetchall():
-            row, _ = _as_held(held)
-            after = row._replace(status="queued", due=self.now, reason="its worker left")
-            self._interrupt(row, after)
-        self.db.execute(sql.LEAVE, (verb.worker,))
-
-    def _sweep(self, verb: verbs.Sweep) -> verbs.Swept:
-        swept: list[str] = []
-        dead: list[str] = []
-        workers: list[str] = []
-        awake = self._beat()
-        for worker, until, lease, draining in self.db.execute(sql.HOLDERS).fetchall():
-            why = death(worker, until, self.now, self.alive)
-            if why is None or (why is RAN_OUT and awake + lease > self.now):
-                continue
-            held = [_as_held(row) for row in self.db.execute(sql.HELD_BY, (worker,)).fetchall()]
-            parents = {row.id: row.parent for row, _ in held}
-            for row, progress in held:
-                if draining:
-                    after = row._replace(
-                        status="queued", due=self.now, reason=f"{why}, while it was draining"
-                    )
-                    status = self._interrupt(row, after)
-                else:
-                    innocent = progress or row.id in parents.values()
-                    alone = len(parents) == len(_line(row.id, parents))
-                    status = self._die(row, why, innocent=innocent, alone=alone, verb=verb)
-                    self._mark(row, "death", {"worker": worker, "why": why})
-                swept.append(row.id)
-                if status == "dead":
-                    dead.append(row.id)
-            self.db.execute(sql.LEAVE, (worker,))
-            workers.append(worker)
-        self.buried += workers
-        self.rings = self.rings or bool(workers)
-        return verbs.Swept(tuple(swept), tuple(dead), tuple(workers))
+    # -- queues, and what is old
 
     def _limit(self, verb: verbs.Limit) -> None:
         self.db.execute(sql.LIMIT, verb._asdict())
@@ -480,6 +451,8 @@ class Transaction:
         for statement in sql.PRUNE:
             self.db.executemany(statement, runs)
         return len(runs)
+
+    # -- sessions
 
     def _keep(self, verb: verbs.Keep) -> int | Refused:
         found = self.db.execute(sql.SESSION, (verb.session, self.now)).fetchone()
@@ -511,8 +484,10 @@ class Transaction:
         for statement in sql.SESSION_FORGET:
             self.db.execute(statement, (verb.session,))
 
-    def _enlisted(self, worker: str | None) -> bool:
-        return self.db.execute(sql.ENLISTED, (worker,)).fetchone() is not None
+    def standing(self, worker: str | None) -> int | None:
+        """0 for a worker, 1 for one that drains, None for one that is not enlisted."""
+        row = self.db.execute(sql.STANDING, (worker,)).fetchone()
+        return int(row[0]) if row else None
 
     def _next_fences(self, count: int) -> int:
         """The last of so many new ones."""
@@ -535,18 +510,6 @@ class Transaction:
         return int(self.db.execute(sql.APPEND, values).fetchone()[0])
 
 
-RAN_OUT = "its worker's lease ran out"
-
-
-def death(worker: str, until: float | None, now: float, alive: Alive) -> str | None:
-    """Why a worker seems dead, None if it does not. A lease that ran out is no proof: see `Sweep`."""
-    if until is None:
-        return "its worker was struck off"
-    if alive.is_dead(worker):
-        return "its worker died"
-    return RAN_OUT if until <= now else None
-
-
 def ready_workflows(db: sqlite3.Connection, queue: str, ready: int) -> list[str]:
     """Which workflows have ready runs in a queue: one seek for each, however many runs there are."""
     names: list[str] = []
@@ -559,27 +522,20 @@ def ready_workflows(db: sqlite3.Connection, queue: str, ready: int) -> list[str]
     return names
 
 
-def _line(id: str, parents: dict[str, str | None]) -> list[str]:
-    """A run and its ancestors, as far as they are here."""
-    line = [id]
-    while (parent := parents[line[-1]]) is not None and parent in parents and parent not in line:
-        line.append(parent)
-    return line
-
-
 def _as_held(found: Sequence[Any]) -> tuple[RunRow, bool]:
     """A run that somebody has, and whether it has got anywhere since it was last taken away: then no row goes on."""
     row, progress = RunRow(*found[:-1]), bool(found[-1])
     return row._replace(deaths_in_a_row=0, interruptions_in_a_row=0) if progress else row, progress
 
 
+def _own(row: RunRow, verb: verbs.Submit) -> bool:
+    """Its worker has it by this submission."""
+    return row.token == verb.token and row.worker == verb.worker
+
+
 def _untouched(row: RunRow, verb: verbs.Submit) -> bool:
     """It is as this submission left it."""
     return row.token == verb.token and row.status == "queued" and row.lives == 0
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times in a row"
 
 
 def _names(names: Sequence[str]) -> str:
@@ -590,6 +546,7 @@ def _names(names: Sequence[str]) -> str:
 _APPLY: dict[type, Callable[[Transaction, Any], Any]] = {
     verbs.SubmitMany: Transaction._submit_many,
     verbs.Claim: Transaction._claim,
+    verbs.Save: Transaction._save,
     verbs.Wait: Transaction._wait,
     verbs.Settle: Transaction._settle,
     verbs.Release: Transaction._release,
@@ -598,10 +555,14 @@ _APPLY: dict[type, Callable[[Transaction, Any], Any]] = {
     verbs.Cancel: Transaction._cancel,
     verbs.Retry: Transaction._retry,
     verbs.Resume: Transaction._resume,
-    verbs.Enlist: Transaction._enlist,
-    verbs.Renew: Transaction._renew,
-    verbs.Leave: Transaction._leave,
-    verbs.Sweep: Transaction._sweep,
+    verbs.Enlist: workers.enlist,
+    verbs.Renew: workers.renew,
+    verbs.Leave: workers.leave,
+    verbs.Sweep: workers.sweep,
+    verbs.Drain: drains.drain,
+    verbs.AskDrain: drains.ask_drain,
+    verbs.Report: drains.report,
+    verbs.Measured: drains.measured,
     verbs.Limit: Transaction._limit,
     verbs.Prune: Transaction._prune,
     verbs.Keep: Transaction._keep,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outlast.store.rows import Entry, RunRow, WorkerRow
+from outlast.store.rows import DrainRow, Entry, RunRow, WorkerRow
 
 _RUN = ", ".join(RunRow._fields)
 
@@ -70,8 +70,13 @@ WHERE id IN (SELECT value FROM json_each(?)) AND status IN ('queued', 'waiting')
 ORDER BY pk LIMIT ?
 """
 
+RECOVERED = """
+INSERT OR REPLACE INTO recoveries (drain, run, seconds, by)
+SELECT left_by, pk, max(:now - left_at, 0.0), :by FROM runs
+WHERE pk IN (SELECT value FROM json_each(:runs)) AND left_by IN (SELECT worker FROM drains)
+"""
 CLAIM = """
-UPDATE runs SET status = 'running', ready = 0, fence = ?, worker = ?, token = ?, waits = '', lives = lives + 1,
+UPDATE runs SET status = 'running', ready = 0, left_by = NULL, left_at = NULL, fence = ?, worker = ?, token = ?, waits = '', lives = lives + 1,
                 started = coalesce(started, ?), deadline = coalesce(deadline, ? + timeout)
 WHERE pk = ?
 """
@@ -89,6 +94,16 @@ SELECT :run, coalesce(max(seq), 0) + 1, :fence, :kind, '', :now, :value FROM ent
 RETURNING seq
 """
 MARK = "UPDATE runs SET mark = ? WHERE pk = ?"
+
+SAVE = """
+INSERT INTO progress (run, key, attempt, value, at)
+SELECT :run, :key, :attempt, :value, :now FROM runs WHERE pk = :run AND fence = :fence AND fence > 0
+ON CONFLICT (run, key) DO UPDATE SET attempt = excluded.attempt, value = excluded.value, at = excluded.at
+WHERE excluded.attempt >= progress.attempt
+"""
+HAS_FENCE = "SELECT 1 FROM runs WHERE pk = ? AND fence = ? AND fence > 0"
+PROGRESS = "SELECT key, value FROM progress WHERE run = ?"
+FORGET_PROGRESS = "DELETE FROM progress WHERE run = ?"
 
 WAIT = "UPDATE runs SET waits = ? WHERE pk = ? AND fence = ? AND fence > 0"
 
@@ -108,7 +123,7 @@ WHERE pk = ? AND fence = ? AND fence < 0 AND status IN ('done', 'failed', 'cance
 
 _PROGRESS = """
 EXISTS (SELECT 1 FROM entries
-        WHERE run = pk AND seq > mark AND entries.fence = runs.fence AND kind IN ('step', 'attempt', 'inner', 'child'))
+        WHERE run = pk AND seq > mark AND entries.fence = runs.fence AND kind IN ('step', 'attempt', 'inner', 'child', 'done'))
 """
 HELD = f"SELECT {_RUN}, {_PROGRESS} FROM runs WHERE pk = ? AND fence = ? AND fence > 0"
 HELD_BY = f"SELECT {_RUN}, {_PROGRESS} FROM runs WHERE worker = ? ORDER BY pk"
@@ -120,6 +135,20 @@ UPDATE runs SET status = :status, fence = -abs(fence), worker = NULL, due = :due
                 ended = CASE WHEN :status IN ('dead', 'cancelled') THEN :now END
 WHERE pk = :run
 """
+GIVE_BACK_ALL_BUT = f"""
+UPDATE runs SET status = CASE WHEN workflow = '' AND cancel IS NOT NULL THEN 'cancelled' ELSE 'queued' END,
+                ended = CASE WHEN workflow = '' AND cancel IS NOT NULL THEN :now END,
+                reason = CASE WHEN workflow = '' AND cancel IS NOT NULL THEN cancel ELSE :reason END,
+                ready = CASE WHEN workflow = '' AND cancel IS NOT NULL THEN 0
+                             WHEN deaths_in_a_row > 0 AND NOT {_PROGRESS} THEN 2 ELSE 1 END,
+                fence = -abs(fence), worker = NULL, due = :now,
+                deaths_in_a_row = CASE WHEN deaths_in_a_row > 0 AND NOT {_PROGRESS} THEN deaths_in_a_row ELSE 0 END,
+                interruptions_in_a_row =
+                    CASE WHEN interruptions_in_a_row > 0 AND NOT {_PROGRESS} THEN interruptions_in_a_row ELSE 0 END
+WHERE worker = :worker AND fence NOT IN (SELECT value FROM json_each(:keep))
+RETURNING pk, id, queue, parent, status
+"""
+LEFT = "UPDATE runs SET left_by = ?, left_at = ? WHERE pk = ?"
 GIVEN_BACK = """
 SELECT status FROM runs WHERE pk = ? AND fence = ? AND fence < 0
   AND (status IN ('queued', 'waiting', 'dead')
@@ -163,12 +192,14 @@ REQUEUE = """
 UPDATE runs SET status = 'queued', fence = -abs(fence), worker = NULL, due = :now, ended = NULL, reason = NULL,
                 token = :token, value = NULL, error = NULL, failed_at = NULL, cancel = NULL, waits = '', deaths = 0, ready = 1,
                 deaths_in_a_row = 0, interruptions_in_a_row = 0, failures = 0, lives = max(lives, 1),  -- it has a journal
-                deadline = CASE WHEN :again THEN :now + timeout ELSE deadline + :now - due END
+                left_by = NULL, left_at = NULL,
+                deadline = CASE WHEN :again THEN :now + timeout ELSE deadline + :now - coalesce(ended, due) END
 WHERE pk = :run
 """
 
 REQUEUED = """
-SELECT 1 FROM entries WHERE run = ? AND kind = ? AND json_extract(value, '$.token') = ?
+SELECT 1 FROM entries INDEXED BY entries_again
+WHERE run = ? AND kind IN ('retry', 'resume') AND kind = ? AND json_extract(value, '$.token') = ?
 """
 
 ENLIST = """
@@ -178,12 +209,52 @@ ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until, lease = exclu
     queues = excluded.queues, workflows = excluded.workflows, concurrency = excluded.concurrency
 """
 RENEW = "UPDATE workers SET lease_until = :now + :lease, lease = :lease, renewed = :now, draining = max(draining, :draining) WHERE id = :worker"
-ENLISTED = "SELECT 1 FROM workers WHERE id = ?"
+STANDING = "SELECT draining FROM workers WHERE id = ?"
 LEAVE = "DELETE FROM workers WHERE id = ?"
 HOLDERS = """
 SELECT id, lease_until, lease, draining FROM workers
 UNION SELECT DISTINCT worker, NULL, NULL, 0 FROM runs WHERE worker IS NOT NULL AND worker NOT IN (SELECT id FROM workers)
 """
+DRAIN = "UPDATE workers SET draining = 1 WHERE id = ?"
+ASK_DRAIN = "UPDATE workers SET asked = coalesce(asked, :why) WHERE id = :worker"
+ASKED = "SELECT asked FROM workers WHERE id = ?"
+
+DRAIN_OPEN = """
+INSERT INTO drains (worker, host, pid, reason, began, held)
+SELECT id, host, pid, :reason, :now, (SELECT count(*) FROM runs WHERE worker = :worker) FROM workers WHERE id = :worker
+ON CONFLICT (worker) DO NOTHING
+"""
+DRAIN_REPORT = """
+INSERT INTO drains (worker, host, pid, reason, began, ended, held, report)
+VALUES (:worker, '', 0, '', :now, :now, 0, :report)
+ON CONFLICT (worker) DO UPDATE SET ended = excluded.ended, report = excluded.report WHERE NOT swept
+"""
+DRAIN_SWEPT = (
+    "UPDATE drains SET ended = :now, report = :report, swept = 1 WHERE worker = :worker AND ended IS NULL"
+)
+DRAINS_TOO_MANY = """
+DELETE FROM drains WHERE number < (SELECT number FROM drains ORDER BY number DESC LIMIT 1 OFFSET :kept - 1) RETURNING worker
+"""
+DRAIN_FORGET = ("DELETE FROM recoveries WHERE drain = ?", "DELETE FROM drains WHERE worker = ?")
+DRAINS = f"SELECT {', '.join(DrainRow._fields[:-1])} FROM drains ORDER BY number DESC LIMIT ?"
+RECOVERIES = (
+    "SELECT drain, seconds FROM recoveries WHERE drain IN (SELECT value FROM json_each(?)) ORDER BY seconds"
+)
+
+MEASURED = """
+INSERT INTO durations (workflow, step, number, seconds)
+SELECT :workflow, :step, coalesce(max(number), 0) + 1, :seconds FROM durations WHERE workflow = :workflow AND step = :step
+"""
+DURATIONS_TOO_MANY = """
+DELETE FROM durations WHERE workflow = :workflow AND step = :step
+    AND number <= (SELECT max(number) FROM durations WHERE workflow = :workflow AND step = :step) - :kept
+"""
+DURATIONS = """
+SELECT durations.workflow, step, seconds FROM json_each(?) AS pair CROSS JOIN durations
+WHERE durations.workflow = json_extract(pair.value, '$[0]') AND step = json_extract(pair.value, '$[1]')
+ORDER BY number
+"""
+
 CUT_LEASES = "UPDATE workers SET lease_until = :now + lease WHERE lease_until > :now + lease + 1"
 
 PULSE = "SELECT beat, awake, (SELECT coalesce(min(lease), 0) FROM workers) FROM pulse"
@@ -221,6 +292,7 @@ ACKED = "SELECT pk FROM runs WHERE workflow = '' AND status = 'done' AND ended <
 PRUNE = (
     "DELETE FROM entries WHERE run = ?",
     "DELETE FROM messages WHERE run = ?",
+    FORGET_PROGRESS,
     "DELETE FROM runs WHERE pk = ?",
 )
 
@@ -244,6 +316,13 @@ SESSION_UNSET = "DELETE FROM session_fields WHERE session = ? AND field = ?"
 SESSION_FORGET = ("DELETE FROM session_fields WHERE session = ?", "DELETE FROM sessions WHERE id = ?")
 
 JOURNAL = f"SELECT {', '.join(Entry._fields)} FROM entries WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?"
+LAST_SEQ = "SELECT coalesce(max(seq), 0) FROM entries WHERE run = ?"
+DONE = """
+SELECT key, value FROM entries INDEXED BY entries_done
+WHERE kind = 'done' AND run = ? AND key IN (SELECT value FROM json_each(?)) ORDER BY key, seq
+"""
+HISTORY = f"SELECT {', '.join(Entry._fields)} FROM entries WHERE run = ? AND kind <> 'done' ORDER BY seq"
+DONE_COUNT = "SELECT count(*) FROM entries INDEXED BY entries_done WHERE kind = 'done' AND run = ?"
 MESSAGES = "SELECT number, name, id, value, at FROM messages WHERE run = ? AND number > ? ORDER BY number"
 WORKERS = f"""
 SELECT {", ".join(WorkerRow._fields[:-1])}, (SELECT count(*) FROM runs WHERE worker = workers.id) FROM workers ORDER BY started

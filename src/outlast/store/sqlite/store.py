@@ -19,6 +19,7 @@ from typing import Any
 from outlast.errors import StoreBroken, StoreTooNew, StoreUnavailable
 from outlast.store.rows import (
     NEVER,
+    DrainRow,
     Entry,
     Message,
     Outlook,
@@ -30,12 +31,13 @@ from outlast.store.rows import (
 )
 from outlast.store.sqlite import fork
 from outlast.store.sqlite import statements as sql
-from outlast.store.sqlite.apply import Transaction, death, ready_workflows
+from outlast.store.sqlite.apply import Transaction, ready_workflows
 from outlast.store.sqlite.bell import Bell, LocalBell
 from outlast.store.sqlite.failures import translate
 from outlast.store.sqlite.presence import NoPresence, Presence
 from outlast.store.sqlite.turnstile import NoTurnstile, Turnstile
-from outlast.store.verbs import ITEM, LOUD, LOUD_AT_HOME, Verb
+from outlast.store.sqlite.workers import death
+from outlast.store.verbs import EACH, ITEM, LOUD, LOUD_AT_HOME, Verb
 
 APPLICATION_ID = 0x4F75744C  # "OutL"
 BUSY_SECONDS = 2.0
@@ -320,11 +322,43 @@ class SQLiteStore:
     def journal(self, run: int, after: int = 0, limit: int = 10_000) -> list[Entry]:
         return [Entry(*row) for row in self._read(sql.JOURNAL, (run, after, limit))]
 
+    def last_seq(self, run: int) -> int:
+        return int(self._read(sql.LAST_SEQ, (run,))[0][0])
+
+    def done(self, run: int, keys: Sequence[str]) -> dict[str, str | None]:
+        return dict(self._read(sql.DONE, (run, json.dumps(list(keys)))))
+
+    def done_count(self, run: int) -> int:
+        return int(self._read(sql.DONE_COUNT, (run,))[0][0])
+
+    def history(self, run: int) -> list[Entry]:
+        return [Entry(*row) for row in self._read(sql.HISTORY, (run,))]
+
     def messages(self, run: int, after: int = 0) -> list[Message]:
         return [Message(*row) for row in self._read(sql.MESSAGES, (run, after))]
 
+    def progress(self, run: int) -> dict[str, str]:
+        return dict(self._read(sql.PROGRESS, (run,)))
+
     def workers(self) -> list[WorkerRow]:
         return [WorkerRow(*row) for row in self._read(sql.WORKERS)]
+
+    def asked(self, worker: str) -> str | None:
+        rows = self._read(sql.ASKED, (worker,))
+        return rows[0][0] if rows else None
+
+    def drains(self, limit: int = 20) -> list[DrainRow]:
+        rows = self._read(sql.DRAINS, (limit,))
+        seconds: dict[str, list[float]] = {row[0]: [] for row in rows}
+        for drain, took in self._read(sql.RECOVERIES, (json.dumps(list(seconds)),)):
+            seconds[drain].append(took)
+        return [DrainRow._make((*row, tuple(seconds[row[0]]))) for row in rows]
+
+    def durations(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], list[float]]:
+        found: dict[tuple[str, str], list[float]] = {(workflow, step): [] for workflow, step in pairs}
+        for workflow, step, seconds in self._read(sql.DURATIONS, (json.dumps(list(found)),)):
+            found[workflow, step].append(seconds)
+        return found
 
     def dead_workers(self) -> list[str]:
         now = self.now()
@@ -348,7 +382,7 @@ class SQLiteStore:
             except sqlite3.Error as error:
                 raise translate(error, self.place, committing=False) from error
         known = set(workflows)
-        unknown = {name for _, name in ready | suspect} - known - {ITEM}
+        unknown = {name for _, name in ready | suspect} - known - {ITEM, EACH}
         come_due = due is not None and due <= self.now()
         return Outlook(
             ready=come_due or any(name in known for _, name in ready),

@@ -5,7 +5,9 @@ from __future__ import annotations
 from outlast.testing.conformance.claims import ClaimPromises
 from outlast.testing.conformance.crowd import CrowdPromises
 from outlast.testing.conformance.deaths import DeathPromises
+from outlast.testing.conformance.drains import DrainPromises
 from outlast.testing.conformance.durability import DurabilityPromises, ReopeningPromises
+from outlast.testing.conformance.eaches import EachPromises
 from outlast.testing.conformance.ends import EndPromises
 from outlast.testing.conformance.entries import EntryPromises
 from outlast.testing.conformance.fences import FencePromises
@@ -15,9 +17,11 @@ from outlast.testing.conformance.limits import LimitPromises
 from outlast.testing.conformance.looks import LookPromises
 from outlast.testing.conformance.mail import MailPromises
 from outlast.testing.conformance.many import ManyPromises
+from outlast.testing.conformance.measures import MeasurePromises
 from outlast.testing.conformance.prunes import PrunePromises
 from outlast.testing.conformance.pulses import PulsePromises
 from outlast.testing.conformance.queries import QueryPromises
+from outlast.testing.conformance.reports import ReportPromises
 from outlast.testing.conformance.requests import RequestPromises
 from outlast.testing.conformance.sessions import SessionPromises
 from outlast.testing.conformance.submissions import SubmissionPromises
@@ -41,7 +45,11 @@ class StoreConformance(
     DeathPromises,
     PulsePromises,
     LetterPromises,
+    DrainPromises,
+    ReportPromises,
+    MeasurePromises,
     ItemPromises,
+    EachPromises,
     PrunePromises,
     SessionPromises,
     QueryPromises,

@@ -1,0 +1,138 @@
+"""`app.each`: a sequential loop over items that goes on where a death or a drain ended it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from outlast.app.ledger import Ledger
+from outlast.app.progress import Progress
+from outlast.app.source import Found, Pull, Source, pulling, total_of
+from outlast.errors import OutlastError
+from outlast.replay.unit import UNIT
+from outlast.store.verbs import Record
+from outlast.values.names import check_id
+
+if TYPE_CHECKING:
+    from outlast.app.house import House
+
+T = TypeVar("T")
+
+
+class Each(AsyncIterator[T], Generic[T]):
+    """An item is done when the next is asked for. Whatever ends the loop otherwise (break, an exception, a drain, the garbage
+    collector) gives the run back, and the item under way is not done."""
+
+    def __init__(
+        self,
+        house: House,
+        items: Iterable[T] | AsyncIterable[T] | Pull[T],
+        *,
+        id: str,
+        key: Callable[[T], str] | None,
+    ) -> None:
+        check_id(id, house.settings.id_length_max, "run id")
+        self._house, self._id = house, id
+        self._ledger = Ledger(house, id, "each")
+        self._source = Source(self._ledger, pulling(items), key)
+        self._progress = Progress(id, total_of(items))
+        self._todo: deque[Found[T]] = deque()
+        self._pulling: asyncio.Task[list[Found[T]]] | None = None
+        self._under_way: Record | None = None
+        """What is recorded when the item in the loop's hands is done."""
+        self._token: object = None
+        self._taken = self._asked = self._over = self._ended = False
+
+    def __aiter__(self) -> Each[T]:
+        return self
+
+    async def __anext__(self) -> T:
+        if self._ended:
+            raise StopAsyncIteration
+        if self._over or self._asked:
+            what = "is asked for two items at once" if self._asked else "was left: make the call again"
+            raise OutlastError(f"each {self._id!r} {what}.")
+        self._asked = True
+        try:
+            return await self._next()
+        except StopAsyncIteration:
+            raise
+        except BaseException as error:  # cancelled too: what it raised may hold this iterator for long
+            self._leave(f"{type(error).__name__} ended it: {error}")
+            raise
+        finally:
+            self._asked = False
+
+    async def _next(self) -> T:
+        ledger = self._ledger
+        if not self._taken:
+            await self._source.peek()
+            await ledger.take(self._progress.total)
+            self._taken = True
+        if self._under_way is not None:
+            await ledger.write(self._under_way, alone=True)
+            self._under_way = None
+            self._progress.add()
+            self._house.occupied.leave(self._token)
+        await ledger.check_cancelled()
+        while not self._todo:
+            found = await self._ahead()
+            if not found:
+                await self._end()
+                raise StopAsyncIteration
+            self._todo += (one for one in found if not one.done)
+            self._progress.skip(len(found) - len(self._todo))
+        if ledger.stopping:
+            raise ledger.draining()
+        found_one = self._todo.popleft()
+        self._under_way = ledger.note("done", found_one.key)
+        self._token = self._house.occupied.enter("each", self._id)
+        return found_one.item
+
+    async def _ahead(self) -> list[Found[T]]:
+        """The next batch, unless a drain begins before it is there."""
+        house, ledger = self._house, self._ledger
+        if ledger.stopping:
+            raise ledger.draining()
+        if self._pulling is None:
+            self._pulling = house.loop.create_task(self._source.batch())
+        waiting: set[asyncio.Future[object]] = {self._pulling}  # type: ignore[arg-type]
+        if UNIT.get() is None:
+            waiting |= {house.drain.heard, house.closed_soon}  # type: ignore[arg-type]
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        if not self._pulling.done():
+            raise ledger.draining()
+        pulled, self._pulling = self._pulling, None
+        return pulled.result()
+
+    async def _end(self) -> None:
+        await self._ledger.settle()
+        self._ended = True
+        self._leave("it has ended")
+
+    async def aclose(self) -> None:
+        """Leave the loop: the run is given back, the item under way is not done."""
+        self._leave("its loop was left")
+
+    def _leave(self, why: str) -> None:
+        if not self._over:
+            self._over = True
+            self._ledger.leave(why)
+            self._house.occupied.leave(self._token)
+            self._progress.close()
+            self._source.close()
+            if self._pulling is not None:
+                self._pulling.cancel()
+
+    def __del__(self) -> None:
+        """`break` and exceptions end here too, at once: nothing else holds it."""
+        if not getattr(self, "_over", True):
+            loop = self._house.loop
+            if asyncio._get_running_loop() is loop:
+                self._leave("its loop was left")
+            else:  # another thread's garbage; after the loop has closed, the worker has left too
+                with suppress(RuntimeError):
+                    loop.call_soon_threadsafe(self._leave, "its loop was left")

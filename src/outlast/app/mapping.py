@@ -1,0 +1,213 @@
+"""`app.map`: a function over items, several at once, whose results are kept: what a death or a drain cut off goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import typing
+from collections import deque
+from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterable
+from contextvars import copy_context
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from outlast.app.ledger import Ledger
+from outlast.app.progress import Progress
+from outlast.app.source import Found, Pull, Source, pulling, total_of
+from outlast.errors import SettingsError, Unrecordable
+from outlast.values.codec import codec_for
+from outlast.values.names import check_id
+
+if TYPE_CHECKING:
+    from outlast.app.house import House
+
+T = TypeVar("T")
+_TO_COME: Any = object()
+
+
+class Mapping(Generic[T]):
+    """One call of `map`. `parent` is the run whose step it is, if it is one's."""
+
+    def __init__(
+        self,
+        house: House,
+        fn: Callable[[T], Any],
+        items: Iterable[T] | AsyncIterable[T] | Pull[T],
+        *,
+        id: str,
+        key: Callable[[T], str] | None,
+        concurrency: int | None,
+        parent: str | None = None,
+    ) -> None:
+        check_id(id, house.settings.id_length_max, "run id")
+        if not callable(fn):
+            raise TypeError(f"map() takes a function first, not {fn!r}.")
+        self._house, self._fn, self._id = house, fn, id
+        self._is_async, self._codec = is_async(fn), codec_for(returned_by(fn))
+        self._concurrency = check_concurrency(concurrency) or house.settings.concurrency
+        self._ledger = Ledger(house, id, "map", parent=parent)
+        self._source = Source(self._ledger, pulling(items), key)
+        self._progress = Progress(id, total_of(items))
+        self._results: dict[str, Any] = {}
+        """In the order of the items; those under way are to come."""
+        self._todo: deque[Found[T]] = deque()
+        self._pulling: asyncio.Task[list[Found[T]]] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._threads: set[asyncio.Future[Any]] = set()
+        self._error: BaseException | None = None
+        self._all_seen = False
+        self._wake = asyncio.Event()
+
+    async def results(self) -> dict[str, Any]:
+        """Of all items, those of earlier lives too. What an item raises is raised when the others under way have ended."""
+        house = self._house
+        token = house.occupied.enter("map", self._id)
+        signs: tuple[asyncio.Future[Any], ...] = (house.drain.heard, house.closed_soon)
+        for sign in signs:
+            sign.add_done_callback(self._woken)
+        try:
+            await self._source.peek()
+            await self._ledger.take(self._progress.total)
+            await self._work()
+            await self._ledger.settle()
+        except BaseException as error:
+            await self._stop(f"{type(error).__name__} ended it: {error}")
+            raise
+        finally:
+            for sign in signs:
+                sign.remove_done_callback(self._woken)
+            self._progress.close()
+            self._source.close()
+            house.occupied.leave(token)
+        return self._results
+
+    def _woken(self, _: object) -> None:
+        self._wake.set()
+
+    async def _work(self) -> None:
+        ledger = self._ledger
+        while True:
+            self._wake.clear()
+            if self._error is None and not ledger.stopping:
+                await ledger.check_cancelled()
+                self._take_pulled()
+                while self._todo and len(self._tasks) < self._concurrency:
+                    self._begin(self._todo.popleft())
+                if not self._todo and len(self._tasks) < self._concurrency:
+                    self._pull_more()
+                if self._all_seen and not self._tasks:
+                    return
+            elif not self._tasks:
+                raise self._error or ledger.draining()
+            await self._wake.wait()
+
+    def _pull_more(self) -> None:
+        if self._pulling is None and not self._all_seen:
+            self._pulling = self._house.loop.create_task(self._source.batch())
+            self._pulling.add_done_callback(self._woken)
+
+    def _take_pulled(self) -> None:
+        if self._pulling is None or not self._pulling.done():
+            return
+        pulled, self._pulling = self._pulling, None
+        try:
+            found = pulled.result()
+            for one in found:
+                if one.done:
+                    self._results[one.key] = self._codec.decode(one.value or "null")
+                    self._progress.skip(1)
+                elif one.key not in self._results:  # else it came twice, and is under way
+                    self._results[one.key] = _TO_COME
+                    self._todo.append(one)
+        except BaseException as error:  # of the items, whatever it is
+            self._failed(error)
+        else:
+            self._all_seen = not found
+
+    def _begin(self, found: Found[T]) -> None:
+        task = self._house.loop.create_task(self._do(found.key, found.item))
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if error is not None:
+            self._failed(error)
+        self._wake.set()
+
+    def _failed(self, error: BaseException) -> None:
+        self._error = self._error or error
+        self._wake.set()
+
+    async def _do(self, key: str, item: T) -> None:
+        value = await self._call(item)
+        try:
+            text, value = self._codec.carry(value)
+        except Unrecordable as error:
+            raise Unrecordable(
+                f"the result of item {key!r} in map {self._id!r}: {error}"
+            ) from error.__cause__
+        self._house.check_size(text, f"the result of item {key!r} in map {self._id!r}")
+        await self._ledger.write(self._ledger.note("done", key, text))
+        self._results[key] = value
+        self._progress.add()
+
+    async def _call(self, item: T) -> Any:
+        if self._is_async:
+            return await self._fn(item)
+        thread = self._house.pool.run(self._house.loop, copy_context(), self._fn, item)
+        self._threads.add(thread)
+        thread.add_done_callback(self._thread_ended)
+        value = await asyncio.shield(thread)
+        return await value if inspect.isawaitable(value) else value
+
+    def _thread_ended(self, thread: asyncio.Future[Any]) -> None:
+        self._threads.discard(thread)
+        if not thread.cancelled():
+            thread.exception()  # seen, also where nobody waits for it any more
+        if not self._threads and self._id in self._house.hung:
+            self._house.hung.discard(self._id)
+            self._ledger.leave("its last thread has ended")
+
+    async def _stop(self, why: str) -> None:
+        """Cancelled, or failed. A thread cannot be stopped: the run is given back when its last one has ended."""
+        if self._pulling is not None:
+            self._pulling.cancel()
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks), timeout=self._house.settings.close_timeout)
+        if self._threads:
+            self._house.hung.add(self._id)
+        else:
+            self._ledger.leave(why)
+
+
+def is_async(fn: Callable[..., Any]) -> bool:
+    call = getattr(fn, "__call__", None)  # noqa: B004 - an object with an async __call__
+    known = getattr(fn, "is_async", False)  # a step
+    return bool(known) or inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(call)
+
+
+def returned_by(fn: Callable[..., Any]) -> Any:
+    """What a function says that it returns, when awaited if it must be; Any if it does not say."""
+    while isinstance(fn, partial):
+        fn = fn.func
+    plain = getattr(fn, "fn", fn)  # a step's function
+    if not inspect.isroutine(plain) and not isinstance(plain, type):
+        plain = type(plain).__call__
+    try:
+        hints = typing.get_type_hints(plain, include_extras=True) if not isinstance(plain, type) else {}
+    except Exception as error:
+        raise Unrecordable(f"the annotations of {fn!r} cannot be resolved: {error}") from error
+    returned = hints.get("return", plain if isinstance(plain, type) else Any)
+    if typing.get_origin(returned) in (Awaitable, Coroutine):
+        return typing.get_args(returned)[-1]
+    return returned
+
+
+def check_concurrency(concurrency: int | None) -> int | None:
+    if concurrency is not None and (type(concurrency) is not int or concurrency < 1):
+        raise SettingsError(f"concurrency={concurrency!r} must be a whole number from 1.")
+    return concurrency

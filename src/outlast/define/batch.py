@@ -1,0 +1,143 @@
+"""`each` and `map` inside a run: every life sees the same items, and what was added since comes after."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from outlast.define.inside import _workflow
+from outlast.define.step import Awaits, Step
+from outlast.errors import Draining, Evicted, LeaseLost, StoreError
+from outlast.replay.bodies import BODY
+from outlast.replay.children import child_id
+from outlast.replay.ending import lost, refusal
+from outlast.values.codec import codec_for
+
+if TYPE_CHECKING:
+    from outlast.app.source import Pull
+    from outlast.replay.life import Life
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def each(
+    items: Iterable[T] | AsyncIterable[T], *, id: str = "", key: Callable[[T], str] | None = None
+) -> AsyncIterator[T]:
+    """In a workflow: go through items, one after the other. Each is recorded when it is handed out, as plain JSON, so that
+    later lives get the same in the same order; items that have come since come after them.
+
+    The items are read where steps execute, on the program's event loop. `key` says what an item is known by; text and whole
+    numbers are their own keys. `id` names the loop in the journal.
+    """
+    return InsideEach(_workflow("each"), items, f"each:{id}" if id else "each", key)
+
+
+class InsideEach(AsyncIterator[T], Generic[T]):
+    """Each item is a step: its body has the next one whose key was not handed out before."""
+
+    def __init__(
+        self,
+        life: Life,
+        items: Iterable[T] | AsyncIterable[T],
+        name: str,
+        key: Callable[[T], str] | None,
+    ) -> None:
+        self._host, self._length_max = life.host, life.house.settings.id_length_max
+        self._items, self._key = items, key
+        self._pull: Pull[T] | None = None
+        self._given: set[str] = set()
+        """Keys of what was handed out, in this life or an earlier one."""
+        self._ahead: tuple[str, T] | None = None
+        """The last that was read. A step that was cancelled may not have handed it out."""
+        self._step: Step[[], Any] = Step(self._next, name=name)
+        self._ended = False
+
+    def __aiter__(self) -> InsideEach[T]:
+        return self
+
+    async def __anext__(self) -> T:
+        found = None if self._ended else await self._step()
+        if found is None:
+            self._ended = True
+            raise StopAsyncIteration
+        key, item = found
+        self._given.add(key)
+        value: T = item
+        return value
+
+    async def _next(self) -> Any:
+        from outlast.app.source import key_of, pulling
+
+        if self._pull is None:
+            self._pull = pulling(self._items)
+        while self._ahead is None or self._ahead[0] in self._given:
+            found = await self._pull.pull(1)
+            if not found:
+                return None
+            self._ahead = key_of(found[0], self._key, self._length_max), found[0]
+        return list(self._ahead)
+
+    def __del__(self) -> None:
+        pull = getattr(self, "_pull", None)
+        if pull is not None:
+            with suppress(RuntimeError):  # the host's loop is closed
+                self._host.call_soon_threadsafe(pull.close)
+
+
+@overload
+def map(
+    fn: Callable[[T], Awaitable[R]],
+    items: Iterable[T] | AsyncIterable[T],
+    *,
+    id: str = "",
+    key: Callable[[T], str] | None = None,
+    concurrency: int | None = None,
+) -> Awaits[dict[str, R]]: ...
+@overload
+def map(
+    fn: Callable[[T], R],
+    items: Iterable[T] | AsyncIterable[T],
+    *,
+    id: str = "",
+    key: Callable[[T], str] | None = None,
+    concurrency: int | None = None,
+) -> Awaits[dict[str, R]]: ...
+def map(
+    fn: Callable[[Any], Any],
+    items: Iterable[Any] | AsyncIterable[Any],
+    *,
+    id: str = "",
+    key: Callable[[Any], str] | None = None,
+    concurrency: int | None = None,
+) -> Awaits[dict[str, Any]]:
+    """In a workflow: a function over items, `concurrency` at once, as one step whose result is a dict by their keys.
+
+    What it has done is kept item by item: when the step is redone after a death, a drain or a failure, only the rest is. A plain
+    function is called in a thread.
+    """
+    from outlast.app.mapping import Mapping, returned_by
+
+    life = _workflow("map")
+    house = life.house
+
+    async def body() -> Any:
+        this = BODY.get()
+        assert this is not None
+        child = child_id(life.id, this.key, house.settings.id_length_max)
+        mapping = Mapping(house, fn, items, id=child, key=key, concurrency=concurrency, parent=life.id)
+        try:
+            return await mapping.results()
+        except Draining as draining:  # interrupted is not failed
+            raise Evicted(f"drain: {house.drain.reason}") from draining
+        except LeaseLost as gone:
+            life.evict(lost(str(gone)))
+            raise Evicted(str(gone)) from gone
+        except StoreError as error:
+            life.evict(refusal(error))
+            raise Evicted(str(error)) from error
+
+    step: Step[[], dict[str, Any]] = Step(body, name=f"map:{id}" if id else "map")
+    step.signature._returns = codec_for(dict[str, returned_by(fn)])  # type: ignore[misc]
+    return step()

@@ -1,0 +1,348 @@
+"""The drain: an orderly end, in layers, on one clock. One a house; begun any number of times, from any thread, it is one.
+
+1. coordinate: not ready, no more claims, what has not begun goes back. In a thread of its own: the loop may be blocked.
+2. boundary: steps under way go on, none starts; a run whose steps have ended is released.
+3. checkpoint: steps that will not end in time are told to stop.
+
+What comes after (clean-up, the report, the end of the process) is the business of whoever owns the app.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import math
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from queue import Empty
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from outlast.drain.forecast import chance
+from outlast.drain.report import DrainReport, Left
+from outlast.errors import Evicted, StoreError
+from outlast.store import verbs
+
+if TYPE_CHECKING:
+    from outlast.app.house import House
+    from outlast.replay.bodies import Body
+    from outlast.replay.life import Life
+
+log = logging.getLogger("outlast.drain")
+
+TICK_SECONDS = 0.1
+"""How often to judge anew whether steps will end in time."""
+SWITCH_SECONDS = 0.0002
+"""How long a thread may compute before others get their turn, while layer 1 is under way."""
+HURRY_SECONDS = 0.5
+"""What is left for releasing when somebody wants to leave at once."""
+EXIT_SECONDS = 0.3
+"""How long before the end of grace the process is to be gone."""
+
+
+class Drain:
+    def __init__(self, house: House) -> None:
+        self._house, self._loop = house, house.loop
+        self._clock: Callable[[], float] = house.loop.time if house.inline else time.monotonic
+        self._once = threading.Lock()
+        self._changed = asyncio.Event()
+        self._hurried = False
+        self.reason = ""
+        self.began = 0.0
+        self.grace = house.settings.grace
+        self.layer: str | None = None
+        """The layer it is in; None before it has begun."""
+        self.told: list[Callable[[float], object]] = []
+        """Called, in whichever thread begins it, with the seconds of grace left."""
+        self.heard: asyncio.Future[str] = self._loop.create_future()
+        """Done, with the reason, when the loop knows of it."""
+        self.over: asyncio.Future[DrainReport] = self._loop.create_future()
+        """Done when layer 3 is over."""
+        self.report = DrainReport("")
+        self._running: asyncio.Task[None] | None = None
+
+    # -- its clock
+
+    @property
+    def left(self) -> float:
+        """Seconds until the process is to be gone; for ever before it has begun."""
+        return self._until(0.0) if self.layer is not None else math.inf
+
+    @property
+    def step_seconds_left(self) -> float:
+        """Seconds until steps under way are told to stop; once they were, until they must have."""
+        until = self._until(self._checkpoint_reserve + self._exit_reserve)
+        return until if until > 0 else self._until(self._exit_reserve)
+
+    @property
+    def seconds_before_exit(self) -> float:
+        """Seconds until clean-up begins, whatever still executes."""
+        return self._until(self._exit_reserve) if self.layer is not None else math.inf
+
+    @property
+    def _checkpoint_reserve(self) -> float:
+        return min(self._house.settings.checkpoint_reserve, self.grace / 4)
+
+    @property
+    def _exit_reserve(self) -> float:
+        return min(self._house.settings.exit_reserve, self.grace / 4) + min(EXIT_SECONDS, self.grace / 4)
+
+    def _until(self, reserve: float) -> float:
+        return max(0.0, self.began + self.grace - reserve - self._clock())
+
+    def _elapsed(self) -> float:
+        return round(self._clock() - self.began, 4)
+
+    # -- beginning, in any thread
+
+    def begin(self, reason: str, *, grace: float | None = None, at: float | None = None) -> bool:
+        """Begin it, unless it has begun: returns at once, whether this was the one. `at` is when the sign came."""
+        if not self._once.acquire(blocking=False):
+            return False
+        self.reason, self.began = reason, self._clock() if at is None else at
+        self.grace = self._house.settings.grace if grace is None else grace
+        self.layer = "coordinate"
+        self._house.draining = self._house.room.draining = True
+        for tell in self.told:
+            tell(self.left)
+        if self._house.inline:
+            self._coordinate()
+            self._loop.call_soon(self._start)
+            return True
+        threading.Thread(target=self._coordinate, name="outlast-drain", daemon=True).start()
+        try:
+            self._loop.call_soon_threadsafe(self._start)
+        except RuntimeError:  # the loop is closed: there is nothing to drain any more
+            log.debug("the loop is closed: nothing is under way")
+        return True
+
+    def hurry(self) -> None:
+        """From any thread: leave at once, with what can be released released."""
+        self._hurried = True
+        self._loop.call_soon_threadsafe(self._changed.set)
+
+    def _coordinate(self) -> None:
+        """Layer 1. It may block or fail: nothing waits for it."""
+        house = self._house
+        verb = verbs.Drain(house.worker.id, self.reason, tuple(house.room.begun))
+        switch = sys.getswitchinterval()
+        sys.setswitchinterval(SWITCH_SECONDS)
+        try:
+            outcome = house.writer.call(verb, timeout=max(0.01, self.left))
+        except (StoreError, Empty) as error:
+            self.report.blocked.append(
+                f"the store did not take that this worker drains: {error or 'no answer'}"
+            )
+            log.warning("the store was not told that worker %s drains: %s", verb.worker, error or "no answer")
+        else:
+            self.report.layers["coordinate"] = self._elapsed()
+            if not isinstance(outcome, verbs.Refused):
+                self.report.given_back += len(outcome)
+        finally:
+            sys.setswitchinterval(switch)
+        facts = {"event": "draining", "worker": verb.worker, "reason": self.reason}
+        log.info("draining: %s", self.reason, extra=facts)
+
+    # -- layers 2 and 3, on the loop
+
+    def _start(self) -> None:
+        if not self.heard.done():
+            blocked = self._elapsed()
+            if blocked > 1.0:
+                self.report.blocked.append(f"the event loop stood still for {blocked:.1f} s")
+            self.layer = "boundary"
+            self.heard.set_result(self.reason)
+            self._running = self._house.keep(self._loop.create_task(self._run()), quiet=True)
+
+    async def _run(self) -> None:
+        house, report = self._house, self.report
+        try:
+            house.stop_claiming()
+            for _, body in self._under_way():
+                body.tell(self.reason)
+            house.keep(self._loop.create_task(self._learn()))
+            # Those that only wait go first: their workers-to-be need nothing of them that is not recorded.
+            for life in sorted(house.lives.values(), key=lambda life: bool(life.bodies)):
+                life.leave(self.reason)
+            await self._wait(self._checkpoint_reserve + self._exit_reserve)
+            report.layers["boundary"] = self._elapsed()
+            if not self._is_done():
+                self.layer = "checkpoint"
+                self._tell_to_stop()
+                await self._wait(self._exit_reserve)
+                report.layers["checkpoint"] = self._elapsed()
+        finally:
+            self._conclude()
+
+    def _is_done(self) -> bool:
+        return self._hurried or not next(self._what_is_left(), None)
+
+    async def _wait(self, reserve: float) -> None:
+        """Until nothing is under way any more, or only the reserve is left."""
+        while not self._is_done() and (left := self._until(reserve)) > 0:
+            self._changed.clear()
+            self._judge(left)
+            later = self._loop.call_later(min(TICK_SECONDS, left), self._changed.set)
+            await self._changed.wait()
+            later.cancel()
+
+    def _judge(self, left: float) -> None:
+        """Checkpoint now what would wait for the deadline in vain; but what has nothing to save may try."""
+        for life, body in self._under_way():
+            if body.leaving is None and body.can_save:
+                durations = self._house.durations.of(life.workflow.name, body.name)
+                if chance(durations, perf_counter() - body.since, left) < 0.5:
+                    self._checkpoint(life, body, "it will not end in the time left")
+
+    def _tell_to_stop(self) -> None:
+        for life, body in self._under_way():
+            if body.leaving is None:
+                self._checkpoint(life, body, "its time is up")
+        for life in list(self._house.lives.values()):
+            life.units = 0  # no unit holds it any longer
+            life.leave(self.reason)
+        for consumer in list(self._house.consumers):
+            consumer.stop_all()
+
+    def _checkpoint(self, life: Life, body: Body, why: str) -> None:
+        life.checkpointed = True
+        body.leave(f"drain: {self.reason}; {why}")
+
+    def look(self, life: Life) -> None:
+        """Something of it has ended: it may be at a boundary."""
+        self._loop.call_soon(life.leave, self.reason)
+        self._changed.set()
+
+    def changed(self) -> None:
+        """From any thread: something that the drain may have waited for has ended."""
+        if self.layer is not None:
+            try:
+                self._loop.call_soon_threadsafe(self._changed.set)
+            except RuntimeError:
+                log.debug("the loop is closed: nobody waits")
+
+    def gone(self, life: Life) -> None:
+        """A life has ended."""
+        report = self.report
+        if life.id in self._house.hung:
+            pass
+        elif life.verdict is not None:
+            report.completed += 1
+        elif life.resting is not None:
+            report.waiting += 1
+        elif life.checkpointed:
+            report.checkpointed += 1
+        else:
+            report.released += 1
+        self._changed.set()
+
+    def item_ended(self, *, given_back: bool) -> None:
+        """The handler of an item has."""
+        if given_back:
+            self.report.checkpointed += 1
+        else:
+            self.report.completed += 1
+        self._changed.set()
+
+    def _under_way(self) -> Iterator[tuple[Life, Body]]:
+        for life in list(self._house.lives.values()):
+            for body in list(life.bodies.values()):
+                if body is not None and not body.idle:
+                    yield life, body
+
+    def _what_is_left(self) -> Iterator[Left]:
+        house = self._house
+        for life in list(house.lives.values()):
+            bodies = [body for body in life.bodies.values() if body is not None and not body.idle]
+            for body in bodies:
+                why = "it was told to stop and did not" if body.leaving else "a step is under way"
+                if body.threads:
+                    why += ", in a thread"
+                yield Left("run", life.id, body.key, round(perf_counter() - body.since, 3), why)
+            if not bodies:
+                threaded = life.threads or life.thread is not None
+                yield Left(
+                    "run", life.id, why="a thread of it executes" if threaded else "it is being written"
+                )
+        for consumer in house.consumers:
+            for id in consumer.under_way:
+                yield Left("item", id, why="its handler has not ended")
+        for row in house.room.items_by_hand():
+            yield Left("item", row.id, why="it was claimed and neither acked nor nacked")
+        now = time.monotonic()
+        for occupation in house.occupied:
+            yield Left(
+                occupation.kind,
+                occupation.name,
+                seconds=round(now - occupation.since, 3),
+                why="it has not ended",
+            )
+
+    def view(self) -> list[Left]:
+        """What is still under way, and why. From any thread."""
+        for _ in range(3):
+            try:
+                return list(self._what_is_left())
+            except RuntimeError:  # something changed meanwhile
+                continue
+        return []
+
+    async def _learn(self) -> None:
+        """What the store remembers of the durations of what is under way."""
+        house = self._house
+        pairs = list({(life.workflow.name, body.name) for life, body in self._under_way()})
+        if pairs:
+            try:
+                house.durations.learn(await house.read(house.store.durations, pairs))
+            except StoreError as error:
+                self.report.blocked.append(f"the store did not say how long steps took: {error}")
+
+    def _conclude(self) -> None:
+        house, report = self._house, self.report
+        report.worker, report.reason = house.worker.id, self.reason
+        report.host, report.pid = socket.gethostname(), os.getpid()
+        report.left = list(self._what_is_left())
+        report.not_checkpointed = [
+            f"{life.id} {body.key}" for life, body in self._under_way() if body.leaving is not None
+        ]
+        report.units = {"committed": house.units.committed, "rolled_back": house.units.rolled_back}
+        for life in list(house.lives.values()):
+            life.evict(Evicted(f"drain: {self.reason}"))
+        report.seconds = self._elapsed()
+        report.began = datetime.fromtimestamp(house.store.now() - report.seconds, UTC)
+        self.layer = "exit"
+        if not self.over.done():
+            self.over.set_result(report)
+
+    async def until_free(self, kind: str) -> None:
+        """Until nothing of a kind is under way any more, or steps are told to stop."""
+        while self.step_seconds_left > 0 and any(one.kind == kind for one in self._house.occupied):  # noqa: ASYNC110
+            await asyncio.sleep(min(TICK_SECONDS, self.step_seconds_left))
+
+    async def write_report(self) -> None:
+        """Store it and log it, as far as there is time."""
+        house, report = self._house, self.report
+        report.seconds = self._elapsed()
+        report.left = [one for one in self._what_is_left() if one.what != "agent"]
+        report.layers["exit"] = report.seconds
+        log.info(
+            "drained: %s", json.dumps(report.document()), extra={"event": "drained", "worker": report.worker}
+        )
+        try:
+            async with asyncio.timeout(max(0.1, self.left - 2 * EXIT_SECONDS)):
+                await house.writer.ask(verbs.Report(report.worker, report.text()))
+        except (StoreError, TimeoutError) as error:
+            log.warning("the drain report could not be stored: %s", error or "no answer")
+
+    async def hurried(self) -> None:
+        """After `over`: a moment for what could be stopped to be released."""
+        if self._hurried:
+            ends: list[asyncio.Future[Any]] = [life.end for life in self._house.lives.values()]
+            if ends:
+                await asyncio.wait(ends, timeout=HURRY_SECONDS)

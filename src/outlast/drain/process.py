@@ -1,0 +1,119 @@
+"""What a drain means for the process: a signal begins it, a deadline ends it.
+
+A process is *ours* where Outlast is the program (`outlast worker`, `outlast run`, `run`): however its drain begins, it is gone before
+grace ends, killed by a helper process if nothing in it can run. In somebody's own program only a signal that would have ended
+it anyway does.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, NoReturn
+
+from outlast.drain.deadline import Deadline
+from outlast.drain.drain import EXIT_SECONDS
+from outlast.drain.guard import Guard
+from outlast.drain.signals import Signals
+
+if TYPE_CHECKING:
+    from outlast.drain.drain import Drain
+
+TRY_AGAIN = 75
+"""sysexits' EX_TEMPFAIL. A Kubernetes Job whose pod ends with 0 counts as done and is never started again."""
+INTERRUPTED = 130
+HURRY_SECONDS_MAX = 1.0
+"""How long a second SIGINT waits for what can be released."""
+
+
+def end_now(code: int) -> NoReturn:
+    """End the process without waiting for anything that hangs: no `atexit`, no joins; what was logged and printed is flushed."""
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # closed, or nobody reads it any more
+            stream.flush()
+    os._exit(code)
+
+
+class Process:
+    def __init__(self, drain: Drain, *, ours: int | None) -> None:
+        """`ours` is the exit code of a process of ours that was told to end, but for SIGINT, whose is 130."""
+        self._drain, self._ours = drain, ours
+        self._deadline = Deadline()
+        self._signals: Signals | None = None
+        self._guard: Guard | None = None
+        self._interrupts = 0
+        self.signal: signal.Signals | None = None
+        """The first one that came."""
+        drain.told.append(self._begun)
+
+    @property
+    def code(self) -> int:
+        """What to exit with."""
+        if self.signal is signal.SIGINT:
+            return INTERRUPTED
+        return self._ours if self._ours is not None else 128 + (self.signal or signal.SIGTERM)
+
+    @property
+    def ends(self) -> bool:
+        """Whether the process ends with this drain, and nobody else sees to it."""
+        if self._ours is not None:
+            return True
+        return (
+            self.signal is not None
+            and self._signals is not None
+            and not self._signals.had_handler(self.signal)
+        )
+
+    def install(self) -> None:
+        """From the thread that has the program's attention: handlers can only be set in the main one."""
+        self._deadline.start()
+        if self._ours is not None and threading.current_thread() is threading.main_thread():
+            guard = Guard(self._drain.grace)
+            if guard.start():
+                self._guard = guard
+        signals = Signals(self._came, guard=self._guard)
+        if signals.install():
+            self._signals = signals
+
+    def restore(self) -> None:
+        """Everything as it was. The deadline of a process that ends stays."""
+        if self._signals is not None:
+            self._signals.restore()
+        if self._guard is not None and self._drain.layer is None:
+            self._guard.stop()
+        elif self._guard is not None:
+            self._guard.leave()
+        if self._drain.layer is None or not self.ends:
+            self._deadline.stop()
+
+    def raise_again(self) -> None:
+        """The drain is over, in a program that left the signal's effect to Python: let it have that effect."""
+        if self._ours is None and self.ends and self._signals is not None and self.signal is not None:
+            self._signals.raise_again(self.signal)
+
+    def _came(self, number: signal.Signals, at: float) -> None:
+        """In the thread of the signals."""
+        self._interrupts += number is signal.SIGINT
+        if self.signal is None:
+            self.signal = number
+        if self._drain.begin(number.name, at=at):
+            if self._ours is None and self.ends:
+                self._arm(self._drain.left)
+        elif self._interrupts > 1 and number is signal.SIGINT:
+            if self.ends:
+                self._deadline.arm(min(HURRY_SECONDS_MAX, self._drain.left), self.code)
+            self._drain.hurry()
+
+    def _begun(self, seconds: float) -> None:
+        if self._ours is not None:
+            self._arm(seconds)
+
+    def _arm(self, seconds: float) -> None:
+        self._deadline.arm(max(0.0, seconds - min(EXIT_SECONDS, seconds / 4)), self.code)
+        if self._guard is not None:
+            self._guard.arm(max(0.0, seconds - 0.1))

@@ -1,0 +1,110 @@
+"""The drain report: what came of a drain, as it is stored, logged, counted and shown."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from outlast.store.rows import DrainRow
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Something that was still under way at the end."""
+
+    what: str
+    """run, item, unit, each or map."""
+    id: str
+    step: str | None = None
+    seconds: float | None = None
+    """How long it had been under way."""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CleanUp:
+    """One clean-up hook, or the lifespan."""
+
+    name: str
+    seconds: float
+    error: str | None = None
+
+
+@dataclass(slots=True)
+class DrainReport:
+    """What came of a drain. Of one that was cut short only `left` and the times are known."""
+
+    worker: str
+    reason: str = ""
+    host: str = ""
+    pid: int = 0
+    began: datetime | None = None
+    seconds: float | None = None
+    """From the first sign to the report."""
+    layers: dict[str, float] = field(default_factory=dict)
+    """Seconds from the first sign to the end of each: coordinate, boundary, checkpoint, exit."""
+    completed: int = 0
+    """Runs that ended meanwhile, and items that were acked or nacked."""
+    released: int = 0
+    """Runs given back at a step boundary."""
+    waiting: int = 0
+    """Runs given back that only waited."""
+    checkpointed: int = 0
+    """Runs given back after a step was told to stop."""
+    given_back: int = 0
+    """Runs and items that had not begun."""
+    left: list[Left] = field(default_factory=list)
+    """What still executed at the end, and why."""
+    not_checkpointed: list[str] = field(default_factory=list)
+    """Steps that were told to stop and did not."""
+    blocked: list[str] = field(default_factory=list)
+    """What held the drain up: a loop that stood still, a store that did not answer."""
+    compensations: int = 0
+    """Compensations on record for what was left behind."""
+    units: dict[str, int] = field(default_factory=dict)
+    """committed and rolled_back."""
+    cleanup: list[CleanUp] = field(default_factory=list)
+    cut_short: bool = False
+    """The process was gone before it could write its report: this is what its sweeper saw."""
+    recoveries: dict[str, float] = field(default_factory=dict)
+    """Of the runs that were interrupted: how many another worker has taken up (count), and after how many seconds (p50, p95, max)."""
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        return asdict(self) | {"began": self.began.isoformat() if self.began else None}
+
+    def text(self) -> str:
+        """What the store keeps of it; who and when are in its own columns, and recoveries come later."""
+        document = self.document()
+        for name in ("worker", "host", "pid", "began", "recoveries"):
+            del document[name]
+        return json.dumps(document)
+
+    @classmethod
+    def of(cls, row: DrainRow) -> DrainReport:
+        """As the store has it; of a drain that is still under way just that it began."""
+        said: dict[str, Any] = json.loads(row.report) if row.report else {}
+        left = [Left(**one) if isinstance(one, dict) else Left("run", one) for one in said.pop("left", ())]
+        cleanup = [CleanUp(**one) for one in said.pop("cleanup", ())]
+        known = {name: value for name, value in said.items() if name in cls.__dataclass_fields__}
+        if row.ended is not None:
+            known.setdefault("seconds", row.ended - row.began)
+        return cls(
+            **{
+                **known, "worker": row.worker, "host": row.host, "pid": row.pid, "left": left, "cleanup": cleanup,
+                "reason": row.reason, "began": datetime.fromtimestamp(row.began, UTC), "recoveries": _spread(row.recoveries),
+            }
+        )  # fmt: skip
+
+
+def _spread(seconds: tuple[float, ...]) -> dict[str, float]:
+    if not seconds:
+        return {}
+    return {
+        "count": len(seconds),
+        "p50": seconds[int(0.5 * (len(seconds) - 1))],
+        "p95": seconds[int(0.95 * (len(seconds) - 1))],
+        "max": seconds[-1],
+    }

@@ -1,0 +1,111 @@
+"""The routes themselves. Only POST changes anything; every answer says `Cache-Control: no-store`."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from prometheus_client.exposition import choose_encoder
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from outlast.http.face import NOT_OPEN, Face
+from outlast.http.metrics import registry_of
+from outlast.http.shutdown import Gate, Unreadable, peer_of, said
+
+log = logging.getLogger("outlast.http")
+
+_NO_STORE = {"cache-control": "no-store"}
+
+
+def application(look: Callable[[], Face], *, secret: str = "", health_stall: float = 0.0) -> Starlette:
+    answers = _Answers(look, Gate(secret), health_stall)
+    app = Starlette(
+        routes=[
+            Route("/health", answers.health, methods=["GET"]),
+            Route("/ready", answers.ready, methods=["GET"]),
+            Route("/metrics", answers.metrics, methods=["GET"]),
+            Route("/drain", answers.drain, methods=["GET"]),
+            Route("/shutdown", answers.shutdown, methods=["POST"]),
+        ],
+        exception_handlers={HTTPException: _refused},
+    )
+    app.router.redirect_slashes = False
+    return app
+
+
+Endpoint = Callable[["_Answers", Request], Awaitable[Response]]
+
+
+def _answer(status: int, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Response:
+    return JSONResponse(body, status, headers={**(headers or {}), **_NO_STORE})
+
+
+async def _refused(_request: Request, error: Exception) -> Response:
+    """No such route, or not by this method."""
+    assert isinstance(error, HTTPException)
+    return _answer(error.status_code, {"error": error.detail}, error.headers)
+
+
+def _guarded(endpoint: Endpoint) -> Endpoint:
+    """What goes wrong in an answer is for the log; the client learns that it did."""
+
+    @functools.wraps(endpoint)
+    async def guarded(self: _Answers, request: Request) -> Response:
+        try:
+            return await endpoint(self, request)
+        except Exception:
+            log.exception("%s %s could not be answered", request.method, request.url.path)
+            return _answer(500, {"error": "internal error: the log of the process says more"})
+
+    return guarded
+
+
+class _Answers:
+    def __init__(self, look: Callable[[], Face], gate: Gate, health_stall: float) -> None:
+        self._look, self._gate, self._health_stall = look, gate, health_stall
+        self._registry = registry_of(lambda: look().samples())
+
+    @_guarded
+    async def health(self, _request: Request) -> Response:
+        stalled = self._look().stalled() if self._health_stall > 0 else 0.0
+        if stalled > self._health_stall:
+            reason = f"the event loop has stood still for {stalled:.1f} s, longer than health_stall={self._health_stall:g}"
+            return _answer(503, {"status": "stalled", "reason": reason})
+        return _answer(200, {"status": "alive"})
+
+    @_guarded
+    async def ready(self, _request: Request) -> Response:
+        reason = self._look().ready()
+        if reason is not None:
+            return _answer(503, {"status": "not ready", "reason": reason})
+        return _answer(200, {"status": "ready"})
+
+    @_guarded
+    async def drain(self, _request: Request) -> Response:
+        return _answer(200, self._look().drain_view())
+
+    @_guarded
+    async def metrics(self, request: Request) -> Response:
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(encode(self._registry), headers={"content-type": content_type, **_NO_STORE})
+
+    @_guarded
+    async def shutdown(self, request: Request) -> Response:
+        if not self._gate.admits(request.scope):
+            log.warning("POST /shutdown from %s was refused", peer_of(request.scope))
+            return _answer(403, {"error": "only over loopback, or with the secret"})
+        try:
+            text = await said(request)
+        except Unreadable as error:
+            return _answer(error.status, {"error": str(error)})
+        face = self._look()
+        if face is NOT_OPEN:
+            return _answer(503, {"status": "not ready", "reason": face.ready()})
+        face.begin_drain(f"POST /shutdown from {peer_of(request.scope)}" + (f": {text}" if text else ""))
+        return _answer(202, {"status": "draining"})

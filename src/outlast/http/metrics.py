@@ -1,0 +1,35 @@
+"""Samples, as prometheus-client wants them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.registry import Collector
+
+from outlast.http.face import Sample
+
+
+class _Samples(Collector):
+    def __init__(self, samples: Callable[[], Iterable[Sample]]) -> None:
+        self._samples = samples
+
+    def collect(self) -> Iterable[Metric]:
+        metrics: dict[str, Metric] = {}
+        for sample in self._samples():
+            name = sample.name
+            if sample.kind == "counter":
+                name = name.removesuffix("_total")
+            metric = metrics.get(name)
+            if metric is None:
+                metric = metrics[name] = Metric(name, sample.help, sample.kind)
+            suffix = "_total" if metric.type == "counter" else ""
+            metric.add_sample(name + suffix, dict(sample.labels), sample.value)
+        return metrics.values()
+
+
+def registry_of(samples: Callable[[], Iterable[Sample]]) -> CollectorRegistry:
+    """A registry of our own: the process-wide one belongs to the program."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Samples(samples))
+    return registry

@@ -1,0 +1,120 @@
+"""The server: the routes in a thread with a loop of its own, so that it answers while the program's loop stands still."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import threading
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from outlast.errors import OutlastError
+from outlast.http.address import listen, parse, url_of
+from outlast.http.face import Face, HasFace
+from outlast.http.routes import extra, routes
+
+if TYPE_CHECKING:
+    import uvicorn
+
+log = logging.getLogger("outlast.http")
+
+
+class Server:
+    """Serves the routes of an Outlast on `address` from `start` to `stop`: through the whole drain, and while the program's loop
+    is blocked. `secret` and `health_stall` are the app's settings unless given. A forked child does not serve.
+
+    Bounds: a request is complete and its answer read within 5 s, or the connection is cut; of 64 connections the oldest one
+    goes; 8 KB of headers; 1 KB of body.
+    """
+
+    def __init__(
+        self,
+        face: Face | HasFace,
+        address: str,
+        secret: str | None = None,
+        health_stall: float | None = None,
+    ) -> None:
+        parse(address)
+        self._face, self._address, self._secret, self._health_stall = face, address, secret, health_stall
+        self._url = ""
+        self._forget()
+
+    def _forget(self) -> None:
+        self._lock = threading.Lock()
+        self._listener: socket.socket | None = None
+        self._uvicorn: uvicorn.Server | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it can be reached from this machine, with the real port."""
+        if not self._url:
+            raise OutlastError("this HTTP server has not been started: its port is not known yet.")
+        return self._url
+
+    def start(self) -> None:
+        """Listens when it returns. SettingsError if it cannot, or if the extra `http` is not installed."""
+        with self._lock:
+            if self._thread is not None and self._thread.is_alive():
+                raise OutlastError(f"this HTTP server serves already, at {self._url}.")
+            app = routes(self._face, secret=self._secret, health_stall=self._health_stall)
+            with extra():
+                from outlast.http.serving import server_of
+            self._listener = listen(self._address)
+            self._url = url_of(self._listener)
+            self._uvicorn = server_of(app)
+            self._thread = threading.Thread(
+                target=self._serve, args=(self._uvicorn, self._listener), name="outlast-http", daemon=True
+            )
+            _servers.add(self)
+            self._thread.start()
+
+    def stop(self, timeout: float = 2.0) -> None:
+        """Take no more connections, let the answers under way go out, and end the thread. Waits for `timeout` seconds at most."""
+        with self._lock:
+            server, thread = self._uvicorn, self._thread
+        if server is None or thread is None:
+            return
+        server.should_exit = True
+        if thread is threading.current_thread():
+            return
+        thread.join(timeout)
+        if thread.is_alive():
+            server.force_exit = True
+            log.warning("the HTTP server at %s did not end within %g s", self._url, timeout)
+
+    def _serve(self, server: uvicorn.Server, listener: socket.socket) -> None:
+        try:
+            with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+                runner.run(server.serve(sockets=[listener]))
+        except BaseException:
+            log.exception("the HTTP server at %s ended", self._url)
+        finally:
+            listener.close()
+
+    def _in_child(self) -> None:
+        """The thread is the parent's. Its sockets are here too, and would keep its port and its clients' connections open."""
+        held: list[Any] = [] if self._listener is None else [self._listener]
+        if self._uvicorn is not None:
+            connections = self._uvicorn.server_state.connections
+            held += [connection.transport.get_extra_info("socket") for connection in connections]
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for descriptor in {sock.fileno() for sock in held} - {-1}:
+            # Not closed, but replaced: the objects that have the number close it again when they go.
+            os.dup2(nothing, descriptor, inheritable=False)
+        os.close(nothing)
+        self._forget()
+
+
+_servers: WeakSet[Server] = WeakSet()
+
+
+def _in_child() -> None:
+    for server in list(_servers):
+        server._in_child()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)

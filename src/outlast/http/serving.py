@@ -1,0 +1,40 @@
+"""uvicorn, made to fit into somebody else's process."""
+
+from __future__ import annotations
+
+import uvicorn
+from starlette.applications import Starlette
+
+from outlast.http.connection import CONNECTIONS_MAX, Connection
+
+HEADERS_BYTES_MAX = 8192
+KEEP_ALIVE_SECONDS = 2
+
+
+class _Config(uvicorn.Config):
+    def configure_logging(self) -> None:
+        """Loggers belong to the program. uvicorn would take the handlers off `uvicorn.access`, and the program may have a uvicorn."""
+
+
+def server_of(app: Starlette) -> uvicorn.Server:
+    """It installs no signal handlers: uvicorn does so only in the main thread."""
+    return uvicorn.Server(
+        _Config(
+            app,
+            http=Connection,
+            ws="none",
+            loop="asyncio",
+            lifespan="off",
+            interface="asgi3",
+            workers=1,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=CONNECTIONS_MAX,
+            backlog=CONNECTIONS_MAX,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=1,
+            h11_max_incomplete_event_size=HEADERS_BYTES_MAX,
+        )
+    )

@@ -1,0 +1,135 @@
+"""Progress: what a step has saved of itself before it ends.
+
+Saving costs the step next to nothing: the last value is kept, and written when the write before it is durable and a moment has
+passed. A drain has it written at once. It is fenced by the claim and by the attempt: a thread that outlived its time-out saves
+nothing into the next attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+from outlast.errors import Evicted, LimitExceeded, StoreError, Unrecordable
+from outlast.store.verbs import Refused, Save
+from outlast.values.codec import Codec
+
+if TYPE_CHECKING:
+    from outlast.replay.bodies import Body
+
+T = TypeVar("T")
+NOTHING: Any = object()
+
+
+class Progress(Generic[T]):
+    """In a step: `async with progress(str) as p`, or `with`. `p.value` is what was saved last, in whatever life or attempt of the step; None if
+    nothing was."""
+
+    def __init__(self, body: Body, codec: Codec) -> None:
+        self._body, self._codec, self._attempt = body, codec, body.attempt
+        self._life = body.life
+        self._loop = body.life.host
+        self._thread = threading.get_ident()
+        saved = self._life.saved.get(body.key)
+        self.value: T | None = None if saved is None else codec.decode(saved)
+        self._next: Any = NOTHING
+        """What is not written yet."""
+        self._writing = self._scheduled = False
+        self._written_at = -1e9
+        self._error: BaseException | None = None
+
+    def save(self, value: T) -> None:
+        """Keep a value, which is written soon. Evicted if this life or this attempt is over, or the step must stop.
+
+        A value that cannot be recorded raises at the next save, or when the block is left.
+        """
+        self._check()
+        self.value = self._next = value
+        if not self._scheduled:
+            self._scheduled = True
+            if threading.get_ident() == self._life.house.thread:
+                self._schedule()
+            else:
+                self._loop.call_soon_threadsafe(self._schedule)
+        body = self._body.outer
+        if body.leaving is not None and not body.cut:  # a thread can be stopped only here
+            self._loop.call_soon_threadsafe(self.flush)
+            raise Evicted(body.leaving)
+
+    def _check(self) -> None:
+        if self._life.over is not None:
+            raise self._life.over
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        if self._body.attempt != self._attempt:
+            raise Evicted("this attempt of the step is over: another one is under way")
+
+    def _schedule(self) -> None:
+        """On the loop."""
+        pause = self._written_at + self._life.house.settings.progress_interval - self._loop.time()
+        if pause <= 0:
+            self.flush()
+        else:
+            self._loop.call_later(pause, self.flush)
+
+    def flush(self) -> None:
+        """On the loop: have the last value written, unless a write is under way, which is followed by another."""
+        if self._next is NOTHING or self._life.over is not None or self._body.attempt != self._attempt:
+            self._scheduled = False
+            return
+        if self._writing:
+            return  # `_written` comes back here
+        self._scheduled = False
+        value, self._next = self._next, NOTHING
+        try:
+            text = self._codec.encode(value)
+            self._life.house.check_size(text, f"the progress of step {self._body.name}")
+        except (Unrecordable, LimitExceeded) as error:
+            self._error = error
+            return
+        self._writing, self._written_at = True, self._loop.time()
+        self._life.saved[self._body.key] = text
+        self._life.save(
+            Save(self._life.pk, self._life.fence, self._body.key, self._attempt, text), self._written
+        )
+
+    def _written(self, outcome: Any) -> None:
+        self._writing = False
+        if isinstance(outcome, (Refused, StoreError)):
+            return  # the life is over, and says so at the next call
+        if self._next is not NOTHING:
+            if self._body.outer.leaving is not None:
+                self.flush()
+            else:
+                self._scheduled = True
+                self._schedule()
+
+    # -- the block
+
+    def __enter__(self) -> Self:
+        self._body.outer.progress = self
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._body.outer.progress is self:
+            self._body.outer.progress = None
+        if threading.get_ident() == self._life.house.thread:
+            self.flush()
+        else:
+            self._loop.call_soon_threadsafe(self.flush)
+        if error is None and self._error is not None:
+            self._check()
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, trace)
+        await asyncio.sleep(0)

@@ -1,0 +1,139 @@
+"""The verbs of workers, on an open transaction: who is here, who left, who is dead, and what becomes of their runs."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Protocol
+
+from outlast.store import verbs
+from outlast.store.rows import RunRow
+from outlast.store.sqlite import drains
+from outlast.store.sqlite import statements as sql
+from outlast.store.verbs import WORKER, Refused
+
+if TYPE_CHECKING:
+    from outlast.store.sqlite.apply import Transaction
+
+RAN_OUT = "its worker's lease ran out"
+
+
+class Alive(Protocol):
+    def is_dead(self, worker: str) -> bool: ...
+
+
+def enlist(transaction: Transaction, verb: verbs.Enlist) -> None:
+    values = {
+        **verb._asdict(),
+        "queues": json.dumps(verb.queues),
+        "workflows": json.dumps(verb.workflows),
+    }
+    transaction.db.execute(sql.ENLIST, {**values, "now": transaction.now})
+    _beat(transaction)
+
+
+def renew(transaction: Transaction, verb: verbs.Renew) -> Refused | None:
+    values = {**verb._asdict(), "now": transaction.now}
+    if not transaction.db.execute(sql.RENEW, values).rowcount:
+        return Refused(WORKER, "swept")
+    _beat(transaction)
+    return None
+
+
+def leave(transaction: Transaction, verb: verbs.Leave) -> None:
+    draining = bool(transaction.standing(verb.worker))
+    for row, _ in transaction.held_by(verb.worker):
+        after = row._replace(status="queued", due=transaction.now, reason="its worker left")
+        transaction.interrupt(row, after, draining=draining)
+    transaction.db.execute(sql.LEAVE, (verb.worker,))
+
+
+def sweep(transaction: Transaction, verb: verbs.Sweep) -> verbs.Swept:
+    swept: list[str] = []
+    dead: list[str] = []
+    workers: list[str] = []
+    awake = _beat(transaction)
+    for worker, until, lease, draining in transaction.db.execute(sql.HOLDERS).fetchall():
+        why = death(worker, until, transaction.now, transaction.alive)
+        if why is None or (why is RAN_OUT and awake + lease > transaction.now):
+            continue
+        if draining:
+            drains.open_report(
+                transaction, worker, ""
+            )  # it has one, unless a mere renewal said that it drains
+        taken = _take(transaction, worker, why, draining=draining, verb=verb)
+        swept += taken
+        dead += [id for id, status in taken.items() if status == "dead"]
+        if draining:
+            drains.cut_short(transaction, worker, tuple(taken), why)
+        transaction.db.execute(sql.LEAVE, (worker,))
+        workers.append(worker)
+    transaction.buried += workers
+    transaction.rings = transaction.rings or bool(workers)
+    return verbs.Swept(tuple(swept), tuple(dead), tuple(workers))
+
+
+def _take(
+    transaction: Transaction, worker: str, why: str, *, draining: bool, verb: verbs.Sweep
+) -> dict[str, str]:
+    """Take everything from a dead worker: the status after, by id."""
+    taken: dict[str, str] = {}
+    held = transaction.held_by(worker)
+    parents = {row.id: row.parent for row, _ in held}
+    for row, progress in held:
+        if draining:
+            reason = f"{why}, while it was draining"
+            after = row._replace(status="queued", due=transaction.now, reason=reason)
+            taken[row.id] = transaction.interrupt(row, after, draining=True)
+        else:
+            innocent = progress or row.id in parents.values()
+            alone = len(parents) == len(_line(row.id, parents))
+            taken[row.id] = _die(transaction, row, why, innocent=innocent, alone=alone, verb=verb)
+            transaction.mark(row, "death", {"worker": worker, "why": why})
+    return taken
+
+
+def _die(
+    transaction: Transaction, row: RunRow, why: str, *, innocent: bool, alone: bool, verb: verbs.Sweep
+) -> str:
+    """Not its doing if it had got somewhere; else it is a suspect, and in the end a dead letter."""
+    now = transaction.now
+    after = row._replace(status="queued", due=now, reason=why, deaths=row.deaths + 1)
+    if innocent:
+        interrupted = now if row.interrupted is None else row.interrupted
+        return transaction.give_back(row, after._replace(deaths_in_a_row=0, interrupted=interrupted))
+    in_a_row = row.deaths_in_a_row + (alone or not row.deaths_in_a_row)
+    back_off = min(verb.backoff * 2 ** min(in_a_row - 2, 60), verb.backoff_max) if in_a_row > 1 else 0.0
+    after = after._replace(deaths_in_a_row=in_a_row, due=now + back_off)
+    if alone and in_a_row >= row.attempts_max:
+        times = "once" if in_a_row == 1 else f"{in_a_row} times in a row"
+        why = f"died {times} without recording anything; the last time: {why}"
+        after = after._replace(status="dead", reason=why)
+    return transaction.give_back(row, after)
+
+
+def _beat(transaction: Transaction) -> float:
+    """A sign of life. Returns since when such signs came without a gap of more than half a lease, either way."""
+    db, now = transaction.db, transaction.now
+    beat, awake, lease = db.execute(sql.PULSE).fetchone()
+    if not 0 <= now - beat <= lease / 2:
+        awake = now
+        db.execute(sql.CUT_LEASES, {"now": now})
+    db.execute(sql.BEAT, (now, awake))
+    return float(awake)
+
+
+def death(worker: str, until: float | None, now: float, alive: Alive) -> str | None:
+    """Why a worker seems dead, None if it does not. A lease that ran out is no proof: see `Sweep`."""
+    if until is None:
+        return "its worker was struck off"
+    if alive.is_dead(worker):
+        return "its worker died"
+    return RAN_OUT if until <= now else None
+
+
+def _line(id: str, parents: dict[str, str | None]) -> list[str]:
+    """A run and its ancestors, as far as they are here."""
+    line = [id]
+    while (parent := parents[line[-1]]) is not None and parent in parents and parent not in line:
+        line.append(parent)
+    return line

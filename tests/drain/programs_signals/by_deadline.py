@@ -1,0 +1,118 @@
+"""by_deadline.py HOW: what a process hangs in when its time has come."""
+
+import asyncio
+import itertools
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+
+from said import say
+
+from outlast.drain.deadline import Deadline
+
+how = sys.argv[1]
+deadline = Deadline()
+deadline.start()
+deadline.start()
+names = [thread.name for thread in threading.enumerate()]
+assert names.count("outlast-deadline") == 1, names
+
+
+class Slow:
+    def __del__(self, sleep=time.sleep) -> None:
+        sleep(60)
+
+
+def hung() -> None:
+    threading.Event().wait()
+
+
+say("ready")
+if how == "join":
+    threading.Thread(target=hung).start()
+    deadline.arm(0.2, 75)
+elif how == "loop":
+
+    async def main() -> None:
+        deadline.arm(0.2, 75)
+        time.sleep(60)
+
+    asyncio.run(main())
+elif how == "locked":
+    # Whoever hangs holds what a tidy end would need.
+    for handler in [logging.lastResort, *logging.getLogger().handlers]:
+        handler.acquire()
+    threading.Thread(target=lambda: deadline.arm(0.2, 75)).start()
+    hung()
+elif how == "handler":
+    signal.signal(signal.SIGTERM, lambda *_: deadline.arm(0.2, 75))
+    os.kill(os.getpid(), signal.SIGTERM)
+    hung()
+elif how == "computing":
+    deadline.arm(0.2, 75)
+    while True:
+        pass
+elif how == "gil":
+    deadline.arm(0.2, 75)
+    sum(itertools.repeat(1, 10**11))
+elif how == "finalizing":
+    sys.slow = Slow()
+    deadline.arm(0.5, 75)
+elif how == "earlier":
+    deadline.arm(600, 1)
+    deadline.arm(0.2, 75)
+    deadline.arm(600, 2)
+    deadline.arm(0.25, 3)
+    hung()
+elif how == "past":
+    deadline.arm(-5, 75)
+    hung()
+elif how == "disarmed":
+    deadline.arm(0.3, 75)
+    deadline.disarm()
+    say("timer", signal.getitimer(signal.ITIMER_REAL)[0])
+    time.sleep(1)
+    deadline.arm(1e9, 75)
+    time.sleep(0.1)
+    sys.exit(4)
+elif how == "armed-anew":
+    deadline.arm(0.1, 1)
+    deadline.disarm()
+    deadline.arm(0.4, 75)
+    hung()
+elif how == "own-timer":
+    signal.setitimer(signal.ITIMER_REAL, 500)
+    deadline.arm(300, 75)
+    say("timer", signal.getitimer(signal.ITIMER_REAL)[0] > 400)
+    deadline.disarm()
+    say("timer", signal.getitimer(signal.ITIMER_REAL)[0] > 400)
+    sys.exit(4)
+elif how == "own-timer-later":
+    deadline.arm(300, 75)
+    say("timer", 299 < signal.getitimer(signal.ITIMER_REAL)[0] <= 300.2)
+    signal.setitimer(signal.ITIMER_REAL, 500)
+    deadline.arm(200, 75)
+    deadline.disarm()
+    say("timer", signal.getitimer(signal.ITIMER_REAL)[0] > 400)
+    sys.exit(4)
+elif how == "own-handler":
+    signal.signal(signal.SIGALRM, lambda *_: say("alarm"))
+    deadline.arm(300, 75)
+    say("timer", signal.getitimer(signal.ITIMER_REAL)[0] == 0)
+    sys.exit(4)
+elif how == "forked":
+    deadline.arm(300, 75)
+    pid = os.fork()
+    if pid == 0:
+        say("timer", signal.getitimer(signal.ITIMER_REAL)[0])
+        try:
+            deadline.arm(0.1, 1)
+        except RuntimeError:
+            say("refused")
+        deadline.start()
+        deadline.arm(0.1, 9)
+        hung()
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))

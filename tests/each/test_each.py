@@ -1,0 +1,432 @@
+"""`app.each`: what is handed out, what is recorded when, and how the loop is left."""
+
+import asyncio
+import gc
+
+import pytest
+
+from outlast import (
+    BadName,
+    Conflict,
+    Draining,
+    LeaseLost,
+    NotInStep,
+    OutlastError,
+    RunCancelled,
+    WrongStatus,
+    step,
+    workflow,
+)
+from outlast.store.rows import RunQuery
+from outlast.testing import App
+
+
+async def stream(items, pause=0.0):
+    for item in items:
+        if pause:
+            await asyncio.sleep(pause)
+        yield item
+
+
+def done_keys(world, id="job"):
+    return [entry.key for entry in world.journal(id) if entry.kind == "done"]
+
+
+def through(items, id="job", key=None, upto=None):
+    """An action that goes through the items, and is killed by nothing: what it saw."""
+
+    async def main(app):
+        seen = []
+        async for item in app.each(items, id=id, key=key):
+            seen.append(item)
+            if len(seen) == upto:
+                break
+        return seen
+
+    return main
+
+
+def test_every_item_is_handed_out_once_and_in_order(world):
+    assert world.do(through("abcd")) == ["a", "b", "c", "d"]
+    assert done_keys(world) == ["a", "b", "c", "d"]
+    assert (world.status("job"), world.row("job").value) == ("done", '{"items": 4}')
+
+
+def test_an_async_iterable_is_as_good(world):
+    assert world.do(through(stream("abcd", pause=1.0))) == ["a", "b", "c", "d"]
+    assert world.do(through(stream("abcde"))) == ["e"]
+
+
+def test_nothing_to_do_is_done(world):
+    assert world.do(through([])) == []
+    assert world.row("job").value == '{"items": 0}'
+
+
+def test_an_item_is_done_when_the_next_is_asked_for_and_not_before(world):
+    async def main(app):
+        async for item in app.each("ab", id="job"):
+            if item == "b":
+                return done_keys(world)
+
+    assert world.do(main) == ["a"]
+
+
+def test_the_same_call_again_goes_on_with_what_was_not_done(world):
+    assert world.do(through("abcd", upto=3)) == ["a", "b", "c"]
+    assert world.status("job") == "waiting"
+    world.restart()
+    assert world.do(through("abcd")) == ["c", "d"]
+    assert world.status("job") == "done"
+
+
+def test_items_that_came_later_are_done_by_a_later_call_and_only_they(world):
+    world.do(through("abc"))
+    assert world.do(through("xabcy")) == ["x", "y"]
+    assert world.row("job").value == '{"items": 5}'
+    assert world.do(through("xabcy")) == []
+
+
+def test_a_break_gives_the_run_back_at_once_and_once(world):
+    async def main(app):
+        async for _ in app.each("ab", id="job"):
+            break
+        async for item in app.each("ab", id="job"):  # would be refused if it were still held
+            return item
+
+    assert world.do(main) == "a"
+    assert world.row("job").worker is None
+
+
+def test_an_exception_in_the_loop_gives_the_run_back_and_is_raised(world):
+    async def main(app):
+        async for item in app.each("ab", id="job"):
+            if item == "b":
+                raise ValueError(item)
+
+    with pytest.raises(ValueError):
+        world.do(main)
+    assert done_keys(world) == ["a"]
+    assert world.status("job") == "waiting"
+    assert world.do(through("ab")) == ["b"]
+
+
+def test_an_iterator_that_only_the_garbage_collector_finds_gives_the_run_back(world):
+    async def main(app):
+        loop = {"each": app.each("ab", id="job")}
+        loop["itself"] = loop
+        await anext(loop["each"])
+        del loop
+        gc.collect()
+        await asyncio.sleep(1)
+        return world.status("job"), app._open.room.hands, list(app._open.occupied)
+
+    assert world.do(main) == ("waiting", {}, [])
+
+
+def test_what_the_items_raise_comes_after_the_items_before_it(world):
+    def items():
+        yield from "ab"
+        raise LookupError("no more rows")
+
+    world.do(through("ab", upto=1))
+    for broken in (items(), stream(items())):
+        with pytest.raises(LookupError):
+            world.do(through(broken))
+    assert done_keys(world) == ["a", "b"]
+    assert world.status("job") == "waiting"
+
+
+def test_a_cancelled_wait_for_an_item_leaves_the_loop_and_the_same_call_goes_on(world):
+    async def main(app):
+        seen = []
+        try:
+            async with asyncio.timeout(25.0):
+                async for item in app.each(stream("abc", pause=10.0), id="job"):
+                    seen.append(item)
+        except TimeoutError:
+            seen += [item async for item in app.each("abc", id="job")]
+        return seen
+
+    assert world.do(main) == ["a", "b", "c"]
+
+
+def test_after_its_end_it_stays_at_its_end_and_after_it_was_left_it_says_so(world):
+    async def main(app):
+        each = app.each("a", id="job")
+        assert [item async for item in each] == ["a"]
+        assert [item async for item in each] == []
+        other = app.each("ab", id="other")
+        await anext(other)
+        await other.aclose()
+        await anext(other)
+
+    with pytest.raises(OutlastError, match="was left"):
+        world.do(main)
+
+
+# -- keys
+
+
+def test_items_are_known_by_their_key(world):
+    rows = [{"id": "x", "n": 1}, {"id": "y", "n": 2}]
+    assert world.do(through(rows, key=lambda row: row["id"])) == rows
+    assert done_keys(world) == ["x", "y"]
+
+
+def test_text_and_whole_numbers_are_their_own_keys(world):
+    assert world.do(through(["a", 7])) == ["a", 7]
+    assert done_keys(world) == ["a", "7"]
+
+
+@pytest.mark.parametrize("item", [1.5, None, True, {"id": 1}])
+def test_an_item_without_a_key_is_an_error_before_anything_is_written(item):
+    app = App()
+    with pytest.raises(TypeError, match="key="):
+        app.do(through([item]))
+    assert app.store.run("job") is None
+
+
+@pytest.mark.parametrize("key", ["", "a\nb", 7])
+def test_a_key_must_be_something_that_can_be_stored_and_shown(key):
+    with pytest.raises(BadName):
+        App().do(through(["item"], key=lambda _: key))
+
+
+def test_items_must_be_iterable():
+    with pytest.raises(TypeError, match="iterable"):
+        App().do(through(7))
+
+
+def test_the_same_key_again_is_the_same_item(world):
+    assert world.do(through("abacab")) == ["a", "b", "c"]
+    world.do(through("abcdefgh"))
+    assert world.do(through("abcdefghzz")) == ["z"]
+
+
+# -- whose it is
+
+
+def test_an_id_of_another_workflow_is_a_conflict(world):
+    @workflow
+    async def other() -> None: ...
+
+    world.run(other(), id="job")
+    with pytest.raises(Conflict):
+        world.do(through("a"))
+
+
+def test_a_map_is_not_an_each():
+    async def main(app):
+        await app.map(str.upper, "ab", id="job")
+        async for _ in app.each("ab", id="job"):
+            pass
+
+    with pytest.raises(Conflict):
+        App().do(main)
+
+
+def test_two_at_once_in_one_process_are_an_error_and_not_a_deadlock():
+    async def main(app):
+        async for _ in app.each("ab", id="job"):
+            async for _ in app.each("ab", id="job"):
+                pass
+
+    with pytest.raises(WrongStatus, match="already"):
+        App().do(main)
+
+
+def test_a_second_process_waits_and_does_only_what_the_first_has_not(file_world):
+    other = file_world.another()
+
+    async def main(app):
+        async def second():
+            return await through("abcd")(other)
+
+        async with other:
+            first = app.each("abcd", id="job")
+            seen = [await anext(first) for _ in range(3)]
+            task = asyncio.create_task(second())
+            await asyncio.sleep(60)
+            assert not task.done()
+            await first.aclose()
+            return seen, await task
+
+    assert file_world.do(main) == (["a", "b", "c"], ["c", "d"])
+
+
+def test_a_run_that_was_taken_away_is_a_lost_lease_and_the_record_is_refused(world):
+    async def main(app):
+        each = app.each("abc", id="job")
+        await anext(each)
+        row = world.row("job")
+        from outlast.store.verbs import Release
+
+        world.store.commit([Release(row.pk, row.fence, "taken")])
+        await anext(each)
+
+    with pytest.raises(LeaseLost, match="job"):
+        world.do(main)
+    assert done_keys(world) == []
+    assert world.do(through("abc")) == ["a", "b", "c"]
+
+
+def test_one_that_is_cancelled_stops_at_the_next_item_and_says_how_to_go_on(world):
+    async def main(app):
+        seen = []
+        try:
+            async for item in app.each("abc", id="job"):
+                seen.append(item)
+                await app.cancel("job", "enough")
+                await asyncio.sleep(1)
+        except RunCancelled as cancelled:
+            return seen, cancelled.reason
+
+    assert world.do(main) == (["a"], "enough")
+    assert world.status("job") == "cancelled"
+    with pytest.raises(WrongStatus, match="outlast retry job"):
+        world.do(through("abc"))
+
+    async def again(app):
+        await app.retry("job")
+        return await through("abc")(app)
+
+    assert world.do(again) == ["b", "c"]
+
+
+def test_one_that_was_cancelled_while_nobody_had_it_is_cancelled_when_it_is_asked_for(world):
+    world.do(through("abc", upto=1))
+
+    async def cancel(app):
+        await app.cancel("job", "enough")
+
+    world.do(cancel)
+    with pytest.raises(RunCancelled):
+        world.do(through("abc"))
+
+
+def test_closing_the_app_in_the_middle_leaves_it_for_the_next(world):
+    kept = []
+
+    async def main(app):
+        kept.append(app.each("ab", id="job"))
+        await anext(kept[0])
+
+    world.do(main)
+    kept.clear()
+    gc.collect()
+    assert world.do(through("ab")) == ["a", "b"]
+
+
+def test_in_a_workflow_it_says_what_to_use_there():
+    async def main(app):
+        @workflow
+        async def flow() -> None:
+            app.each("a", id="job")
+
+        await (await app.start(flow())).result()
+
+    with pytest.raises(NotInStep, match=r"outlast\.each"):
+        App().do(main)
+
+
+def test_in_a_step_it_is_allowed(world):
+    async def main(app):
+        @step
+        async def load() -> list[str]:
+            return [item async for item in app.each("ab", id="job")]
+
+        @workflow
+        async def flow() -> list[str]:
+            return await load()
+
+        return await (await app.start(flow())).result()
+
+    assert world.do(main) == ["a", "b"]
+
+
+# -- drains
+
+
+def test_a_drain_is_raised_at_the_next_item_and_never_ends_the_loop(world):
+    async def main(app):
+        seen = []
+        try:
+            async for item in app.each("abc", id="job"):
+                seen.append(item)
+                if item == "b":
+                    drain = asyncio.create_task(app.drain("test"))
+                    await asyncio.sleep(3)
+                    assert not drain.done(), "it waits for the item"
+        except Draining:
+            report = await drain
+            return seen, done_keys(world), report.left
+        raise AssertionError("it ended")
+
+    assert world.do(main) == (["a", "b"], ["a", "b"], [])
+    assert world.status("job") == "waiting"
+    world.restart()
+    assert world.do(through("abc")) == ["c"]
+
+
+def test_a_drain_on_the_last_item_is_raised_too(world):
+    async def main(app):
+        async for _ in app.each("a", id="job"):
+            task = asyncio.create_task(app.drain("test"))
+            await asyncio.sleep(0.01)
+        await task
+
+    with pytest.raises(Draining):
+        world.do(main)
+    assert world.status("job") == "waiting"
+
+
+def test_a_drain_is_raised_while_a_stream_gives_nothing(world):
+    async def main(app):
+        each = app.each(stream("ab", pause=1e6), id="job")
+        await anext(each)
+        waiting = asyncio.create_task(anext(each))
+        await asyncio.sleep(1)
+        report = await app.drain("test")
+        with pytest.raises(Draining):
+            await waiting
+        return report.seconds
+
+    assert world.do(main) < 1
+    assert done_keys(world) == ["a"]
+
+
+def test_nothing_begins_in_a_drain(world):
+    async def main(app):
+        await app.drain("test")
+        async for _ in app.each("ab", id="job"):
+            raise AssertionError
+
+    with pytest.raises(Draining):
+        world.do(main)
+    assert world.store.run("job") is None
+
+
+def test_a_drain_waits_for_a_unit_that_goes_through_items(world):
+    async def main(app):
+        seen = []
+        with app.unit("all of it"):
+            async for item in app.each("abc", id="job"):
+                seen.append(item)
+                if item == "a":
+                    task = asyncio.create_task(app.drain("test"))
+                    await asyncio.sleep(1)
+        await task
+        return seen
+
+    assert world.do(main) == ["a", "b", "c"]
+    assert world.status("job") == "done"
+
+
+def test_it_is_listed_as_what_it_is(world):
+    world.do(through("ab", upto=1))
+
+    async def main(app):
+        return [(run.id, run.workflow, run.queue, run.status) for run in await app.runs()]
+
+    assert world.do(main) == [("job", "(each)", "(each)", "waiting")]
+    assert len(world.store.runs(RunQuery(items=False))) == 1

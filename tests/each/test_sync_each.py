@@ -1,0 +1,132 @@
+"""`each`, `map` and `unit` in a sync program: blocking, with the items read in the caller's thread."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from outlast.sync import Draining, Outlast, OutlastError, WrongStatus
+
+
+@pytest.fixture
+def app(address):
+    with Outlast(address) as app:
+        yield app
+
+
+def given_back(app):
+    """The runs and their statuses, once nobody holds any: a loop that is left does not wait for that."""
+    deadline = time.monotonic() + 20
+    while any(run.worker for run in app.runs()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return sorted((run.id, run.status) for run in app.runs())
+
+
+def test_a_loop_goes_through_every_item_and_on_where_it_was_left(app):
+    for item in app.each("abc", id="job"):
+        if item == "c":
+            break
+    assert given_back(app) == [("job", "waiting")]
+    assert list(app.each("abcd", id="job")) == ["c", "d"]
+    assert given_back(app) == [("job", "done")]
+
+
+def test_the_items_are_read_in_the_thread_that_asks_for_them_and_may_use_outlast(app):
+    threads = set()
+
+    def items():
+        for number in range(5):
+            threads.add(threading.current_thread())
+            yield f"{number} of {len(app.runs())}"
+
+    assert len(list(app.each(items(), id="job"))) == 5
+    app.map(str.upper, items(), id="other")
+    assert threads == {threading.current_thread()}
+
+
+def test_an_async_iterable_is_read_on_the_loop(app):
+    async def items():
+        for item in "abc":
+            await asyncio.sleep(0.01)
+            yield item
+
+    assert list(app.each(items(), id="job")) == ["a", "b", "c"]
+    assert app.map(str.upper, items(), id="other") == {"a": "A", "b": "B", "c": "C"}
+
+
+def test_what_the_items_raise_is_raised(app):
+    def items():
+        yield "a"
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        list(app.each(items(), id="job"))
+    with pytest.raises(LookupError):
+        app.map(str.upper, items(), id="other")
+    assert given_back(app) == [("job", "waiting"), ("other", "waiting")]
+
+
+def test_ctrl_c_while_an_item_is_read_gives_the_run_back(app):
+    def items():
+        yield "a"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        list(app.each(items(), id="job"))
+    with pytest.raises(KeyboardInterrupt):
+        app.map(str.upper, items(), id="other")
+    assert given_back(app) == [("job", "waiting"), ("other", "waiting")]
+    assert list(app.each("ab", id="job")) == ["b"]
+
+
+def test_map_calls_its_function_in_threads_and_keeps_the_results(app):
+    calls = []
+
+    def work(item: str) -> str:
+        calls.append(item)
+        assert threading.current_thread() is not threading.main_thread()
+        return item.upper()
+
+    assert app.map(work, "ab", id="job", concurrency=2) == {"a": "A", "b": "B"}
+    assert app.map(work, "abc", id="job") == {"a": "A", "b": "B", "c": "C"}
+    assert sorted(calls) == ["a", "b", "c"]
+
+
+def test_an_exception_of_an_item_is_raised(app):
+    def work(item: str) -> str:
+        raise ValueError(item)
+
+    with pytest.raises(ValueError):
+        app.map(work, "a", id="job")
+    assert given_back(app) == [("job", "waiting")]
+
+
+def test_two_loops_of_one_id_in_one_process_are_an_error(app):
+    first = app.each("ab", id="job")
+    next(first)
+    with pytest.raises(WrongStatus):
+        next(app.each("ab", id="job"))
+    first.close()
+    with pytest.raises(OutlastError):
+        next(first)
+
+
+def test_a_drain_is_raised_at_the_next_item(app):
+    seen = []
+    with pytest.raises(Draining):
+        for item in app.each("abc", id="job"):
+            seen.append(item)
+            app._app._open.drain.begin("test")
+            time.sleep(0.1)
+    assert seen == ["a"]
+    assert [entry.kind for entry in app.journal("job")] == ["items", "done"]
+
+
+def test_a_unit_is_counted(app):
+    with app.unit("order"):
+        assert len(app._app._open.occupied) == 1
+    with pytest.raises(ValueError), app.unit("order"):
+        raise ValueError
+    units = app._app._open.units
+    assert (units.committed, units.rolled_back, len(app._app._open.occupied)) == (1, 1, 0)

@@ -1,0 +1,76 @@
+"""Which index each statement goes by that must not cost more the more there is."""
+
+import time
+
+import pytest
+
+from outlast.store.rows import NEVER
+from outlast.store.sqlite import statements as sql
+from outlast.store.sqlite.store import SQLiteStore
+from outlast.store.verbs import Claim, Drain, Enlist, Submit, SubmitMany
+
+PLANS = {
+    "done": (sql.DONE, (1, "[]"), "entries USING INDEX entries_done (run=? AND key=?)"),
+    "done_count": (sql.DONE_COUNT, (1,), "entries USING INDEX entries_done (run=?)"),
+    "requeued": (sql.REQUEUED, (1, "retry", "t"), "entries USING INDEX entries_again (run=?)"),
+    "last_seq": (sql.LAST_SEQ, (1,), "entries USING PRIMARY KEY (run=?)"),
+    "drain": (
+        sql.GIVE_BACK_ALL_BUT,
+        {"worker": "w", "keep": "[]", "now": 1.0, "reason": "x"},
+        "runs USING INDEX runs_held (worker=?)",
+    ),
+    "recovered": (
+        sql.RECOVERED,
+        {"runs": "[]", "by": "w", "now": 1.0},
+        "runs USING INTEGER PRIMARY KEY (rowid=?)",
+    ),
+    "recoveries": (sql.RECOVERIES, ("[]",), "recoveries USING PRIMARY KEY (drain=?)"),
+    "measured": (
+        sql.MEASURED,
+        {"workflow": "w", "step": "s", "seconds": 1.0},
+        "durations USING PRIMARY KEY (workflow=? AND step=?)",
+    ),
+    "too_many_durations": (
+        sql.DURATIONS_TOO_MANY,
+        {"workflow": "w", "step": "s", "kept": 1},
+        "durations USING PRIMARY KEY (workflow=? AND step=? AND number<?)",
+    ),
+    "durations": (sql.DURATIONS, ("[]",), "durations USING PRIMARY KEY (workflow=? AND step=?)"),
+    "claimable": (sql.CLAIMABLE[1, 0], ("q", "w", 1), "runs USING INDEX runs_ready"),
+    "claimable_new": (sql.CLAIMABLE[1, 1], ("q", "w", 1), "runs USING INDEX runs_ready"),
+}
+
+
+@pytest.fixture
+def store():
+    store = SQLiteStore(None)
+    store.open()
+    yield store
+    store.close()
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_a_statement_seeks_where_it_must_not_scan(store, name):
+    statement, values, seek = PLANS[name]
+    plan = [row[3] for row in store._db.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
+    assert any(line.startswith(f"SEARCH {seek}") for line in plan), plan
+    assert not any(line.startswith("SCAN") and "VIRTUAL TABLE" not in line for line in plan), plan
+
+
+def test_a_drain_of_a_thousand_runs_costs_milliseconds(store):
+    """The best of several: what it costs, whatever else the machine does."""
+    runs = tuple(Submit(f"r{n}", "flow", "[]", f"t{n}", "seed") for n in range(1000))
+    store.commit([SubmitMany(runs)])
+    kept, given_back = [], []
+    for turn in range(5):
+        worker = f"w{turn}"
+        _, rows = store.commit([Enlist(worker, "host", 1, NEVER), Claim(worker, "c", limit=1000)])
+        started = time.perf_counter()
+        (none,) = store.commit([Drain(worker, "x", tuple(row.fence for row in rows))])
+        between = time.perf_counter()
+        (every,) = store.commit([Drain(worker, "x")])
+        given_back.append(time.perf_counter() - between)
+        kept.append(between - started)
+        assert (len(none), len(every)) == (0, 1000)
+    assert min(kept) < 0.005
+    assert min(given_back) < 0.025
