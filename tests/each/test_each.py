@@ -430,3 +430,18 @@ def test_it_is_listed_as_what_it_is(world):
 
     assert world.do(main) == [("job", "(each)", "(each)", "waiting")]
     assert len(world.store.runs(RunQuery(items=False))) == 1
+
+
+def test_a_drain_is_raised_before_the_first_item_too(world):
+    async def main(app):
+        each = asyncio.create_task(anext(app.each(stream("a", pause=1e6), id="job")))
+        mapped = asyncio.create_task(app.map(str.upper, stream("a", pause=1e6), id="other"))
+        await asyncio.sleep(1)
+        report = await app.drain("test")
+        for task in (each, mapped):
+            with pytest.raises(Draining):
+                await task
+        return report.left
+
+    assert world.do(main) == []
+    assert world.store.run("job") is world.store.run("other") is None

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from outlast.app.ledger import Ledger
 from outlast.app.progress import Progress
-from outlast.app.source import Found, Pull, Source, pulling, total_of
+from outlast.app.source import Found, Pull, Source
 from outlast.errors import OutlastError
-from outlast.replay.unit import UNIT
 from outlast.store.verbs import Record
 from outlast.values.names import check_id
 
@@ -37,14 +36,14 @@ class Each(AsyncIterator[T], Generic[T]):
         check_id(id, house.settings.id_length_max, "run id")
         self._house, self._id = house, id
         self._ledger = Ledger(house, id, "each")
-        self._source = Source(self._ledger, pulling(items), key)
-        self._progress = Progress(id, total_of(items))
+        self._source = Source(self._ledger, items, key)
+        self._progress = Progress(id, self._source.total)
         self._todo: deque[Found[T]] = deque()
         self._pulling: asyncio.Task[list[Found[T]]] | None = None
         self._under_way: Record | None = None
         """What is recorded when the item in the loop's hands is done."""
         self._token: object = None
-        self._taken = self._asked = self._over = self._ended = False
+        self._asked = self._over = self._ended = False
 
     def __aiter__(self) -> Each[T]:
         return self
@@ -68,10 +67,6 @@ class Each(AsyncIterator[T], Generic[T]):
 
     async def _next(self) -> T:
         ledger = self._ledger
-        if not self._taken:
-            await self._source.peek()
-            await ledger.take(self._progress.total)
-            self._taken = True
         if self._under_way is not None:
             await ledger.write(self._under_way, alone=True)
             self._under_way = None
@@ -94,19 +89,12 @@ class Each(AsyncIterator[T], Generic[T]):
 
     async def _ahead(self) -> list[Found[T]]:
         """The next batch, unless a drain begins before it is there."""
-        house, ledger = self._house, self._ledger
-        if ledger.stopping:
-            raise ledger.draining()
-        if self._pulling is None:
-            self._pulling = house.loop.create_task(self._source.batch())
-        waiting: set[asyncio.Future[object]] = {self._pulling}  # type: ignore[arg-type]
-        if UNIT.get() is None:
-            waiting |= {house.drain.heard, house.closed_soon}  # type: ignore[arg-type]
-        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        if not self._pulling.done():
-            raise ledger.draining()
-        pulled, self._pulling = self._pulling, None
-        return pulled.result()
+        if self._ledger.stopping:
+            raise self._ledger.draining()
+        self._pulling = self._house.loop.create_task(self._source.batch())
+        found = await self._ledger.unless_draining(self._pulling)
+        self._pulling = None
+        return found
 
     async def _end(self) -> None:
         await self._ledger.settle()
@@ -130,6 +118,7 @@ class Each(AsyncIterator[T], Generic[T]):
     def __del__(self) -> None:
         """`break` and exceptions end here too, at once: nothing else holds it."""
         if not getattr(self, "_over", True):
+            self._progress.close()
             loop = self._house.loop
             if asyncio._get_running_loop() is loop:
                 self._leave("its loop was left")

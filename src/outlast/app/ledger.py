@@ -10,7 +10,7 @@ import asyncio
 import json
 import secrets
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from outlast.errors import (
     Conflict,
@@ -27,6 +27,8 @@ from outlast.store.verbs import DRAINING, EACH, Claim, Record, Refused, Release,
 
 if TYPE_CHECKING:
     from outlast.app.house import House
+
+T = TypeVar("T")
 
 
 class Ledger:
@@ -52,6 +54,16 @@ class Ledger:
             f"this process is on its way out: {self.form} {self.id!r} stops here. What is done is recorded; the same call in "
             "another process goes on from there."
         )
+
+    async def unless_draining(self, task: asyncio.Task[T]) -> T:
+        """Wait for a task, but not when a drain begins: Draining."""
+        house, waiting = self.house, {task}
+        if UNIT.get() is None:
+            waiting |= {house.drain.heard, house.closed_soon}  # type: ignore[arg-type]
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise self.draining()
+        return task.result()
 
     # -- taking it
 
@@ -177,7 +189,7 @@ class Ledger:
     async def check_cancelled(self) -> None:
         """RunCancelled if somebody wants it to end. It is read only when anything has changed."""
         house = self.house
-        if house.changes.count != self._changes:
+        if self._row is not None and house.changes.count != self._changes:
             self._changes = house.changes.count
             row = await house.read(house.store.run, self.id)
             if row is not None and row.cancel is not None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from outlast.app.ledger import Ledger
 from outlast.app.progress import Progress
-from outlast.app.source import Found, Pull, Source, pulling, total_of
+from outlast.app.source import Found, Pull, Source
 from outlast.errors import SettingsError, Unrecordable
 from outlast.values.codec import codec_for
 from outlast.values.names import check_id
@@ -46,8 +46,8 @@ class Mapping(Generic[T]):
         self._is_async, self._codec = is_async(fn), codec_for(returned_by(fn))
         self._concurrency = check_concurrency(concurrency) or house.settings.concurrency
         self._ledger = Ledger(house, id, "map", parent=parent)
-        self._source = Source(self._ledger, pulling(items), key)
-        self._progress = Progress(id, total_of(items))
+        self._source = Source(self._ledger, items, key)
+        self._progress = Progress(id, self._source.total)
         self._results: dict[str, Any] = {}
         """In the order of the items; those under way are to come."""
         self._todo: deque[Found[T]] = deque()
@@ -56,6 +56,8 @@ class Mapping(Generic[T]):
         self._threads: set[asyncio.Future[Any]] = set()
         self._error: BaseException | None = None
         self._all_seen = False
+        self._leaving: str | None = None
+        """Why it stops: the run is given back when nothing of it executes any more."""
         self._wake = asyncio.Event()
 
     async def results(self) -> dict[str, Any]:
@@ -66,8 +68,6 @@ class Mapping(Generic[T]):
         for sign in signs:
             sign.add_done_callback(self._woken)
         try:
-            await self._source.peek()
-            await self._ledger.take(self._progress.total)
             await self._work()
             await self._ledger.settle()
         except BaseException as error:
@@ -135,6 +135,7 @@ class Mapping(Generic[T]):
         if error is not None:
             self._failed(error)
         self._wake.set()
+        self._leave_if_idle()
 
     def _failed(self, error: BaseException) -> None:
         self._error = self._error or error
@@ -166,22 +167,27 @@ class Mapping(Generic[T]):
         self._threads.discard(thread)
         if not thread.cancelled():
             thread.exception()  # seen, also where nobody waits for it any more
-        if not self._threads and self._id in self._house.hung:
-            self._house.hung.discard(self._id)
-            self._ledger.leave("its last thread has ended")
+        self._leave_if_idle()
 
     async def _stop(self, why: str) -> None:
         """Cancelled, or failed. A thread cannot be stopped: the run is given back when its last one has ended."""
+        self._leaving = why
         if self._pulling is not None:
             self._pulling.cancel()
         for task in self._tasks:
             task.cancel()
+        self._leave_if_idle()
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=self._house.settings.close_timeout)
-        if self._threads:
+
+    def _leave_if_idle(self) -> None:
+        if self._leaving is None:
+            return
+        if self._tasks or self._threads:
             self._house.hung.add(self._id)
         else:
-            self._ledger.leave(why)
+            self._house.hung.discard(self._id)
+            self._ledger.leave(self._leaving)
 
 
 def is_async(fn: Callable[..., Any]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
@@ -231,6 +232,8 @@ class Outlast:
         """Let what is under way come to its next boundary, give everything back, and take nothing more; in `grace` seconds at the
         most (by default the setting). Returns when that is done: the process goes on, and so does this Outlast, for whoever wants
         to look or to submit. Any number of drains is one."""
+        if grace is not None and not 0 < grace < math.inf:
+            raise SettingsError(f"grace={grace!r} must be a number of seconds greater than 0.")
         drain = self._open.drain
         drain.begin(reason, grace=grace)
         report = await asyncio.shield(drain.over)

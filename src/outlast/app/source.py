@@ -111,20 +111,23 @@ class Found(NamedTuple, Generic[T]):
 
 
 class Source(Generic[T]):
-    def __init__(self, ledger: Ledger, pull: Pull[T], key: Callable[[T], str] | None) -> None:
-        self._ledger, self._pull, self._key = ledger, pull, key
+    def __init__(
+        self, ledger: Ledger, items: Iterable[T] | AsyncIterable[T] | Pull[T], key: Callable[[T], str] | None
+    ) -> None:
+        self._ledger, self._pull, self._key = ledger, pulling(items), key
+        self.total = total_of(items)
         self._size = 1
-        self._ahead: dict[str, T] | None = None
-
-    async def peek(self) -> None:
-        """Have the first item, and its key: if it has none, nothing was written yet."""
-        if self._ahead is None:
-            self._ahead = await self._keyed()
+        self._begun = False
 
     async def batch(self) -> list[Found[T]]:
-        """The next items; none at the end. A key that comes twice in it is one item."""
-        ahead, self._ahead = self._ahead, None
-        keyed = await self._keyed() if ahead is None else ahead
+        """The next items; none at the end. A key that comes twice in it is one item.
+
+        The ledger is taken when the first item and its key are there: if it has none, nothing was written.
+        """
+        keyed = await self._keyed()
+        if not self._begun:
+            await self._ledger.take(self.total)
+            self._begun = True
         if not keyed:
             return []
         done = await self._ledger.done(list(keyed))

@@ -35,7 +35,7 @@ def each(
 
 
 class InsideEach(AsyncIterator[T], Generic[T]):
-    """Each item is a step: its body has the next one whose key was not handed out before."""
+    """Each item is a step."""
 
     def __init__(
         self,
@@ -44,14 +44,9 @@ class InsideEach(AsyncIterator[T], Generic[T]):
         name: str,
         key: Callable[[T], str] | None,
     ) -> None:
-        self._host, self._length_max = life.host, life.house.settings.id_length_max
-        self._items, self._key = items, key
-        self._pull: Pull[T] | None = None
-        self._given: set[str] = set()
-        """Keys of what was handed out, in this life or an earlier one."""
-        self._ahead: tuple[str, T] | None = None
-        """The last that was read. A step that was cancelled may not have handed it out."""
-        self._step: Step[[], Any] = Step(self._next, name=name)
+        self._host = life.host
+        self._reader = _Reader(items, key, life.house.settings.id_length_max)
+        self._step: Step[[], Any] = Step(self._reader.next, name=name)
         self._ended = False
 
     def __aiter__(self) -> InsideEach[T]:
@@ -63,27 +58,42 @@ class InsideEach(AsyncIterator[T], Generic[T]):
             self._ended = True
             raise StopAsyncIteration
         key, item = found
-        self._given.add(key)
+        self._reader.given.add(key)
         value: T = item
         return value
 
-    async def _next(self) -> Any:
+    def __del__(self) -> None:
+        pull = self._reader.pull
+        if pull is not None:
+            with suppress(RuntimeError):  # the host's loop is closed
+                self._host.call_soon_threadsafe(pull.close)
+
+
+class _Reader(Generic[T]):
+    """Reads the items, on the host's loop. Not the iterator itself: that is to go as soon as its loop is left."""
+
+    def __init__(
+        self, items: Iterable[T] | AsyncIterable[T], key: Callable[[T], str] | None, length_max: int
+    ) -> None:
+        self._items, self._key, self._length_max = items, key, length_max
+        self.pull: Pull[T] | None = None
+        self.given: set[str] = set()
+        """Keys of what was handed out, in this life or an earlier one."""
+        self._ahead: tuple[str, T] | None = None
+        """The last that was read. A step that was cancelled may not have handed it out."""
+
+    async def next(self) -> Any:
+        """The body of a step: the next item whose key was not handed out before, with its key; None at the end."""
         from outlast.app.source import key_of, pulling
 
-        if self._pull is None:
-            self._pull = pulling(self._items)
-        while self._ahead is None or self._ahead[0] in self._given:
-            found = await self._pull.pull(1)
+        if self.pull is None:
+            self.pull = pulling(self._items)
+        while self._ahead is None or self._ahead[0] in self.given:
+            found = await self.pull.pull(1)
             if not found:
                 return None
             self._ahead = key_of(found[0], self._key, self._length_max), found[0]
         return list(self._ahead)
-
-    def __del__(self) -> None:
-        pull = getattr(self, "_pull", None)
-        if pull is not None:
-            with suppress(RuntimeError):  # the host's loop is closed
-                self._host.call_soon_threadsafe(pull.close)
 
 
 @overload

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from outlast.define.checks import NAME_LENGTH_MAX
 from outlast.define.inside import _life
-from outlast.errors import Diverged, Evicted, NotInRun, OutlastError
+from outlast.errors import Diverged, Draining, Evicted, NotInRun, OutlastError
 from outlast.replay.bodies import BODY
 from outlast.replay.unit import UNIT
 from outlast.values.names import check_name
@@ -23,7 +23,7 @@ _counting = threading.Lock()
 
 class Unit:
     """A context manager, for `async with` and `with`. A drain waits until it is left, as long as there is time, and inside it
-    new steps and items go on. It is committed when its block ends, rolled back when an exception leaves the block; a run that leaves
+    new steps and items go on; none begins in a drain. It is committed when its block ends, rolled back when an exception leaves the block; a run that leaves
     this process in the middle of it does neither."""
 
     def __init__(self, name: str, house: Callable[[], House] | None = None) -> None:
@@ -33,6 +33,8 @@ class Unit:
         self._life: Life | None = None
         """The run that it is part of, if it is."""
         self._token: object = None
+        self._holds = False
+        """It holds back the drain of its run."""
         self._outer: object = None
 
     def __enter__(self) -> Self:
@@ -46,10 +48,11 @@ class Unit:
             house = self._find_house()
         else:
             raise _not_in_run()
+        if self._life is None and house.draining and UNIT.get() is None:
+            raise Draining(f"this process is on its way out: unit {self.name!r} is not begun.")
         if workflow is not None:
             workflow.check()
-            workflow.units += 1
-            self._on_the_run_loop(workflow, self._set)
+            self._on_the_run_loop(workflow, self._enter_run)
         else:
             self._token = house.occupied.enter("unit", self.name)
             self._set()
@@ -64,9 +67,8 @@ class Unit:
             return
         if self._token is None:
             assert life is not None
-            life.units = max(0, life.units - 1)
             if life.over is None:
-                self._on_the_run_loop(life, self._unset)
+                self._on_the_run_loop(life, self._leave_run)
         else:
             house.occupied.leave(self._token)
             self._token = None
@@ -97,6 +99,22 @@ class Unit:
 
     def _unset(self) -> None:
         UNIT.set(self._outer)
+
+    def _enter_run(self) -> None:
+        assert self._life is not None
+        if self._life.house.draining and UNIT.get() is None:
+            return  # too late: its first step waits for another life, and the whole unit with it
+        self._life.units += 1
+        self._holds = True
+        self._set()
+
+    def _leave_run(self) -> None:
+        assert self._life is not None
+        if not self._holds:
+            return
+        self._holds = False
+        self._life.units = max(0, self._life.units - 1)  # a drain whose time is up has set it to 0
+        self._unset()
 
     def _on_the_run_loop(self, life: Life, action: Callable[[], None]) -> None:
         """A sync workflow's steps are called by the run's main task: it must be in the unit too."""

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from outlast.drain.forecast import chance
 from outlast.drain.report import DrainReport, Left
-from outlast.errors import Evicted, StoreError
+from outlast.errors import Diverged, Evicted, StoreError
 from outlast.store import verbs
 
 if TYPE_CHECKING:
@@ -164,6 +164,7 @@ class Drain:
         house, report = self._house, self.report
         try:
             house.stop_claiming()
+            house.changes.tell()  # who waits for something to claim
             for _, body in self._under_way():
                 body.tell(self.reason)
             house.keep(self._loop.create_task(self._learn()))
@@ -230,8 +231,11 @@ class Drain:
     def gone(self, life: Life) -> None:
         """A life has ended."""
         report = self.report
-        if life.id in self._house.hung:
-            pass
+        gone_elsewhere = isinstance(life.over, Evicted) and life.over.lost
+        if life.id in self._house.hung or gone_elsewhere:
+            log.debug("run %s is not this worker's to give back", life.id)
+        elif isinstance(life.over, Diverged):
+            report.completed += 1  # it is parked
         elif life.verdict is not None:
             report.completed += 1
         elif life.resting is not None:

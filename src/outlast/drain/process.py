@@ -30,6 +30,21 @@ HURRY_SECONDS_MAX = 1.0
 """How long a second SIGINT waits for what can be released."""
 
 
+_guards: dict[float, Guard] = {}
+"""By grace. One stays for as long as the process: the next `run` need not start another."""
+
+
+def _guard_of_this_process(grace: float) -> Guard | None:
+    guard = _guards.get(grace)
+    if guard is None or not guard.running:
+        guard = Guard(grace)
+        if not guard.start():
+            return None
+        guard.leave()
+        _guards[grace] = guard
+    return guard
+
+
 def end_now(code: int) -> NoReturn:
     """End the process without waiting for anything that hangs: no `atexit`, no joins; what was logged and printed is flushed."""
     logging.shutdown()
@@ -50,6 +65,8 @@ class Process:
         self.signal: signal.Signals | None = None
         """The first one that came."""
         drain.told.append(self._begun)
+        if ours is not None:
+            self._deadline.start()
 
     @property
     def code(self) -> int:
@@ -73,9 +90,7 @@ class Process:
         """From the thread that has the program's attention: handlers can only be set in the main one."""
         self._deadline.start()
         if self._ours is not None and threading.current_thread() is threading.main_thread():
-            guard = Guard(self._drain.grace)
-            if guard.start():
-                self._guard = guard
+            self._guard = _guard_of_this_process(self._drain.grace)
         signals = Signals(self._came, guard=self._guard)
         if signals.install():
             self._signals = signals
@@ -84,10 +99,6 @@ class Process:
         """Everything as it was. The deadline of a process that ends stays."""
         if self._signals is not None:
             self._signals.restore()
-        if self._guard is not None and self._drain.layer is None:
-            self._guard.stop()
-        elif self._guard is not None:
-            self._guard.leave()
         if self._drain.layer is None or not self.ends:
             self._deadline.stop()
 

@@ -22,6 +22,10 @@ from outlast.store.verbs import Verb
 
 log = logging.getLogger("outlast.writer")
 
+BATCH_SECONDS = 0.01
+"""What one transaction should take at the most: who waits for the store, to drain or to renew, waits for it."""
+BATCH_MIN = 50
+"""Verbs that are written together however long it takes."""
 HERE_SECONDS = 0.001
 """How quick commits must be for one to be made on the loop itself."""
 _LATER: Any = object()
@@ -51,6 +55,8 @@ class Writer:
         """A commit on the loop itself left its outcome unknown."""
         self._pace = 0.0
         """Seconds that a commit takes of late."""
+        self._verb_pace = 0.0
+        """The same for one of its verbs, in large batches."""
         self.batches = 0
         self.verbs = 0
 
@@ -156,7 +162,10 @@ class Writer:
                 self._wake.get()
             self._idle = False
         urgent = _take(self._urgent, self._batch_max)
-        return urgent + _take(self._queue, self._batch_max - len(urgent)), len(urgent)
+        count_max = self._batch_max
+        if self._verb_pace * count_max > BATCH_SECONDS:
+            count_max = max(BATCH_MIN, int(BATCH_SECONDS / self._verb_pace))
+        return urgent + _take(self._queue, count_max), len(urgent)
 
     def _write(self, verbs: list[Verb]) -> list[Any]:
         self.batches += 1
@@ -199,7 +208,10 @@ class Writer:
                     log.warning("trying again: %s", error)
             else:
                 self._suspect = False
-                self._keep_pace(time.perf_counter() - started)
+                seconds = time.perf_counter() - started
+                self._keep_pace(seconds)
+                if len(verbs) > BATCH_MIN:
+                    self._verb_pace += (seconds / len(verbs) - self._verb_pace) / 8
                 return outcomes
             time.sleep(pause)
             pause = min(pause * 2, 1.0)

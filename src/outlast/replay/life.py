@@ -254,7 +254,9 @@ class Life:
             done(outcome)
             if self.over is None and outcome is not None:
                 self.evict(ending.refusal(outcome))
-            elif self.house.draining:
+                return
+            self._got_somewhere()
+            if self.house.draining:
                 self.house.drain.look(self)
 
         self._writing += 1
@@ -275,9 +277,8 @@ class Life:
         if outcome is not None:
             self.evict(ending.refusal(outcome))
             return
-        if self.suspect and verb.kind in PROGRESS:
-            self.suspect = False
-            self.house.room.open(self.fence)  # others may come in again
+        if verb.kind in PROGRESS:
+            self._got_somewhere()
         if verb.kind in DELIVERED:
             self._pending.append(verb)
             self.advance()
@@ -285,6 +286,11 @@ class Life:
             waiter = self._waiters.pop(verb.seq)
             if not waiter.done():
                 waiter.set_result(None)
+
+    def _got_somewhere(self) -> None:
+        if self.suspect:
+            self.suspect = False
+            self.house.room.open(self.fence)  # others may come in again
 
     # -- delivering
 

@@ -96,9 +96,10 @@ RETURNING seq
 MARK = "UPDATE runs SET mark = ? WHERE pk = ?"
 
 SAVE = """
-INSERT INTO progress (run, key, attempt, value, at)
-SELECT :run, :key, :attempt, :value, :now FROM runs WHERE pk = :run AND fence = :fence AND fence > 0
-ON CONFLICT (run, key) DO UPDATE SET attempt = excluded.attempt, value = excluded.value, at = excluded.at
+INSERT INTO progress (run, key, fence, attempt, value, at)
+SELECT :run, :key, :fence, :attempt, :value, :now FROM runs WHERE pk = :run AND fence = :fence AND fence > 0
+ON CONFLICT (run, key) DO UPDATE SET fence = excluded.fence, attempt = excluded.attempt, value = excluded.value,
+                                     at = excluded.at
 WHERE excluded.attempt >= progress.attempt
 """
 HAS_FENCE = "SELECT 1 FROM runs WHERE pk = ? AND fence = ? AND fence > 0"
@@ -122,8 +123,9 @@ WHERE pk = ? AND fence = ? AND fence < 0 AND status IN ('done', 'failed', 'cance
 """
 
 _PROGRESS = """
-EXISTS (SELECT 1 FROM entries
-        WHERE run = pk AND seq > mark AND entries.fence = runs.fence AND kind IN ('step', 'attempt', 'inner', 'child', 'done'))
+(EXISTS (SELECT 1 FROM entries
+         WHERE run = pk AND seq > mark AND entries.fence = runs.fence AND kind IN ('step', 'attempt', 'inner', 'child', 'done'))
+ OR EXISTS (SELECT 1 FROM progress WHERE run = pk AND progress.fence = runs.fence))
 """
 HELD = f"SELECT {_RUN}, {_PROGRESS} FROM runs WHERE pk = ? AND fence = ? AND fence > 0"
 HELD_BY = f"SELECT {_RUN}, {_PROGRESS} FROM runs WHERE worker = ? ORDER BY pk"

@@ -38,6 +38,7 @@ CREATE INDEX entries_again ON entries (run) WHERE kind IN ('retry', 'resume');
 CREATE TABLE progress (
     run     INTEGER NOT NULL,
     key     TEXT    NOT NULL,                                  -- of a step that has not ended
+    fence   INTEGER NOT NULL,
     attempt INTEGER NOT NULL,
     value   TEXT    NOT NULL,
     at      REAL    NOT NULL,
