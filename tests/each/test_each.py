@@ -445,3 +445,13 @@ def test_a_drain_is_raised_before_the_first_item_too(world):
 
     assert world.do(main) == []
     assert world.store.run("job") is world.store.run("other") is None
+
+
+def test_whatever_an_exception_says_the_run_is_given_back(world):
+    def items():
+        yield "a"
+        raise LookupError("\ud800" + "x" * 100_000)
+
+    with pytest.raises(LookupError):
+        world.do(through(items()))
+    assert world.status("job") == "waiting"

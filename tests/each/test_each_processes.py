@@ -24,8 +24,8 @@ AT_ONCE = {"each": 1, "sync": 1, "map": 8}
 def spawn(tmp_path):
     started = []
 
-    def start(*args):
-        started.append(Program(str(HERE / "programs" / "batch.py"), tmp_path, *args))
+    def start(*args, **env):
+        started.append(Program(str(HERE / "programs" / "batch.py"), tmp_path, *args, env=env))
         return started[-1]
 
     yield start
@@ -107,3 +107,19 @@ def test_a_signal_lets_what_is_under_way_end_and_nothing_is_done_twice(spawn, tm
     spawn(form, 0, 100, 0.001).result()
     begun = Counter(line.key for line in Log(tmp_path).update() if line.when == "begin")
     assert (len(begun), max(begun.values())) == (100, 1)
+
+
+@pytest.mark.parametrize("form", ["each", "map"])
+def test_one_that_was_taken_for_dead_and_wakes_records_nothing_more(spawn, tmp_path, form):
+    first = spawn(form, 0, 100, 0.02, OUTLAST_LEASE="1")
+    until(lambda: len(done(tmp_path)) > 3)
+    first.stop()
+    second = spawn(form, 0, 100, 0.001, OUTLAST_LEASE="1")
+    second.result()
+    lines = len(Log(tmp_path).of(first.pid))
+    first.signal(signal.SIGCONT)
+    assert first.wait() == 1
+    assert "LeaseLost" in first.errors()
+    assert len(Log(tmp_path).of(first.pid)) - lines <= 2 * AT_ONCE[form], "it begins nothing more"
+    keys = done(tmp_path)
+    assert len(keys) == len(set(keys)) == 100

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from outlast.app.ledger import Ledger
-from outlast.app.progress import Progress
+from outlast.app.meter import Meter
 from outlast.app.source import Found, Pull, Source
 from outlast.errors import OutlastError
 from outlast.store.verbs import Record
@@ -37,7 +37,7 @@ class Each(AsyncIterator[T], Generic[T]):
         self._house, self._id = house, id
         self._ledger = Ledger(house, id, "each")
         self._source = Source(self._ledger, items, key)
-        self._progress = Progress(id, self._source.total)
+        self._meter = Meter(id, self._source.total)
         self._todo: deque[Found[T]] = deque()
         self._pulling: asyncio.Task[list[Found[T]]] | None = None
         self._under_way: Record | None = None
@@ -70,7 +70,9 @@ class Each(AsyncIterator[T], Generic[T]):
         if self._under_way is not None:
             await ledger.write(self._under_way, alone=True)
             self._under_way = None
-            self._progress.add()
+            self._meter.add()
+            if ledger.stopping:  # the drain waits until the run is given back too
+                raise ledger.draining()
             self._house.occupied.leave(self._token)
         await ledger.check_cancelled()
         while not self._todo:
@@ -79,7 +81,7 @@ class Each(AsyncIterator[T], Generic[T]):
                 await self._end()
                 raise StopAsyncIteration
             self._todo += (one for one in found if not one.done)
-            self._progress.skip(len(found) - len(self._todo))
+            self._meter.skip(len(found) - len(self._todo))
         if ledger.stopping:
             raise ledger.draining()
         found_one = self._todo.popleft()
@@ -110,7 +112,7 @@ class Each(AsyncIterator[T], Generic[T]):
             self._over = True
             self._ledger.leave(why)
             self._house.occupied.leave(self._token)
-            self._progress.close()
+            self._meter.close()
             self._source.close()
             if self._pulling is not None:
                 self._pulling.cancel()
@@ -118,7 +120,7 @@ class Each(AsyncIterator[T], Generic[T]):
     def __del__(self) -> None:
         """`break` and exceptions end here too, at once: nothing else holds it."""
         if not getattr(self, "_over", True):
-            self._progress.close()
+            self._meter.close()
             loop = self._house.loop
             if asyncio._get_running_loop() is loop:
                 self._leave("its loop was left")

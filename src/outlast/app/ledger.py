@@ -215,6 +215,7 @@ class Ledger:
         """Give the run back, for whoever asks for it again. A repeat is harmless."""
         row = self._row
         if row is not None:
+            why = why.encode(errors="backslashreplace").decode()[: self.house.settings.error_text_max]
             # Due, so that it can be claimed by its id at any time; nobody claims it otherwise.
             back = Release(row.pk, row.fence, why, waiting=True, due=self.house.store.now())
             self.house.writer.put(back, lambda *_: self.house.changes.tell())

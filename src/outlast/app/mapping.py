@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from outlast.app.ledger import Ledger
-from outlast.app.progress import Progress
+from outlast.app.meter import Meter
 from outlast.app.source import Found, Pull, Source
 from outlast.errors import SettingsError, Unrecordable
 from outlast.values.codec import codec_for
@@ -47,7 +47,7 @@ class Mapping(Generic[T]):
         self._concurrency = check_concurrency(concurrency) or house.settings.concurrency
         self._ledger = Ledger(house, id, "map", parent=parent)
         self._source = Source(self._ledger, items, key)
-        self._progress = Progress(id, self._source.total)
+        self._meter = Meter(id, self._source.total)
         self._results: dict[str, Any] = {}
         """In the order of the items; those under way are to come."""
         self._todo: deque[Found[T]] = deque()
@@ -76,7 +76,7 @@ class Mapping(Generic[T]):
         finally:
             for sign in signs:
                 sign.remove_done_callback(self._woken)
-            self._progress.close()
+            self._meter.close()
             self._source.close()
             house.occupied.leave(token)
         return self._results
@@ -115,7 +115,7 @@ class Mapping(Generic[T]):
             for one in found:
                 if one.done:
                     self._results[one.key] = self._codec.decode(one.value or "null")
-                    self._progress.skip(1)
+                    self._meter.skip(1)
                 elif one.key not in self._results:  # else it came twice, and is under way
                     self._results[one.key] = _TO_COME
                     self._todo.append(one)
@@ -152,7 +152,7 @@ class Mapping(Generic[T]):
         self._house.check_size(text, f"the result of item {key!r} in map {self._id!r}")
         await self._ledger.write(self._ledger.note("done", key, text))
         self._results[key] = value
-        self._progress.add()
+        self._meter.add()
 
     async def _call(self, item: T) -> Any:
         if self._is_async:

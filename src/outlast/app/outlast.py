@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import secrets
+import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import timedelta
@@ -24,7 +25,7 @@ from outlast.define.unit import Unit
 from outlast.define.workflow import Call, Workflow
 from outlast.drain.cleanup import Cleanup
 from outlast.drain.cleanup import Hook as CleanupHook
-from outlast.drain.process import TRY_AGAIN, Process, end_now
+from outlast.drain.process import TRY_AGAIN, Process, end_now, told_to_end
 from outlast.drain.report import DrainReport
 from outlast.errors import Draining, NotInRun, NotInStep, OutlastError, SettingsError, UnknownRun, WrongStatus
 from outlast.replay.bodies import BODY
@@ -91,7 +92,7 @@ class Outlast:
         self._exit_code = 0
         """What a process of ours that was told to end exits with."""
         self._opener: asyncio.Task[Any] | None = None
-        self._cancelled = False
+        self._cancelled = self._left = False
         self._cleanup = Cleanup()
         self._worker = False
         self._workflows: tuple[Workflow[..., Any], ...] = ()
@@ -130,6 +131,9 @@ class Outlast:
             raise SettingsError(
                 "a worker must be told what it may execute: Outlast(worker=True, workflows=[...])."
             )
+        if self._ours is not None and (code := told_to_end()) is not None:
+            raise SystemExit(code)
+        self._cancelled = self._left = False
         queues = _queue_names(self.settings.queues)
         store = self._store or store_at(self.settings.store, heartbeat=self.settings.heartbeat)
         loop = asyncio.get_running_loop()
@@ -159,6 +163,7 @@ class Outlast:
             return
         self._process = Process(house.drain, ours=self._ours)
         if self.settings.signals and not self._is_portal:
+            self._process.again = lambda: house.loop.call_soon_threadsafe(self._drained, None)
             self._process.install()
             house.drain.over.add_done_callback(self._drained)
         if self.settings.http:
@@ -170,12 +175,20 @@ class Outlast:
     def _drained(self, _: object) -> None:
         """A signal that would have ended the program has: its block is left as if it had been interrupted."""
         process, opener = self._process, self._opener
-        if process is not None and self._ours is None and process.ends and opener is not None:
-            self._cancelled = opener.cancel(f"drain: {self._open.drain.reason}")
+        if process is None or opener is None or self._ours is not None or self._left or self._cancelled:
+            return
+        drain = self._open.drain
+        if process.ends and drain.over.done():
+            self._cancelled = True
+            if not opener.cancel(f"drain: {drain.reason}"):  # it was entered by hand, and its task has ended
+                self._opener = asyncio.get_running_loop().create_task(self.__aexit__())
 
     async def __aexit__(self, *exc: object) -> None:
         house, living, drain = self._open, self._living, self._open.drain
-        self._living = AsyncExitStack()
+        self._living, self._left = AsyncExitStack(), True
+        process = self._process if self._ours is None else None
+        if process is not None and process.signal is None and drain.over.done():
+            process.renew_grace(time.monotonic())
         try:
             if drain.layer is not None:
                 await asyncio.wait([drain.over])
@@ -212,6 +225,7 @@ class Outlast:
             if self._cancelled and asyncio.current_task() is self._opener and self._opener is not None:
                 self._opener.uncancel()  # ours: what comes now is the signal's own doing
             process.raise_again()
+            await asyncio.sleep(0)  # where asyncio makes a KeyboardInterrupt of it, by a cancellation
 
     @property
     def _open(self) -> House:

@@ -8,6 +8,8 @@ import typer
 
 import outlast
 from outlast.cli import act, fleet, look
+from outlast.cli.drain import drain
+from outlast.cli.drains import drains
 from outlast.cli.exits import EPILOG
 from outlast.cli.run import run
 from outlast.cli.submit import submit
@@ -40,7 +42,7 @@ def outlast_command(
 
 
 for command in (
-    run, submit, worker, look.runs, look.show, fleet.workers, fleet.queues, fleet.limit,
+    run, submit, worker, look.runs, look.show, fleet.workers, fleet.queues, fleet.limit, drain, drains,
     act.cancel, act.retry, act.resume, act.send, act.prune,
 ):  # fmt: skip
     app.command(epilog=EPILOG)(command)

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from outlast.cli.text import iso
-from outlast.store.rows import NEVER, Entry, Message, QueueRow, RunRow, WorkerRow
+from outlast.drain.report import DrainReport
+from outlast.store.rows import NEVER, DrainRow, Entry, Message, QueueRow, RunRow, WorkerRow
 from outlast.store.verbs import ITEM
 
 
@@ -94,6 +95,20 @@ def queue_document(row: QueueRow, unknown: Sequence[str], now: float) -> dict[st
         "concurrency_max": row.concurrency_max,
         "unknown_workflows": list(unknown),
     }
+
+
+def drain_document(row: DrainRow) -> dict[str, Any]:
+    return drain_report(row).document()
+
+
+def drain_report(row: DrainRow) -> DrainReport:
+    """The report of a drain; of one that cannot be read (another version's) what the store itself knows."""
+    try:
+        return DrainReport.of(row)
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
+        report = DrainReport.of(row._replace(report=None))
+        report.blocked.append("its report cannot be read by this version of Outlast")
+        return report
 
 
 def entry_document(entry: Entry, void: bool) -> dict[str, Any]:

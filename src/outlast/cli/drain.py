@@ -1,23 +1,25 @@
-"""`outlast drain`: ask a worker to end in an orderly way, through the store. The preStop command of a pod.
+"""`outlast drain`: ask a worker to end in an orderly way. The preStop command of a pod.
 
-Not by signal: a pid of another pid namespace, or of a program that has no handler, would be the wrong one.
+It asks through the store, not by a signal: a pid of another pid namespace, or of a program that has no handler, would be
+the wrong one.
 """
 
 from __future__ import annotations
 
+import math
 import socket
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
 from outlast.app.settings import Settings
 from outlast.cli.documents import drain_document, names_of
-from outlast.cli.drains import DRAINS_MAX, summary
+from outlast.cli.drains import drain_of, outcome
 from outlast.cli.exits import FAILED
 from outlast.cli.hints import command
-from outlast.cli.options import JsonOption, StoreOption, checked_text, seconds
+from outlast.cli.options import DrainWhyOption, JsonOption, StoreOption, TimeoutOption
 from outlast.cli.output import answering, document, say
 from outlast.cli.stores import existing
 from outlast.cli.takers import Fleet
@@ -28,47 +30,54 @@ from outlast.store.rows import DrainRow, WorkerRow
 from outlast.store.verbs import AskDrain, Refused
 
 LOOK_SECONDS = 0.1
-HEAR_SECONDS = 5.0
-"""How long one that has no claims on record may take to begin: if it consumes no queue, it never hears of the request."""
 AGAIN_SECONDS = 0.2
+HEAR_SECONDS = 5.0
+"""How long one that has no claims on record may take to begin: unless it consumes a queue, it never hears of the request."""
 LISTED_MAX = 20
 
 T = TypeVar("T")
 
 
 class NoWorker(OutlastError):
-    """There is no worker that could be asked. Nothing was."""
+    """There is no worker that could be asked. Nobody was."""
+
+
+class Choice(NamedTuple):
+    workers: list[WorkerRow]
+    drained: DrainRow | None = None
+    """Of one that was named and has left already: its drain."""
+    on_record: bool = True
+    """Whether they say that they claim something. Who only consumes a queue does not."""
 
 
 class Asked(NamedTuple):
     """What came of asking a worker."""
 
     worker: str
-    row: WorkerRow | None
-    """As it was when it was asked; None if it had left before."""
+    host: str
+    pid: int
     state: str
-    """asked, draining (before this already), gone, or waiting if it is still there after the time-out."""
-    drain: DrainRow | None
-    """Its drain, if it has begun or is over."""
+    """asked; draining, if it was so before; gone; or waiting: it is still there after the time-out."""
+    drain: DrainRow | None = None
+    """Its drain, if that has begun."""
+    dead: bool = False
+    """Its process is gone, and nobody has swept it yet."""
 
 
-class Clock:
-    """How long a command may take, and how patient it is with a busy store."""
+class Patience:
+    """How long the command may take, and how long it goes on trying while the store is busy."""
 
     def __init__(self, timeout: float | None) -> None:
-        self._until = None if timeout is None else time.monotonic() + timeout
-        self._patience = Settings.load({}).store_patience
+        self._until = time.monotonic() + (math.inf if timeout is None else timeout)
+        self._busy = Settings.load({}).store_patience
 
     @property
     def left(self) -> float:
-        return float("inf") if self._until is None else self._until - time.monotonic()
+        return self._until - time.monotonic()
 
-    def sleep(self, seconds: float) -> None:
-        time.sleep(max(0.0, min(seconds, self.left)))
-
-    def patiently(self, action: Callable[[], T]) -> T:
+    def with_store(self, action: Callable[[], T]) -> T:
         """Again and again while the store is busy: a preStop command has one chance."""
-        until = time.monotonic() + min(self._patience, max(0.0, self.left))
+        until = time.monotonic() + max(0.0, min(self._busy, self.left))
         while True:
             try:
                 return action()
@@ -86,58 +95,181 @@ def drain(
     worker: Annotated[
         str | None,
         typer.Option(
-            "--worker", metavar="ID", help="This one, of whatever host; the start of its id is enough."
+            "--worker", metavar="ID", help="This one, of whatever host; the beginning of its id is enough."
         ),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Every worker of this host.")] = False,
-    why: Annotated[
-        str,
-        typer.Option("--why", parser=checked_text, metavar="TEXT", help="The reason, as steps are told it."),
-    ] = "outlast drain",
-    timeout: Annotated[
-        float | None,
-        typer.Option(
-            "--timeout", parser=seconds, metavar="SECONDS", help="With --wait: no longer than this."
-        ),
-    ] = None,
+    why: DrainWhyOption = "outlast drain",
+    timeout: TimeoutOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask the worker of this host to drain: it takes nothing more, lets its steps end, gives its runs back and exits with 0.
+    """Ask the worker of this host to drain: it takes nothing more, lets its steps end, gives its runs back, and exits with 0.
 
-    It is asked through the store, not by a signal. A worker that drains already is not asked again, but waited for.
+    A worker that drains already is not asked again; --wait waits for it too.
     """
     if worker is not None and every:
         raise typer.BadParameter("--worker and --all exclude each other.", param_hint="--worker")
     if timeout is not None and not wait:
-        raise typer.BadParameter(
-            "it is for --wait: without it nothing is waited for.", param_hint="--timeout"
-        )
-    clock = Clock(timeout)
+        raise typer.BadParameter("without --wait there is nothing to wait for.", param_hint="--timeout")
     with answering(as_json):
-        opened = clock.patiently(lambda: _open(store))
+        patience = Patience(timeout)
+        why = why[: Settings.load({}).error_text_max]
+        opened = patience.with_store(lambda: _opened(store))
         try:
-            chosen, shy = _choose(opened, clock, worker, every=every, store=store)
-            asked = [_ask(opened, clock, one, why) for one in chosen]
+            choice = patience.with_store(lambda: _choose(opened, worker, every=every, address=store))
+            asked = [patience.with_store(lambda row=row: _ask(opened, row, why)) for row in choice.workers]  # type: ignore[misc]
             if wait:
-                asked = [_wait(opened, clock, one, shy=shy) for one in asked]
+                hear = math.inf if choice.on_record else time.monotonic() + HEAR_SECONDS
+                asked = [_wait(opened, one, patience, hear) for one in asked]
         finally:
             opened.close()
-        _answer(asked, as_json=as_json, shy=shy)
-    if any(one.state == "waiting" for one in asked):
-        raise typer.Exit(FAILED)
+        if choice.drained is not None:
+            row = choice.drained
+            asked.append(Asked(row.worker, row.host, row.pid, "gone", row))
+        if as_json:
+            document({"workers": [_document(one) for one in asked]})
+        else:
+            for one in asked:
+                say(_sentence(one, choice, timeout))
+        if any(one.state == "waiting" for one in asked):
+            raise typer.Exit(FAILED)
 
 
-def _open(address: str | None) -> Store:
+def _opened(address: str | None) -> Store:
     store = existing(address)
     store.open()
     return store
 
 
-# -- which
+# -- whom
 
 
-def _choose(
-    store: Store, clock: Clock, worker: str | None, *, every: bool, store_address: str | None = None
-) -> tuple[list[WorkerRow], bool]:
-    raise NotImplementedError
+def _choose(store: Store, worker: str | None, *, every: bool, address: str | None) -> Choice:
+    fleet, host = Fleet.of(store), socket.gethostname()
+    if worker is not None:
+        return _named(store, fleet, worker)
+    here = [row for row in fleet.workers if row.host == host and fleet.state(row) != "dead"]
+    claiming = [row for row in here if row.concurrency > 0 or names_of(row.queues)]
+    candidates = claiming or here
+    fresh = [row for row in candidates if not row.draining]
+    if not candidates:
+        raise NoWorker(_nobody(fleet, host, address))
+    if every or not fresh:
+        return Choice(candidates, on_record=bool(claiming))
+    if len(fresh) > 1:
+        raise typer.BadParameter(
+            f"{len(fresh)} workers of this host could be meant: {_listed(fresh)}. Name one with --worker ID, or say --all.",
+            param_hint="--worker",
+        )
+    return Choice(fresh, on_record=bool(claiming))
+
+
+def _named(store: Store, fleet: Fleet, worker: str) -> Choice:
+    found = [row for row in fleet.workers if row.id == worker] or [
+        row for row in fleet.workers if worker and row.id.startswith(worker)
+    ]
+    if len(found) > 1:
+        raise typer.BadParameter(
+            f"{len(found)} workers begin with {safe(worker)!r}: {_listed(found)}. Write more of it.",
+            param_hint="--worker",
+        )
+    if found:
+        return Choice(found, on_record=found[0].concurrency > 0 or bool(names_of(found[0].queues)))
+    drained = drain_of(store, worker)
+    if drained is None:
+        known = f" Those that have: {_listed(fleet.workers)}." if fleet.workers else ""
+        raise NoWorker(f"no worker {worker!r} has this store open.{known}")
+    return Choice([], drained)
+
+
+def _nobody(fleet: Fleet, host: str, address: str | None) -> str:
+    """That there is nobody to ask, who was found instead, and what to do."""
+    said = [f"no worker of this host ({host}) is there to drain"]
+    dead = [row for row in fleet.workers if row.host == host]
+    elsewhere = [row for row in fleet.workers if row.host != host and fleet.state(row) != "dead"]
+    if dead:
+        said.append(f"those of this host seem dead, and the next sweep buries them: {_listed(dead)}")
+    if elsewhere:
+        ask = command("drain", "--worker", "ID", store=address)
+        said.append(f"on other hosts: {_listed(elsewhere, hosts=True)}; {ask} asks one of them")
+    elif not dead:
+        said.append(
+            "nobody has this store open; if a worker runs here, --store or OUTLAST_STORE must name its store"
+        )
+    return ". ".join(f"{one[0].upper()}{one[1:]}" if number else one for number, one in enumerate(said)) + "."
+
+
+def _listed(rows: Sequence[WorkerRow], *, hosts: bool = False) -> str:
+    shown = [f"{safe(row.id)} ({safe(row.host) if hosts else f'pid {row.pid}'})" for row in rows[:LISTED_MAX]]
+    more = [f"and {len(rows) - LISTED_MAX} more"] if len(rows) > LISTED_MAX else []
+    return ", ".join([*shown, *more])
+
+
+# -- asking, and waiting
+
+
+def _ask(store: Store, row: WorkerRow, why: str) -> Asked:
+    if row.draining:
+        return Asked(row.id, row.host, row.pid, "draining", drain_of(store, row.id))
+    refused = isinstance(store.commit([AskDrain(row.id, why)])[0], Refused)
+    return Asked(
+        row.id,
+        row.host,
+        row.pid,
+        "gone" if refused else "asked",
+        drain_of(store, row.id) if refused else None,
+    )
+
+
+def _wait(store: Store, asked: Asked, patience: Patience, hear: float) -> Asked:
+    """Until the worker is struck off, or its process is gone. Not for ever if it may never hear of it."""
+
+    def look() -> tuple[WorkerRow | None, bool]:
+        dead = asked.worker in store.dead_workers()
+        return next((row for row in store.workers() if row.id == asked.worker), None), dead
+
+    while asked.state != "gone":
+        row, dead = patience.with_store(look)
+        if row is None or dead:
+            return asked._replace(state="gone", drain=drain_of(store, asked.worker), dead=row is not None)
+        if patience.left <= 0 or (not row.draining and time.monotonic() >= hear):
+            return asked._replace(state="waiting", drain=drain_of(store, asked.worker))
+        time.sleep(max(0.0, min(LOOK_SECONDS, patience.left)))
+    return asked
+
+
+# -- what is said
+
+
+def _document(asked: Asked) -> dict[str, Any]:
+    return {
+        "id": asked.worker,
+        "host": asked.host,
+        "pid": asked.pid,
+        "state": asked.state,
+        "drain": None if asked.drain is None else drain_document(asked.drain),
+    }
+
+
+def _sentence(asked: Asked, choice: Choice, timeout: float | None) -> str:
+    who = f"worker {asked.worker}"
+    if asked.state == "asked":
+        unless = (
+            ""
+            if choice.on_record
+            else " It has no claims on record: it hears of it only if it consumes a queue."
+        )
+        return f"{who} (pid {asked.pid} on {asked.host}) was asked to drain.{unless}"
+    if asked.state == "draining":
+        reason = f": {asked.drain.reason}" if asked.drain is not None and asked.drain.reason else ""
+        return f"{who} drains already{reason}."
+    if asked.state == "waiting":
+        if asked.drain is None and not choice.on_record:
+            return f"{who} was asked and has not begun to drain: does it consume a queue? A program that only submits does not hear of it."
+        stands = (
+            "has not begun to drain: is its event loop blocked?" if asked.drain is None else "still drains."
+        )
+        return f"{who} is not gone after {span(timeout or 0.0)}: it {stands}"
+    said = f"{who} is gone, and left no drain report." if asked.drain is None else outcome(asked.drain)
+    return f"{said} What it still held is given back by the next sweep." if asked.dead else said

@@ -78,6 +78,15 @@ IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The run's id.")]
 WhyOption = Annotated[
     str, typer.Option("--why", parser=_storable, metavar="TEXT", help="The reason, as the run is told it.")
 ]
+DrainWhyOption = Annotated[
+    str, typer.Option("--why", parser=_storable, metavar="TEXT", help="The reason, as steps are told it.")
+]
+TimeoutOption = Annotated[
+    float | None,
+    typer.Option(
+        "--timeout", parser=_seconds, metavar="SECONDS", help="With --wait: no longer than so long."
+    ),
+]
 OlderThan = Annotated[
     float | None,
     typer.Option("--older-than", parser=_age, metavar="AGE", help="Created longer ago than 30s, 5m, 2h, 7d."),

@@ -138,7 +138,7 @@ def _happened(entry: Entry, history: History, room: int | None, began: float) ->
         message = history.mail.get(value) if isinstance(value, int) else None
         return (f"received {recorded(message.value, room)}" if message else "received"), ""
     if entry.kind == "items":
-        return f"begins, with {facts.get('total', 'some')} items", ""
+        return f"it goes through {_fact(facts, 'total', room)} items", ""
     if entry.kind == "fired":
         return "a timer came due", ""
     if entry.kind == "cancel":

@@ -333,7 +333,10 @@ class Drain:
         """Store it and log it, as far as there is time."""
         house, report = self._house, self.report
         report.seconds = self._elapsed()
-        report.left = [one for one in self._what_is_left() if one.what != "agent"]
+        left = [one for one in self._what_is_left() if one.what != "agent"]
+        # A life that hangs has been let go of since `_conclude` saw it: it still executes.
+        hung = [one for one in report.left if one.id in house.hung and one.id not in house.lives]
+        report.left = [*hung, *left]
         report.layers["exit"] = report.seconds
         log.info(
             "drained: %s", json.dumps(report.document()), extra={"event": "drained", "worker": report.worker}

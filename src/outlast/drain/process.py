@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
@@ -45,6 +46,15 @@ def _guard_of_this_process(grace: float) -> Guard | None:
     return guard
 
 
+_told: tuple[int, int] | None = None
+"""The pid and the exit code of a process of ours that was told to end."""
+
+
+def told_to_end() -> int | None:
+    """What a process of ours that was told to end exits with, whatever ended in time: it begins nothing more."""
+    return _told[1] if _told is not None and _told[0] == os.getpid() else None
+
+
 def end_now(code: int) -> NoReturn:
     """End the process without waiting for anything that hangs: no `atexit`, no joins; what was logged and printed is flushed."""
     logging.shutdown()
@@ -61,9 +71,13 @@ class Process:
         self._deadline = Deadline()
         self._signals: Signals | None = None
         self._guard: Guard | None = None
-        self._interrupts = 0
+        self._interrupts = {True: 0, False: 0}
+        """By whether the program had a handler: a server's that raises it again when it has ended makes no second one of it."""
         self.signal: signal.Signals | None = None
-        """The first one that came."""
+        """The first one that came; or the first that the program leaves to us."""
+        self._armed = False
+        self.again: Callable[[], object] = lambda: None
+        """Called in the thread of the signals when one came that ends the process, and the drain has begun before."""
         drain.told.append(self._begun)
         if ours is not None:
             self._deadline.start()
@@ -96,10 +110,10 @@ class Process:
             self._signals = signals
 
     def restore(self) -> None:
-        """Everything as it was. The deadline of a process that ends stays."""
+        """Everything as it was. The deadline stays in a process of ours that ends; another's has its signal now, and may go on."""
         if self._signals is not None:
             self._signals.restore()
-        if self._drain.layer is None or not self.ends:
+        if self._drain.layer is None or self._ours is None:
             self._deadline.stop()
 
     def raise_again(self) -> None:
@@ -109,22 +123,36 @@ class Process:
 
     def _came(self, number: signal.Signals, at: float) -> None:
         """In the thread of the signals."""
-        self._interrupts += number is signal.SIGINT
-        if self.signal is None:
+        seen_to = self._signals is not None and self._signals.had_handler(number)
+        self._interrupts[seen_to] += number is signal.SIGINT
+        if self.signal is None or (self._ours is None and not self.ends and not seen_to):
             self.signal = number
-        if self._drain.begin(number.name, at=at):
+        drain = self._drain
+        if drain.begin(number.name, at=at):
             if self._ours is None and self.ends:
-                self._arm(self._drain.left)
-        elif self._interrupts > 1 and number is signal.SIGINT:
+                self._arm(drain.left)
+        elif self._interrupts[seen_to] > 1 and number is signal.SIGINT:
             if self.ends:
-                self._deadline.arm(min(HURRY_SECONDS_MAX, self._drain.left), self.code)
-            self._drain.hurry()
+                self._deadline.arm(min(HURRY_SECONDS_MAX, drain.left), self.code)
+            drain.hurry()
+        elif self._ours is None and self.ends and not self._armed:
+            if drain.over.done():
+                self.renew_grace(at)
+            self._arm(drain.left)
+            self.again()
+
+    def renew_grace(self, at: float) -> None:
+        """The drain was over before the process was told to end, or the program left: that has a grace of its own."""
+        self._drain.grace = at - self._drain.began + self._drain._house.settings.grace
 
     def _begun(self, seconds: float) -> None:
+        global _told  # noqa: PLW0603 - it is the process's
         if self._ours is not None:
+            _told = os.getpid(), self.code
             self._arm(seconds)
 
     def _arm(self, seconds: float) -> None:
+        self._armed = True
         self._deadline.arm(max(0.0, seconds - min(EXIT_SECONDS, seconds / 4)), self.code)
         if self._guard is not None:
             self._guard.arm(max(0.0, seconds - 0.1))

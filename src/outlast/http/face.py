@@ -65,7 +65,7 @@ class NotOpen:
 
     def drain_view(self) -> dict[str, Any]:
         nothing = {"reason": None, "seconds_left": None, "layer": None}
-        return {"draining": False, **nothing, "under_way": [], "units": []}
+        return {"draining": False, **nothing, "under_way": []}
 
     def samples(self) -> Iterable[Sample]:
         return ()

@@ -11,13 +11,18 @@ if TYPE_CHECKING:
 
 
 def lifespan(app: Outlast) -> Callable[[Any], AbstractAsyncContextManager[dict[str, Any]]]:
-    """What `FastAPI(lifespan=...)` and `Starlette(lifespan=...)` take: `app` is open while the server serves, and is left,
-    which drains it, when the server shuts down. Handlers find it as `request.state.outlast` and `request.app.state.outlast`."""
+    """What `FastAPI(lifespan=...)` and `Starlette(lifespan=...)` take: `app` is open while the server serves, and is drained and
+    left when the server stops. Handlers find it as `request.state.outlast` and `request.app.state.outlast`.
+
+    A signal that stops the server begins the drain at once, beside the server's own shutdown, which takes its time over
+    requests under way. A server that stops for another reason drains now: steps under way have `grace` seconds to end.
+    """
 
     @asynccontextmanager
     async def living(server_app: Any) -> AsyncIterator[dict[str, Any]]:
         async with app:
             server_app.state.outlast = app
             yield {"outlast": app}
+            app.face.begin_drain("the server stops")  # leaving alone would cancel steps
 
     return living

@@ -70,6 +70,7 @@ class Server:
             )
             _servers.add(self)
             self._thread.start()
+            log.info("serves at %s", self._url, extra={"event": "serving", "url": self._url})
 
     def stop(self, timeout: float = 2.0) -> None:
         """Take no more connections, let the answers under way go out, and end the thread. Waits for `timeout` seconds at most."""

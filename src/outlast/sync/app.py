@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterable, Iterator
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from outlast.app import outlast as core
 from outlast.app.hooks import Hook
@@ -20,6 +20,9 @@ from outlast.store.protocol import Store
 from outlast.sync.batch import Each, map_in
 from outlast.sync.items import Queue
 from outlast.sync.portal import Portal
+
+if TYPE_CHECKING:
+    from outlast.app.face import HouseFace
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -154,13 +157,16 @@ class Outlast:
         if self.settings.signals:
             self._process = self._app._process
             assert self._process is not None
+            house = self._app._open
+            self._process.again = lambda: house.loop.call_soon_threadsafe(self._drained, None)
             self._process.install()
-            self._app._open.drain.over.add_done_callback(self._drained)
+            house.drain.over.add_done_callback(self._drained)
         return self
 
     def _drained(self, _: object) -> None:
         """On the loop. A signal that would have ended the program does so when it is left, whatever its own thread does."""
-        if self._process is not None and self._process.ends:
+        process, house = self._process, self._app._house
+        if process is not None and house is not None and process.ends and house.drain.over.done():
             threading.Thread(target=self._leave_by_signal, name="outlast-leave", daemon=True).start()
 
     def _leave_by_signal(self) -> None:
@@ -198,6 +204,12 @@ class Outlast:
     drain = blocking(core.Outlast.drain)
     drains = blocking(core.Outlast.drains)
     wait_drain = blocking(core.Outlast.wait_drain)
+    run_until_drain = blocking(core.Outlast.run_until_drain)
+
+    @property
+    def face(self) -> HouseFace:
+        """What the HTTP routes show."""
+        return self._app.face
 
     @property
     def draining(self) -> bool:

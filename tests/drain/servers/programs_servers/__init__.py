@@ -126,7 +126,7 @@ class Executing:
             row = store.run(id)
             assert row is not None, id
             entries: list[Entry] = store.journal(row.pk)
-        return [entry.key for entry in entries if entry.kind == "done"]
+        return [entry.key for entry in entries if entry.kind == "step"]
 
     def drain(self) -> dict:
         """The last drain's report, with its reason."""

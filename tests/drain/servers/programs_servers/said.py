@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from outlast import step, workflow
 
@@ -97,4 +98,4 @@ def wakeup_fd() -> int:
 def leftovers() -> tuple[list[str], int]:
     """Threads and open descriptors."""
     names = sorted(thread.name for thread in threading.enumerate())
-    return names, len(os.listdir("/proc/self/fd"))
+    return names, len(list(Path("/proc/self/fd").iterdir()))

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import signal
 from contextlib import asynccontextmanager
 
 from said import cleanup, handlers, living, one, say, two
@@ -97,4 +96,3 @@ else:
         lifespan=living_web,
     )
 web.mount("/ops", routes(app))
-

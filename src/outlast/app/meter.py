@@ -11,11 +11,11 @@ PAUSE_SECONDS = 0.2
 NAME_LENGTH = 40
 CLEAR = "\r\x1b[2K"
 
-_shown: list[Progress] = []
+_shown: list[Meter] = []
 """Whose line it is: a terminal has one, and the first to come keeps it."""
 
 
-class Progress:
+class Meter:
     def __init__(self, name: str, total: int | None) -> None:
         self._name = name if len(name) <= NAME_LENGTH else f"{name[: NAME_LENGTH - 1]}…"
         self.total = total

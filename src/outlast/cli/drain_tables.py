@@ -1,0 +1,105 @@
+"""`outlast drains` for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.text import Text
+
+from outlast.cli.grid import Cell, Column, grid
+from outlast.cli.text import moment, one_line, safe, short, span
+from outlast.drain.report import DrainReport
+
+STATES = {"drained": "green", "draining": "yellow", "cut short": "red", "no report": "red"}
+BAD = "red"
+REASON_LENGTH = 40
+
+DRAINS = (
+    Column("BEGAN"), Column("WORKER"), Column("HOST"), Column("STATE"), Column("TOOK", right=True),
+    Column("COMPLETED", right=True), Column("RELEASED", right=True), Column("WAITING", right=True),
+    Column("CHECKPOINTED", right=True), Column("GIVEN BACK", right=True), Column("LEFT", right=True),
+    Column("RECOVERED", right=True), Column("P95", right=True), Column("REASON"),
+)  # fmt: skip
+
+
+def drain_lines(drains: Sequence[tuple[DrainReport, str]]) -> list[Text]:
+    return grid(DRAINS, [_drain(report, state) for report, state in drains])
+
+
+def _drain(report: DrainReport, state: str) -> list[Cell]:
+    recovered = report.recoveries
+    return [
+        Cell(_began(report)),
+        Cell(safe(report.worker)),
+        Cell(safe(report.host) or "-"),
+        Cell(state, STATES[state]),
+        Cell("-" if report.seconds is None else span(report.seconds)),
+        Cell(str(report.completed)),
+        Cell(str(report.released)),
+        Cell(str(report.waiting)),
+        Cell(str(report.checkpointed)),
+        Cell(str(report.given_back)),
+        Cell(str(len(report.left)), BAD if report.left else ""),
+        Cell(f"{recovered['count']:.0f}" if recovered else "-"),
+        Cell(span(recovered["p95"]) if recovered else "-"),
+        Cell(short(one_line(report.reason), REASON_LENGTH) or "-"),
+    ]
+
+
+def full_lines(report: DrainReport, state: str) -> list[Text]:
+    """Everything that is known of one drain."""
+    head = Text.assemble(("worker ", "bold"), (safe(report.worker), "bold"), "  ", (state, STATES[state]))
+    return [head, *(_row(name, text) for name, text in _facts(report)), *_details(report)]
+
+
+def _facts(report: DrainReport) -> Iterator[tuple[str, str]]:
+    yield "on", f"{safe(report.host) or '-'}, pid {report.pid}"
+    yield "began", _began(report)
+    yield "reason", one_line(report.reason) or "-"
+    yield "took", "-" if report.seconds is None else span(report.seconds)
+    if report.layers:
+        yield "layers", ", ".join(f"{safe(str(name))} by {span(by)}" for name, by in report.layers.items())
+    names = ("completed", "released", "waiting", "checkpointed", "given_back")
+    yield (
+        "runs",
+        ", ".join(f"{getattr(report, name)} {name.replace('_', ' ')}" for name in names)
+        + f", {len(report.left)} left",
+    )
+    if any(report.units.values()):
+        yield (
+            "units",
+            ", ".join(f"{count} {safe(str(name)).replace('_', ' ')}" for name, count in report.units.items()),
+        )
+    if report.compensations:
+        yield "compensations", f"{report.compensations} on record for what was left"
+    recovered = report.recoveries
+    if recovered:
+        spread = ", ".join(f"{name} {span(recovered[name])}" for name in ("p50", "p95", "max"))
+        yield "recovered", f"{recovered['count']:.0f}, after {spread}"
+
+
+def _details(report: DrainReport) -> Iterator[Text]:
+    for one in report.left:
+        step = f" at {safe(one.step)}" if one.step else ""
+        since = f", for {span(one.seconds)}" if one.seconds is not None else ""
+        why = f": {one_line(one.why)}" if one.why else ""
+        yield _row("left", f"{safe(one.what)} {safe(one.id)}{step}{since}{why}", BAD)
+    for step in report.not_checkpointed:
+        yield _row("did not stop", safe(str(step)), BAD)
+    for what in report.blocked:
+        yield _row("blocked", one_line(str(what)), BAD)
+    for done in report.cleanup:
+        how = (
+            span(done.seconds)
+            if done.error is None
+            else f"{span(done.seconds)}, failed: {one_line(done.error)}"
+        )
+        yield _row("clean-up", f"{safe(done.name)}: {how}", "" if done.error is None else BAD)
+
+
+def _row(name: str, text: str, style: str = "") -> Text:
+    return Text.assemble(f"  {name:<14}", (text, style))
+
+
+def _began(report: DrainReport) -> str:
+    return "-" if report.began is None else moment(report.began.timestamp())

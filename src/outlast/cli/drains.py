@@ -1,0 +1,126 @@
+"""`outlast drains`: what came of the last drains."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from outlast.cli.documents import drain_document, drain_report
+from outlast.cli.options import JsonOption, StoreOption, WatchOption
+from outlast.cli.output import answering
+from outlast.cli.text import safe, span
+from outlast.cli.watch import View, shown
+from outlast.errors import OutlastError
+from outlast.store.protocol import Store
+from outlast.store.rows import DrainRow
+from outlast.store.verbs import DRAINS_MAX
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+LISTED_MAX = 20
+COUNTS = ("completed", "released", "waiting", "checkpointed", "given_back")
+
+
+class NoDrain(OutlastError):
+    """No drain of this worker is on record."""
+
+
+class Drains(NamedTuple):
+    rows: list[DrainRow]
+    here: frozenset[str]
+    """Workers that are still there, and do not seem dead."""
+
+    def state(self, row: DrainRow) -> str:
+        if row.ended is not None:
+            return "cut short" if drain_report(row).cut_short else "drained"
+        return "draining" if row.worker in self.here else "no report"
+
+
+def drains(
+    worker: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[WORKER]", help="Show this one's in full; the beginning of its id is enough."
+        ),
+    ] = None,
+    *,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, max=DRAINS_MAX, help="No more than so many, the newest.")
+    ] = 20,
+    watch: WatchOption = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the last drains, newest first: how long each took, what became of what was under way, how soon it was taken up again."""
+    with answering(as_json):
+        if worker is None:
+            view = View(
+                lambda opened: _look(opened, limit), _lines, _document, "no worker has drained here yet."
+            )
+        else:
+            name = worker
+            view = View(lambda opened: _look_at(opened, name), _full_lines, _full_document, "")
+        shown(store, view, watch=watch, as_json=as_json)
+
+
+def drain_of(store: Store, worker: str) -> DrainRow | None:
+    """The drain of a worker, by its whole id."""
+    return next((row for row in store.drains(DRAINS_MAX) if row.worker == worker), None)
+
+
+def outcome(row: DrainRow) -> str:
+    """What came of a drain, as a sentence."""
+    report = drain_report(row)
+    counts = {name: getattr(report, name) for name in COUNTS} | {"left": len(report.left)}
+    parts = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items() if count)
+    took = "" if report.seconds is None else f" in {span(report.seconds)}"
+    if report.cut_short:
+        return f"worker {row.worker} was gone before it could report{took and f',{took}'}: {parts or 'nothing left'}."
+    if row.ended is None:
+        return f"worker {row.worker} drains: {row.reason}."
+    return f"worker {row.worker} drained{took}: {parts or 'nothing was under way'}."
+
+
+def _look(store: Store, limit: int) -> Drains:
+    dead = frozenset(store.dead_workers())
+    return Drains(store.drains(limit), frozenset(row.id for row in store.workers()) - dead)
+
+
+def _look_at(store: Store, worker: str) -> Drains:
+    every = _look(store, DRAINS_MAX)
+    found = [row for row in every.rows if row.worker == worker] or [
+        row for row in every.rows if worker and row.worker.startswith(worker)
+    ]
+    if not found:
+        raise NoDrain(f"no drain of a worker {worker!r} is on record; the last {DRAINS_MAX:,} are kept.")
+    if len(found) > 1:
+        names = ", ".join(safe(row.worker) for row in found[:LISTED_MAX]) + (
+            ", …" if len(found) > LISTED_MAX else ""
+        )
+        raise typer.BadParameter(
+            f"{len(found)} workers begin with {safe(worker)!r}: {names}. Write more of it.",
+            param_hint="WORKER",
+        )
+    return every._replace(rows=found)
+
+
+def _document(found: Drains) -> dict[str, Any]:
+    return {"drains": [drain_document(row) for row in found.rows]}
+
+
+def _full_document(found: Drains) -> dict[str, Any]:
+    return {"drain": drain_document(found.rows[0])}
+
+
+def _lines(found: Drains) -> list[Text]:
+    from outlast.cli.drain_tables import drain_lines
+
+    return drain_lines([(drain_report(row), found.state(row)) for row in found.rows])
+
+
+def _full_lines(found: Drains) -> list[Text]:
+    from outlast.cli.drain_tables import full_lines
+
+    return full_lines(drain_report(found.rows[0]), found.state(found.rows[0]))

@@ -1,0 +1,84 @@
+"""embedded.py HOW: a server inside a program that has an Outlast of its own, opened before it (`outside`) or by its lifespan
+(`inside`). LOOP is asyncio or uvloop."""
+
+import asyncio
+import os
+import sys
+
+import uvicorn
+from said import cleanup, free_port, handlers, living, say, two, wakeup_fd
+
+from outlast import Outlast
+
+how = sys.argv[1]
+seconds = float(os.environ.get("SECONDS", "1"))
+port = free_port()
+before = handlers()
+
+
+async def plain_web(scope, receive, send) -> None:
+    assert scope["type"] == "http"
+    say("request-begins")
+    await asyncio.sleep(float(scope["query_string"].decode().partition("=")[2] or 0))
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"{}"})
+
+
+async def serve(web, **options) -> None:
+    server = uvicorn.Server(uvicorn.Config(web, port=port, **options))
+    say("url", f"http://127.0.0.1:{port}")
+    asyncio.get_running_loop().create_task(tell_when_it_serves(server))
+    await server.serve()
+    say("served")
+
+
+async def tell_when_it_serves(server) -> None:
+    while not server.started:
+        await asyncio.sleep(0.01)
+    say("ready")
+
+
+async def outside(*, then: float = 0.0) -> None:
+    """Outlast first: the server's handlers come over ours, and it raises the signal again when it has ended."""
+    app = Outlast(lifespan=living)
+    app.on_cleanup(cleanup)
+    async with app:
+        await app.start(two(seconds), id="run")
+        await serve(plain_web, lifespan="off")
+        try:
+            await asyncio.sleep(then)
+        except asyncio.CancelledError:
+            say("cancelled")
+            raise
+    say("left")
+
+
+async def plain() -> None:
+    """The same without Outlast."""
+    await serve(plain_web, lifespan="off")
+
+
+async def main() -> None:
+    fd = wakeup_fd()
+    try:
+        await {"outside": outside, "outside-and-on": lambda: outside(then=3600), "plain": plain}[how]()
+    finally:
+        say("restored", handlers() == handlers_in_loop, wakeup_fd() == fd)
+
+
+async def enter() -> None:
+    global handlers_in_loop
+    handlers_in_loop = handlers()
+    await main()
+
+
+if os.environ.get("LOOP") == "uvloop":
+    import uvloop
+
+    uvloop.run(enter())
+elif how == "inside":
+    import web
+
+    asyncio.run(serve(web.web))
+else:
+    asyncio.run(enter())
