@@ -17,10 +17,11 @@ from outlast.app.info import QueueInfo, RunInfo, WorkerInfo
 from outlast.app.items import Item, Queue
 from outlast.app.outlast import Outlast, run
 from outlast.define.batch import each, map  # noqa: A004 - the design's word
-from outlast.define.inside import Current, current, now, random, receive, sleep, uuid
+from outlast.define.inside import Current, current, now, progress, random, receive, sleep, uuid
 from outlast.define.step import Step, SyncStep, step
 from outlast.define.unit import unit
 from outlast.define.workflow import Call, Workflow, workflow
+from outlast.drain.report import DrainReport
 from outlast.errors import (
     Backpressure,
     BadName,
@@ -52,15 +53,16 @@ from outlast.errors import (
     Unrecordable,
     WrongStatus,
 )
+from outlast.replay.progress import Progress
 from outlast.values.signature import Unrecorded
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Backpressure", "BadName", "Call", "Conflict", "Current", "Diverged", "Draining", "DuplicateName", "Evicted",
-    "Item", "LeaseLost", "LimitExceeded", "NotInRun", "NotInStep", "Outlast", "OutlastError", "Queue", "QueueInfo",
+    "Backpressure", "BadName", "Call", "Conflict", "Current", "Diverged", "DrainReport", "Draining", "DuplicateName", "Evicted",
+    "Item", "LeaseLost", "LimitExceeded", "NotInRun", "NotInStep", "Outlast", "OutlastError", "Progress", "Queue", "QueueInfo",
     "Run", "RunCancelled", "RunDead", "RunError", "RunFailed", "RunInfo", "RunParked", "RunTimeout", "SettingsError",
     "StaleFence", "Step", "StepFailed", "StepTimeout", "StoreBroken", "StoreError", "StoreTooNew", "StoreUnavailable",
     "SyncStep", "UnknownRun", "Unrecordable", "Unrecorded", "WorkerInfo", "Workflow",
-    "WrongStatus", "__version__", "current", "each", "map", "now", "random", "receive", "run", "sleep", "step", "unit", "uuid", "workflow",
+    "WrongStatus", "__version__", "current", "each", "map", "now", "progress", "random", "receive", "run", "sleep", "step", "unit", "uuid", "workflow",
 ]  # fmt: skip

@@ -20,10 +20,10 @@ def node(tmp_path):
         yield node
 
 
-def beside(node: Node, call, *, pause: float = 0.1, steps: int = 200) -> tuple[Pod, Pod]:
+def beside(node: Node, call, *, grace: float = GRACE) -> tuple[Pod, Pod]:
     """A worker with neighbours under way and a run that misbehaves; and an idle one that waits for what comes back."""
-    first = node.worker(grace=GRACE).up()
-    node.submit({f"n{n}": flows.chain(n, steps, pause) for n in range(NEIGHBOURS)})
+    first = node.worker(grace=grace).up()
+    node.submit({f"n{n}": flows.chain(n, 200, 0.1) for n in range(NEIGHBOURS)})
     until(lambda: len(node.lines("after")) >= 2 * NEIGHBOURS)
     node.submit({"bad": call})
     until(lambda: len([line for line in node.lines() if line.run == "bad"]) == 2)
@@ -100,7 +100,7 @@ def test_a_blocked_loop_is_gone_in_time_and_what_it_held_is_interrupted_and_not_
 
 
 def test_a_loop_that_is_blocked_for_a_while_drains_when_it_moves_again(node):
-    first, _ = beside(node, flows.blocks(1.5))
+    first, _ = beside(node, flows.blocks(3.0), grace=10)
     ended = end(first)
     assert ended.code == 0, first.errors()
     assert_goes_on(node, '"blocked"')

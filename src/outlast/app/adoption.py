@@ -25,7 +25,7 @@ class Adoption:
     def of(self, row: RunRow, workflow: Workflow[..., Any]) -> None:
         """In the background; once, however often it is asked for."""
         house = self._house
-        if row.id not in self._under_way and row.id not in house.lives and not house.closing:
+        if row.id not in self._under_way and row.id not in house.lives and not house.draining:
             self._under_way.add(row.id)
             task = house.loop.create_task(self._adopt(row.id, workflow))
             task.add_done_callback(lambda _: self._under_way.discard(row.id))
@@ -35,7 +35,7 @@ class Adoption:
         """Ends when this worker has it, when it has ended or is parked, or when it is the fleet's to take."""
         house = self._house
         patience = house.loop.time() + house.settings.suspect_patience
-        while not house.closing:
+        while not house.draining:
             seen, pause = house.changes.count, min(house.settings.heartbeat, house.settings.poll)
             try:
                 row = await self._in_the_way(id)

@@ -288,7 +288,7 @@ class House:
             outcome = await self.intake.acquire(verb._replace(worker=worker))
             if not isinstance(outcome, Refused):
                 break
-            if outcome.why == DRAINING:
+            if self.draining or outcome.why == DRAINING:
                 raise Draining(f"this process is on its way out: run {verb.id!r} is not started.")
             await self.worker.enlist(instead_of=worker)  # it was taken for dead since
         else:

@@ -34,7 +34,7 @@ class Intake:
         rows: list[RunRow] = []
         try:
             outcome = await self.acquire(verb)
-            if isinstance(outcome, Refused) and outcome.why == DRAINING:
+            if isinstance(outcome, Refused) and (house.draining or outcome.why == DRAINING):
                 house.stop_claiming()
             elif isinstance(outcome, Refused):
                 await house.worker.enlist(instead_of=verb.worker)

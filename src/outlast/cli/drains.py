@@ -75,11 +75,11 @@ def outcome(row: DrainRow) -> str:
     report = drain_report(row)
     counts = {name: getattr(report, name) for name in COUNTS} | {"left": len(report.left)}
     parts = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items() if count)
-    took = "" if report.seconds is None else f" in {span(report.seconds)}"
     if report.cut_short:
-        return f"worker {row.worker} was gone before it could report{took and f',{took}'}: {parts or 'nothing left'}."
+        return f"worker {row.worker} was gone before it could report: {parts or 'nothing was left'}."
     if row.ended is None:
-        return f"worker {row.worker} drains: {row.reason}."
+        return f"worker {row.worker} left no drain report; it drained because of {row.reason or 'a request'}."
+    took = "" if report.seconds is None else f" in {span(report.seconds)}"
     return f"worker {row.worker} drained{took}: {parts or 'nothing was under way'}."
 
 

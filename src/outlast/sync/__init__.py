@@ -22,6 +22,7 @@ from outlast import (
     Current,
     Diverged,
     Draining,
+    DrainReport,
     DuplicateName,
     Evicted,
     LeaseLost,
@@ -29,6 +30,7 @@ from outlast import (
     NotInRun,
     NotInStep,
     OutlastError,
+    Progress,
     QueueInfo,
     RunCancelled,
     RunDead,
@@ -56,6 +58,7 @@ from outlast import (
     __version__,
     current,
     now,
+    progress,
     random,
     step,
     unit,
@@ -68,10 +71,10 @@ from outlast.sync.inside import receive, run, sleep
 from outlast.sync.items import Item, Queue
 
 __all__ = [
-    "Backpressure", "BadName", "Call", "Conflict", "Current", "Diverged", "Draining", "DuplicateName", "Evicted",
-    "Item", "LeaseLost", "LimitExceeded", "NotInRun", "NotInStep", "Outlast", "OutlastError", "Queue", "QueueInfo",
+    "Backpressure", "BadName", "Call", "Conflict", "Current", "Diverged", "DrainReport", "Draining", "DuplicateName", "Evicted",
+    "Item", "LeaseLost", "LimitExceeded", "NotInRun", "NotInStep", "Outlast", "OutlastError", "Progress", "Queue", "QueueInfo",
     "Run", "RunCancelled", "RunDead", "RunError", "RunFailed", "RunInfo", "RunParked", "RunTimeout", "SettingsError",
     "StaleFence", "Step", "StepFailed", "StepTimeout", "StoreBroken", "StoreError", "StoreTooNew", "StoreUnavailable",
     "SyncStep", "UnknownRun", "Unrecordable", "Unrecorded", "WorkerInfo", "Workflow",
-    "WrongStatus", "__version__", "current", "each", "map", "now", "random", "receive", "run", "sleep", "step", "unit", "uuid", "workflow",
+    "WrongStatus", "__version__", "current", "each", "map", "now", "progress", "random", "receive", "run", "sleep", "step", "unit", "uuid", "workflow",
 ]  # fmt: skip
