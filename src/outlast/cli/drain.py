@@ -10,6 +10,7 @@ import math
 import socket
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import typer
@@ -118,7 +119,7 @@ def drain(
         opened = patience.with_store(lambda: _opened(store))
         try:
             choice = patience.with_store(lambda: _choose(opened, worker, every=every, address=store))
-            asked = [patience.with_store(lambda row=row: _ask(opened, row, why)) for row in choice.workers]  # type: ignore[misc]
+            asked = [patience.with_store(partial(_ask, opened, row, why)) for row in choice.workers]
             if wait:
                 hear = math.inf if choice.on_record else time.monotonic() + HEAR_SECONDS
                 asked = [_wait(opened, one, patience, hear) for one in asked]

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 from inspect import isawaitable, iscoroutinefunction
@@ -19,6 +18,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("outlast.drain")
 
 Hook = Callable[[], Awaitable[Any] | Any]
+LIFESPAN = "lifespan"
+SHARE_MIN = 0.05
+"""Seconds that every hook has, whatever is left."""
+STOP_SECONDS = 0.05
+"""How long one that is cancelled may take to end."""
 
 
 class Task(NamedTuple):
@@ -43,34 +47,65 @@ class Cleanup:
         time-out if that is shorter."""
         tasks = self._tasks[::-1]
         if lifespan is not None:
-            tasks.append(Task("lifespan", lifespan, None, in_thread=False))
+            tasks.append(Task(LIFESPAN, lifespan, None, in_thread=False))
         self._tasks = []
-        until, outcomes = time.monotonic() + seconds, list[CleanUp]()
+        clock, outcomes = house.loop.time, list[CleanUp]()
+        until = clock() + seconds
         for number, task in enumerate(tasks):
-            share = max(0.05, (until - time.monotonic()) / (len(tasks) - number))
-            began = time.monotonic()
+            began = clock()
+            share = max(SHARE_MIN, (until - began) / (len(tasks) - number))
             error = await _bounded(house, task, share if task.timeout is None else min(share, task.timeout))
-            outcomes.append(CleanUp(task.name, round(time.monotonic() - began, 4), error))
+            outcomes.append(CleanUp(task.name, round(clock() - began, 4), error))
         return outcomes
 
 
 async def _bounded(house: House, task: Task, seconds: float) -> str | None:
     """What went wrong, if anything did."""
     try:
-        async with asyncio.timeout(seconds) as limit:
-            if task.in_thread:
-                answer = await house.pool.run(house.loop, copy_context(), task.hook)
-            else:
-                answer = task.hook()
-            if isawaitable(answer):
-                await answer
+        if task.name == LIFESPAN:  # it must end in the task that it began in
+            async with asyncio.timeout(seconds) as limit:
+                await _call(house, task)
+            return None
+        calling = house.loop.create_task(_call(house, task))
+        try:
+            await asyncio.wait([calling], timeout=seconds)
+        finally:
+            calling.cancel()
+        if calling.done():
+            calling.result()
+            return None
+        await asyncio.wait([calling], timeout=STOP_SECONDS)
+        calling.add_done_callback(_seen)
     except TimeoutError as error:
-        if not limit.expired():
+        if task.name != LIFESPAN or not limit.expired():
             log.exception("clean-up %s failed", task.name)
             return repr(error)
-        log.error("clean-up %s took longer than its %.2f s", task.name, seconds)  # noqa: TRY400 - nothing to trace
-        return f"it took longer than its {seconds:.2f} s"
+    except asyncio.CancelledError as error:
+        if task.name == LIFESPAN or not calling.cancelled() or _is_cancelled():
+            raise  # not its own doing: whoever waits for it was
+        log.exception("clean-up %s failed", task.name)
+        return repr(error)
     except Exception as error:
         log.exception("clean-up %s failed", task.name)
         return repr(error)
-    return None
+    log.error("clean-up %s took longer than its %.2f s", task.name, seconds)
+    return f"it took longer than its {seconds:.2f} s"
+
+
+async def _call(house: House, task: Task) -> None:
+    if task.in_thread:
+        answer = await house.pool.run(house.loop, copy_context(), task.hook)
+    else:
+        answer = task.hook()
+    if isawaitable(answer):
+        await answer
+
+
+def _is_cancelled() -> bool:
+    current = asyncio.current_task()
+    return current is not None and current.cancelling() > 0
+
+
+def _seen(calling: asyncio.Task[None]) -> None:
+    if not calling.cancelled():
+        calling.exception()

@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from queue import Empty
 from time import perf_counter
@@ -51,7 +52,7 @@ class Drain:
         self._house, self._loop = house, house.loop
         self._clock: Callable[[], float] = house.loop.time if house.inline else time.monotonic
         self._once = threading.Lock()
-        self._changed = asyncio.Event()
+        self._changed, self._coordinated = asyncio.Event(), asyncio.Event()
         self._hurried = False
         self.reason = ""
         self.began = 0.0
@@ -65,6 +66,7 @@ class Drain:
         self.over: asyncio.Future[DrainReport] = self._loop.create_future()
         """Done when layer 3 is over."""
         self.report = DrainReport("")
+        self._reported = False
         self._running: asyncio.Task[None] | None = None
 
     # -- its clock
@@ -148,6 +150,8 @@ class Drain:
             sys.setswitchinterval(switch)
         facts = {"event": "draining", "worker": verb.worker, "reason": self.reason}
         log.info("draining: %s", self.reason, extra=facts)
+        with suppress(RuntimeError):  # the loop is closed: nobody waits for it
+            self._loop.call_soon_threadsafe(self._coordinated.set)
 
     # -- layers 2 and 3, on the loop
 
@@ -326,21 +330,27 @@ class Drain:
 
     async def until_free(self, kind: str) -> None:
         """Until nothing of a kind is under way any more, or steps are told to stop."""
-        while self.step_seconds_left > 0 and any(one.kind == kind for one in self._house.occupied):  # noqa: ASYNC110
-            await asyncio.sleep(min(TICK_SECONDS, self.step_seconds_left))
+        reserve = self._checkpoint_reserve + self._exit_reserve
+        while any(one.kind == kind for one in self._house.occupied) and not self.over.done():
+            if (left := self._until(reserve)) <= 0:
+                return
+            await asyncio.sleep(min(TICK_SECONDS, left))
 
     async def write_report(self) -> None:
-        """Store it and log it, as far as there is time."""
+        """Store it and log it, as far as there is time. Once more when the program that was drained leaves, with its clean-up."""
         house, report = self._house, self.report
-        report.seconds = self._elapsed()
-        left = [one for one in self._what_is_left() if one.what != "agent"]
+        with suppress(TimeoutError):  # layer 1 opens the report that this one closes
+            async with asyncio.timeout(max(0.0, self.left - 3 * EXIT_SECONDS)):
+                await self._coordinated.wait()
+        first, self._reported = not self._reported, True
+        left = list(self._what_is_left())
         # A life that hangs has been let go of since `_conclude` saw it: it still executes.
         hung = [one for one in report.left if one.id in house.hung and one.id not in house.lives]
         report.left = [*hung, *left]
-        report.layers["exit"] = report.seconds
-        log.info(
-            "drained: %s", json.dumps(report.document()), extra={"event": "drained", "worker": report.worker}
-        )
+        if first:
+            report.seconds = report.layers["exit"] = self._elapsed()
+            facts = {"event": "drained", "worker": report.worker}
+            log.info("drained: %s", json.dumps(report.document()), extra=facts)
         try:
             async with asyncio.timeout(max(0.1, self.left - 2 * EXIT_SECONDS)):
                 await house.writer.ask(verbs.Report(report.worker, report.text()))

@@ -110,8 +110,16 @@ class Process:
             self._signals = signals
 
     def restore(self) -> None:
-        """Everything as it was. The deadline stays in a process of ours that ends; another's has its signal now, and may go on."""
+        """Everything as it was. The deadline stays in a process of ours that ends; another's has its signal now, and may go on.
+
+        SIGTERM is no news to one of ours that ends: it still comes where a preStop command began the drain and waited for it, and
+        its default action would make 143 of the exit code.
+        """
         if self._signals is not None:
+            ending = self._ours is not None and self._drain.layer is not None
+            main = threading.current_thread() is threading.main_thread()
+            if ending and main and not self._signals.had_handler(signal.SIGTERM):
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)  # before ours is taken away: there is no gap
             self._signals.restore()
         if self._drain.layer is None or self._ours is None:
             self._deadline.stop()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import MISSING, asdict, dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from outlast.store.rows import DrainRow
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +17,7 @@ class Left:
     """Something that was still under way at the end."""
 
     what: str
-    """run, item, unit, each or map."""
+    """run, item, unit, each, map or agent (`run_until_drain`)."""
     id: str
     step: str | None = None
     seconds: float | None = None
@@ -86,17 +88,31 @@ class DrainReport:
     def of(cls, row: DrainRow) -> DrainReport:
         """As the store has it; of a drain that is still under way just that it began."""
         said: dict[str, Any] = json.loads(row.report) if row.report else {}
-        left = [Left(**one) if isinstance(one, dict) else Left("run", one) for one in said.pop("left", ())]
-        cleanup = [CleanUp(**one) for one in said.pop("cleanup", ())]
+        why = said.get("why", "")
+        left = [
+            _known(Left, one if isinstance(one, dict) else {"what": "run", "id": one, "why": why})
+            for one in said.pop("left", ())
+        ]
+        cleanup = [_known(CleanUp, one) for one in said.pop("cleanup", ())]
         known = {name: value for name, value in said.items() if name in cls.__dataclass_fields__}
         if row.ended is not None:
             known.setdefault("seconds", row.ended - row.began)
         return cls(
             **{
                 **known, "worker": row.worker, "host": row.host, "pid": row.pid, "left": left, "cleanup": cleanup,
-                "reason": row.reason, "began": datetime.fromtimestamp(row.began, UTC), "recoveries": _spread(row.recoveries),
+                "reason": row.reason or known.get("reason", ""), "began": datetime.fromtimestamp(row.began, UTC), "recoveries": _spread(row.recoveries),
             }
         )  # fmt: skip
+
+
+def _known(kind: type[T], said: dict[str, Any]) -> T:
+    """As far as this version knows what it says: another one may have written it."""
+    fields = kind.__dataclass_fields__  # type: ignore[attr-defined]
+    required = {"what": "", "id": "", "name": "", "seconds": 0.0}
+    defaults = {
+        name: required[name] if one.default is MISSING else one.default for name, one in fields.items()
+    }
+    return kind(**{name: said.get(name, default) for name, default in defaults.items()})
 
 
 def _spread(seconds: tuple[float, ...]) -> dict[str, float]:

@@ -121,11 +121,12 @@ class Signals:
     def had_handler(self, number: int) -> bool:
         """Whether the program has a handler of its own for it: set before us, or over ours since.
 
-        Not its own are the default actions, Python's and asyncio.Runner's for SIGINT. A loop's `add_signal_handler` is.
+        Not its own are the default actions, Python's and asyncio.Runner's for SIGINT, and another Signals'. A loop's
+        `add_signal_handler` is.
         """
         current = signal.getsignal(number)
-        if current is self._handler:
-            current = self._previous.get(number)
+        while (signals := _whose(current)) is not None:
+            current = signals._previous.get(number)
         return _is_programs(current)
 
     def raise_again(self, number: int) -> None:
@@ -134,16 +135,17 @@ class Signals:
         For a program without a handler of its own; with one, or with the signal ignored, it does no more than that. In
         the main thread it may not return, or raise KeyboardInterrupt. In another one it asks the main thread, which does it as
         soon as it executes Python code, and returns. As PID 1, where the kernel drops a signal at its default action,
-        the process ends with the code 128 + number.
+        the process ends with the code 128 + number. Of several Signals in a program the last one does it.
         """
         if threading.current_thread() is threading.main_thread():
             self._end_by(number)
             return
         if self.had_handler(number):
             return
-        if signal.getsignal(number) is self._handler:
-            self._again.add(number)
-        elif os.getpid() == 1 and signal.getsignal(number) is signal.SIG_DFL:
+        self._again.add(number)
+        if _whose(signal.getsignal(number)) not in (None, self):
+            return  # that one will, when it has drained too
+        if os.getpid() == 1 and signal.getsignal(number) is signal.SIG_DFL:
             os._exit(128 + number)
         if hasattr(signal, "pthread_kill"):
             ident = threading.main_thread().ident
@@ -183,6 +185,10 @@ class Signals:
         current = signal.getsignal(number)
         reaction = self._previous.get(number) if current is self._handler else current
         self.restore()
+        if (other := _whose(reaction)) is not None:
+            if number in other._again:
+                other._end_by(number)
+            return
         if _is_programs(reaction) or reaction is signal.SIG_IGN or reaction is None:
             return
         if reaction is signal.SIG_DFL and os.getpid() == 1:
@@ -430,6 +436,11 @@ def _listen(signals: Signals, ways: _Ways) -> None:
 
 
 # --- whose handler it is ---
+
+
+def _whose(handler: Any) -> Signals | None:
+    owner = getattr(handler, "__self__", None)
+    return owner if isinstance(owner, Signals) else None
 
 
 def _is_programs(handler: Any) -> bool:

@@ -1,0 +1,89 @@
+"""What docs/shutdown.md says in numbers and in YAML is what the code does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from outlast.app.settings import Settings
+from outlast.cli.app import app
+from outlast.drain.deadline import BACKSTOP
+from outlast.drain.drain import EXIT_SECONDS
+from outlast.drain.forecast import ENOUGH, KNOWN_MAX
+from outlast.drain.guard import MARGIN, _EndAsInit
+from outlast.drain.process import INTERRUPTED, TRY_AGAIN
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "shutdown.md").read_text()
+PICTURE = (DOCS / "shutdown.svg").read_text()
+YAML = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+COMMANDS = {
+    str(command.name or getattr(command.callback, "__name__", "")) for command in app.registered_commands
+}
+
+
+def test_the_times_of_the_picture_are_those_of_the_defaults() -> None:
+    settings = Settings()
+    gone = settings.grace - EXIT_SECONDS
+    nothing_waits = gone - settings.exit_reserve
+    told_to_stop = nothing_waits - settings.checkpoint_reserve
+    killed = settings.grace - MARGIN
+    assert killed == pytest.approx(gone + BACKSTOP)
+    for text in (PAGE, PICTURE):
+        for seconds in (told_to_stop, nothing_waits, gone, killed, settings.grace):
+            assert f"{seconds:g}" in text
+
+
+def test_the_numbers_of_the_text_are_those_of_the_code() -> None:
+    assert f"From the last {KNOWN_MAX} durations" in PAGE
+    assert ENOUGH == 5
+    assert "fewer than five known durations" in PAGE
+    assert f"exit code {_EndAsInit.number}" in PAGE
+    assert f"exits with {TRY_AGAIN}" in PAGE
+    assert f"exits with {INTERRUPTED}" in PAGE
+
+
+def test_the_picture_needs_nothing_else_and_has_both_colour_schemes() -> None:
+    root = ET.fromstring(PICTURE)
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert "prefers-color-scheme: dark" in PICTURE
+    assert not re.search(r"href|<script|url\(", PICTURE)
+    classes = {name for node in root.iter() for name in node.get("class", "").split()}
+    assert all(f".{name} {{" in PICTURE for name in classes)
+
+
+def test_there_is_a_deployment_and_a_job() -> None:
+    assert [re.search(r"^kind: (\w+)$", text, re.MULTILINE)[1] for text in YAML] == ["Deployment", "Job"]  # type: ignore[index]
+
+
+@pytest.mark.parametrize("text", YAML, ids=["deployment", "job"])
+def test_a_manifest_gives_a_pod_the_time_that_the_formula_asks_for(text: str) -> None:
+    period = int(re.search(r"terminationGracePeriodSeconds: (\d+)", text)[1])  # type: ignore[index]
+    grace = int(re.search(r"OUTLAST_GRACE, value: \"(\d+)\"", text)[1])  # type: ignore[index]
+    before = re.search(r"\"--timeout\", \"(\d+)\"", text)
+    assert period >= (int(before[1]) if before else 0) + grace + 2
+    for name in re.findall(r"name: OUTLAST_(\w+)", text):
+        assert name.lower() in Settings.__dataclass_fields__
+
+
+@pytest.mark.parametrize("text", YAML, ids=["deployment", "job"])
+def test_a_manifest_calls_commands_that_there_are(text: str) -> None:
+    calls = re.findall(r"command: \[\"outlast\", \"(\w+)\"", text)
+    assert calls
+    assert set(calls) <= COMMANDS
+
+
+def test_the_job_is_tried_again_after_the_code_of_an_interruption() -> None:
+    assert f"values: [{TRY_AGAIN}]" in YAML[1]
+
+
+def test_every_heading_that_is_linked_to_is_there() -> None:
+    for page in DOCS.glob("*.md"):
+        for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text()):
+            text = (DOCS / (target or page.name)).read_text()
+            headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+            slugs = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+            assert anchor in slugs, f"{page.name}: {target}#{anchor}"
