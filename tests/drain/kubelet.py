@@ -27,11 +27,8 @@ PROGRAMS = HERE / "programs"
 sys.path[:0] = [str(HERE.parent / "fleet"), str(HERE.parent / "process"), str(PROGRAMS)]
 
 import drain_flows as flows
-from fleet_tools import (
-    assert_nothing_recorded_was_redone,
-    assert_nothing_was_recorded_under_a_stale_fence,
-)
-from process_tools import Image, Line, Log, look, until
+from fleet_tools import assert_nothing_recorded_was_redone
+from process_tools import Image, Line, Log, chance, look, until
 
 from outlast import Outlast
 from outlast.drain.report import DrainReport
@@ -197,7 +194,12 @@ class Pod:
         assert self._pre_stop is not None
         with (self.folder / "pre_stop").open("ab") as out:
             hook = subprocess.Popen(
-                self._pre_stop, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=self.folder, env=self.env
+                self._pre_stop,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                cwd=self.folder,
+                env=self.env,
             )
             try:
                 self.pre_stop_code = hook.wait(grace)
@@ -344,9 +346,9 @@ class Node:
         until(lambda: set(ids) <= {line.run for line in self.lines()})
 
     def redone(self) -> dict[tuple[str, str], int]:
-        """Steps (run, key) whose bodies were executed more than once, and how often."""
-        bodies = Counter((line.run, line.key) for line in self.lines())
-        return {step: count for step, count in bodies.items() if count > 1}
+        """Steps (run, key) of which one attempt's body was executed more than once, and how often."""
+        bodies = Counter((line.run, line.key, line.attempt) for line in self.lines())
+        return {(run, key): count for (run, key, _), count in bodies.items() if count > 1}
 
     def under_way(self, pid: int) -> set[tuple[str, str]]:
         """Steps whose bodies this process began and did not end."""
@@ -376,7 +378,7 @@ __all__ = [
     "Node",
     "Pod",
     "Service",
-    "assert_nothing_was_recorded_under_a_stale_fence",
+    "chance",
     "flows",
     "get",
     "until",

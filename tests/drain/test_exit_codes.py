@@ -6,7 +6,7 @@ import sys
 import time
 
 import pytest
-from kubelet import PROGRAMS, Node, Pod, flows, until
+from kubelet import PROGRAMS, Node, Pod, flows, get, until
 
 STEPS = 6
 
@@ -93,6 +93,18 @@ def test_a_worker_that_is_terminated_ends_with_0(node):
     assert ended.seconds < 2.0, "there was nothing to wait for"
 
 
+def test_a_worker_that_is_terminated_before_it_has_started_ends_with_0_in_its_grace_and_claims_nothing(node):
+    node.submit({"r": flows.chain(0, 1, 0.0)})
+    pod = node.worker(module="drain_app.py", http=True, grace=2)  # its lifespan waits for a file
+    until(lambda: get(pod.port, "/ready") == 503)
+    at = pod.signal(signal.SIGTERM)
+    (node.folder / "clean").touch()
+    ended = pod.wait(at)
+    assert ended.code == 0, pod.errors()
+    assert ended.seconds < 2.5
+    assert node.image().runs["r"]["lives"] == 0
+
+
 def test_a_worker_that_is_interrupted_ends_with_130_and_a_second_interrupt_leaves_at_once(node):
     pod = node.worker(grace=30).up()
     node.submit({"long": flows.chain(0, 2, 60.0), "short": flows.chain(0, 1, 0.0)})
@@ -110,7 +122,16 @@ def test_a_worker_that_is_interrupted_ends_with_130_and_a_second_interrupt_leave
 
 
 def test_a_terminated_job_whose_step_hangs_ends_with_75_too(node):
-    command = ["-m", "outlast", "run", f"{PROGRAMS / 'drain_flows.py'}:hangs", "--id", "job", "--store", node.address]
+    command = [
+        "-m",
+        "outlast",
+        "run",
+        f"{PROGRAMS / 'drain_flows.py'}:hangs",
+        "--id",
+        "job",
+        "--store",
+        node.address,
+    ]
     first = node.pod([sys.executable, "-W", "error", *command], grace=2)
     until(lambda: any(line.key.startswith("hang") for line in node.lines()))
     ended = first.wait(first.signal(signal.SIGTERM))

@@ -159,6 +159,22 @@ def test_post_shutdown_as_pre_stop_begins_the_one_drain_that_sigterm_then_joins(
     assert "shutdown" in report.reason.lower() or "http" in report.reason.lower(), report.reason
 
 
+def test_outlast_drain_as_pre_stop_returns_when_the_worker_is_gone(node):
+    drain = [sys.executable, "-W", "error", "-m", "outlast", "drain", "--wait", "--store", node.address]
+    first = node.worker(http=True, grace=6, pre_stop=drain).up()
+    node.submit(chains(10, 3, 0.6))
+    node.until_begun("r9")
+    ended = first.delete(8)
+    said = (node.folder / "pre_stop").read_text()
+    assert (first.pre_stop_code, ended.code, ended.killed) == (0, 0, False), said + first.errors()
+    assert ended.seconds < 0.5, "SIGTERM found nobody"
+    (report,) = node.drains()
+    assert (report.reason, report.released) == ("outlast drain", 10), report
+    node.worker().up()
+    assert_results(node, 10, 3)
+    assert node.redone() == {}
+
+
 def test_a_worker_whose_loop_stands_still_is_restarted_for_its_liveness_and_its_run_goes_on(node):
     first = node.worker(http=True, grace=2, health_stall=0.6).up()
     node.submit({"r": flows.blocks()})

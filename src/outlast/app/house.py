@@ -382,6 +382,10 @@ class House:
                     raise StoreUnavailable(
                         f"Outlast was closed while run {id!r} was under way; it is resumable."
                     )
+                if self.draining:
+                    raise Draining(
+                        f"this process is on its way out and gave run {id!r} back: it goes on elsewhere."
+                    )
             seen = self.changes.count
             row = await self.read(self.store.run, id)
             if row is None:

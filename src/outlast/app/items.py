@@ -95,7 +95,10 @@ class Item:
         except StoreError:
             self._said = said  # it may be said again
             raise
+        by_hand = self._row.fence in self._house.room.by_hand
         self._house.room.drop(self._row.fence)
+        if by_hand and self._house.draining:
+            self._house.drain.item_ended(given_back=False)
         if isinstance(outcome, Refused):
             self._lost = True
             raise LeaseLost(f"item {self.id!r} of queue {self.queue!r} is another worker's by now.")

@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 from uuid import uuid4
+from weakref import WeakSet
 
 from outlast.app.each import Each
 from outlast.app.handle import Run, conclude
@@ -25,6 +26,7 @@ from outlast.define.unit import Unit
 from outlast.define.workflow import Call, Workflow
 from outlast.drain.cleanup import Cleanup
 from outlast.drain.cleanup import Hook as CleanupHook
+from outlast.drain.drain import TICK_SECONDS
 from outlast.drain.process import TRY_AGAIN, Process, end_now, told_to_end
 from outlast.drain.report import DrainReport
 from outlast.errors import Draining, NotInRun, NotInStep, OutlastError, SettingsError, UnknownRun, WrongStatus
@@ -41,6 +43,9 @@ from outlast.values.names import check_id, check_name
 if TYPE_CHECKING:
     from outlast.app.face import HouseFace
     from outlast.http import Server
+
+_leaving: WeakSet[asyncio.Task[Any]] = WeakSet()
+"""Tasks that leave the block of some Outlast."""
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -177,13 +182,24 @@ class Outlast:
         process, opener = self._process, self._opener
         if process is None or opener is None or self._ours is not None or self._left or self._cancelled:
             return
-        drain = self._open.drain
-        if process.ends and drain.over.done():
+        drain, loop = self._open.drain, self._open.loop
+        if process.ends and opener in _leaving:  # another Outlast, which is not to be interrupted in it
+            loop.call_later(TICK_SECONDS, self._drained, None)
+        elif process.ends and drain.over.done():
             self._cancelled = True
             if not opener.cancel(f"drain: {drain.reason}"):  # it was entered by hand, and its task has ended
-                self._opener = asyncio.get_running_loop().create_task(self.__aexit__())
+                self._opener = loop.create_task(self.__aexit__())
 
     async def __aexit__(self, *exc: object) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        _leaving.add(task)
+        try:
+            await self._leave()
+        finally:
+            _leaving.discard(task)
+
+    async def _leave(self) -> None:
         house, living, drain = self._open, self._living, self._open.drain
         self._living, self._left = AsyncExitStack(), True
         process = self._process if self._ours is None else None
@@ -260,24 +276,33 @@ class Outlast:
 
     async def run_until_drain(self, coro: Coroutine[Any, Any, R]) -> R | None:
         """Execute a coroutine that need not end by itself, a `while True` agent. When a drain begins it is cancelled, but not
-        within a unit: that may end first. What it returned, or None if the drain came first."""
-        house = self._open
+        within a unit: that may end first. What it returned, or None if the drain came first; also if it goes on all the same
+        when the drain is over."""
+        house, drain = self._open, self._open.drain
+        if house.draining:
+            coro.close()
+            return None
         task = house.loop.create_task(coro)
+        token = house.occupied.enter("agent", getattr(coro, "__qualname__", "run_until_drain"))
+        task.add_done_callback(lambda _: house.occupied.leave(token))
+        end: list[asyncio.Future[Any]] = [task, drain.over]
         try:
-            either: list[asyncio.Future[Any]] = [task, house.drain.heard]
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([task, drain.heard], return_when=asyncio.FIRST_COMPLETED)  # type: ignore[type-var]
             if not task.done():
-                await house.drain.until_free("unit")
+                await drain.until_free("unit")
+                task.cancel(f"drain: {drain.reason}")
+                await asyncio.wait(end, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:  # the caller's own
+            task.cancel()
+            if not task.done():
+                await asyncio.wait(end, return_when=asyncio.FIRST_COMPLETED)
+            raise
         finally:
-            if not task.done():
-                task.cancel(f"drain: {house.drain.reason}" if house.draining else None)
-                token = house.occupied.enter("agent", getattr(coro, "__qualname__", "run_until_drain"))
-                task.add_done_callback(lambda _: house.occupied.leave(token))
+            task.add_done_callback(_seen)
         try:
-            return await task
+            return task.result() if task.done() else None
         except (asyncio.CancelledError, Draining):
-            caller = asyncio.current_task()
-            if not house.draining or (caller is not None and caller.cancelling()):
+            if not house.draining:
                 raise
             return None
 
@@ -541,8 +566,9 @@ class Outlast:
         task = house.loop.create_task(coro)
         either: list[asyncio.Future[Any]] = [task, house.drain.over]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
+        if task.done() and not (house.draining and isinstance(task.exception(), Draining)):
             return task.result()
+        await asyncio.wait([house.drain.over])
         task.cancel()
         assert process is not None
         raise SystemExit(process.code)
@@ -581,8 +607,10 @@ def run(call: Call[R], *, id: str | None = None, store: str | None = None, **set
         app = Outlast(store, **settings)
         app._ours = TRY_AGAIN
         async with app:
-            run = await app.start(call, id=id)
-            return await app._or_exit(run.result())
+            return await app._or_exit(result(app))
+
+    async def result(app: Outlast) -> R:
+        return await (await app.start(call, id=id)).result()
 
     return asyncio.run(main())
 
@@ -597,6 +625,12 @@ def encode_message(value: Any) -> str:
         from outlast.values.codec import codec_for
 
         return codec_for(type(value)).encode(value)
+
+
+def _seen(task: asyncio.Task[Any]) -> None:
+    """What it raised is raised where somebody waits for it, or nobody wants to know."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _queue_names(queues: str | Iterable[str]) -> tuple[str, ...]:

@@ -85,7 +85,7 @@ class Current:
             raise NotInRun("current().on_drain() is a step's: a workflow stops at its next call by itself.")
         body, drain = self._body.outer, self._life.house.drain
         body.aware = True
-        body.listeners.append(fn)
+        body.listeners.append((self._body, fn))
         if drain.heard.done():
             self._life.host.call_soon_threadsafe(body.tell, drain.reason)
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("outlast.drain")
 
 Hook = Callable[[], Awaitable[Any] | Any]
-LIFESPAN = "lifespan"
 SHARE_MIN = 0.05
 """Seconds that every hook has, whatever is left."""
 STOP_SECONDS = 0.05
@@ -31,6 +30,8 @@ class Task(NamedTuple):
     timeout: float | None
     in_thread: bool
     """A plain function may block: it gets a thread."""
+    here: bool = False
+    """It must end in the task that it began in: a lifespan."""
 
 
 class Cleanup:
@@ -47,7 +48,7 @@ class Cleanup:
         time-out if that is shorter."""
         tasks = self._tasks[::-1]
         if lifespan is not None:
-            tasks.append(Task(LIFESPAN, lifespan, None, in_thread=False))
+            tasks.append(Task("lifespan", lifespan, None, in_thread=False, here=True))
         self._tasks = []
         clock, outcomes = house.loop.time, list[CleanUp]()
         until = clock() + seconds
@@ -61,35 +62,47 @@ class Cleanup:
 
 async def _bounded(house: House, task: Task, seconds: float) -> str | None:
     """What went wrong, if anything did."""
+    before = _cancellations()
     try:
-        if task.name == LIFESPAN:  # it must end in the task that it began in
-            async with asyncio.timeout(seconds) as limit:
-                await _call(house, task)
-            return None
-        calling = house.loop.create_task(_call(house, task))
-        try:
-            await asyncio.wait([calling], timeout=seconds)
-        finally:
-            calling.cancel()
-        if calling.done():
-            calling.result()
-            return None
-        await asyncio.wait([calling], timeout=STOP_SECONDS)
-        calling.add_done_callback(_seen)
-    except TimeoutError as error:
-        if task.name != LIFESPAN or not limit.expired():
-            log.exception("clean-up %s failed", task.name)
-            return repr(error)
+        in_time = await (_here if task.here else _in_a_task)(house, task, seconds)
     except asyncio.CancelledError as error:
-        if task.name == LIFESPAN or not calling.cancelled() or _is_cancelled():
-            raise  # not its own doing: whoever waits for it was
+        if _cancellations() > before:
+            raise  # not its own doing: whoever waits for it was cancelled
         log.exception("clean-up %s failed", task.name)
         return repr(error)
     except Exception as error:
         log.exception("clean-up %s failed", task.name)
         return repr(error)
+    if in_time:
+        return None
     log.error("clean-up %s took longer than its %.2f s", task.name, seconds)
     return f"it took longer than its {seconds:.2f} s"
+
+
+async def _in_a_task(house: House, task: Task, seconds: float) -> bool:
+    """Whether it ended in time. One that swallows its cancellation is left behind."""
+    calling = house.loop.create_task(_call(house, task))
+    try:
+        await asyncio.wait([calling], timeout=seconds)
+    finally:
+        calling.cancel()
+    if calling.done():
+        calling.result()
+        return True
+    await asyncio.wait([calling], timeout=STOP_SECONDS)
+    calling.add_done_callback(_seen)
+    return False
+
+
+async def _here(house: House, task: Task, seconds: float) -> bool:
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            await _call(house, task)
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        return False
+    return True
 
 
 async def _call(house: House, task: Task) -> None:
@@ -101,9 +114,9 @@ async def _call(house: House, task: Task) -> None:
         await answer
 
 
-def _is_cancelled() -> bool:
+def _cancellations() -> int:
     current = asyncio.current_task()
-    return current is not None and current.cancelling() > 0
+    return 0 if current is None else current.cancelling()
 
 
 def _seen(calling: asyncio.Task[None]) -> None:

@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from queue import Empty
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from outlast.drain.forecast import chance
@@ -202,7 +201,7 @@ class Drain:
         for life, body in self._under_way():
             if body.leaving is None and body.can_save:
                 durations = self._house.durations.of(life.workflow.name, body.name)
-                if chance(durations, perf_counter() - body.since, left) < 0.5:
+                if chance(durations, self._loop.time() - body.since, left) < 0.5:
                     self._checkpoint(life, body, "it will not end in the time left")
 
     def _tell_to_stop(self) -> None:
@@ -272,7 +271,7 @@ class Drain:
                 why = "it was told to stop and did not" if body.leaving else "a step is under way"
                 if body.threads:
                     why += ", in a thread"
-                yield Left("run", life.id, body.key, round(perf_counter() - body.since, 3), why)
+                yield Left("run", life.id, body.key, round(self._loop.time() - body.since, 3), why)
             if not bodies:
                 threaded = life.threads or life.thread is not None
                 yield Left(

@@ -143,8 +143,8 @@ class Signals:
         if self.had_handler(number):
             return
         self._again.add(number)
-        if _whose(signal.getsignal(number)) not in (None, self):
-            return  # that one will, when it has drained too
+        if any(number in other._previous and number not in other._again for other in list(_installed)):
+            return  # that one will
         if os.getpid() == 1 and signal.getsignal(number) is signal.SIG_DFL:
             os._exit(128 + number)
         if hasattr(signal, "pthread_kill"):

@@ -44,8 +44,8 @@ class Body:
         self.outer: Body = self if outer is None else outer.outer
         """The step of the workflow that this one is part of."""
         self.attempt = 1
-        self.since = perf_counter()
-        """When the attempt began."""
+        self.since = life.host.time()
+        """When the attempt began, on the loop's clock."""
         self.idle = False
         """It waits for its next attempt: nothing of it executes."""
         self.threads = 0
@@ -56,9 +56,10 @@ class Body:
         """It was cancelled for that."""
         self.aware = False
         """It has asked whether it must stop."""
-        self.progress: Progress[Any] | None = None
-        """What it saves of itself."""
-        self.listeners: list[Callable[[str], object]] = []
+        self.progress: list[Progress[Any]] = []
+        """What it, and the steps within it, save of themselves."""
+        self.listeners: list[tuple[Body, Callable[[str], object]]] = []
+        """Who wants to be told of a drain, and the step, this one or one within it, that said so."""
         self.calls: dict[str, int] = {}
         self.results = results
         self.begun, self.started = False, perf_counter()
@@ -74,22 +75,28 @@ class Body:
     @property
     def can_save(self) -> bool:
         """Whether it loses little when it is told to stop."""
-        return self.outer.progress is not None
+        return bool(self.outer.progress)
 
     def tell(self, why: str) -> None:
         """Tell everybody who asked to be told, once."""
         listeners, self.listeners = self.listeners, []
-        for listener in listeners:
+        for _, listener in listeners:
             try:
                 listener(why)
             except Exception:
                 log.exception("on_drain of step %s failed", self.key)
 
+    def forget_listeners(self) -> None:
+        """An attempt of this step is over: so is its interest in drains."""
+        outer = self.outer
+        if outer.listeners:
+            outer.listeners = [one for one in outer.listeners if one[0] is not self and outer is not self]
+
     def leave(self, why: str) -> None:
         """It will not end in time: it is told why, and cancelled as soon as no thread executes for it."""
         self.leaving = why
-        if self.progress is not None:
-            self.progress.flush()
+        for progress in list(self.progress):
+            progress.flush()
         self.tell(why)
         self.cancel()
 
@@ -174,7 +181,7 @@ async def _perform(body: Body, place: Place, step: StepBase[..., Any], args: Any
     seconds = perf_counter() - body.started
     life.record("step", place.key, place.args, text, error, seconds, body.attempt, place.asked)
     if error is None:
-        life.house.durations.add(life.workflow.name, body.name, perf_counter() - body.since)
+        life.house.durations.add(life.workflow.name, body.name, life.host.time() - body.since)
 
 
 async def attempt(body: Body, step: StepBase[..., Any], args: Any, kwargs: Any) -> tuple[str, Any]:
@@ -182,7 +189,7 @@ async def attempt(body: Body, step: StepBase[..., Any], args: Any, kwargs: Any) 
     codec, house = step.signature.returns(), body.life.house
     while True:
         thread: list[asyncio.Future[Any]] = []
-        body.since = perf_counter()
+        body.since = body.life.host.time()
         try:
             if step.is_async and step.timeout is None:
                 value = await house.stand_ins.get(step, step.fn)(*args, **kwargs)
@@ -198,8 +205,11 @@ async def attempt(body: Body, step: StepBase[..., Any], args: Any, kwargs: Any) 
         except Exception as error:
             if body.attempt > step.retries or not isinstance(error, step.retry_on):
                 raise
+            if body.outer.is_cut or (house.draining and isinstance(error, Draining)):
+                raise  # the drain's doing: no attempt is used up by that
             delay = _delay(step, body.attempt)
             body.failed(error, delay)
+            body.forget_listeners()
             if thread:  # no attempt starts while the thread of the last one lives
                 await asyncio.wait(thread)
             await _pause(body, delay)
@@ -294,6 +304,7 @@ async def inner(body: Body, step: StepBase[..., Any], args: Any, kwargs: Any) ->
     finally:
         life.inner -= 1
         BODY.reset(token)
+        within.forget_listeners()
     seconds = perf_counter() - within.started
     await life.record_and_wait(
         "inner", key, args=fingerprint, value=text, seconds=seconds, attempt=within.attempt

@@ -70,7 +70,11 @@ async def _end(life: Life, place: Place, call: Call[Any], id: str) -> End:
             raise Conflict(id, "a run of its own", f"a child of {life.id!r}")
         if place.cancelled:
             await house.cancel(id, "its parent cancelled it")
-        end = await house.ended(id)
+        try:
+            end = await house.ended(id)
+        except Draining:  # it was given back, and so will its parent be, which waits for it
+            await life.host.create_future()
+            raise
         if end.status != "parked":
             return end
         await house.while_parked(id)  # its parent waits with it

@@ -138,8 +138,10 @@ class Life:
         else:
             self.thread = Threaded(self, self.workflow.fn, args, kwargs)
             coro = self.thread.drive()
+        context = copy_context()
+        context.run(UNIT.set, None)  # who started it may be in a unit: the run is not
         self.loop.open = True
-        self._main = RunTask(coro, scope=self.loop.root, loop=self.loop, context=copy_context())
+        self._main = RunTask(coro, scope=self.loop.root, loop=self.loop, context=context)
         self.loop.tasks[self._main] = None
         self.loop.open = False
         self.advance()
@@ -190,11 +192,15 @@ class Life:
     def _begin(self, place: Place) -> None:
         if place.key in self.journal.placed:
             return
-        if self.replaying or (self.house.draining and UNIT.get() is None):
+        if self.replaying or not self._may_start(UNIT.get()):
             place.context = copy_context()
             self._deferred.append(place)
         else:
             self._launch(place)
+
+    def _may_start(self, unit: object | None) -> bool:
+        """In a drain only what is in a unit may, and nothing once its time is up."""
+        return not self.house.draining or (unit is not None and self.units > 0)
 
     def _launch(self, place: Place) -> None:
         saved = self.journal.salvage.pop(place.key, None)
@@ -286,6 +292,10 @@ class Life:
             waiter = self._waiters.pop(verb.seq)
             if not waiter.done():
                 waiter.set_result(None)
+        elif (
+            self.house.draining
+        ):  # a failed attempt: its step waits for the next one, which is another life's
+            self.house.drain.look(self)
 
     def _got_somewhere(self) -> None:
         if self.suspect:
@@ -319,7 +329,11 @@ class Life:
         threads = self.threads or (self.thread is not None and self.thread.busy)
         busy = executing or threads or self.inner or self._writing or self._pending or self.units
         if self.over is None and not busy:
-            self.resting = None if self.checkpointed else self.rest(children_too=True)
+            rest = None if self.checkpointed else self.rest(children_too=True)
+            if rest is not None and rest.children and not self.claimed:
+                # There may be no fleet that takes the children: whoever starts the parent again must have it at once.
+                rest = rest._replace(due=self.now())
+            self.resting = rest
             self.evict(Evicted("it waits" if self.resting is not None else f"drain: {why}"))
 
     def rest(self, *, children_too: bool = False) -> Rest | None:
@@ -450,7 +464,7 @@ class Life:
         deferred, self._deferred = self._deferred, []
         for place in deferred:
             assert place.context is not None
-            if self.house.draining and place.context.get(UNIT) is None:
+            if not self._may_start(place.context.get(UNIT)):
                 self._deferred.append(place)
             elif not place.delivered:
                 place.context.run(self._launch, place)

@@ -21,6 +21,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 NOTHING: Any = object()
+IMMUTABLE = frozenset({str, int, float, bool, type(None)})
+"""What cannot change between `save` and the write need not be encoded before."""
+
+
+class _Text(str):
+    """A value that is encoded already."""
+
+    __slots__ = ()
 
 
 class Progress(Generic[T]):
@@ -36,17 +44,18 @@ class Progress(Generic[T]):
         self.value: T | None = None if saved is None else codec.decode(saved)
         self._next: Any = NOTHING
         """What is not written yet."""
-        self._writing = self._scheduled = False
+        self._writing = self._scheduled = self._left = False
         self._written_at = -1e9
         self._error: BaseException | None = None
 
     def save(self, value: T) -> None:
         """Keep a value, which is written soon. Evicted if this life or this attempt is over, or the step must stop.
 
-        A value that cannot be recorded raises at the next save, or when the block is left.
+        A value that cannot be recorded raises here, or at the latest when the block is left.
         """
         self._check()
-        self.value = self._next = value
+        self._next = value if type(value) in IMMUTABLE else self._encode(value)
+        self.value = value
         if not self._scheduled:
             self._scheduled = True
             if threading.get_ident() == self._life.house.thread:
@@ -67,6 +76,11 @@ class Progress(Generic[T]):
         if self._body.attempt != self._attempt:
             raise Evicted("this attempt of the step is over: another one is under way")
 
+    def _encode(self, value: T) -> _Text:
+        text = _Text(self._codec.encode(value))
+        self._life.house.check_size(text, f"the progress of step {self._body.name}")
+        return text
+
     def _schedule(self) -> None:
         """On the loop."""
         pause = self._written_at + self._life.house.settings.progress_interval - self._loop.time()
@@ -77,47 +91,61 @@ class Progress(Generic[T]):
 
     def flush(self) -> None:
         """On the loop: have the last value written, unless a write is under way, which is followed by another."""
-        if self._next is NOTHING or self._life.over is not None or self._body.attempt != self._attempt:
-            self._scheduled = False
-            return
         if self._writing:
             return  # `_written` comes back here
-        self._scheduled = False
+        self._scheduled = False  # before the look: a thread that saves now has it scheduled again
+        if self._next is NOTHING or self._life.over is not None:
+            return
         value, self._next = self._next, NOTHING
         try:
-            text = self._codec.encode(value)
-            self._life.house.check_size(text, f"the progress of step {self._body.name}")
+            text = value if isinstance(value, _Text) else self._encode(value)
         except (Unrecordable, LimitExceeded) as error:
             self._error = error
             return
         self._writing, self._written_at = True, self._loop.time()
-        self._life.saved[self._body.key] = text
+        self._remember(text)
         self._life.save(
-            Save(self._life.pk, self._life.fence, self._body.key, self._attempt, text), self._written
+            Save(self._life.pk, self._life.fence, self._body.key, self._attempt, str(text)), self._written
         )
 
     def _written(self, outcome: Any) -> None:
         self._writing = False
         if isinstance(outcome, (Refused, StoreError)):
             return  # the life is over, and says so at the next call
+        self._scheduled = False
         if self._next is not NOTHING:
-            if self._body.outer.leaving is not None:
+            if self._left or self._body.outer.leaving is not None:
                 self.flush()
             else:
                 self._scheduled = True
                 self._schedule()
 
+    def _remember(self, text: str) -> None:
+        """For the next attempt in this life. Not of an attempt that is over: the next may have saved more."""
+        if self._body.attempt == self._attempt:
+            self._life.saved[self._body.key] = str(text)
+
     # -- the block
 
     def __enter__(self) -> Self:
-        self._body.outer.progress = self
+        self._left = False
+        self._body.outer.progress.append(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._body.outer.progress is self:
-            self._body.outer.progress = None
+        if self in self._body.outer.progress:
+            self._body.outer.progress.remove(self)
+        self._left = True
+        value = self._next
+        if value is not NOTHING and not isinstance(value, _Text):
+            try:
+                self._next = self._encode(value)
+            except (Unrecordable, LimitExceeded) as unfit:
+                self._next, self._error = NOTHING, unfit
+        if isinstance(self._next, _Text):
+            self._remember(self._next)  # at once: the next attempt does not wait for the write
         if threading.get_ident() == self._life.house.thread:
             self.flush()
         else:

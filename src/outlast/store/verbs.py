@@ -136,7 +136,7 @@ class Record(NamedTuple):
 class Save(NamedTuple):
     """Keep the progress of a step that has not ended, over what it had saved before. Fenced. Result: None. A repeat is harmless.
 
-    One that comes after a Save of a later attempt of the step changes nothing. It is forgotten when the run is settled. A run that
+    One that comes after a Save of a later attempt of the step in the same life changes nothing. It is forgotten when the run is settled. A run that
     has saved anything in a life has got somewhere in it.
     """
 

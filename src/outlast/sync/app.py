@@ -126,6 +126,7 @@ class Outlast:
         self._portal: Portal | None = None
         self._process: Process | None = None
         self._leaving = threading.Lock()
+        self._left = False
 
     def configure(
         self,
@@ -153,7 +154,7 @@ class Outlast:
         except BaseException:
             portal.close(self.settings.close_timeout)
             raise
-        self._portal, self._leaving = portal, threading.Lock()
+        self._portal, self._leaving, self._left = portal, threading.Lock(), False
         if self.settings.signals:
             self._process = self._app._process
             assert self._process is not None
@@ -171,21 +172,32 @@ class Outlast:
 
     def _leave_by_signal(self) -> None:
         portal, process = self._portal, self._process
-        if portal is not None and process is not None and self._leaving.acquire(blocking=False):
-            portal.call(self._app.__aexit__)
-            process.raise_again()
+        if portal is not None and process is not None:
+            with self._leaving:
+                if self._leave(portal):
+                    process.raise_again()
+
+    def _leave(self, portal: Portal, *exc: object) -> bool:
+        """Once, by whichever thread is first: whether this was the one. With `_leaving` held, so that the other waits for it."""
+        if self._left:
+            return False
+        self._left = True
+        portal.call(self._app.__aexit__, *exc)
+        return True
 
     def __exit__(self, *exc: object) -> None:
         portal, self._portal = self._open, None
         process, self._process = self._process, None
+        left = not self._left
         try:
-            if self._leaving.acquire(blocking=False):
-                portal.call(self._app.__aexit__, *exc)
+            with self._leaving:
+                left = self._leave(portal, *exc)
         finally:
             portal.close(self.settings.close_timeout)
             if process is not None:
                 process.restore()
-                process.raise_again()
+                if left:
+                    process.raise_again()
 
     start = giving_runs(core.Outlast.start)
     submit = giving_runs(core.Outlast.submit)

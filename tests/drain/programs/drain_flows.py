@@ -8,7 +8,7 @@ import re
 import time
 from pathlib import Path
 
-from outlast import current, sleep, step, workflow
+from outlast import current, sleep, step, sync, workflow
 
 
 def log(*words: object) -> None:
@@ -60,6 +60,58 @@ async def sleeper(n: int, seconds: float) -> int:
     n = await add(n, 0.0)
     await sleep(seconds)
     return await add(n, 0.0)
+
+
+@step(retries=2, backoff=0.1)
+async def flaky(n: int) -> int:
+    note("before")
+    await asyncio.sleep(0.1)
+    if current().attempt == 1:
+        note("after")
+        raise OSError("not yet")
+    note("after")
+    return n + 1
+
+
+@step
+async def outer(n: int) -> int:
+    """Two steps within a step."""
+    note("before")
+    n = await add(n, 0.1)
+    n = await add(n, 0.15)
+    note("after")
+    return n
+
+
+@workflow
+async def mixed(n: int, rounds: int) -> int:
+    """Side by side, in a thread, in children, after a sleep, at a second attempt: n + 10 a round."""
+    for _ in range(rounds):
+        n = await add(n, 0.1 + n % 20 * 0.05)
+        parts = await asyncio.gather(add(n, 0.05), add(n, 0.3), add_in_thread.aio(n, 0.2))
+        n = await chain(parts[2], 2, 0.15)
+        parts = await asyncio.gather(chain(n, 2, 0.1), chain(n, 2, 0.25), flaky(n))
+        await sleep(0.4)
+        n = await flaky(parts[1])
+        n = await outer(n)
+        await sleep(0.1)
+        n = await add(n, 0.1)
+    return n
+
+
+@sync.workflow
+def in_a_thread(n: int, rounds: int) -> int:
+    """A sync one: n + 3 a round."""
+    for _ in range(rounds):
+        n = add_in_thread(n, 0.1 + n % 20 * 0.02)
+        sync.sleep(0.2)
+        n = sync.run(chain_in_threads_sync(n))
+    return n
+
+
+@sync.workflow
+def chain_in_threads_sync(n: int) -> int:
+    return add_in_thread(add_in_thread(n, 0.1), 0.15)
 
 
 @step
@@ -137,6 +189,14 @@ def sum_for_ever() -> str:
 async def blocks(seconds: float = 1000.0) -> str:
     await add(0, 0.0)
     return await block_the_loop(seconds)
+
+
+@workflow
+async def blocks_itself(seconds: float) -> str:
+    """In the workflow's own code, from its first line on: whatever was claimed with it cannot begin."""
+    note("blocked")
+    time.sleep(seconds)
+    return "blocked"
 
 
 @workflow

@@ -100,7 +100,7 @@ INSERT INTO progress (run, key, fence, attempt, value, at)
 SELECT :run, :key, :fence, :attempt, :value, :now FROM runs WHERE pk = :run AND fence = :fence AND fence > 0
 ON CONFLICT (run, key) DO UPDATE SET fence = excluded.fence, attempt = excluded.attempt, value = excluded.value,
                                      at = excluded.at
-WHERE excluded.attempt >= progress.attempt
+WHERE excluded.fence > progress.fence OR excluded.attempt >= progress.attempt
 """
 HAS_FENCE = "SELECT 1 FROM runs WHERE pk = ? AND fence = ? AND fence > 0"
 PROGRESS = "SELECT key, value FROM progress WHERE run = ?"

@@ -23,6 +23,7 @@ from outlast.testing.conformance.pulses import PulsePromises
 from outlast.testing.conformance.queries import QueryPromises
 from outlast.testing.conformance.reports import ReportPromises
 from outlast.testing.conformance.requests import RequestPromises
+from outlast.testing.conformance.saves import SavePromises
 from outlast.testing.conformance.sessions import SessionPromises
 from outlast.testing.conformance.submissions import SubmissionPromises
 from outlast.testing.conformance.values import ValuePromises
@@ -36,6 +37,7 @@ class StoreConformance(
     ClaimPromises,
     LimitPromises,
     EntryPromises,
+    SavePromises,
     FencePromises,
     EndPromises,
     WaitingPromises,

@@ -28,6 +28,7 @@ class Executing:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.out, self.words = folder, folder / "out", folder / "words"
         self.words.touch()
+        self.known_url = ""
         quiet = {name: value for name, value in os.environ.items() if not name.startswith("OUTLAST_")}
         with self.out.open("wb") as out:
             self.process = subprocess.Popen(
@@ -104,7 +105,9 @@ class Executing:
 
     @property
     def url(self) -> str:
-        """Of the server in it: as said, or as logged by Outlast's."""
+        """Of the server in it: as known, or as said, or as logged by Outlast's."""
+        if self.known_url:
+            return self.known_url
         if any(said.startswith("url ") for said in self.said):
             return self.word("url")
         lines = [line for line in self.printed.splitlines() if "serves at http" in line]
@@ -155,13 +158,23 @@ def executing(
     )
     try:
         if before:
-            children = Path(f"/proc/{program.process.pid}/task/{program.process.pid}/children")
-            program.until(lambda: children.read_text().split())
-            program.pid = int(children.read_text().split()[0])
+            program.until(lambda: _children(program.process.pid))
+            (program.pid,) = _children(program.process.pid)
         if ready:
             program.until(ready)
         yield program
     finally:
+        children = _children(program.process.pid)  # gunicorn's workers outlive it
         with suppress(ProcessLookupError):
             program.process.send_signal(signal.SIGKILL)
         program.process.wait(WAIT_SECONDS)
+        for child in children:
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return []

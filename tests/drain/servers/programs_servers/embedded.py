@@ -1,5 +1,4 @@
-"""embedded.py HOW: a server inside a program that has an Outlast of its own, opened before it (`outside`) or by its lifespan
-(`inside`). LOOP is asyncio or uvloop."""
+"""embedded.py HOW: a server inside a program that has opened an Outlast before it. LOOP is asyncio or uvloop."""
 
 import asyncio
 import os
@@ -13,7 +12,6 @@ from outlast import Outlast
 how = sys.argv[1]
 seconds = float(os.environ.get("SECONDS", "1"))
 port = free_port()
-before = handlers()
 
 
 async def plain_web(scope, receive, send) -> None:
@@ -59,26 +57,16 @@ async def plain() -> None:
 
 
 async def main() -> None:
-    fd = wakeup_fd()
+    before = handlers(), wakeup_fd()
     try:
         await {"outside": outside, "outside-and-on": lambda: outside(then=3600), "plain": plain}[how]()
     finally:
-        say("restored", handlers() == handlers_in_loop, wakeup_fd() == fd)
-
-
-async def enter() -> None:
-    global handlers_in_loop
-    handlers_in_loop = handlers()
-    await main()
+        say("restored", (handlers(), wakeup_fd()) == before)
 
 
 if os.environ.get("LOOP") == "uvloop":
     import uvloop
 
-    uvloop.run(enter())
-elif how == "inside":
-    import web
-
-    asyncio.run(serve(web.web))
+    uvloop.run(main())
 else:
-    asyncio.run(enter())
+    asyncio.run(main())

@@ -58,7 +58,7 @@ async def two(seconds: float) -> list[str]:
 
 @workflow
 async def two_in_thread(seconds: float) -> list[str]:
-    return [await first_in_thread(seconds), await second()]
+    return [await first_in_thread.aio(seconds), await second()]
 
 
 @workflow

@@ -4,7 +4,7 @@ import asyncio
 import os
 from contextlib import asynccontextmanager
 
-from said import cleanup, handlers, living, one, say, two
+from said import cleanup, handlers, living, one, say, two, two_in_thread
 
 from outlast import Outlast
 from outlast.http import lifespan, routes
@@ -26,7 +26,7 @@ async def with_outlast(web):
     """Ours, and around it what the tests want to know."""
     before = handlers()
     async with lifespan(app)(web) as state:
-        workflow = one if os.environ.get("STEPS") == "1" else two
+        workflow = one if os.environ.get("STEPS") else two_in_thread if os.environ.get("IN_THREAD") else two
         run = await app.start(workflow(float(os.environ.get("SECONDS", "1"))), id="run")
         asyncio.get_running_loop().create_task(watch(run))
         say("ready", os.getpid())
