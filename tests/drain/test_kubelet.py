@@ -31,9 +31,9 @@ def test_with_grace_enough_no_step_is_redone(node):
     second = node.worker(http=True).up()
     ended = first.delete(8)
     assert (ended.code, ended.killed) == (0, False), first.errors()
-    assert node.lines(pid=second.pid), "some of it was handed over"
     assert node.under_way(first.pid) == set(), "what had begun has ended"
     assert_results(node, 30, 6)
+    assert node.lines(pid=second.pid), "some of it was handed over"
     assert node.redone() == {}
     node.assert_no_deaths()
     assert len(node.lines()) == 30 * 6

@@ -382,7 +382,7 @@ class House:
                     raise StoreUnavailable(
                         f"Outlast was closed while run {id!r} was under way; it is resumable."
                     )
-                if self.draining:
+                if self.drain.by_signal:
                     raise Draining(
                         f"this process is on its way out and gave run {id!r} back: it goes on elsewhere."
                     )

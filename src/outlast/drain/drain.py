@@ -54,6 +54,8 @@ class Drain:
         self._changed, self._coordinated = asyncio.Event(), asyncio.Event()
         self._hurried = False
         self.reason = ""
+        self.by_signal = False
+        """The process was told to end: who waits here for what goes on elsewhere must not hold it up."""
         self.began = 0.0
         self.grace = house.settings.grace
         self.layer: str | None = None

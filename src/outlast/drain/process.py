@@ -136,6 +136,7 @@ class Process:
         if self.signal is None or (self._ours is None and not self.ends and not seen_to):
             self.signal = number
         drain = self._drain
+        drain.by_signal = True
         if drain.begin(number.name, at=at):
             if self._ours is None and self.ends:
                 self._arm(drain.left)
