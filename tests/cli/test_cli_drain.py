@@ -384,9 +384,7 @@ def test_names_from_a_store_have_no_power_over_the_terminal(outlast):
     assert outlast("drains", "--json").json["drains"][0]["reason"] == HOSTILE
 
 
-@pytest.mark.parametrize(
-    "text", ["not json", "[]", '"x"', '{"left": [{"new": 1}]}', '{"left": 3}', '{"cleanup": [1]}', "[" * 5000]
-)
+@pytest.mark.parametrize("text", ["not json", "[]", '"x"', '{"left": 3}', '{"cleanup": [1]}', "[" * 5000])
 def test_a_report_that_cannot_be_read_is_shown_as_far_as_it_is_known(outlast, text):
     enlisted(outlast)
     outlast.commit(Drain("w1", "SIGTERM"), Report("w1", text))
@@ -395,6 +393,13 @@ def test_a_report_that_cannot_be_read_is_shown_as_far_as_it_is_known(outlast, te
     assert "SIGTERM" in answer.out
     assert "cannot be read by this version" in answer.out
     assert "w1" in outlast("drains").out
+
+
+def test_a_report_of_a_newer_version_is_shown_as_far_as_it_is_known(outlast):
+    enlisted(outlast)
+    outlast.commit(Drain("w1", "SIGTERM"), Report("w1", '{"left": [{"id": "r1", "new": 1}], "newer": 2}'))
+    answer = outlast("drains", "w1")
+    assert (answer.code, "r1" in answer.out) == (0, True)
 
 
 def test_drains_can_be_watched(outlast, monkeypatch):

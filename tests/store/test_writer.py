@@ -175,7 +175,7 @@ def test_a_sign_of_life_overtakes_and_the_verbs_of_runs_keep_their_order(store):
         recorded, also_recorded, released, submitted = await asyncio.gather(*asked)
         assert (recorded, also_recorded, released, submitted.new) == (None, None, "queued", True)
         await blocked
-        assert store.calls == [[submit("blocked")], [Renew("w", 60.0), *verbs]]
+        assert store.calls == [[submit("blocked")], [Renew("w", 60.0)], verbs]
         assert [entry.kind for entry in store.journal(row.pk)] == ["step", "step", "interruption"]
 
     with_writer(store, scenario)

@@ -181,13 +181,19 @@ class House:
             self.worker.stay()
             log.warning("still executing, so not given back: %s", ", ".join(sorted(self.hung)))
             return
-        within = self.drain.left - LAST_SECONDS if self.drain.layer is not None else None
+        within = (
+            self.drain.left - min(LAST_SECONDS, self.drain.grace / 8)
+            if self.drain.layer is not None
+            else None
+        )
         try:
             async with asyncio.timeout(within):
                 try:
                     await self.worker.leave()
                 except StoreError as error:
                     log.warning("could not strike this worker off: %s", error)
+                    if within is not None:
+                        return  # the process ends with its lock in hand
                 await self.read(self._shut)
         except TimeoutError:
             log.warning(
@@ -323,7 +329,7 @@ class House:
         self.free(life)
         if life.id not in self.hung:
             self.room.drop(life.fence)
-        if life.claimed and life.id not in self.hung:
+        if life.claimed and life.concluded:
             self._log_end(life)
         if self.draining:
             self.drain.gone(life)

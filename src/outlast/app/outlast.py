@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 import math
 import secrets
-import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 from uuid import uuid4
-from weakref import WeakSet
 
+from outlast.app.agents import until_drain
+from outlast.app.door import Door
 from outlast.app.each import Each
 from outlast.app.handle import Run, conclude
 from outlast.app.hooks import Hook
-from outlast.app.house import LAST_SECONDS, House, check_same
+from outlast.app.house import House, check_same
 from outlast.app.info import QueueInfo, RunInfo, WorkerInfo
 from outlast.app.items import Queue
 from outlast.app.mapping import Mapping
@@ -24,10 +24,8 @@ from outlast.app.settings import Settings
 from outlast.app.submission import enqueue
 from outlast.define.unit import Unit
 from outlast.define.workflow import Call, Workflow
-from outlast.drain.cleanup import Cleanup
 from outlast.drain.cleanup import Hook as CleanupHook
-from outlast.drain.drain import TICK_SECONDS
-from outlast.drain.process import TRY_AGAIN, Process, end_now, told_to_end
+from outlast.drain.process import TRY_AGAIN
 from outlast.drain.report import DrainReport
 from outlast.errors import Draining, NotInRun, NotInStep, OutlastError, SettingsError, UnknownRun, WrongStatus
 from outlast.replay.bodies import BODY
@@ -42,10 +40,6 @@ from outlast.values.names import check_id, check_name
 
 if TYPE_CHECKING:
     from outlast.app.face import HouseFace
-    from outlast.http import Server
-
-_leaving: WeakSet[asyncio.Task[Any]] = WeakSet()
-"""Tasks that leave the block of some Outlast."""
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -80,7 +74,7 @@ class Outlast:
     ) -> None:
         self._given: dict[str, Any] = {}
         self._store: Store | None = None
-        self._lifespan, self._living = lifespan, AsyncExitStack()
+        self._door = Door(lifespan)
         self._hooks = {
             what: hook for what, hook in (("parked", on_parked), ("dead", on_dead)) if hook is not None
         }
@@ -88,17 +82,6 @@ class Outlast:
         self._inline = False
         self._leaving = "the program closed Outlast"
         """What runs that are given back when it closes are told."""
-        self._ours: int | None = None
-        """The exit code of a process of Outlast's own that was told to end."""
-        self._process: Process | None = None
-        self._server: Server | None = None
-        self._is_portal = False
-        """The sync face's, which sees to the signals in its program's own thread."""
-        self._exit_code = 0
-        """What a process of ours that was told to end exits with."""
-        self._opener: asyncio.Task[Any] | None = None
-        self._cancelled = self._left = False
-        self._cleanup = Cleanup()
         self._worker = False
         self._workflows: tuple[Workflow[..., Any], ...] = ()
         self.configure(store, worker=worker, queues=queues, workflows=workflows, **settings)
@@ -136,9 +119,7 @@ class Outlast:
             raise SettingsError(
                 "a worker must be told what it may execute: Outlast(worker=True, workflows=[...])."
             )
-        if self._ours is not None and (code := told_to_end()) is not None:
-            raise SystemExit(code)
-        self._cancelled = self._left = False
+        self._door.check()
         queues = _queue_names(self.settings.queues)
         store = self._store or store_at(self.settings.store, heartbeat=self.settings.heartbeat)
         loop = asyncio.get_running_loop()
@@ -149,11 +130,9 @@ class Outlast:
             house.worker.queues, house.worker.workflows = queues, tuple(house.workflows)
             house.worker.concurrency = self.settings.concurrency
         await house.open()
-        self._house, self._opener = house, asyncio.current_task()
+        self._house = house
         try:
-            self._listen(house)
-            if self._lifespan is not None:
-                await self._living.enter_async_context(self._lifespan(self))
+            await self._door.open(self, house)
         except BaseException:
             await self.__aexit__()
             raise
@@ -162,86 +141,12 @@ class Outlast:
         house.working = True
         return self
 
-    def _listen(self, house: House) -> None:
-        """For signals, and for who asks over HTTP."""
-        if self._inline:
-            return
-        self._process = Process(house.drain, ours=self._ours)
-        if self.settings.signals and not self._is_portal:
-            self._process.again = lambda: house.loop.call_soon_threadsafe(self._drained, None)
-            self._process.install()
-            house.drain.over.add_done_callback(self._drained)
-        if self.settings.http:
-            from outlast.http import Server
-
-            self._server = Server(self, self.settings.http)
-            self._server.start()
-
-    def _drained(self, _: object) -> None:
-        """A signal that would have ended the program has: its block is left as if it had been interrupted."""
-        process, opener = self._process, self._opener
-        if process is None or opener is None or self._ours is not None or self._left or self._cancelled:
-            return
-        drain, loop = self._open.drain, self._open.loop
-        if process.ends and opener in _leaving:  # another Outlast, which is not to be interrupted in it
-            loop.call_later(TICK_SECONDS, self._drained, None)
-        elif process.ends and drain.over.done():
-            self._cancelled = True
-            if not opener.cancel(f"drain: {drain.reason}"):  # it was entered by hand, and its task has ended
-                self._opener = loop.create_task(self.__aexit__())
-
     async def __aexit__(self, *exc: object) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        _leaving.add(task)
+        house = self._open
         try:
-            await self._leave()
+            await self._door.leave(house, self._leaving)
         finally:
-            _leaving.discard(task)
-
-    async def _leave(self) -> None:
-        house, living, drain = self._open, self._living, self._open.drain
-        self._living, self._left = AsyncExitStack(), True
-        process = self._process if self._ours is None else None
-        if process is not None and process.signal is None and drain.over.done():
-            process.renew_grace(time.monotonic())
-        try:
-            if drain.layer is not None:
-                await asyncio.wait([drain.over])
-                await drain.hurried()
-            await house.close(self._leaving)
-        finally:
-            draining = drain.layer is not None
-            try:
-                # The lifespan last: what executed here may have used it to its end.
-                if draining:
-                    seconds = max(0.0, drain.left - 2 * LAST_SECONDS)
-                    drain.report.cleanup = await self._cleanup.run(house, seconds, living.aclose)
-                    await drain.write_report()
-                else:
-                    try:
-                        await self._cleanup.run(house, self.settings.close_timeout)
-                    finally:
-                        await living.aclose()
-            finally:
-                await house.leave()
-                self._house = None
-                await self._stop_listening(house)
-                if self._ours is not None and house.hung and draining:
-                    end_now(self._exit_code)  # what hangs would hold up an orderly end
-
-    async def _stop_listening(self, house: House) -> None:
-        server, process = self._server, self._process
-        self._server = self._process = None
-        self._exit_code = 0 if process is None else process.code
-        if server is not None:
-            await asyncio.to_thread(server.stop, 0.2 if house.drain.layer is not None else 2.0)
-        if process is not None and not self._is_portal:
-            process.restore()
-            if self._cancelled and asyncio.current_task() is self._opener and self._opener is not None:
-                self._opener.uncancel()  # ours: what comes now is the signal's own doing
-            process.raise_again()
-            await asyncio.sleep(0)  # where asyncio makes a KeyboardInterrupt of it, by a cancellation
+            self._house = None
 
     @property
     def _open(self) -> House:
@@ -278,40 +183,14 @@ class Outlast:
         """Execute a coroutine that need not end by itself, a `while True` agent. When a drain begins it is cancelled, but not
         within a unit: that may end first. What it returned, or None if the drain came first; also if it goes on all the same
         when the drain is over."""
-        house, drain = self._open, self._open.drain
-        if house.draining:
-            coro.close()
-            return None
-        task = house.loop.create_task(coro)
-        token = house.occupied.enter("agent", getattr(coro, "__qualname__", "run_until_drain"))
-        task.add_done_callback(lambda _: house.occupied.leave(token))
-        end: list[asyncio.Future[Any]] = [task, drain.over]
-        try:
-            await asyncio.wait([task, drain.heard], return_when=asyncio.FIRST_COMPLETED)  # type: ignore[type-var]
-            if not task.done():
-                await drain.until_free("unit")
-                task.cancel(f"drain: {drain.reason}")
-                await asyncio.wait(end, return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError:  # the caller's own
-            task.cancel()
-            if not task.done():
-                await asyncio.wait(end, return_when=asyncio.FIRST_COMPLETED)
-            raise
-        finally:
-            task.add_done_callback(_seen)
-        try:
-            return task.result() if task.done() else None
-        except (asyncio.CancelledError, Draining):
-            if not house.draining:
-                raise
-            return None
+        return await until_drain(self._open, coro)
 
     def on_cleanup(self, fn: CleanupHook, *, timeout: float | None = None) -> CleanupHook:
         """Have something done when this Outlast is left, before its lifespan ends: newest first, within what is left of the grace
         and `timeout` seconds. A plain function is called in a thread. One that fails is reported, and stops nothing."""
         if not callable(fn):
             raise TypeError(f"on_cleanup() takes a function, not {fn!r}.")
-        self._cleanup.add(fn, timeout)
+        self._door.cleanup.add(fn, timeout)
         return fn
 
     def unhealthy(self, reason: str | None) -> None:
@@ -562,7 +441,7 @@ class Outlast:
 
     async def _or_exit(self, coro: Coroutine[Any, Any, R]) -> R:
         """In a process of ours: what a coroutine returns, or the end of the process (SystemExit) if it was interrupted."""
-        house, process = self._open, self._process
+        house, process = self._open, self._door.process
         task = house.loop.create_task(coro)
         either: list[asyncio.Future[Any]] = [task, house.drain.over]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -605,7 +484,7 @@ def run(call: Call[R], *, id: str | None = None, store: str | None = None, **set
 
     async def main() -> R:
         app = Outlast(store, **settings)
-        app._ours = TRY_AGAIN
+        app._door.ours = TRY_AGAIN
         async with app:
             return await app._or_exit(result(app))
 
@@ -625,12 +504,6 @@ def encode_message(value: Any) -> str:
         from outlast.values.codec import codec_for
 
         return codec_for(type(value)).encode(value)
-
-
-def _seen(task: asyncio.Task[Any]) -> None:
-    """What it raised is raised where somebody waits for it, or nobody wants to know."""
-    if not task.cancelled():
-        task.exception()
 
 
 def _queue_names(queues: str | Iterable[str]) -> tuple[str, ...]:

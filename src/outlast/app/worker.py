@@ -82,18 +82,24 @@ class Worker:
             self._lease.loop_seen = math.inf
 
     async def leave(self) -> None:
-        """Strike this worker off. Runs that it still holds are given back."""
-        try:
-            await self._writer.ask(Leave(self.id))
-        finally:
-            self._let_go()
+        """Strike this worker off. Runs that it still holds are given back.
 
-    def _let_go(self) -> None:
+        If that could not be written it keeps its lock, which the kernel lets go of when the process is gone: then it is known to
+        be dead at once, and not when its lease has run out.
+        """
+        self._stop()
+        await self._writer.ask(Leave(self.id))
+        self._store.let_go(self.id)
+
+    def _stop(self) -> None:
         if self._lease is not None:
             self._lease.stop()
             self._lease = None
         if self._ticking is not None:
             self._ticking.cancel()
+
+    def _let_go(self) -> None:
+        self._stop()
         if self.id:
             self._store.let_go(self.id)
 

@@ -95,7 +95,7 @@ def _execute(workflow: Workflow[..., Any], order: Order) -> RunRow:
 async def _life(workflow: Workflow[..., Any], order: Order) -> RunRow:
     store = store_of(order.store)
     app = Outlast(store)
-    app._ours = TRY_AGAIN
+    app._door.ours = TRY_AGAIN
     async with app:
         return await app._or_exit(_until_ended(app, store, workflow, order))
 

@@ -93,7 +93,7 @@ def _place(app: Outlast) -> str:
 
 async def _work(app: Outlast, place: Workplace) -> int:
     """Until it has drained; what to exit with."""
-    app._ours = OK
+    app._door.ours = OK
     async with app:
         names = sorted(workflow.name for workflow in place.workflows)
         log.info(
@@ -105,4 +105,4 @@ async def _work(app: Outlast, place: Workplace) -> int:
         )  # fmt: skip
         await app.wait_drain()
     log.info("stopped", extra={"event": "stopped"})
-    return app._exit_code
+    return app._door.exit_code

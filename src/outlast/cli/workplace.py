@@ -38,7 +38,7 @@ def workplace(targets: Sequence[str]) -> Workplace:
     if app is not None:
         for workflow in app._workflows:
             _add(workflows, workflow)
-    if not workflows and (app is None or app._lifespan is None):
+    if not workflows and (app is None or app._door.lifespan is None):
         where = ", ".join(safe(target) for target in targets)
         raise refusal(
             f"there is nothing to work on in {where}: no workflow (decorate a function with @workflow), and no Outlast "

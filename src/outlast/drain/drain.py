@@ -237,7 +237,7 @@ class Drain:
         """A life has ended."""
         report = self.report
         gone_elsewhere = isinstance(life.over, Evicted) and life.over.lost
-        if life.id in self._house.hung or gone_elsewhere:
+        if not life.concluded or gone_elsewhere:
             log.debug("run %s is not this worker's to give back", life.id)
         elif isinstance(life.over, Diverged):
             report.completed += 1  # it is parked

@@ -154,7 +154,7 @@ class Writer:
                 return
 
     def _gather(self) -> tuple[list[Waiting], int]:
-        """What waits, up to `batch_max`, and how many of it are urgent: these come first."""
+        """What waits, up to `batch_max` and `BATCH_SECONDS`, and how many of it are urgent: these go alone, and first."""
         if not self._queue and not self._urgent:
             self._idle = True
             # `put` looks at the flag after it has appended: whoever is second sees what the first did.
@@ -162,10 +162,12 @@ class Writer:
                 self._wake.get()
             self._idle = False
         urgent = _take(self._urgent, self._batch_max)
+        if urgent:
+            return urgent, len(urgent)
         count_max = self._batch_max
         if self._verb_pace * count_max > BATCH_SECONDS:
             count_max = max(BATCH_MIN, int(BATCH_SECONDS / self._verb_pace))
-        return urgent + _take(self._queue, count_max), len(urgent)
+        return _take(self._queue, count_max), 0
 
     def _write(self, verbs: list[Verb]) -> list[Any]:
         self.batches += 1

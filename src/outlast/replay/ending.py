@@ -102,7 +102,9 @@ async def _conclude(life: Life) -> None:
     try:
         await _stopped(life)
         last = _last_verb(life)
-        if last is not None:
+        if last is None:
+            life.concluded = life.id not in life.house.hung
+        else:
             life.house.free(
                 life
             )  # nothing of it executes any more: what is claimed now is written after its end
@@ -110,6 +112,7 @@ async def _conclude(life: Life) -> None:
                 outcome = await life.house.writer.ask(last)
             except StoreError as error:
                 outcome = error
+            life.concluded = not isinstance(outcome, StoreError)
             if isinstance(
                 outcome, (Refused, StoreError)
             ):  # it is not ours any more, or the store does not answer

@@ -81,6 +81,8 @@ class Life:
         """Steps within steps under way."""
         self.units = 0
         """Units that the workflow is in: a drain waits for them."""
+        self.concluded = False
+        """What became of the run has been written, or was not this life's to say."""
         self.checkpointed = False
         """A drain has told a step of it to stop."""
         self.threads: set[asyncio.Future[Any]] = set()

@@ -122,7 +122,7 @@ class Outlast:
             on_dead=on_dead,
             **settings,
         )
-        self._app._is_portal = True
+        self._app._door.is_portal = True
         self._portal: Portal | None = None
         self._process: Process | None = None
         self._leaving = threading.Lock()
@@ -156,7 +156,7 @@ class Outlast:
             raise
         self._portal, self._leaving, self._left = portal, threading.Lock(), False
         if self.settings.signals:
-            self._process = self._app._process
+            self._process = self._app._door.process
             assert self._process is not None
             house = self._app._open
             self._process.again = lambda: house.loop.call_soon_threadsafe(self._drained, None)

@@ -37,7 +37,7 @@ from outlast.store.sqlite.failures import translate
 from outlast.store.sqlite.presence import NoPresence, Presence
 from outlast.store.sqlite.turnstile import NoTurnstile, Turnstile
 from outlast.store.sqlite.workers import death
-from outlast.store.verbs import EACH, ITEM, LOUD, LOUD_AT_HOME, Verb
+from outlast.store.verbs import EACH, ITEM, LOUD, LOUD_AT_HOME, Drain, Verb
 
 APPLICATION_ID = 0x4F75744C  # "OutL"
 BUSY_SECONDS = 2.0
@@ -240,13 +240,13 @@ class SQLiteStore:
         return outcomes
 
     def commit(self, verbs: Sequence[Verb]) -> list[Any]:
+        kinds = set(map(type, verbs))
         with self._writing:
             self._check()
-            with self._turnstile:
+            with self._turnstile.urgently() if Drain in kinds else self._turnstile:
                 outcomes, buried, rings = self._transact(verbs)
         for worker in buried:
             self._presence.bury(worker)
-        kinds = set(map(type, verbs))
         if rings or not kinds.isdisjoint(LOUD):
             self._bell.ring(here=rings or not kinds.isdisjoint(LOUD_AT_HOME))
         return outcomes

@@ -14,9 +14,11 @@ import os
 import sys
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Self
 
 PATIENCE = 1.0
 
@@ -72,10 +74,22 @@ class Turnstile:
     def __enter__(self) -> None:
         if lock(self._gate) or self._queue.stand(self._gate):
             try:
-                if not lock(self._room):
-                    self._queue.stand(self._room)
+                self._enter_room()
             finally:
                 unlock(self._gate)
+
+    def _enter_room(self) -> None:
+        if not lock(self._room):
+            self._queue.stand(self._room)
+
+    @contextmanager
+    def urgently(self) -> Iterator[None]:
+        """Without the gate: before whoever waits there, behind the one who is next. For what is rare and cannot wait."""
+        self._enter_room()
+        try:
+            yield
+        finally:
+            self.__exit__()
 
     def try_enter(self) -> bool:
         """Enter only if nobody is in the way. A true answer must be followed by `__exit__`."""
@@ -100,6 +114,9 @@ class NoTurnstile:
 
     def __enter__(self) -> None:
         pass
+
+    def urgently(self) -> Self:
+        return self
 
     def try_enter(self) -> bool:
         return True

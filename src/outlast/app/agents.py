@@ -1,0 +1,52 @@
+"""Agents that are a `while True`: executed until a drain."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from outlast.errors import Draining
+
+if TYPE_CHECKING:
+    from outlast.app.house import House
+
+R = TypeVar("R")
+
+
+async def until_drain(house: House, coro: Coroutine[Any, Any, R]) -> R | None:
+    """What it returns, or None if a drain came first: then it was cancelled, after the units it was in."""
+    drain = house.drain
+    if house.draining:
+        coro.close()
+        return None
+    task = house.loop.create_task(coro)
+    token = house.occupied.enter("agent", getattr(coro, "__qualname__", "run_until_drain"))
+    task.add_done_callback(lambda _: house.occupied.leave(token))
+    begin: list[asyncio.Future[Any]] = [task, drain.heard]
+    end: list[asyncio.Future[Any]] = [task, drain.over]
+    try:
+        await asyncio.wait(begin, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            await drain.until_free("unit")
+            task.cancel(f"drain: {drain.reason}")
+            await asyncio.wait(end, return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:  # the caller's own
+        task.cancel()
+        if not task.done():
+            await asyncio.wait(end, return_when=asyncio.FIRST_COMPLETED)
+        raise
+    finally:
+        task.add_done_callback(_seen)
+    try:
+        return task.result() if task.done() else None
+    except (asyncio.CancelledError, Draining):
+        if not house.draining:
+            raise
+        return None
+
+
+def _seen(task: asyncio.Task[Any]) -> None:
+    """What it raised is raised where somebody waits for it, or nobody wants to know."""
+    if not task.cancelled():
+        task.exception()

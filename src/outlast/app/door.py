@@ -1,0 +1,141 @@
+"""The door: how an Outlast is opened and left, and what signals and the HTTP server have to do with it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from typing import TYPE_CHECKING, Any
+
+from outlast.drain.cleanup import Cleanup
+from outlast.drain.drain import TICK_SECONDS
+from outlast.drain.process import Process, end_now, told_to_end
+
+if TYPE_CHECKING:
+    from outlast.app.house import House
+    from outlast.app.outlast import Outlast
+    from outlast.http import Server
+
+LAST_SECONDS = 1.0
+"""Of a drain's grace, for what comes after clean-up: the report, and leaving the store."""
+
+_leaving: set[asyncio.Task[Any]] = set()
+"""Tasks that are leaving an Outlast: they must not be interrupted in it."""
+
+
+class Door:
+    """One an Outlast; it may be opened and left again and again."""
+
+    def __init__(self, lifespan: Callable[[Outlast], AbstractAsyncContextManager[Any]] | None) -> None:
+        self.lifespan = lifespan
+        self._living = AsyncExitStack()
+        self.cleanup = Cleanup()
+        self.ours: int | None = None
+        """The exit code of a process of Outlast's own that was told to end."""
+        self.is_portal = False
+        """The sync face's, which sees to the signals in its program's own thread."""
+        self.exit_code = 0
+        """What a process of ours that was told to end exits with."""
+        self.process: Process | None = None
+        self._server: Server | None = None
+        self._leave_app: Callable[[], Coroutine[Any, Any, None]]
+        self._house: House | None = None
+        self._opener: asyncio.Task[Any] | None = None
+        self._cancelled = self._left = False
+
+    def check(self) -> None:
+        """Before anything is opened: a process of ours that was told to end begins nothing more."""
+        if self.ours is not None and (code := told_to_end()) is not None:
+            raise SystemExit(code)
+
+    async def open(self, app: Outlast, house: House) -> None:
+        """Listen for signals and for who asks over HTTP, and enter the lifespan."""
+        self._cancelled = self._left = False
+        self._house, self._opener, self._leave_app = house, asyncio.current_task(), app.__aexit__
+        if not app._inline:
+            self.process = Process(house.drain, ours=self.ours)
+            if house.settings.signals and not self.is_portal:
+                self.process.again = lambda: house.loop.call_soon_threadsafe(self._drained, None)
+                self.process.install()
+                house.drain.over.add_done_callback(self._drained)
+            if house.settings.http:
+                from outlast.http import Server
+
+                self._server = Server(app, house.settings.http)
+                self._server.start()
+        if self.lifespan is not None:
+            await self._living.enter_async_context(self.lifespan(app))
+
+    def _drained(self, _: object) -> None:
+        """A signal that ends the program has begun to: its block is left as if it had been interrupted. A process of ours leaves by
+        itself, unless it was still being opened."""
+        process, opener, house = self.process, self._opener, self._house
+        if process is None or opener is None or house is None or self._left or self._cancelled:
+            return
+        if not process.ends or (self.ours is not None and house.working):
+            return
+        if opener in _leaving:  # another Outlast
+            house.loop.call_later(TICK_SECONDS, self._drained, None)
+        elif house.drain.over.done():
+            self._cancelled = True
+            if not opener.cancel(
+                f"drain: {house.drain.reason}"
+            ):  # it was entered by hand, and its task has ended
+                self._opener = house.loop.create_task(self._leave_app())
+
+    async def leave(self, house: House, why: str) -> None:
+        """Wait for a drain that is under way, give everything back, clean up, and be struck off."""
+        task = asyncio.current_task()
+        assert task is not None
+        _leaving.add(task)
+        try:
+            await self._leave(house, why)
+        finally:
+            _leaving.discard(task)
+        if self._cancelled and self.ours is not None:
+            raise SystemExit(self.exit_code)  # told to end before it was open
+
+    async def _leave(self, house: House, why: str) -> None:
+        drain, living = house.drain, self._living
+        self._living, self._left = AsyncExitStack(), True
+        process = self.process if self.ours is None else None
+        if process is not None and process.signal is None and drain.over.done():
+            process.renew_grace(time.monotonic())
+        try:
+            if drain.layer is not None:
+                await asyncio.wait([drain.over])
+                await drain.hurried()
+            await house.close(why)
+        finally:
+            draining = drain.layer is not None
+            try:
+                # The lifespan last: what executed here may have used it to its end.
+                if draining:
+                    seconds = max(0.0, drain.left - LAST_SECONDS)
+                    drain.report.cleanup = await self.cleanup.run(house, seconds, living.aclose)
+                    await drain.write_report()
+                else:
+                    try:
+                        await self.cleanup.run(house, house.settings.close_timeout)
+                    finally:
+                        await living.aclose()
+            finally:
+                await house.leave()
+                self._house = None
+                await self._stop_listening(house)
+                if self.ours is not None and house.hung and draining:
+                    end_now(self.exit_code)  # what hangs would hold up an orderly end
+
+    async def _stop_listening(self, house: House) -> None:
+        server, process = self._server, self.process
+        self._server = self.process = None
+        self.exit_code = 0 if process is None else process.code
+        if server is not None:
+            await asyncio.to_thread(server.stop, 0.2 if house.drain.layer is not None else 2.0)
+        if process is not None and not self.is_portal:
+            process.restore()
+            if self._cancelled and asyncio.current_task() is self._opener and self._opener is not None:
+                self._opener.uncancel()  # ours: what comes now is the signal's own doing
+            process.raise_again()
+            await asyncio.sleep(0)  # where asyncio makes a KeyboardInterrupt of it, by a cancellation
