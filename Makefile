@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-WORKERS ?= 2
+WORKERS ?= 4
 
 .PHONY: demo test lint types soak pythons check-fresh bench burst format clean
 
@@ -29,7 +29,7 @@ test: lint types
 
 # The long forms of the tests that kill and of the generated workflows, on the stock loop and on uvloop.
 soak: $(STAMP)
-	OUTLAST_KILLS=200 OUTLAST_PROPERTY_CASES=3000 OUTLAST_ITEMS=1000000 $(BIN)/python -m pytest -n $(WORKERS) --timeout 3600 tests/process tests/property tests/fleet tests/each
+	OUTLAST_KILLS=200 OUTLAST_PROPERTY_CASES=3000 OUTLAST_ITEMS=1000000 $(BIN)/python -m pytest -n $(WORKERS) --timeout 3600 tests/process tests/property tests/fleet tests/each tests/drain
 
 # The tests on every Python from 3.11 on that is installed, each in an environment of its own.
 pythons:

@@ -70,8 +70,6 @@ def _facts(report: DrainReport) -> Iterator[tuple[str, str]]:
             "units",
             ", ".join(f"{count} {safe(str(name)).replace('_', ' ')}" for name, count in report.units.items()),
         )
-    if report.compensations:
-        yield "compensations", f"{report.compensations} on record for what was left"
     recovered = report.recoveries
     if recovered:
         spread = ", ".join(f"{name} {span(recovered[name])}" for name in ("p50", "p95", "max"))

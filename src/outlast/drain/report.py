@@ -63,8 +63,6 @@ class DrainReport:
     """Steps that were told to stop and did not."""
     blocked: list[str] = field(default_factory=list)
     """What held the drain up: a loop that stood still, a store that did not answer."""
-    compensations: int = 0
-    """Compensations on record for what was left behind."""
     units: dict[str, int] = field(default_factory=dict)
     """committed and rolled_back."""
     cleanup: list[CleanUp] = field(default_factory=list)

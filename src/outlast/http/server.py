@@ -89,7 +89,7 @@ class Server:
     def _serve(self, server: uvicorn.Server, listener: socket.socket) -> None:
         try:
             with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
-                runner.run(server.serve(sockets=[listener]))
+                runner.run(_serve(server, listener))
         except BaseException:
             log.exception("the HTTP server at %s ended", self._url)
         finally:
@@ -107,6 +107,13 @@ class Server:
             os.dup2(nothing, descriptor, inheritable=False)
         os.close(nothing)
         self._forget()
+
+
+async def _serve(server: uvicorn.Server, listener: socket.socket) -> None:
+    await server.serve(sockets=[listener])
+    for connection in list(server.server_state.connections):  # those whose clients do not read
+        connection.transport.abort()
+    await asyncio.sleep(0)
 
 
 _servers: WeakSet[Server] = WeakSet()
