@@ -165,6 +165,24 @@ def test_a_step_may_be_what_is_mapped(world):
     assert world.replays(flow()) == {"a": "A", "b": "B"}
 
 
+def test_steps_of_an_item_are_its_own_also_when_another_item_calls_the_same(world):
+    @step
+    async def draw(word: str) -> int:
+        done.append(word)
+        await asyncio.sleep(10)
+        return len(done)
+
+    async def ticket(row: str) -> int:
+        return await draw("the same")
+
+    @workflow
+    async def flow() -> dict[str, int]:
+        return await inside.map(ticket, ["a", "b"], concurrency=1)
+
+    world.die(flow(), until=lambda: len(done) == 2)
+    assert world.run(flow()) == {"a": 1, "b": 3}, "b has a ticket of its own"
+
+
 def test_outside_a_run_they_say_so():
     with pytest.raises(NotInRun):
         inside.each("ab")

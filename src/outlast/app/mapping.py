@@ -15,6 +15,7 @@ from outlast.app.ledger import Ledger
 from outlast.app.meter import Meter
 from outlast.app.source import Found, Pull, Source
 from outlast.errors import SettingsError, Unrecordable
+from outlast.replay.bodies import BODY
 from outlast.values.codec import codec_for
 from outlast.values.names import check_id
 
@@ -142,6 +143,11 @@ class Mapping(Generic[T]):
         self._wake.set()
 
     async def _do(self, key: str, item: T) -> None:
+        body = BODY.get()
+        if (
+            body is not None
+        ):  # in a run: steps that it calls are this item's, whichever others are done again with it
+            BODY.set(body.part(key))
         value = await self._call(item)
         try:
             text, value = self._codec.carry(value)

@@ -66,6 +66,10 @@ class Body:
         self.task: asyncio.Task[None] | None = None
         """None for a step within a step: it is part of the outer one's task."""
 
+    def part(self, key: str) -> Body:
+        """A part of it that numbers its calls by itself."""
+        return Body(self.life, f"{self.key}[{key}]", self.name, self.results, self)
+
     @property
     def is_cut(self) -> bool:
         """Whether what it returns may be less than it would have been. A thread cannot be cancelled: what it returns is whole,
