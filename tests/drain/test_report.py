@@ -122,7 +122,7 @@ def test_it_is_stored_and_read_back_equal(world):
     stored = world.do(main)
     assert stored.reason == "deploy of v2"
     assert stored.seconds == pytest.approx(27.7, abs=0.2)
-    assert set(stored.layers) == {"coordinate", "boundary", "checkpoint", "exit"}
+    assert set(stored.layers) == {"coordinate", "boundary", "checkpoint"}, "the process goes on"
     assert list(stored.layers.values()) == sorted(stored.layers.values())
 
 
@@ -232,7 +232,7 @@ def test_a_drain_that_a_death_cut_short_is_reported_by_whoever_sweeps():
     assert closed.cut_short
     assert (closed.worker, closed.pid, closed.host) == ("dying", 7, "host")
     assert [(one.what, one.id) for one in closed.left] == [("run", "run")]
-    assert closed.seconds == pytest.approx(5, abs=0.1)
+    assert closed.seconds is None, "it is not known when it was gone, only when somebody noticed"
     assert (row.status, row.worker, row.deaths, row.interruptions) == ("queued", None, 0, 1)
 
 

@@ -173,9 +173,16 @@ def test_items_are_known_by_their_key(world):
     assert done_keys(world) == ["x", "y"]
 
 
-def test_text_and_whole_numbers_are_their_own_keys(world):
-    assert world.do(through(["a", 7])) == ["a", 7]
-    assert done_keys(world) == ["a", "7"]
+@pytest.mark.parametrize("items", [["a", "7"], [3, 7]])
+def test_text_and_whole_numbers_are_their_own_keys(world, items):
+    assert world.do(through(items)) == items
+    assert done_keys(world) == [str(item) for item in items]
+
+
+def test_a_number_and_its_text_would_be_one_item_and_are_refused():
+    app = App()
+    with pytest.raises(TypeError, match="key="):
+        app.do(through([1, "1"]))
 
 
 @pytest.mark.parametrize("item", [1.5, None, True, {"id": 1}])

@@ -25,7 +25,10 @@ def spawn(tmp_path):
     started = []
 
     def start(*args, **env):
-        started.append(Program(str(HERE / "programs" / "batch.py"), tmp_path, *args, env=env))
+        patient = {
+            "OUTLAST_MAX_ATTEMPTS": "1000"
+        }  # kills in a row, before anything is recorded, are chance here
+        started.append(Program(str(HERE / "programs" / "batch.py"), tmp_path, *args, env=patient | env))
         return started[-1]
 
     yield start

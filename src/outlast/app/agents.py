@@ -22,7 +22,6 @@ async def until_drain(house: House, coro: Coroutine[Any, Any, R]) -> R | None:
         return None
     task = house.loop.create_task(coro)
     token = house.occupied.enter("agent", getattr(coro, "__qualname__", "run_until_drain"))
-    task.add_done_callback(lambda _: house.occupied.leave(token))
     begin: list[asyncio.Future[Any]] = [task, drain.heard]
     end: list[asyncio.Future[Any]] = [task, drain.over]
     try:
@@ -38,6 +37,11 @@ async def until_drain(house: House, coro: Coroutine[Any, Any, R]) -> R | None:
         raise
     finally:
         task.add_done_callback(_seen)
+        # Not before whoever called is told: what ends the program comes when nothing is occupied any more.
+        if task.done():
+            house.occupied.leave(token)
+        else:
+            task.add_done_callback(lambda _: house.occupied.leave(token))
     try:
         return task.result() if task.done() else None
     except (asyncio.CancelledError, Draining):

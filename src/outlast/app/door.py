@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from outlast.drain.cleanup import Cleanup
 from outlast.drain.drain import TICK_SECONDS
 from outlast.drain.process import Process, end_now, told_to_end
+from outlast.replay.threads import Executor
 
 if TYPE_CHECKING:
     from outlast.app.house import House
@@ -64,6 +65,8 @@ class Door:
 
                 self._server = Server(app, house.settings.http)
                 self._server.start()
+        if self.ours is not None:
+            house.loop.set_default_executor(Executor())
         if self.lifespan is not None:
             await self._living.enter_async_context(self.lifespan(app))
 
@@ -114,12 +117,15 @@ class Door:
                 if draining:
                     seconds = max(0.0, drain.left - LAST_SECONDS)
                     drain.report.cleanup = await self.cleanup.run(house, seconds, living.aclose)
-                    await drain.write_report()
+                    await drain.write_report(leaving=True)
                 else:
                     try:
                         await self.cleanup.run(house, house.settings.close_timeout)
                     finally:
                         await living.aclose()
+                    if drain.layer is not None:  # it began meanwhile: there is nothing left to drain
+                        await asyncio.wait([drain.over])
+                        await drain.write_report(leaving=True)
             finally:
                 await house.leave()
                 self._house = None
@@ -132,7 +138,7 @@ class Door:
         self._server = self.process = None
         self.exit_code = 0 if process is None else process.code
         if server is not None:
-            await asyncio.to_thread(server.stop, 0.2 if house.drain.layer is not None else 2.0)
+            await server.stopped(0.2 if house.drain.layer is not None else 2.0)
         if process is not None and not self.is_portal:
             process.restore()
             if self._cancelled and asyncio.current_task() is self._opener and self._opener is not None:

@@ -43,6 +43,8 @@ class Each(AsyncIterator[T], Generic[T]):
         self._under_way: Record | None = None
         """What is recorded when the item in the loop's hands is done."""
         self._token: object = None
+        self.thread: int | None = None
+        """In a sync program: the one that goes through the loop."""
         self._asked = self._over = self._ended = False
 
     def __aiter__(self) -> Each[T]:
@@ -86,7 +88,7 @@ class Each(AsyncIterator[T], Generic[T]):
             raise ledger.draining()
         found_one = self._todo.popleft()
         self._under_way = ledger.note("done", found_one.key)
-        self._token = self._house.occupied.enter("each", self._id)
+        self._token = self._house.occupied.enter("each", self._id, thread=self.thread)
         return found_one.item
 
     async def _ahead(self) -> list[Found[T]]:

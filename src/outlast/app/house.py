@@ -104,6 +104,8 @@ class House:
         self.intake, self.post, self.resting = Intake(self), Post(self), Resting(self)
         self._sweeping = False
         self.draining = self.closing = False
+        self.left_by: int | None = None
+        """In a sync program: the thread that leaves it."""
         self.working = False
         """It has been opened."""
         self.unhealthy: str | None = None
@@ -163,6 +165,8 @@ class House:
             task.cancel()
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=self.patience())
+        batches = [one for one in self.occupied if one.kind in ("each", "map")]
+        self.hung |= {one.name for one in batches if one.goes_on(without=self.left_by)}
 
     def patience(self) -> float:
         """Seconds that closing waits for something that does not end. What a drain has waited for has had its time."""
@@ -181,11 +185,11 @@ class House:
             self.worker.stay()
             log.warning("still executing, so not given back: %s", ", ".join(sorted(self.hung)))
             return
-        within = (
-            self.drain.left - min(LAST_SECONDS, self.drain.grace / 8)
-            if self.drain.layer is not None
-            else None
-        )
+        within = None
+        if (
+            self.drain.layer is not None
+        ):  # a process of ours is ended by its deadline; another's may be past its drain
+            within = max(LAST_SECONDS, self.drain.left - min(LAST_SECONDS, self.drain.grace / 8))
         try:
             async with asyncio.timeout(within):
                 try:

@@ -329,7 +329,7 @@ class Consumer:
         item = self._tasks.pop(task)
         row, error = item._row, None if task.cancelled() else task.exception()
         if not item._said:
-            if task.cancelled():
+            if task.cancelled() or (isinstance(error, Draining) and self._house.draining):
                 verb: Ack | Release = Release(row.pk, row.fence, "its consumer stopped")
             elif error is not None:
                 facts = {"queue": item.queue, "fence": row.fence}
@@ -342,7 +342,7 @@ class Consumer:
             self._house.room.drop(row.fence)
         self.claimer.done(row.fence)
         if self._house.draining:
-            self._house.drain.item_ended(given_back=task.cancelled())
+            self._house.drain.item_ended(given_back=task.cancelled() or isinstance(error, Draining))
         if not self._claiming or self._house.draining:
             self._say()
             if not self._tasks:

@@ -85,7 +85,7 @@ class Ledger:
                 due_in = row.due - house.store.now()
                 await house.changes.next(min(pause, due_in) if due_in > 0 else pause, seen)
         if not house.room.begin(held.fence):
-            house.intake.dropped(held.fence)
+            house.intake.give_back(held, "its worker drains")
             raise self.draining()
         self._row, self._changes = held, seen
         try:

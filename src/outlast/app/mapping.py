@@ -148,7 +148,11 @@ class Mapping(Generic[T]):
             body is not None
         ):  # in a run: steps that it calls are this item's, whichever others are done again with it
             BODY.set(body.part(key))
-        value = await self._call(item)
+        try:
+            value = await self._call(item)
+        except Exception as error:
+            error.add_note(f"(item {key!r} of map {self._id!r})")
+            raise
         try:
             text, value = self._codec.carry(value)
         except Unrecordable as error:

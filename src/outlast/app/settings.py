@@ -117,13 +117,14 @@ class Settings:
             raise SettingsError(f"unknown setting {', '.join(unknown)}. Known: {', '.join(sorted(known))}.")
         values: dict[str, Any] = {}
         for name, field in known.items():
-            text = environ.get(f"OUTLAST_{name.upper()}")
-            if text is None and name == "grace":
-                text = environ.get("SHUTDOWN_TIMEOUT")
+            variable = f"OUTLAST_{name.upper()}"
+            if name == "grace" and variable not in environ:
+                variable = "SHUTDOWN_TIMEOUT"
+            text = environ.get(variable)
             if given.get(name) is not None:
                 values[name] = given[name]
             elif text is not None:
-                values[name] = _parse(name, str(field.type), text)
+                values[name] = _parse(variable, str(field.type), text)
         return cls(**values)
 
 
@@ -131,8 +132,8 @@ _MAY_BE_ZERO = {"ramp", "new_share", "signals", "health_stall", "checkpoint_rese
 _KINDS = {"str": "a text", "int": "a whole number", "float": "a number of seconds"}
 
 
-def _parse(name: str, kind: str, text: str) -> Any:
+def _parse(variable: str, kind: str, text: str) -> Any:
     try:
         return {"str": str, "int": int, "float": float}[kind](text)
     except ValueError:
-        raise SettingsError(f"OUTLAST_{name.upper()}={text!r} is not a number.") from None
+        raise SettingsError(f"{variable}={text!r} is not a number.") from None

@@ -114,7 +114,8 @@ class Source(Generic[T]):
     def __init__(
         self, ledger: Ledger, items: Iterable[T] | AsyncIterable[T] | Pull[T], key: Callable[[T], str] | None
     ) -> None:
-        self._ledger, self._pull, self._key = ledger, pulling(items), key
+        self._ledger, self._pull = ledger, pulling(items)
+        self._keys = Keys(key, ledger.house.settings.id_length_max)
         self.total = total_of(items)
         self._size = 1
         self._begun = False
@@ -137,7 +138,7 @@ class Source(Generic[T]):
     async def _keyed(self) -> dict[str, T]:
         keyed: dict[str, T] = {}
         for item in await self._pull.pull(self._size):
-            keyed.setdefault(key_of(item, self._key, self._ledger.house.settings.id_length_max), item)
+            keyed.setdefault(self._keys.of(item), item)
         return keyed
 
     def close(self) -> None:
@@ -154,18 +155,30 @@ def pulling(items: Iterable[T] | AsyncIterable[T] | Pull[T]) -> Pull[T]:
     raise TypeError(f"items must be an iterable or an async iterable, not {items!r}.")
 
 
-def key_of(item: T, key: Callable[[T], str] | None, length_max: int) -> str:
-    """What an item is known by from life to life."""
-    if key is not None:
-        return check_id(key(item), length_max, "the key of an item")
-    if isinstance(item, str):
-        return check_id(item, length_max, "the key of an item")
-    if isinstance(item, int) and not isinstance(item, bool):
-        return str(int(item))
-    raise TypeError(
-        f"an item of type {type(item).__qualname__} has no key of its own: say what it is known by, the same in every life: "
-        "key=lambda item: item.id."
-    )
+class Keys(Generic[T]):
+    """What items are known by from life to life."""
+
+    def __init__(self, key: Callable[[T], str] | None, length_max: int) -> None:
+        self._key, self._length_max = key, length_max
+        self._kind: type | None = None
+        """Of items that are their own keys: 1 and "1" would be one."""
+
+    def of(self, item: T) -> str:
+        if self._key is not None:
+            return check_id(self._key(item), self._length_max, "the key of an item")
+        kind = str if isinstance(item, str) else int if isinstance(item, int) else None
+        if kind is None or isinstance(item, bool):
+            raise TypeError(
+                f"an item of type {type(item).__qualname__} has no key of its own: say what it is known by, the same in every "
+                "life: key=lambda item: item.id."
+            )
+        self._kind = self._kind or kind
+        if kind is not self._kind:
+            raise TypeError(
+                f"{item!r} came among items of type {self._kind.__name__}: text and numbers together need key=, since 1 and "
+                '"1" would be one item.'
+            )
+        return check_id(str(item), self._length_max, "the key of an item")
 
 
 def total_of(items: object) -> int | None:

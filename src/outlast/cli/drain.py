@@ -30,6 +30,8 @@ from outlast.store.protocol import Store
 from outlast.store.rows import DrainRow, WorkerRow
 from outlast.store.verbs import AskDrain, Refused
 
+LINGER_SECONDS = 3.0
+"""How long after its drain a worker has for its clean-up, before it counts as a program that goes on."""
 LOOK_SECONDS = 0.1
 AGAIN_SECONDS = 0.2
 HEAR_SECONDS = 5.0
@@ -224,16 +226,22 @@ def _ask(store: Store, row: WorkerRow, why: str) -> Asked:
 
 
 def _wait(store: Store, asked: Asked, patience: Patience, hear: float) -> Asked:
-    """Until the worker is struck off, or its process is gone. Not for ever if it may never hear of it."""
+    """Until the worker is struck off, its process is gone, or it has drained and stays. Not for ever if it may never hear of it."""
 
     def look() -> tuple[WorkerRow | None, bool]:
         dead = asked.worker in store.dead_workers()
         return next((row for row in store.workers() if row.id == asked.worker), None), dead
 
+    over: float | None = None
     while asked.state != "gone":
         row, dead = patience.with_store(look)
         if row is None or dead:
             return asked._replace(state="gone", drain=drain_of(store, asked.worker), dead=row is not None)
+        drain = drain_of(store, asked.worker) if row.draining else None
+        if drain is not None and drain.ended is not None:
+            over = over or time.monotonic()
+            if time.monotonic() - over > LINGER_SECONDS:
+                return asked._replace(state="drained", drain=drain)
         if patience.left <= 0 or (not row.draining and time.monotonic() >= hear):
             return asked._replace(state="waiting", drain=drain_of(store, asked.worker))
         time.sleep(max(0.0, min(LOOK_SECONDS, patience.left)))
@@ -265,12 +273,14 @@ def _sentence(asked: Asked, choice: Choice, timeout: float | None) -> str:
     if asked.state == "draining":
         reason = f": {asked.drain.reason}" if asked.drain is not None and asked.drain.reason else ""
         return f"{who} drains already{reason}."
+    if asked.state == "drained" and asked.drain is not None:
+        return f"{outcome(asked.drain)} Its process goes on: it is somebody's own program, and not `outlast worker`."
     if asked.state == "waiting":
         if asked.drain is None and not choice.on_record:
             return f"{who} was asked and has not begun to drain: does it consume a queue? A program that only submits does not hear of it."
         stands = (
             "has not begun to drain: is its event loop blocked?" if asked.drain is None else "still drains."
         )
-        return f"{who} is not gone after {span(timeout or 0.0)}: it {stands}"
+        return f"{who} is not gone after {span(timeout or 0.0)}: it {stands} The request stays; `outlast drain --wait` waits on."
     said = f"{who} is gone, and left no drain report." if asked.drain is None else outcome(asked.drain)
     return f"{said} What it still held is given back by the next sweep." if asked.dead else said

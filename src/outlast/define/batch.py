@@ -15,7 +15,7 @@ from outlast.replay.ending import lost, refusal
 from outlast.values.codec import codec_for
 
 if TYPE_CHECKING:
-    from outlast.app.source import Pull
+    from outlast.app.source import Keys, Pull
     from outlast.replay.life import Life
 
 T = TypeVar("T")
@@ -47,6 +47,7 @@ class InsideEach(AsyncIterator[T], Generic[T]):
         self._host = life.host
         self._reader = _Reader(items, key, life.house.settings.id_length_max)
         self._step: Step[[], Any] = Step(self._reader.next, name=name)
+        self._step.is_measured = False  # how long the next item takes says nothing, and names are many
         self._ended = False
 
     def __aiter__(self) -> InsideEach[T]:
@@ -77,6 +78,7 @@ class _Reader(Generic[T]):
     ) -> None:
         self._items, self._key, self._length_max = items, key, length_max
         self.pull: Pull[T] | None = None
+        self._keys: Keys[T] | None = None
         self.given: set[str] = set()
         """Keys of what was handed out, in this life or an earlier one."""
         self._ahead: tuple[str, T] | None = None
@@ -84,15 +86,15 @@ class _Reader(Generic[T]):
 
     async def next(self) -> Any:
         """The body of a step: the next item whose key was not handed out before, with its key; None at the end."""
-        from outlast.app.source import key_of, pulling
+        from outlast.app.source import Keys, pulling
 
-        if self.pull is None:
-            self.pull = pulling(self._items)
+        if self.pull is None or self._keys is None:
+            self.pull, self._keys = pulling(self._items), Keys(self._key, self._length_max)
         while self._ahead is None or self._ahead[0] in self.given:
             found = await self.pull.pull(1)
             if not found:
                 return None
-            self._ahead = key_of(found[0], self._key, self._length_max), found[0]
+            self._ahead = self._keys.of(found[0]), found[0]
         return list(self._ahead)
 
 
@@ -149,5 +151,6 @@ def map(
             raise Evicted(str(error)) from error
 
     step: Step[[], dict[str, Any]] = Step(body, name=f"map:{id}" if id else "map")
+    step.is_measured = False
     step.signature._returns = codec_for(dict[str, returned_by(fn)])  # type: ignore[misc]
     return step()

@@ -186,7 +186,8 @@ def _workflow(what: str) -> Life:
     life = _life()
     if life is None:
         where = "a step's body" if BODY.get() is not None else "code outside any run"
-        raise NotInRun(f"{what}() is for a workflow's own code, and this is {where}.")
+        elsewhere = f" Elsewhere: app.{what}(..., id=...)." if what in ("each", "map") else ""
+        raise NotInRun(f"{what}() is for a workflow's own code, and this is {where}.{elsewhere}")
     return life
 
 

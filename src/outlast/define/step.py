@@ -49,6 +49,8 @@ class StepBase(Generic[P, R]):
         self.retry_on, self.timeout = retry_on, timeout
         self.is_async = inspect.iscoroutinefunction(fn)
         self.signature = Signature(fn)
+        self.is_measured = True
+        """How long it takes is kept, for drains."""
         self.__doc__, self.__name__, self.__wrapped__ = fn.__doc__, fn.__name__, fn
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Coroutine[Any, Any, R]:

@@ -102,7 +102,7 @@ class Unit:
 
     def _enter_run(self) -> None:
         assert self._life is not None
-        if self._life.house.draining and UNIT.get() is None:
+        if not self._life._may_start(UNIT.get()):
             return  # too late: its first step waits for another life, and the whole unit with it
         self._life.units += 1
         self._holds = True

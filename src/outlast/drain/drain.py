@@ -19,12 +19,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from queue import Empty
 from typing import TYPE_CHECKING, Any
 
 from outlast.drain.forecast import chance
+from outlast.drain.occupied import Occupation
 from outlast.drain.report import DrainReport, Left
 from outlast.errors import Diverged, Evicted, StoreError
 from outlast.store import verbs
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("outlast.drain")
 
+CUT_WITH_THE_PROCESS = ("unit", "each", "map", "agent")
+"""What is no run's: nothing waits for its end, and nobody gives it back."""
 TICK_SECONDS = 0.1
 """How often to judge anew whether steps will end in time."""
 SWITCH_SECONDS = 0.0002
@@ -46,6 +49,25 @@ EXIT_SECONDS = 0.3
 """How long before the end of grace the process is to be gone."""
 
 
+_switching = threading.Lock()
+_quick: list[float] = []
+"""The switch interval as it was, once for each drain that is in layer 1: several may be, in one process."""
+
+
+@contextmanager
+def _switching_quickly() -> Iterator[None]:
+    with _switching:
+        _quick.append(_quick[0] if _quick else sys.getswitchinterval())
+        sys.setswitchinterval(SWITCH_SECONDS)
+    try:
+        yield
+    finally:
+        with _switching:
+            before = _quick.pop()
+            if not _quick:
+                sys.setswitchinterval(before)
+
+
 class Drain:
     def __init__(self, house: House) -> None:
         self._house, self._loop = house, house.loop
@@ -54,6 +76,8 @@ class Drain:
         self._changed, self._coordinated = asyncio.Event(), asyncio.Event()
         self._hurried = False
         self.reason = ""
+        self.ends_here = False
+        """The process ends with it."""
         self.by_signal = False
         """The process was told to end: who waits here for what goes on elsewhere must not hold it up."""
         self.began = 0.0
@@ -134,10 +158,9 @@ class Drain:
         """Layer 1. It may block or fail: nothing waits for it."""
         house = self._house
         verb = verbs.Drain(house.worker.id, self.reason, tuple(house.room.begun))
-        switch = sys.getswitchinterval()
-        sys.setswitchinterval(SWITCH_SECONDS)
         try:
-            outcome = house.writer.call(verb, timeout=max(0.01, self.left))
+            with _switching_quickly():
+                outcome = house.writer.call(verb, timeout=max(0.01, self.left))
         except (StoreError, Empty) as error:
             self.report.blocked.append(
                 f"the store did not take that this worker drains: {error or 'no answer'}"
@@ -147,8 +170,6 @@ class Drain:
             self.report.layers["coordinate"] = self._elapsed()
             if not isinstance(outcome, verbs.Refused):
                 self.report.given_back += len(outcome)
-        finally:
-            sys.setswitchinterval(switch)
         facts = {"event": "draining", "worker": verb.worker, "reason": self.reason}
         log.info("draining: %s", self.reason, extra=facts)
         with suppress(RuntimeError):  # the loop is closed: nobody waits for it
@@ -163,7 +184,7 @@ class Drain:
                 self.report.blocked.append(f"the event loop stood still for {blocked:.1f} s")
             self.layer = "boundary"
             self.heard.set_result(self.reason)
-            self._running = self._house.keep(self._loop.create_task(self._run()), quiet=True)
+            self._running = self._loop.create_task(self._run())  # not the house's to cancel
 
     async def _run(self) -> None:
         house, report = self._house, self.report
@@ -185,6 +206,10 @@ class Drain:
                 report.layers["checkpoint"] = self._elapsed()
         finally:
             self._conclude()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.left):
+                await self._coordinated.wait()
+                await self._store_report()  # a process that goes on may not write another for long
 
     def _is_done(self) -> bool:
         return self._hurried or not next(self._what_is_left(), None)
@@ -225,9 +250,11 @@ class Drain:
         self._loop.call_soon(life.leave, self.reason)
         self._changed.set()
 
-    def changed(self) -> None:
+    def changed(self, ended: Occupation) -> None:
         """From any thread: something that the drain may have waited for has ended."""
         if self.layer is not None:
+            if ended.kind in ("each", "map") and not self.over.done():
+                self.report.completed += 1
             try:
                 self._loop.call_soon_threadsafe(self._changed.set)
             except RuntimeError:
@@ -322,6 +349,9 @@ class Drain:
         ]
         report.units = {"committed": house.units.committed, "rolled_back": house.units.rolled_back}
         for life in list(house.lives.values()):
+            life.checkpointed = life.checkpointed or any(
+                life.bodies.values()
+            )  # it is cut, and not at a boundary
             life.evict(Evicted(f"drain: {self.reason}"))
         report.seconds = self._elapsed()
         report.began = datetime.fromtimestamp(house.store.now() - report.seconds, UTC)
@@ -337,21 +367,32 @@ class Drain:
                 return
             await asyncio.sleep(min(TICK_SECONDS, left))
 
-    async def write_report(self) -> None:
-        """Store it and log it, as far as there is time. Once more when the program that was drained leaves, with its clean-up."""
+    async def write_report(self, *, leaving: bool = False) -> None:
+        """Store it, as far as there is time, and log it once: when it is asked for, or the program leaves. Then it is stored again,
+        with the clean-up; what a process does that goes on after its drain is not the drain's time."""
         house, report = self._house, self.report
         with suppress(TimeoutError):  # layer 1 opens the report that this one closes
             async with asyncio.timeout(max(0.0, self.left - 3 * EXIT_SECONDS)):
                 await self._coordinated.wait()
-        first, self._reported = not self._reported, True
         left = list(self._what_is_left())
-        # A life that hangs has been let go of since `_conclude` saw it: it still executes.
+        # A life that hangs has been let go of since `_conclude` saw it: it still executes. What is no run's was cut.
+        others = [one for one in report.left if one.what in CUT_WITH_THE_PROCESS and one not in left]
         hung = [one for one in report.left if one.id in house.hung and one.id not in house.lives]
-        report.left = [*hung, *left]
-        if first:
+        report.left = [
+            *hung,
+            *others,
+            *(one for one in left if one.what not in CUT_WITH_THE_PROCESS or not others),
+        ]
+        if leaving and self.ends_here:
             report.seconds = report.layers["exit"] = self._elapsed()
+        await self._store_report()
+        if not self._reported:
+            self._reported = True
             facts = {"event": "drained", "worker": report.worker}
             log.info("drained: %s", json.dumps(report.document()), extra=facts)
+
+    async def _store_report(self) -> None:
+        house, report = self._house, self.report
         try:
             async with asyncio.timeout(max(0.1, self.left - 2 * EXIT_SECONDS)):
                 await house.writer.ask(verbs.Report(report.worker, report.text()))

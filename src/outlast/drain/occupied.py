@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Occupation(NamedTuple):
@@ -13,26 +15,38 @@ class Occupation(NamedTuple):
     name: str
     since: float
     """On the monotonic clock."""
+    task: asyncio.Task[Any] | None
+    thread: int | None
+    """Whose it is: a task's, or in a sync program a thread's."""
+
+    def goes_on(self, without: int | None) -> bool:
+        """Whether it still executes, although this Outlast is being left: by the current task, or by the thread `without`."""
+        if self.thread is not None:
+            alive = any(thread.ident == self.thread for thread in threading.enumerate())
+            return alive and self.thread != without
+        return self.task is not None and not self.task.done() and self.task is not asyncio.current_task()
 
 
 class Occupied:
     """May be entered and left in any thread."""
 
-    def __init__(self, left: Callable[[], None]) -> None:
+    def __init__(self, left: Callable[[Occupation], None]) -> None:
         self._left = left
-        """Called, from any thread, when something was left."""
+        """Called, from any thread, with what was left."""
         self._under_way: dict[object, Occupation] = {}
 
-    def enter(self, kind: str, name: str) -> object:
+    def enter(self, kind: str, name: str, *, thread: int | None = None) -> object:
         """Something begins that a drain must not cut. The token is for `leave`."""
         token = object()
-        self._under_way[token] = Occupation(kind, name, time.monotonic())
+        task = None if asyncio._get_running_loop() is None else asyncio.current_task()
+        self._under_way[token] = Occupation(kind, name, time.monotonic(), task, thread)
         return token
 
     def leave(self, token: object) -> None:
         """It has ended. A repeat is harmless."""
-        if self._under_way.pop(token, None) is not None:
-            self._left()
+        occupation = self._under_way.pop(token, None)
+        if occupation is not None:
+            self._left(occupation)
 
     def __iter__(self) -> Iterator[Occupation]:
         return iter(list(self._under_way.values()))

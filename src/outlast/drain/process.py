@@ -139,6 +139,7 @@ class Process:
         drain.by_signal = True
         if drain.begin(number.name, at=at):
             if self._ours is None and self.ends:
+                drain.ends_here = True
                 self._arm(drain.left)
         elif self._interrupts[seen_to] > 1 and number is signal.SIGINT:
             if self.ends:
@@ -158,6 +159,7 @@ class Process:
         global _told  # noqa: PLW0603 - it is the process's
         if self._ours is not None:
             _told = os.getpid(), self.code
+            self._drain.ends_here = True
             self._arm(seconds)
 
     def _arm(self, seconds: float) -> None:

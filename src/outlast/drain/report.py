@@ -93,7 +93,7 @@ class DrainReport:
         ]
         cleanup = [_known(CleanUp, one) for one in said.pop("cleanup", ())]
         known = {name: value for name, value in said.items() if name in cls.__dataclass_fields__}
-        if row.ended is not None:
+        if row.ended is not None and not known.get("cut_short"):  # then it is when somebody noticed
             known.setdefault("seconds", row.ended - row.began)
         return cls(
             **{

@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -82,9 +83,17 @@ class Server:
         if thread is threading.current_thread():
             return
         thread.join(timeout)
-        if thread.is_alive():
+        if thread.is_alive() and timeout > 0:
             server.force_exit = True
             log.warning("the HTTP server at %s did not end within %g s", self._url, timeout)
+
+    async def stopped(self, timeout: float) -> None:
+        """The same from a coroutine. No thread is needed for it: there may be none to be had."""
+        thread = self._thread
+        self.stop(0.0)
+        until = time.monotonic() + timeout
+        while thread is not None and thread.is_alive() and time.monotonic() < until:  # noqa: ASYNC110 - a thread tells nobody
+            await asyncio.sleep(0.01)
 
     def _serve(self, server: uvicorn.Server, listener: socket.socket) -> None:
         try:

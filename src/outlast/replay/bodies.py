@@ -33,17 +33,37 @@ class Body:
     within them, for as long as the outermost step is under way."""
 
     __slots__ = (
-        "attempt", "aware", "begun", "calls", "cut", "idle", "key", "leaving", "life", "listeners", "name", "outer",
-        "progress", "results", "since", "started", "task", "threads",
+        "_outer",
+        "abandoned",
+        "attempt",
+        "aware",
+        "begun",
+        "calls",
+        "cut",
+        "idle",
+        "key",
+        "leaving",
+        "life",
+        "listeners",
+        "name",
+        "progress",
+        "results",
+        "since",
+        "started",
+        "task",
+        "threads",
     )  # fmt: skip
 
     def __init__(
         self, life: Life, key: str, name: str, results: dict[str, str], outer: Body | None = None
     ) -> None:
         self.life, self.key, self.name = life, key, name
-        self.outer: Body = self if outer is None else outer.outer
-        """The step of the workflow that this one is part of."""
+        self._outer = (
+            None if outer is None else outer.outer
+        )  # not itself: a cycle would wait for the collector
         self.attempt = 1
+        self.abandoned = False
+        """Its thread goes on without it."""
         self.since = life.host.time()
         """When the attempt began, on the loop's clock."""
         self.idle = False
@@ -65,6 +85,11 @@ class Body:
         self.begun, self.started = False, perf_counter()
         self.task: asyncio.Task[None] | None = None
         """None for a step within a step: it is part of the outer one's task."""
+
+    @property
+    def outer(self) -> Body:
+        """The step of the workflow that this one is part of."""
+        return self._outer or self
 
     def part(self, key: str) -> Body:
         """A part of it that numbers its calls by itself."""
@@ -184,7 +209,7 @@ async def _perform(body: Body, place: Place, step: StepBase[..., Any], args: Any
         return  # an answer cut short is not an answer
     seconds = perf_counter() - body.started
     life.record("step", place.key, place.args, text, error, seconds, body.attempt, place.asked)
-    if error is None:
+    if error is None and step.is_measured:
         life.house.durations.add(life.workflow.name, body.name, life.host.time() - body.since)
 
 
@@ -232,7 +257,7 @@ async def _pause(body: Body, seconds: float) -> None:
         if house.draining:
             house.drain.look(body.life)
         await asyncio.sleep(seconds)
-        if house.draining and UNIT.get() is None:
+        if not body.life._may_start(UNIT.get()):
             await house.loop.create_future()  # it is cancelled when its run is given back
     elif seconds > 0:
         await asyncio.wait([house.drain.heard], timeout=seconds)
@@ -256,7 +281,10 @@ async def _bounded(
             body.life.threads.add(future)
             body.outer.threads += 1
             future.add_done_callback(partial(_thread_ended, body))
-            return await asyncio.shield(future)
+            try:
+                return await asyncio.shield(future)
+            finally:
+                body.abandoned = not future.done()
     except TimeoutError as error:
         if limit.expired():
             raise StepTimeout(
@@ -268,7 +296,7 @@ async def _bounded(
 def _thread_ended(body: Body, future: asyncio.Future[Any]) -> None:
     body.life.threads.discard(future)
     body.outer.threads -= 1
-    if body.outer is not body and body.outer.leaving is not None:
+    if body.outer is not body and body.outer.leaving is not None and body.abandoned:
         body.outer.cancel()
     if body.life.house.draining:
         body.life.house.drain.look(body.life)
@@ -305,13 +333,15 @@ async def inner(body: Body, step: StepBase[..., Any], args: Any, kwargs: Any) ->
     life.inner += 1
     try:
         text, value = await attempt(within, step, args, kwargs)
+        seconds = perf_counter() - within.started
+        await life.record_and_wait(
+            "inner", key, args=fingerprint, value=text, seconds=seconds, attempt=within.attempt
+        )
+        body.results[key] = text
     finally:
         life.inner -= 1
         BODY.reset(token)
         within.forget_listeners()
-    seconds = perf_counter() - within.started
-    await life.record_and_wait(
-        "inner", key, args=fingerprint, value=text, seconds=seconds, attempt=within.attempt
-    )
-    body.results[key] = text
+        if body.outer.leaving is not None and not body.outer.cut:
+            body.outer.cancel()
     return value

@@ -299,6 +299,19 @@ class Life:
         ):  # a failed attempt: its step waits for the next one, which is another life's
             self.house.drain.look(self)
 
+    def watch_thread(self, thread: asyncio.Future[Any]) -> None:
+        """A thread executes something of the run, whoever waits for it."""
+
+        def ended(thread: asyncio.Future[Any]) -> None:
+            self.threads.discard(thread)
+            if not thread.cancelled():
+                thread.exception()  # seen
+            if self.house.draining:
+                self.house.drain.look(self)
+
+        self.threads.add(thread)
+        thread.add_done_callback(ended)
+
     def _got_somewhere(self) -> None:
         if self.suspect:
             self.suspect = False

@@ -65,6 +65,7 @@ class Progress(Generic[T]):
         body = self._body.outer
         if body.leaving is not None and not body.cut:  # a thread can be stopped only here
             self._loop.call_soon_threadsafe(self.flush)
+            body.aware = True
             raise Evicted(body.leaving)
 
     def _check(self) -> None:

@@ -6,8 +6,10 @@ All are daemons: a thread that hangs must not hold up the end of the process.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
 from queue import SimpleQueue
@@ -133,6 +135,21 @@ class Threaded:
             self._life.advance()
         else:
             request.reply.put((None, self._life.over))
+
+
+class Executor(ThreadPoolExecutor):
+    """For `asyncio.to_thread` and `run_in_executor` in steps: a thread goes on when the step that started it was cancelled, and its run
+    must not be given to anybody meanwhile. Only the loop's default one can be known."""
+
+    def __init__(self) -> None:
+        super().__init__(thread_name_prefix="outlast-to-thread")
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> concurrent.futures.Future[T]:
+        future = super().submit(fn, *args, **kwargs)
+        body = BODY.get()
+        if body is not None and asyncio._get_running_loop() is body.life.host:
+            body.life.watch_thread(asyncio.wrap_future(future, loop=body.life.host))
+        return future
 
 
 class Pool:

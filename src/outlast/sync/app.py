@@ -182,6 +182,7 @@ class Outlast:
         if self._left:
             return False
         self._left = True
+        self._app._open.left_by = threading.get_ident()
         portal.call(self._app.__aexit__, *exc)
         return True
 

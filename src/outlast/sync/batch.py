@@ -7,6 +7,7 @@ may call Outlast itself.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterable, Iterator
 from typing import Any, Generic, TypeVar, overload
 
@@ -116,6 +117,7 @@ class Each(Iterator[T], Generic[T]):
         self._each: AsyncEach[T] = AsyncEach(house, pull, id=id, key=key)
 
     def __next__(self) -> T:
+        self._each.thread = threading.get_ident()
         try:
             value: T = self._exchange.call(self._each.__anext__)
         except StopAsyncIteration:
