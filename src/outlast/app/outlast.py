@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 import secrets
+import sys
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 from uuid import uuid4
@@ -25,7 +26,7 @@ from outlast.app.submission import enqueue
 from outlast.define.unit import Unit
 from outlast.define.workflow import Call, Workflow
 from outlast.drain.cleanup import Hook as CleanupHook
-from outlast.drain.process import TRY_AGAIN
+from outlast.drain.process import INTERRUPTED, TRY_AGAIN
 from outlast.drain.report import DrainReport
 from outlast.errors import Draining, NotInRun, NotInStep, OutlastError, SettingsError, UnknownRun, WrongStatus
 from outlast.replay.bodies import BODY
@@ -443,6 +444,7 @@ class Outlast:
         """In a process of ours: what a coroutine returns, or the end of the process (SystemExit) if it was interrupted."""
         house, process = self._open, self._door.process
         task = house.loop.create_task(coro)
+        house.drain.heard.add_done_callback(lambda _: _say_waiting(house))
         either: list[asyncio.Future[Any]] = [task, house.drain.over]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if task.done() and not (house.draining and isinstance(task.exception(), Draining)):
@@ -491,7 +493,35 @@ def run(call: Call[R], *, id: str | None = None, store: str | None = None, **set
     async def result(app: Outlast) -> R:
         return await (await app.start(call, id=id)).result()
 
-    return asyncio.run(main())
+    try:
+        return asyncio.run(main())
+    except SystemExit as end:
+        if end.code in (TRY_AGAIN, INTERRUPTED):
+            named = (
+                f"run {id!r} was interrupted"
+                if id is not None
+                else "the run was interrupted, and has no id of yours"
+            )
+            _say(
+                f"{named}. What it recorded is kept: the same call{' ' if id else ' with an id= '}goes on from there."
+            )
+        raise
+
+
+def _say_waiting(house: House) -> None:
+    """A person at a terminal, or who reads the log of a pod, wants to know what it waits for."""
+    drain = house.drain
+    if house.lives:
+        steps = f"{len(house.lives)} run" + ("s" if len(house.lives) > 1 else "")
+        _say(
+            f"{drain.reason}: {steps} under way; steps have {drain.step_seconds_left:.0f} s to end. A second Ctrl-C leaves at once."
+        )
+
+
+def _say(words: str) -> None:
+    with suppress(OSError, ValueError):  # nobody reads it
+        sys.stderr.write(f"outlast: {words}\n")
+        sys.stderr.flush()
 
 
 def encode_message(value: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from contextlib import redirect_stdout
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 from uuid import uuid4
 
 import typer
@@ -72,22 +72,29 @@ def run(
             if id is None:
                 say(f"run {chosen}. If it is interrupted: {order.again()}")
             row = _execute(workflow, order)
+        if isinstance(row, int):
+            _interrupted(row, order, as_json)
         _report(row, order, as_json)
 
 
-def _execute(workflow: Workflow[..., Any], order: Order) -> RunRow:
-    """The run as it ended. Exits with 75 or 130 if it was interrupted."""
+def _interrupted(code: int, order: Order, as_json: bool) -> NoReturn:
+    how = "interrupted" if code == INTERRUPTED else "terminated"
+    say(f"{how}. To go on: {order.again()}")
+    if as_json:
+        document({"id": order.id, "status": "interrupted", "exit": code, "again": order.again().strip("`")})
+    raise typer.Exit(code)
+
+
+def _execute(workflow: Workflow[..., Any], order: Order) -> RunRow | int:
+    """The run as it ended; if it was interrupted, 75 or 130."""
     try:
         return asyncio.run(_life(workflow, order))
     except KeyboardInterrupt:
-        say(f"interrupted. To go on: {order.again()}")
-        raise typer.Exit(INTERRUPTED) from None
+        return INTERRUPTED
     except SystemExit as end:
         if end.code not in (INTERRUPTED, TRY_AGAIN):
             raise
-        how = "interrupted" if end.code == INTERRUPTED else "terminated"
-        say(f"{how}. To go on: {order.again()}")
-        raise typer.Exit(int(end.code)) from None
+        return int(end.code)
     except StoreUnavailable as error:
         raise StoreUnavailable(f"{error} To go on: {order.again()}") from None
 
