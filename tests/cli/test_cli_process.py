@@ -79,14 +79,16 @@ def test_no_command_or_an_unknown_one_is_a_usage_error(tmp_path):
 )
 def test_a_signal_gives_the_run_back_and_says_how_it_goes_on(tmp_path, number, code, word):
     (tmp_path / "agent.py").write_text(BLOCKED)
-    child = process(tmp_path, "run", "agent.py:blocked", "--id", "r1")
+    child = process(tmp_path, "run", "agent.py:blocked", "--id", "r1", env={"OUTLAST_GRACE": "2"})
     assert child.stderr is not None
     assert child.stderr.readline() == "under way\n"
     child.send_signal(number)
     out, err = child.communicate(timeout=60)
     assert child.returncode == code
     assert out == ""
-    assert err == f"outlast: {word}. To go on: `outlast run agent.py:blocked --id r1`\n"
+    waiting, end = err.splitlines()
+    assert waiting.startswith(f"outlast: {signal.Signals(number).name}: 1 run under way; steps have 1 s to end.")
+    assert end == f"outlast: {word}. To go on: `outlast run agent.py:blocked --id r1`"
     assert "Nobody executes it now" in finished(tmp_path, "show", "r1")[1]
 
 

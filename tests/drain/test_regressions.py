@@ -1,0 +1,405 @@
+"""What a review and a trial of the drain found broken once, in one process. Each is a promise that stays kept."""
+
+import asyncio
+import gc
+import logging
+import sys
+import threading
+import time
+from contextlib import closing, suppress
+
+import pytest
+
+from outlast import Draining, Outlast, SettingsError, progress, step, unit, workflow
+from outlast import sync as blocking
+from outlast.app.room import Room
+from outlast.cli import main as command_line
+from outlast.replay.bodies import Body
+from outlast.store.address import store_at
+from outlast.testing import App
+
+GRACE = 1.6
+"""Where threads need real time: steps are told to stop after 0.5 s, and must have after 0.9 s."""
+seen: list = []
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    seen.clear()
+
+
+@pytest.fixture
+def file(tmp_path):
+    return f"sqlite:///{tmp_path}/outlast.db"
+
+
+def until(true, seconds=20.0):
+    give_up = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < give_up
+        time.sleep(0.005)
+
+
+def drained(address, call, *, grace=GRACE):
+    """A run on a real clock, drained as soon as a step of it says that it has begun: the report, the run's row and journal."""
+
+    async def main():
+        async with Outlast(address, signals=0, grace=grace) as app:
+            layer.drain = app._open.drain
+            run = await app.start(call, id="run")
+            while not seen:
+                await asyncio.sleep(0.005)
+            report = await app.drain("test")
+            return report, await run.info(), await app.journal("run")
+
+    return asyncio.run(main())
+
+
+def layer() -> str | None:
+    return layer.drain.layer
+
+
+def until_told_to_stop():
+    """In a thread: until steps are told to stop, of which it knows nothing."""
+    until(lambda: layer() == "checkpoint")
+    time.sleep(0.05)
+
+
+@step
+def outlasts_its_time() -> int:
+    seen.append("thread")
+    until_told_to_stop()
+    return 1
+
+
+@step
+async def second() -> int:
+    seen.append("second")
+    return 2
+
+
+# -- charged, started or done again
+
+
+def test_a_handler_that_lets_draining_out_uses_up_no_attempt():
+    app = App(max_attempts=1)
+
+    async def main(app):
+        async def handle(_):
+            await app.wait_drain()
+            await app.queue("next").put({"x": 1})
+
+        await app.queue("q").put({"n": 1}, id="one")
+        consuming = asyncio.create_task(app.queue("q").consume(handle))
+        await asyncio.sleep(1)
+        report = await app.drain("test")
+        consuming.cancel()
+        return report
+
+    report = app.do(main)
+    row = app.store.run("q/one")
+    assert (row.status, row.failures, row.worker) == ("queued", 0, None)
+    assert (report.completed, report.checkpointed, report.left) == (0, 1, [])
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_no_step_of_a_unit_starts_after_its_time(nested):
+    @workflow
+    async def flow() -> None:
+        async with unit("outer"):
+            await outlasts_its_time.aio()
+            if not nested:
+                await second()
+            async with unit("inner"):
+                await second()
+
+    report, info, journal = drained("memory:", flow())
+    assert seen == ["thread"]
+    assert (info.status, report.left) == ("queued", [])
+    assert [entry.kind for entry in journal] == ["step", "interruption"]
+
+
+def test_no_attempt_of_a_unit_begins_after_its_time():
+    @step(retries=5, backoff=0.01)
+    def flaky() -> None:
+        seen.append("attempt")
+        until_told_to_stop()
+        raise ValueError("no")
+
+    @step
+    def other() -> None:
+        until_told_to_stop()
+        time.sleep(0.2)
+
+    @workflow
+    async def flow() -> None:
+        async with unit("u"):
+            await asyncio.gather(flaky.aio(), other.aio())
+
+    report, _, _ = drained("memory:", flow())
+    assert seen == ["attempt"]
+    assert report.left == []
+
+
+def test_an_inner_step_in_a_thread_that_ends_whole_is_kept_although_the_outer_one_was_told_to_stop(file):
+    @step
+    async def outer() -> int:
+        return await outlasts_its_time.aio()
+
+    @workflow
+    async def flow() -> int:
+        return await outer()
+
+    report, _, journal = drained(file, flow())
+    assert report.checkpointed == 1
+    assert [entry.kind for entry in journal] == ["inner", "interruption"]
+
+    async def again():
+        async with Outlast(file, signals=0) as app:
+            return await (await app.start(flow(), id="run")).result()
+
+    assert asyncio.run(again()) == 1
+    assert seen == ["thread"], "it is not done twice"
+
+
+def test_the_cut_answer_of_a_sync_step_that_swallows_its_end_is_no_result():
+    @step
+    def crawl() -> int:
+        got = 0
+        with progress(int) as p:
+            try:
+                while got < 10_000:
+                    got += 1
+                    p.save(got)
+                    seen.append(got)
+                    time.sleep(0.02)
+            finally:
+                return got
+
+    @workflow
+    async def flow() -> int:
+        return await crawl.aio()
+
+    report, info, journal = drained("memory:", flow())
+    assert (info.status, report.completed, report.checkpointed) == ("queued", 0, 1)
+    assert [entry.kind for entry in journal] == ["interruption"]
+
+
+# -- what is nobody's run
+
+
+def test_an_item_of_each_that_a_drain_cuts_is_left_and_one_that_ends_in_it_is_completed():
+    async def main(app):
+        async def loop(id, seconds):
+            async for _ in app.each(["one", "two"], id=id):
+                await asyncio.sleep(seconds)
+
+        loops = [asyncio.create_task(loop("cut", 1000)), asyncio.create_task(loop("ends", 5))]
+        await asyncio.sleep(1)
+        report = await app.drain("test", grace=30)
+        for task in loops:
+            task.cancel()
+        return report, await asyncio.gather(*loops, return_exceptions=True)
+
+    report, (_, ended) = App().do(main)
+    assert [(one.what, one.id) for one in report.left] == [("each", "cut")]
+    assert report.completed == 1
+    assert isinstance(ended, Draining)
+
+
+def test_what_a_thread_still_executes_of_each_and_map_is_given_to_nobody_when_the_block_is_left(file, caplog):
+    gate = threading.Event()
+
+    def slow(item):
+        seen.append(item)
+        gate.wait(20)
+
+    def go_through(app):
+        with suppress(Exception):  # nobody is there any more when it ends
+            for item in app.each(["one"], id="each"):
+                slow(item)
+
+    def map_all(app):
+        with suppress(Exception):  # nobody is there any more when it ends
+            app.map(slow, ["two"], id="map")
+
+    with blocking.Outlast(file, signals=0, grace=0.8) as app:
+        threads = [
+            threading.Thread(target=target, args=(app,), daemon=True) for target in (go_through, map_all)
+        ]
+        for thread in threads:
+            thread.start()
+        until(lambda: len(seen) == 2)
+        report = app.drain("test")
+    assert sorted(one.what for one in report.left) == ["each", "map"]
+    with blocking.Outlast(file, signals=0) as app:
+        workers = {run.worker for run in app.runs()}
+        assert None not in workers
+        assert {"still executing, so not given back: each, map"} <= {
+            one.getMessage() for one in caplog.records
+        }
+    gate.set()
+    for thread in threads:
+        thread.join(20)
+
+
+@pytest.mark.parametrize("kind", ["each", "map"])
+def test_a_batch_that_a_drain_refuses_at_its_very_beginning_is_given_back(monkeypatch, kind):
+    """The drain looks at what has begun just before it is refused, and keeps it."""
+
+    def begin(self, fence):
+        self.begun.add(fence)
+        app._open.drain.begin("test")
+        self.begun.discard(fence)
+        return False
+
+    async def main(app):
+        monkeypatch.setattr(Room, "begin", begin)
+
+        async def loop():
+            if kind == "map":
+                await app.map(second, ["a"], id="batch")
+            async for _ in app.each(["a"], id="batch"):
+                seen.append("item")
+
+        with pytest.raises(Draining):
+            await loop()
+        await app.drain()
+        await asyncio.sleep(0.3)
+        return app.store.run("batch"), dict(app._open.room.hands)
+
+    app = App()
+    row, hands = app.do(main)
+    assert (row.status, row.worker, hands, seen) == ("queued", None, {}, [])
+
+
+# -- what a drain leaves behind
+
+
+def test_drains_side_by_side_leave_the_switch_interval_as_it_was():
+    before = sys.getswitchinterval()
+
+    async def main():
+        for _ in range(15):
+            async with (
+                Outlast("memory:", signals=0) as a,
+                Outlast("memory:", signals=0) as b,
+                Outlast("memory:", signals=0) as c,
+            ):
+                await asyncio.gather(a.drain(), b.drain(), c.drain())
+            assert sys.getswitchinterval() == pytest.approx(before)
+
+    try:
+        asyncio.run(main())
+    finally:
+        sys.setswitchinterval(before)
+
+
+def test_a_step_that_has_ended_leaves_nothing_for_the_collector():
+    @workflow
+    async def flow() -> None:
+        for _ in range(50):
+            await second()
+
+    async def main(app):
+        await (await app.start(flow(), id="run")).result()
+        return sum(isinstance(one, Body) for one in gc.get_objects())
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert App().do(main) < 5
+    finally:
+        gc.enable()
+
+
+def test_a_block_with_an_http_server_is_left_in_time_although_the_default_executor_is_full():
+    gate = threading.Event()
+
+    async def main():
+        async with Outlast("memory:", http="127.0.0.1:0", grace=GRACE) as app:
+            loop = asyncio.get_running_loop()
+            waiting = [loop.run_in_executor(None, gate.wait, 20) for _ in range(40)]
+            began = time.monotonic()
+            await app.drain("test")
+        seconds = time.monotonic() - began
+        gate.set()
+        await asyncio.gather(*waiting)
+        return seconds
+
+    assert asyncio.run(main()) < 5
+
+
+@pytest.mark.parametrize("turns", [0, 1])
+def test_a_drain_that_begins_while_the_block_is_left_comes_to_its_end(file, turns):
+    async def main():
+        app = Outlast(file, signals=0, grace=GRACE)
+        await app.__aenter__()
+        house, close = app._open, app._open.close
+
+        async def drain_and_close(why):
+            house.drain.begin("SIGTERM, say")
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await close(why)
+
+        house.close = drain_and_close
+        await app.__aexit__()
+        return house.worker.id, house.drain
+
+    worker, drain = asyncio.run(main())
+    assert (drain.over.done(), drain.report.worker) == (True, worker)
+    with closing(store_at(file)) as store:
+        store.open()
+        assert [(row.worker, row.ended is not None) for row in store.drains()] == [(worker, True)]
+        assert store.workers() == []
+
+
+def test_a_block_that_is_left_long_after_its_drain_strikes_its_worker_off(file, caplog):
+    async def main():
+        async with Outlast(file, signals=0, grace=0.3) as app:
+            await app.drain("test")
+            await asyncio.sleep(0.5)
+
+    with caplog.at_level(logging.WARNING, "outlast"):
+        asyncio.run(main())
+    assert [record.getMessage() for record in caplog.records] == []
+    with closing(store_at(file)) as store:
+        store.open()
+        assert store.workers() == []
+
+
+def test_a_program_that_is_asked_to_drain_and_goes_on_has_reported(file, capsys, monkeypatch):
+    monkeypatch.setattr("outlast.cli.drain.LINGER_SECONDS", 0.2)
+    opened, end = threading.Event(), threading.Event()
+
+    async def main():
+        async with Outlast(file, signals=0, worker=True, workflows=[idle], grace=5) as app:
+            opened.set()
+            await asyncio.to_thread(end.wait, 30)
+            seen.extend(await app.drains())
+
+    @workflow(name="idle")
+    async def idle() -> None: ...
+
+    program = threading.Thread(target=lambda: asyncio.run(main()), daemon=True)
+    program.start()
+    try:
+        assert opened.wait(20)
+        with pytest.raises(SystemExit) as exit:
+            command_line(["drain", "--store", file, "--why", "a deploy", "--wait", "--timeout", "10"])
+        assert program.is_alive()
+    finally:
+        end.set()
+        program.join(20)
+    said = capsys.readouterr().err
+    assert (exit.value.code or 0, "goes on" in said) == (0, True), said
+    (report,) = seen
+    assert (report.reason, report.seconds is not None) == ("a deploy", True)
+
+
+def test_a_grace_that_is_no_number_is_named_by_the_variable_that_says_so(monkeypatch):
+    monkeypatch.delenv("OUTLAST_GRACE", raising=False)
+    monkeypatch.setenv("SHUTDOWN_TIMEOUT", "abc")
+    with pytest.raises(SettingsError, match=r"^SHUTDOWN_TIMEOUT='abc'"):
+        Outlast("memory:")
