@@ -87,7 +87,9 @@ def test_a_signal_gives_the_run_back_and_says_how_it_goes_on(tmp_path, number, c
     assert child.returncode == code
     assert out == ""
     waiting, end = err.splitlines()
-    assert waiting.startswith(f"outlast: {signal.Signals(number).name}: 1 run under way; steps have 1 s to end.")
+    assert waiting.startswith(
+        f"outlast: {signal.Signals(number).name}: 1 run under way; steps have 1 s to end."
+    )
     assert end == f"outlast: {word}. To go on: `outlast run agent.py:blocked --id r1`"
     assert "Nobody executes it now" in finished(tmp_path, "show", "r1")[1]
 

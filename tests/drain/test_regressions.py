@@ -10,10 +10,9 @@ from contextlib import closing, suppress
 
 import pytest
 
-from outlast import Draining, Outlast, SettingsError, progress, step, unit, workflow
+from outlast import Draining, Outlast, progress, step, unit, workflow
 from outlast import sync as blocking
 from outlast.app.room import Room
-from outlast.cli import main as command_line
 from outlast.replay.bodies import Body
 from outlast.store.address import store_at
 from outlast.testing import App
@@ -207,7 +206,7 @@ def test_an_item_of_each_that_a_drain_cuts_is_left_and_one_that_ends_in_it_is_co
     assert isinstance(ended, Draining)
 
 
-def test_what_a_thread_still_executes_of_each_and_map_is_given_to_nobody_when_the_block_is_left(file, caplog):
+def test_what_a_thread_still_executes_of_each_and_map_is_given_to_nobody_when_the_block_is_left(file):
     gate = threading.Event()
 
     def slow(item):
@@ -220,27 +219,45 @@ def test_what_a_thread_still_executes_of_each_and_map_is_given_to_nobody_when_th
                 slow(item)
 
     def map_all(app):
-        with suppress(Exception):  # nobody is there any more when it ends
+        with suppress(Exception):
             app.map(slow, ["two"], id="map")
 
     with blocking.Outlast(file, signals=0, grace=0.8) as app:
-        threads = [
-            threading.Thread(target=target, args=(app,), daemon=True) for target in (go_through, map_all)
-        ]
+        threads = [threading.Thread(target=one, args=(app,), daemon=True) for one in (go_through, map_all)]
         for thread in threads:
             thread.start()
         until(lambda: len(seen) == 2)
-        report = app.drain("test")
-    assert sorted(one.what for one in report.left) == ["each", "map"]
-    with blocking.Outlast(file, signals=0) as app:
-        workers = {run.worker for run in app.runs()}
-        assert None not in workers
-        assert {"still executing, so not given back: each, map"} <= {
-            one.getMessage() for one in caplog.records
-        }
-    gate.set()
-    for thread in threads:
-        thread.join(20)
+        app.drain("test")
+    try:
+        with blocking.Outlast(file, signals=0) as app:
+            assert None not in {run.worker for run in app.runs()}
+    finally:
+        gate.set()
+        for thread in threads:
+            thread.join(20)
+
+
+def test_what_still_executes_of_each_when_the_block_is_left_is_in_the_report_once(file):
+    async def main():
+        end = asyncio.Event()
+
+        async def loop(app):
+            async for _ in app.each(["one"], id="loop"):
+                while not end.is_set():
+                    with suppress(asyncio.CancelledError):
+                        await end.wait()
+
+        async with Outlast(file, signals=0, grace=0.8) as app:
+            going = asyncio.create_task(loop(app))
+            await asyncio.sleep(0.1)
+            await app.drain("test")
+        async with Outlast(file, signals=0) as app:
+            (report,) = await app.drains()
+        end.set()
+        await asyncio.gather(going, return_exceptions=True)
+        return report
+
+    assert [(one.what, one.id) for one in asyncio.run(main()).left] == [("each", "loop")]
 
 
 @pytest.mark.parametrize("kind", ["each", "map"])
@@ -316,6 +333,9 @@ def test_a_step_that_has_ended_leaves_nothing_for_the_collector():
 def test_a_block_with_an_http_server_is_left_in_time_although_the_default_executor_is_full():
     gate = threading.Event()
 
+    late = threading.Timer(6, gate.set)
+    late.start()
+
     async def main():
         async with Outlast("memory:", http="127.0.0.1:0", grace=GRACE) as app:
             loop = asyncio.get_running_loop()
@@ -323,6 +343,7 @@ def test_a_block_with_an_http_server_is_left_in_time_although_the_default_execut
             began = time.monotonic()
             await app.drain("test")
         seconds = time.monotonic() - began
+        late.cancel()
         gate.set()
         await asyncio.gather(*waiting)
         return seconds
@@ -355,51 +376,18 @@ def test_a_drain_that_begins_while_the_block_is_left_comes_to_its_end(file, turn
         assert store.workers() == []
 
 
-def test_a_block_that_is_left_long_after_its_drain_strikes_its_worker_off(file, caplog):
-    async def main():
-        async with Outlast(file, signals=0, grace=0.3) as app:
-            await app.drain("test")
-            await asyncio.sleep(0.5)
+def test_a_block_that_is_left_long_after_its_drain_strikes_its_worker_off(world, caplog):
+    @workflow
+    async def flow() -> int:
+        return await second()
+
+    async def main(app):
+        await (await app.start(flow(), id="run")).result()
+        await app.drain("test", grace=30)
+        await asyncio.sleep(1000)
+        assert len(app.store.workers()) == 1
 
     with caplog.at_level(logging.WARNING, "outlast"):
-        asyncio.run(main())
+        world.do(main)
     assert [record.getMessage() for record in caplog.records] == []
-    with closing(store_at(file)) as store:
-        store.open()
-        assert store.workers() == []
-
-
-def test_a_program_that_is_asked_to_drain_and_goes_on_has_reported(file, capsys, monkeypatch):
-    monkeypatch.setattr("outlast.cli.drain.LINGER_SECONDS", 0.2)
-    opened, end = threading.Event(), threading.Event()
-
-    async def main():
-        async with Outlast(file, signals=0, worker=True, workflows=[idle], grace=5) as app:
-            opened.set()
-            await asyncio.to_thread(end.wait, 30)
-            seen.extend(await app.drains())
-
-    @workflow(name="idle")
-    async def idle() -> None: ...
-
-    program = threading.Thread(target=lambda: asyncio.run(main()), daemon=True)
-    program.start()
-    try:
-        assert opened.wait(20)
-        with pytest.raises(SystemExit) as exit:
-            command_line(["drain", "--store", file, "--why", "a deploy", "--wait", "--timeout", "10"])
-        assert program.is_alive()
-    finally:
-        end.set()
-        program.join(20)
-    said = capsys.readouterr().err
-    assert (exit.value.code or 0, "goes on" in said) == (0, True), said
-    (report,) = seen
-    assert (report.reason, report.seconds is not None) == ("a deploy", True)
-
-
-def test_a_grace_that_is_no_number_is_named_by_the_variable_that_says_so(monkeypatch):
-    monkeypatch.delenv("OUTLAST_GRACE", raising=False)
-    monkeypatch.setenv("SHUTDOWN_TIMEOUT", "abc")
-    with pytest.raises(SettingsError, match=r"^SHUTDOWN_TIMEOUT='abc'"):
-        Outlast("memory:")
+    assert world.store.workers() == []

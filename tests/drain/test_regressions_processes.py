@@ -1,5 +1,6 @@
-"""What a review and a trial of the drain found broken once, in real processes. Each is a promise that stays kept."""
+"""What a review and a trial of the drain found broken once, as processes and the command line show it. Each stays kept."""
 
+import asyncio
 import signal
 import subprocess
 import sys
@@ -9,7 +10,9 @@ import time
 import pytest
 from kubelet import Node, until
 
+from outlast import Outlast, SettingsError, workflow
 from outlast import sync as blocking
+from outlast.cli import main as command_line
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -175,3 +178,39 @@ def test_run_until_drain_returns_none_when_a_signal_meets_a_unit(node):
     until(lambda: "begun" in pod.out.read_text())
     pod.wait(pod.signal(signal.SIGTERM))
     assert pod.out.read_text().splitlines()[-1] == "returned None"
+
+
+def test_a_program_that_is_asked_to_drain_and_goes_on_has_reported(node, capsys, monkeypatch):
+    monkeypatch.setattr("outlast.cli.drain.LINGER_SECONDS", 0.2, raising=False)
+    opened, end, stored = threading.Event(), threading.Event(), []
+
+    async def main():
+        async with Outlast(node.address, signals=0, worker=True, workflows=[idle], grace=5) as app:
+            opened.set()
+            await asyncio.to_thread(end.wait, 30)
+            stored.extend(await app.drains())
+
+    @workflow(name="idle")
+    async def idle() -> None: ...
+
+    program = threading.Thread(target=lambda: asyncio.run(main()), daemon=True)
+    program.start()
+    try:
+        assert opened.wait(20)
+        with pytest.raises(SystemExit) as exit:
+            command_line(["drain", "--store", node.address, "--why", "a deploy", "--wait", "--timeout", "10"])
+        assert program.is_alive()
+    finally:
+        end.set()
+        program.join(20)
+    said = capsys.readouterr().err
+    assert (exit.value.code or 0, "goes on" in said) == (0, True), said
+    (report,) = stored
+    assert (report.reason, report.seconds is not None) == ("a deploy", True)
+
+
+def test_a_grace_that_is_no_number_is_named_by_the_variable_that_says_so(monkeypatch):
+    monkeypatch.delenv("OUTLAST_GRACE", raising=False)
+    monkeypatch.setenv("SHUTDOWN_TIMEOUT", "abc")
+    with pytest.raises(SettingsError, match=r"^SHUTDOWN_TIMEOUT='abc'"):
+        Outlast("memory:")

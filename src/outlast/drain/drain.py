@@ -377,7 +377,11 @@ class Drain:
         left = list(self._what_is_left())
         # A life that hangs has been let go of since `_conclude` saw it: it still executes. What is no run's was cut.
         others = [one for one in report.left if one.what in CUT_WITH_THE_PROCESS and one not in left]
-        hung = [one for one in report.left if one.id in house.hung and one.id not in house.lives]
+        hung = [
+            one
+            for one in report.left
+            if one.what == "run" and one.id in house.hung and one.id not in house.lives
+        ]
         report.left = [
             *hung,
             *others,
