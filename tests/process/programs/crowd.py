@@ -33,7 +33,8 @@ class Watched(SQLiteStore):
         try:
             return super()._read(statement, values)
         except StoreError as error:
-            self.trouble.append(repr(error))
+            if self._opened:  # a look that was under way when it was closed is no trouble
+                self.trouble.append(repr(error))
             raise
 
 
