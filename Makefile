@@ -25,7 +25,7 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 test: lint types
-	$(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 # The long forms of the tests that kill and of the generated workflows, on the stock loop and on uvloop.
 soak: $(STAMP)
@@ -43,7 +43,7 @@ pythons:
 	done
 
 pytest: $(STAMP)
-	$(BIN)/python -m pytest -q -n $(WORKERS) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 # HEAD in an empty folder, with an empty home: what somebody who clones it sees.
 check-fresh:
