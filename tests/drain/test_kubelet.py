@@ -57,10 +57,11 @@ def test_with_no_grace_only_the_steps_under_way_are_redone(node):
     node.worker().up()
     ended = first.delete(0)
     assert (ended.code, ended.killed) == (-signal.SIGKILL, True)
-    under_way = node.under_way(first.pid)
-    assert under_way
+    assert node.under_way(first.pid)
     assert_results(node, 20, 4)
-    assert set(node.redone()) <= under_way, "a step that had ended was redone"
+    # A body that has just ended may be killed before its entry is durable: one step a run, and none that was recorded.
+    redone = [run for run, _ in node.redone()]
+    assert len(redone) == len(set(redone))
     assert set(node.redone().values()) <= {2}
     node.assert_nothing_recorded_was_redone()
 

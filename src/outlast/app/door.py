@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from outlast.app.outlast import Outlast
     from outlast.http import Server
 
-LAST_SECONDS = 1.0
+AFTER_CLEANUP_SECONDS = 1.0
 """Of a drain's grace, for what comes after clean-up: the report, and leaving the store."""
 
 _leaving: set[asyncio.Task[Any]] = set()
@@ -115,7 +115,7 @@ class Door:
             try:
                 # The lifespan last: what executed here may have used it to its end.
                 if draining:
-                    seconds = max(0.0, drain.left - LAST_SECONDS)
+                    seconds = max(0.0, drain.left - AFTER_CLEANUP_SECONDS)
                     drain.report.cleanup = await self.cleanup.run(house, seconds, living.aclose)
                     await drain.write_report(leaving=True)
                 else:

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("outlast")
 PATIENCE_MIN = 0.05
-LAST_SECONDS = 0.5
+AFTER_STORE_SECONDS = 0.5
 """Of a drain's grace, for what comes after the store was left."""
 T = TypeVar("T")
 
@@ -149,9 +149,8 @@ class House:
             self.closed_soon.set_result(None)
         self.changes.stop()
         self.stop_claiming()
-        if (
-            self.room.hands and self.drain.layer is None
-        ):  # should it be killed meanwhile: they were interrupted, not at fault
+        if self.room.hands and self.drain.layer is None:
+            # Should it be killed meanwhile: they were interrupted, not at fault.
             draining = Renew(self.worker.id, self.settings.lease, draining=True)
             self.writer.put(draining, lambda *_: None)
         for life in list(self.lives.values()):
@@ -186,10 +185,11 @@ class House:
             log.warning("still executing, so not given back: %s", ", ".join(sorted(self.hung)))
             return
         within = None
-        if (
-            self.drain.layer is not None
-        ):  # a process of ours is ended by its deadline; another's may be past its drain
-            within = max(LAST_SECONDS, self.drain.left - min(LAST_SECONDS, self.drain.grace / 8))
+        if self.drain.layer is not None:
+            # A process of ours is ended by its deadline; another's may be past its drain.
+            within = max(
+                AFTER_STORE_SECONDS, self.drain.left - min(AFTER_STORE_SECONDS, self.drain.grace / 8)
+            )
         try:
             async with asyncio.timeout(within):
                 try:
@@ -229,6 +229,11 @@ class House:
         if not self._sweeping:
             self._sweeping = True
             self.keep(self.loop.create_task(self.sweeper.work()))
+
+    @property
+    def hears_requests(self) -> bool:
+        """Whether it drains when somebody asks for it through the store: a worker, and who takes items."""
+        return self._sweeping and not self.draining
 
     def wake_claimers(self) -> None:
         if self.claimer is not None:
@@ -414,20 +419,8 @@ class House:
 
     def _ring(self) -> None:
         self.wake_claimers()
-        if self._sweeping and not self.draining:
-            self.keep(self.loop.create_task(self._look_for_request()))
-        if self.lives and not self.closing:
+        if (self.lives or self.hears_requests) and not self.closing:
             self.keep(self.loop.create_task(self.post.look_for_requests()))
-
-    async def _look_for_request(self) -> None:
-        """Somebody may want this worker to drain."""
-        try:
-            why = await self.read(self.store.asked, self.worker.id)
-        except StoreError as error:
-            log.warning("could not look for requests to drain: %s", error)
-        else:
-            if why is not None:
-                self.drain.begin(why)
 
     # -- small services
 

@@ -282,7 +282,7 @@ class Consumer:
         self.stop_all()
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=timeout)
-        return {item._row.id for item in self._tasks.values()}
+        return set(self.under_way)
 
     def stop(self) -> None:
         self.claimer.stop()
@@ -328,8 +328,9 @@ class Consumer:
         """A handler has ended, in whatever way."""
         item = self._tasks.pop(task)
         row, error = item._row, None if task.cancelled() else task.exception()
+        stopped = task.cancelled() or (isinstance(error, Draining) and self._house.draining)
         if not item._said:
-            if task.cancelled() or (isinstance(error, Draining) and self._house.draining):
+            if stopped:
                 verb: Ack | Release = Release(row.pk, row.fence, "its consumer stopped")
             elif error is not None:
                 facts = {"queue": item.queue, "fence": row.fence}
@@ -342,7 +343,7 @@ class Consumer:
             self._house.room.drop(row.fence)
         self.claimer.done(row.fence)
         if self._house.draining:
-            self._house.drain.item_ended(given_back=task.cancelled() or isinstance(error, Draining))
+            self._house.drain.item_ended(given_back=stopped)
         if not self._claiming or self._house.draining:
             self._say()
             if not self._tasks:

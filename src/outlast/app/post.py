@@ -27,18 +27,28 @@ class Post:
         self._waits.pop(id, None)
 
     async def look_for_requests(self) -> None:
-        """What others want of the runs that execute here: that they end, or that they take a message."""
+        """What others want of this worker: that it drains; and of the runs that execute here: that they end, or take a message."""
         house = self._house
         try:
-            for id, why in await house.read(house.store.cancels, house.worker.id):
+            drain, cancels = await house.read(self._requests, house.worker.id)
+        except StoreError as error:
+            log.warning("could not look for requests: %s", error)
+        else:
+            if drain is not None:
+                house.drain.begin(drain)
+            for id, why in cancels:
                 life = house.lives.get(id)
                 if life is not None:
                     life.check_requests(why)
-        except StoreError as error:
-            log.warning("could not look for requests: %s", error)
         for life in list(house.lives.values()):
             if life.mail.waiting:
                 self.look_for(life)
+
+    def _requests(self, worker: str) -> tuple[str | None, list[tuple[str, str]]]:
+        """In one thread, at one go: this is done at every ring."""
+        house, store = self._house, self._house.store
+        drain = store.asked(worker) if house.hears_requests else None
+        return drain, store.cancels(worker) if house.lives else []
 
     def look_for(self, life: Life) -> None:
         house = self._house

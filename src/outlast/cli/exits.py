@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from outlast.drain import process
 from outlast.errors import (
     Backpressure,
     BadName,
@@ -20,8 +21,8 @@ UNKNOWN_RUN = 3
 WRONG_STATUS = 4
 PARKED = 5
 CANCELLED = 6
-TRY_AGAIN = 75
-INTERRUPTED = 130
+TRY_AGAIN = process.TRY_AGAIN
+INTERRUPTED = process.INTERRUPTED
 
 MEANINGS = {
     OK: "done",

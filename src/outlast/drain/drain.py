@@ -216,9 +216,14 @@ class Drain:
 
     async def _wait(self, reserve: float) -> None:
         """Until nothing is under way any more, or only the reserve is left."""
+        judge_at = -math.inf
         while not self._is_done() and (left := self._until(reserve)) > 0:
             self._changed.clear()
-            self._judge(left)
+            if (
+                self._clock() >= judge_at
+            ):  # not at every change: there may be a thousand bodies, and as many changes
+                judge_at = self._clock() + TICK_SECONDS
+                self._judge(left)
             later = self._loop.call_later(min(TICK_SECONDS, left), self._changed.set)
             await self._changed.wait()
             later.cancel()
@@ -266,9 +271,7 @@ class Drain:
         gone_elsewhere = isinstance(life.over, Evicted) and life.over.lost
         if not life.concluded or gone_elsewhere:
             log.debug("run %s is not this worker's to give back", life.id)
-        elif isinstance(life.over, Diverged):
-            report.completed += 1  # it is parked
-        elif life.verdict is not None:
+        elif life.verdict is not None or isinstance(life.over, Diverged):  # which is parked
             report.completed += 1
         elif life.resting is not None:
             report.waiting += 1
@@ -288,14 +291,13 @@ class Drain:
 
     def _under_way(self) -> Iterator[tuple[Life, Body]]:
         for life in list(self._house.lives.values()):
-            for body in list(life.bodies.values()):
-                if body is not None and not body.idle:
-                    yield life, body
+            for body in life.executing():
+                yield life, body
 
     def _what_is_left(self) -> Iterator[Left]:
         house = self._house
         for life in list(house.lives.values()):
-            bodies = [body for body in life.bodies.values() if body is not None and not body.idle]
+            bodies = life.executing()
             for body in bodies:
                 why = "it was told to stop and did not" if body.leaving else "a step is under way"
                 if body.threads:
@@ -349,9 +351,7 @@ class Drain:
         ]
         report.units = {"committed": house.units.committed, "rolled_back": house.units.rolled_back}
         for life in list(house.lives.values()):
-            life.checkpointed = life.checkpointed or any(
-                life.bodies.values()
-            )  # it is cut, and not at a boundary
+            life.checkpointed = life.checkpointed or any(life.bodies.values())  # cut, not at a boundary
             life.evict(Evicted(f"drain: {self.reason}"))
         report.seconds = self._elapsed()
         report.began = datetime.fromtimestamp(house.store.now() - report.seconds, UTC)
@@ -374,19 +374,9 @@ class Drain:
         with suppress(TimeoutError):  # layer 1 opens the report that this one closes
             async with asyncio.timeout(max(0.0, self.left - 3 * EXIT_SECONDS)):
                 await self._coordinated.wait()
-        left = list(self._what_is_left())
-        # A life that hangs has been let go of since `_conclude` saw it: it still executes. What is no run's was cut.
-        others = [one for one in report.left if one.what in CUT_WITH_THE_PROCESS and one not in left]
-        hung = [
-            one
-            for one in report.left
-            if one.what == "run" and one.id in house.hung and one.id not in house.lives
-        ]
-        report.left = [
-            *hung,
-            *others,
-            *(one for one in left if one.what not in CUT_WITH_THE_PROCESS or not others),
-        ]
+        # Since `_conclude` some may have ended; what hangs has been let go of, and still executes; what is no run's was cut.
+        still = {one.id for one in self._what_is_left()} | house.hung
+        report.left = [one for one in report.left if one.what in CUT_WITH_THE_PROCESS or one.id in still]
         if leaving and self.ends_here:
             report.seconds = report.layers["exit"] = self._elapsed()
         await self._store_report()

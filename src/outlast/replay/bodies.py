@@ -278,7 +278,7 @@ async def _bounded(
                 return await fn(*args, **kwargs)
             future = body.life.house.pool.run(asyncio.get_running_loop(), copy_context(), fn, *args, **kwargs)
             thread.append(future)
-            body.life.threads.add(future)
+            body.life.watch_thread(future)
             body.outer.threads += 1
             future.add_done_callback(partial(_thread_ended, body))
             try:
@@ -293,15 +293,10 @@ async def _bounded(
         raise
 
 
-def _thread_ended(body: Body, future: asyncio.Future[Any]) -> None:
-    body.life.threads.discard(future)
+def _thread_ended(body: Body, _: asyncio.Future[Any]) -> None:
     body.outer.threads -= 1
     if body.outer is not body and body.outer.leaving is not None and body.abandoned:
         body.outer.cancel()
-    if body.life.house.draining:
-        body.life.house.drain.look(body.life)
-    if not future.cancelled():
-        future.exception()  # seen, also where nobody waits for it any more
 
 
 def _delay(step: StepBase[..., Any], attempt: int) -> float:

@@ -294,9 +294,8 @@ class Life:
             waiter = self._waiters.pop(verb.seq)
             if not waiter.done():
                 waiter.set_result(None)
-        elif (
-            self.house.draining
-        ):  # a failed attempt: its step waits for the next one, which is another life's
+        elif self.house.draining:
+            # A failed attempt: its step waits for the next one, which is another life's.
             self.house.drain.look(self)
 
     def watch_thread(self, thread: asyncio.Future[Any]) -> None:
@@ -305,7 +304,7 @@ class Life:
         def ended(thread: asyncio.Future[Any]) -> None:
             self.threads.discard(thread)
             if not thread.cancelled():
-                thread.exception()  # seen
+                thread.exception()  # seen, also where nobody waits for it any more
             if self.house.draining:
                 self.house.drain.look(self)
 
@@ -338,11 +337,14 @@ class Life:
         elif self.house.draining:
             self.house.drain.look(self)
 
+    def executing(self) -> list[Body]:
+        """Steps under way: not those that wait for their next attempt, nor what follows children."""
+        return [body for body in list(self.bodies.values()) if body is not None and not body.idle]
+
     def leave(self, why: str) -> None:
         """In a drain: give the run back if nothing of it is under way. What it waits for is not an interruption."""
-        executing = any(body is not None and not body.idle for body in self.bodies.values())
         threads = self.threads or (self.thread is not None and self.thread.busy)
-        busy = executing or threads or self.inner or self._writing or self._pending or self.units
+        busy = self.executing() or threads or self.inner or self._writing or self._pending or self.units
         if self.over is None and not busy:
             rest = None if self.checkpointed else self.rest(children_too=True)
             if rest is not None and rest.children and not self.claimed:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
@@ -39,7 +40,6 @@ class Progress(Generic[T]):
         self._body, self._codec, self._attempt = body, codec, body.attempt
         self._life = body.life
         self._loop = body.life.host
-        self._thread = threading.get_ident()
         saved = self._life.saved.get(body.key)
         self.value: T | None = None if saved is None else codec.decode(saved)
         self._next: Any = NOTHING
@@ -58,10 +58,7 @@ class Progress(Generic[T]):
         self.value = value
         if not self._scheduled:
             self._scheduled = True
-            if threading.get_ident() == self._life.house.thread:
-                self._schedule()
-            else:
-                self._loop.call_soon_threadsafe(self._schedule)
+            self._on_loop(self._schedule)
         body = self._body.outer
         if body.leaving is not None and not body.cut:  # a thread can be stopped only here
             self._loop.call_soon_threadsafe(self.flush)
@@ -81,6 +78,13 @@ class Progress(Generic[T]):
         text = _Text(self._codec.encode(value))
         self._life.house.check_size(text, f"the progress of step {self._body.name}")
         return text
+
+    def _on_loop(self, action: Callable[[], None]) -> None:
+        """A step's own thread may be another one."""
+        if threading.get_ident() == self._life.house.thread:
+            action()
+        else:
+            self._loop.call_soon_threadsafe(action)
 
     def _schedule(self) -> None:
         """On the loop."""
@@ -147,10 +151,7 @@ class Progress(Generic[T]):
                 self._next, self._error = NOTHING, unfit
         if isinstance(self._next, _Text):
             self._remember(self._next)  # at once: the next attempt does not wait for the write
-        if threading.get_ident() == self._life.house.thread:
-            self.flush()
-        else:
-            self._loop.call_soon_threadsafe(self.flush)
+        self._on_loop(self.flush)
         if error is None and self._error is not None:
             self._check()
 
