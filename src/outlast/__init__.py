@@ -13,18 +13,21 @@ print(run(report("tides"), id="report-1"))   # kill it anywhere, start it again
 """
 
 from outlast.app.handle import Run
-from outlast.app.info import QueueInfo, RunInfo, WorkerInfo
+from outlast.app.info import EffectInfo, QueueInfo, RunInfo, WorkerInfo
 from outlast.app.items import Item, Queue
 from outlast.app.outlast import Outlast, run
 from outlast.define.batch import each, map  # noqa: A004 - the design's word
+from outlast.define.effect import KEY, Effect, Happened, SyncEffect, compensate_with, effect
 from outlast.define.inside import Current, current, now, progress, random, receive, sleep, uuid
 from outlast.define.step import Step, SyncStep, step
 from outlast.define.unit import unit
 from outlast.define.workflow import Call, Workflow, workflow
 from outlast.drain.report import DrainReport
 from outlast.errors import (
+    Abandoned,
     Backpressure,
     BadName,
+    CannotResume,
     Conflict,
     Diverged,
     Draining,
@@ -49,20 +52,23 @@ from outlast.errors import (
     StoreError,
     StoreTooNew,
     StoreUnavailable,
+    StreamStalled,
+    UnknownEffect,
     UnknownRun,
     Unrecordable,
     WrongStatus,
 )
 from outlast.replay.progress import Progress
+from outlast.streams import resume_stream
 from outlast.values.signature import Unrecorded
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Backpressure", "BadName", "Call", "Conflict", "Current", "Diverged", "DrainReport", "Draining", "DuplicateName", "Evicted",
+    "KEY", "Abandoned", "Backpressure", "BadName", "Call", "CannotResume", "Conflict", "Current", "Diverged", "DrainReport", "Draining", "DuplicateName", "Effect", "EffectInfo", "Evicted", "Happened",
     "Item", "LeaseLost", "LimitExceeded", "NotInRun", "NotInStep", "Outlast", "OutlastError", "Progress", "Queue", "QueueInfo",
     "Run", "RunCancelled", "RunDead", "RunError", "RunFailed", "RunInfo", "RunParked", "RunTimeout", "SettingsError",
-    "StaleFence", "Step", "StepFailed", "StepTimeout", "StoreBroken", "StoreError", "StoreTooNew", "StoreUnavailable",
-    "SyncStep", "UnknownRun", "Unrecordable", "Unrecorded", "WorkerInfo", "Workflow",
-    "WrongStatus", "__version__", "current", "each", "map", "now", "progress", "random", "receive", "run", "sleep", "step", "unit", "uuid", "workflow",
+    "StaleFence", "Step", "StepFailed", "StepTimeout", "StoreBroken", "StoreError", "StoreTooNew", "StoreUnavailable", "StreamStalled",
+    "SyncEffect", "SyncStep", "UnknownEffect", "UnknownRun", "Unrecordable", "Unrecorded", "WorkerInfo", "Workflow",
+    "WrongStatus", "__version__", "compensate_with", "current", "each", "effect", "map", "now", "progress", "random", "receive", "resume_stream", "run", "sleep", "step", "unit", "uuid", "workflow",
 ]  # fmt: skip

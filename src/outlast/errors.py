@@ -9,6 +9,7 @@
         ├── Unrecordable        a value that JSON and its annotation cannot carry
         ├── SettingsError       an unknown or impossible setting, or a bad store address
         ├── UnknownRun          no run has this id
+        ├── UnknownEffect       the run has no such effect of which anything is to be decided
         ├── DuplicateName       two workflows with one name
         ├── Backpressure        the queue is full; nothing was written
         ├── Draining            this process is on its way out: it takes nothing new
@@ -18,9 +19,12 @@
         ├── StaleFence          an outside system has seen a younger claim (outlast.fencing)
         ├── StepFailed          a recorded exception that could not be rebuilt as its own type
         ├── StepTimeout         (also TimeoutError) an attempt took longer than its timeout
+        ├── StreamStalled       (also TimeoutError) a stream gave nothing for too long (resume_stream)
+        ├── CannotResume        for your code to raise: the provider of a stream cannot go on (resume_stream)
         ├── RunError            how a run ended, when not with a result
         │   ├── RunFailed       its workflow raised (and the exception could not be rebuilt)
         │   ├── RunTimeout      (also TimeoutError) it took longer than its timeout
+        │   ├── Abandoned       nobody took it for too long; its effects were undone
         │   ├── RunCancelled    it was cancelled
         │   ├── RunParked       it waits for a person
         │   └── RunDead         it is a dead letter
@@ -75,6 +79,18 @@ class Unrecordable(OutlastError, TypeError):
 
 class SettingsError(OutlastError, ValueError):
     """An unknown or impossible setting, or an address no store answers to."""
+
+
+class UnknownEffect(OutlastError, LookupError):
+    """The run has no such effect of which anything is to be decided, or several."""
+
+    def __init__(self, id: str, effect: str, there: list[str]) -> None:
+        self.id, self.effect, self.there = id, effect, there
+        super().__init__(id, effect, there)
+
+    def __str__(self) -> str:
+        there = f"It does on: {', '.join(self.there)}." if self.there else "It does on none."
+        return f"run {self.id!r} does not wait for a decision on just one effect {self.effect!r}. {there}"
 
 
 class UnknownRun(OutlastError, LookupError):
@@ -167,6 +183,14 @@ class StepTimeout(OutlastError, TimeoutError):
     """One attempt of a step took longer than its `timeout`."""
 
 
+class StreamStalled(OutlastError, TimeoutError):
+    """A stream gave nothing for longer than its `stall`. What had arrived is saved for the next attempt of the step."""
+
+
+class CannotResume(OutlastError):
+    """For the function that `resume_stream` opens a stream with, to raise: the provider cannot go on from there. It starts clean then."""
+
+
 class RunError(OutlastError):
     """A run ended, or stands still, without a result."""
 
@@ -194,6 +218,21 @@ class RunTimeout(RunError, TimeoutError):
     """It took longer than its workflow's `timeout`."""
 
     _ended = "took longer than its timeout"
+
+
+class Abandoned(RunError):
+    """Nobody took it for longer than its workflow's `abandon_after`, and its effects were undone: `outlast retry ID`."""
+
+    def __init__(self, id: str, seconds: float) -> None:
+        super().__init__(id)
+        self.seconds = seconds
+        self.args = (id, seconds)
+
+    def __str__(self) -> str:
+        return (
+            f"run {self.id!r} was abandoned: nobody took it for {self.seconds:,.1f} seconds, and its effects were undone. "
+            f"Start it again with `outlast retry {self.id}`."
+        )
 
 
 class RunCancelled(RunError):
@@ -242,6 +281,8 @@ class Evicted(BaseException):
         """The run is no longer this process's to give back."""
         self.cause: BaseException | None = None
         """The store's error, if it was that."""
+        self.parked = False
+        """The run waits for a person."""
         super().__init__(reason)
 
 

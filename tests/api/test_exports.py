@@ -12,17 +12,23 @@ import outlast.errors
 import outlast.sync
 
 NAMES = [
+    "Abandoned",
     "Backpressure",
     "BadName",
     "Call",
+    "CannotResume",
     "Conflict",
     "Current",
     "Diverged",
     "DrainReport",
     "Draining",
     "DuplicateName",
+    "Effect",
+    "EffectInfo",
     "Evicted",
+    "Happened",
     "Item",
+    "KEY",
     "LeaseLost",
     "LimitExceeded",
     "NotInRun",
@@ -49,7 +55,10 @@ NAMES = [
     "StoreError",
     "StoreTooNew",
     "StoreUnavailable",
+    "StreamStalled",
+    "SyncEffect",
     "SyncStep",
+    "UnknownEffect",
     "UnknownRun",
     "Unrecordable",
     "Unrecorded",
@@ -57,13 +66,16 @@ NAMES = [
     "Workflow",
     "WrongStatus",
     "__version__",
+    "compensate_with",
     "current",
     "each",
+    "effect",
     "map",
     "now",
     "progress",
     "random",
     "receive",
+    "resume_stream",
     "run",
     "sleep",
     "step",
@@ -72,7 +84,19 @@ NAMES = [
     "workflow",
 ]
 
-SYNC_ITS_OWN = ["Item", "Outlast", "Queue", "Run", "each", "map", "receive", "run", "sleep"]
+SYNC_ITS_OWN = [
+    "Item",
+    "Outlast",
+    "Queue",
+    "Run",
+    "compensate_with",
+    "each",
+    "map",
+    "receive",
+    "resume_stream",
+    "run",
+    "sleep",
+]
 """What waits, and therefore blocks there. Everything else is the same object."""
 
 MODULES = [outlast, outlast.sync]

@@ -43,7 +43,15 @@ def test_an_unknown_keyword_is_refused_and_the_known_ones_are_named():
 @pytest.mark.parametrize("name", sorted(set(Settings.__dataclass_fields__) - {"store"}))
 @pytest.mark.parametrize("value", [0, -1, float("nan")])
 def test_a_limit_that_is_not_above_zero_is_refused(name, value):
-    may_be_zero = ("ramp", "new_share", "signals", "health_stall", "checkpoint_reserve", "exit_reserve")
+    may_be_zero = (
+        "checkpoint_reserve",
+        "effect_margin",
+        "exit_reserve",
+        "health_stall",
+        "new_share",
+        "ramp",
+        "signals",
+    )
     if value == 0 and name in may_be_zero:
         assert getattr(Outlast(**{name: value}).settings, name) == 0
         return

@@ -23,7 +23,7 @@ FORBIDDEN = set("\x1b\x07\x9b\r\x7f\u202e")
 
 REPORT_KEYS = {
     "worker", "reason", "host", "pid", "began", "seconds", "layers", "completed", "released", "waiting", "checkpointed",
-    "given_back", "left", "not_checkpointed", "blocked", "units", "cleanup", "cut_short", "recoveries",
+    "given_back", "compensations", "cost", "left", "not_checkpointed", "blocked", "units", "cleanup", "cut_short", "recoveries",
 }  # fmt: skip
 
 REPORT = {

@@ -10,7 +10,7 @@ from outlast.store.verbs import Cancel, Release, Resume, Retry, Send, Settle, Sw
 
 RUN_KEYS = {
     "id", "workflow", "status", "queue", "priority", "created", "started", "ended", "due", "worker", "fence", "deaths",
-    "interruptions", "failures", "item", "parent", "waiting_for", "cancelling", "reason", "error",
+    "interruptions", "failures", "item", "parent", "waiting_for", "cancelling", "reason", "error", "undoing",
 }  # fmt: skip
 
 
@@ -275,11 +275,13 @@ def test_show_as_json_has_stable_keys(outlast):
     outlast.commit(Send("r1", "approval", "m1", '{"ok": true}'))
     outlast.entry(row, 1, "step", "research#1", value='"notes"', seconds=0.25, attempt=1, args="{}")
     document = outlast("show", "r1", "--json").json
-    assert set(document) == {"run", "journal", "messages"}
+    assert set(document) == {"run", "cost", "effects", "undecided", "journal", "messages"}
     assert set(document["run"]) == RUN_KEYS | {"args", "result", "deadline", "failed_at"}
     assert document["run"]["args"] == {"topic": "tides"}
     [entry] = document["journal"]
-    assert set(entry) == {"seq", "kind", "key", "at", "args", "value", "error", "seconds", "attempt", "void"}
+    assert set(entry) == {
+        "seq", "kind", "key", "at", "args", "value", "error", "seconds", "attempt", "cost", "void"
+    }  # fmt: skip
     assert entry["value"] == "notes"
     [message] = document["messages"]
     assert set(message) == {"number", "name", "id", "value", "at", "received"}

@@ -76,6 +76,42 @@ def test_the_approval_example_waits_for_a_person(tmp_path) -> None:
     assert out.strip() == "booked: three days in Lisbon"
 
 
+def lines_of(ledger: Path, said: int = 0) -> list[str]:
+    """What was done at the companies: words, without the key; only once there are so many."""
+    lines = ledger.read_text().splitlines() if ledger.exists() else []
+    return [line.rpartition(" ")[0] for line in lines] if len(lines) >= said else []
+
+
+BOOKED = ["book flight", "book hotel", "book car"]
+UNDONE = ["book flight", "book hotel", "cancel hotel", "cancel flight"]
+
+
+@pytest.mark.parametrize(
+    ("args", "ledger", "result", "kill_after"),
+    [
+        *[(("Lisbon",), BOOKED, "booked: flight in Lisbon, hotel in Lisbon, car in Lisbon", n) for n in (1, 2, 3)],
+        *[(("Porto", "--no-car"), UNDONE, "no trip: no car left in Porto", n) for n in (2, 3, 4)],
+    ],
+)  # fmt: skip
+def test_the_trip_is_booked_once_or_undone_wherever_it_is_killed(
+    tmp_path, args, ledger, result, kill_after
+) -> None:
+    """Each kill falls after something happened outside, and before that is recorded."""
+    first = subprocess.Popen(command("trip.py", *args), cwd=tmp_path, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 30
+    while not lines_of(tmp_path / "ledger.txt", kill_after) and time.monotonic() < deadline:
+        time.sleep(0.005)
+    first.kill()
+    first.wait()
+    assert lines_of(tmp_path / "ledger.txt") == ledger[:kill_after]
+    for _ in range(2):
+        again = subprocess.run(
+            command("trip.py", *args), cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
+        )
+        assert again.stdout.strip().splitlines()[-1] == result
+        assert lines_of(tmp_path / "ledger.txt") == ledger
+
+
 def test_the_demo_kills_and_goes_on(tmp_path) -> None:
     done = subprocess.run(
         [sys.executable, EXAMPLES / "demo.py"], cwd=tmp_path, capture_output=True, text=True, timeout=90, check=True,

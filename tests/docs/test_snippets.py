@@ -45,7 +45,7 @@ def test_a_snippet_runs_as_it_stands(code: str, tmp_path: Path, request: pytest.
 
 def test_every_relative_link_leads_somewhere() -> None:
     for page in PAGES:
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)\s]*)?(?: \"[^\"]*\")?\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 

@@ -2,7 +2,10 @@
 
 import asyncio
 import contextvars
+import subprocess
+import sys
 import threading
+import time
 from itertools import pairwise
 
 import pytest
@@ -10,6 +13,7 @@ from pydantic import BaseModel
 
 from outlast import Evicted, LimitExceeded, NotInRun, Unrecordable, current, step, workflow
 from outlast.define.inside import progress
+from outlast.store.address import store_at
 from outlast.store.verbs import Save
 from outlast.testing import App
 
@@ -24,10 +28,11 @@ def _fresh():
 def saves(app) -> list:
     """Every Save that is written from now on."""
     written, put = [], app._open.writer.put
+    clock = getattr(app, "clock", time.monotonic)
 
     def watched(verb, done, **fields):
         if isinstance(verb, Save):
-            written.append((verb, app.clock()))
+            written.append((verb, clock()))
         put(verb, done, **fields)
 
     app._open.writer.put = watched
@@ -580,3 +585,169 @@ def test_a_value_of_another_type_raises_when_the_block_is_left_at_the_latest(wor
         return await (in_thread.aio() if sync else on_loop())
 
     assert world.run(flow()) == "went on"
+
+
+def test_a_thread_left_behind_by_a_step_in_a_step_saves_nothing_into_the_outer_ones_next_attempt():
+    """The inner step has a first attempt in each attempt of the outer one: its number alone does not tell them apart."""
+    from outlast import Outlast
+
+    errors, go, over = [], threading.Event(), threading.Event()
+
+    @step(timeout=0.2)
+    def part() -> str:
+        with progress(str) as p:
+            seen.append(p.value)
+            if len(seen) == 1:
+                p.save("first")
+                go.wait(20)
+                try:
+                    p.save("stale")
+                except BaseException as error:
+                    errors.append(type(error))
+                over.set()
+            elif len(seen) == 2:
+                p.save("second")
+                go.set()
+                over.wait(20)
+                raise ValueError
+            return "end"
+
+    @step(retries=5, backoff=0.001)
+    async def whole() -> str:
+        return await part.aio()
+
+    @workflow
+    async def flow() -> str:
+        return await whole()
+
+    async def main():
+        async with Outlast("memory:", signals=0, progress_interval=0.001) as app:
+            return await (await app.start(flow())).result(timeout=30)
+
+    assert asyncio.run(main()) == "end"
+    assert errors == [Evicted]
+    assert seen == [None, "first", "second"]
+
+
+@pytest.mark.parametrize("sync", [False, True])
+def test_what_is_saved_after_the_block_is_the_next_attempts_at_once(world, sync):
+    def work():
+        with progress(str) as p:
+            seen.append(p.value)
+            p.save("whole")
+        if current().attempt == 1:
+            p.save("no good")
+            raise ValueError
+
+    @step(retries=1, backoff=0)
+    def in_thread() -> None:
+        work()
+
+    @step(retries=1, backoff=0)
+    async def on_loop() -> None:
+        work()
+
+    @workflow
+    async def flow() -> None:
+        await (in_thread.aio() if sync else on_loop())
+
+    world.settings = {"progress_interval": 1e6}
+    world.run(flow())
+    assert seen == [None, "no good"]
+
+
+@pytest.mark.parametrize("size", [10, 1_000_000])
+def test_a_save_costs_the_step_microseconds_however_long_the_text(size):
+    @step
+    async def chatty() -> float:
+        text, count = "x" * size, 20_000
+        async with progress(str) as p:
+            began = time.perf_counter()
+            for _ in range(count):
+                p.save(text)
+            return (time.perf_counter() - began) / count
+
+    @workflow
+    async def flow() -> float:
+        return await chatty()
+
+    assert App().run(flow()) < 100e-6, "a third of a microsecond where nothing else executes"
+
+
+def test_saves_of_many_steps_are_committed_together(tmp_path):
+    from outlast import Outlast
+
+    @step
+    async def one(number: int) -> None:
+        async with progress(int) as p:
+            for value in range(5):
+                p.save(value)
+                await asyncio.sleep(0.05)
+
+    @workflow
+    async def flow() -> None:
+        await asyncio.gather(*[one(number) for number in range(200)])
+
+    async def main():
+        async with Outlast(f"sqlite:///{tmp_path}/outlast.db", signals=0, progress_interval=0.02) as app:
+            written = saves(app)
+            run = await app.start(flow())
+            batches = app._open.writer.batches
+            await run.result(timeout=60)
+            return len(written), app._open.writer.batches - batches
+
+    count, batches = asyncio.run(main())
+    assert count >= 400
+    assert batches < count / 4
+
+
+def test_it_is_kept_over_a_sigkill_up_to_the_last_write(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(
+        """if True:
+        import asyncio
+        from outlast import progress, run, step, workflow
+
+        @step
+        async def count() -> int:
+            async with progress(int) as p:
+                print("from", p.value, flush=True)
+                while (p.value or 0) < 100_000:
+                    p.save((p.value or 0) + 1)
+                    await asyncio.sleep(0.001)
+
+        @workflow
+        async def flow() -> int:
+            return await count()
+
+        run(flow(), id="run", progress_interval=0.02)
+        """
+    )
+    first = []
+    for _ in range(3):
+        process = subprocess.Popen(
+            [sys.executable, "-W", "error", program], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+        )
+        try:
+            first.append(process.stdout.readline().split()[-1])
+            before = stored(tmp_path)
+            deadline = time.monotonic() + 30
+            while stored(tmp_path) < before + 20 and time.monotonic() < deadline:
+                time.sleep(0.01)
+        finally:
+            process.kill()
+            process.communicate()
+        first.append(stored(tmp_path))
+        assert first[-1] >= before + 20
+    assert first[0] == "None"
+    assert [int(one) for one in first[2::2]] == first[1:-1:2], "each life begins with what was written last"
+
+
+def stored(folder) -> int:
+    store = store_at(f"sqlite:///{folder / 'outlast.db'}")
+    store.open()
+    try:
+        row = store.run("run")
+        return int(next(iter(store.progress(row.pk).values()), 0)) if row else 0
+    finally:
+        store.close()

@@ -1,5 +1,6 @@
 """What a store is, as plain Python over a dict: the contracts of `outlast.store.verbs`, said a second time."""
 
+import json
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -13,10 +14,12 @@ from outlast.store.verbs import (
     ITEM,
     STATUS,
     UNKNOWN,
+    VERSION,
     WORKER,
     Ack,
     Cancel,
     Claim,
+    Decide,
     Drain,
     Enlist,
     Leave,
@@ -34,6 +37,8 @@ from outlast.store.verbs import (
     SubmitMany,
     Submitted,
     Sweep,
+    Undo,
+    UndoChild,
 )
 from outlast.testing.conformance import HandClock
 
@@ -54,6 +59,7 @@ class Run:
     due: float
     attempts_max: int
     interruptions_max: int
+    abandon_after: float | None = None
     pk: int | None = None
     """None until it was read back."""
     status: str = "queued"
@@ -72,6 +78,7 @@ class Run:
     cancel: str | None = None
     value: str | None = None
     waits: tuple[str, ...] = ()
+    undoing: str | None = None
     mark: int = 0
     left: tuple[str, float] | None = None
     """By which draining worker, and when, until it is claimed again."""
@@ -107,6 +114,9 @@ class Run:
         self.journal.append((kind, None))
         self.mark = len(self.journal)
 
+    def has(self, *kinds: str) -> bool:
+        return any(kind in kinds for kind, _ in self.journal)
+
     def place(self) -> tuple[float, ...]:
         """Where it stands in the order of claims."""
         return -self.priority, NEVER if self.interrupted is None else self.interrupted, self.due, self.order
@@ -118,6 +128,8 @@ class Hand:
 
     lease: float
     until: float
+    started: float
+    queues: tuple[str, ...]
     draining: bool = False
 
 
@@ -201,7 +213,7 @@ class Model:
             self.count += 1
             run = self.runs[verb.id] = Run(
                 verb.id, self.count, verb.workflow, verb.args, verb.queue, verb.priority, verb.parent, verb.token,
-                self.now + verb.delay, verb.attempts_max, verb.interruptions_max,
+                self.now + verb.delay, verb.attempts_max, verb.interruptions_max, verb.abandon_after,
             )  # fmt: skip
             self.queues.setdefault(verb.queue, Bounds())
             new = True
@@ -254,13 +266,28 @@ class Model:
         found = self._named(verb) if verb.ids else self._first(verb)
         assert [row.id for row in outcome] == [run.id for run in found], (verb, outcome)
         for row, run in zip(outcome, found, strict=True):
+            if not verb.ids and self._abandoned(run):
+                self._begin_undo(run, row.undoing)
             run.status, run.worker, run.token, run.started = "running", verb.worker, verb.token, True
             run.lives += 1
             self._recover(run)
             run.ready, run.waits, run.given_back_by = 0, (), None
             self._given(run, row.fence)
             assert (row.status, row.worker, row.lives) == (run.status, run.worker, run.lives)
+            assert row.undoing == run.undoing
+            assert run.undoing is None or run.lives > 1
         return outcome
+
+    def _abandoned(self, run: Run) -> bool:
+        if run.abandon_after is None or run.undoing or run.cancel or not run.started:
+            return False
+        able = any(
+            run.queue in hand.queues and hand.started <= run.due and not hand.draining
+            for id, hand in self.workers.items()
+            if id not in self.seem_dead()
+        )
+        awake = self.awake if self._no_gap() else self.now
+        return able and max(run.due, awake) + run.abandon_after < self.now
 
     def _recover(self, run: Run) -> None:
         if run.left is not None and run.left[0] in self.drains:
@@ -332,8 +359,47 @@ class Model:
         if verb.status == "parked":
             run.due = self.now
         else:
-            run.ended = self.now
+            run.ended, run.undoing = self.now, None
         self._wake_parent(run)
+
+    def undo(self, verb: Undo, _):
+        run = self.by_pk(verb.run)
+        if run is None:
+            return FENCE
+        if run.fence == -verb.fence and run.status == "queued" and run.undoing == verb.verdict:
+            return None
+        if run.fence != verb.fence:
+            return FENCE
+        if run.undoing is not None:
+            return Refused(STATUS, "undoing")
+        self._begin_undo(run, verb.verdict)
+
+    def _begin_undo(self, run: Run, verdict: str) -> None:
+        run.void("queued")
+        run.undoing, run.due, run.ended, run.cancel, run.waits = verdict, self.now, None, None, ()
+        run.deaths_in_a_row = run.interruptions_in_a_row = 0
+        run.interrupted = self.now if run.interrupted is None else run.interrupted
+        run.settled_by = None
+        run.make_ready()
+        run.append_mark("undoing")
+
+    def undochild(self, verb: UndoChild, _):
+        run = self.runs.get(verb.id)
+        if run is None or run.parent != verb.parent:
+            return UNKNOWN
+        if run.status == "done" and self._has_dealt(run):
+            self._begin_undo(run, self._cancelled(verb.why))
+        return run.status
+
+    def _has_dealt(self, run: Run) -> bool:
+        return run.has("intent", "compensation", "child") or any(
+            one.parent == run.id for one in self.runs.values()
+        )
+
+    def _cancelled(self, why: str) -> str:
+        return json.dumps(
+            {"status": "cancelled", "value": None, "error": None, "reason": why, "failed_at": None}
+        )
 
     def ack(self, verb: Ack, _):
         run = self.by_pk(verb.run)
@@ -439,6 +505,11 @@ class Model:
             return UNKNOWN
         if run.status in ENDED - {"dead"}:
             return Refused(STATUS, run.status)
+        if run.undoing is not None:
+            return Refused(STATUS, "undoing")
+        if run.status in ("parked", "dead") and self._has_dealt(run):
+            self._begin_undo(run, self._cancelled(run.cancel or verb.why))
+            return run.status
         run.cancel = run.cancel or verb.why
         at_once = not run.started or run.status in ("parked", "dead")
         if at_once or (run.workflow == ITEM and run.worker is None):
@@ -452,12 +523,25 @@ class Model:
         return run.status
 
     def retry(self, verb: Retry, _):
-        return self._requeue(verb, ("failed", "cancelled", "dead"), "retry")
+        run = self.runs.get(verb.id)
+        also = ("parked",) if run is not None and run.undoing is not None else ()
+        return self._requeue(verb, ("failed", "cancelled", "dead", *also), "retry")
 
     def resume(self, verb: Resume, _):
         return self._requeue(verb, ("parked",), "resume", ("parked", "done"))
 
+    def decide(self, verb: Decide, _):
+        run = self.runs.get(verb.id)
+        if run is not None and run.status == "parked" and "decision" + verb.token not in run.asked:
+            if len(run.journal) != verb.seen:
+                return Refused(VERSION, str(len(run.journal)))
+        outcome = self._requeue(verb, ("parked",), "decision")
+        if outcome is None and verb.verdict is not None and run.journal[-1][0] == "decision" and self._fresh:
+            self._begin_undo(run, verb.verdict)
+        return outcome
+
     def _requeue(self, verb, allowed, kind, of_each=()):
+        self._fresh = False
         run = self.runs.get(verb.id)
         if run is None:
             return UNKNOWN
@@ -466,36 +550,42 @@ class Model:
         if run.status not in (of_each if run.workflow == EACH and of_each else allowed):
             return Refused(STATUS, run.status)
         run.void("queued")
-        run.due, run.ended, run.cancel, run.deaths, run.value = self.now, None, None, 0, None
+        run.due, run.ended, run.deaths, run.value = self.now, None, 0, None
+        run.cancel = None if kind == "retry" else run.cancel
         run.deaths_in_a_row = run.interruptions_in_a_row = run.failures = 0
         run.left = None
         run.waits, run.settled_by, run.token, run.lives = (), None, verb.token, max(run.lives, 1)
         run.make_ready()
         run.asked.add(kind + verb.token)
         run.append_mark(kind)
+        self._fresh = True
 
     # -- workers
 
     def enlist(self, verb: Enlist, _):
-        draining = verb.worker in self.workers and self.workers[verb.worker].draining
-        self.workers[verb.worker] = Hand(verb.lease, self.now + verb.lease, draining)
+        hand = self.workers.setdefault(verb.worker, Hand(0.0, 0.0, self.now, ()))
+        hand.lease, hand.until, hand.queues = verb.lease, self.now + verb.lease, verb.queues
         self._beat()
 
     def renew(self, verb: Renew, _):
         if verb.worker not in self.workers:
             return WORKER
-        draining = verb.draining or self.workers[verb.worker].draining
-        self.workers[verb.worker] = Hand(verb.lease, self.now + verb.lease, draining)
+        hand = self.workers[verb.worker]
+        hand.lease, hand.until = verb.lease, self.now + verb.lease
+        hand.draining = hand.draining or verb.draining
         self._beat()
 
     def _beat(self) -> None:
-        pause = min((hand.lease for hand in self.workers.values()), default=0.0) / 2
-        if not 0 <= self.now - self.beat <= pause:
+        if not self._no_gap():
             self.awake = self.now
             for hand in self.workers.values():
                 if hand.until > self.now + hand.lease + 1:
                     hand.until = self.now + hand.lease
         self.beat = self.now
+
+    def _no_gap(self) -> bool:
+        pause = min((hand.lease for hand in self.workers.values()), default=0.0) / 2
+        return 0 <= self.now - self.beat <= pause
 
     def leave(self, verb: Leave, _):
         for run in self.held(verb.worker):
@@ -581,12 +671,16 @@ class Model:
             for run in self.runs.values()
             if run.ended is not None
             and run.ended < verb.before
-            and not (run.parent in self.runs and self.runs[run.parent].ended is None)
+            and run.undoing is None
+            and not (run.parent in self.runs and self._still_needs_its_children(self.runs[run.parent]))
             and (not verb.items or (run.workflow == ITEM and run.status == "done"))
         ]
         for run in gone:
             del self.runs[run.id]
         return len(gone)
+
+    def _still_needs_its_children(self, run: Run) -> bool:
+        return run.ended is None or run.undoing is not None
 
     def counts(self) -> dict[str, Counter[str]]:
         return {

@@ -25,6 +25,7 @@ from outlast.store.verbs import (
     Retry,
     Settle,
     Sweep,
+    Undo,
 )
 from outlast.testing.conformance import HandClock
 from outlast.testing.conformance.harness import check_rows
@@ -236,7 +237,10 @@ store.close()
     store.close()
 
 
-@pytest.mark.parametrize("older", [["0001_foundation"], ["0001_foundation", "0002_fleet"]])
+@pytest.mark.parametrize(
+    "older",
+    [["0001_foundation"], ["0001_foundation", "0002_fleet"], ["0001_foundation", "0002_fleet", "0003_drain"]],
+)
 def test_a_process_of_the_older_version_is_told_that_the_file_is_newer(store, path, monkeypatch, older):
     monkeypatch.setattr("outlast.store.sqlite.store._migrations", lambda: [script(name) for name in older])
     with pytest.raises(StoreTooNew):
@@ -346,3 +350,45 @@ def test_an_upgrade_of_a_fleet_that_breaks_off_leaves_the_older_file(fleet, cloc
     store.open()
     assert claim_all(store) == ["urgent", "interrupted", "queued", "retried", "woken"]
     store.close()
+
+
+# -- a file of the drain, that knows no effects
+
+
+@pytest.fixture
+def drained(fleet):
+    with closing(sqlite3.connect(fleet, isolation_level=None)) as db:
+        db.executescript(script("0003_drain"))
+        db.execute("PRAGMA user_version = 3")
+    return fleet
+
+
+def test_a_file_that_knows_no_effects_has_none_and_can_have_some(drained, clock):
+    store = SQLiteStore(drained, clock=clock)
+    store.open()
+    assert {(row.undoing, row.abandon_after) for row in store.runs(RunQuery())} == {(None, None)}
+    running = store.run("running")
+    assert [entry.cost for entry in store.journal(running.pk)] == [None]
+    intent = Record(running.pk, 2, 7, "intent", "k", 1.0, cost='{"usd":1}')
+    assert store.commit([intent, Undo(running.pk, 7, "{}"), Cancel("parked", "no")]) == [
+        None,
+        None,
+        "cancelled",
+    ]
+    assert [entry.cost for entry in store.journal(running.pk)] == [None, '{"usd":1}', None]
+    assert claim_all(store)[:2] == ["urgent", "interrupted"]
+    assert (store.run("running").status, store.run("running").undoing) == ("running", "{}")
+    check_rows(store)
+    store.close()
+
+
+def test_an_upgrade_to_effects_that_breaks_off_leaves_the_older_file(drained, clock, monkeypatch):
+    from outlast.store.sqlite import store as module
+
+    steps = module._migrations()
+    monkeypatch.setattr(module, "_migrations", lambda: [*steps[:3], steps[3] + "\nSELECT * FROM nowhere;\n"])
+    with pytest.raises(Exception, match="nowhere"):
+        SQLiteStore(drained, clock=clock).open()
+    with closing(sqlite3.connect(drained)) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (3,)
+        assert "undoing" not in [column[1] for column in db.execute("PRAGMA table_info(runs)")]

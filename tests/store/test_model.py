@@ -20,6 +20,7 @@ from outlast.store.verbs import (
     Ack,
     Cancel,
     Claim,
+    Decide,
     Drain,
     Enlist,
     Leave,
@@ -35,6 +36,8 @@ from outlast.store.verbs import (
     Submit,
     SubmitMany,
     Sweep,
+    Undo,
+    UndoChild,
 )
 from outlast.testing.conformance import HandClock
 
@@ -48,18 +51,26 @@ STATUSES = {"queued", "running", "waiting", "parked", *ENDED}
 FIELDS = (
     "pk", "workflow", "args", "queue", "priority", "parent", "status", "fence", "worker", "due", "ended", "interrupted",
     "deaths", "interruptions", "deaths_in_a_row", "interruptions_in_a_row", "failures", "cancel", "value", "token",
-    "ready", "lives", "mark", "attempts_max", "interruptions_max",
+    "ready", "lives", "mark", "attempts_max", "interruptions_max", "undoing", "abandon_after",
 )  # fmt: skip
 
 VERBS = [
     "submit", "submit", "many", "own", "own", "claim", "claim", "claim", "claim_suspect", "claim_suspect", "claim_id",
     "claim_id", "record", "record", "record", "record_again", "settle", "settle", "settle", "release", "release", "wait",
     "wait", "nack", "ack", "send", "send", "cancel", "cancel_parked", "retry", "retry", "resume", "resume", "enlist", "renew",
-    "leave", "sweep", "sweep", "drain", "drain", "limit", "prune",
+    "leave", "sweep", "sweep", "drain", "drain", "limit", "prune", "undo", "undo", "undo_child", "undo_child", "decide", "decide",
 ]  # fmt: skip
 EVENTS = ["commit", "time", "time", "time", "lease", "kill", "kill_holder", "start", "start", "reopen"]
 
 draws = st.tuples(st.sampled_from(VERBS + EVENTS), st.integers(0, 11), st.integers(0, 6), st.integers(0, 3))
+
+
+VERDICTS = ('{"status":"failed"}', '{"status":"done"}')
+
+
+def enlist(worker: str) -> Enlist:
+    """One of them claims from nowhere: it is nobody who could have taken anything."""
+    return Enlist(worker, "host", 1, LEASES[worker], () if worker == "w2" else QUEUES)
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -72,7 +83,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.lives: list[tuple[int, int, str]] = []
         """Run, fence and id of every life there was, the youngest last."""
         self.records: list[Record] = []
-        self.commit([Enlist(worker, "host", 1, LEASES[worker]) for worker in WORKERS[:2]])
+        self.commit([enlist(worker) for worker in WORKERS[:2]])
         self.commit([SubmitMany(tuple(self.new(0, y, y % 4)._replace(depth_max=None) for y in range(5)))])
 
     def teardown(self) -> None:
@@ -105,7 +116,7 @@ class StoreMachine(RuleBasedStateMachine):
             case "kill_holder":
                 self.a_run_is_taken_by_a_process_that_is_killed(worker, IDS[y], x)
             case "start":
-                self.commit([Enlist(worker, "host", 1, LEASES[worker])])
+                self.commit([enlist(worker)])
             case "reopen":
                 self.the_store_is_opened_again()
 
@@ -123,7 +134,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def a_run_is_taken_by_a_process_that_is_killed(self, worker: str, id: str, x: int) -> None:
         """The way to a dead letter."""
-        again = Enlist(worker, "host", 1, LEASES[worker])
+        again = enlist(worker)
         self.commit([Leave(worker), again])
         self.commit([Claim(worker, f"k{x}{id}", ids=(id, IDS[x % 7]), limit=1 + x % 2)])
         self.a_process_is_killed(worker)
@@ -191,7 +202,7 @@ class StoreMachine(RuleBasedStateMachine):
             case "claim_id":
                 return Claim(worker, f"c{x}{y}", ids=(id, IDS[x % 7]), limit=1 + z % 2)
             case "record":
-                what = ("step", "step", "fired", "message", "attempt", "done", "child")[y]
+                what = ("step", "intent", "fired", "message", "attempt", "done", "child")[y]
                 return Record(pk, seq, fence, what, "key", 1.0, value=f"{x}{y}{z}")
             case "record_again":
                 return self.records[-1 - x % len(self.records)] if self.records else None
@@ -222,8 +233,19 @@ class StoreMachine(RuleBasedStateMachine):
                 return Retry(self.one_of(("failed", "cancelled", "dead"), y, id), token)
             case "resume":
                 return Resume(self.one_of(("parked", "done")[x % 2 :], y, id), token)
+            case "undo":
+                return Undo(pk, fence, VERDICTS[y % 2]) if whose not in ITEMS else None
+            case "undo_child":
+                child = self.one_of(("done",), y, id)
+                return UndoChild(child, PARENTS[child] or "a", f"why {x}")
+            case "decide":
+                one = self.one_of(("parked",), y, id)
+                there = self.model.runs.get(one)
+                last = len(there.journal) if there else 0
+                verdict = (None, *VERDICTS)[x % 3]
+                return Decide(one, "key", '{"what":1}', last - (z == 3), token, verdict)
             case "enlist":
-                return Enlist(worker, "host", 1, LEASES[worker])
+                return enlist(worker)
             case "renew":
                 return Renew(worker, LEASES[worker], draining=x == 0)
             case "leave":
@@ -250,7 +272,7 @@ class StoreMachine(RuleBasedStateMachine):
         workflow = ITEM if id in ITEMS else EACH if id == "e" and x % 2 else f"f{z % 2}"
         return Submit(
             id, workflow, str(x % 2), f"s{x}", "seed", queue=QUEUES[x % 2], priority=z % 2, delay=x % 3 * 2.0,
-            parent=PARENTS[id], attempts_max=1 + z % 3, interruptions_max=2 + x % 2, depth_max=(None, 3)[z % 2],
+            parent=PARENTS[id], abandon_after=(None, 3.0)[(x + y) % 2], attempts_max=1 + z % 3, interruptions_max=2 + x % 2, depth_max=(None, 3)[z % 2],
         )  # fmt: skip
 
     def everything_is_as_the_model_says(self) -> None:

@@ -6,7 +6,9 @@ both, so a mistake that goes unnoticed fails the test.
 
 from __future__ import annotations
 
-from outlast import Outlast, Run, receive, run, sleep, step, sync, workflow
+from collections.abc import AsyncIterator
+
+from outlast import Outlast, Run, receive, resume_stream, run, sleep, step, sync, workflow
 
 
 @step
@@ -84,6 +86,32 @@ async def inside(topic: str) -> str:
     yes: bool = await receive("approval", str)  # type: ignore[arg-type]  # pyright: ignore[reportAssignmentType]
     print(notes, child, length, number, yes)
     return await count.aio(topic)  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
+
+
+# -- streams
+
+
+async def say(prompt: str) -> AsyncIterator[str]:
+    yield prompt
+
+
+async def go_on(so_far: str, words: int) -> AsyncIterator[str]:
+    yield so_far * words
+
+
+@step
+async def streaming(prompt: str) -> str:
+    resume_stream(say, 3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    resume_stream(say)  # type: ignore[call-arg, arg-type]  # pyright: ignore[reportArgumentType]
+    resume_stream(go_on, 3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    resume_stream(go_on, prompt, by="prefill")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+    resume_stream(say, by="cursor")  # type: ignore[call-arg, call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+    resume_stream(say, prompt, by="magic")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+    with resume_stream(say, prompt):  # type: ignore[attr-defined]  # pyright: ignore[reportGeneralTypeIssues]
+        pass
+    with sync.resume_stream(say, prompt):  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        pass
+    return prompt
 
 
 # -- options that do not exist

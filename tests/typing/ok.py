@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any, assert_type
 from uuid import UUID
 
@@ -21,6 +22,7 @@ from outlast import (
     now,
     random,
     receive,
+    resume_stream,
     run,
     sleep,
     step,
@@ -29,6 +31,7 @@ from outlast import (
     workflow,
 )
 from outlast import map as each_map
+from outlast.streams import ResumableStream
 
 
 @dataclass
@@ -197,6 +200,50 @@ def plain_count(text: str) -> int:
 
 async def async_report(pages: int) -> Report:
     return Report("tides", pages)
+
+
+# -- streams
+
+
+async def say(prompt: str) -> AsyncIterator[str]:
+    yield prompt
+
+
+async def go_on(so_far: str, prompt: str, words: int) -> AsyncIterator[str]:
+    yield so_far + prompt * words
+
+
+async def follow(cursor: int | None, prompt: str) -> AsyncIterator[tuple[str, int]]:
+    yield prompt, (cursor or 0) + 1
+
+
+async def follow_some(cursor: str | None) -> AsyncIterator[tuple[bytes, str | None]]:
+    yield b"", cursor
+
+
+async def raw() -> AsyncIterator[bytes]:
+    yield b""
+
+
+@step
+async def streaming(prompt: str) -> str:
+    async with resume_stream(go_on, prompt, 3, by="prefill", trim=str.rstrip, stall=3) as answer:
+        assert_type(answer, ResumableStream[str])
+        assert_type(answer.resumed_from, str)
+        assert_type(answer.restarted, bool)
+        assert_type(answer.complete, bool)
+        assert_type([token async for token in answer], list[str])
+        assert_type(await answer.read(), str)
+        answer.discard()
+    assert_type(resume_stream(say, prompt), ResumableStream[str])
+    assert_type(resume_stream(say, prompt, by="restart", stall=1.5), ResumableStream[str])
+    assert_type(resume_stream(partial(say, prompt)), ResumableStream[str])
+    assert_type(resume_stream(lambda: say(prompt)), ResumableStream[str])
+    assert_type(resume_stream(follow, prompt, by="cursor"), ResumableStream[str])
+    assert_type(resume_stream(lambda cursor: follow(cursor, prompt), by="cursor"), ResumableStream[str])
+    assert_type(resume_stream(follow_some, by="cursor", type=bytes), ResumableStream[bytes])
+    assert_type(resume_stream(raw, type=bytes).text, bytes)
+    return answer.text
 
 
 # -- the plain functions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, assert_type
 from uuid import UUID
@@ -15,6 +16,7 @@ from outlast.sync import (
     now,
     random,
     receive,
+    resume_stream,
     run,
     sleep,
     step,
@@ -51,6 +53,18 @@ async def later(topic: str) -> int:
 assert_type(run(report("tides")), str)
 assert_type(run(later("tides"), id="l-1", store="memory:"), int)
 assert_type(sync.run(report("x")), str)
+
+
+def go_on(so_far: str, prompt: str) -> Iterator[str]:
+    yield so_far + prompt
+
+
+@step
+def streaming(prompt: str) -> str:
+    with resume_stream(go_on, prompt, by="prefill") as answer:
+        assert_type(list(answer), list[str])
+        assert_type(answer.read(), str)
+    return answer.text
 
 
 def words_in(text: str) -> int:

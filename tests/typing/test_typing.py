@@ -19,7 +19,13 @@ def check(*command: str) -> None:
 
 
 def test_there_is_something_to_check():
-    assert [Path(file).name for file in FILES] == ["errors.py", "ok.py", "ok_sync.py"]
+    assert [Path(file).name for file in FILES] == [
+        "errors.py",
+        "errors_effects.py",
+        "ok.py",
+        "ok_effects.py",
+        "ok_sync.py",
+    ]
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: Path(file).name)

@@ -58,6 +58,11 @@ class HouseFace:
         units_help = "Units that ended here."
         yield Sample("outlast_units", "counter", units_help, units.committed, {"end": "committed"})
         yield Sample("outlast_units", "counter", units_help, units.rolled_back, {"end": "rolled_back"})
+        saved = (
+            "What runs had recorded as spent when this process took them up after a death or an interruption."
+        )
+        for unit, amount in house.saved:
+            yield Sample("outlast_cost_saved", "counter", saved, float(amount), {"unit": unit})
         drained = "What became of what this process had in hand when its drain began."
         for end in ("completed", "released", "waiting", "checkpointed", "given_back"):
             yield Sample("outlast_drain_runs", "counter", drained, getattr(report, end), {"end": end})

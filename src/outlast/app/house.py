@@ -53,6 +53,7 @@ from outlast.store.verbs import (
     Submit,
     Submitted,
 )
+from outlast.values.cost import NOTHING, Cost
 from outlast.values.exceptions import describe_error, encode_error
 
 if TYPE_CHECKING:
@@ -111,6 +112,8 @@ class House:
         self.unhealthy: str | None = None
         """Why this process is not ready, if its program says so."""
         self.durations, self.units = Durations(), Units()
+        self.saved: Cost = NOTHING
+        """What was not spent again, because this process took up runs that had died or been interrupted."""
         self.drain = Drain(self)
         self.occupied = Occupied(self.drain.changed)
         self.closed_soon: asyncio.Future[None] = loop.create_future()
@@ -264,7 +267,9 @@ class House:
         self.know(call.workflow)
         self.check_size(call.args, f"the arguments of {call.workflow.name}")
         call.workflow.signature.returns()
-        return self.new(id, call.workflow.name, call.args, timeout=call.workflow.timeout, **fields)
+        workflow = call.workflow
+        limits = {"timeout": workflow.timeout, "abandon_after": workflow.abandon_after}
+        return self.new(id, workflow.name, call.args, **limits, **fields)
 
     def new(self, id: str, workflow: str, args: str, **fields: Any) -> Submit:
         chance = secrets.token_hex(24)  # asked for once: it is a system call, and not a cheap one
@@ -375,7 +380,7 @@ class House:
     async def cancel(self, id: str, why: str) -> Any:
         outcome = await self.writer.ask(Cancel(id, why))
         life = self.lives.get(id)
-        if life is not None:
+        if life is not None and not isinstance(outcome, Refused):
             life.check_requests(why)
         return outcome
 

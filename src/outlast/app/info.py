@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from outlast.replay.dealings import UNDO, Dealing, Dealings
 from outlast.store.rows import NEVER, QueueRow, RunRow, WorkerRow
 from outlast.values.exceptions import describe_error
 
@@ -32,6 +33,8 @@ class RunInfo:
     cancelling: str | None
     reason: str | None
     error: str | None
+    undoing: bool
+    """What it has done is being undone."""
 
     @classmethod
     def of(cls, row: RunRow) -> RunInfo:
@@ -54,6 +57,78 @@ class RunInfo:
             cancelling=row.cancel if row.ended is None else None,
             reason=row.reason,
             error=describe_error(row.error) if row.error else None,
+            undoing=row.undoing is not None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EffectInfo:
+    """An effect of a run: what was meant, and what came of it."""
+
+    place: str
+    """Where in the run: what `decide` takes."""
+    effect: str
+    """Its name."""
+    state: str
+    """"open" (nobody knows yet), "happened", "did not happen", or "undone"; "registered" for what `compensate_with` will call."""
+    key: str
+    """Its idempotency key."""
+    arguments: str
+    """As JSON."""
+    result: str | None
+    """As JSON."""
+    error: str | None
+    since: datetime | None
+    """When it was last about to be done."""
+    known: datetime | None
+    """When it became known what came of it."""
+    intent: int
+    """The number of its last intent, for `decide`; 0 if there was none."""
+    acts: int
+    """How often it was about to be done."""
+    compensation: str | None
+    """The effect that undoes it."""
+    undo_error: str | None
+    """Why it could not be undone so far."""
+    undo: EffectInfo | None
+    """Its compensation, an effect like any other, once that has begun."""
+
+    @classmethod
+    def of(cls, dealings: Dealings) -> list[EffectInfo]:
+        return [
+            cls._of(one, dealings.get(UNDO + one.place))
+            for one in reversed(list(dealings))
+            if one.kind == "compensation" or (one.kind == "intent" and one.intent)
+        ]
+
+    @classmethod
+    def _of(cls, one: Dealing, undo: Dealing | None) -> EffectInfo:
+        if one.undone is not None:
+            state = "undone"
+        elif one.kind == "compensation":
+            state = "registered"
+        elif one.open:
+            state = "open"
+        else:
+            state = "happened" if one.happened else "did not happen"
+        closed = one.closed
+        error = (closed.error if closed is not None else None) or one.error
+        failed = undo.error if undo is not None and not undo.happened else None
+        return cls(
+            place=one.place,
+            effect=one.effect,
+            state=state,
+            key=one.key,
+            arguments=one.arguments,
+            result=one.value,
+            error=describe_error(error) if error else None,
+            since=_time(one.at or (closed.at if closed is not None else None)),
+            known=_time(closed.at) if closed is not None and one.intent else None,
+            intent=one.intent,
+            acts=one.acts,
+            compensation=one.compensation if one.kind == "intent" else one.effect,
+            undo_error=describe_error(failed) if failed else None,
+            undo=cls._of(undo, None) if undo is not None and undo.intent else None,
         )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from outlast.errors import StoreError, StoreUnavailable
+from outlast.replay.children import Unneeded
 from outlast.replay.life import Life
 from outlast.store.protocol import whole_journal
 from outlast.store.rows import Entry, Message, RunRow
@@ -145,6 +146,9 @@ class Intake:
             return
         if row.id in house.lives:  # a life that lost the run has not ended yet: its step may still execute
             house.keep(house.loop.create_task(self._begin_after(house.lives[row.id], row, workflow)))
+            return
+        if isinstance(workflow, Unneeded) and row.undoing is None:
+            self.give_back(row, "it is not being undone any more, and its workflow is not known here")
             return
         try:
             life = Life(house, row, workflow, entries, messages, saved)

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 from uuid import uuid4
 
 from outlast.app.agents import until_drain
+from outlast.app.decide import NOT_SAID, dealings_of, decide
 from outlast.app.door import Door
 from outlast.app.each import Each
 from outlast.app.handle import Run, conclude
 from outlast.app.hooks import Hook
 from outlast.app.house import House, check_same
-from outlast.app.info import QueueInfo, RunInfo, WorkerInfo
+from outlast.app.info import EffectInfo, QueueInfo, RunInfo, WorkerInfo
 from outlast.app.items import Queue
 from outlast.app.mapping import Mapping
 from outlast.app.settings import Settings
@@ -37,6 +38,7 @@ from outlast.store.protocol import Store, whole_journal
 from outlast.store.rows import Entry, RunQuery, RunRow
 from outlast.store.verbs import UNKNOWN, Prune, Refused, Resume, Retry, Send
 from outlast.values import plain
+from outlast.values.codec import encode_message
 from outlast.values.names import check_id, check_name
 
 if TYPE_CHECKING:
@@ -370,11 +372,13 @@ class Outlast:
         parent: str | None = None,
         waiting_for: str | None = None,
         items: bool | None = False,
+        undoing: bool | None = None,
         older_than: timedelta | float | None = None,
         newer_than: timedelta | float | None = None,
         limit: int = 100,
     ) -> list[RunInfo]:
-        """Runs, newest first. Ages are seconds or timedeltas, since their creation. With `items`, plain work items instead; None: both."""
+        """Runs, newest first. Ages are seconds or timedeltas, since their creation. With `items`, plain work items instead; None: both. With
+        `undoing`, only those that are being undone."""
         house = self._open
         now = house.store.now()
         query = RunQuery(
@@ -384,6 +388,7 @@ class Outlast:
             parent=parent,
             waiting_for=waiting_for,
             items=items,
+            undoing=undoing,
             created_before=None if older_than is None else now - _seconds(older_than),
             created_after=None if newer_than is None else now - _seconds(newer_than),
             limit=limit,
@@ -425,6 +430,35 @@ class Outlast:
         """Queue a parked run again."""
         self._id(id)
         self._done(id, await self._open.writer.ask(Resume(id, secrets.token_hex(8))), "resumed")
+
+    async def decide(
+        self,
+        id: str,
+        effect: str,
+        *,
+        happened: Any = NOT_SAID,
+        did_not: bool = False,
+        compensate: bool = False,
+        result: Any = None,
+        intent: int | None = None,
+    ) -> None:
+        """Say what came of an effect of which nobody could tell, so that its parked run goes on. `effect` is its place, as `show` and the
+        run's `reason` name it, or its name if there is just one.
+
+        One of: `happened=RESULT` (it did, with that result), `did_not=True` (it is done again), `compensate=True` (the run is undone, and this effect
+        with it, as if it had happened with `result`). `intent` is the number of the intent that is meant (`EffectInfo.intent`); where there were several
+        it must be said. UnknownEffect, WrongStatus, SettingsError or Unrecordable before anything is written.
+        """
+        row = await self._row(id)
+        await decide(
+            self._open, row, effect, happened=happened, did_not=did_not, compensate=compensate, result=result, intent=intent,
+        )  # fmt: skip
+
+    async def effects(self, id: str) -> list[EffectInfo]:
+        """What a run has done to the outside world, or meant to, in that order."""
+        house, row = self._open, await self._row(id)
+        dealings, _ = await house.read(dealings_of, house, row)
+        return EffectInfo.of(dealings)
 
     async def prune(self, older_than: timedelta | float, *, batch: int = 500) -> int:
         """Delete runs that ended longer ago than this, with their journals, in batches. How many were deleted."""
@@ -468,7 +502,8 @@ class Outlast:
         if isinstance(outcome, Refused):
             if outcome.why == UNKNOWN:
                 raise UnknownRun(id)
-            raise WrongStatus(f"run {id!r} is {outcome.detail}: it cannot be {verb} now.")
+            status = "being undone" if outcome.detail == "undoing" else outcome.detail
+            raise WrongStatus(f"run {id!r} is {status}: it cannot be {verb} now.")
         return outcome
 
 
@@ -522,18 +557,6 @@ def _say(words: str) -> None:
     with suppress(OSError, ValueError):  # nobody reads it
         sys.stderr.write(f"outlast: {words}\n")
         sys.stderr.flush()
-
-
-def encode_message(value: Any) -> str:
-    """A message's value: plain JSON, or what pydantic makes of its type."""
-    from outlast.errors import Unrecordable
-
-    try:
-        return plain.encode(value)
-    except Unrecordable:
-        from outlast.values.codec import codec_for
-
-        return codec_for(type(value)).encode(value)
 
 
 def _queue_names(queues: str | Iterable[str]) -> tuple[str, ...]:

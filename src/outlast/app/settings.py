@@ -50,6 +50,10 @@ class Settings:
     """Seconds that a run which only waits stays in a worker's hands, at least."""
     progress_interval: float = 0.5
     """Seconds between two writes of one step's progress."""
+    effect_margin: float = 5.0
+    """Seconds more than its timeout after which an effect's act is taken to be over, wherever it was begun."""
+    verify_attempts: int = 5
+    """How often an effect's verify is asked that cannot tell, before a person is."""
     ramp: float = 5.0
     """Seconds from a worker's start until all of its slots are open. 0: at once."""
     new_share: float = 0.2
@@ -128,7 +132,15 @@ class Settings:
         return cls(**values)
 
 
-_MAY_BE_ZERO = {"ramp", "new_share", "signals", "health_stall", "checkpoint_reserve", "exit_reserve"}
+_MAY_BE_ZERO = {
+    "effect_margin",
+    "ramp",
+    "new_share",
+    "signals",
+    "health_stall",
+    "checkpoint_reserve",
+    "exit_reserve",
+}
 _KINDS = {"str": "a text", "int": "a whole number", "float": "a number of seconds"}
 
 

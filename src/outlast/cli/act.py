@@ -10,13 +10,13 @@ import typer
 
 from outlast.app.outlast import Outlast
 from outlast.cli.documents import run_document
-from outlast.cli.hints import noun, taken_up
+from outlast.cli.hints import becomes, command, noun, taken_up
 from outlast.cli.options import EndedBefore, IdArgument, JsonOption, StoreOption, WhyOption, checked_id
 from outlast.cli.output import answering, document, say
 from outlast.cli.stores import acting
 from outlast.cli.takers import Fleet
 from outlast.cli.text import one_line
-from outlast.errors import UnknownRun
+from outlast.errors import UnknownRun, WrongStatus
 from outlast.store.protocol import Store
 from outlast.store.rows import RunRow
 
@@ -27,13 +27,18 @@ def cancel(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask a run to end: it is told why, its `finally` blocks execute, no new step starts.
+    """Ask a run to end: it is told why, its `finally` blocks execute, no new step starts, and its effects are undone.
 
-    A dead letter, an item and a run that never started or is parked are cancelled at once.
+    A dead letter, an item and a run that never started or is parked are cancelled at once; if there is something to undo, when that is
+    done. What is being undone already ends by itself.
     """
 
     async def action(app: Outlast, opened: Store) -> tuple[RunRow, Fleet]:
-        await app.cancel(id, why)
+        try:
+            await app.cancel(id, why)
+        except WrongStatus:
+            _refuse_undoing(_row(opened, id), store)
+            raise
         return _row(opened, id), Fleet.of(opened)
 
     with answering(as_json):
@@ -44,6 +49,9 @@ def cancel(
             document({"run": run_document(row), "held": held})
         elif row.ended is not None:
             say(f"{noun(row)} {id} is {row.status}.")
+        elif row.undoing is not None:
+            then = taken_up(row, fleet, store, to="have it undone")
+            say(f"run {id} has effects: it is being undone, and ends as {becomes(row)}. {then}")
         elif held:
             say(f"{noun(row)} {id} was asked to end; the process that executes it ends it.")
         else:
@@ -52,7 +60,10 @@ def cancel(
 
 
 def retry(id: IdArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Queue a failed, cancelled or dead run again, from the step that ended it; or a dead item."""
+    """Queue a failed, cancelled or dead run again, from the step that ended it, or from the first effect that was undone; or a dead item.
+
+    One that is stuck while it is undone: what could not be undone is tried again.
+    """
 
     async def action(app: Outlast, opened: Store) -> tuple[RunRow, Fleet]:
         await app.retry(id)
@@ -128,7 +139,17 @@ def _queued(queued: tuple[RunRow, Fleet], store: str | None, as_json: bool) -> N
     if as_json:
         document({"run": run_document(row)})
     else:
-        say(f"{noun(row)} {row.id} is queued again. {taken_up(row, fleet, store)}")
+        undoing = f", and is being undone, to end as {becomes(row)}" if row.undoing is not None else ""
+        say(f"{noun(row)} {row.id} is queued again{undoing}. {taken_up(row, fleet, store)}")
+
+
+def _refuse_undoing(row: RunRow, store: str | None) -> None:
+    if row.undoing is None:
+        return
+    stuck = f" It is stuck: {command('retry', row.id, store=store)}." if row.status == "parked" else ""
+    raise WrongStatus(
+        f"run {row.id!r} is being undone already, to end as {becomes(row)}. {command('show', row.id, store=store)} shows how far it is.{stuck}"
+    )
 
 
 def _row(store: Store, id: str) -> RunRow:

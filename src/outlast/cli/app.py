@@ -8,6 +8,7 @@ import typer
 
 import outlast
 from outlast.cli import act, fleet, look
+from outlast.cli.decide import decide
 from outlast.cli.drain import drain
 from outlast.cli.drains import drains
 from outlast.cli.exits import EPILOG
@@ -43,6 +44,6 @@ def outlast_command(
 
 for command in (
     run, submit, worker, look.runs, look.show, fleet.workers, fleet.queues, fleet.limit, drain, drains,
-    act.cancel, act.retry, act.resume, act.send, act.prune,
+    act.cancel, act.retry, act.resume, decide, act.send, act.prune,
 ):  # fmt: skip
     app.command(epilog=EPILOG)(command)

@@ -6,10 +6,12 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from outlast.app.info import EffectInfo
 from outlast.cli.text import iso
 from outlast.drain.report import DrainReport
 from outlast.store.rows import NEVER, DrainRow, Entry, Message, QueueRow, RunRow, WorkerRow
 from outlast.store.verbs import ITEM
+from outlast.values.cost import Cost
 
 
 def run_document(row: RunRow) -> dict[str, Any]:
@@ -35,6 +37,7 @@ def run_document(row: RunRow) -> dict[str, Any]:
         "cancelling": row.cancel if row.ended is None else None,
         "reason": row.reason,
         "error": error_document(row.error),
+        "undoing": undoing_document(row),
     }
 
 
@@ -46,6 +49,40 @@ def whole_run_document(row: RunRow) -> dict[str, Any]:
         "result": value_of(row.value),
         "deadline": iso(row.deadline),
         "failed_at": row.failed_at,
+    }
+
+
+def undoing_document(row: RunRow) -> dict[str, Any] | None:
+    """How a run that is being undone will end."""
+    if row.undoing is None:
+        return None
+    verdict = value_of(row.undoing)
+    said = verdict if isinstance(verdict, dict) else {}
+    error = said.get("error")
+    return {
+        "status": said.get("status"),
+        "reason": said.get("reason"),
+        "error": error_document(error if isinstance(error, str) else None),
+    }
+
+
+def effect_document(effect: EffectInfo) -> dict[str, Any]:
+    """An effect, as `app.effects` has it."""
+    return {
+        "place": effect.place,
+        "effect": effect.effect,
+        "state": effect.state,
+        "key": effect.key,
+        "arguments": value_of(effect.arguments),
+        "result": value_of(effect.result),
+        "error": effect.error,
+        "since": None if effect.since is None else iso(effect.since.timestamp()),
+        "known": None if effect.known is None else iso(effect.known.timestamp()),
+        "intent": effect.intent,
+        "acts": effect.acts,
+        "compensation": effect.compensation,
+        "undo_error": effect.undo_error,
+        "undo": None if effect.undo is None else effect_document(effect.undo),
     }
 
 
@@ -125,6 +162,7 @@ def entry_document(entry: Entry, void: bool) -> dict[str, Any]:
         "error": error_document(entry.error),
         "seconds": entry.seconds,
         "attempt": entry.attempt,
+        "cost": Cost.read(entry.cost).document() or None,
         "void": void,
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 
 from rich.text import Text
@@ -9,16 +10,18 @@ from rich.text import Text
 from outlast.cli.grid import Cell, Column, grid
 from outlast.cli.text import moment, one_line, safe, short, span
 from outlast.drain.report import DrainReport
+from outlast.values.cost import Cost
 
 STATES = {"drained": "green", "draining": "yellow", "cut short": "red", "no report": "red"}
 BAD = "red"
 REASON_LENGTH = 40
+COST_LENGTH = 40
 
 DRAINS = (
     Column("BEGAN"), Column("WORKER"), Column("HOST"), Column("STATE"), Column("TOOK", right=True),
     Column("COMPLETED", right=True), Column("RELEASED", right=True), Column("WAITING", right=True),
     Column("CHECKPOINTED", right=True), Column("GIVEN BACK", right=True), Column("LEFT", right=True),
-    Column("RECOVERED", right=True), Column("P95", right=True), Column("REASON"),
+    Column("RECOVERED", right=True), Column("P95", right=True), Column("COST"), Column("REASON"),
 )  # fmt: skip
 
 
@@ -42,6 +45,7 @@ def _drain(report: DrainReport, state: str) -> list[Cell]:
         Cell(str(len(report.left)), BAD if report.left else ""),
         Cell(f"{recovered['count']:.0f}" if recovered else "-"),
         Cell(span(recovered["p95"]) if recovered else "-"),
+        Cell(short(_cost(report), COST_LENGTH) or "-"),
         Cell(short(one_line(report.reason), REASON_LENGTH) or "-"),
     ]
 
@@ -70,6 +74,13 @@ def _facts(report: DrainReport) -> Iterator[tuple[str, str]]:
             "units",
             ", ".join(f"{count} {safe(str(name)).replace('_', ' ')}" for name, count in report.units.items()),
         )
+    if report.compensations:
+        yield (
+            "compensations",
+            f"{report.compensations} on record of what was released, waiting or checkpointed",
+        )
+    if cost := _cost(report):
+        yield "cost", f"{cost} on record of what was released, waiting or checkpointed: not spent again"
     recovered = report.recoveries
     if recovered:
         spread = ", ".join(f"{name} {span(recovered[name])}" for name in ("p50", "p95", "max"))
@@ -93,6 +104,12 @@ def _details(report: DrainReport) -> Iterator[Text]:
             else f"{span(done.seconds)}, failed: {one_line(done.error)}"
         )
         yield _row("clean-up", f"{safe(done.name)}: {how}", "" if done.error is None else BAD)
+
+
+def _cost(report: DrainReport) -> str:
+    """What the report says of it, whoever has written that."""
+    cost = Cost.read(json.dumps(report.cost))
+    return str(cost) if cost else ""
 
 
 def _row(name: str, text: str, style: str = "") -> Text:

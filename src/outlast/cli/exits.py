@@ -10,6 +10,7 @@ from outlast.errors import (
     OutlastError,
     SettingsError,
     StoreUnavailable,
+    UnknownEffect,
     UnknownRun,
     WrongStatus,
 )
@@ -47,6 +48,8 @@ def code_of(error: OutlastError) -> int:
     """The exit code of an error that is not a run's own."""
     if isinstance(error, UnknownRun):
         return UNKNOWN_RUN
+    if isinstance(error, UnknownEffect):
+        return USAGE if error.there else WRONG_STATUS
     if isinstance(error, WrongStatus):
         return WRONG_STATUS
     if isinstance(error, (Backpressure, Draining, StoreUnavailable)):

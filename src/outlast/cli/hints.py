@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
+from typing import Any
 
+from outlast.cli.documents import value_of
 from outlast.cli.takers import Fleet
-from outlast.cli.text import safe
+from outlast.cli.text import one_line, recorded_error, safe
 from outlast.store.rows import RunRow
 from outlast.store.verbs import EACH, ITEM
 
@@ -33,3 +36,27 @@ def taken_up(row: RunRow, fleet: Fleet, store: str | None, to: str = "go on") ->
     queue = ("--queue", row.queue) if row.queue != "default" else ()
     worker = command("worker", "FILE", *queue, store=store)
     return f"To {to}, start its program again, or {run}, or a worker that knows it: {worker}."
+
+
+def waits_for_a_person(row: RunRow) -> bool:
+    """Whether it is parked because of an effect: its reason begins so (`Life._what_is_unknown`)."""
+    return row.status == "parked" and (row.reason or "").startswith(("unknown: ", "stuck: "))
+
+
+def short_reason(row: RunRow) -> str:
+    """Why it is as it is; where a person has to decide, without the commands for that."""
+    reason = row.reason or ""
+    return one_line(reason.partition(" Say `outlast ")[0] if waits_for_a_person(row) else reason)
+
+
+def becomes(row: RunRow) -> str:
+    """How a run that is being undone will end."""
+    said = value_of(row.undoing)
+    return verdict(said if isinstance(said, dict) else {}, None)
+
+
+def verdict(facts: Mapping[str, Any], room: int | None) -> str:
+    """A verdict, as its entry says it."""
+    error, reason = facts.get("error"), facts.get("reason")
+    why = recorded_error(str(error), room) if error else one_line(str(reason)) if reason else ""
+    return one_line(str(facts.get("status", "?"))) + (f": {why}" if why else "")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from outlast.app.decide import undecided
 from outlast.cli.documents import value_of
-from outlast.replay.journal import DELIVERED
+from outlast.replay.account import Account
+from outlast.replay.dealings import Dealing, Dealings
+from outlast.replay.journal import DELIVERED, Journal
 from outlast.store.protocol import Store, whole_journal
 from outlast.store.rows import Entry, Message, RunRow
 from outlast.store.verbs import EACH
@@ -27,8 +30,27 @@ class History:
         """Numbers of the messages that the run has taken."""
         self.retrying: dict[str, Entry] = {}
         """Steps whose last attempt failed and that will be tried again, by key."""
+        self.account = Account(entries)
+        self.by_seq = {entry.seq: entry for entry in entries}
+        self.effects = {entry.key for entry in entries if entry.kind == "intent"}
+        """The places of effects and their compensations."""
+        self.cuts: dict[int, int | None] = {}
+        """From where on each retry has made the journal void."""
+        self._journal: Journal | None = Journal()
         for entry in entries:
             self._add(entry)
+
+    @property
+    def dealings(self) -> Dealings | None:
+        """What it has done to the outside world. None: that cannot be read."""
+        return self._journal.dealings if self._journal is not None else None
+
+    @property
+    def undecided(self) -> list[Dealing]:
+        """What a person may decide now, newest first: of a parked run, what is open and the compensations that failed."""
+        if self.dealings is None or self.row.status != "parked":
+            return []
+        return undecided(self.dealings)
 
     @classmethod
     def of(cls, store: Store, row: RunRow) -> History:
@@ -37,14 +59,14 @@ class History:
         return cls(row, whole_journal(store, row.pk), store.messages(row.pk))
 
     def _add(self, entry: Entry) -> None:
+        start = self._fold(entry)
         if entry.kind == "items":
             value = value_of(entry.value)
             total = value.get("total") if isinstance(value, dict) else None
             self.total = total if isinstance(total, int) else None
         elif entry.kind == "retry":
-            value = value_of(entry.value)
-            start = value.get("from") if isinstance(value, dict) else None
-            if isinstance(start, int):
+            self.cuts[entry.seq] = start
+            if start is not None:
                 self._undo(start, entry.seq)
         elif entry.kind == "message":
             self.received.add(_number(entry))
@@ -52,6 +74,21 @@ class History:
             self.retrying[entry.key] = entry
         elif entry.kind == "step":
             self.retrying.pop(entry.key, None)
+
+    def _fold(self, entry: Entry) -> int | None:
+        """Take it into the journal as replay reads it. From where on it makes that void, if it does."""
+        said = value_of(entry.value) if entry.kind == "retry" else None
+        facts = said if isinstance(said, dict) else {}
+        start = facts.get("from") if isinstance(facts.get("from"), int) else None
+        if self._journal is None:
+            return start
+        try:
+            if entry.kind == "retry":
+                start = None if facts.get("undoing") else self._journal.dealings.cut(start)
+            self._journal.add(entry)
+        except Exception:  # damaged, or another version's: for those who only look, no reason to stop
+            self._journal = None
+        return start
 
     def _undo(self, start: int, end: int) -> None:
         for entry in self.entries:

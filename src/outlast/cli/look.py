@@ -7,7 +7,14 @@ from typing import Annotated
 
 import typer
 
-from outlast.cli.documents import entry_document, message_document, run_document, whole_run_document
+from outlast.app.info import EffectInfo
+from outlast.cli.documents import (
+    effect_document,
+    entry_document,
+    message_document,
+    run_document,
+    whole_run_document,
+)
 from outlast.cli.options import IdArgument, JsonOption, NewerThan, OlderThan, StoreOption, checked_id
 from outlast.cli.output import answering, document, say
 from outlast.cli.stores import reading
@@ -43,6 +50,9 @@ def runs(
             "--waiting-for", metavar="NAME", help="Only those that wait for a message of this name."
         ),
     ] = None,
+    undoing: Annotated[
+        bool, typer.Option("--undoing", help="Only those that are being undone; parked, they are stuck.")
+    ] = False,
     items: Annotated[
         bool, typer.Option("--items", help="Plain work items instead. Dead letters are listed of both kinds.")
     ] = False,
@@ -60,6 +70,7 @@ def runs(
             created_before=None if older_than is None else now - older_than,
             created_after=None if newer_than is None else now - newer_than,
             items=True if items else None if StatusName.DEAD in (status or ()) else False,
+            undoing=True if undoing else None,
             limit=limit + 1,
         )
         rows = opened.runs(query)
@@ -86,7 +97,7 @@ def show(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what happened to a run or an item, and what it waits for now."""
+    """Show what happened to a run or an item, its effects, what it waits for now, and what it has cost."""
     with answering(as_json), reading(store) as opened:
         row = opened.run(checked_id(id))
         if row is None:
@@ -95,11 +106,18 @@ def show(
 
         history = History.of(opened, row)
         if as_json:
+            effects = None if history.dealings is None else EffectInfo.of(history.dealings)
             items = {} if history.done is None else {"items": {"done": history.done, "total": history.total}}
             document(
                 {
                     "run": whole_run_document(row),
                     **items,
+                    "cost": {
+                        "spent": history.account.spent.document(),
+                        "saved": history.account.saved.document(),
+                    },
+                    "effects": None if effects is None else [effect_document(effect) for effect in effects],
+                    "undecided": [one.place for one in history.undecided],
                     "journal": [
                         entry_document(entry, entry.seq in history.void) for entry in history.entries
                     ],

@@ -12,10 +12,17 @@ import typer
 
 from outlast.cli.exits import INTERRUPTED, code_of
 from outlast.cli.text import one_line, readable
-from outlast.errors import Backpressure, OutlastError
+from outlast.errors import Backpressure, OutlastError, UnknownEffect
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+FACTS: dict[type[OutlastError], tuple[str, ...]] = {
+    Backpressure: ("queue", "depth", "limit"),
+    UnknownEffect: ("there",),
+}
+"""What errors have to say to programs beside their message."""
 
 
 def document(value: Any, indent: int | None = 2) -> None:
@@ -61,11 +68,8 @@ def answering(as_json: bool) -> Iterator[None]:
     except OutlastError as error:
         code = code_of(error)
         if as_json:
-            facts = (
-                {name: getattr(error, name) for name in ("queue", "depth", "limit")}
-                if isinstance(error, Backpressure)
-                else {}
-            )
+            names = FACTS.get(type(error), ())
+            facts = {name: getattr(error, name) for name in names}
             document(
                 {"error": {"type": type(error).__name__, "message": str(error), "exit_code": code, **facts}}
             )

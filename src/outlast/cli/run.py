@@ -14,7 +14,7 @@ from outlast.app.outlast import Outlast
 from outlast.app.settings import Settings
 from outlast.cli.documents import outcome_document, value_of
 from outlast.cli.exits import INTERRUPTED, OF_STATUS, OK, TRY_AGAIN
-from outlast.cli.hints import command
+from outlast.cli.hints import command, short_reason, waits_for_a_person
 from outlast.cli.options import (
     ArgsArgument,
     JsonOption,
@@ -156,6 +156,8 @@ def _how_it_ended(row: RunRow, store: str | None) -> str:
     def hint(name: str) -> str:
         return command(name, row.id, store=store)
 
+    if waits_for_a_person(row):
+        return f"run {row.id} is parked: {short(short_reason(row), 2_000).rstrip('. ')}. What to decide, and how: {hint('show')}."
     reason = f": {short(row.reason, 2_000).rstrip('. ')}" if row.reason else ""
     again = "then the same command again"
     if row.status == "parked":

@@ -8,6 +8,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from outlast.cli.documents import waits_of
+from outlast.cli.hints import becomes, short_reason
 from outlast.cli.output import console
 from outlast.cli.text import one_line, recorded_error, safe, short, span
 from outlast.store.rows import NEVER, RunRow
@@ -20,6 +21,7 @@ STYLES = {
     "failed": "red",
     "dead": "red",
     "cancelled": "magenta",
+    "undoing": "magenta",
 }
 ITEM_SHOWN = "(item)"
 DETAIL_LENGTH = 100
@@ -32,7 +34,7 @@ def print_runs(rows: Sequence[RunRow], now: float, dead: Collection[str]) -> Non
     lines = [
         (
             safe(row.id),
-            safe(row.status),
+            safe(status_shown(row)),
             safe(row.workflow) or ITEM_SHOWN,
             span(max(0.0, now - row.created)),
             detail(row, now, dead),
@@ -53,12 +55,20 @@ def print_runs(rows: Sequence[RunRow], now: float, dead: Collection[str]) -> Non
         out.print(text)
 
 
+def status_shown(row: RunRow) -> str:
+    """Its status; or that it is being undone, as long as that goes on by itself."""
+    is_moving = row.status in ("queued", "running", "waiting")
+    return "undoing" if row.undoing is not None and is_moving else row.status
+
+
 def detail(row: RunRow, now: float, dead: Collection[str]) -> str:
     """What a person wants to know of it at a glance."""
     if row.ended is None and row.cancel is not None:
         return f"asked to end: {one_line(row.cancel)}"
     if row.status == "running" and row.worker in dead:
         return "its process died"
+    if status_shown(row) == "undoing":
+        return f"to end as {becomes(row)}"
     waits = waits_of(row)
     if waits:
         return f"waits for {safe(', '.join(waits))}"
@@ -67,7 +77,7 @@ def detail(row: RunRow, now: float, dead: Collection[str]) -> str:
     if row.error is not None:
         return recorded_error(row.error, None)
     if row.reason is not None and row.status != "running":
-        return one_line(row.reason)
+        return short_reason(row)
     if row.status in ("queued", "waiting") and now < row.due < NEVER:
         return f"due in {span(row.due - now)}"
     return ""

@@ -7,13 +7,15 @@ from collections.abc import Iterator, Mapping
 from rich.cells import cell_len
 from rich.text import Text
 
+from outlast.cli.dealt import cost_of, effect_lines, standing, to_decide, told
 from outlast.cli.documents import value_of, waits_of
-from outlast.cli.hints import command, taken_up
+from outlast.cli.hints import command, short_reason, taken_up, waits_for_a_person
 from outlast.cli.history import History
 from outlast.cli.output import console
-from outlast.cli.table import STYLES
+from outlast.cli.table import STYLES, status_shown
 from outlast.cli.takers import Fleet
 from outlast.cli.text import moment, one_line, recorded, recorded_error, safe, short, span
+from outlast.replay.account import Account
 from outlast.store.rows import NEVER, Entry, RunRow, WorkerRow
 from outlast.store.verbs import ITEM
 
@@ -38,7 +40,7 @@ def print_timeline(
     room = None if full else max(SHORT_MIN, out.width - 20) if out.is_terminal else SHORT
     title = Text(safe(row.id), "bold")
     title.append("  ")
-    title.append(safe(row.status), STYLES.get(row.status, ""))
+    title.append(safe(status_shown(row)), STYLES.get(status_shown(row), ""))
     out.print(title)
     for name, value in _header(history, fleet, room):
         out.print(Text(f"  {name:<10} {value}"))
@@ -46,8 +48,13 @@ def print_timeline(
         out.print()
         for line in _lines(history, room):
             out.print(line)
+    began = row.started if row.started is not None else row.created
+    for number, line in enumerate(effect_lines(history, began, room)):
+        if number == 0:
+            out.print()
+        out.print(Text("  ").append_text(line))
     out.print()
-    for text in _standing(history, fleet, store, room):
+    for text in (*_standing(history, fleet, store, room), *_costs(history.account)):
         out.print(Text(text))
     if full and row.error is not None:
         error = value_of(row.error)
@@ -130,10 +137,12 @@ def _happened(entry: Entry, history: History, room: int | None, began: float) ->
     """What an entry says, and its style."""
     value = value_of(entry.value) if entry.kind not in ("step", "child", "inner") else None
     facts = value if isinstance(value, dict) else {}
+    if (of_effect := told(entry, facts, history, room)) is not None:
+        return of_effect
     if entry.kind == "attempt":
         error = recorded_error(entry.error, room) if entry.error else ""
         due = f"; next at +{span(value - began)}" if isinstance(value, (int, float)) else ""
-        return f"attempt {entry.attempt} failed{_took(entry)}: {error}{due}", HISTORY
+        return f"attempt {entry.attempt} failed{_took(entry)}{cost_of(entry)}: {error}{due}", HISTORY
     if entry.kind == "message":
         message = history.mail.get(value) if isinstance(value, int) else None
         return (f"received {recorded(message.value, room)}" if message else "received"), ""
@@ -148,13 +157,13 @@ def _happened(entry: Entry, history: History, room: int | None, began: float) ->
     if entry.kind in ("interruption", "failure"):
         return _fact(facts, "why", room), HISTORY
     if entry.kind == "retry":
-        start = facts.get("from")
-        redo = f"entries from {start} on are void" if isinstance(start, int) else "nothing recorded is void"
+        start = history.cuts.get(entry.seq)
+        redo = f"entries from {start} on are void" if start is not None else "nothing recorded is void"
         return f"queued again; it was {_fact(facts, 'was', room)}; {redo}", HISTORY
     if entry.kind == "resume":
         return f"queued again; it was {_fact(facts, 'was', room)}", HISTORY
     tries = f"attempt {entry.attempt}, " if (entry.attempt or 1) > 1 else ""
-    took = f"{tries}{span(entry.seconds)}  " if entry.seconds is not None else ""
+    took = f"{tries}{span(entry.seconds)}{cost_of(entry)}  " if entry.seconds is not None else ""
     asked = " (asked to stop)" if entry.asked else ""
     if entry.error is not None:
         return f"{took}{recorded_error(entry.error, room)}{asked}", BAD
@@ -165,11 +174,15 @@ def _standing(history: History, fleet: Fleet, store: str | None, room: int | Non
     """Where it stopped, or what it waits for now, and what to do."""
     row = history.row
     yield from _status(row, fleet, store, room)
+    yield from standing(history)
+    yield from to_decide(history, store)
     if row.ended is not None:
         return
     if row.cancel is not None:
         yield f"It was asked to end: {one_line(row.cancel)}"
     for key, entry in history.retrying.items():
+        if key in history.effects:
+            continue  # the table has them
         yield f"It tries {safe(key)} again: attempt {(entry.attempt or 0) + 1}."
     for name in waits_of(row):
         yield f"It waits for a message: {command('send', row.id, name, 'JSON', store=store)}."
@@ -193,8 +206,13 @@ def _status(row: RunRow, fleet: Fleet, store: str | None, room: int | None) -> I
     elif row.status == "cancelled":
         yield f"Cancelled{at}: {reason}"
     elif row.status == "parked":
-        yield f"Parked: {reason}"
-        yield f"Once mended: {command('resume', row.id, store=store)}."
+        yield f"Parked: {short_reason(row)}"
+        if not waits_for_a_person(row):
+            yield f"Once mended: {command('resume', row.id, store=store)}."
+        elif row.undoing is not None:
+            yield f"Once mended: {command('retry', row.id, store=store)}."
+        else:
+            yield f"Somebody has to decide. To have verify asked anew, if it has one: {command('resume', row.id, store=store)}."
     elif row.status == "running":
         if row.worker in fleet.dead:
             yield f"Its process died. {safe(taken_up(row, fleet, store, to='go on from what is recorded'))}"
@@ -222,6 +240,13 @@ def _fact(facts: Mapping[str, object], name: str, room: int | None) -> str:
 
 def _took(entry: Entry) -> str:
     return f" after {span(entry.seconds)}" if entry.seconds is not None else ""
+
+
+def _costs(account: Account) -> Iterator[str]:
+    if account.spent:
+        yield f"Spent {account.spent}."
+    if account.saved:
+        yield f"Saved {account.saved}: on record at its deaths and interruptions, and not spent again."
 
 
 def _ago(seconds: float) -> str:

@@ -10,8 +10,8 @@ from outlast.define.inside import _workflow
 from outlast.define.step import Awaits, Step
 from outlast.errors import Draining, Evicted, LeaseLost, StoreError
 from outlast.replay.bodies import BODY
-from outlast.replay.children import child_id
 from outlast.replay.ending import lost, refusal
+from outlast.replay.place import child_id
 from outlast.values.codec import codec_for
 
 if TYPE_CHECKING:

@@ -15,13 +15,16 @@ from uuid import UUID
 from outlast.errors import NotInRun, Unrecordable
 from outlast.replay.bodies import BODY, Body
 from outlast.replay.loop import RunLoop
-from outlast.replay.progress import Progress
+from outlast.replay.progress import Progress, body_of
 from outlast.replay.threads import THREAD
 from outlast.values.codec import codec_for
+from outlast.values.cost import Cost
 from outlast.values.exceptions import SEQ
 from outlast.values.names import check_name
 
 if TYPE_CHECKING:
+    from decimal import Decimal
+
     from outlast.replay.life import Life
 
 T = TypeVar("T")
@@ -89,6 +92,21 @@ class Current:
         if drain.heard.done():
             self._life.host.call_soon_threadsafe(body.tell, drain.reason)
 
+    def cost(self, /, *, tokens: float = 0, usd: float | Decimal = 0.0, **more: float | Decimal) -> None:
+        """Say what the step has cost: `current().cost(tokens=1200, usd=0.018)`, and by other names (`seconds_gpu=3`). Several
+        calls add up, exactly. It is recorded with the step, with each failed attempt, and with a step in a step's body.
+
+        Unrecordable if an amount is no number, negative or not finite, or a name is none; nothing is added then. NotInRun in a
+        workflow's own code. From any thread.
+        """
+        if self._body is None:
+            raise NotInRun(
+                "current().cost() is a step's: a workflow's own code is executed anew in every life, and records nothing itself."
+            )
+        cost = Cost.said({"tokens": tokens, "usd": usd, **more})
+        if cost:
+            self._body.spend(cost)
+
     def __repr__(self) -> str:
         return f"<current run={self.id!r} step={self.step!r} fence={self.fence}>"
 
@@ -119,10 +137,7 @@ def progress(type: type[Any] = object) -> Progress[Any]:
 
     Saving is cheap: the last value is written now and then (`progress_interval`), and at once when a drain stops the step.
     """
-    body = BODY.get()
-    if body is None:
-        raise NotInRun("progress() is for a step's body.")
-    return Progress(body, codec_for(Any if type is object else type))
+    return Progress(body_of("progress"), codec_for(Any if type is object else type))
 
 
 def now() -> datetime:

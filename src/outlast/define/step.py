@@ -67,10 +67,21 @@ class StepBase(Generic[P, R]):
             return coro
         body = bodies.BODY.get()
         if body is not None:
-            return bodies.inner(body, self, args, kwargs)
+            return self._within(body, args, kwargs)
         raise NotInRun(
             f"step {self.name} was called outside a run. Call it from a workflow, or call its plain function: {self.name}.fn(...)."
         )
+
+    def _within(
+        self, body: bodies.Body, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Coroutine[Any, Any, R]:
+        """The step, called in a step's body."""
+        if body.is_effect:
+            raise NotInRun(
+                f"step {self.name} was called in the body of an effect, which is one act. Call it before or after, or call its plain "
+                f"function: {self.name}.fn(...)."
+            )
+        return bodies.inner(body, self, args, kwargs)
 
     def __repr__(self) -> str:
         return f"<step {self.name}>"
@@ -103,8 +114,8 @@ class SyncStep(StepBase[P, R]):
             return cast("R", thread.call(lambda: self._call(args, kwargs)))
         body = bodies.BODY.get()
         if body is not None:
-            inner = bodies.inner(body, self, args, kwargs)
-            return cast("R", asyncio.run_coroutine_threadsafe(inner, body.life.host).result())
+            inner = self._within(body, args, kwargs)
+            return asyncio.run_coroutine_threadsafe(inner, body.life.host).result()
         return asyncio.run(self._call(args, kwargs))  # raises NotInRun, with what to do
 
     def aio(self, *args: P.args, **kwargs: P.kwargs) -> Awaits[R]:

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from outlast.define.checks import NAME_LENGTH_MAX
 from outlast.define.inside import _life
 from outlast.errors import Diverged, Draining, Evicted, NotInRun, OutlastError
 from outlast.replay.bodies import BODY
-from outlast.replay.unit import UNIT
+from outlast.replay.undo import undo_members
+from outlast.replay.unit import UNIT, Holds
 from outlast.values.names import check_name
 
 if TYPE_CHECKING:
     from outlast.app.house import House
+    from outlast.define.effect import EffectBase
     from outlast.replay.life import Life
+    from outlast.replay.place import Place
 
 _counting = threading.Lock()
 
 
 class Unit:
     """A context manager, for `async with` and `with`. A drain waits until it is left, as long as there is time, and inside it
-    new steps and items go on; none begins in a drain. It is committed when its block ends, rolled back when an exception leaves the block; a run that leaves
-    this process in the middle of it does neither."""
+    new steps and items go on; none begins in a drain. It is committed when its block ends, rolled back when an exception leaves the block: then the effects that
+    were called in it are undone, newest first. A run that leaves this process in the middle of it does neither."""
 
     def __init__(self, name: str, house: Callable[[], House] | None = None) -> None:
         self.name = check_name(name, NAME_LENGTH_MAX, "unit name")
@@ -33,9 +37,13 @@ class Unit:
         self._life: Life | None = None
         """The run that it is part of, if it is."""
         self._token: object = None
-        self._holds = False
-        """It holds back the drain of its run."""
-        self._outer: object = None
+        self.holds = False
+        """A drain waits for it."""
+        self.members: list[Place] = []
+        """The effects that were called in it, and are not undone."""
+        self.outer: Holds | None = None
+        self.left = False
+        self._is_async = False
 
     def __enter__(self) -> Self:
         if self._house is not None:
@@ -55,6 +63,7 @@ class Unit:
             self._on_the_run_loop(workflow, self._enter_run)
         else:
             self._token = house.occupied.enter("unit", self.name)
+            self.holds = True
             self._set()
         self._house = house
         return self
@@ -62,22 +71,27 @@ class Unit:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        house, life, self._house = self._house, self._life, None
+        house, life = self._house, self._life
         if house is None:
             return
         if self._token is None:
             assert life is not None
             if life.over is None:
+                if (
+                    error is not None
+                    and self.members
+                    and life.thread is not None
+                    and not self._is_left(error)
+                ):
+                    life.thread.call(lambda: self._undo(life))
                 self._on_the_run_loop(life, self._leave_run)
         else:
             house.occupied.leave(self._token)
             self._token = None
             self._unset()
-        left = isinstance(error, (Evicted, Diverged, GeneratorExit)) or (
-            life is not None and life.over is not None
-        )
+        self._house = None
         replayed = _life() is not None and life is not None and life.replaying
-        if left or replayed:
+        if self._is_left(error) or replayed:
             return
         with _counting:
             if error is None:
@@ -86,34 +100,81 @@ class Unit:
                 house.units.rolled_back += 1
 
     async def __aenter__(self) -> Self:
+        self._is_async = True
         return self.__enter__()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        life = self._life
+        if error is not None and self.members and life is not None and not self._is_left(error):
+            await self._undo(life)
         self.__exit__(kind, error, trace)
 
+    def _is_left(self, error: BaseException | None) -> bool:
+        """The run leaves this process, or is undone as a whole: the unit does neither."""
+        life = self._life
+        if isinstance(error, (Evicted, Diverged, GeneratorExit)):
+            return True
+        return life is not None and (
+            life.over is not None or (error is not None and life.cancelling is not None)
+        )
+
+    async def _undo(self, life: Life) -> None:
+        """On the run loop: undo what it has done. However often the task is cancelled that waits for it, it is done."""
+        self.left = True
+        members, self.members = self.members, []
+        task = life.loop.create_task(undo_members(life, members), name=f"undo {self.name}")
+        cancelled: asyncio.CancelledError | None = None
+        while not task.done():
+            try:
+                await asyncio.wait([task])
+            except asyncio.CancelledError as again:
+                if life.over is not None:
+                    raise
+                cancelled = again
+        task.result()
+        if cancelled is not None:
+            raise cancelled
+
+    def admit(self, effect: EffectBase[..., Any]) -> None:
+        """OutlastError if the effect could not be undone with it."""
+        assert self._life is not None
+        if self.left:
+            raise OutlastError(
+                f"effect {effect.name} is called in unit {self.name!r}, which was left: await the tasks of a unit inside it."
+            )
+        if not self._is_async and self._life.thread is None:
+            raise OutlastError(
+                f"effect {effect.name} is called in unit {self.name!r}, which could not undo it: in an async workflow it must be `async with`."
+            )
+        if effect.compensation is None and effect.undo_needed:
+            raise OutlastError(
+                f"effect {effect.name} is called in unit {self.name!r} and has no compensation: give it one (@{effect.name}.compensate), or say "
+                "@effect(..., undo=None) if it needs none."
+            )
+
     def _set(self) -> None:
-        self._outer = UNIT.get()
+        self.outer = UNIT.get()
         UNIT.set(self)
 
     def _unset(self) -> None:
-        UNIT.set(self._outer)
+        self.left = True
+        UNIT.set(self.outer)
 
     def _enter_run(self) -> None:
         assert self._life is not None
-        if not self._life._may_start(UNIT.get()):
-            return  # too late: its first step waits for another life, and the whole unit with it
-        self._life.units += 1
-        self._holds = True
+        if self._life._may_start(UNIT.get()):
+            self._life.units += 1
+            self.holds = True
+        # Otherwise it is too late: its first step waits for another life, and the whole unit with it.
         self._set()
 
     def _leave_run(self) -> None:
         assert self._life is not None
-        if not self._holds:
-            return
-        self._holds = False
-        self._life.units = max(0, self._life.units - 1)  # a drain whose time is up has set it to 0
+        if self.holds:
+            self.holds = False
+            self._life.units = max(0, self._life.units - 1)  # a drain whose time is up has set it to 0
         self._unset()
 
     def _on_the_run_loop(self, life: Life, action: Callable[[], None]) -> None:

@@ -23,15 +23,22 @@ R_co = TypeVar("R_co", covariant=True)
 class Workflow(Generic[P, R]):
     """A decorated function. Calling it gives a `Call`, which `run`, `app.start` or `app.submit` turn into a run.
 
-    `name` is what its runs are recorded under; `fn` is the plain function; `timeout` bounds a run, from its first start.
+    `name` is what its runs are recorded under; `fn` is the plain function; `timeout` bounds a run, from its first start;
+    `abandon_after`: see `workflow`.
     """
 
     def __init__(
-        self, fn: Callable[P, Any], *, name: str | None = None, timeout: float | None = None
+        self,
+        fn: Callable[P, Any],
+        *,
+        name: str | None = None,
+        timeout: float | None = None,
+        abandon_after: float | None = None,
     ) -> None:
         self.fn: Callable[..., Any] = fn
         self.name = default_name(fn, name, "workflow")
-        self.timeout = check_options("workflow", self.name, timeout=timeout)["timeout"]
+        options = check_options("workflow", self.name, timeout=timeout, abandon_after=abandon_after)
+        self.timeout, self.abandon_after = options["timeout"], options["abandon_after"]
         self.is_async = inspect.iscoroutinefunction(fn)
         self.signature = Signature(fn)
         self.__doc__, self.__name__, self.__wrapped__ = fn.__doc__, fn.__name__, fn
@@ -101,17 +108,26 @@ def workflow(fn: Callable[P, Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
 @overload
 def workflow(fn: Callable[P, R], /) -> Workflow[P, R]: ...
 @overload
-def workflow(*, name: str | None = None, timeout: float | None = None) -> _Decorator: ...
 def workflow(
-    fn: Callable[..., Any] | None = None, /, *, name: str | None = None, timeout: float | None = None
+    *, name: str | None = None, timeout: float | None = None, abandon_after: float | None = None
+) -> _Decorator: ...
+def workflow(
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    timeout: float | None = None,
+    abandon_after: float | None = None,
 ) -> Any:
     """Make a function a workflow: `@workflow`, or `@workflow(name=..., timeout=seconds)`.
 
     Its name is the function's qualified name unless given, never its module; two with one name are an error.
+    `abandon_after`: a run that has begun, and that no worker took up for so many seconds while one was there that could have, is not gone on
+    with: its effects are undone, and it fails with `Abandoned`.
     """
     if fn is not None:
         return Workflow(fn)
-    return lambda fn: Workflow(fn, name=name, timeout=timeout)
+    return lambda fn: Workflow(fn, name=name, timeout=timeout, abandon_after=abandon_after)
 
 
 class _Decorator:

@@ -29,6 +29,7 @@ from outlast.drain.occupied import Occupation
 from outlast.drain.report import DrainReport, Left
 from outlast.errors import Diverged, Evicted, StoreError
 from outlast.store import verbs
+from outlast.values.cost import NOTHING, UNITS_MAX
 
 if TYPE_CHECKING:
     from outlast.app.house import House
@@ -91,6 +92,7 @@ class Drain:
         self.over: asyncio.Future[DrainReport] = self._loop.create_future()
         """Done when layer 3 is over."""
         self.report = DrainReport("")
+        self._cost = NOTHING
         self._reported = False
         self._running: asyncio.Task[None] | None = None
 
@@ -268,17 +270,23 @@ class Drain:
     def gone(self, life: Life) -> None:
         """A life has ended."""
         report = self.report
-        gone_elsewhere = isinstance(life.over, Evicted) and life.over.lost
-        if not life.concluded or gone_elsewhere:
+        evicted = life.over if isinstance(life.over, Evicted) else None
+        parked = isinstance(life.over, Diverged) or (evicted is not None and evicted.parked)
+        if not life.concluded or (evicted is not None and evicted.lost):
             log.debug("run %s is not this worker's to give back", life.id)
-        elif life.verdict is not None or isinstance(life.over, Diverged):  # which is parked
+        elif life.verdict is not None or parked:
             report.completed += 1
-        elif life.resting is not None:
-            report.waiting += 1
-        elif life.checkpointed:
-            report.checkpointed += 1
         else:
-            report.released += 1
+            if life.resting is not None:
+                report.waiting += 1
+            elif life.checkpointed:
+                report.checkpointed += 1
+            else:
+                report.released += 1
+            report.compensations += life.journal.dealings.compensations
+            if life.account is not None:
+                self._cost = self._cost.plus(life.account.kept, UNITS_MAX)
+                report.cost = dict(self._cost.document())
         self._changed.set()
 
     def item_ended(self, *, given_back: bool) -> None:

@@ -57,6 +57,10 @@ class DrainReport:
     """Runs given back after a step was told to stop."""
     given_back: int = 0
     """Runs and items that had not begun."""
+    compensations: int = 0
+    """Layer 4: compensations on record of the runs that were released, waiting or checkpointed. Whoever has the run undoes by them what must be."""
+    cost: dict[str, float] = field(default_factory=dict)
+    """What is on record of the runs that were released, waiting or checkpointed: it need not be spent again. By name: tokens, usd, …"""
     left: list[Left] = field(default_factory=list)
     """What still executed at the end, and why."""
     not_checkpointed: list[str] = field(default_factory=list)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import threading
 from collections.abc import Callable
 from contextvars import ContextVar, copy_context
 from functools import partial
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from outlast.errors import Draining, Evicted, LimitExceeded, StepFailed, StepTimeout, Unrecordable
 from outlast.replay.place import Place
 from outlast.replay.unit import UNIT
+from outlast.values.cost import NAMES_MAX, Cost
 from outlast.values.exceptions import CANCELLED, encode_error
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ BODY: ContextVar[Body | None] = ContextVar("outlast_body", default=None)
 """The step's body that executes now."""
 
 log = logging.getLogger("outlast.replay")
+_spending = threading.Lock()
+"""Steps say what they cost from whatever thread they execute in. It is held for a sum of two."""
 _jitter = random.Random()  # noqa: S311 - no secret; of its own, so that a program's seeded one is left alone
 
 
@@ -39,15 +43,20 @@ class Body:
         "aware",
         "begun",
         "calls",
+        "cost",
         "cut",
+        "due",
         "idle",
+        "is_effect",
         "key",
         "leaving",
         "life",
         "listeners",
         "name",
+        "nudge",
         "progress",
         "results",
+        "shielded",
         "since",
         "started",
         "task",
@@ -80,8 +89,16 @@ class Body:
         """What it, and the steps within it, save of themselves."""
         self.listeners: list[tuple[Body, Callable[[str], object]]] = []
         """Who wants to be told of a drain, and the step, this one or one within it, that said so."""
+        self.is_effect = self.shielded = False
+        """Shielded is an effect that acts: only its own time-out cuts it."""
+        self.due: float | None = None
+        """Until when it waits, if it is an effect that does: its run may be given back meanwhile."""
+        self.nudge: asyncio.Event | None = None
+        """Set when the workflow cancels an effect."""
         self.calls: dict[str, int] = {}
         self.results = results
+        self.cost: Cost | None = None
+        """What it has said that it cost, and is not on its way to the journal yet."""
         self.begun, self.started = False, perf_counter()
         self.task: asyncio.Task[None] | None = None
         """None for a step within a step: it is part of the outer one's task."""
@@ -93,7 +110,29 @@ class Body:
 
     def part(self, key: str) -> Body:
         """A part of it that numbers its calls by itself."""
-        return Body(self.life, f"{self.key}[{key}]", self.name, self.results, self)
+        return Part(self, key)
+
+    def spend(self, cost: Cost, *, checked: bool = True) -> None:
+        """It has cost so much more. From any thread. Unrecordable, and nothing is added, if that is more than one step may say;
+        unchecked, names beyond those are left out."""
+        with _spending:
+            if self.cost is None:
+                self.cost = cost
+            else:
+                self.cost = self.cost.plus(cost).checked() if checked else self.cost.plus(cost, NAMES_MAX)
+
+    def take_cost(self) -> str | None:
+        """For the entry that is to have it: what was spent since the last one, as it is recorded."""
+        if self.cost is None:
+            return None
+        with _spending:
+            cost, self.cost = self.cost, None
+        return cost.text() if cost else None
+
+    def _hand_over(self, to: Body) -> None:
+        """It has failed, and no entry will say so: what it spent is part of what calls it."""
+        if self.cost is not None:
+            to.spend(self.cost, checked=False)
 
     @property
     def is_cut(self) -> bool:
@@ -130,7 +169,7 @@ class Body:
         self.cancel()
 
     def cancel(self) -> None:
-        if self.task is not None and not self.threads:
+        if self.task is not None and not self.threads and not self.shielded:
             self.cut = True
             self.task.cancel(self.leaving)
 
@@ -140,8 +179,21 @@ class Body:
             text = encode_error(error, self.life.house.settings.error_text_max)
             due, seconds = str(self.life.now() + delay), perf_counter() - self.started
             self.life.record(
-                "attempt", self.key, value=due, error=text, seconds=seconds, attempt=self.attempt
-            )
+                "attempt", self.key, value=due, error=text, seconds=seconds, attempt=self.attempt, cost=self.take_cost()
+            )  # fmt: skip
+
+
+class Part(Body):
+    """A part of a step that numbers its calls by itself, like an item of a `map`. What it costs, the step does."""
+
+    __slots__ = ("_whole",)
+
+    def __init__(self, whole: Body, key: str) -> None:
+        super().__init__(whole.life, f"{whole.key}[{key}]", whole.name, whole.results, whole)
+        self._whole = whole
+
+    def spend(self, cost: Cost, *, checked: bool = True) -> None:
+        self._whole.spend(cost, checked=checked)
 
 
 def launch(life: Life, place: Place, step: StepBase[..., Any], args: Any, kwargs: Any) -> None:
@@ -208,7 +260,8 @@ async def _perform(body: Body, place: Place, step: StepBase[..., Any], args: Any
     if body.is_cut and not place.asked:
         return  # an answer cut short is not an answer
     seconds = perf_counter() - body.started
-    life.record("step", place.key, place.args, text, error, seconds, body.attempt, place.asked)
+    cost = None if body.cost is None else body.take_cost()
+    life.record("step", place.key, place.args, text, error, seconds, body.attempt, place.asked, cost=cost)
     if error is None and step.is_measured:
         life.house.durations.add(life.workflow.name, body.name, life.host.time() - body.since)
 
@@ -236,7 +289,7 @@ async def attempt(body: Body, step: StepBase[..., Any], args: Any, kwargs: Any) 
                 raise
             if body.outer.is_cut or (house.draining and isinstance(error, Draining)):
                 raise  # the drain's doing: no attempt is used up by that
-            delay = _delay(step, body.attempt)
+            delay = delay_before(step, body.attempt)
             body.failed(error, delay)
             body.forget_listeners()
             if thread:  # no attempt starts while the thread of the last one lives
@@ -299,7 +352,7 @@ def _thread_ended(body: Body, _: asyncio.Future[Any]) -> None:
         body.outer.cancel()
 
 
-def _delay(step: StepBase[..., Any], attempt: int) -> float:
+def delay_before(step: StepBase[..., Any], attempt: int) -> float:
     """Doubling from `backoff` up to `backoff_max`, half of it by chance so that many do not return at once."""
     full: float = min(step.backoff_max, step.backoff * 2.0 ** min(attempt - 1, 60))
     return full * (0.5 + _jitter.random() / 2)
@@ -330,13 +383,14 @@ async def inner(body: Body, step: StepBase[..., Any], args: Any, kwargs: Any) ->
         text, value = await attempt(within, step, args, kwargs)
         seconds = perf_counter() - within.started
         await life.record_and_wait(
-            "inner", key, args=fingerprint, value=text, seconds=seconds, attempt=within.attempt
-        )
+            "inner", key, args=fingerprint, value=text, seconds=seconds, attempt=within.attempt, cost=within.take_cost()
+        )  # fmt: skip
         body.results[key] = text
     finally:
         life.inner -= 1
         BODY.reset(token)
         within.forget_listeners()
+        within._hand_over(body)
         if body.outer.leaving is not None and not body.outer.cut:
             body.outer.cancel()
     return value

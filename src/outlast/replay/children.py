@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Coroutine
 from functools import partial
-from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from outlast.errors import Conflict, Draining, RunCancelled, RunDead, StoreError
 from outlast.replay.ending import End, refusal
-from outlast.replay.place import Place
-from outlast.store.verbs import Retry
+from outlast.replay.place import Place, child_id
+from outlast.store.rows import ENDED, RunQuery
+from outlast.store.verbs import Retry, UndoChild
 from outlast.values.exceptions import CANCELLED, encode_error
 
 if TYPE_CHECKING:
@@ -80,8 +81,77 @@ async def _end(life: Life, place: Place, call: Call[Any], id: str) -> End:
         await house.while_parked(id)  # its parent waits with it
 
 
-def child_id(parent: str, key: str, length_max: int) -> str:
-    id = f"{parent}/{key}"
-    if len(id) <= length_max:
-        return id
-    return f"{id[: length_max - 40]}…{blake2b(id.encode(), digest_size=16).hexdigest()}"
+def launch_undo(life: Life, place: Place, of: str) -> None:
+    """Have a child undone that is done. Called on the run loop."""
+    id = child_id(life.id, of, life.house.settings.id_length_max)
+    _launch(life, place, _undo(life, place, id))
+
+
+def launch_end_all(life: Life, place: Place) -> None:
+    """Have all children ended that have not, and those undone that have ended without their parent's knowing."""
+    _launch(life, place, _end_all(life, place))
+
+
+def _launch(life: Life, place: Place, work: Coroutine[Any, Any, None]) -> None:
+    async def follow() -> None:
+        try:
+            await work
+        except (asyncio.CancelledError, Draining):
+            return
+        except StoreError as error:
+            life.evict(refusal(error))
+            return
+        life.record("child", place.key, place.args, value="null")
+
+    task: asyncio.Task[None] = asyncio.Task(follow(), loop=life.host)
+    life.bodies[task] = None
+    task.add_done_callback(lambda task: life.bodies.pop(task, None))
+    life.house.keep(task)
+
+
+async def _end_all(life: Life, place: Place) -> None:
+    house, before = life.house, None
+    known = {child_id(life.id, one.place, house.settings.id_length_max) for one in life.journal.dealings}
+    while rows := await house.read(house.store.runs, RunQuery(parent=life.id, limit=100, before_pk=before)):
+        for row in rows:
+            before = row.pk
+            if row.status not in ENDED:
+                await house.cancel(row.id, f"its parent {life.id} is undone")
+                await _gone(life, place, row.id)
+            if row.id not in known:
+                await _undo(life, place, row.id)
+
+
+async def _undo(life: Life, place: Place, id: str) -> None:
+    await life.house.writer.ask(UndoChild(id, life.id, f"its parent {life.id} is undone"))
+    await _gone(life, place, id)
+
+
+async def _gone(life: Life, place: Place, id: str) -> None:
+    """Until a child has ended and has nothing left to undo. It may execute here, if nobody else takes it: its code is not needed."""
+    house = life.house
+    place.child = id
+    while True:
+        row = await house.read(house.store.run, id)
+        if row is None or (row.status in ENDED and row.undoing is None):
+            return
+        if row.status == "dead" or (row.status == "parked" and row.undoing is not None):
+            life.cannot_tell(
+                place.key, f"its child {id} is {row.status} and cannot be undone: `outlast retry {id}`."
+            )
+            await life.host.create_future()
+        if row.status == "parked":
+            await house.cancel(id, f"its parent {life.id} is undone")
+            continue
+        if row.undoing is not None or row.workflow in house.workflows:
+            house.adoption.of(row, house.workflows.get(row.workflow) or cast("Any", Unneeded(row.workflow)))
+        await house.ended(id)
+
+
+class Unneeded:
+    """In place of a workflow whose run is only undone: its code is not executed, and need not be known here."""
+
+    is_async, timeout = True, None
+
+    def __init__(self, name: str) -> None:
+        self.name = name

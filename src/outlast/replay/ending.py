@@ -4,10 +4,13 @@ parked or given back."""
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from outlast.errors import Diverged, Evicted, LimitExceeded, RunTimeout, StoreError, Unrecordable
-from outlast.store.verbs import FENCE, Refused, Release, Settle
+from outlast.replay.dealings import UNDO
+from outlast.replay.place import child_id
+from outlast.store.verbs import FENCE, Refused, Release, Settle, Undo
 from outlast.values.exceptions import SEQ, encode_error
 
 if TYPE_CHECKING:
@@ -16,6 +19,10 @@ if TYPE_CHECKING:
 
 ROUNDS = 10
 """How often tasks that go on after a cancellation are cancelled again."""
+
+
+VERDICT = ("value", "error", "reason", "failed_at")
+"""What of a verdict is kept, beside the status, while the run is undone."""
 
 
 class End(NamedTuple):
@@ -29,6 +36,9 @@ class End(NamedTuple):
 
 def judge(life: Life, main: RunTask) -> Settle:
     """How the run ends, now that its workflow has returned or raised."""
+    if life.row.undoing is not None:
+        said = json.loads(life.row.undoing)
+        return Settle(life.pk, life.fence, said["status"], **{name: said.get(name) for name in VERDICT})
     text_max = life.house.settings.error_text_max
     try:
         error: BaseException | None = main.exception()
@@ -61,8 +71,9 @@ def wind_down(life: Life) -> None:
     _end_tasks(life)
     if life.thread is not None:
         life.thread.evict(life.over)
-    for task in life.bodies:
-        task.cancel()
+    for task, body in life.bodies.items():
+        if body is None or not body.shielded:
+            task.cancel()
     for place in list(life.places.values()):
         if place.coro is not None and (life.verdict is None or life.verdict.status != "done"):
             place.coro.close()  # called, and then something was raised before it could be awaited
@@ -101,6 +112,8 @@ async def _conclude(life: Life) -> None:
     end = End("evicted", reason=str(life.over))
     try:
         await _stopped(life)
+        if life.verdict is not None and life.verdict.status != "done" and not life.undoing:
+            await _look_at_children(life)
         last = _last_verb(life)
         if last is None:
             life.concluded = life.id not in life.house.hung
@@ -118,6 +131,8 @@ async def _conclude(life: Life) -> None:
             ):  # it is not ours any more, or the store does not answer
                 life.over, life.verdict = refusal(outcome), None
                 end = End("evicted", reason=str(life.over))
+            elif isinstance(last, Undo):
+                life.over, life.verdict = Evicted("what it has done is being undone"), None
             elif isinstance(last, Settle):
                 end = End(last.status, last.value, last.error, last.reason)
                 if last.status == "parked":
@@ -128,6 +143,19 @@ async def _conclude(life: Life) -> None:
         life.house.gone(life)
         if not life.end.done():
             life.end.set_result(end)
+
+
+async def _look_at_children(life: Life) -> None:
+    """Which children that are done have anything to undo: their parent is about to fail."""
+    for dealing in life.journal.dealings:
+        if dealing.kind == "child" and dealing.undone is None:
+            id = child_id(life.id, dealing.place, life.house.settings.id_length_max)
+            try:
+                if await life.house.read(life.house.store.has_dealt, id):
+                    dealing.compensation = UNDO
+            except StoreError as error:
+                life.evict(refusal(error))
+                return
 
 
 async def _stopped(life: Life) -> None:
@@ -152,21 +180,28 @@ async def _stopped(life: Life) -> None:
 def _threads(life: Life) -> list[asyncio.Future[Any]]:
     """What of a run that has not ended may still execute in a thread."""
     if life.verdict is not None:
-        return []
+        return list(life.threads) if life.journal.dealings.opened else []
     own = [life.thread.ended] if life.thread is not None and not life.thread.ended.done() else []
     return [*life.threads, *own]
 
 
-def _last_verb(life: Life) -> Settle | Release | None:
+def _last_verb(life: Life) -> Settle | Release | Undo | None:
     if isinstance(life.over, Evicted) and life.over.lost:
         return None
     if life.bodies or _threads(life):
         life.house.hung.add(life.id)  # still executing: the run must not be given to anybody yet
         return None
     if life.verdict is not None:
+        dealings = life.journal.dealings
+        to_undo = life.verdict.status != "done" and dealings.undoable
+        if not life.undoing and (dealings.opened or to_undo):
+            said = {name: getattr(life.verdict, name) for name in ("status", *VERDICT)}
+            return Undo(life.pk, life.fence, json.dumps(said))
         return life.verdict
-    if isinstance(life.over, Diverged):
+    if isinstance(life.over, Diverged) or (isinstance(life.over, Evicted) and life.over.parked):
         return Settle(life.pk, life.fence, "parked", reason=str(life.over))
+    if life.delay is not None:
+        return Release(life.pk, life.fence, str(life.over), delay=life.delay, interrupted=False)
     if life.resting is not None:
         due, names, children, _, seen = life.resting
         reason = str(life.over)

@@ -7,12 +7,13 @@ from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from outlast.replay.dealings import UNDO, Dealings
 from outlast.store.rows import Entry
 
-PLACED = frozenset({"step", "child"})
+PLACED = frozenset({"step", "child", "compensation"})
 """Entries that answer a place a call has taken."""
-DELIVERED = PLACED | {"fired", "message", "cancel"}
-MOVING = frozenset({"death", "interruption", "retry", "resume"})
+DELIVERED = PLACED | {"intent", "fired", "message", "cancel"}
+MOVING = frozenset({"death", "interruption", "retry", "resume", "decision"})
 """Entries that only move the run's clock."""
 
 
@@ -36,11 +37,13 @@ class Journal:
         self.voided: set[str] = set()
         self.taken: set[int] = set()
         """Numbers of the messages that are in the journal."""
+        self.dealings = Dealings()
         for entry in entries:
-            self._add(entry)
+            self.add(entry)
 
-    def _add(self, entry: Entry) -> None:
+    def add(self, entry: Entry) -> None:
         self.last_seq = entry.seq
+        self.dealings.add(entry)
         if entry.kind in DELIVERED or entry.kind in MOVING:
             self.pending.append(entry)
         if entry.kind in PLACED:
@@ -53,13 +56,18 @@ class Journal:
         elif entry.kind == "message":
             self.taken.add(int(entry.value or 0))
         elif entry.kind == "retry":
-            start = json.loads(entry.value or "{}").get("from")
+            said = json.loads(entry.value or "{}")
+            # What is still being undone goes on where it was.
+            start = None if said.get("undoing") else self.dealings.cut(said.get("from"))
             if start is not None:
                 self._void(start)
 
     def _void(self, start: int) -> None:
         void = [entry for entry in self.pending if entry.seq >= start and entry.kind in DELIVERED]
-        self.pending = deque(entry for entry in self.pending if entry.seq < start or entry.kind in MOVING)
+        # Of what moves the clock only the retry itself stays: no time has passed for the run since.
+        self.pending = deque(
+            entry for entry in self.pending if entry.seq < start or entry.seq == self.last_seq
+        )
         for entry in void:
             self.voided.add(entry.key)
             self.attempts.pop(entry.key, None)
@@ -67,6 +75,17 @@ class Journal:
                 if entry.seq != start:  # the one that ended the run stays taken: it would only end it again
                     self.taken.discard(int(entry.value or 0))
             elif entry.kind in PLACED:
-                del self.placed[entry.key]
-                if entry.error is None:
+                self.placed.pop(entry.key, None)
+                dealing = self.dealings.get(entry.key)
+                undone = dealing is not None and dealing.undone is not None and dealing.undone >= start
+                if entry.error is None and not undone and not entry.key.startswith(UNDO):
                     self.salvage[entry.key] = entry
+        self.dealings.void(start)
+
+    def begin_undo(self) -> None:
+        """Only what came after the run began to be undone is replayed."""
+        start = self.dealings.undoing
+        assert start is not None, "a run in undoing has an entry that says so"
+        self.pending = deque(entry for entry in self.pending if entry.seq > start)
+        self.placed = {entry.key: entry for entry in self.pending if entry.kind in PLACED}
+        self.salvage.clear()

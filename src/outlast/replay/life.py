@@ -9,12 +9,15 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from outlast.errors import Diverged, Evicted, LimitExceeded, Unrecordable
-from outlast.replay import ending
+from outlast.replay import effects, ending, undo
+from outlast.replay.account import Account, account_of
+from outlast.replay.dealings import KINDS as DEALT
+from outlast.replay.dealings import UNDO
 from outlast.replay.ending import End
 from outlast.replay.journal import DELIVERED, PLACED, Journal
 from outlast.replay.loop import RunLoop, RunTask
@@ -22,9 +25,10 @@ from outlast.replay.mail import Mail
 from outlast.replay.place import Place
 from outlast.replay.threads import Threaded
 from outlast.replay.timers import Timers
-from outlast.replay.unit import UNIT
+from outlast.replay.unit import UNIT, Holds
 from outlast.store.rows import NEVER, Entry, Message, RunRow
 from outlast.store.verbs import Record, Save, Settle
+from outlast.values.cost import UNITS_MAX
 from outlast.values.exceptions import CANCELLED, SEQ, decode_error
 
 if TYPE_CHECKING:
@@ -69,11 +73,17 @@ class Life:
         self.id, self.pk, self.fence, self.row = row.id, row.pk, row.fence, row
         self.workflow = workflow
         self.journal = Journal(entries)
+        self.undoing = row.undoing is not None
+        """What executes is not the workflow: what it has done is being undone."""
+        if self.undoing:
+            self.journal.begin_undo()
         self.loop = RunLoop(self)  # type: ignore[abstract]
         self.timers = Timers(self)
         self.mail = Mail(self, messages, self.journal.taken)
         self.saved: dict[str, str] = dict(saved or {})
         """The progress of steps that have not ended, by key."""
+        self.account = account_of(entries)
+        """What the run has cost, as far as it is durable; None if nothing has said so."""
         self.places: dict[str, Place] = {}
         self.bodies: dict[asyncio.Task[Any], Body | None] = {}
         """Tasks of steps under way; those without a body follow children."""
@@ -94,6 +104,10 @@ class Life:
         self.thread: Threaded | None = None
         self.end: asyncio.Future[End] = self.host.create_future()
         self.wall = self.time = row.started or row.created
+        self.unknown: dict[str, str] = {}
+        """Effects of which only a person can say whether they happened, and why."""
+        self.delay: float | None = None
+        """When it is given back because others must take it: for how many seconds."""
         self.gap = 0.0
         """Seconds between an end or parking and the retry or resume: timers do not run in them."""
         self._deferred: list[Place] = []
@@ -129,6 +143,9 @@ class Life:
     def start(self) -> None:
         if self.over is not None:
             return  # evicted before its first turn
+        if self.undoing:
+            self._start(undo.undo(self))
+            return
         try:
             args, kwargs = self.workflow.signature.decode(self.row.args)
         except Exception as error:
@@ -140,6 +157,9 @@ class Life:
         else:
             self.thread = Threaded(self, self.workflow.fn, args, kwargs)
             coro = self.thread.drive()
+        self._start(coro)
+
+    def _start(self, coro: Coroutine[Any, Any, Any]) -> None:
         context = copy_context()
         context.run(UNIT.set, None)  # who started it may be in a unit: the run is not
         self.loop.open = True
@@ -150,21 +170,27 @@ class Life:
 
     # -- what the workflow's calls do, on the run loop
 
-    def check(self) -> None:
+    def check(self, *, while_cancelling: bool = False) -> None:
         """Before any call of the workflow: this life may be over, or the run being cancelled."""
         if self.over is not None:
             raise self.over
-        if self.cancelling is not None:
+        if self.cancelling is not None and not while_cancelling:
             raise asyncio.CancelledError(self.cancelling)
 
-    def take(self, kind: str, name: str, args: str | None) -> Place:
+    def take(self, kind: str, name: str, args: str | None, *, while_cancelling: bool = False) -> Place:
         """Take the next place of this name. Raises Diverged if the journal has something else there."""
-        self.check()
+        self.check(while_cancelling=while_cancelling)
+        return self.take_at(kind, self.loop.scope().key(name), args)
+
+    def take_at(self, kind: str, key: str, args: str | None) -> Place:
+        """Take a certain place."""
+        if self.over is not None:
+            raise self.over
         self._asked_for += 1
         if self._asked_for > self.house.settings.journal_entries_max:
             limit, what = self.house.settings.journal_entries_max, f"the journal of run {self.id!r}"
             raise LimitExceeded("journal_entries_max", limit, self._asked_for, what)
-        place = Place(kind, self.loop.scope().key(name), args)
+        place = Place(kind, key, args)
         recorded = self.journal.placed.get(place.key)
         if recorded is not None and (recorded.kind != kind or recorded.args != args):
             raise self.diverge(_describe(recorded), str(place))
@@ -191,6 +217,15 @@ class Life:
             raise place.error
         return place.value
 
+    async def until_delivered(self, place: Place) -> None:
+        """Wait, on the run loop, for a place that another task waits at."""
+        while not place.delivered:
+            watcher: asyncio.Future[None] = asyncio.Future(loop=self.loop)
+            place.watchers.append(watcher)
+            await watcher
+            if self.over is not None:
+                raise self.over
+
     def _begin(self, place: Place) -> None:
         if place.key in self.journal.placed:
             return
@@ -200,9 +235,9 @@ class Life:
         else:
             self._launch(place)
 
-    def _may_start(self, unit: object | None) -> bool:
+    def _may_start(self, unit: Holds | None) -> bool:
         """In a drain only what is in a unit may, and nothing once its time is up."""
-        return not self.house.draining or (unit is not None and self.units > 0)
+        return not self.house.draining or (unit is not None and unit.holds and self.units > 0)
 
     def _launch(self, place: Place) -> None:
         saved = self.journal.salvage.pop(place.key, None)
@@ -215,7 +250,9 @@ class Life:
                 seconds=saved.seconds,
                 attempt=saved.attempt,
             )
-        elif place.cancelled and place.kind == "step":  # cancelled before it could start in this life
+        elif (
+            place.cancelled and place.kind == "step" and not self.is_open(place.key)
+        ):  # before it could start in this life
             place.asked = True
             self.record("step", place.key, args=place.args, error=CANCELLED, asked=True)
         else:
@@ -242,13 +279,20 @@ class Life:
         attempt: int | None = None,
         asked: bool | None = None,
         at_least: float = 0.0,
+        cost: str | None = None,
+        late: bool = False,
     ) -> int:
-        """Have an entry written. It is delivered when it is durable. Returns its number, 0 if this life is over."""
-        if self.over is not None:
+        """Have an entry written. It is delivered when it is durable. Returns its number, 0 if this life is over: then nothing is,
+        but, `late`, what came of an effect, as long as the run is this life's to give back."""
+        if self.over is not None and (not late or self.concluded or getattr(self.over, "lost", False)):
             return 0
         seq = self._seq = self._seq + 1
         at = self._last_at = max(self._last_at, at_least, self.now())
-        record = Record(self.pk, seq, self.fence, kind, key, at, args, value, error, seconds, attempt, asked)
+        record = Record(
+            self.pk, seq, self.fence, kind, key, at, args, value, error, seconds, attempt, asked, cost
+        )
+        if kind in DEALT or self.journal.dealings.places:
+            self.journal.dealings.add(record)
         alone = kind == "step" and not self.bodies and len(self.house.lives) == 1
         self._writing += 1
         self.house.writer.put(record, self._recorded, alone=alone)
@@ -280,6 +324,11 @@ class Life:
 
     def _recorded(self, verb: Any, outcome: Any) -> None:
         self._writing -= 1
+        if outcome is None and (verb.cost is not None or self.account is not None):
+            self.account = self.account or Account()
+            self.account.add(verb)
+        if outcome is not None and verb.kind == "step" and self.journal.dealings.get(verb.key) is not None:
+            effects.say_lost(self.id, verb.key, verb.error)
         if self.over is not None:
             return
         if outcome is not None:
@@ -287,14 +336,16 @@ class Life:
             return
         if verb.kind in PROGRESS:
             self._got_somewhere()
+        waiter = self._waiters.pop(verb.seq, None)
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
         if verb.kind in DELIVERED:
             self._pending.append(verb)
             self.advance()
-        elif verb.seq in self._waiters:
-            waiter = self._waiters.pop(verb.seq)
-            if not waiter.done():
-                waiter.set_result(None)
-        elif self.house.draining:
+            return
+        if self.unknown:
+            self.host.call_soon(self._park_if_idle)  # this may have been the last that was to be written
+        if waiter is None and self.house.draining:
             # A failed attempt: its step waits for the next one, which is another life's.
             self.house.drain.look(self)
 
@@ -305,6 +356,8 @@ class Life:
             self.threads.discard(thread)
             if not thread.cancelled():
                 thread.exception()  # seen, also where nobody waits for it any more
+            if self.unknown:
+                self.host.call_soon(self._park_if_idle)
             if self.house.draining:
                 self.house.drain.look(self)
 
@@ -334,8 +387,51 @@ class Life:
             self._advancing = False
         if self.over is not None:
             ending.wind_down(self)
-        elif self.house.draining:
+            return
+        if self.unknown:
+            self.host.call_soon(self._park_if_idle)
+        if self.house.draining:
             self.house.drain.look(self)
+
+    # -- effects
+
+    def is_open(self, key: str) -> bool:
+        """Whether nobody knows if the effect at this place has happened."""
+        dealing = self.journal.dealings.get(key)
+        return dealing is not None and dealing.open
+
+    def cannot_tell(self, key: str, why: str) -> None:
+        """Only a person can say what came of an effect. The run is parked when nothing else of it executes."""
+        self.unknown[key] = why
+        log.warning("effect %s of run %s is unknown: %s", key, self.id, why)
+        self.host.call_soon(self._park_if_idle)
+
+    def _park_if_idle(self) -> None:
+        under_way = (
+            self.executing() or self.threads or (self.thread is not None and self.thread.busy) or self.inner
+        )
+        written = not (self._writing or self._pending or self._deferred or self.replaying)
+        if self.over is None and written and not under_way and self.unknown:
+            self.evict(undo.parked(self._what_is_unknown()))
+
+    def _what_is_unknown(self) -> str:
+        """For the person who has to decide."""
+        lines = [f"{key}: {why}" for key, why in self.unknown.items()]
+        stuck = all(key.startswith(UNDO) for key in self.unknown)
+        again = "retry" if self.undoing else "resume"  # what a unit could not undo stops a run that has not ended
+        compensate = "" if self.undoing else ", or `--compensate`"
+        ways = (
+            f"`outlast {again} {self.id}` to try again, or, if it was done by hand, `outlast decide {self.id} EFFECT --happened null`"
+            if stuck
+            else f"`outlast decide {self.id} EFFECT --happened RESULT` or `--did-not`{compensate}"
+        )
+        return f"{'stuck' if stuck else 'unknown'}: {' '.join(lines)} Say {ways}."
+
+    def give_back(self, why: str, delay: float) -> None:
+        """This process cannot go on with the run; another may."""
+        log.warning("run %s is given back: %s", self.id, why)
+        self.delay = delay
+        self.evict(Evicted(why))
 
     def executing(self) -> list[Body]:
         """Steps under way: not those that wait for their next attempt, nor what follows children."""
@@ -345,7 +441,9 @@ class Life:
         """In a drain: give the run back if nothing of it is under way. What it waits for is not an interruption."""
         threads = self.threads or (self.thread is not None and self.thread.busy)
         busy = self.executing() or threads or self.inner or self._writing or self._pending or self.units
-        if self.over is None and not busy:
+        if self.over is None and not busy and self.unknown:
+            self._park_if_idle()
+        elif self.over is None and not busy:
             rest = None if self.checkpointed else self.rest(children_too=True)
             if rest is not None and rest.children and not self.claimed:
                 # There may be no fleet that takes the children: whoever starts the parent again must have it at once.
@@ -362,12 +460,15 @@ class Life:
         cancelling = self.cancelling is not None or self._cancel_asked
         if busy or cancelling or self.threads or (self.thread is not None and self.thread.busy):
             return None
+        if self.unknown:
+            return None
         called = [place for place in self.places.values() if place.coro is None]
+        waiting = [body.due for body in self.bodies.values() if body is not None and body.due is not None]
         children = tuple(place.child for place in called if place.child is not None)
         here = any(child in self.house.lives for child in children) and not children_too
-        if not len(called) == len(children) == len(self.bodies) or here:
+        if not len(called) == len(children) + len(waiting) == len(self.bodies) or here:
             return None
-        due = min(self.timers.next(), NEVER if self.row.deadline is None else self.row.deadline)
+        due = min(self.timers.next(), NEVER if self.row.deadline is None else self.row.deadline, *waiting)
         if due < NEVER or self.mail.waiting or children:
             return Rest(due, self.mail.waiting, children, self._seq, self.mail.last)
         return None
@@ -412,7 +513,7 @@ class Life:
             del self.places[key]
 
     def _deliver(self, entry: Entry | Record) -> None:
-        if entry.kind in ("retry", "resume"):
+        if entry.kind in ("retry", "resume", "decision"):
             self.gap += max(0.0, entry.at - self.wall)
         self.wall = max(self.wall, entry.at)
         self.time = self.wall - self.gap
@@ -421,6 +522,8 @@ class Life:
         try:
             if entry.kind in PLACED:
                 self._answer(entry)
+            elif entry.kind == "intent":
+                self._check_intent(entry)
             elif entry.kind == "fired":
                 self._asked_for += 1
                 handle = self.timers.fired(entry.key)
@@ -448,7 +551,9 @@ class Life:
         self.journal.placed.pop(entry.key, None)
         if place is None or place.kind != entry.kind:
             raise self.diverge(_describe(entry), self._asked())
-        if place.cancelled and not entry.asked:
+        if place.errand is not None:
+            place.text = entry.value
+        if place.cancelled and not entry.asked and place.errand is None:
             # It had ended, but the cancellation was first.
             place.value, place.error = None, asyncio.CancelledError()
         elif place.value is None and place.error is None:
@@ -463,9 +568,16 @@ class Life:
         place.delivered, place.stop = True, None
         place.wake()
 
+    def _check_intent(self, entry: Entry | Record) -> None:
+        """It changes nothing for the workflow, but must be one of its effects."""
+        place = self.places.get(entry.key)
+        if place is None or place.errand is None or place.args != entry.args:
+            raise self.diverge(_describe(entry), self._asked())
+
     def _catch_up(self) -> None:
         """The journal is exhausted. What came due meanwhile goes first: it may cancel what would start now."""
         self.replaying = False
+        self._saved()
         for key in self.timers.overdue():
             self.timers.fire(key)
             self._first.add(self._seq)
@@ -474,6 +586,13 @@ class Life:
             self._deadline_due()
         if not self._first:
             self.host.call_soon(self._start_deferred)
+
+    def _saved(self) -> None:
+        """The replay is over: what a death or an interruption cut off goes on from here, and this much was not spent again."""
+        # One that only woke up may have a journal that ends like this too, but was neither elevated nor suspected.
+        came_back = self.row.interrupted is not None or self.row.deaths_in_a_row > 0
+        if self.account is not None and self.account.is_cut and came_back:
+            self.house.saved = self.house.saved.plus(self.account.kept, UNITS_MAX)
 
     def _start_deferred(self) -> None:
         if self.over is not None:
@@ -495,7 +614,10 @@ class Life:
     # -- requests from outside
 
     def check_requests(self, cancel: str | None = None) -> None:
-        """A request to cancel enters the journal here, unless it is in it already."""
+        """A request to cancel enters the journal here, unless it is in it already. What is being undone is not cancelled: this one was meant
+        for an earlier life."""
+        if self.undoing:
+            return
         why = cancel if cancel is not None else self.row.cancel
         if why is not None and self.replaying:
             self.row = self.row._replace(cancel=why)
@@ -558,9 +680,19 @@ class Life:
 
     def _finish(self, main: RunTask) -> None:
         """The workflow's function has returned or raised: the run ends, unless the journal says it cannot have."""
+        if self.undoing and not main.cancelled() and main.exception() is not None:
+            self.over = undo.parked(
+                f"stuck: it cannot be undone ({main.exception()!r}). Mend that, then `outlast retry {self.id}`."
+            )
+            return
         left = [entry for key, entry in self.journal.placed.items() if key not in self.places]
         if left:
             raise self.diverge(_describe(left[0]), f"the end of {self.workflow.name}")
+        for entry in self._pending:
+            if entry.kind == "intent" and entry.key not in self.places:
+                raise self.diverge(_describe(entry), f"the end of {self.workflow.name}")
+        if self.replaying:
+            self._saved()
         self.verdict = ending.judge(self, main)
         self.over = Evicted("the run has ended")
 

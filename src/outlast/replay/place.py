@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextvars import Context
-from typing import Any
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from outlast.replay.errand import Errand
 
 
 class Place:
@@ -20,13 +24,17 @@ class Place:
         "context",
         "coro",
         "delivered",
+        "errand",
         "error",
         "future",
         "key",
         "kind",
         "launch",
         "stop",
+        "text",
+        "undone",
         "value",
+        "watchers",
     )
 
     def __init__(self, kind: str, key: str, args: str | None) -> None:
@@ -48,13 +56,30 @@ class Place:
         """What was started has been asked to stop."""
         self.child: str | None = None
         """The id of a child run, once it is in the store."""
+        self.errand: Errand | None = None
+        """What an effect is to do here."""
+        self.text: str | None = None
+        """Of an effect that has happened: its result, as it is recorded."""
+        self.undone = False
+        """It was compensated in this life."""
+        self.watchers: list[asyncio.Future[None]] = []
+        """Who else wants to know when it is answered."""
         self.delivered = False
         self.value: Any = None
         self.error: BaseException | None = None
 
     def wake(self) -> None:
-        if self.future is not None and not self.future.done():
-            self.future.set_result(None)
+        for future in (self.future, *self.watchers):
+            if future is not None and not future.done():
+                future.set_result(None)
 
     def __str__(self) -> str:
         return f"{self.kind} {self.key}({self.args or ''})"
+
+
+def child_id(parent: str, key: str, length_max: int) -> str:
+    """The id of the child run at a place: every life of the parent finds the same one."""
+    id = f"{parent}/{key}"
+    if len(id) <= length_max:
+        return id
+    return f"{id[: length_max - 40]}…{blake2b(id.encode(), digest_size=16).hexdigest()}"

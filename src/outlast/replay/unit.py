@@ -3,8 +3,27 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Protocol
 
-UNIT: ContextVar[object | None] = ContextVar("outlast_unit", default=None)
+if TYPE_CHECKING:
+    from outlast.define.effect import EffectBase
+    from outlast.replay.place import Place
+
+
+class Holds(Protocol):
+    """A unit, as replay sees it."""
+
+    holds: bool
+    """A drain waits for it."""
+    members: list[Place]
+    """The effects that were called in it, and in units within it."""
+    outer: Holds | None
+
+    def admit(self, effect: EffectBase[..., Any]) -> None:
+        """Raise, if the effect could not be undone with it."""
+
+
+UNIT: ContextVar[Holds | None] = ContextVar("outlast_unit", default=None)
 """The unit that the current code is in."""
 
 

@@ -72,6 +72,10 @@ class Store(Protocol):
         """The number of the last entry, 0 if there is none."""
         ...
 
+    def has_dealt(self, id: str) -> bool:
+        """Whether a run has an intent or a compensation in its journal, or children: something that may have to be undone."""
+        ...
+
     def done(self, run: int, keys: Sequence[str]) -> dict[str, str | None]:
         """The values of the `done` entries with these keys; a key without one is not in the answer."""
         ...

@@ -26,6 +26,8 @@ class Entry(NamedTuple):
     attempt: int | None = None
     asked: bool | None = None
     """Whether the step had been asked to stop before it ended."""
+    cost: str | None = None
+    """What it has cost: a JSON object of numbers."""
 
 
 class RunRow(NamedTuple):
@@ -67,6 +69,10 @@ class RunRow(NamedTuple):
     failures: int
     attempts_max: int
     interruptions_max: int
+    undoing: str | None
+    """How it ends once it is undone: a verdict, see `Undo`. None: it is not being undone."""
+    abandon_after: float | None
+    """For how many seconds it may be claimable without being taken, once it has begun."""
 
 
 class Message(NamedTuple):
@@ -165,6 +171,8 @@ class RunQuery(NamedTuple):
     created_after: float | None = None
     items: bool | None = None
     """Plain work items: only them, or none of them."""
+    undoing: bool | None = None
+    """Those that are being undone: only them, or none of them."""
     limit: int = 100
     before_pk: int | None = None
     """The page after the run with this pk."""

@@ -72,6 +72,8 @@ class Submit(NamedTuple):
     interruptions_max: int = 100
     """The same for interruptions."""
     depth_max: int | None = None
+    abandon_after: float | None = None
+    """See `Claim`."""
 
 
 class Submitted(NamedTuple):
@@ -97,6 +99,9 @@ class Claim(NamedTuple):
     workflows (empty: any but EACH): highest priority first, interrupted before new (older interruption first), due earlier before due
     later; at most `returned` of them interrupted ones; from a queue with a limit of its own only as many as its running runs leave. With
     `suspects` only runs that died without a new entry, otherwise none of these.
+    Of those that were not named, one that has begun before and was claimable for more than its `abandon_after` seconds, while one
+    worker of its queue that knows its workflow was here and the store was awake (see Sweep), is being undone from now on, as by Undo;
+    its verdict is failed, with `Abandoned`.
     Each gets a new fence. Refused with WORKER if the worker is not enlisted, with DRAINING if it drains. A run that a draining
     worker left is a recovery of that drain now.
     Result: list[RunRow], in the order above. A repeat with the same token returns the same runs while this worker holds them.
@@ -131,6 +136,7 @@ class Record(NamedTuple):
     seconds: float | None = None
     attempt: int | None = None
     asked: bool | None = None
+    cost: str | None = None
 
 
 class Save(NamedTuple):
@@ -158,7 +164,7 @@ class Wait(NamedTuple):
 class Settle(NamedTuple):
     """End a run as done, failed or cancelled, or park it; the fence is void after. Fenced. Result: None.
 
-    A repeat is accepted if it was this fence that settled the run.
+    One that was being undone is no longer, unless it is parked. A repeat is accepted if it was this fence that settled the run.
     """
 
     run: int
@@ -194,6 +200,20 @@ class Release(NamedTuple):
     children: tuple[str, ...] = ()
 
 
+class Undo(NamedTuple):
+    """The run is to be undone before it ends; the fence is void after. Fenced. Result: None.
+
+    `verdict` is how it ends then, as JSON: {"status", "value", "error", "reason", "failed_at"}, each as Settle takes it. The run is
+    `undoing` from now on: queued, due at once and ahead of new work, with an `undoing` entry (its value is the verdict), and without a
+    deadline or a request to cancel. It is no interruption, and no row of deaths or interruptions goes on. Refused with STATUS,
+    "undoing", if it is being undone already. A repeat is accepted while nobody has claimed the run since.
+    """
+
+    run: int
+    fence: int
+    verdict: str
+
+
 class Ack(NamedTuple):
     """An item is done. Fenced. Result: None. A repeat is accepted if it was this fence that acked it."""
 
@@ -219,6 +239,8 @@ class Cancel(NamedTuple):
 
     A run that never started, is parked, or is a dead letter, and any item that nobody holds, is cancelled here and now; any other
     must be claimed, so that its `finally` blocks execute. The first reason stays.
+    But a parked or dead run with an `intent` or `compensation` entry, or with children, is undone first, as by Undo, to end as cancelled. One that is being
+    undone already, and has not been settled, is refused with STATUS, "undoing".
     """
 
     id: str
@@ -228,8 +250,9 @@ class Cancel(NamedTuple):
 class Retry(NamedTuple):
     """Queue a failed, cancelled or dead run again. Result: None. Refused with UNKNOWN or STATUS.
 
-    A `retry` entry voids the journal from the entry that ended the run; everything before it is kept. A repeat with the
-    same token is accepted and does nothing, even if the run has ended again since.
+    A `retry` entry voids the journal from the entry that ended the run; everything before it is kept. A run that is being undone may
+    also be parked; its entry voids nothing, and it is undone further. A repeat with the same token is accepted and does nothing, even if
+    the run has ended again since.
     """
 
     id: str
@@ -239,11 +262,41 @@ class Retry(NamedTuple):
 class Resume(NamedTuple):
     """Queue a parked run again (an EACH also if it is done), with a `resume` entry. Result: None. Refused with UNKNOWN or STATUS.
 
-    A repeat with the same token is accepted and does nothing, even if the run was parked again since.
+    What is being undone is undone further. A repeat with the same token is accepted and does nothing, even if the run was parked again
+    since.
     """
 
     id: str
     token: str
+
+
+class Decide(NamedTuple):
+    """Queue a parked run again with what a person says of one of its effects. Result: None.
+
+    `decision` is a JSON object; with the token in it, it becomes a `decision` entry under `key`. With a `verdict` the run is undone
+    from then on, as by Undo. Refused with UNKNOWN; with STATUS, and its status, if it is not parked; with VERSION, and the number of its last
+    entry, if that is not `seen`: the person has seen something else.
+    A repeat with the same token is accepted and does nothing, even if the run was parked again since.
+    """
+
+    id: str
+    key: str
+    decision: str
+    seen: int
+    token: str
+    verdict: str | None = None
+
+
+class UndoChild(NamedTuple):
+    """Undo a child that is done, as by Undo, to end as cancelled. Result: its status after. Refused with UNKNOWN if `parent` has no such child.
+
+    Without an `intent` or `compensation` entry, or children of its own, there is nothing to undo: it stays "done". A child in any other status, so also
+    one that is being undone already, stays as it is. Its value is kept until it is settled again.
+    """
+
+    id: str
+    parent: str
+    why: str
 
 
 class Enlist(NamedTuple):
@@ -361,7 +414,8 @@ class Limit(NamedTuple):
 class Prune(NamedTuple):
     """Delete up to `limit` runs that ended before `before`, with journal and mailbox. Result: how many.
 
-    A child stays as long as its parent has not ended. With `items` just items that were acked.
+    A child stays as long as its parent has not ended, and a dead letter that is not undone yet stays, with its children. With `items`
+    just items that were acked.
     """
 
     before: float
@@ -398,11 +452,14 @@ Verb: TypeAlias = (
     | Wait
     | Settle
     | Release
+    | Undo
     | Ack
     | Send
     | Cancel
     | Retry
     | Resume
+    | Decide
+    | UndoChild
     | Enlist
     | Renew
     | Leave
@@ -417,9 +474,13 @@ Verb: TypeAlias = (
     | Forget
 )
 
-LOUD = (Submit, SubmitMany, Settle, Release, Send, Cancel, Retry, Resume, Leave, AskDrain, Limit)
+LOUD = (
+    Submit, SubmitMany, Settle, Release, Undo, Send, Cancel, Retry, Resume, Decide, UndoChild, Leave, AskDrain, Limit,
+)  # fmt: skip
 """Verbs that somebody else may be waiting for: a commit with one of them rings the bell. So does a Sweep that found something, a
 Drain that gave something back, and whatever makes a slot free in a queue with a limit."""
 
-LOUD_AT_HOME = (Submit, SubmitMany, Send, Cancel, Retry, Resume, Release, AskDrain, Limit)
+LOUD_AT_HOME = (
+    Submit, SubmitMany, Send, Cancel, Retry, Resume, Release, Undo, Decide, UndoChild, AskDrain, Limit,
+)  # fmt: skip
 """Those that this process's own runs, claimer and consumers may wait for. What it settles itself it knows."""

@@ -15,16 +15,22 @@ Inside a sync workflow, `run(call)` is a child run.
 """
 
 from outlast import (
+    KEY,
+    Abandoned,
     Backpressure,
     BadName,
     Call,
+    CannotResume,
     Conflict,
     Current,
     Diverged,
     Draining,
     DrainReport,
     DuplicateName,
+    Effect,
+    EffectInfo,
     Evicted,
+    Happened,
     LeaseLost,
     LimitExceeded,
     NotInRun,
@@ -48,7 +54,10 @@ from outlast import (
     StoreError,
     StoreTooNew,
     StoreUnavailable,
+    StreamStalled,
+    SyncEffect,
     SyncStep,
+    UnknownEffect,
     UnknownRun,
     Unrecordable,
     Unrecorded,
@@ -57,6 +66,7 @@ from outlast import (
     WrongStatus,
     __version__,
     current,
+    effect,
     now,
     progress,
     random,
@@ -67,14 +77,15 @@ from outlast import (
 )
 from outlast.sync.app import Outlast, Run
 from outlast.sync.batch import each, map  # noqa: A004 - the design's word
-from outlast.sync.inside import receive, run, sleep
+from outlast.sync.inside import compensate_with, receive, run, sleep
 from outlast.sync.items import Item, Queue
+from outlast.sync.streams import resume_stream
 
 __all__ = [
-    "Backpressure", "BadName", "Call", "Conflict", "Current", "Diverged", "DrainReport", "Draining", "DuplicateName", "Evicted",
+    "KEY", "Abandoned", "Backpressure", "BadName", "Call", "CannotResume", "Conflict", "Current", "Diverged", "DrainReport", "Draining", "DuplicateName", "Effect", "EffectInfo", "Evicted", "Happened",
     "Item", "LeaseLost", "LimitExceeded", "NotInRun", "NotInStep", "Outlast", "OutlastError", "Progress", "Queue", "QueueInfo",
     "Run", "RunCancelled", "RunDead", "RunError", "RunFailed", "RunInfo", "RunParked", "RunTimeout", "SettingsError",
-    "StaleFence", "Step", "StepFailed", "StepTimeout", "StoreBroken", "StoreError", "StoreTooNew", "StoreUnavailable",
-    "SyncStep", "UnknownRun", "Unrecordable", "Unrecorded", "WorkerInfo", "Workflow",
-    "WrongStatus", "__version__", "current", "each", "map", "now", "progress", "random", "receive", "run", "sleep", "step", "unit", "uuid", "workflow",
+    "StaleFence", "Step", "StepFailed", "StepTimeout", "StoreBroken", "StoreError", "StoreTooNew", "StoreUnavailable", "StreamStalled",
+    "SyncEffect", "SyncStep", "UnknownEffect", "UnknownRun", "Unrecordable", "Unrecorded", "WorkerInfo", "Workflow",
+    "WrongStatus", "__version__", "compensate_with", "current", "each", "effect", "map", "now", "progress", "random", "receive", "resume_stream", "run", "sleep", "step", "unit", "uuid", "workflow",
 ]  # fmt: skip

@@ -211,6 +211,8 @@ class Outlast:
     cancel = blocking(core.Outlast.cancel)
     retry = blocking(core.Outlast.retry)
     resume = blocking(core.Outlast.resume)
+    decide = blocking(core.Outlast.decide)
+    effects = blocking(core.Outlast.effects)
     prune = blocking(core.Outlast.prune)
     queues = blocking(core.Outlast.queues)
     workers = blocking(core.Outlast.workers)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, overload
 
 from outlast.app import outlast as core
+from outlast.define import effect as core_effect
 from outlast.define import inside
+from outlast.define.effect import SyncEffect
 from outlast.define.workflow import Call
 from outlast.errors import NotInRun, SettingsError
 from outlast.replay.bodies import BODY
 from outlast.replay.loop import RunLoop
 from outlast.replay.threads import THREAD, Threaded
 
+P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -47,6 +50,11 @@ def receive(name: str, type: type[Any] = object, *, timeout: float | None = None
     It is read as `type`; Unrecordable if it does not fit. TimeoutError after `timeout` seconds.
     """
     return _on_run_loop("receive", lambda: inside.receive(name, type, timeout=timeout))
+
+
+def compensate_with(effect: SyncEffect[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> None:
+    """In a sync workflow: have `effect` called with these arguments if the run is undone. It is durable when this returns."""
+    _on_run_loop("compensate_with", lambda: core_effect.compensate_with(effect, *args, **kwargs))
 
 
 def _thread() -> Threaded | None:

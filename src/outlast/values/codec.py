@@ -187,3 +187,11 @@ def _shown(value: Any) -> str:
 
 def _name(annotation: Any) -> str:
     return getattr(annotation, "__qualname__", None) or str(annotation)
+
+
+def encode_message(value: Any) -> str:
+    """A value without an annotation, like a message's: plain JSON, or what pydantic makes of its type."""
+    try:
+        return plain.encode(value)
+    except Unrecordable:
+        return codec_for(type(value)).encode(value)

@@ -47,10 +47,15 @@ class Signature:
                     f"the annotations of {self._fn.__qualname__} cannot be resolved: {error}"
                 ) from error
             # A method's self is whatever object it is called on; it is not part of what is recorded.
-            own = {self._names[0]} if self._is_method() else set()
+            own = {self._names[0]} if self.is_method else set()
             marked = {name for name, hint in self._hints.items() if _is_unrecorded(hint)}
             self._unrecorded = frozenset(own | marked)
         return self._hints
+
+    @property
+    def names(self) -> list[str]:
+        """Its parameters."""
+        return self._names
 
     def returns(self) -> Codec:
         """The codec of the return annotation."""
@@ -95,28 +100,55 @@ class Signature:
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """The arguments as a JSON object that `decode` gives back, each by its annotation."""
-        bound = self.bind(args, kwargs)
+        return self.carry(args, kwargs)[0]
+
+    def carry(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, partly: bool = False
+    ) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
+        """The same, and the arguments as reading it gives them; `partly`: what is unrecorded is not in it, and goes on as it is."""
         hints = self.resolve()
         parts: list[str] = []
         bound = self.bind(args, kwargs)
+        carried = inspect.BoundArguments(self._signature, {})
         for parameter in self._parameters:
             if parameter.name not in bound:
                 continue
             if parameter.name in (self._unrecorded or ()):
+                if partly:
+                    carried.arguments[parameter.name] = bound[parameter.name]
+                    continue
                 raise Unrecordable(
                     f"{self._fn.__qualname__} cannot take {parameter.name!r} unrecorded: a workflow must be able to "
                     "start again from what is recorded."
                 )
             try:
-                text, _ = _codec(parameter, hints).carry(bound[parameter.name])
+                text, value = _codec(parameter, hints).carry(bound[parameter.name])
             except Unrecordable as error:
                 raise Unrecordable(
                     f"argument {parameter.name!r} of {self._fn.__qualname__}: {error}"
                 ) from error
             parts.append(f"{json.dumps(parameter.name)}:{text}")
-        return "{" + ",".join(parts) + "}"
+            carried.arguments[parameter.name] = value
+        return "{" + ",".join(parts) + "}", carried.args, carried.kwargs
 
-    def decode(self, text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def bind_all(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Arguments by name, defaults too; what is missing is left out."""
+        bound = self._signature.bind_partial(*args, **kwargs)
+        bound.apply_defaults()
+        return dict(bound.arguments)
+
+    def having(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, *value: Any
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The same arguments with this one, however it was given; without it, if there is no value."""
+        bound = self._signature.bind_partial(*args, **kwargs)
+        bound.arguments.pop(name, None)
+        if value:
+            bound.arguments[name] = value[0]
+        return bound.args, bound.kwargs
+
+    def decode(self, text: str, *, partly: bool = False) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What `encode` wrote. TypeError if the function takes other arguments by now; `partly`: some may be missing."""
         hints, recorded = self.resolve(), json.loads(text)
         bound = inspect.BoundArguments(self._signature, {})
         for parameter in self._parameters:
@@ -130,10 +162,12 @@ class Signature:
                 bound.arguments[parameter.name] = decoded
         if recorded:
             raise TypeError(f"{self._fn.__qualname__} no longer takes {', '.join(sorted(recorded))}.")
-        self._signature.bind(*bound.args, **bound.kwargs)  # TypeError if it takes more by now
+        if not partly:
+            self._signature.bind(*bound.args, **bound.kwargs)  # TypeError if it takes more by now
         return bound.args, bound.kwargs
 
-    def _is_method(self) -> bool:
+    @property
+    def is_method(self) -> bool:
         qualname = self._fn.__qualname__.rpartition("<locals>.")[2]
         return "." in qualname and bool(self._names) and self._names[0] in ("self", "cls")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from outlast.store import verbs
 from outlast.store.rows import ENDED, NEVER, RunRow
-from outlast.store.sqlite import drains, workers
+from outlast.store.sqlite import drains, requests, undo, workers
 from outlast.store.sqlite import statements as sql
 from outlast.store.verbs import (
     CONFLICT,
@@ -91,7 +91,7 @@ class Transaction:
             tally.listed = row is not None
         return tally
 
-    def _moved(self, queue: str, parent: str | None, before: str | None, after: str | None) -> None:
+    def moved(self, queue: str, parent: str | None, before: str | None, after: str | None) -> None:
         """A run went from one status to another (None: it is new, or gone)."""
         if before != after:
             tally = self._tally(queue)
@@ -132,15 +132,15 @@ class Transaction:
         if draining is None:
             return Refused(WORKER, "not enlisted, or swept")
         if draining:
-            held = self._row(verb.id)
+            held = self.row(verb.id)
             again = held is not None and _own(held, verb)
             return verbs.Submitted(held, new=True) if again else Refused(DRAINING)
         values = {**verb._asdict(), "fence": self._next_fences(1), "now": self.now}
         row = self.db.execute(sql.SUBMIT, values).fetchone()
         if row is not None:
-            self._moved(verb.queue, verb.parent, None, "running")
+            self.moved(verb.queue, verb.parent, None, "running")
             return verbs.Submitted(RunRow(*row), new=True)
-        existing = self._row(verb.id)
+        existing = self.row(verb.id)
         assert existing is not None, "a conflicting row exists in the same transaction"
         return verbs.Submitted(existing, new=_own(existing, verb))
 
@@ -154,13 +154,13 @@ class Transaction:
                 if fresh and there[verb.id] is None:  # it came twice
                     self._insert(fresh)
                     fresh = []
-                row = there[verb.id] or self._row(verb.id)
+                row = there[verb.id] or self.row(verb.id)
                 assert row is not None
                 outcomes.append(verbs.Submitted(row, new=_untouched(row, verb)))
                 continue
             full = self._full(verb, 1)
             if full is None:
-                self._moved(verb.queue, verb.parent, None, "queued")
+                self.moved(verb.queue, verb.parent, None, "queued")
                 there[verb.id] = None
                 fresh.append(verb)
             outcomes.append(full or verbs.Submitted(None, new=True))
@@ -202,7 +202,7 @@ class Transaction:
             sql.ENQUEUE,
             [
                 (v.id, v.workflow, v.args, v.queue, v.priority, v.token, v.seed, v.parent, v.attempts_max,
-                 v.interruptions_max, self.now, self.now + v.delay, v.timeout, v.delay <= 0)
+                 v.interruptions_max, self.now, self.now + v.delay, v.timeout, v.abandon_after, v.delay <= 0)
                 for v in fresh
             ],
         )  # fmt: skip
@@ -231,10 +231,11 @@ class Transaction:
             came_back = {"runs": json.dumps(returned), "by": verb.worker, "now": self.now}
             self.db.execute(sql.RECOVERED, came_back)
         fence = self._next_fences(len(found)) - len(found)
-        for number, (*_, pk, queue, status, parent) in enumerate(found, 1):
+        for number, (_, _, _, pk, queue, status, parent, abandoned_at) in enumerate(found, 1):
+            abandoned = abandoned_at is not None and abandoned_at < self.now and undo.abandon(self, pk)
             values = (fence + number, verb.worker, verb.token, self.now, self.now, pk)
             self.db.execute(sql.CLAIM, values)
-            self._moved(queue, parent, status, "running")
+            self.moved(queue, parent, "queued" if abandoned else status, "running")
         claimed = self.db.execute(sql.CLAIMED_BY_TOKEN, (verb.worker, verb.token))
         return [RunRow(*row) for row in claimed]
 
@@ -289,14 +290,14 @@ class Transaction:
         queue, parent = settled
         if verb.status != "parked":
             self.db.execute(sql.FORGET_PROGRESS, (verb.run,))
-        self._moved(queue, parent, "running", verb.status)
+        self.moved(queue, parent, "running", verb.status)
         if parent is not None:
-            self._wake_parent(parent)
+            self.wake_parent(parent)
         return None
 
     def _ack(self, verb: verbs.Ack) -> Refused | None:
         if self.db.execute(sql.ACK, (self.now, verb.run, verb.fence)).rowcount:
-            self._moved(verb.queue, None, "running", "done")
+            self.moved(verb.queue, None, "running", "done")
             return None
         again = self.db.execute(sql.ACKED_BY, (verb.run, -verb.fence)).fetchone()
         return None if again else Refused(FENCE)
@@ -360,9 +361,9 @@ class Transaction:
         ready = (2 if after.deaths_in_a_row else 1) if claimable else 0
         values = {**after._asdict(), "run": row.pk, "ready": ready, "now": self.now}
         self.db.execute(sql.GIVE_BACK, values)
-        self._moved(row.queue, row.parent, "running", after.status)
+        self.moved(row.queue, row.parent, "running", after.status)
         if after.status in ENDED and row.parent is not None:
-            self._wake_parent(row.parent)
+            self.wake_parent(row.parent)
         return after.status
 
     def give_back_all_but(self, worker: str, keep: Sequence[int], reason: str) -> tuple[str, ...]:
@@ -370,72 +371,30 @@ class Transaction:
         values = {"worker": worker, "keep": json.dumps(keep), "reason": reason, "now": self.now}
         back = sorted(self.db.execute(sql.GIVE_BACK_ALL_BUT, values).fetchall())
         for _, _, queue, parent, status in back:
-            self._moved(queue, parent, "running", status)
+            self.moved(queue, parent, "running", status)
             if status in ENDED and parent is not None:
-                self._wake_parent(parent)
+                self.wake_parent(parent)
         return tuple(row[1] for row in back)
 
     def held_by(self, worker: str) -> list[tuple[RunRow, bool]]:
         """What a worker has, and whether each has got anywhere."""
         return [_as_held(row) for row in self.db.execute(sql.HELD_BY, (worker,)).fetchall()]
 
-    def mark(self, row: RunRow, kind: str, value: dict[str, Any]) -> None:
-        self.db.execute(sql.MARK, (self._append(row.pk, row.fence, kind, value), row.pk))
+    def mark(self, row: RunRow, kind: str, value: dict[str, Any] | str, key: str = "") -> None:
+        """Append an entry; what comes after it is progress. A text is JSON already."""
+        self.db.execute(sql.MARK, (self._append(row.pk, row.fence, kind, value, key), row.pk))
 
-    def _wake_parent(self, parent: str) -> None:
+    def wake_parent(self, parent: str) -> None:
         self.db.execute(sql.WAKE_PARENT, {"parent": parent, "now": self.now})
 
     def _send(self, verb: verbs.Send) -> Refused | None:
-        row = self._row(verb.id)
+        row = self.row(verb.id)
         if row is None:
             return Refused(UNKNOWN)
         if row.status in ENDED:
             return Refused(STATUS, row.status)
         if self.db.execute(sql.SEND, {**verb._asdict(), "run": row.pk, "now": self.now}).rowcount:
             self.db.execute(sql.WAKE, {"run": row.pk, "name": verb.name, "now": self.now})
-        return None
-
-    def _cancel(self, verb: verbs.Cancel) -> str | Refused:
-        row = self._row(verb.id)
-        if row is None:
-            return Refused(UNKNOWN)
-        if row.status in ENDED and row.status != "dead":
-            return Refused(STATUS, row.status)
-        values = {"run": row.pk, "why": verb.why, "now": self.now}
-        if (
-            row.started is None
-            or row.status in ("parked", "dead")
-            or (row.workflow == verbs.ITEM and row.worker is None)
-        ):
-            self.db.execute(sql.CANCEL_AT_ONCE, values)
-            self._moved(row.queue, row.parent, row.status, "cancelled")
-            if row.parent is not None:
-                self._wake_parent(row.parent)
-            return "cancelled"
-        self.db.execute(sql.CANCEL, values)
-        return row.status
-
-    def _retry(self, verb: verbs.Retry) -> Refused | None:
-        return self._requeue(verb, ("failed", "cancelled", "dead"), "retry")
-
-    def _resume(self, verb: verbs.Resume) -> Refused | None:
-        return self._requeue(verb, ("parked",), "resume", also_each="done")
-
-    def _requeue(
-        self, verb: verbs.Retry | verbs.Resume, allowed: tuple[str, ...], kind: str, also_each: str = ""
-    ) -> Refused | None:
-        row = self._row(verb.id)
-        if row is None:
-            return Refused(UNKNOWN)
-        if self.db.execute(sql.REQUEUED, (row.pk, kind, verb.token)).fetchone():
-            return None
-        if row.status not in allowed and not (row.workflow == EACH and row.status == also_each):
-            return Refused(STATUS, row.status)
-        self.db.execute(
-            sql.REQUEUE, {"run": row.pk, "now": self.now, "again": kind == "retry", "token": verb.token}
-        )
-        self._moved(row.queue, row.parent, row.status, "queued")
-        self.mark(row, kind, {"from": row.failed_at, "was": row.status, "token": verb.token})
         return None
 
     # -- queues, and what is old
@@ -493,20 +452,25 @@ class Transaction:
         """The last of so many new ones."""
         return int(self.db.execute(sql.NEXT_FENCE, (count,)).fetchone()[0])
 
-    def _row(self, id: str) -> RunRow | None:
+    def row(self, id: str) -> RunRow | None:
         row = self.db.execute(sql.RUN_BY_ID, (id,)).fetchone()
         return RunRow(*row) if row else None
+
+    def row_at(self, pk: int) -> RunRow:
+        """Of a run that is there."""
+        return RunRow(*self.db.execute(sql.RUN_BY_PK, (pk,)).fetchone())
 
     def _fenced(self, statement: str, values: Any) -> Refused | None:
         return None if self.db.execute(statement, values).rowcount else Refused(FENCE)
 
-    def _append(self, run: int, fence: int, kind: str, value: dict[str, Any]) -> int:
+    def _append(self, run: int, fence: int, kind: str, value: dict[str, Any] | str, key: str = "") -> int:
         """An entry by the store itself, in a verb that has just made the fence void. Its seq.
 
         It is under the void fence: the life that lost the run may still record this seq, and under its own fence the entry
         would pass for that record's repeat.
         """
-        values = {"run": run, "fence": -abs(fence), "kind": kind, "now": self.now, "value": json.dumps(value)}
+        text = value if isinstance(value, str) else json.dumps(value)
+        values = {"run": run, "fence": -abs(fence), "kind": kind, "key": key, "now": self.now, "value": text}
         return int(self.db.execute(sql.APPEND, values).fetchone()[0])
 
 
@@ -552,9 +516,12 @@ _APPLY: dict[type, Callable[[Transaction, Any], Any]] = {
     verbs.Release: Transaction._release,
     verbs.Ack: Transaction._ack,
     verbs.Send: Transaction._send,
-    verbs.Cancel: Transaction._cancel,
-    verbs.Retry: Transaction._retry,
-    verbs.Resume: Transaction._resume,
+    verbs.Undo: undo.undo,
+    verbs.UndoChild: undo.undo_child,
+    verbs.Cancel: requests.cancel,
+    verbs.Retry: requests.retry,
+    verbs.Resume: requests.resume,
+    verbs.Decide: requests.decide,
     verbs.Enlist: workers.enlist,
     verbs.Renew: workers.renew,
     verbs.Leave: workers.leave,

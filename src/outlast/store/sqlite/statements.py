@@ -14,20 +14,24 @@ ROLLBACK = "ROLLBACK"
 
 RUN_BY_ID = f"SELECT {_RUN} FROM runs WHERE id = ?"
 
+RUN_BY_PK = f"SELECT {_RUN} FROM runs WHERE pk = ?"
+
+RUN_BY_FENCE = f"SELECT {_RUN} FROM runs WHERE pk = ? AND fence = ? AND fence > 0"
+
 RUNS_BY_ID = f"SELECT {_RUN} FROM runs WHERE id IN (SELECT value FROM json_each(?))"
 
 SUBMIT = f"""
 INSERT INTO runs (id, workflow, args, queue, priority, status, fence, worker, token, seed, parent, attempts_max,
-                  interruptions_max, created, started, due, timeout, deadline, lives)
+                  interruptions_max, created, started, due, timeout, deadline, abandon_after, lives)
 VALUES (:id, :workflow, :args, :queue, :priority, 'running', :fence, :worker, :token, :seed, :parent, :attempts_max,
-        :interruptions_max, :now, :now, :now, :timeout, :now + :timeout, 1)
+        :interruptions_max, :now, :now, :now, :timeout, :now + :timeout, :abandon_after, 1)
 ON CONFLICT (id) DO NOTHING
 RETURNING {_RUN}
 """
 ENQUEUE = """
 INSERT INTO runs (id, workflow, args, queue, priority, status, fence, token, seed, parent, attempts_max,
-                  interruptions_max, created, due, timeout, ready)
-VALUES (?, ?, ?, ?, ?, 'queued', 0, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                  interruptions_max, created, due, timeout, abandon_after, ready)
+VALUES (?, ?, ?, ?, ?, 'queued', 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 
 CLAIMED_BY_TOKEN = f"SELECT {_RUN} FROM runs WHERE worker = ? AND token = ? ORDER BY fence"
@@ -47,9 +51,12 @@ READY_ITEM = {
     ready: f"SELECT 1 FROM runs WHERE ready > 0 AND ready = {ready} AND queue = ? AND workflow = '' LIMIT 1"
     for ready in (1, 2)
 }
+_ABANDONED_AT = (
+    "CASE WHEN undoing IS NULL AND cancel IS NULL AND started IS NOT NULL THEN due + abandon_after END"
+)
 CLAIMABLE = {
     (ready, new): f"""
-    SELECT -priority, coalesce(interrupted, 1e12), due, pk, queue, status, parent FROM runs
+    SELECT -priority, coalesce(interrupted, 1e12), due, pk, queue, status, parent, {_ABANDONED_AT} FROM runs
     WHERE ready > 0 AND ready = {ready} AND queue = ? AND workflow = ? AND (interrupted IS NULL) = {new}
     ORDER BY priority DESC, interrupted, due, pk LIMIT ?
     """
@@ -58,14 +65,14 @@ CLAIMABLE = {
 }
 CLAIMABLE_CHILDREN = {
     new: f"""
-    SELECT -priority, coalesce(interrupted, 1e12), due, pk, queue, status, parent FROM runs
+    SELECT -priority, coalesce(interrupted, 1e12), due, pk, queue, status, parent, {_ABANDONED_AT} FROM runs
     WHERE ready > 0 AND parent IS NOT NULL AND queue = ? AND workflow = ? AND ready = ? AND (interrupted IS NULL) = {new}
     ORDER BY priority DESC, interrupted, due, pk LIMIT ?
     """
     for new in (0, 1)
 }
 CLAIMABLE_BY_ID = """
-SELECT -priority, coalesce(interrupted, 1e12), due, pk, queue, status, parent FROM runs
+SELECT -priority, coalesce(interrupted, 1e12), due, pk, queue, status, parent, NULL FROM runs
 WHERE id IN (SELECT value FROM json_each(?)) AND status IN ('queued', 'waiting') AND (ready > 0 OR due <= ?)
 ORDER BY pk LIMIT ?
 """
@@ -77,20 +84,20 @@ WHERE pk IN (SELECT value FROM json_each(:runs)) AND left_by IN (SELECT worker F
 """
 CLAIM = """
 UPDATE runs SET status = 'running', ready = 0, left_by = NULL, left_at = NULL, fence = ?, worker = ?, token = ?, waits = '', lives = lives + 1,
-                started = coalesce(started, ?), deadline = coalesce(deadline, ? + timeout)
+                started = coalesce(started, ?), deadline = CASE WHEN undoing IS NULL THEN coalesce(deadline, ? + timeout) END
 WHERE pk = ?
 """
 
 RECORD = """
-INSERT INTO entries (run, seq, fence, kind, key, at, args, value, error, seconds, attempt, asked)
-SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM runs WHERE pk = ? AND fence = ? AND fence > 0
+INSERT INTO entries (run, seq, fence, kind, key, at, args, value, error, seconds, attempt, asked, cost)
+SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM runs WHERE pk = ? AND fence = ? AND fence > 0
 ON CONFLICT (run, seq) DO NOTHING
 """
 RECORDED = "SELECT 1 FROM entries WHERE run = ? AND seq = ? AND fence = ?"
 
 APPEND = """
 INSERT INTO entries (run, seq, fence, kind, key, at, value)
-SELECT :run, coalesce(max(seq), 0) + 1, :fence, :kind, '', :now, :value FROM entries WHERE run = :run
+SELECT :run, coalesce(max(seq), 0) + 1, :fence, :kind, :key, :now, :value FROM entries WHERE run = :run
 RETURNING seq
 """
 MARK = "UPDATE runs SET mark = ? WHERE pk = ?"
@@ -111,6 +118,7 @@ WAIT = "UPDATE runs SET waits = ? WHERE pk = ? AND fence = ? AND fence > 0"
 SETTLE = """
 UPDATE runs SET status = :status, fence = -abs(fence), worker = NULL, value = :value, error = :error, reason = :reason,
                 failed_at = :failed_at, interrupted = NULL, waits = '', deaths_in_a_row = 0, interruptions_in_a_row = 0,
+                undoing = CASE WHEN :status = 'parked' THEN undoing END,
                 due = CASE WHEN :status = 'parked' THEN :now ELSE due END,  -- since when its clock stands still
                 ended = CASE WHEN :status = 'parked' THEN NULL ELSE :now END
 WHERE pk = :run AND fence = :fence AND fence > 0
@@ -192,16 +200,40 @@ WHERE pk = :run
 
 REQUEUE = """
 UPDATE runs SET status = 'queued', fence = -abs(fence), worker = NULL, due = :now, ended = NULL, reason = NULL,
-                token = :token, value = NULL, error = NULL, failed_at = NULL, cancel = NULL, waits = '', deaths = 0, ready = 1,
+                token = :token, value = NULL, error = NULL, failed_at = NULL, waits = '', deaths = 0, ready = 1,
+                cancel = CASE WHEN :again THEN NULL ELSE cancel END,  -- it may have come while the run was being parked
                 deaths_in_a_row = 0, interruptions_in_a_row = 0, failures = 0, lives = max(lives, 1),  -- it has a journal
                 left_by = NULL, left_at = NULL,
-                deadline = CASE WHEN :again THEN :now + timeout ELSE deadline + :now - coalesce(ended, due) END
+                deadline = CASE WHEN undoing IS NOT NULL THEN NULL
+                                WHEN :again THEN :now + timeout ELSE deadline + :now - coalesce(ended, due) END
 WHERE pk = :run
 """
 
 REQUEUED = """
 SELECT 1 FROM entries INDEXED BY entries_again
 WHERE run = ? AND kind IN ('retry', 'resume') AND kind = ? AND json_extract(value, '$.token') = ?
+"""
+
+UNDO = """
+UPDATE runs SET undoing = :verdict, status = 'queued', fence = -abs(fence), worker = NULL, due = :now, ready = 1,
+                interrupted = coalesce(interrupted, :now), deaths_in_a_row = 0, interruptions_in_a_row = 0, waits = '',
+                cancel = NULL, deadline = NULL, ended = NULL, error = NULL, reason = NULL, failed_at = NULL
+WHERE pk = :run
+"""
+UNDONE_BY = (
+    "SELECT 1 FROM runs WHERE pk = ? AND fence = ? AND fence < 0 AND status = 'queued' AND undoing = ?"
+)
+HAS_DEALT = """
+SELECT 1 FROM runs WHERE parent = ?1 UNION ALL
+SELECT 1 FROM entries WHERE run = (SELECT pk FROM runs WHERE id = ?1) AND kind IN ('intent', 'compensation', 'child') LIMIT 1
+"""
+DECIDED = """
+SELECT 1 FROM entries WHERE run = ? AND CASE WHEN kind = 'decision' THEN json_extract(value, '$.token') = ? END
+"""
+ABLE = """
+SELECT id, lease_until FROM workers
+WHERE NOT draining AND started <= :due AND EXISTS (SELECT 1 FROM json_each(queues) WHERE value = :queue)
+  AND (workflows = '[]' OR EXISTS (SELECT 1 FROM json_each(workflows) WHERE value = :workflow))
 """
 
 ENLIST = """
@@ -286,8 +318,8 @@ ORDER BY name
 
 PRUNABLE = """
 SELECT pk FROM runs
-WHERE ended < ? AND (parent IS NULL OR NOT EXISTS
-      (SELECT 1 FROM runs AS above WHERE above.id = runs.parent AND above.ended IS NULL))
+WHERE ended < ? AND undoing IS NULL AND (parent IS NULL OR NOT EXISTS
+      (SELECT 1 FROM runs AS above WHERE above.id = runs.parent AND (above.ended IS NULL OR above.undoing IS NOT NULL)))
 ORDER BY ended LIMIT ?
 """
 ACKED = "SELECT pk FROM runs WHERE workflow = '' AND status = 'done' AND ended < ? ORDER BY ended LIMIT ?"
@@ -336,6 +368,7 @@ WHERE (:statuses IS NULL OR status IN (SELECT value FROM json_each(:statuses)))
   AND (:workflow IS NULL OR workflow = :workflow)
   AND (:queue IS NULL OR queue = :queue)
   AND (:items IS NULL OR (workflow = '') = :items)
+  AND (:undoing IS NULL OR (undoing IS NOT NULL) = :undoing)
   AND (:parent IS NULL OR parent = :parent)
   AND (:waiting_for IS NULL OR (ended IS NULL AND instr(waits, char(10) || :waiting_for || char(10)) > 0))
   AND (:created_before IS NULL OR created < :created_before)

@@ -112,14 +112,18 @@ def _die(
 
 
 def _beat(transaction: Transaction) -> float:
-    """A sign of life. Returns since when such signs came without a gap of more than half a lease, either way."""
-    db, now = transaction.db, transaction.now
-    beat, awake, lease = db.execute(sql.PULSE).fetchone()
-    if not 0 <= now - beat <= lease / 2:
-        awake = now
-        db.execute(sql.CUT_LEASES, {"now": now})
-    db.execute(sql.BEAT, (now, awake))
-    return float(awake)
+    """A sign of life. Returns since when such signs came without a gap."""
+    since = awake(transaction)
+    if since == transaction.now:
+        transaction.db.execute(sql.CUT_LEASES, {"now": transaction.now})
+    transaction.db.execute(sql.BEAT, (transaction.now, since))
+    return since
+
+
+def awake(transaction: Transaction) -> float:
+    """Since when signs of life come without a gap of more than half a lease, either way."""
+    beat, since, lease = transaction.db.execute(sql.PULSE).fetchone()
+    return float(since) if 0 <= transaction.now - beat <= lease / 2 else transaction.now
 
 
 def death(worker: str, until: float | None, now: float, alive: Alive) -> str | None:

@@ -18,10 +18,22 @@ class EntryPromises(Promises):
             "value": '{"a": 1}',
             "error": '"e"',
         }
-        assert desk.record(row, 1, **fields, seconds=0.5, attempt=3, asked=True) is None
+        assert desk.record(row, 1, **fields, seconds=0.5, attempt=3, asked=True, cost='{"usd":0.5}') is None
         assert desk.record(row, 2, kind="fired", key="t", at=13.0) is None
         assert desk.store.journal(row.pk) == [
-            Entry(1, "step", "flow/ask#1", 12.25, "f00", '{"a": 1}', '"e"', 0.5, 3, asked=True),
+            Entry(
+                1,
+                "step",
+                "flow/ask#1",
+                12.25,
+                "f00",
+                '{"a": 1}',
+                '"e"',
+                0.5,
+                3,
+                asked=True,
+                cost='{"usd":0.5}',
+            ),
             Entry(2, "fired", "t", 13.0),
         ]
 

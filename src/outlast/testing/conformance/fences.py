@@ -12,6 +12,7 @@ from outlast.store.verbs import (
     STATUS,
     UNKNOWN,
     Cancel,
+    Decide,
     Leave,
     Prune,
     Record,
@@ -21,6 +22,7 @@ from outlast.store.verbs import (
     Retry,
     Send,
     Settle,
+    Undo,
     Verb,
     Wait,
 )
@@ -31,6 +33,7 @@ FENCED: dict[str, Callable[[RunRow], Verb]] = {
     "wait": lambda row: Wait(row.pk, row.fence, ("name",)),
     "settle": lambda row: Settle(row.pk, row.fence, "done"),
     "release": lambda row: Release(row.pk, row.fence, "why"),
+    "undo": lambda row: Undo(row.pk, row.fence, "{}"),
 }
 
 
@@ -56,7 +59,25 @@ def lose_by_resume(desk: Desk, row: RunRow) -> None:
     assert desk.one(Resume("r", "t")) is None
 
 
-LOSSES = [lose_by_release, lose_by_leave, lose_by_sweep, lose_by_retry, lose_by_resume]
+def lose_by_undo(desk: Desk, row: RunRow) -> None:
+    assert desk.one(Undo(row.pk, row.fence, '{"status":"failed"}')) is None
+
+
+def lose_by_decision(desk: Desk, row: RunRow) -> None:
+    desk.settle(row, "parked")
+    seen = desk.store.last_seq(row.pk)
+    assert desk.one(Decide("r", "k", "{}", seen, "t")) is None
+
+
+LOSSES = [
+    lose_by_release,
+    lose_by_leave,
+    lose_by_sweep,
+    lose_by_retry,
+    lose_by_resume,
+    lose_by_undo,
+    lose_by_decision,
+]
 
 
 class FencePromises(Promises):
@@ -73,7 +94,7 @@ class FencePromises(Promises):
         assert desk.one(FENCED[verb](stale)) == Refused(FENCE)
         assert (desk.row(), desk.store.journal(stale.pk)) == before
 
-    @pytest.mark.parametrize("verb", ["record", "wait", "settle"])
+    @pytest.mark.parametrize("verb", ["record", "wait", "settle", "undo"])
     @pytest.mark.parametrize("lose", LOSSES)
     def test_a_fence_that_was_given_up_writes_nothing_while_nobody_has_the_run(
         self, desk: Desk, lose: Callable[[Desk, RunRow], None], verb: str

@@ -99,7 +99,9 @@ class RequestPromises(Promises):
         assert now.deadline == desk.clock.now + 50.0
         last = desk.store.journal(row.pk)[-1]
         assert (last.seq, last.kind, last.at) == (3, "retry", desk.clock.now)
-        assert json.loads(last.value or "") == {"from": 2, "was": status, "token": "again"}
+        assert json.loads(last.value or "") == {
+            "from": 2, "was": status, "undoing": False, "token": "again"
+        }  # fmt: skip
         assert [r.id for r in desk.claim()] == ["r"]
 
     def test_a_cancelled_run_that_is_retried_is_no_longer_asked_to_end(self, desk: Desk) -> None:

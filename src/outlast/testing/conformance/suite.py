@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from outlast.testing.conformance.abandonment import AbandonmentPromises
 from outlast.testing.conformance.claims import ClaimPromises
 from outlast.testing.conformance.crowd import CrowdPromises
 from outlast.testing.conformance.deaths import DeathPromises
+from outlast.testing.conformance.decisions import DecisionPromises
 from outlast.testing.conformance.drains import DrainPromises
 from outlast.testing.conformance.durability import DurabilityPromises, ReopeningPromises
 from outlast.testing.conformance.eaches import EachPromises
@@ -26,6 +28,7 @@ from outlast.testing.conformance.requests import RequestPromises
 from outlast.testing.conformance.saves import SavePromises
 from outlast.testing.conformance.sessions import SessionPromises
 from outlast.testing.conformance.submissions import SubmissionPromises
+from outlast.testing.conformance.undoing import UndoPromises
 from outlast.testing.conformance.values import ValuePromises
 from outlast.testing.conformance.waits import WaitingPromises
 from outlast.testing.conformance.workers import WorkerPromises
@@ -42,6 +45,9 @@ class StoreConformance(
     EndPromises,
     WaitingPromises,
     RequestPromises,
+    UndoPromises,
+    DecisionPromises,
+    AbandonmentPromises,
     MailPromises,
     WorkerPromises,
     DeathPromises,

@@ -1,0 +1,106 @@
+"""`outlast decide`: what a person says of an effect that nobody else can tell of."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from outlast.app.outlast import Outlast
+from outlast.cli.documents import run_document
+from outlast.cli.hints import becomes, command, taken_up
+from outlast.cli.options import IdArgument, JsonOption, StoreOption, checked_id
+from outlast.cli.output import answering, document, say
+from outlast.cli.stores import acting
+from outlast.cli.takers import Fleet
+from outlast.cli.text import one_line
+from outlast.errors import UnknownRun
+from outlast.store.protocol import Store
+from outlast.store.rows import RunRow
+
+
+def decide(
+    id: IdArgument,
+    effect: Annotated[
+        str,
+        typer.Argument(
+            metavar="EFFECT", help="Its place, as `outlast show` has it, or its name if there is just one."
+        ),
+    ],
+    *,
+    happened: Annotated[
+        str | None,
+        typer.Option(
+            "--happened", metavar="RESULT", help="It happened, with this result: JSON, as it would return it."
+        ),
+    ] = None,
+    did_not: Annotated[bool, typer.Option("--did-not", help="It did not: it is done again.")] = False,
+    compensate: Annotated[
+        bool, typer.Option("--compensate", help="Undo it as if it had happened, and the run with it.")
+    ] = False,
+    result: Annotated[
+        str | None,
+        typer.Option(
+            "--result", metavar="JSON", help="With --compensate: the result to undo; null unless given."
+        ),
+    ] = None,
+    intent: Annotated[
+        int | None,
+        typer.Option(
+            "--intent",
+            metavar="N",
+            help="The intent that is meant, as `outlast show` numbers it. Needed where there were several.",
+        ),
+    ] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what came of an effect of a parked run, so that the run goes on. One of --happened, --did-not and --compensate."""
+    said = _said(happened, did_not, compensate, result)
+
+    async def action(app: Outlast, opened: Store) -> tuple[RunRow, Fleet]:
+        await app.decide(id, effect, intent=intent, **said)
+        row = opened.run(id)
+        if row is None:
+            raise UnknownRun(id)
+        return row, Fleet.of(opened)
+
+    with answering(as_json):
+        checked_id(id)
+        row, fleet = acting(store, action)
+        if as_json:
+            document({"run": run_document(row), "effect": effect})
+            return
+        then = f"it is being undone, to end as {becomes(row)}" if row.undoing is not None else "it goes on"
+        say(f"run {id} is queued again: {then}. {taken_up(row, fleet, store)}")
+
+
+def _said(happened: str | None, did_not: bool, compensate: bool, result: str | None) -> dict[str, Any]:
+    """What `app.decide` takes. A usage error unless it is just one thing."""
+    ways = "--happened RESULT, --did-not or --compensate"
+    if (happened is not None) + did_not + compensate != 1:
+        raise typer.BadParameter(
+            f"say one of {ways}. {command('show', 'ID', store=None)} shows what there is.", param_hint=ways
+        )
+    if result is not None and not compensate:
+        raise typer.BadParameter(
+            "it goes with --compensate; what happened is --happened RESULT.", param_hint="--result"
+        )
+    if happened is not None:
+        return {"happened": _parsed(happened, "--happened")}
+    if compensate:
+        return {"compensate": True, "result": None if result is None else _parsed(result, "--result")}
+    return {"did_not": True}
+
+
+def _parsed(text: str, option: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        hint = f"{one_line(str(error))}. A text is quoted twice: '\"ref-17\"'; nothing is null."
+        raise typer.BadParameter(f"it is not JSON: {hint}", param_hint=option) from None
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")

@@ -1,0 +1,241 @@
+"""`@effect`: a step that changes the outside world. It is recorded as an intent before it acts, so that a death in between is not
+forgotten; `verify` says afterwards whether it happened, `compensate` undoes it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+from collections.abc import Callable, Coroutine
+from typing import Any, NoReturn, ParamSpec, TypeVar, overload
+
+from outlast.define.inside import _workflow
+from outlast.define.step import Step, StepBase, SyncStep
+from outlast.errors import NotInRun, SettingsError
+from outlast.replay import effects, undo
+from outlast.replay.bodies import BODY, Body
+from outlast.replay.errand import EFFECT_KEY, KEY, Errand, Happened, know
+from outlast.replay.loop import RunLoop
+from outlast.replay.unit import UNIT
+
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R = TypeVar("R")
+S = TypeVar("S")
+V = TypeVar("V", bound=Callable[..., Any])
+
+__all__ = ["KEY", "Effect", "EffectBase", "Happened", "SyncEffect", "compensate_with", "effect"]
+
+COMPENSATION_RETRIES = 5
+
+_NEEDED: Any = object()
+
+
+class EffectBase(StepBase[P, R]):
+    """What both colours share."""
+
+    def __init__(
+        self,
+        fn: Callable[P, Any],
+        *,
+        timeout: float,
+        name: str | None = None,
+        retries: int = 0,
+        backoff: float = 1.0,
+        backoff_max: float = 60.0,
+        failed_on: type[BaseException] | tuple[type[BaseException], ...] = (),
+        idempotent: bool = False,
+        undo: None = _NEEDED,
+    ) -> None:
+        super().__init__(
+            fn, name=name, retries=retries, backoff=backoff, backoff_max=backoff_max, timeout=timeout
+        )
+        if timeout is None or not 0 < timeout < math.inf:
+            raise SettingsError(
+                f"effect {self.name} needs a timeout, in seconds: after a death, that is how long its act may still be under way."
+            )
+        if self.signature.is_method:
+            raise TypeError(
+                f"effect {self.name} is a method: after a death it is found by its name, without an object. Make it a function."
+            )
+        if undo not in (None, _NEEDED):
+            raise SettingsError(
+                f"undo of effect {self.name} is None or left out. Give it a compensation with @{self.name}.compensate."
+            )
+        failed = failed_on if isinstance(failed_on, tuple) else (failed_on,)
+        if not all(isinstance(one, type) and issubclass(one, BaseException) for one in failed):
+            raise SettingsError(f"failed_on of effect {self.name} takes exception types, not {failed_on!r}.")
+        self.failed_on, self.idempotent, self.undo_needed = failed, bool(idempotent), undo is not None
+        self.module: str = fn.__module__
+        self.key_name = _key_name(fn)
+        self.verifier: Callable[..., Any] | None = None
+        self.compensation: EffectBase[..., Any] | None = None
+        self.verify_names: frozenset[str] = frozenset()
+        self.verify_key: str | None = None
+        know(self)
+
+    def verify(self, fn: V) -> V:
+        """Decorates the function that says whether the effect has happened: `Happened(result)`, or None. Raising means unknown.
+
+        It takes what it names of the effect's parameters, and the key. It is asked when a death, a time-out or an exception has left
+        that open, no earlier than the act can still be under way, and under the effect's `timeout`.
+        """
+        wrong = _names(fn) - set(self.signature.names) - {_key_name(fn)}
+        if wrong:
+            raise TypeError(
+                f"verify of effect {self.name} asks for {', '.join(sorted(wrong))}: it takes what it names of the effect's own parameters."
+            )
+        self.verifier, self.verify_names, self.verify_key = fn, frozenset(_names(fn)), _key_name(fn)
+        return fn
+
+    @overload
+    def compensate(self, fn: Callable[Q, Coroutine[Any, Any, S]], /) -> Effect[Q, S]: ...  # type: ignore[overload-overlap]
+    @overload
+    def compensate(self, fn: Callable[Q, S], /) -> SyncEffect[Q, S]: ...
+    @overload
+    def compensate(
+        self,
+        *,
+        timeout: float = ...,
+        name: str | None = None,
+        retries: int = COMPENSATION_RETRIES,
+        backoff: float = 1.0,
+        backoff_max: float = 60.0,
+        failed_on: type[BaseException] | tuple[type[BaseException], ...] = (),
+        idempotent: bool = True,
+    ) -> _Decorator: ...
+    def compensate(self, *fn: Any, **options: Any) -> Any:
+        """Decorates the function that undoes the effect: when its run fails, is cancelled or abandoned, or an exception leaves its unit.
+
+        It takes the effect's result, then what it names of the effect's parameters; `effect_key` is the effect's key, `key: str = KEY`
+        its own. It is an effect itself, with the options of `@effect`; unless these say otherwise it is idempotent, has five retries and the
+        effect's timeout.
+        """
+        if not fn:
+            return lambda fn: self._compensate(fn, options)
+        return self._compensate(fn[0], options)
+
+    def _compensate(self, fn: Callable[..., Any], options: dict[str, Any]) -> Any:
+        names = list(inspect.signature(fn).parameters)
+        wrong = set(names[1:]) - set(self.signature.names) - {_key_name(fn), EFFECT_KEY}
+        if not names or wrong:
+            what = f"asks for {', '.join(sorted(wrong))}" if wrong else "takes nothing"
+            raise TypeError(
+                f"the compensation of effect {self.name} {what}: it takes the result, then what it names of the effect's parameters."
+            )
+        defaults: dict[str, Any] = {
+            "timeout": self.timeout,
+            "idempotent": True,
+            "retries": COMPENSATION_RETRIES,
+        }
+        self.compensation = _make(fn, **{**defaults, **options, "undo": None})
+        return self.compensation
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Coroutine[Any, Any, R]:
+        loop = asyncio._get_running_loop()
+        if type(loop) is not RunLoop:
+            if BODY.get() is not None:
+                self._inside()
+            raise NotInRun(
+                f"effect {self.name} was called outside a run. Call it from a workflow, or call its plain function: {self.name}.fn(...)."
+            )
+        self.signature.returns()
+        return effects.call(loop.life, Errand(self, args, kwargs), UNIT.get())
+
+    def _within(self, body: Body, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:  # noqa: ARG002 - a step's
+        self._inside()
+
+    def _inside(self) -> NoReturn:
+        raise NotInRun(
+            f"effect {self.name} was called in the body of a step. What a body calls has no certain order, so after a death nobody could tell "
+            "which of them happened: call the effect from the workflow itself."
+        )
+
+    def __repr__(self) -> str:
+        return f"<effect {self.name}>"
+
+
+class Effect(EffectBase[P, R], Step[P, R]):
+    """An async effect: `await e(...)`."""
+
+
+class SyncEffect(EffectBase[P, R], SyncStep[P, R]):
+    """A sync effect: `e(...)` in a sync run, `await e.aio(...)` in an async one, where it executes in a thread."""
+
+
+@overload
+def compensate_with(
+    effect: Effect[P, Any], /, *args: P.args, **kwargs: P.kwargs
+) -> Coroutine[None, None, None]: ...
+@overload
+def compensate_with(
+    effect: SyncEffect[P, Any], /, *args: P.args, **kwargs: P.kwargs
+) -> Coroutine[None, None, None]: ...
+def compensate_with(effect: Any, /, *args: Any, **kwargs: Any) -> Coroutine[None, None, None]:
+    """In a workflow: have `effect` called with these arguments if the run is undone. `await compensate_with(release, lock_id)`.
+
+    It is durable when this returns, and takes its place in the order in which things are undone. In a sync workflow it is a plain call
+    (`outlast.sync`). It may be registered while the run is being cancelled.
+    """
+    if not isinstance(effect, EffectBase):
+        raise TypeError(
+            f"compensate_with takes an effect, which can be found again after a death, not {effect!r}: decorate it with @effect(timeout=...)."
+        )
+    life = _workflow("compensate_with")
+    return undo.register(life, Errand(effect, args, kwargs))
+
+
+@overload
+def effect(
+    *,
+    timeout: float,
+    name: str | None = None,
+    retries: int = 0,
+    backoff: float = 1.0,
+    backoff_max: float = 60.0,
+    failed_on: type[BaseException] | tuple[type[BaseException], ...] = (),
+    idempotent: bool = False,
+    undo: None = ...,
+) -> _Decorator: ...
+@overload
+def effect(fn: Callable[..., Any], /) -> NoReturn: ...
+def effect(fn: Any = None, /, **options: Any) -> Any:
+    """Make a function an effect: `@effect(timeout=30)`. It acts once: an intent is recorded before it, its outcome after.
+
+    - `timeout`: seconds for one act. After a death nothing is asked or done before it is over (and `effect_margin` seconds more).
+    - `failed_on`: exceptions that mean that it did not happen. Any other, and a time-out, leave that open. - `retries`: how often to act again
+      after one of them, waiting `backoff` seconds, then twice that and so on up to `backoff_max`, with jitter.
+    - `idempotent`: the other side does nothing twice under one key, so that it may simply be called again where nobody can tell.
+    - `undo=None`: it has no compensation, and needs none; otherwise give it one with `@fx.compensate`. Without either it is refused in a unit.
+    - `name`: what it is recorded under; its function's qualified name unless given.
+
+    What is left open is for `@fx.verify` to find out, else for `idempotent`, else for a person (`outlast decide`).
+    """
+    if fn is not None:
+        name = getattr(fn, "__name__", "it")
+        raise SettingsError(f"effect {name} needs a timeout: @effect(timeout=30).")
+    if "timeout" not in options:
+        raise SettingsError("an effect needs a timeout: @effect(timeout=30).")
+    return lambda fn: _make(fn, **options)
+
+
+def _make(fn: Callable[..., Any], **options: Any) -> Any:
+    kind = Effect if inspect.iscoroutinefunction(fn) else SyncEffect
+    return kind(fn, **options)
+
+
+def _key_name(fn: Callable[..., Any]) -> str | None:
+    parameters = inspect.signature(fn).parameters.values()
+    return next((parameter.name for parameter in parameters if parameter.default is KEY), None)
+
+
+def _names(fn: Callable[..., Any]) -> set[str]:
+    return set(inspect.signature(fn).parameters)
+
+
+class _Decorator:
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Effect[P, R]: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> SyncEffect[P, R]: ...
+    def __call__(self, fn: Any, /) -> Any: ...

@@ -1,0 +1,244 @@
+"""Writing a file as an effect: never half-written, never lost, never by a process that was overtaken.
+
+    from outlast.effects import write_file
+
+    written = await write_file.aio("/srv/reports/7.md", text)       # in an async workflow
+    written = write_file("/srv/reports/7.md", text)                 # in a sync one
+
+Whoever reads the file sees the old content or the new one, whole, at every moment and after every death; when the effect is recorded, the new
+one is on the disk. A write that is undone puts back what was there before, or removes the file if there was none; a file that
+somebody else has written since is left as it is. See `outlast.effects.folder` for how, and for the folder `.outlast` that it keeps
+beside the file: it may be deleted when no run that wrote there is under way.
+
+What it does not cover:
+
+- Others who write the file without it are not held up; between two runs that both write it, the last one wins.
+- Two runs that wrote one file after another, of which the first is undone and then the second: what the second puts back is the first's.
+- Owner, ACLs and extended attributes of an old file are not taken over; its permissions are.
+- On a network file system it is as good as its `flock` and its `rename`. On Windows there is no lock: a process that was overtaken is not refused.
+- A process that is stopped (SIGSTOP) in the few milliseconds in which it holds the lock holds up the others until it goes on or ends.
+- After 7 days, or 100 later writes to the file, an earlier version is gone: undoing is then refused, and a person decides.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from outlast.define.effect import _NEEDED, KEY, Happened, SyncEffect
+from outlast.define.inside import current
+from outlast.define.step import Awaits
+from outlast.effects.folder import Folder, Note
+from outlast.errors import OutlastError, StaleFence
+
+_ABSOLUTE = "the path must be absolute: another worker may have another working directory"
+
+
+@dataclass(frozen=True)
+class FileWritten:
+    """A file that was written: `path` is the real one, where the path given was a symbolic link."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+class FileNotWritten(OutlastError):
+    """The file was not written: what is there is as it was. `errno` is the system's number, 0 if it did not come to that."""
+
+    def __init__(self, path: str, reason: str, errno: int = 0) -> None:
+        self.path, self.reason, self.errno = path, reason, errno
+        super().__init__(path, reason, errno)
+
+    def __str__(self) -> str:
+        return f"{self.path} was not written, and is as it was: {self.reason}."
+
+
+class FileNotRestored(OutlastError):
+    """What was there before a write is not known any more: nothing was done. Put it right by hand, then `outlast decide`."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(path)
+
+    def __str__(self) -> str:
+        return (
+            f"what was in {self.path} before is not known any more (too old, too many later writes, or `.outlast` was deleted), so it was left "
+            "as it is."
+        )
+
+
+def write(path: str, data: bytes, *, key: str, fence: int, mode: int | None = None) -> FileWritten:
+    """Replace a file, whole and durably: what `write_file` does. For an effect of your own whose content is too long to be recorded
+    as an argument; give it `current().fence`. FileNotWritten: it is as it was. StaleFence: so it is, and a younger claim has the word.
+    Any other exception leaves open whether it happened: `happened` says so."""
+    digest = hashlib.sha256(data).hexdigest()
+    with _not_written(path):
+        real = real_path(path)
+        folder = Folder(real, key)
+        folder.prepare()
+        temp = folder.content(data, mode)
+    with ExitStack() as stack:
+        try:
+            with _not_written(path):
+                stack.enter_context(folder.locked())
+                folder.announce(temp, digest, fence)
+        except (FileNotWritten, StaleFence):
+            with suppress(OSError):
+                folder.give_up(temp)
+            raise
+        folder.replace(temp)
+        folder.tidy()
+    return FileWritten(str(real), len(data), digest)
+
+
+def happened(path: str, *, key: str, fence: int) -> bool:
+    """Whether the write under this key took place, whatever has become of the file since. From now on an older fence is refused."""
+    folder = Folder(real_path(path), key)
+    folder.prepare()
+    with folder.locked():
+        note = folder.note(fence)
+        if note is not None and folder.happened(note):
+            return True
+        folder.write(Note(fence) if note is None else replace(note, fence=fence))
+        return False
+
+
+def undo(path: str, *, key: str, fence: int) -> None:
+    """Put back what was in the file before the write under this key; once, however often it is called. FileNotRestored if that is not
+    known any more."""
+    folder = Folder(Path(path), key)
+    if not folder.own.exists():
+        raise FileNotRestored(path)
+    with folder.locked():
+        note = folder.note(fence)
+        if note is None:
+            raise FileNotRestored(path)
+        folder.put_back(note, fence)
+
+
+def real_path(path: str) -> Path:
+    """Where the file really is. ValueError if that depends on the process, or it is no file."""
+    if not Path(path).is_absolute():
+        raise ValueError(_ABSOLUTE)
+    real = Path(os.path.realpath(path))
+    try:
+        mode = real.stat().st_mode
+    except FileNotFoundError:
+        return real
+    if not stat.S_ISREG(mode):
+        raise ValueError("it is a folder" if stat.S_ISDIR(mode) else "it is no regular file")
+    return real
+
+
+@contextmanager
+def _not_written(path: str) -> Iterator[None]:
+    """Around everything before the rename."""
+    try:
+        yield
+    except OSError as error:
+        where = f": {error.filename}" if error.filename and str(error.filename) != path else ""
+        raise FileNotWritten(path, f"{error.strerror or error}{where}", error.errno or 0) from error
+    except ValueError as error:
+        raise FileNotWritten(path, str(error)) from error
+
+
+class FileEffect(SyncEffect[..., FileWritten]):
+    """`write_file(path, text)` in a sync workflow, `await write_file.aio(path, text)` in an async one; or `data=` for bytes. `mode` are its permissions,
+    those of the old file unless given. All of it is recorded. Made by `file_effect`."""
+
+    def __call__(
+        self,
+        path: str | os.PathLike[str],
+        text: str | None = None,
+        *,
+        data: bytes | None = None,
+        mode: int | None = None,
+        key: str = KEY,
+    ) -> FileWritten:
+        return super().__call__(*_path(path, text, data), **_given(text=text, data=data, mode=mode, key=key))
+
+    def aio(
+        self,
+        path: str | os.PathLike[str],
+        text: str | None = None,
+        *,
+        data: bytes | None = None,
+        mode: int | None = None,
+        key: str = KEY,
+    ) -> Awaits[FileWritten]:
+        return super().aio(*_path(path, text, data), **_given(text=text, data=data, mode=mode, key=key))
+
+
+def _path(path: str | os.PathLike[str], text: str | None, data: bytes | None) -> tuple[str]:
+    """FileNotWritten, before anything is recorded, for a call that makes no sense."""
+    name = os.fspath(path)
+    if (text is None) is (data is None):
+        raise FileNotWritten(name, "give the content as text, or as data=")
+    if not Path(name).is_absolute():
+        raise FileNotWritten(name, _ABSOLUTE)
+    return (name,)
+
+
+def _given(**arguments: Any) -> dict[str, Any]:
+    return {name: value for name, value in arguments.items() if value is not None and value is not KEY}
+
+
+def file_effect(
+    name: str,
+    *,
+    timeout: float = 60.0,
+    retries: int = 3,
+    backoff: float = 1.0,
+    backoff_max: float = 60.0,
+    undo: None = _NEEDED,
+) -> FileEffect:
+    """An effect like `write_file`, of other options (see `@effect`). `undo=None`: what was written stays when the run is undone.
+
+    Call this at the top of a module: after a death it is found again by its name.
+    """
+    module = sys._getframe(1).f_globals.get("__name__", __name__)
+    return _make(
+        name, module, undo=undo, timeout=timeout, retries=retries, backoff=backoff, backoff_max=backoff_max
+    )
+
+
+def _make(name: str, module: str, **options: Any) -> FileEffect:
+    def act(
+        path: str, text: str | None = None, data: bytes | None = None, mode: int | None = None, key: str = KEY
+    ) -> FileWritten:
+        return write(path, _content(text, data), key=key, fence=current().fence, mode=mode)
+
+    def ask(
+        path: str, text: str | None = None, data: bytes | None = None, key: str = KEY
+    ) -> Happened[FileWritten] | None:
+        if not happened(path, key=key, fence=current().fence):
+            return None
+        content = _content(text, data)
+        return Happened(FileWritten(str(real_path(path)), len(content), hashlib.sha256(content).hexdigest()))
+
+    def put_back(written: FileWritten, effect_key: str) -> None:
+        undo(written.path, key=effect_key, fence=current().fence)
+
+    act.__module__, act.__qualname__, act.__name__ = module, name, name
+    put_back.__module__, put_back.__qualname__ = module, f"undo {name}"
+    made = FileEffect(act, name=name, failed_on=FileNotWritten, **options)
+    made.verify(ask)
+    if options["undo"] is _NEEDED:
+        made.compensate(name=f"undo {name}")(put_back)
+    return made
+
+
+def _content(text: str | None, data: bytes | None) -> bytes:
+    return text.encode() if text is not None else data or b""
+
+
+write_file = _make("write_file", __name__, timeout=60.0, retries=3, undo=_NEEDED)
+"""Write a file, of up to `value_size_max`. If the run is undone, what was there before is put back."""

@@ -1,0 +1,376 @@
+"""An HTTP call as an effect: with an `Idempotency-Key`, the run's fence, and an outcome that says whether it happened.
+
+    from outlast.effects import http_effect
+
+    charge = http_effect(
+        "charge",
+        timeout=30,
+        idempotent=True,                                # the server does nothing twice under one key
+        headers={"Authorization": lambda: f"Bearer {os.environ['PAYMENTS_TOKEN']}"},     # never recorded
+    )
+
+    @charge.compensate
+    async def refund(answer: HTTPAnswer, key: str = KEY) -> None:
+        await charge.request("POST", f"{API}/refunds", json={"charge": answer.json()["id"]}, key=key)
+
+    answer = await charge("POST", f"{API}/charges", json={"amount": 10})        # in a workflow
+
+Each act has a connection of its own: one that is kept alive may be closed by the server just as the request is sent, and then
+nobody knows whether it happened. That costs a handshake, and no run is parked for it.
+
+In a sync workflow: an `@effect` of your own, whose body is `return asyncio.run(charge.request("POST", url, json=..., key=key))`.
+
+httpx is imported by the first act. Extra: `outlast[httpx]`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
+from functools import cache
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlsplit
+
+from outlast import fencing
+from outlast.define.effect import _NEEDED, KEY, Effect, Happened
+from outlast.define.step import Awaits
+from outlast.effects.answers import (
+    BODY_SHOWN_MAX,
+    HTTPAnswer,
+    HTTPNotSent,
+    HTTPRefused,
+    HTTPUnclear,
+    Meaning,
+    meaning,
+)
+from outlast.errors import NotInRun, OutlastError, SettingsError, StaleFence
+
+if TYPE_CHECKING:
+    import httpx
+
+KEY_HEADER = "Idempotency-Key"
+KEPT_HEADERS = (
+    "content-type",
+    "date",
+    "etag",
+    "last-modified",
+    "location",
+    "request-id",
+    "retry-after",
+    "x-request-id",
+)
+"""Headers of an answer that are recorded. Cookies are not among them."""
+CONNECT_SECONDS = 5.0
+BODY_SIZE_MAX = 1_000_000
+"""Bytes of an answer's body that are recorded; more is cut off."""
+
+HeaderValue = str | Callable[[], str | Awaitable[str]]
+
+_SECRET = re.compile(r"authori[sz]ation|cookie|token|secret|passw|api-?key|credential", re.IGNORECASE)
+_OURS = frozenset(name.lower() for name in (KEY_HEADER, fencing.RUN_HEADER, fencing.FENCE_HEADER))
+
+
+class HTTPEffect(Effect[..., HTTPAnswer]):
+    """`await charge("POST", url, json=...)` in a workflow gives an `HTTPAnswer`. What is not `happened` by its status raises: see
+    `outlast.effects.answers`. Made by `http_effect`."""
+
+    def __init__(self, fn: Callable[..., Any], door: _Door, **options: Any) -> None:
+        super().__init__(fn, failed_on=(HTTPNotSent, HTTPRefused), **options)
+        self._door = door
+
+    def __call__(
+        self,
+        method: str,
+        url: str,
+        *,
+        json: Any = None,
+        form: dict[str, str] | None = None,
+        content: bytes | None = None,
+        params: dict[str, str] | None = None,
+        headers: dict[str, str] | None = None,
+        key: str = KEY,
+    ) -> Awaits[HTTPAnswer]:
+        """The call. Everything given here is recorded: ValueError, before anything is, for a header that looks like a secret, or
+        for a URL with a password."""
+        check_recorded(url, headers or {})
+        if (json is not None) + (form is not None) + (content is not None) > 1:
+            raise ValueError("give one of json, form and content.")
+        options = {"json": json, "form": form, "content": content, "params": params, "headers": headers}
+        given = {name: value for name, value in options.items() if value is not None}
+        return self._call((method, url), given if key is KEY else {**given, "key": key})
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        key: str | None = None,
+        json: Any = None,
+        form: dict[str, str] | None = None,
+        content: bytes | None = None,
+        params: dict[str, str] | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> HTTPAnswer:
+        """A request with this effect's headers, client and reading of statuses, which is not recorded: for the bodies of its verify and
+        its compensation. It has the key, if one is given, and the fence of the run that it is called in."""
+        return await self._door.send(
+            method, url, key, json=json, form=form, content=content, params=params, headers=headers
+        )
+
+
+def http_effect(
+    name: str,
+    *,
+    timeout: float,
+    retries: int = 0,
+    backoff: float = 1.0,
+    backoff_max: float = 60.0,
+    idempotent: bool = False,
+    headers: Mapping[str, HeaderValue] | None = None,
+    statuses: Mapping[int, Meaning] | None = None,
+    verify_url: str | None = None,
+    key_header: str = KEY_HEADER,
+    kept_headers: Collection[str] = KEPT_HEADERS,
+    body_size_max: int = BODY_SIZE_MAX,
+    connect_timeout: float = CONNECT_SECONDS,
+    client: Callable[[], httpx.AsyncClient] | None = None,
+    undo: None = _NEEDED,
+) -> HTTPEffect:
+    """Make an effect of HTTP calls. Call this at the top of a module: after a death it is found again by its name.
+
+    - `timeout`, `retries`, `backoff`, `backoff_max`, `undo=None`: as of `@effect`. `timeout` must cover what the server may still do after the
+      connection is gone: only when it is over (and `effect_margin`) is anything asked or done again.
+    - `idempotent`: the server does nothing twice under one key. If it does not promise that, give `verify_url`, or `@it.verify`, or leave it to a person.
+    - `headers`: sent with each call and never recorded. A value may be a function, called (and awaited) at each act: for secrets.
+    - `statuses`: what a status means, where that is not `answers.meaning`'s: `{404: "happened", 409: "refused"}`.
+    - `verify_url`: `{key}` in it is the key. GET gives a status that means happened: it did, and this answer is the result; 404: it did not.
+    - `key_header`: its name. - `kept_headers`, `body_size_max`: what is recorded of an answer. - `connect_timeout`: seconds, for one attempt to connect.
+    - `client`: makes the httpx.AsyncClient of an act (certificates, proxies, `auth=`). It is closed after it. It must not follow redirects.
+    """
+    if find_spec("httpx") is None:
+        raise SettingsError("an HTTP effect needs httpx: pip install 'outlast[httpx]'.")
+    door = _Door(
+        timeout, headers or {}, statuses, key_header, kept_headers, body_size_max, connect_timeout, client
+    )
+    return _make(
+        name, door, sys._getframe(1).f_globals.get("__name__", __name__), verify_url, timeout=timeout, retries=retries,
+        backoff=backoff, backoff_max=backoff_max, idempotent=idempotent, undo=undo,
+    )  # fmt: skip
+
+
+def _make(name: str, door: _Door, module: str, verify_url: str | None = None, **options: Any) -> HTTPEffect:
+    async def act(
+        method: str,
+        url: str,
+        *,
+        json: Any = None,
+        form: dict[str, str] | None = None,
+        content: bytes | None = None,
+        params: dict[str, str] | None = None,
+        headers: dict[str, str] | None = None,
+        key: str = KEY,
+    ) -> HTTPAnswer:
+        return await door.send(
+            method, url, key, json=json, form=form, content=content, params=params, headers=headers
+        )
+
+    async def ask(key: str = KEY) -> Happened[HTTPAnswer] | None:
+        assert verify_url is not None
+        try:
+            url = verify_url.replace("{key}", quote(key, safe=""))
+            return Happened(await door.send("GET", url, None, statuses={}))
+        except HTTPRefused as refused:
+            if refused.status == 404:
+                return None
+            raise
+
+    act.__module__, act.__qualname__, act.__name__ = module, name, name
+    made = HTTPEffect(act, door, name=name, **options)
+    if verify_url is not None:
+        made.verify(ask)
+    return made
+
+
+class _Door:
+    """How an effect's requests are sent, and their answers read."""
+
+    def __init__(
+        self,
+        timeout: float,
+        headers: Mapping[str, HeaderValue],
+        statuses: Mapping[int, Meaning] | None,
+        key_header: str,
+        kept_headers: Collection[str],
+        body_size_max: int,
+        connect_timeout: float,
+        client: Callable[[], httpx.AsyncClient] | None,
+    ) -> None:
+        self._timeout, self._connect_timeout = timeout, connect_timeout
+        self._headers, self._statuses, self._key_header = headers, statuses, key_header
+        self._kept = {name.lower() for name in kept_headers}
+        self._body_size_max, self._client = body_size_max, client
+
+    async def send(
+        self,
+        method: str,
+        url: str,
+        key: str | None,
+        *,
+        statuses: Mapping[int, Meaning] | None = None,
+        **parts: Any,
+    ) -> HTTPAnswer:
+        """Send it, read the answer. Every exception says whether it happened."""
+        httpx = _httpx(method, url)
+        statuses = self._statuses if statuses is None else statuses
+        way = _Way()
+        try:
+            headers = httpx.Headers(parts.get("headers"))
+            headers.update(await self._own_headers(key))
+            client = self._client() if self._client is not None else self._usual_client()
+            request = client.build_request(
+                method, url, headers=headers, params=parts.get("params"), json=parts.get("json"),
+                data=parts.get("form"), content=parts.get("content"), extensions={"trace": way.see},
+            )  # fmt: skip
+        except Exception as error:  # its message may show a header: only what kind it was is told
+            raise HTTPNotSent(method, url, 0, f"the request could not be made: {_kind(error)}") from None
+        try:
+            async with client:
+                answer = await client.send(request, stream=True)
+                try:
+                    return await self._read(method, url, answer, statuses)
+                finally:
+                    await answer.aclose()
+        except OutlastError:
+            raise
+        except httpx.LocalProtocolError:  # it shows the header that cannot be sent
+            raise HTTPNotSent(method, url, 0, "a header of it cannot be sent") from None
+        except Exception as error:
+            failure = HTTPNotSent if way.ended_before(error) else HTTPUnclear
+            raise failure(method, url, 0, _said(error)) from None
+
+    async def _own_headers(self, key: str | None) -> dict[str, str]:
+        own: dict[str, str] = {}
+        for name, value in self._headers.items():
+            given = value() if callable(value) else value
+            own[name] = await given if inspect.isawaitable(given) else given
+        with suppress(NotInRun):  # its plain function, called where there is no run
+            own.update(fencing.fence_headers())
+        return own if key is None else {**own, self._key_header: key}
+
+    def _usual_client(self) -> httpx.AsyncClient:
+        import httpx
+
+        limit = httpx.Timeout(self._timeout, connect=min(self._connect_timeout, self._timeout))
+        return httpx.AsyncClient(verify=_certificates(), timeout=limit, follow_redirects=False)
+
+    async def _read(
+        self, method: str, url: str, answer: httpx.Response, statuses: Mapping[int, Meaning] | None
+    ) -> HTTPAnswer:
+        self._check_fence(answer)
+        what = meaning(answer.status_code, statuses)
+        size_max = self._body_size_max if what == "happened" else BODY_SHOWN_MAX
+        body, is_cut = bytearray(), False
+        async for chunk in answer.aiter_bytes():
+            body += chunk
+            if len(body) > size_max:
+                del body[size_max:]
+                is_cut = True
+                break
+        if what == "happened":
+            kept = {name: value for name, value in answer.headers.items() if name in self._kept}
+            return HTTPAnswer.of(answer.status_code, kept, bytes(body), is_cut=is_cut)
+        failure = HTTPRefused if what == "refused" else HTTPUnclear
+        raise failure(method, url, answer.status_code, body.decode(errors="replace"))
+
+    @staticmethod
+    def _check_fence(answer: httpx.Response) -> None:
+        """A server that has seen a younger claim says which, in the header that ours came in."""
+        newest = answer.headers.get(fencing.FENCE_HEADER, "")
+        sent = answer.request.headers.get(fencing.FENCE_HEADER, "")
+        if (
+            answer.status_code in (409, 412)
+            and newest.isdigit()
+            and sent.isdigit()
+            and int(newest) > int(sent)
+        ):
+            raise StaleFence(str(answer.request.url), int(sent), int(newest))
+
+
+class _Way:
+    """How far a request has come, as httpx's own transport tells it. One that tells nothing is judged by what it raises."""
+
+    def __init__(self) -> None:
+        self.told = self.sending = False
+
+    async def see(self, event: str, _: Any) -> None:
+        self.told = True
+        self.sending = self.sending or event.endswith("send_request_headers.started")
+
+    def ended_before(self, error: Exception) -> bool:
+        """Whether nothing of it was sent."""
+        import httpx
+
+        before = (
+            httpx.ConnectError,
+            httpx.ConnectTimeout,
+            httpx.PoolTimeout,
+            httpx.ProxyError,
+            httpx.UnsupportedProtocol,
+        )
+        return isinstance(error, before) or (self.told and not self.sending)
+
+
+def check_recorded(url: str, headers: Mapping[str, str]) -> None:
+    """ValueError for what must not be recorded, or is ours to send."""
+    for name in headers:
+        if name.lower() in _OURS:
+            raise ValueError(f"the header {name} is the effect's own: it is filled in.")
+        if _SECRET.search(name):
+            raise ValueError(
+                f"the header {name} looks like a secret, and what an effect is called with is recorded. Give it to "
+                f"http_effect(..., headers={{{name!r}: lambda: ...}}), which is not."
+            )
+    if "@" in urlsplit(url).netloc:
+        raise ValueError("the URL has a password in it, and what an effect is called with is recorded.")
+
+
+def _httpx(method: str, url: str) -> Any:
+    try:
+        import httpx
+    except ImportError:
+        raise HTTPNotSent(method, url, 0, "httpx is missing: pip install 'outlast[httpx]'") from None
+    return httpx
+
+
+@cache
+def _certificates() -> Any:
+    """Reading them takes longer than a call: once a process."""
+    import httpx
+
+    return httpx.create_ssl_context()
+
+
+def _kind(error: Exception) -> str:
+    """What kind of error, and its words only if they are ours or about the URL."""
+    import httpx
+
+    told = isinstance(error, (httpx.InvalidURL, OutlastError, KeyError))
+    return f"{type(error).__name__}: {error}" if told else type(error).__name__
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+http_call = _make(
+    "http_call",
+    _Door(30.0, {}, None, KEY_HEADER, KEPT_HEADERS, BODY_SIZE_MAX, CONNECT_SECONDS, None),
+    __name__,
+    timeout=30.0,
+)
+"""`await http_call("POST", url, json=...)`: 30 seconds, no headers of its own. Whether the server knows `Idempotency-Key` is not known:
+after a death in it a person decides. For everything else make one with `http_effect`."""

@@ -1,0 +1,267 @@
+"""Dealings: what a run has to do with the outside world, as its journal tells it.
+
+Pure: a fold over entries, read by replay, undo, retry, decide and show. A dealing is an effect's place: what was intended there, whether it
+happened, and whether it was undone. See docs/architecture.md, Effects.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from outlast.store.rows import Entry
+from outlast.store.verbs import Record
+
+UNDO = "undo:"
+"""Before the key of a place: the place of its compensation."""
+KINDS = frozenset({"intent", "compensation", "child", "verify", "decision", "undoing"})
+"""Entries that are always of interest here. Others are where there is a dealing at their key."""
+ENDS_OF_LIVES = frozenset({"death", "interruption"})
+ANEW = frozenset({"resume", "retry"})
+"""After these, and when it begins to be undone, what could not be told or done is tried anew: what counts up to a limit starts from nothing."""
+
+
+@dataclass
+class Decision:
+    """What a person has said of an open intent: "happened" or "did_not"."""
+
+    what: str
+    value: str | None
+
+
+@dataclass
+class Dealing:
+    """What was intended at one place. `happened` is None as long as nobody knows."""
+
+    place: str
+    kind: str
+    """`intent`, `compensation` (to be undone, whatever it belongs to) or `child`."""
+    first: int
+    """The seq of its first entry: the order in which things are undone."""
+    effect: str = ""
+    module: str = ""
+    args: str | None = None
+    """The fingerprint of its call."""
+    arguments: str = "{}"
+    """Its recorded arguments, whole."""
+    key: str = ""
+    """Its idempotency key."""
+    generation: int = 0
+    compensation: str | None = None
+    threaded: bool = False
+    intent: int = 0
+    """The seq of the last intent, and `at` its time."""
+    at: float = 0.0
+    timeout: float = 0.0
+    acts: int = 0
+    """How many intents there were, of this generation."""
+    ended: float = -math.inf
+    """When the life ended that had the last intent, by a death or an interruption."""
+    closed: Entry | Record | None = None
+    open: bool = False
+    doubtful: bool = False
+    """An act before the last one may have happened: it was never known not to have."""
+    happened: bool | None = None
+    value: str | None = None
+    raised: int = 0
+    """Acts that raised since it was last tried anew; deaths are not counted."""
+    error: str | None = None
+    """What the last of them raised."""
+    retry_at: float = 0.0
+    """When the next may be made."""
+    asked: int = 0
+    """How often verify could not tell since then, and `ask_at`: when to ask again."""
+    ask_at: float = 0.0
+    doubt: str | None = None
+    """Why it could not."""
+    decision: Decision | None = None
+    undone: int | None = None
+    """The seq of the entry that says so."""
+
+    @property
+    def undoable(self) -> bool:
+        """It happened, has a compensation (or is one to be made, or a child that may have some), and was not undone."""
+        to_undo = self.kind == "compensation" or self.compensation is not None
+        return bool(self.happened) and to_undo and self.undone is None
+
+    def try_anew(self) -> None:
+        self.raised = self.asked = 0
+        self.retry_at = self.ask_at = 0.0
+        self.error = None
+
+    def reset(self) -> None:
+        """What happens here next is another effect, with another key."""
+        self.generation += 1
+        self.intent, self.open, self.happened, self.closed = 0, False, None, None
+        self.acts, self.doubtful = 0, False
+        self.value, self.decision, self.undone = None, None, None
+        self.try_anew()
+
+
+@dataclass
+class Dealings:
+    """Everything a run has dealt in, by place."""
+
+    places: dict[str, Dealing] = field(default_factory=dict)
+    undoing: int | None = None
+    """The seq of the entry from which on the run is being undone."""
+    at: float = 0.0
+    """When the last entry was recorded."""
+
+    def get(self, place: str) -> Dealing | None:
+        return self.places.get(place)
+
+    def __iter__(self) -> Iterator[Dealing]:
+        """The run's own, newest first. Compensations are part of what they undo."""
+        own = (dealing for dealing in self.places.values() if not dealing.place.startswith(UNDO))
+        return iter(sorted(own, key=lambda dealing: -dealing.first))
+
+    @property
+    def opened(self) -> list[Dealing]:
+        """Those of which nobody knows whether they happened, newest first; compensations too."""
+        return sorted((one for one in self.places.values() if one.open), key=lambda one: -one.first)
+
+    @property
+    def undoable(self) -> list[Dealing]:
+        return [dealing for dealing in self if dealing.undoable]
+
+    @property
+    def compensations(self) -> int:
+        """How much there would be to undo now: what is open may have happened."""
+        return sum(one.undoable or (one.open and one.compensation is not None) for one in self)
+
+    def add(self, entry: Entry | Record) -> None:
+        """The next entry of the journal."""
+        self.at = entry.at
+        if entry.kind in KINDS:
+            _ADD[entry.kind](self, entry)
+        elif entry.kind in ANEW:
+            self._try_anew()
+        elif entry.kind in ENDS_OF_LIVES:
+            for one in self.places.values():
+                if one.ended < one.at:
+                    one.ended = entry.at
+        elif self.places and entry.key in self.places:
+            dealing = self.places[entry.key]
+            if entry.kind == "step":
+                self._close(dealing, entry)
+            elif entry.kind == "attempt":
+                dealing.raised, dealing.error = entry.attempt or 0, entry.error
+                dealing.retry_at = float(entry.value or 0)
+                if entry.args is not None:  # this one did not happen; there may have been others
+                    dealing.open = dealing.doubtful
+
+    def _intent(self, entry: Entry | Record) -> None:
+        said: dict[str, Any] = json.loads(entry.value or "{}")
+        dealing = self.places.get(entry.key)
+        if dealing is None:
+            dealing = self.places[entry.key] = Dealing(entry.key, "intent", entry.seq)
+        if dealing.intent == 0:
+            dealing.first = entry.seq
+        if "again" not in said:  # the one before was too slow to be acted on
+            dealing.doubtful = dealing.open
+            dealing.acts += 1
+        dealing.kind, dealing.intent, dealing.at, dealing.args = "intent", entry.seq, entry.at, entry.args
+        dealing.ended = -math.inf
+        dealing.open, dealing.happened, dealing.closed, dealing.decision = True, None, None, None
+        dealing.key, dealing.timeout = said["key"], said["timeout"]
+        dealing.generation = said["generation"]
+        dealing.effect, dealing.module, dealing.arguments = said["effect"], said["module"], said["arguments"]
+        dealing.compensation, dealing.threaded = said["compensation"], said["threaded"]
+
+    def _compensation(self, entry: Entry | Record) -> None:
+        said = json.loads(entry.value or "{}")
+        self.places[entry.key] = Dealing(
+            entry.key, "compensation", entry.seq, said["effect"], said["module"], entry.args, said["arguments"],
+            closed=entry, happened=True,
+        )  # fmt: skip
+
+    def _child(self, entry: Entry | Record) -> None:
+        if entry.error is None:
+            self.places[entry.key] = Dealing(entry.key, "child", entry.seq, closed=entry, happened=True)
+            self._undid(entry)
+
+    def _verify(self, entry: Entry | Record) -> None:
+        dealing = self.places[entry.key]
+        if entry.args is not None:  # it says that it did not happen
+            dealing.open = dealing.doubtful = False
+            return
+        dealing.asked, dealing.ask_at, dealing.doubt = (
+            entry.attempt or 0,
+            float(entry.value or 0),
+            entry.error,
+        )
+
+    def _decision(self, entry: Entry | Record) -> None:
+        said = json.loads(entry.value or "{}")
+        dealing = self.places.get(entry.key)
+        self._try_anew()
+        if dealing is not None and dealing.intent == said["intent"]:
+            dealing.decision = Decision(said["what"], said.get("value"))
+            if said["what"] == "did_not":
+                dealing.open = dealing.doubtful = False
+
+    def _try_anew(self) -> None:
+        for dealing in self.places.values():
+            if not dealing.happened:
+                dealing.try_anew()
+
+    def _undoing(self, entry: Entry | Record) -> None:
+        self.undoing = entry.seq
+        self._try_anew()
+
+    def _close(self, dealing: Dealing, entry: Entry | Record) -> None:
+        dealing.closed, dealing.open, dealing.value = entry, False, entry.value
+        dealing.doubtful = False
+        dealing.happened = entry.value is not None
+        if dealing.happened:
+            self._undid(entry)
+
+    def _undid(self, entry: Entry | Record) -> None:
+        """If this is a compensation, what it compensates is undone."""
+        if entry.key.startswith(UNDO) and (what := self.places.get(entry.key[len(UNDO) :])) is not None:
+            what.undone = entry.seq
+
+    # -- a retry
+
+    def cut(self, start: int | None) -> int | None:
+        """Where a retry that voids the journal from `start` must begin to void it, so that nothing undone passes for done."""
+        begin = min(start or math.inf, self.undoing or math.inf)
+        while True:
+            firsts = (
+                one.first for one in self.places.values() if one.undone is not None and one.undone >= begin
+            )
+            earlier = min(firsts, default=begin)
+            if earlier >= begin:
+                return None if begin == math.inf else int(begin)
+            begin = earlier
+
+    def void(self, start: int) -> None:
+        """The journal is void from here. What was undone, or did not happen, is another effect when its place is reached again; what
+        happened, or is open, is what it is."""
+        self.undoing = None
+        for place, dealing in list(self.places.items()):
+            ended = dealing.closed.seq if dealing.closed is not None else dealing.intent
+            if place.startswith(UNDO):
+                if ended >= start:
+                    dealing.reset()
+            elif dealing.undone is not None and dealing.undone >= start:
+                if dealing.kind == "intent":
+                    dealing.reset()
+                else:
+                    del self.places[place]
+            elif ended >= start and not dealing.happened and not dealing.open:
+                dealing.reset()
+
+
+_ADD = {
+    "intent": Dealings._intent,
+    "compensation": Dealings._compensation,
+    "child": Dealings._child,
+    "verify": Dealings._verify,
+    "decision": Dealings._decision,
+    "undoing": Dealings._undoing,
+}

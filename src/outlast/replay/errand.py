@@ -1,0 +1,138 @@
+"""An errand: one call of an effect, as the workflow's code makes it or the journal tells it. And the effects that this process's code has:
+what is to be verified or undone after a death is found here, by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+from outlast.replay.dealings import Dealing
+from outlast.values.exceptions import CANCELLED
+
+if TYPE_CHECKING:
+    from outlast.define.effect import EffectBase
+
+R = TypeVar("R")
+
+DID_NOT = "did not happen"
+"""In the entry of an attempt, or of verify: that it did not happen is certain."""
+
+
+class _Key(str):
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "KEY"
+
+
+KEY: str = _Key("the key was not filled in: call the effect in a run")
+"""The default of the parameter that takes the idempotency key: `key: str = KEY`. It is filled in at the call, the same over
+attempts and workers; a caller may pass a key of its own."""
+
+EFFECT_KEY = "effect_key"
+"""The parameter of a compensation that takes the key of the effect which it undoes."""
+
+
+@dataclass(frozen=True)
+class Happened(Generic[R]):
+    """What `verify` answers if the effect has happened: its result."""
+
+    result: R
+
+
+class Outcome(NamedTuple):
+    """What is recorded of an errand. A value: it happened. Only an error: it did not."""
+
+    text: str | None = None
+    value: Any = None
+    error: str | None = None
+
+
+NOT_DONE = Outcome(error=CANCELLED)
+"""It was not done, because it is not wanted any more."""
+
+
+class Errand:
+    """What is to be done at a place."""
+
+    __slots__ = ("args", "arguments", "effect", "fingerprint", "kwargs", "resolve_only")
+
+    def __init__(self, effect: EffectBase[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """TypeError or Unrecordable if it cannot be called so, or not be recorded."""
+        self.effect = effect
+        name = effect.key_name
+        if name is not None and effect.signature.bind(args, kwargs).get(name) is KEY:
+            args, kwargs = effect.signature.having(args, kwargs, name)
+        self.fingerprint: str | None = effect.signature.fingerprint(args, kwargs)
+        self.arguments, self.args, self.kwargs = effect.signature.carry(args, kwargs, partly=True)
+        """As they are recorded, and as reading that gives them: the caller may change its own meanwhile."""
+        self.resolve_only = False
+        """Nothing is to be done, but to find out whether it was."""
+
+    @classmethod
+    def recorded(cls, effect: EffectBase[..., Any], dealing: Dealing, *, resolve_only: bool) -> Errand:
+        """One that is known from the journal alone."""
+        errand = cls.__new__(cls)
+        errand.effect, errand.resolve_only = effect, resolve_only
+        errand.args, errand.kwargs = effect.signature.decode(dealing.arguments, partly=True)
+        errand.fingerprint, errand.arguments = dealing.args, dealing.arguments
+        return errand
+
+    @classmethod
+    def answered(cls, dealing: Dealing) -> Errand:
+        """One whose outcome is on record. It has no effect: nothing of it is done any more."""
+        errand = cls.__new__(cls)
+        errand.resolve_only, errand.fingerprint, errand.arguments = True, dealing.args, dealing.arguments
+        return errand
+
+    @property
+    def bound(self) -> dict[str, Any]:
+        """Every argument by its name, defaults too."""
+        return self.effect.signature.bind_all(self.args, self.kwargs)
+
+    def make_key(self, seed: str, place: str, generation: int) -> str:
+        """The caller's own key, else one for the place: the same over attempts and workers, another one once it was undone."""
+        name = self.effect.key_name
+        own = self.bound.get(name, KEY) if name is not None else KEY
+        if own is not KEY:
+            return str(own) if not generation else f"{own}:{generation}"
+        return blake2b(f"{generation}:{place}".encode(), key=bytes.fromhex(seed), digest_size=16).hexdigest()
+
+    def for_verify(self, key: str) -> dict[str, Any]:
+        """What the effect's verify asks for."""
+        effect = self.effect
+        known = self.bound
+        if effect.key_name is not None:
+            known[effect.key_name] = key
+        wanted = {name: known[name] for name in effect.verify_names if name in known}
+        if effect.verify_key is not None:
+            wanted[effect.verify_key] = key
+        return wanted
+
+    def undo(self, compensation: EffectBase[..., Any], key: str, result: str | None) -> Errand:
+        """The errand that undoes it, given its recorded result; None if it could not be recorded."""
+        returned = self.effect.signature.returns().decode(result) if result is not None else None
+        known = self.bound
+        if self.effect.key_name is not None:
+            known[self.effect.key_name] = key
+        known[EFFECT_KEY] = key
+        names = [name for name in compensation.signature.names[1:] if name != compensation.key_name]
+        return Errand(compensation, (returned,), {name: known[name] for name in names if name in known})
+
+
+_known: dict[str, dict[tuple[str, str], EffectBase[..., Any]]] = {}
+
+
+def know(effect: EffectBase[..., Any]) -> None:
+    """A function that is decorated again, as in a module that is loaded again, takes the place of the earlier one."""
+    _known.setdefault(effect.name, {})[effect.module, effect.fn.__qualname__] = effect
+
+
+def find(name: str, module: str = "") -> EffectBase[..., Any] | None:
+    """The effect of this name; where several have it, the one of that module. None: this code does not have it, or cannot tell which."""
+    same = _known.get(name, {})
+    if len(same) == 1:
+        return next(iter(same.values()))
+    here = [one for (where, _), one in same.items() if where == module]
+    return here[-1] if here else None

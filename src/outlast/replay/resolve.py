@@ -1,0 +1,125 @@
+"""An open intent: an effect was about to act, and nobody knows whether it did. First until it can no longer be under way; then what `verify`
+says, or, if it is idempotent, once more; else a person must decide."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from typing import TYPE_CHECKING, Any
+
+from outlast.errors import Unrecordable
+from outlast.replay.dealings import Dealing, Decision
+from outlast.replay.errand import DID_NOT, NOT_DONE, Happened, Outcome
+from outlast.values.exceptions import describe_error, encode_error
+
+if TYPE_CHECKING:
+    from outlast.replay.effects import Dealer
+
+log = logging.getLogger("outlast.replay")
+
+ACTS_AGAIN = 3
+"""How often, at least, an effect acts again whose act raised and turned out not to have happened, or that is idempotent."""
+BACKOFF, BACKOFF_MAX = 1.0, 60.0
+"""Seconds between two askings of a verify that cannot tell."""
+
+
+async def resolve(dealer: Dealer, dealing: Dealing) -> Outcome | None:
+    """Find out whether it happened. None: it did not, or it may be done again."""
+    effect = dealer.effect
+    await until_over(dealer, dealing)
+    while dealer.life.threads:  # one of them may still be at it
+        await asyncio.wait(dealer.life.threads)
+    if effect.verifier is not None:
+        return await _verify(dealer, dealing)
+    if not effect.idempotent:
+        why = f" It raised {describe_error(dealing.error)}." if dealing.error else ""
+        return await dealer.unknown(f"nobody can tell whether it happened.{why}")
+    if dealer.unwanted and dealing.compensation is None:
+        return NOT_DONE  # nothing hangs on it any more
+    if is_exhausted(dealer, dealing):
+        return await dealer.unknown(failures(dealing))
+    dealer.may_repeat = True
+    return None
+
+
+async def until_over(dealer: Dealer, dealing: Dealing) -> None:
+    """Until the act can no longer be under way, however the worker died. In the life that acted, an idempotent effect only backs off."""
+    span = dealing.timeout + dealer.house.settings.effect_margin
+    if dealer.acted_at is None:
+        # A thread went on until its process died, whatever its time-out was.
+        since = max(dealing.at, dealing.ended) if dealing.threaded else dealing.at
+        await dealer.until(since + span)
+    elif dealer.effect.idempotent and dealer.effect.verifier is None:
+        await dealer.until(dealing.retry_at)
+    else:  # by the clock that does not jump, too
+        left = dealer.acted_at + span - dealer.life.host.time()
+        await dealer.until(max(dealing.at + span, dealer.life.now() + left))
+
+
+def decided(dealer: Dealer, decision: Decision) -> Outcome:
+    text = decision.value or "null"
+    try:
+        return Outcome(text, dealer.effect.signature.returns().decode(text))
+    except Unrecordable as unfit:
+        error = Unrecordable(f"what was decided of effect {dealer.effect.name} is no result of it: {unfit}")
+        return Outcome(text, None, encode_error(error, dealer.house.settings.error_text_max))
+
+
+async def _verify(dealer: Dealer, dealing: Dealing) -> Outcome | None:
+    while True:
+        if dealing.asked >= dealer.house.settings.verify_attempts:
+            doubt = describe_error(dealing.doubt) if dealing.doubt else "it does not say why"
+            return await dealer.unknown(f"verify could not tell: {doubt}.")
+        await dealer.until(dealing.ask_at)
+        try:
+            answer = await _ask(dealer, dealing)
+        except Exception as error:
+            await _could_not_tell(dealer, dealing, error)
+            continue
+        if answer is not None:
+            return dealer.result(answer.result)
+        if dealer.unwanted:
+            return NOT_DONE
+        if is_exhausted(dealer, dealing) and dealing.error is not None:
+            if dealer.is_compensation:
+                return await dealer.unknown(failures(dealing))
+            return Outcome(error=dealing.error)
+        await dealer.life.record_and_wait("verify", dealer.place.key, args=DID_NOT)
+        return None
+
+
+async def _ask(dealer: Dealer, dealing: Dealing) -> Happened[Any] | None:
+    """What verify says, under the effect's own time-out. A thread that takes longer changes nothing: nobody waits for it."""
+    effect, body = dealer.effect, dealer.body
+    assert effect.verifier is not None
+    wanted = dealer.errand.for_verify(dealing.key)
+    body.idle, body.since = False, dealer.life.host.time()
+    try:
+        async with asyncio.timeout(effect.timeout):
+            if inspect.iscoroutinefunction(effect.verifier):
+                answer = await effect.verifier(**wanted)
+            else:
+                answer = await asyncio.shield(dealer.in_thread(effect.verifier, **wanted))
+    finally:
+        body.idle = True
+    if answer is not None and not isinstance(answer, Happened):
+        raise TypeError(f"verify of effect {effect.name} answers Happened(result) or None, not {answer!r}")
+    return answer
+
+
+async def _could_not_tell(dealer: Dealer, dealing: Dealing, error: Exception) -> None:
+    life, key, asked = dealer.life, dealer.place.key, dealing.asked + 1
+    log.warning("verify of effect %s of run %s could not tell: %r", key, life.id, error)
+    pause = min(BACKOFF_MAX, BACKOFF * 2.0 ** (asked - 1))
+    text = encode_error(error, dealer.house.settings.error_text_max)
+    await life.record_and_wait("verify", key, value=str(life.now() + pause), error=text, attempt=asked)
+
+
+def is_exhausted(dealer: Dealer, dealing: Dealing) -> bool:
+    return dealing.raised > max(dealer.effect.retries, ACTS_AGAIN)
+
+
+def failures(dealing: Dealing) -> str:
+    last = describe_error(dealing.error) if dealing.error else "something that is not on record"
+    return f"it has failed {dealing.raised} times, at last by {last}."

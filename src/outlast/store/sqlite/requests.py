@@ -1,0 +1,104 @@
+"""What people ask of a run, on an open transaction: to end, to go on, and what became of an effect."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from outlast.store import verbs
+from outlast.store.protocol import BadValue
+from outlast.store.rows import ENDED, RunRow
+from outlast.store.sqlite import statements as sql
+from outlast.store.sqlite import undo
+from outlast.store.verbs import EACH, STATUS, UNKNOWN, VERSION, Refused
+
+if TYPE_CHECKING:
+    from outlast.store.sqlite.apply import Transaction
+
+
+def cancel(transaction: Transaction, verb: verbs.Cancel) -> str | Refused:
+    row = transaction.row(verb.id)
+    if row is None:
+        return Refused(UNKNOWN)
+    if row.status in ENDED and row.status != "dead":
+        return Refused(STATUS, row.status)
+    if row.undoing is not None:
+        return Refused(STATUS, undo.UNDOING)
+    at_rest = row.status in ("parked", "dead")
+    if at_rest and undo.has_dealt(transaction, row):
+        undo.begin(transaction, row, undo.verdict("cancelled", reason=row.cancel or verb.why))
+        return "queued"
+    values = {"run": row.pk, "why": verb.why, "now": transaction.now}
+    if at_rest or row.started is None or (row.workflow == verbs.ITEM and row.worker is None):
+        transaction.db.execute(sql.CANCEL_AT_ONCE, values)
+        transaction.moved(row.queue, row.parent, row.status, "cancelled")
+        if row.parent is not None:
+            transaction.wake_parent(row.parent)
+        return "cancelled"
+    transaction.db.execute(sql.CANCEL, values)
+    return row.status
+
+
+def retry(transaction: Transaction, verb: verbs.Retry) -> Refused | None:
+    row = transaction.row(verb.id)
+    if row is None:
+        return Refused(UNKNOWN)
+    if _was_asked(transaction, row, "retry", verb.token):
+        return None
+    stuck = row.status == "parked" and row.undoing is not None
+    if row.status not in ("failed", "cancelled", "dead") and not stuck:
+        return Refused(STATUS, row.status)
+    start = row.failed_at if row.undoing is None else None  # what is being undone is all still true
+    _queue(transaction, row, verb.token, again=True)
+    said = {"from": start, "was": row.status, "undoing": row.undoing is not None, "token": verb.token}
+    transaction.mark(row, "retry", said)
+    return None
+
+
+def resume(transaction: Transaction, verb: verbs.Resume) -> Refused | None:
+    row = transaction.row(verb.id)
+    if row is None:
+        return Refused(UNKNOWN)
+    if _was_asked(transaction, row, "resume", verb.token):
+        return None
+    if row.status != "parked" and not (row.workflow == EACH and row.status == "done"):
+        return Refused(STATUS, row.status)
+    _queue(transaction, row, verb.token, again=False)
+    transaction.mark(row, "resume", {"from": row.failed_at, "was": row.status, "token": verb.token})
+    return None
+
+
+def decide(transaction: Transaction, verb: verbs.Decide) -> Refused | None:
+    row = transaction.row(verb.id)
+    if row is None:
+        return Refused(UNKNOWN)
+    if transaction.db.execute(sql.DECIDED, (row.pk, verb.token)).fetchone():
+        return None
+    if row.status != "parked":
+        return Refused(STATUS, row.status)
+    last = transaction.db.execute(sql.LAST_SEQ, (row.pk,)).fetchone()[0]
+    if last != verb.seen:
+        return Refused(VERSION, str(last))
+    decision = _with_token(verb)
+    _queue(transaction, row, verb.token, again=False)
+    transaction.mark(row, "decision", decision, key=verb.key)
+    if verb.verdict is not None:
+        undo.begin(transaction, row._replace(status="queued"), verb.verdict)
+    return None
+
+
+def _with_token(verb: verbs.Decide) -> str:
+    try:
+        return json.dumps(json.loads(verb.decision) | {"token": verb.token})
+    except (ValueError, TypeError) as error:
+        raise BadValue(f"a decision must be a JSON object: {error}") from None
+
+
+def _was_asked(transaction: Transaction, row: RunRow, kind: str, token: str) -> bool:
+    return transaction.db.execute(sql.REQUEUED, (row.pk, kind, token)).fetchone() is not None
+
+
+def _queue(transaction: Transaction, row: RunRow, token: str, *, again: bool) -> None:
+    values = {"run": row.pk, "now": transaction.now, "again": again, "token": token}
+    transaction.db.execute(sql.REQUEUE, values)
+    transaction.moved(row.queue, row.parent, row.status, "queued")

@@ -1,0 +1,87 @@
+"""How a run comes to be undone, on an open transaction: by its life, by its parent, or because nobody takes it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from outlast.errors import Abandoned
+from outlast.store import verbs
+from outlast.store.rows import RunRow
+from outlast.store.sqlite import statements as sql
+from outlast.store.sqlite import workers
+from outlast.store.verbs import FENCE, STATUS, UNKNOWN, Refused
+from outlast.values.exceptions import encode_error
+
+if TYPE_CHECKING:
+    from outlast.store.sqlite.apply import Transaction
+
+UNDOING = "undoing"
+
+ERROR_TEXT_MAX = 20_000
+
+
+def undo(transaction: Transaction, verb: verbs.Undo) -> Refused | None:
+    held = transaction.db.execute(sql.RUN_BY_FENCE, (verb.run, verb.fence)).fetchone()
+    if held is None:
+        again = transaction.db.execute(sql.UNDONE_BY, (verb.run, -verb.fence, verb.verdict)).fetchone()
+        return None if again else Refused(FENCE)
+    row = RunRow(*held)
+    if row.undoing is not None:
+        return Refused(STATUS, UNDOING)
+    begin(transaction, row, verb.verdict)
+    return None
+
+
+def undo_child(transaction: Transaction, verb: verbs.UndoChild) -> str | Refused:
+    row = transaction.row(verb.id)
+    if row is None or row.parent != verb.parent:
+        return Refused(UNKNOWN)
+    if row.status != "done" or not has_dealt(transaction, row):
+        return row.status
+    begin(transaction, row, verdict("cancelled", reason=verb.why))
+    return "queued"
+
+
+def begin(transaction: Transaction, row: RunRow, verdict: str) -> None:
+    """From now on the run is being undone: queued, and nobody's."""
+    transaction.db.execute(sql.UNDO, {"run": row.pk, "verdict": verdict, "now": transaction.now})
+    transaction.moved(row.queue, row.parent, row.status, "queued")
+    transaction.mark(row, UNDOING, verdict)
+
+
+def abandon(transaction: Transaction, pk: int) -> bool:
+    """Undo a run that nobody took for too long, if somebody was there who could have. Whether it was so."""
+    row = transaction.row_at(pk)
+    assert row.abandon_after is not None
+    since = max(row.due, workers.awake(transaction))
+    if since + row.abandon_after >= transaction.now or not _somebody_could(transaction, row):
+        return False
+    error = encode_error(Abandoned(row.id, transaction.now - since), ERROR_TEXT_MAX)
+    begin(transaction, row, verdict("failed", error=error))
+    return True
+
+
+def _somebody_could(transaction: Transaction, row: RunRow) -> bool:
+    """A worker that is alive has claimed from the run's queue, and for its workflow, since the run is due."""
+    able = transaction.db.execute(sql.ABLE, {"queue": row.queue, "workflow": row.workflow, "due": row.due})
+    return any(
+        workers.death(worker, until, transaction.now, transaction.alive) is None
+        for worker, until in able.fetchall()
+    )
+
+
+def has_dealt(transaction: Transaction, row: RunRow) -> bool:
+    """Whether there may be something to undo."""
+    return transaction.db.execute(sql.HAS_DEALT, (row.id,)).fetchone() is not None
+
+
+def verdict(status: str, *, error: str | None = None, reason: str | None = None) -> str:
+    said: dict[str, Any] = {
+        "status": status,
+        "value": None,
+        "error": error,
+        "reason": reason,
+        "failed_at": None,
+    }
+    return json.dumps(said)

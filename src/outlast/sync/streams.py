@@ -1,0 +1,130 @@
+"""`resume_stream` for sync steps: the same, blocking."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar, TypeVarTuple, overload
+
+from outlast.errors import CannotResume
+from outlast.streams import END, NONE, By, Item, StreamBase
+
+C = TypeVar("C", str, bytes)
+K = TypeVar("K")
+Ts = TypeVarTuple("Ts")
+
+log = logging.getLogger("outlast.streams")
+
+
+class ResumableStream(StreamBase[C]):
+    """What `resume_stream` gives: `with` opens and closes it, `for` gives what is new."""
+
+    _source: Any = None
+
+    def __enter__(self) -> Self:
+        self._enter()
+        try:
+            if self._goes_on:
+                try:
+                    self._source = iter(self._ask())
+                    self._ahead = self._pull()  # only now is it certain that the provider goes on
+                except CannotResume as refused:
+                    self._close(refused)
+                    self._start_clean()
+            if not self.complete and self._source is None:
+                self._source = iter(self._ask())
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._close(error)
+        except BaseException as raised:
+            self._leave(raised)
+            raise
+        self._leave(error)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> C:
+        self._check_open()
+        if self.complete:
+            raise StopIteration
+        item, self._ahead = self._ahead, NONE
+        if item is NONE:
+            try:
+                item = self._pull()
+            except CannotResume:  # too late to start clean: the consumer has had part of it
+                self.discard()
+                raise
+        if item is END:
+            self._finish()
+            raise StopIteration
+        chunk: C = self._receive(item)
+        return chunk
+
+    def read(self) -> C:
+        """All of it: waits for what has not arrived yet."""
+        for _ in self:
+            pass
+        return self.text
+
+    def _pull(self) -> Item:
+        self._broken = True
+        item = next(self._source, END)
+        self._broken = False
+        return item
+
+    def _close(self, error: BaseException | None) -> None:
+        source, self._source = self._source, None
+        close = getattr(source, "close", None)
+        if close is None:
+            return
+        try:
+            close()
+        except Exception:
+            if error is None:
+                raise
+            log.warning("closing the stream %s of step %s failed", self._name, self._step, exc_info=True)
+
+
+@overload
+def resume_stream(
+    open: Callable[[*Ts], Iterator[C]], /, *args: *Ts, by: Literal["restart"] = ..., type: type[C] = ...
+) -> ResumableStream[C]: ...
+@overload
+def resume_stream(
+    open: Callable[[C, *Ts], Iterator[C]],
+    /,
+    *args: *Ts,
+    by: Literal["prefill"],
+    type: type[C] = ...,
+    trim: Callable[[C], C] | None = None,
+) -> ResumableStream[C]: ...
+@overload
+def resume_stream(
+    open: Callable[[K | None, *Ts], Iterator[tuple[C, K | None]]],
+    /,
+    *args: *Ts,
+    by: Literal["cursor"],
+    type: type[C] = ...,
+) -> ResumableStream[C]: ...
+def resume_stream(  # type: ignore[misc]  # mypy: `Any` does not accept `*Ts`
+    open: Callable[..., Any],
+    /,
+    *args: Any,
+    by: By = "restart",
+    type: type[Any] = str,
+    trim: Callable[[Any], Any] | None = None,
+) -> ResumableStream[Any]:
+    """In a sync step: `outlast.resume_stream`, with plain iterators, `with` and `for`.
+
+    There is no `stall`: nothing interrupts a thread that waits. Give your client a time-out for reading.
+    """
+    return ResumableStream(open, args, by, type, trim)

@@ -1,0 +1,91 @@
+"""The table of docs/guarantees.md: every kind of step at every moment of death has a cell, and every cell a test that is there."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from outlast.app.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "guarantees.md").read_text()
+SECTION = PAGE.partition("## Each kind of step at each moment of death\n")[2].partition("\n## ")[0]
+CELL = re.compile(r"\[[^\]]+\]\((?P<file>[^) ]+) \"(?P<test>[^\"]+)\"\)")
+
+KINDS = (
+    "step", "step with progress", "step in a step", "effect with `verify`", "effect, `idempotent`", "effect with neither", "compensation",
+    "unit", "timer", "message", "child",
+)  # fmt: skip
+MOMENTS = (
+    "before it starts", "its intent is on record", "in the middle, before anything happened outside", "it happened outside and is not recorded",
+    "it is recorded", "it was stopped in the middle, and another took over", "a drain, in the middle", "the store is out of reach, from the middle on",
+)  # fmt: skip
+WITHOUT_INTENT = {"step", "step with progress", "step in a step", "timer", "message", "child"}
+
+
+def table() -> list[list[str]]:
+    lines = [line for line in SECTION.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+HEAD, _, *ROWS = table()
+
+
+def cells() -> list[tuple[str, str, str]]:
+    return [
+        (kind, moment, cell)
+        for kind, row in zip(KINDS, ROWS, strict=True)
+        for moment, cell in zip(MOMENTS, row[1:], strict=True)
+    ]
+
+
+@pytest.fixture(scope="module")
+def collected() -> set[str]:
+    """What pytest would run of the files that the table names."""
+    files = {
+        str((ROOT / "docs" / found["file"]).resolve().relative_to(ROOT)) for found in CELL.finditer(SECTION)
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:xdist", *sorted(files)],
+        cwd=ROOT, capture_output=True, text=True, timeout=100, check=True,
+    )  # fmt: skip
+    return {line.strip() for line in done.stdout.splitlines() if "::" in line}
+
+
+def test_every_kind_and_every_moment_is_there() -> None:
+    assert tuple(HEAD[1:]) == MOMENTS
+    names = [re.sub(r"[*\[]|\].*", "", row[0]) for row in ROWS]
+    assert names == list(KINDS)
+    assert all(len(row) == len(HEAD) for row in ROWS)
+
+
+def test_every_cell_is_a_test_but_where_there_is_no_such_moment() -> None:
+    for kind, moment, cell in cells():
+        if moment == "its intent is on record" and kind in WITHOUT_INTENT:
+            assert cell == "\N{EN DASH}"
+        else:
+            assert CELL.fullmatch(cell), f"{kind}, {moment}: {cell}"
+
+
+def test_every_test_that_is_named_is_collected(collected) -> None:
+    named = {
+        f"{(ROOT / 'docs' / found['file']).resolve().relative_to(ROOT)}::{found['test']}"
+        for found in CELL.finditer(SECTION)
+    }
+    assert sorted(named - collected) == []
+
+
+def test_every_test_of_a_moment_is_named_by_a_cell(collected) -> None:
+    """None is left out, and no two cells share one."""
+    named = [found["test"] for found in CELL.finditer(SECTION)]
+    assert len(named) == len(set(named))
+    there = {test.partition("::")[2] for test in collected if "::test_a" in test}
+    assert sorted(there - set(named)) == []
+
+
+def test_the_defaults_of_effects_are_as_the_page_says() -> None:
+    settings = Settings()
+    assert f"| `effect_margin` | {settings.effect_margin:g} s |" in PAGE
+    assert f"| `verify_attempts` | {settings.verify_attempts} |" in PAGE

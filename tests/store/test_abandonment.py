@@ -1,0 +1,34 @@
+"""Abandonment, as far as it depends on the locks of this store's workers and on what an exception is."""
+
+import pickle
+
+import pytest
+
+from outlast.errors import Abandoned
+from outlast.store.sqlite.store import SQLiteStore
+from outlast.store.verbs import Claim, Enlist, Release, Submit
+from outlast.testing.conformance import HandClock
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_a_worker_whose_process_is_dead_but_not_swept_could_have_taken_nothing(alive):
+    clock = HandClock()
+    store = SQLiteStore(None, clock=clock)
+    store.open()
+    for worker in ("w1", "w2"):
+        store.hold(worker)
+    store.commit([Enlist("w1", "host", 1, 1000.0, ("q",)), Enlist("w2", "host", 1, 1000.0)])
+    submit = Submit("r", "flow", "[]", "t", "s", queue="q", worker="w2", abandon_after=10.0)
+    row = store.commit([submit])[0].row
+    store.commit([Release(row.pk, row.fence, "drain")])
+    clock.forward(20)
+    if not alive:
+        store.let_go("w1")
+    ((claimed,),) = store.commit([Claim("w2", "c", queues=("q",))])
+    assert (claimed.undoing is not None) == alive
+    store.close()
+
+
+def test_an_abandonment_survives_being_pickled():
+    error = pickle.loads(pickle.dumps(Abandoned("r", 12.5)))
+    assert (error.id, error.seconds, str(error)) == ("r", 12.5, str(Abandoned("r", 12.5)))
