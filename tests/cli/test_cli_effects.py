@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from outlast import KEY, compensate_with, effect, workflow
+from outlast import KEY, compensate_with, effect, unit, workflow
 
 
 def lost(what: str) -> bool:
@@ -50,6 +50,16 @@ async def trip(fail: bool = False) -> list[str]:
     if fail:
         raise ValueError("rain")
     return booked
+
+
+@workflow
+async def picnic() -> str:
+    try:
+        async with unit("basket"):
+            await book("flight")
+            raise ValueError("rain")
+    except ValueError:
+        return "home"
 
 
 @workflow
@@ -277,7 +287,7 @@ def test_run_says_that_somebody_has_to_decide(unknown):
 
 
 def test_a_stuck_run_says_what_cannot_be_undone_and_how_to_go_on(stuck):
-    assert "stuck: undo:book#1:" in stuck("runs").out
+    assert "stuck: undo:book#1 (--intent " in stuck("runs").out
     answer = stuck("show", "t1")
     effects = table(answer)
     assert effects["book#2"][0] == "undone"
@@ -310,6 +320,17 @@ def test_a_stuck_run_goes_on_when_somebody_has_undone_it_by_hand(stuck):
     assert stuck.trip().code == 1
     states = [effect["state"] for effect in stuck("show", "t1", "--json").json["effects"]]
     assert states == ["undone"] * 3
+
+
+def test_a_unit_that_cannot_be_undone_is_tried_again_by_a_resume(trips):
+    trips.lose("unflight")
+    assert trips("run", "trips.py:picnic", "--id", "p1").code == 5
+    answer = trips("show", "p1")
+    assert answer.out.startswith("p1  parked\n")
+    assert "Once mended: `outlast resume p1`." in answer.out
+    trips.lose()
+    assert trips("resume", "p1").code == 0
+    assert trips("run", "trips.py:picnic", "--id", "p1").out == '"home"\n'
 
 
 def test_an_effect_that_did_not_happen_says_so(trips):

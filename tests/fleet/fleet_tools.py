@@ -153,7 +153,7 @@ def assert_nothing_was_recorded_under_a_stale_fence(image: Image) -> None:
     for id, journal in image.journals.items():
         void = 0
         for entry in journal:
-            if entry["kind"] in ("death", "interruption", "retry", "resume"):
+            if entry["kind"] in ("death", "interruption", "retry", "resume", "undoing", "decision"):
                 void = max(void, abs(entry["fence"]))
             else:
                 assert entry["fence"] > void, f"{id}: {entry} was recorded by a life that had lost the run"

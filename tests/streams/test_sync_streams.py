@@ -183,7 +183,7 @@ def test_a_drain_stops_it_at_its_next_chunk(address, by):
             deadline = time.monotonic() + 20
             while len(screen.shown) < 20 and time.monotonic() < deadline:
                 await asyncio.sleep(0.01)
-            report = await app.drain("test", grace=1.5)
+            report = await app.drain("test", grace=6)
             stored = app._house.store.progress(app._house.store.run("run").pk)
             return report, stored
 

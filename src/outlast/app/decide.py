@@ -52,6 +52,8 @@ async def decide(
     house.check_size(text, f"the result of effect {effect}")
     if not did_not and not (compensate and result is None):  # without a result it is undone without one
         _check_result(dealing, text)
+    if did_not and not dealing.intent:
+        raise SettingsError(f"{dealing.place} was not begun: say that it happened, or retry the run.")
     decision = {"what": "did_not" if did_not else "happened", "value": text, "intent": dealing.intent}
     verdict = _verdict(row, dealing) if compensate else None
     verb = Decide(row.id, dealing.place, json.dumps(decision), last, secrets.token_hex(8), verdict)
@@ -81,6 +83,9 @@ def choose(run: str, dealings: Dealings, effect: str) -> Dealing:
     named = [one for one in there if one.place == effect] or [one for one in there if one.effect == effect]
     if len(named) == 1:
         return named[0]
+    undone = dealings.get(effect.removeprefix(UNDO)) if effect.startswith(UNDO) else None
+    if undone is not None and undone.undoable and dealings.undoing is not None:  # not begun: undone by hand
+        return Dealing(effect, "intent", 0, undone.compensation or undone.effect, undone.module)
     raise UnknownEffect(run, effect, [one.place for one in named or there])
 
 

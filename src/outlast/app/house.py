@@ -39,6 +39,7 @@ from outlast.errors import (
     StoreUnavailable,
 )
 from outlast.record.writer import InlineWriter, Writer
+from outlast.replay import requests
 from outlast.replay.ending import End, lost
 from outlast.replay.life import Life
 from outlast.replay.threads import Pool
@@ -381,7 +382,7 @@ class House:
         outcome = await self.writer.ask(Cancel(id, why))
         life = self.lives.get(id)
         if life is not None and not isinstance(outcome, Refused):
-            life.check_requests(why)
+            requests.check(life, why)
         return outcome
 
     # -- waiting

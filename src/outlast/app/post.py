@@ -7,6 +7,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from outlast.errors import StoreError
+from outlast.replay import requests
 from outlast.store.verbs import Wait
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Post:
             for id, why in cancels:
                 life = house.lives.get(id)
                 if life is not None:
-                    life.check_requests(why)
+                    requests.check(life, why)
         for life in list(house.lives.values()):
             if life.mail.waiting:
                 self.look_for(life)

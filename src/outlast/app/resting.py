@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from outlast.errors import Evicted
+from outlast.replay.leaving import what_it_waits_for
 
 if TYPE_CHECKING:
     from outlast.app.house import House
@@ -23,7 +24,7 @@ class Resting:
         assert house.claimer is not None
         soon = house.store.now() + house.settings.linger
         for life in list(house.lives.values()):
-            rest = life.rest() if life.row.queue in house.claimer.queues else None
+            rest = what_it_waits_for(life) if life.row.queue in house.claimer.queues else None
             if rest is None or rest.due <= soon:
                 continue
             if life.rested_at == rest.entry + 1:

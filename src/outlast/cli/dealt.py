@@ -133,7 +133,7 @@ def _undo(one: Dealing, undo: Dealing | None, history: History, undone: list[int
     if undo is not None and undo.intent and not undo.happened:
         error = f": {recorded_error(undo.error, RESULT_LENGTH)}" if undo.error else ""
         return f"by {by}, under way" if not error else f"{by} failed {undo.raised or undo.acts} times{error}"
-    return f"by {by}" if by else "-"
+    return f"by {by}" if by and (one.happened or one.open) else "-"
 
 
 # -- what to do

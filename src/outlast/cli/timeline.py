@@ -207,12 +207,11 @@ def _status(row: RunRow, fleet: Fleet, store: str | None, room: int | None) -> I
         yield f"Cancelled{at}: {reason}"
     elif row.status == "parked":
         yield f"Parked: {short_reason(row)}"
-        if not waits_for_a_person(row):
-            yield f"Once mended: {command('resume', row.id, store=store)}."
-        elif row.undoing is not None:
-            yield f"Once mended: {command('retry', row.id, store=store)}."
-        else:
+        if waits_for_a_person(row) and not (row.reason or "").startswith("stuck: "):
             yield f"Somebody has to decide. To have verify asked anew, if it has one: {command('resume', row.id, store=store)}."
+        else:  # what a unit could not undo stops a run that has not ended
+            again = "retry" if row.undoing is not None else "resume"
+            yield f"Once mended: {command(again, row.id, store=store)}."
     elif row.status == "running":
         if row.worker in fleet.dead:
             yield f"Its process died. {safe(taken_up(row, fleet, store, to='go on from what is recorded'))}"

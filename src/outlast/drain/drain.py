@@ -28,6 +28,7 @@ from outlast.drain.forecast import chance
 from outlast.drain.occupied import Occupation
 from outlast.drain.report import DrainReport, Left
 from outlast.errors import Diverged, Evicted, StoreError
+from outlast.replay.leaving import leave
 from outlast.store import verbs
 from outlast.values.cost import NOTHING, UNITS_MAX
 
@@ -198,7 +199,7 @@ class Drain:
             house.keep(self._loop.create_task(self._learn()))
             # Those that only wait go first: their workers-to-be need nothing of them that is not recorded.
             for life in sorted(house.lives.values(), key=lambda life: bool(life.bodies)):
-                life.leave(self.reason)
+                leave(life, self.reason)
             await self._wait(self._checkpoint_reserve + self._exit_reserve)
             report.layers["boundary"] = self._elapsed()
             if not self._is_done():
@@ -244,7 +245,7 @@ class Drain:
                 self._checkpoint(life, body, "its time is up")
         for life in list(self._house.lives.values()):
             life.units = 0  # no unit holds it any longer
-            life.leave(self.reason)
+            leave(life, self.reason)
         for consumer in list(self._house.consumers):
             consumer.stop_all()
 
@@ -254,7 +255,7 @@ class Drain:
 
     def look(self, life: Life) -> None:
         """Something of it has ended: it may be at a boundary."""
-        self._loop.call_soon(life.leave, self.reason)
+        self._loop.call_soon(leave, life, self.reason)
         self._changed.set()
 
     def changed(self, ended: Occupation) -> None:

@@ -59,6 +59,7 @@ class Body:
         "shielded",
         "since",
         "started",
+        "strays",
         "task",
         "threads",
     )  # fmt: skip
@@ -93,6 +94,8 @@ class Body:
         """Shielded is an effect that acts: only its own time-out cuts it."""
         self.due: float | None = None
         """Until when it waits, if it is an effect that does: its run may be given back meanwhile."""
+        self.strays: tuple[asyncio.Future[Any], ...] = ()
+        """Threads that an effect has started (`asyncio.to_thread`): they go on when its time-out cuts it."""
         self.nudge: asyncio.Event | None = None
         """Set when the workflow cancels an effect."""
         self.calls: dict[str, int] = {}

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from outlast.errors import Conflict, Draining, RunCancelled, RunDead, StoreError
+from outlast.replay import leaving
 from outlast.replay.ending import End, refusal
 from outlast.replay.place import Place, child_id
 from outlast.store.rows import ENDED, RunQuery
@@ -136,8 +137,8 @@ async def _gone(life: Life, place: Place, id: str) -> None:
         if row is None or (row.status in ENDED and row.undoing is None):
             return
         if row.status == "dead" or (row.status == "parked" and row.undoing is not None):
-            life.cannot_tell(
-                place.key, f"its child {id} is {row.status} and cannot be undone: `outlast retry {id}`."
+            leaving.cannot_tell(
+                life, place.key, f"its child {id} is {row.status} and cannot be undone: `outlast retry {id}`."
             )
             await life.host.create_future()
         if row.status == "parked":

@@ -14,6 +14,7 @@ from typing import Any
 
 from outlast.store.rows import Entry
 from outlast.store.verbs import Record
+from outlast.values.exceptions import CANCELLED
 
 UNDO = "undo:"
 """Before the key of a place: the place of its compensation."""
@@ -65,6 +66,8 @@ class Dealing:
     doubtful: bool = False
     """An act before the last one may have happened: it was never known not to have."""
     happened: bool | None = None
+    unsure: bool = False
+    """It was closed because nobody wanted it any more, and may have happened all the same: it is idempotent."""
     value: str | None = None
     raised: int = 0
     """Acts that raised since it was last tried anew; deaths are not counted."""
@@ -80,6 +83,8 @@ class Dealing:
     decision: Decision | None = None
     undone: int | None = None
     """The seq of the entry that says so."""
+    by_hand: bool = False
+    """A person has undone it, or says that it need not be."""
 
     @property
     def undoable(self) -> bool:
@@ -93,11 +98,11 @@ class Dealing:
         self.error = None
 
     def reset(self) -> None:
-        """What happens here next is another effect, with another key."""
-        self.generation += 1
+        """What happens here next is another effect, with another key; but not if it may have happened under this one."""
+        self.generation += not self.unsure
         self.intent, self.open, self.happened, self.closed = 0, False, None, None
-        self.acts, self.doubtful = 0, False
-        self.value, self.decision, self.undone = None, None, None
+        self.acts, self.doubtful, self.unsure = 0, False, False
+        self.value, self.decision, self.undone, self.by_hand = None, None, None, False
         self.try_anew()
 
 
@@ -199,7 +204,10 @@ class Dealings:
         said = json.loads(entry.value or "{}")
         dealing = self.places.get(entry.key)
         self._try_anew()
-        if dealing is not None and dealing.intent == said["intent"]:
+        if (dealing is None or not dealing.intent) and entry.key.startswith(UNDO):
+            self._undid(entry)
+            self.places[entry.key[len(UNDO) :]].by_hand = True
+        elif dealing is not None and dealing.intent == said["intent"]:
             dealing.decision = Decision(said["what"], said.get("value"))
             if said["what"] == "did_not":
                 dealing.open = dealing.doubtful = False
@@ -214,6 +222,7 @@ class Dealings:
         self._try_anew()
 
     def _close(self, dealing: Dealing, entry: Entry | Record) -> None:
+        dealing.unsure = dealing.open and entry.error == CANCELLED
         dealing.closed, dealing.open, dealing.value = entry, False, entry.value
         dealing.doubtful = False
         dealing.happened = entry.value is not None

@@ -15,7 +15,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from outlast.errors import Diverged, Evicted, LimitExceeded, StepFailed, StepTimeout, Unrecordable
-from outlast.replay import resolve
+from outlast.replay import leaving, resolve
 from outlast.replay.bodies import BODY, Body, delay_before
 from outlast.replay.dealings import UNDO, Dealing
 from outlast.replay.errand import DID_NOT, NOT_DONE, Errand, Outcome
@@ -108,9 +108,8 @@ async def _perform(body: Body, place: Place, errand: Errand) -> None:
 def say_lost(run: str, key: str, error: str | None) -> None:
     """What came of an effect cannot be recorded."""
     came = "returned" if error is None else f"raised {describe_error(error)}"
-    log.error(
-        "effect %s of run %s %s after this worker had lost the run: it may have been done twice", key, run, came
-    )
+    saying = "effect %s of run %s %s after this worker had lost the run: it may have been done twice"
+    log.error(saying, key, run, came)
 
 
 class Dealer:
@@ -122,6 +121,8 @@ class Dealer:
         self.is_compensation = place.key.startswith(UNDO)
         self.acted_at: float | None = None
         """When the last intent of this life was recorded, on the loop's clock."""
+        self.over_at = 0.0
+        """When what it began can no longer be under way, on the same clock."""
         self.may_repeat = False
         """Its intent is open, and it may be done again all the same: it is idempotent."""
 
@@ -152,7 +153,7 @@ class Dealer:
         if dealing.happened:
             return self._kept(dealing)
         if dealing.decision is not None and dealing.decision.what == "happened":
-            return resolve.decided(self, dealing.decision)
+            return await resolve.decided(self, dealing.decision)
         if dealing.open and not self.may_repeat:
             return await resolve.resolve(self, dealing)
         if self.is_compensation and dealing.raised > self.effect.retries:
@@ -197,8 +198,8 @@ class Dealer:
                 if self.life.over is not None:
                     raise self.life.over
             except (asyncio.CancelledError, Evicted, Diverged):
-                if self.dealing is not None and self.dealing.intent > last_intent:  # nobody need ask what came of it
-                    self._record_attempt(None, did_not=True)
+                if self.dealing is not None and self.dealing.intent > last_intent:
+                    self._record_attempt(None, did_not=True)  # nobody need ask what came of it
                 raise
             if self.unwanted and not in_doubt:
                 return NOT_DONE
@@ -243,7 +244,7 @@ class Dealer:
             self.house.observe(life.id, self.place.key)
         self.body.shielded, self.body.since = True, life.host.time()
         try:
-            value = await self._call(key)
+            value = await self._timed(self._call(key))
         except asyncio.CancelledError as leaked:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -256,6 +257,18 @@ class Dealer:
         except BaseException as error:
             return self._raised(error, did_not=isinstance(error, self.effect.failed_on))
         return self.result(value)
+
+    async def _timed(self, act: Coroutine[Any, Any, Any]) -> Any:
+        """Know when what it began can no longer be under way. One that took longer than it may was held up, perhaps before it sent anything: its
+        time-out begins anew where it ended."""
+        try:
+            return await act
+        finally:
+            assert self.acted_at is not None
+            timeout, margin = self.effect.timeout or 0.0, self.house.settings.effect_margin
+            now = self.life.host.time()
+            held_up = now - self.acted_at > timeout + max(SLOW_SECONDS, margin / 2)
+            self.over_at = max(self.acted_at + timeout, now + (timeout if held_up else 0.0)) + margin
 
     async def _call(self, key: str) -> Any:
         """The function itself, under its time-out. A thread cannot be stopped: what comes of it late is what came of it."""
@@ -322,7 +335,7 @@ class Dealer:
 
     async def unknown(self, why: str) -> Outcome:
         """Only a person can say. It does not return: the run is parked."""
-        self.life.cannot_tell(self.place.key, why)
+        leaving.cannot_tell(self.life, self.place.key, why)
         await self.life.host.create_future()
         raise AssertionError
 

@@ -60,9 +60,10 @@ class Journal:
             # What is still being undone goes on where it was.
             start = None if said.get("undoing") else self.dealings.cut(said.get("from"))
             if start is not None:
-                self._void(start)
+                self._void(start, said.get("from"))
 
-    def _void(self, start: int) -> None:
+    def _void(self, start: int, ended_by: int | None) -> None:
+        """From `start` on; the run was ended by the entry with that number, if by any."""
         void = [entry for entry in self.pending if entry.seq >= start and entry.kind in DELIVERED]
         # Of what moves the clock only the retry itself stays: no time has passed for the run since.
         self.pending = deque(
@@ -72,7 +73,9 @@ class Journal:
             self.voided.add(entry.key)
             self.attempts.pop(entry.key, None)
             if entry.kind == "message":
-                if entry.seq != start:  # the one that ended the run stays taken: it would only end it again
+                if (
+                    entry.seq != ended_by
+                ):  # the one that ended the run stays taken: it would only end it again
                     self.taken.discard(int(entry.value or 0))
             elif entry.kind in PLACED:
                 self.placed.pop(entry.key, None)

@@ -7,17 +7,15 @@ live execution are the same path; they differ only in where the entries come fro
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from outlast.errors import Diverged, Evicted, LimitExceeded, Unrecordable
-from outlast.replay import effects, ending, undo
+from outlast.replay import effects, ending, leaving, requests, undo
 from outlast.replay.account import Account, account_of
 from outlast.replay.dealings import KINDS as DEALT
-from outlast.replay.dealings import UNDO
 from outlast.replay.ending import End
 from outlast.replay.journal import DELIVERED, PLACED, Journal
 from outlast.replay.loop import RunLoop, RunTask
@@ -26,7 +24,7 @@ from outlast.replay.place import Place
 from outlast.replay.threads import Threaded
 from outlast.replay.timers import Timers
 from outlast.replay.unit import UNIT, Holds
-from outlast.store.rows import NEVER, Entry, Message, RunRow
+from outlast.store.rows import Entry, Message, RunRow
 from outlast.store.verbs import Record, Save, Settle
 from outlast.values.cost import UNITS_MAX
 from outlast.values.exceptions import CANCELLED, SEQ, decode_error
@@ -44,18 +42,6 @@ PROGRESS = frozenset({"step", "attempt", "inner", "child"})
 """Entries that show that a run has got somewhere in this life."""
 SLICE = 200
 """Entries replayed before the host's loop gets its turn."""
-
-
-class Rest(NamedTuple):
-    """What a run waits for that has nothing under way."""
-
-    due: float
-    names: tuple[str, ...]
-    children: tuple[str, ...]
-    entry: int
-    """The number of its last entry."""
-    seen: int
-    """The number of the last message it knows."""
 
 
 class Life:
@@ -110,20 +96,20 @@ class Life:
         """When it is given back because others must take it: for how many seconds."""
         self.gap = 0.0
         """Seconds between an end or parking and the retry or resume: timers do not run in them."""
-        self._deferred: list[Place] = []
-        self._first: set[int] = set()
+        self.deferred: list[Place] = []
+        self.first: set[int] = set()
         self._waiters: dict[int, asyncio.Future[None]] = {}
         self._last_at = self.wall
-        self._seq = self.journal.last_seq
+        self.seq = self.journal.last_seq
         self._asked_for = 0
         """Entries that the workflow has asked for so far: the same number at the same point of every life."""
-        self._pending: Any = self.journal.pending
+        self.pending: Any = self.journal.pending
         self._advancing = False
-        self._cancel_asked = False
+        self.cancel_asked = False
         self.cancel_seq: int | None = None
         self.timed_out = False
-        self._deadline: asyncio.TimerHandle | None = None
-        self._main: RunTask | None = None
+        self.deadline: asyncio.TimerHandle | None = None
+        self.main: RunTask | None = None
         self.verdict: Settle | None = None
         """How the run ends, once its workflow has returned or raised."""
         self.winding = False
@@ -131,11 +117,11 @@ class Life:
         """From a queue: then it has a slot of this worker's."""
         self.suspect = row.deaths_in_a_row > 0
         """Its last worker died, and it had recorded nothing: it executes alone until it has."""
-        self.resting: Rest | None = None
+        self.resting: leaving.Rest | None = None
         """Set when this life ends because the run only waits."""
         self.rested_at = 0
         """The last entry when it was last seen to rest."""
-        self._writing = 0
+        self.writing = 0
         """Entries on their way to the store."""
 
     # -- beginning
@@ -163,8 +149,8 @@ class Life:
         context = copy_context()
         context.run(UNIT.set, None)  # who started it may be in a unit: the run is not
         self.loop.open = True
-        self._main = RunTask(coro, scope=self.loop.root, loop=self.loop, context=context)
-        self.loop.tasks[self._main] = None
+        self.main = RunTask(coro, scope=self.loop.root, loop=self.loop, context=context)
+        self.loop.tasks[self.main] = None
         self.loop.open = False
         self.advance()
 
@@ -231,7 +217,7 @@ class Life:
             return
         if self.replaying or not self._may_start(UNIT.get()):
             place.context = copy_context()
-            self._deferred.append(place)
+            self.deferred.append(place)
         else:
             self._launch(place)
 
@@ -286,7 +272,7 @@ class Life:
         but, `late`, what came of an effect, as long as the run is this life's to give back."""
         if self.over is not None and (not late or self.concluded or getattr(self.over, "lost", False)):
             return 0
-        seq = self._seq = self._seq + 1
+        seq = self.seq = self.seq + 1
         at = self._last_at = max(self._last_at, at_least, self.now())
         record = Record(
             self.pk, seq, self.fence, kind, key, at, args, value, error, seconds, attempt, asked, cost
@@ -294,7 +280,7 @@ class Life:
         if kind in DEALT or self.journal.dealings.places:
             self.journal.dealings.add(record)
         alone = kind == "step" and not self.bodies and len(self.house.lives) == 1
-        self._writing += 1
+        self.writing += 1
         self.house.writer.put(record, self._recorded, alone=alone)
         return seq
 
@@ -302,7 +288,7 @@ class Life:
         """Have a step's progress written."""
 
         def saved(_: Any, outcome: Any) -> None:
-            self._writing -= 1
+            self.writing -= 1
             done(outcome)
             if self.over is None and outcome is not None:
                 self.evict(ending.refusal(outcome))
@@ -311,7 +297,7 @@ class Life:
             if self.house.draining:
                 self.house.drain.look(self)
 
-        self._writing += 1
+        self.writing += 1
         self.house.writer.put(verb, saved)
 
     async def record_and_wait(self, kind: str, key: str, **fields: Any) -> None:
@@ -323,7 +309,7 @@ class Life:
         await waiter
 
     def _recorded(self, verb: Any, outcome: Any) -> None:
-        self._writing -= 1
+        self.writing -= 1
         if outcome is None and (verb.cost is not None or self.account is not None):
             self.account = self.account or Account()
             self.account.add(verb)
@@ -340,11 +326,13 @@ class Life:
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
         if verb.kind in DELIVERED:
-            self._pending.append(verb)
+            self.pending.append(verb)
             self.advance()
             return
         if self.unknown:
-            self.host.call_soon(self._park_if_idle)  # this may have been the last that was to be written
+            self.host.call_soon(
+                leaving.park_if_idle, self
+            )  # this may have been the last that was to be written
         if waiter is None and self.house.draining:
             # A failed attempt: its step waits for the next one, which is another life's.
             self.house.drain.look(self)
@@ -357,7 +345,7 @@ class Life:
             if not thread.cancelled():
                 thread.exception()  # seen, also where nobody waits for it any more
             if self.unknown:
-                self.host.call_soon(self._park_if_idle)
+                self.host.call_soon(leaving.park_if_idle, self)
             if self.house.draining:
                 self.house.drain.look(self)
 
@@ -389,7 +377,7 @@ class Life:
             ending.wind_down(self)
             return
         if self.unknown:
-            self.host.call_soon(self._park_if_idle)
+            self.host.call_soon(leaving.park_if_idle, self)
         if self.house.draining:
             self.house.drain.look(self)
 
@@ -400,78 +388,9 @@ class Life:
         dealing = self.journal.dealings.get(key)
         return dealing is not None and dealing.open
 
-    def cannot_tell(self, key: str, why: str) -> None:
-        """Only a person can say what came of an effect. The run is parked when nothing else of it executes."""
-        self.unknown[key] = why
-        log.warning("effect %s of run %s is unknown: %s", key, self.id, why)
-        self.host.call_soon(self._park_if_idle)
-
-    def _park_if_idle(self) -> None:
-        under_way = (
-            self.executing() or self.threads or (self.thread is not None and self.thread.busy) or self.inner
-        )
-        written = not (self._writing or self._pending or self._deferred or self.replaying)
-        if self.over is None and written and not under_way and self.unknown:
-            self.evict(undo.parked(self._what_is_unknown()))
-
-    def _what_is_unknown(self) -> str:
-        """For the person who has to decide."""
-        lines = [f"{key}: {why}" for key, why in self.unknown.items()]
-        stuck = all(key.startswith(UNDO) for key in self.unknown)
-        again = "retry" if self.undoing else "resume"  # what a unit could not undo stops a run that has not ended
-        compensate = "" if self.undoing else ", or `--compensate`"
-        ways = (
-            f"`outlast {again} {self.id}` to try again, or, if it was done by hand, `outlast decide {self.id} EFFECT --happened null`"
-            if stuck
-            else f"`outlast decide {self.id} EFFECT --happened RESULT` or `--did-not`{compensate}"
-        )
-        return f"{'stuck' if stuck else 'unknown'}: {' '.join(lines)} Say {ways}."
-
-    def give_back(self, why: str, delay: float) -> None:
-        """This process cannot go on with the run; another may."""
-        log.warning("run %s is given back: %s", self.id, why)
-        self.delay = delay
-        self.evict(Evicted(why))
-
     def executing(self) -> list[Body]:
         """Steps under way: not those that wait for their next attempt, nor what follows children."""
         return [body for body in list(self.bodies.values()) if body is not None and not body.idle]
-
-    def leave(self, why: str) -> None:
-        """In a drain: give the run back if nothing of it is under way. What it waits for is not an interruption."""
-        threads = self.threads or (self.thread is not None and self.thread.busy)
-        busy = self.executing() or threads or self.inner or self._writing or self._pending or self.units
-        if self.over is None and not busy and self.unknown:
-            self._park_if_idle()
-        elif self.over is None and not busy:
-            rest = None if self.checkpointed else self.rest(children_too=True)
-            if rest is not None and rest.children and not self.claimed:
-                # There may be no fleet that takes the children: whoever starts the parent again must have it at once.
-                rest = rest._replace(due=self.now())
-            self.resting = rest
-            self.evict(Evicted("it waits" if self.resting is not None else f"drain: {why}"))
-
-    def rest(self, *, children_too: bool = False) -> Rest | None:
-        """What the run waits for, if nothing of it is under way here: it need not be in anybody's hands then.
-
-        Not while a child of it executes here, unless that is given back too.
-        """
-        busy = self.over is not None or self.replaying or self._writing or self._pending or self._deferred
-        cancelling = self.cancelling is not None or self._cancel_asked
-        if busy or cancelling or self.threads or (self.thread is not None and self.thread.busy):
-            return None
-        if self.unknown:
-            return None
-        called = [place for place in self.places.values() if place.coro is None]
-        waiting = [body.due for body in self.bodies.values() if body is not None and body.due is not None]
-        children = tuple(place.child for place in called if place.child is not None)
-        here = any(child in self.house.lives for child in children) and not children_too
-        if not len(called) == len(children) + len(waiting) == len(self.bodies) or here:
-            return None
-        due = min(self.timers.next(), NEVER if self.row.deadline is None else self.row.deadline, *waiting)
-        if due < NEVER or self.mail.waiting or children:
-            return Rest(due, self.mail.waiting, children, self._seq, self.mail.last)
-        return None
 
     def _advance(self) -> None:
         delivered = 0
@@ -480,23 +399,23 @@ class Life:
                 raise self.diverge(
                     "a workflow that waits", f"more than {CALLBACKS_MAX:,} callbacks without waiting"
                 )
-            if self.over is not None or self._main is None:
+            if self.over is not None or self.main is None:
                 return
-            if self._main.done():
-                self._finish(self._main)
+            if self.main.done():
+                self._finish(self.main)
                 return
             if self.thread is not None and self.thread.busy:
                 return
-            if not self._pending:
+            if not self.pending:
                 break
             if delivered >= SLICE:
                 self.host.call_soon(self.advance)
                 return
-            self._deliver(self._pending.popleft())
+            self._deliver(self.pending.popleft())
             delivered += 1
         if self.replaying:
             self._catch_up()
-        elif not (self.bodies or self._under_way() or self.timers or self.mail.waiting or self._pending):
+        elif not (self.bodies or self._under_way() or self.timers or self.mail.waiting or self.pending):
             raise self.diverge(
                 "a run with something to wait for",
                 "something that can never come: no step, timer, message or child is under way, and a lock, event or queue "
@@ -532,12 +451,12 @@ class Life:
             elif entry.kind == "message":
                 self.mail.deliver(int(entry.value or 0), entry.seq)
             elif entry.kind == "cancel":
-                self._cancel_main(entry)
+                requests.cancel_main(self, entry)
         finally:
             self.loop.open = False
-        if entry.seq in self._first:
-            self._first.discard(entry.seq)
-            if not self._first:
+        if entry.seq in self.first:
+            self.first.discard(entry.seq)
+            if not self.first:
                 self.host.call_soon(self._start_deferred)
 
     def _asked(self) -> str:
@@ -580,11 +499,11 @@ class Life:
         self._saved()
         for key in self.timers.overdue():
             self.timers.fire(key)
-            self._first.add(self._seq)
-        self.check_requests()
+            self.first.add(self.seq)
+        requests.check(self)
         if self.row.deadline is not None and self.row.deadline <= self.now():
-            self._deadline_due()
-        if not self._first:
+            requests.deadline_due(self)
+        if not self.first:
             self.host.call_soon(self._start_deferred)
 
     def _saved(self) -> None:
@@ -597,61 +516,19 @@ class Life:
     def _start_deferred(self) -> None:
         if self.over is not None:
             return
-        deferred, self._deferred = self._deferred, []
+        deferred, self.deferred = self.deferred, []
         for place in deferred:
             assert place.context is not None
             if not self._may_start(place.context.get(UNIT)):
-                self._deferred.append(place)
+                self.deferred.append(place)
             elif not place.delivered:
                 place.context.run(self._launch, place)
         self.timers.arm_all()
-        if self.row.deadline is not None and self._deadline is None:
-            self._watch_deadline()
+        if self.row.deadline is not None and self.deadline is None:
+            requests.watch_deadline(self)
         if self.mail.waiting:
             self.house.post.look_for(self)
         self.advance()
-
-    # -- requests from outside
-
-    def check_requests(self, cancel: str | None = None) -> None:
-        """A request to cancel enters the journal here, unless it is in it already. What is being undone is not cancelled: this one was meant
-        for an earlier life."""
-        if self.undoing:
-            return
-        why = cancel if cancel is not None else self.row.cancel
-        if why is not None and self.replaying:
-            self.row = self.row._replace(cancel=why)
-        elif why is not None:
-            self._ask_cancel({"why": why})
-
-    def _ask_cancel(self, request: dict[str, Any]) -> None:
-        """Once a life: have the request recorded. Deferred steps wait for it, since it may cancel them."""
-        if not self._cancel_asked and self.cancelling is None:
-            self._cancel_asked = True
-            seq = self.record("cancel", "", value=json.dumps(request))
-            if self._deferred:
-                self._first.add(seq)
-
-    def _watch_deadline(self) -> None:
-        assert self.row.deadline is not None
-        delay = min(max(0.0, self.row.deadline - self.now()), 86_400.0)
-        self._deadline = self.host.call_later(delay, self._deadline_due)
-
-    def _deadline_due(self) -> None:
-        if self.over is not None:
-            return
-        if self.row.deadline is not None and self.now() < self.row.deadline:
-            self._watch_deadline()
-        else:
-            self._ask_cancel({"why": "it took longer than its timeout", "timeout": True})
-
-    def _cancel_main(self, entry: Entry | Record) -> None:
-        request = json.loads(entry.value or "{}")
-        self.cancelling = str(request.get("why", ""))
-        self.timed_out = bool(request.get("timeout"))
-        self.cancel_seq = entry.seq
-        if self._main is not None:
-            self._main.cancel(self.cancelling)
 
     # -- ending
 
@@ -659,8 +536,8 @@ class Life:
         """No timer fires any more, and nothing is delivered."""
         self._advancing = True
         self.timers.clear()
-        if self._deadline is not None:
-            self._deadline.cancel()
+        if self.deadline is not None:
+            self.deadline.cancel()
         for waiter in self._waiters.values():
             if not waiter.done() and self.over is not None:
                 waiter.set_exception(self.over)
@@ -681,14 +558,14 @@ class Life:
     def _finish(self, main: RunTask) -> None:
         """The workflow's function has returned or raised: the run ends, unless the journal says it cannot have."""
         if self.undoing and not main.cancelled() and main.exception() is not None:
-            self.over = undo.parked(
+            self.over = leaving.parked(
                 f"stuck: it cannot be undone ({main.exception()!r}). Mend that, then `outlast retry {self.id}`."
             )
             return
         left = [entry for key, entry in self.journal.placed.items() if key not in self.places]
         if left:
             raise self.diverge(_describe(left[0]), f"the end of {self.workflow.name}")
-        for entry in self._pending:
+        for entry in self.pending:
             if entry.kind == "intent" and entry.key not in self.places:
                 raise self.diverge(_describe(entry), f"the end of {self.workflow.name}")
         if self.replaying:

@@ -28,8 +28,8 @@ async def resolve(dealer: Dealer, dealing: Dealing) -> Outcome | None:
     """Find out whether it happened. None: it did not, or it may be done again."""
     effect = dealer.effect
     await until_over(dealer, dealing)
-    while dealer.life.threads:  # one of them may still be at it
-        await asyncio.wait(dealer.life.threads)
+    if dealer.body.strays:  # threads that the act has started: one may still be at it
+        await asyncio.wait(dealer.body.strays)
     if effect.verifier is not None:
         return await _verify(dealer, dealing)
     if not effect.idempotent:
@@ -53,15 +53,20 @@ async def until_over(dealer: Dealer, dealing: Dealing) -> None:
     elif dealer.effect.idempotent and dealer.effect.verifier is None:
         await dealer.until(dealing.retry_at)
     else:  # by the clock that does not jump, too
-        left = dealer.acted_at + span - dealer.life.host.time()
+        left = dealer.over_at - dealer.life.host.time()
         await dealer.until(max(dealing.at + span, dealer.life.now() + left))
 
 
-def decided(dealer: Dealer, decision: Decision) -> Outcome:
+async def decided(dealer: Dealer, decision: Decision) -> Outcome:
+    """What a person has said. Who said it need not have had the code that knows what a result of it is."""
     text = decision.value or "null"
     try:
         return Outcome(text, dealer.effect.signature.returns().decode(text))
     except Unrecordable as unfit:
+        if not dealer.errand.resolve_only and not dealer.is_compensation:
+            return await dealer.unknown(
+                f"it was decided that it happened, but {text[:80]} is no result of it: {unfit}."
+            )
         error = Unrecordable(f"what was decided of effect {dealer.effect.name} is no result of it: {unfit}")
         return Outcome(text, None, encode_error(error, dealer.house.settings.error_text_max))
 

@@ -110,11 +110,9 @@ class Threaded:
             value, error = self._fn(*self._args, **self._kwargs), None
         except BaseException as raised:
             value, error = None, raised
-        try:
-            self._post(_Request(None, value, error))
-        finally:
-            with suppress(RuntimeError):  # the host's loop is closed: nobody waits any more
-                self._life.host.call_soon_threadsafe(self._end)
+        with suppress(RuntimeError):  # the host's loop is closed: nobody waits any more
+            self._life.host.call_soon_threadsafe(self._arrive, _Request(None, value, error))
+            self._life.host.call_soon_threadsafe(self._end)
 
     def _end(self) -> None:
         if not self.ended.done():
@@ -148,7 +146,10 @@ class Executor(ThreadPoolExecutor):
         future = super().submit(fn, *args, **kwargs)
         body = BODY.get()
         if body is not None and asyncio._get_running_loop() is body.life.host:
-            body.life.watch_thread(asyncio.wrap_future(future, loop=body.life.host))
+            thread = asyncio.wrap_future(future, loop=body.life.host)
+            body.life.watch_thread(thread)
+            if body.is_effect:
+                body.strays = (*body.strays, thread)
         return future
 
 

@@ -9,8 +9,8 @@ from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from outlast.errors import Evicted
-from outlast.replay import children, effects
+from outlast.errors import Unrecordable
+from outlast.replay import children, effects, leaving
 from outlast.replay.dealings import UNDO, Dealing
 from outlast.replay.errand import Errand, find
 
@@ -57,7 +57,8 @@ async def undo(life: Life) -> None:
         begun = dealings.get(UNDO + dealing.place)
         begun_before = begun is not None and begun.intent > 0 and begun.first < undoing  # by a unit
         done_before = dealing.undone is not None and dealing.undone < undoing
-        if dealing.happened and not done_before and (compensating or begun_before):
+        to_undo = dealing.happened and not done_before and not dealing.by_hand
+        if to_undo and (compensating or begun_before):
             await _compensate(life, dealing)
 
 
@@ -112,9 +113,22 @@ async def _compensate(life: Life, dealing: Dealing) -> None:
         else:
             assert dealing.closed is not None
             result = dealing.value if dealing.closed.error is None else None
-            errand = errand.undo(compensation, dealing.key, result)
+            errand = await _undoing(life, dealing, errand, compensation, result)
     place = life.take_at("step", UNDO + dealing.place, errand.fingerprint)
     await _outcome(life, effects.attend(life, place, errand))
+
+
+async def _undoing(
+    life: Life, dealing: Dealing, errand: Errand, compensation: EffectBase[..., Any], result: str | None
+) -> Errand:
+    """The call of a compensation. One that cannot be made is a person's business: nothing is known that could be given to it."""
+    try:
+        return errand.undo(compensation, dealing.key, result)
+    except Unrecordable as unfit:
+        why = f"its compensation {compensation.name} cannot be called: {unfit}. Undo it by hand, then decide that it happened."
+        leaving.cannot_tell(life, UNDO + dealing.place, why)
+        await asyncio.Future(loop=life.loop)
+        raise
 
 
 async def _outcome(life: Life, coro: Coroutine[Any, Any, Any]) -> None:
@@ -134,7 +148,7 @@ async def _known(life: Life, name: str, module: str) -> EffectBase[..., Any]:
     if effect is None and life.now() - life.journal.dealings.at > UNKNOWN_SECONDS:
         raise LookupError(f"no worker's code has had effect {name} for {UNKNOWN_SECONDS:.0f} s")
     if effect is None:
-        life.give_back(f"effect {name} is not known to this worker's code", BACK_SECONDS)
+        leaving.give_back(life, f"effect {name} is not known to this worker's code", BACK_SECONDS)
         await asyncio.Future(loop=life.loop)
     assert effect is not None
     return effect
@@ -161,10 +175,3 @@ async def undo_members(life: Life, members: Sequence[Place]) -> None:
         where = life.take_at("step", UNDO + place.key, undoing.fingerprint)
         await _outcome(life, effects.attend(life, where, undoing))
         place.undone = True
-
-
-def parked(why: str) -> Evicted:
-    """The end of a life whose run waits for a person."""
-    evicted = Evicted(why)
-    evicted.parked = True
-    return evicted

@@ -1,5 +1,5 @@
-"""`crash_everywhere`: the store dies at its Nth write, before and after it, for every N; the run must end as if nothing
-had happened.
+"""`crash_everywhere`: the process dies at its Nth write, before and after it, for every N, and the same in the Nth act of an effect; the
+run must end as if nothing had happened.
 
 Each life has a fresh event loop, a fresh app and a store opened anew: from bytes for `memory:`, from its file otherwise. No
 Python object survives into the next life. With `processes=True` each life is a process that kills itself with SIGKILL.
@@ -8,6 +8,7 @@ Python object survives into the next life. With `processes=True` each life is a 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import itertools
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Generic, Literal, TypeVar
 
 from outlast.app.outlast import Outlast
+from outlast.define.effect import EffectBase
 from outlast.define.workflow import Call
 from outlast.store.rows import Entry, RunQuery
 from outlast.store.sqlite.store import SQLiteStore
@@ -29,6 +31,7 @@ from outlast.testing.clock import VirtualClock, VirtualLoop
 
 R = TypeVar("R")
 When = Literal["before", "after"]
+Where = Literal["write", "act"]
 Outside = Callable[[Outlast], Awaitable[None]]
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
@@ -52,10 +55,24 @@ class CrashReport(Generic[R]):
     result: R | None = None
     error: str | None = None
     writes: int = 0
+    acts: int = 0
+    """How many acts of effects there are to die in; a compensation's is one too."""
     crashes: int = 0
     lives: int = 0
     redone: list[str] = field(default_factory=list)
     """Steps that were executed again: under way at a crash, and not recorded."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where a life dies: before or after its Nth write, or its Nth act."""
+
+    where: Where
+    at: int
+    when: When
+
+    def __str__(self) -> str:
+        return f"a crash {self.when} {self.where} {self.at}"
 
 
 class Plug:
@@ -90,6 +107,54 @@ class Plug:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
+
+
+class _Acts(dict[Any, Callable[..., Any]]):
+    """Stand-ins for effects that are the effects themselves, but that die in their Nth act: before anything of it has happened, or when it
+    all has and nobody knows yet."""
+
+    def __init__(self, plug: Plug, point: Point | None, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self._plug, self._loop, self.count = plug, loop, 0
+        self._at, self._when = (
+            (point.at, point.when) if point is not None and point.where == "act" else (0, "")
+        )
+
+    def get(self, step: Any, default: Any = None) -> Any:
+        fn = super().get(step, default)
+        if not isinstance(step, EffectBase):
+            return fn
+
+        async def act(*args: Any, **kwargs: Any) -> Any:
+            self.count += 1
+            dying = self.count == self._at
+            if not dying:
+                return await fn(*args, **kwargs)
+            if self._when == "after":
+                await fn(*args, **kwargs)
+            self._die()
+            return await self._loop.create_future()
+
+        def sync_act(*args: Any, **kwargs: Any) -> Any:
+            self.count += 1
+            dying = self.count == self._at
+            if not dying:
+                return fn(*args, **kwargs)
+            if self._when == "after":
+                fn(*args, **kwargs)
+            self._die()
+            raise Crash  # this thread ends with its process
+
+        return act if inspect.iscoroutinefunction(fn) else sync_act
+
+    def _die(self) -> None:
+        """From any thread. Not in the effect's own task, which would be to blame."""
+        self._plug.pulled = True
+        self._loop.call_soon_threadsafe(_crash)
+
+
+def _crash() -> None:
+    raise Crash
 
 
 class _Power:
@@ -130,36 +195,32 @@ def crash_everywhere(
     seed: int | None = None,
     every_life: bool = False,
     writes: Sequence[int] | None = None,
+    acts: Sequence[int] | None = None,
     loop: LoopFactory | None = None,
+    fresh: Callable[[], object] | None = None,
+    check: Callable[[], object] | None = None,
     **settings: Any,
 ) -> CrashReport[R]:
-    """Execute a call undisturbed, then again with a crash at every single write, and compare the ends.
+    """Execute a call undisturbed, then again with a crash at every single write, and compare the ends. If it has effects, then again with
+    a crash in every single act: before anything of it has happened, and when it has, and is not recorded.
 
-    `outside` is what the world does in every life (`await app.send(...)`, with message ids so that a repeat is harmless). With
-    `every_life`, each life crashes at its Nth write, not only the first. `writes` picks the Ns, otherwise N grows until no write
-    is left to crash at. `loop` makes event loops for real time (`uvloop.new_event_loop`); without it, time is virtual and
-    `seed` shuffles what is ready at once. Raises `Broke` if a result differs, if a step that was recorded is executed again,
-    or if replaying the finished journal would execute anything or end otherwise.
+    `outside` is what people do in every life (`await app.send(...)`, with message ids so that a repeat is harmless). With
+    `every_life`, each life crashes at its Nth write or act, not only the first. `writes` and `acts` pick the Ns, otherwise N grows until none
+    is left to crash at. `fresh` is called before each of these stories, to forget what the effects have done to a world outside that the
+    test has in memory; `check` after it, to look at that: an AssertionError says at which crash it was.
+    `loop` makes event loops for real time (`uvloop.new_event_loop`); without it, time is virtual and `seed` shuffles what is ready at once.
+    Raises `Broke` if a result differs, if a step that was recorded is executed again, or if replaying the finished journal would execute
+    anything or end otherwise.
     """
     report: CrashReport[R] = CrashReport()
     # It is no fault of the run's that it dies so often.
     settings = {"max_attempts": 1_000, "death_backoff": 0.001, "death_backoff_max": 0.01} | settings
-    setting = _Setting(call, store, outside, seed, loop, settings, report)
-    expected = setting.lives(None, "after", every_life=False)
+    setting = _Setting(call, store, outside, seed, loop, settings, report, fresh, check)
+    expected = setting.story(None, every_life=False)
     report.result, report.error = expected
-    for at in writes if writes is not None else itertools.count(1):
-        hit = False
-        for when in ("before", "after"):
-            crashes = report.crashes
-            end = setting.lives(at, when, every_life=every_life)
-            hit = hit or report.crashes > crashes
-            if end != expected:
-                raise Broke(
-                    f"a crash {when} write {at} (seed {seed}) led to {end}, undisturbed it was {expected}"
-                )
-        report.writes = at
-        if not hit and writes is None:
-            break
+    report.writes = setting.everywhere("write", writes, expected, every_life=every_life)
+    if setting.has_effects:
+        report.acts = setting.everywhere("act", acts, expected, every_life=every_life)
     return report
 
 
@@ -174,31 +235,68 @@ class _Setting:
     loop: LoopFactory | None
     settings: dict[str, Any]
     report: CrashReport[Any]
+    fresh: Callable[[], object] | None
+    check: Callable[[], object] | None
+    has_effects: bool = False
 
-    def lives(self, at: int | None, when: When, *, every_life: bool) -> tuple[Any, str | None]:
-        """Life after life until the run has ended."""
+    def everywhere(
+        self,
+        where: Where,
+        chosen: Sequence[int] | None,
+        expected: tuple[Any, str | None],
+        *,
+        every_life: bool,
+    ) -> int:
+        """A story for each point, as long as there are any. The last of them."""
+        last = 0
+        for at in chosen if chosen is not None else itertools.count(1):
+            hit = False
+            for when in ("before", "after"):
+                crashes, point = self.report.crashes, Point(where, at, when)
+                end = self.story(point, every_life=every_life)
+                hit = hit or self.report.crashes > crashes
+                if end != expected:
+                    raise Broke(f"{point} (seed {self.seed}) led to {end}, undisturbed it was {expected}")
+            last = at
+            if not hit and chosen is None:
+                break
+        return last
+
+    def story(self, point: Point | None, *, every_life: bool) -> tuple[Any, str | None]:
+        """Life after life until the run has ended, and its journal once more."""
+        if self.fresh is not None:
+            self.fresh()
+        end = self._lives(point, every_life=every_life)
+        if self.check is not None:
+            try:
+                self.check()
+            except AssertionError as broken:
+                raise Broke(f"{point or 'no crash'} (seed {self.seed}): {broken}") from broken
+        return end
+
+    def _lives(self, point: Point | None, *, every_life: bool) -> tuple[Any, str | None]:
         with TemporaryDirectory() if self.store != "memory:" else nullcontext() as folder:
             power = _Power(Path(folder) if folder else None, self.seed, self.loop)
             recorded: set[str] = set()
             for life in range(LIVES_MAX):
-                pull = at if life == 0 or (every_life and life < LIVES_MAX // 2) else None
-                ended = self.life(power, pull, when, recorded)
+                dies = life == 0 or (every_life and life < LIVES_MAX // 2)
+                ended = self.life(power, point if dies else None, recorded)
                 if ended is not None:
                     self._replay(power, ended, recorded)
                     return ended
-        raise Broke(f"not at its end after {LIVES_MAX} lives (crash {when} write {at}, seed {self.seed})")
+        raise Broke(f"not at its end after {LIVES_MAX} lives ({point}, seed {self.seed})")
 
-    def life(
-        self, power: _Power, at: int | None, when: When, recorded: set[str]
-    ) -> tuple[Any, str | None] | None:
+    def life(self, power: _Power, point: Point | None, recorded: set[str]) -> tuple[Any, str | None] | None:
         """One life. Its end, or None if the plug was pulled."""
         self.report.lives += 1
         store = power.open()
-        plug = Plug(store, at, when, lambda: None)
+        at = point.at if point is not None and point.where == "write" else None
+        plug = Plug(store, at, point.when if point is not None else "after", lambda: None)
         app = App(plug, clock=power.virtual, seed=self.seed, **self.settings)
         executed: list[str] = []
         app._observe = lambda run, key: executed.append(f"{run} {key}")  # type: ignore[method-assign]
         loop = power.loop()
+        acts = app._stubs = _Acts(plug, point, loop)
         try:
             ended = loop.run_until_complete(self._main(app))
         except Crash:
@@ -207,11 +305,10 @@ class _Setting:
             _forget(loop, app)
         else:
             loop.run_until_complete(loop.shutdown_asyncgens())
+        self.has_effects = self.has_effects or acts.count > 0
         twice = [key for key in executed if key in recorded]
         if twice:
-            raise Broke(
-                f"recorded, and executed again: {', '.join(twice)} (crash {when} write {at}, seed {self.seed})"
-            )
+            raise Broke(f"recorded, and executed again: {', '.join(twice)} ({point}, seed {self.seed})")
         recorded |= {f"{run} {entry.key}" for run, entry in _entries(store) if entry.kind == "step"}
         if ended is None:
             self.report.redone += [key for key in executed if key not in recorded]
@@ -237,7 +334,7 @@ class _Setting:
         store = power.open()
         store.reopen("crash")
         power.save(store)
-        again = self.life(power, None, "after", recorded)
+        again = self.life(power, None, recorded)
         if again != ended:
             raise Broke(f"replaying the finished journal led to {again}, it was {ended} (seed {self.seed})")
 

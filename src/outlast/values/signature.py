@@ -197,7 +197,10 @@ def _canonical(value: Any) -> Any:
         return dict(value)
     from pydantic_core import to_jsonable_python
 
-    return to_jsonable_python(value)
+    try:
+        return to_jsonable_python(value)
+    except UnicodeDecodeError:  # bytes that are no text
+        return to_jsonable_python(value, bytes_mode="base64")
 
 
 def _fingerprint(value: Any) -> str:

@@ -227,6 +227,13 @@ HAS_DEALT = """
 SELECT 1 FROM runs WHERE parent = ?1 UNION ALL
 SELECT 1 FROM entries WHERE run = (SELECT pk FROM runs WHERE id = ?1) AND kind IN ('intent', 'compensation', 'child') LIMIT 1
 """
+REOPEN = """
+UPDATE runs SET status = 'queued', ready = 1, ended = NULL, due = 0, undoing = (
+    SELECT value FROM entries AS undo WHERE run = runs.pk AND kind = 'undoing' AND NOT EXISTS (
+        SELECT 1 FROM entries WHERE run = undo.run AND seq > undo.seq AND kind = 'retry' AND NOT json_extract(value, '$.undoing')
+    ) ORDER BY seq DESC LIMIT 1
+) WHERE id = ?
+"""
 DECIDED = """
 SELECT 1 FROM entries WHERE run = ? AND CASE WHEN kind = 'decision' THEN json_extract(value, '$.token') = ? END
 """

@@ -441,11 +441,9 @@ class SQLiteStore:
             return self._db.serialize()
 
     def reopen(self, id: str) -> None:
-        """Make an ended run claimable as it stands, so that its journal can be replayed once more."""
+        """Make an ended run claimable as it stands, so that its journal can be replayed once more; of one that was undone, the undo."""
         with self._writing:
-            self._db.execute(
-                "UPDATE runs SET status = 'queued', ready = 1, ended = NULL, due = 0 WHERE id = ?", (id,)
-            )
+            self._db.execute(sql.REOPEN, (id,))
 
     @classmethod
     def from_image(cls, image: bytes, *, clock: Callable[[], float] | None = None) -> SQLiteStore:

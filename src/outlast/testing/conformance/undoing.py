@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from outlast.store.rows import RunRow
+from outlast.store.rows import RunQuery, RunRow
 from outlast.store.verbs import (
     FENCE,
     STATUS,
@@ -196,6 +196,14 @@ class UndoPromises(Promises):
         undoing(desk, dealt(desk))
         desk.settle(desk.take(), "parked", reason="stuck")
         assert (desk.row().status, desk.row().undoing) == ("parked", VERDICT)
+
+    def test_runs_that_are_being_undone_are_listed_on_their_own(self, desk: Desk) -> None:
+        undoing(desk, dealt(desk, "a"))
+        dealt(desk, "b")
+        for wanted, found in ((True, {"a"}), (False, {"b"}), (None, {"a", "b"})):
+            assert {row.id for row in desk.store.runs(RunQuery(undoing=wanted))} == found
+        desk.settle(desk.take("a"), "failed")
+        assert desk.store.runs(RunQuery(undoing=True)) == []
 
     @pytest.mark.parametrize(
         "lose",

@@ -1,0 +1,146 @@
+"""A write, or its undoing, that meets its end at every line in turn: `file_deaths.py FOLDER JSON`, with
+
+    before    what is in the file at first, null: nothing
+    at        "write" or "undo": in which of them
+    how       "kill", or "stop": it is stopped there, overtaken, and goes on when all is over
+    other     somebody else's content, written between death and heir; null: nobody
+
+For each line of outlast.effects.file and .folder that is executed: fork, let the child come to that line, and say what was seen then and
+after each thing that the heir did. The last line is {"lines": N}: how many there were.
+"""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from outlast import StaleFence
+from outlast.effects import file, folder
+
+root, options = Path(sys.argv[1]), json.loads(sys.argv[2])
+before, at, how, other = (options.get(name) for name in ("before", "at", "how", "other"))
+TRACED = {file.__file__, folder.__file__}
+OURS = "ours " * 50
+folder.LOCK_SECONDS = 0.05
+folder.secrets.randbelow = lambda _: 1  # tidy at no write: the number of lines must be the same each time
+
+
+def meet_it_at(number: int) -> None:
+    count = 0
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal count
+        if frame.f_code.co_filename not in TRACED:
+            return None
+        if event == "line":
+            count += 1
+            if count == number:
+                sys.settrace(None)
+                os.kill(os.getpid(), signal.SIGKILL if how == "kill" else signal.SIGSTOP)
+        return trace
+
+    sys.settrace(trace)
+
+
+def content(path: Path) -> str | None:
+    return path.read_text() if path.exists() else None
+
+
+def left(path: Path) -> list[str]:
+    """What is in `.outlast` besides notes and the lock."""
+    own = path.parent / ".outlast"
+    names = sorted(name.name for name in own.iterdir()) if own.exists() else []
+    return [name for name in names if not name.endswith(".json") and name != "lock"]
+
+
+def write(path: Path, text: str, key: str, fence: int) -> None:
+    file.write(str(path), text.encode(), key=key, fence=fence)
+
+
+def child(path: Path, number: int) -> int:
+    """0: it came to its end; 1: it was refused; 2: it failed."""
+    try:
+        meet_it_at(number)
+        if at == "write":
+            write(path, OURS, "ours", 1)
+        else:
+            file.undo(str(path), key="ours", fence=2)
+        sys.settrace(None)
+        return 0
+    except StaleFence:
+        return 1
+    except BaseException as error:
+        print(repr(error), file=sys.stderr)
+        return 2
+
+
+def happened(path: Path, seen: dict[str, Any], fence: int) -> None:
+    """The heir finds out, and does what was not done."""
+    if file.happened(str(path), key="ours", fence=fence):
+        seen["happened"] = True
+        return
+    seen["happened"] = False
+    write(path, OURS, "ours", fence)
+
+
+def heir(path: Path, pid: int, seen: dict[str, Any]) -> None:
+    if at == "write":
+        try:
+            happened(path, seen, 2)
+        except (OSError, file.FileNotWritten) as busy:
+            assert how == "stop", busy
+            seen["held up"] = str(busy)
+            seen["went on"] = go_on(pid)
+            happened(path, seen, 2)
+        seen["inherited"] = content(path)
+        if how == "stop":
+            write(path, "newer", "newer", 2)
+            if "went on" not in seen:
+                seen["went on"] = go_on(pid)
+            seen["woken"] = content(path)
+            return
+        file.undo(str(path), key="ours", fence=3)
+        seen["undone"] = content(path)
+    file.undo(str(path), key="ours", fence=4)
+    seen["undone again"] = content(path)
+
+
+def go_on(pid: int) -> int:
+    os.kill(pid, signal.SIGCONT)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def one(number: int) -> bool:
+    """False if it has no such line."""
+    path = root / f"{at}-{number}" / "file"
+    path.parent.mkdir()
+    if before is not None:
+        path.write_text(before)
+        path.chmod(0o640)
+    if at == "undo":
+        write(path, OURS, "ours", 1)
+    pid = os.fork()
+    if not pid:
+        os._exit(child(path, number))
+    _, status = os.waitpid(pid, os.WUNTRACED)
+    if os.WIFEXITED(status):
+        assert os.WEXITSTATUS(status) == 0
+        print(json.dumps({"lines": number - 1}))
+        return False
+    seen: dict[str, Any] = {"line": number, "died": content(path)}
+    if other is not None:
+        path.with_name("other").write_text(other)
+        path.with_name("other").rename(path)
+    heir(path, pid, seen)
+    seen["left"] = left(path)
+    seen["mode"] = oct(path.stat().st_mode & 0o777) if path.exists() else None
+    print(json.dumps(seen))
+    return True
+
+
+number = 1
+while one(number):
+    number += 1

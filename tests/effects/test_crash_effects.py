@@ -1,0 +1,351 @@
+"""A crash before and after every single write, and in every single act: each effect happens exactly once in the world outside, and in a run
+that fails each is undone exactly once."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+from teller import bank, fail, hold, lock, pay, spay, unlock, work
+
+from outlast import KEY, Outlast, compensate_with, effect, progress, receive, sleep, step, workflow
+from outlast import sync as s
+from outlast.define.unit import unit
+from outlast.testing import Broke, crash_everywhere
+
+STORES = ["memory:", "sqlite"]
+ways = pytest.mark.parametrize(
+    ("store", "every_life"),
+    [("memory:", False), ("memory:", True), ("sqlite", False)],
+    ids=["one crash", "in every life", "a file"],
+)
+
+
+@step
+async def count(to: int) -> int:
+    async with progress(int) as done:
+        for number in range(done.value or 0, to):
+            await asyncio.sleep(1)
+            done.save(number + 1)
+    return to
+
+
+def check(*done: str, undone: bool = False, order: tuple[str, ...] | None = None):
+    """Each of these was done exactly once, and undone exactly once or not at all."""
+
+    def look() -> None:
+        expected = Counter(f"+{one}" for one in done)
+        if undone:
+            expected += Counter(f"-{one}" for one in done)
+        assert Counter(bank.order) == expected, bank.log
+        if order is not None:
+            assert tuple(one for one in bank.order if one[0] == "-") == order, bank.log
+
+    return look
+
+
+def everywhere(call, look, **options):
+    if options.get("store") == "sqlite":  # every fsync counts: some of them
+        options = {"writes": range(1, 80, 9), "acts": (2, 5)} | options
+    return crash_everywhere(call, fresh=bank.__init__, check=look, **options)
+
+
+# -- runs that are done
+
+
+@workflow
+async def pays() -> list[str]:
+    first = await pay("a")
+    seen = await work("between")
+    return [first, seen, await hold("b"), await pay("c")]
+
+
+@ways
+def test_effects_one_after_the_other(store, every_life):
+    report = everywhere(pays(), check("a", "b", "c"), store=store, every_life=every_life)
+    assert report.result == ["paid a", "between", "b", "paid c"]
+    if store == "memory:":
+        assert report.acts >= 3
+        assert report.crashes >= 2 * (report.writes - 1) + 2 * 3
+
+
+@workflow
+async def pays_at_once() -> list[str]:
+    async with asyncio.TaskGroup() as group:
+        tasks = [
+            group.create_task(pay(who, seconds)) for who, seconds in (("a", 3.0), ("b", 1.0), ("c", 2.0))
+        ]
+        group.create_task(count(5))
+        held = group.create_task(hold("d"))
+    return [*(task.result() for task in tasks), held.result()]
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2])
+def test_effects_at_the_same_time_beside_a_step_with_progress(seed):
+    report = everywhere(pays_at_once(), check("a", "b", "c", "d"), seed=seed, progress_interval=1.5)
+    assert report.result == ["paid a", "paid b", "paid c", "d"]
+
+
+@workflow
+async def decides() -> str:
+    answer = await receive("answer", str)
+    try:
+        await pay("nobody")
+    except LookupError:
+        await sleep(60)
+        await pay(answer)
+    return answer
+
+
+def test_effects_that_did_not_happen_and_messages_and_time():
+    async def people(app: Outlast) -> None:
+        await app.send("crash", "answer", "a", message_id="1")
+
+    report = everywhere(decides(), check("a"), outside=people)
+    assert report.result == "a"
+
+
+# -- runs that fail
+
+
+@workflow
+async def fails() -> None:
+    await pay("a")
+    await lock("l")
+    await compensate_with(unlock, "l")
+    await hold("b")
+    await work("between")
+    await pay("c")
+    await fail()
+
+
+@ways
+def test_a_run_that_fails_is_undone_in_order(store, every_life):
+    look = check("a", "l", "b", "c", undone=True, order=("-c", "-b", "-l", "-a"))
+    report = everywhere(fails(), look, store=store, every_life=every_life)
+    assert report.error == "ValueError: no"
+    assert store != "memory:" or report.acts >= 7, "compensations are acts too"
+
+
+@workflow
+async def fails_at_once() -> None:
+    async def later() -> None:
+        await asyncio.sleep(1.7)
+        await fail()
+
+    await pay("first")
+    await asyncio.gather(pay("a", 4.0), pay("b", 1.0), hold("c"), later())
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2])
+def test_a_run_that_fails_with_effects_under_way_leaves_nothing_behind(seed):
+    def look() -> None:
+        """What was under way at a crash may never be done again: what was done is undone, and nothing twice."""
+        counts = Counter(bank.order)
+        for who in ("first", "a", "b", "c"):
+            assert counts[f"+{who}"] <= 1, bank.log
+            assert counts[f"+{who}"] == counts[f"-{who}"], bank.log
+        assert counts["+first"] == 1
+
+    report = everywhere(fails_at_once(), look, seed=seed)
+    assert report.error == "ValueError: no"
+
+
+@workflow(timeout=30)
+async def too_long() -> None:
+    await pay("a")
+    await hold("b")
+    await sleep(1000)
+
+
+def test_a_run_that_takes_too_long_is_undone():
+    report = everywhere(too_long(), check("a", "b", undone=True, order=("-b", "-a")))
+    assert "RunTimeout" in report.error
+
+
+@workflow
+async def cancellable() -> None:
+    try:
+        await pay("a")
+        await hold("b")
+        await sleep(1000)
+    finally:
+        bank.apply("+l", "", once=True)
+        await compensate_with(unlock, "l")
+
+
+def test_a_run_that_is_cancelled_is_undone_with_what_its_finally_registers():
+    async def people(app: Outlast) -> None:
+        await asyncio.sleep(100)
+        await app.cancel("crash", "enough")
+
+    report = everywhere(cancellable(), check("a", "b", "l", undone=True), outside=people)
+    assert "RunCancelled" in report.error
+
+
+# -- units
+
+
+@workflow
+async def orders() -> list[str]:
+    seen = [await pay("before")]
+    for turn in range(2):
+        try:
+            async with unit("order"):
+                await pay(f"a{turn}")
+                async with unit("inner"):
+                    await hold(f"b{turn}")
+                if turn == 0:
+                    await fail()
+                seen.append(await pay("c"))
+        except ValueError:
+            seen.append(await work("rolled back"))
+    return seen
+
+
+@ways
+def test_units_are_rolled_back_and_the_workflow_goes_on(store, every_life):
+    def look() -> None:
+        assert bank.order == ["+before", "+a0", "+b0", "-b0", "-a0", "+a1", "+b1", "+c"], bank.log
+
+    report = everywhere(orders(), look, store=store, every_life=every_life)
+    assert report.result == ["paid before", "rolled back", "paid c"]
+
+
+@workflow
+async def order_fails() -> None:
+    await pay("before")
+    async with unit("order"):
+        await asyncio.gather(pay("a", 3.0), hold("b"))
+        await fail()
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_a_unit_that_ends_its_run_and_the_run_undo_nothing_twice(seed):
+    report = everywhere(order_fails(), check("before", "a", "b", undone=True), seed=seed)
+    assert report.error == "ValueError: no"
+
+
+@workflow
+async def order_in_time() -> str:
+    try:
+        async with asyncio.timeout(20):
+            async with unit("order"):
+                await pay("a")
+                await hold("b")
+                await sleep(1000)
+    except TimeoutError:
+        return await pay("sorry")
+    return ""
+
+
+def test_a_unit_that_a_timeout_leaves():
+    def look() -> None:
+        """A crash in an act costs as long as it may be under way: then the timeout may come before `b`."""
+        counts = Counter(bank.order)
+        assert counts["+a"] == counts["-a"] == counts["+sorry"] == 1, bank.log
+        assert counts["+b"] == counts["-b"] <= 1, bank.log
+
+    report = everywhere(order_in_time(), look)
+    assert report.result == "paid sorry"
+
+
+# -- children
+
+
+@workflow
+async def child(who: str) -> str:
+    await pay(who)
+    return await hold(f"{who}2")
+
+
+@workflow
+async def family(*, fails: bool) -> str:
+    await hold("a")
+    said = await child("c")
+    await asyncio.gather(child("d"), pay("b", 0.5))
+    if fails:
+        await fail("family")
+    return said
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_children_of_a_run_that_is_done(store):
+    report = everywhere(family(fails=False), check("a", "c", "c2", "d", "d2", "b"), store=store)
+    assert report.result == "c2"
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_children_of_a_run_that_fails_are_undone(store):
+    report = everywhere(family(fails=True), check("a", "c", "c2", "d", "d2", "b", undone=True), store=store)
+    assert report.error == "ValueError: family"
+
+
+# -- sync
+
+
+@s.workflow
+def sync_orders(*, fails: bool) -> list[str]:
+    seen = [spay("before")]
+    try:
+        with s.unit("order"):
+            spay("a")
+            spay("b")
+            raise LookupError
+    except LookupError:
+        seen.append(spay("c"))
+    if fails:
+        s.compensate_with(unlock, "c-too")
+        bank.apply("+c-too", "", once=True)
+        raise ValueError("sync")
+    return seen
+
+
+def test_a_sync_workflow_with_sync_effects_and_a_unit():
+    def look() -> None:
+        assert bank.order == ["+before", "+a", "+b", "-b", "-a", "+c"], bank.log
+
+    report = everywhere(sync_orders(fails=False), look)
+    assert report.result == ["paid before", "paid c"]
+
+
+def test_a_sync_workflow_that_fails():
+    done = ("before", "a", "b", "c", "c-too")
+    report = everywhere(sync_orders(fails=True), check(*done, undone=True))
+    assert report.error == "ValueError: sync"
+
+
+# -- the tool itself
+
+
+@effect(timeout=10, idempotent=True)
+async def twice(who: str, key: str = KEY) -> None:
+    """It says that it is idempotent, and is not."""
+    bank.apply(f"+{who}", key)
+
+
+@workflow
+async def trusting() -> None:
+    await twice("a")
+
+
+def test_it_finds_an_effect_that_happens_twice_and_says_where():
+    with pytest.raises(Broke, match=r"a crash (before|after) (write|act) \d+ .*: .*'\+a'"):
+        everywhere(trusting(), check("a"))
+
+
+def test_it_finds_that_by_dying_in_the_act_alone():
+    with pytest.raises(Broke, match=r"a crash after act 1"):
+        everywhere(trusting(), check("a"), writes=[])
+
+
+def test_acts_can_be_chosen_like_writes():
+    report = everywhere(pays(), check("a", "b", "c"), writes=[], acts=[2])
+    assert (report.crashes, report.acts) == (2, 2)
+
+
+def test_a_workflow_without_effects_has_no_acts_to_die_in():
+    @workflow
+    async def plain() -> str:
+        return await work("x")
+
+    assert everywhere(plain(), check()).acts == 0

@@ -1,0 +1,200 @@
+"""What is wrong with an effect is said when it is defined, or called where it cannot be."""
+
+import asyncio
+
+import pytest
+
+from outlast import (
+    KEY,
+    Effect,
+    Happened,
+    NotInRun,
+    SettingsError,
+    Step,
+    SyncEffect,
+    SyncStep,
+    compensate_with,
+    effect,
+)
+
+
+@pytest.mark.parametrize("options", [{}, {"timeout": None}, {"retries": 3}])
+def test_an_effect_needs_a_timeout(options):
+    async def pay() -> None: ...
+
+    with pytest.raises(SettingsError, match="needs a timeout"):
+        effect(**options)(pay)
+
+
+def test_an_effect_without_anything_said_of_it_names_what_it_needs():
+    async def pay() -> None: ...
+
+    with pytest.raises(SettingsError, match=r"effect pay needs a timeout: @effect\(timeout=30\)"):
+        effect(pay)
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("inf"), float("nan")])
+def test_a_timeout_is_a_number_of_seconds(timeout):
+    async def pay() -> None: ...
+
+    with pytest.raises(SettingsError, match="timeout"):
+        effect(timeout=timeout)(pay)
+
+
+def test_an_effect_is_no_method():
+    class Account:
+        async def pay(self) -> None: ...
+
+    with pytest.raises(TypeError, match=r"Account\.pay is a method.*Make it a function"):
+        effect(timeout=10)(Account.pay)
+
+
+@pytest.mark.parametrize("undo", ["refund", print, False])
+def test_undo_is_none_or_left_out(undo):
+    async def pay() -> None: ...
+
+    with pytest.raises(SettingsError, match=r"undo of effect pay.*@pay\.compensate"):
+        effect(timeout=10, undo=undo)(pay)
+
+
+@pytest.mark.parametrize("failed_on", ["OSError", OSError("x"), (OSError, 3), int, None])
+def test_failed_on_takes_exception_types(failed_on):
+    async def pay() -> None: ...
+
+    with pytest.raises(SettingsError, match="failed_on of effect pay takes exception types"):
+        effect(timeout=10, failed_on=failed_on)(pay)
+
+
+@pytest.mark.parametrize("options", [{"retries": -1}, {"backoff": -1}, {"backoff_max": "x"}])
+def test_numbers_are_at_least_zero(options):
+    async def pay() -> None: ...
+
+    with pytest.raises(SettingsError, match=next(iter(options))):
+        effect(timeout=10, **options)(pay)
+
+
+def test_an_option_that_does_not_exist_is_refused():
+    async def pay() -> None: ...
+
+    with pytest.raises(TypeError, match="retry_on"):
+        effect(timeout=10, retry_on=OSError)(pay)
+
+
+def test_something_that_is_no_function_cannot_be_an_effect():
+    with pytest.raises(TypeError):
+        effect(timeout=10)(3)
+
+
+def test_the_colours_are_those_of_steps():
+    @effect(timeout=10)
+    async def one() -> None: ...
+
+    @effect(timeout=10)
+    def other() -> None: ...
+
+    assert isinstance(one, Effect)
+    assert isinstance(one, Step)
+    assert isinstance(other, SyncEffect)
+    assert isinstance(other, SyncStep)
+    assert (repr(one), one.name, other.name) == ("<effect one>", "one", "other")
+
+
+def test_the_plain_function_of_an_effect_can_be_called_anywhere():
+    @effect(timeout=10)
+    def double(number: int) -> int:
+        return 2 * number
+
+    assert double.fn(3) == 6
+
+
+# -- verify and compensate
+
+
+@effect(timeout=10)
+async def send(to: str, amount: int = 1, key: str = KEY) -> str:
+    return to
+
+
+def test_verify_asks_only_for_what_the_effect_takes():
+    async def verify(to: str, currency: str, when: float) -> Happened[str] | None: ...
+
+    with pytest.raises(TypeError, match="verify of effect send asks for currency, when"):
+        send.verify(verify)
+
+
+def test_verify_may_ask_for_nothing_and_for_the_key_by_another_name():
+    async def nothing() -> Happened[str] | None: ...
+
+    async def other_name(token: str = KEY) -> Happened[str] | None: ...
+
+    assert send.verify(nothing) is nothing
+    assert send.verify(other_name) is other_name
+
+
+def test_a_compensation_asks_only_for_the_result_and_what_the_effect_takes():
+    async def refund(receipt: str, to: str, currency: str) -> None: ...
+
+    with pytest.raises(TypeError, match="compensation of effect send asks for currency"):
+        send.compensate(refund)
+
+
+def test_a_compensation_takes_at_least_the_result():
+    async def refund() -> None: ...
+
+    with pytest.raises(TypeError, match="compensation of effect send takes nothing"):
+        send.compensate(refund)
+
+
+def test_a_compensation_is_an_effect_idempotent_with_retries_and_the_timeout_of_its_effect():
+    @send.compensate
+    async def refund(receipt: str, amount: int, effect_key: str, key: str = KEY) -> None: ...
+
+    assert isinstance(refund, Effect)
+    assert (refund.timeout, refund.retries, refund.idempotent) == (10, 5, True)
+    assert send.compensation is refund
+
+
+def test_a_compensation_may_have_options_of_its_own():
+    @send.compensate(timeout=60, retries=1, idempotent=False, name="give back")
+    def refund(receipt: str) -> None: ...
+
+    assert isinstance(refund, SyncEffect)
+    assert (refund.timeout, refund.retries, refund.idempotent, refund.name) == (60, 1, False, "give back")
+
+
+def test_the_key_shows_what_it_is():
+    assert repr(KEY) == "KEY"
+    assert isinstance(KEY, str)
+
+
+# -- called where there is no run
+
+
+def test_an_effect_called_outside_a_run_is_refused_and_the_plain_function_is_named():
+    with pytest.raises(NotInRun, match=r"outside a run.*send\.fn\(\.\.\.\)"):
+        send("ann")
+
+
+def test_an_effect_called_in_a_coroutine_of_no_run_is_refused():
+    async def main() -> None:
+        await send("ann")
+
+    with pytest.raises(NotInRun, match="outside a run"):
+        asyncio.run(main())
+
+
+def test_a_sync_effect_called_outside_a_run_is_refused():
+    @effect(timeout=10)
+    def pay() -> None: ...
+
+    with pytest.raises(NotInRun, match="outside a run"):
+        pay()
+    with pytest.raises(NotInRun, match="outside a run"):
+        pay.aio()
+
+
+def test_compensate_with_is_for_a_workflow_and_takes_an_effect():
+    with pytest.raises(NotInRun):
+        compensate_with(send, "ann")
+    with pytest.raises(TypeError, match=r"decorate it with @effect\(timeout=\.\.\.\)"):
+        compensate_with(print, "ann")

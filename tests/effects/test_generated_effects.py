@@ -1,0 +1,113 @@
+"""Programs of effects, units, children and steps that chance has written, with crashes that chance has chosen: nothing happens twice, a run
+that fails leaves nothing behind, and what is done stays done."""
+
+import asyncio
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+from teller import bank, fail, hold, lock, pay, unlock, work
+
+from outlast import compensate_with, sleep, workflow
+from outlast.define.unit import unit
+from outlast.testing import crash_everywhere
+
+PROGRAMS = 40
+Program = list[Any]
+
+
+class Chance:
+    """Writes a program. Every effect has a name of its own."""
+
+    def __init__(self, seed: int) -> None:
+        self._chance, self._names = random.Random(seed), 0
+
+    def name(self) -> str:
+        self._names += 1
+        return f"{self._names}"
+
+    def block(self, depth: int) -> Program:
+        return [self._statement(depth) for _ in range(self._chance.randint(1, 3))]
+
+    def _statement(self, depth: int) -> Any:
+        simple = ["pay", "hold", "work", "sleep", "register", "fail"]
+        nested = ["unit", "unit", "gather", "child", "try"] if depth else []
+        kind = self._chance.choices(
+            [*simple, *nested], [4, 4, 1, 1, 1, 1 + (depth < 2), *[1.5] * len(nested)]
+        )[0]
+        if kind in ("unit", "child", "try"):
+            return [kind, self.block(depth - 1)]
+        if kind == "gather":
+            return [kind, [self.block(depth - 1) for _ in range(2)]]
+        return [kind, self.name()]
+
+
+async def execute(program: Program) -> None:
+    for kind, of in program:
+        if kind == "pay":
+            await pay(of)
+        elif kind == "hold":
+            await hold(of)
+        elif kind == "work":
+            await work(of)
+        elif kind == "sleep":
+            await sleep(float(of))
+        elif kind == "register":
+            await lock(of)
+            await compensate_with(unlock, of)
+        elif kind == "fail":
+            await fail(of)
+        elif kind == "unit":
+            try:
+                async with unit("unit"):
+                    await execute(of)
+            except ValueError:
+                await work("rolled back")
+        elif kind == "try":
+            try:
+                await execute(of)
+            except ValueError:
+                await work("caught")
+        elif kind == "gather":
+            tasks = [asyncio.create_task(execute(one)) for one in of]
+            ends = await asyncio.gather(*tasks, return_exceptions=True)
+            for end in ends:
+                if isinstance(end, BaseException):
+                    raise end
+        elif kind == "child":
+            await generated(of)
+
+
+@workflow
+async def generated(program: Program) -> str:
+    await execute(program)
+    return "done"
+
+
+@pytest.mark.parametrize("seed", range(PROGRAMS))
+def test_whatever_the_program_and_wherever_it_dies_nothing_is_done_twice_or_left(seed):
+    chance = random.Random(seed)
+    call = generated(Chance(seed).block(3))
+    undisturbed: list[Counter[str]] = []
+
+    def look() -> None:
+        counts = Counter(bank.order)
+        for what, count in counts.items():
+            assert count == 1, f"{what} {count} times: {bank.log}"
+            assert what[0] == "+" or f"+{what[1:]}" in counts, f"{what}, which was not done: {bank.log}"
+        undisturbed.append(counts)
+        assert counts == undisturbed[0], f"{bank.log}, undisturbed it was {undisturbed[0]}"
+
+    report = crash_everywhere(
+        call,
+        fresh=bank.__init__,
+        check=look,
+        seed=chance.choice([None, seed]),
+        every_life=chance.random() < 0.3,
+        writes=sorted(chance.sample(range(1, 60), 6)),
+        acts=sorted(chance.sample(range(1, 16), 3)),
+    )
+    if report.error is not None:
+        left = {what for what in undisturbed[0] if what[0] == "+" and f"-{what[1:]}" not in undisturbed[0]}
+        assert left == set()

@@ -1,0 +1,270 @@
+"""The idempotency key: one for each place of each run, the same over attempts and lives; or the caller's own."""
+
+import asyncio
+import json
+import re
+
+import pytest
+from bank import bank, pay, push
+
+from outlast import KEY, Happened, RunFailed, effect, sleep, step, workflow
+
+
+@pytest.fixture(autouse=True)
+def _fresh(world):
+    bank.open(world.clock)
+
+
+@workflow
+async def one() -> str:
+    return await pay("rent")
+
+
+@workflow
+async def twice() -> list[str]:
+    return [await pay("rent"), await pay("rent")]
+
+
+def recorded_keys(world, id="run") -> list[str]:
+    return [json.loads(entry.value)["key"] for entry in world.journal(id) if entry.kind == "intent"]
+
+
+def test_the_key_that_the_act_gets_is_the_one_in_its_intent(world):
+    world.run(one())
+    assert recorded_keys(world) == bank.keys
+    assert re.fullmatch(r"[0-9a-f]{32}", bank.keys[0])
+
+
+def test_the_key_is_the_same_over_attempts(world):
+    bank.comes["rent"] = ["refused", "broken", "refused", "ok"]
+    world.run(workflow(name="patient")(three_retries)())
+    assert len(bank.acts) == 4
+    assert len(set(bank.keys)) == 1
+
+
+async def three_retries() -> str:
+    return await patient_pay("rent")
+
+
+@effect(timeout=10, failed_on=Exception, retries=3)
+async def patient_pay(label: str, key: str = KEY) -> str:
+    return await bank.act(label, 1.0, key)
+
+
+def test_the_key_is_the_same_over_lives(world):
+    world.die(one(), after=0.5)
+    world.die(one(), after=20)
+    assert len(bank.acts) == 2, "the second life asked, and acted again"
+    world.run(one())
+    assert len(set(bank.keys)) == 1
+    assert {line.key for line in bank.asked} == set(bank.keys)
+    assert len(bank.done) == 1
+
+
+def test_two_effects_with_the_same_arguments_have_two_keys(world):
+    world.run(twice())
+    assert len(bank.done) == 2
+    assert len(set(bank.keys)) == 2
+
+
+def test_two_runs_have_keys_of_their_own(world):
+    world.run(one(), id="a")
+    world.run(one(), id="b")
+    assert len(set(bank.keys)) == 2
+
+
+def test_a_second_effect_does_not_get_the_key_of_the_first_after_a_death(world):
+    world.die(twice(), until=lambda: len(bank.acts) == 2)
+    first, second = bank.keys
+    world.run(twice())
+    assert bank.keys == [first, second, second]
+    assert len(bank.done) == 2
+
+
+def test_effects_in_a_gather_have_the_same_keys_in_every_life_however_long_each_takes(world):
+    @workflow
+    async def several() -> list[str]:
+        return await asyncio.gather(*(pay(label, seconds) for label, seconds in seconds_of.items()))
+
+    seconds_of = {"c": 3.0, "a": 1.0, "b": 2.0}
+    world.die(several(), after=1.5)
+    before = {line.label: line.key for line in bank.acts}
+    assert world.run(several()) == ["receipt for c", "receipt for a", "receipt for b"]
+    assert len(set(before.values())) == 3
+    assert {line.label: line.key for line in bank.acts} == before
+    assert sorted(line.label for line in bank.done) == ["a", "b", "c"]
+    assert sorted(bank.labels) == ["a", "b", "b", "c", "c"], "what was confirmed is not done again"
+
+
+def test_effects_in_a_task_group_have_the_same_keys_in_every_life(world):
+    @workflow
+    async def grouped() -> list[str]:
+        async def later(label: str, delay: float) -> str:
+            await sleep(delay)
+            return await pay(label)
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(later("slow", 2)), group.create_task(later("quick", 1))]
+        return [task.result() for task in tasks]
+
+    world.die(grouped(), after=2.5)
+    before = {line.label: line.key for line in bank.acts}
+    assert world.run(grouped()) == ["receipt for slow", "receipt for quick"]
+    assert {line.label: line.key for line in bank.acts} == before
+    assert [line.label for line in bank.done] == ["quick", "slow"]
+
+
+# -- the caller's own
+
+
+def test_a_key_of_the_callers_own_is_used_by_the_act_and_by_verify(world):
+    @workflow
+    async def own() -> str:
+        return await pay("rent", key="invoice-7")
+
+    world.die(own(), after=0.5)
+    world.run(own())
+    assert bank.keys == ["invoice-7", "invoice-7"]
+    assert [line.key for line in bank.asked] == ["invoice-7"]
+    assert recorded_keys(world) == ["invoice-7", "invoice-7"]
+
+
+def test_a_key_may_be_passed_by_position(world):
+    @workflow
+    async def own() -> str:
+        return await pay("rent", 1.0, "invoice-7")
+
+    world.run(own())
+    assert bank.keys == ["invoice-7"]
+
+
+@pytest.mark.parametrize(
+    "call", [lambda: pay("rent", key=KEY), lambda: pay("rent", 1.0, KEY)], ids=["by name", "by position"]
+)
+def test_the_constant_itself_passed_as_the_key_is_no_key(world, call):
+    @workflow
+    async def explicit() -> str:
+        return await call()
+
+    world.die(explicit(), after=0.5)
+    world.run(explicit())
+    assert len(set(bank.keys)) == 1
+    assert re.fullmatch(r"[0-9a-f]{32}", bank.keys[0])
+    assert recorded_keys(world) == bank.keys
+
+
+def test_the_same_key_of_the_callers_own_twice_is_the_callers_affair(world):
+    @workflow
+    async def own() -> list[str]:
+        return [await push("rent", key="k"), await push("rent", key="k")]
+
+    assert world.run(own()) == ["receipt for rent", "receipt for rent"]
+    assert bank.keys == ["k", "k"]
+    assert len(bank.done) == 1
+
+
+def test_the_parameter_of_the_key_may_have_any_name_in_the_effect_and_in_its_verify(world):
+    got = []
+
+    @effect(timeout=10)
+    async def send(label: str, token: str = KEY) -> str:
+        got.append(token)
+        await asyncio.sleep(1)
+        return "sent"
+
+    @send.verify
+    async def was_sent(label: str, idempotency: str = KEY) -> Happened[str] | None:
+        got.append(idempotency)
+        return Happened("sent before")
+
+    @workflow
+    async def sending() -> str:
+        return await send("x")
+
+    world.die(sending(), after=0.5)
+    assert world.run(sending()) == "sent before"
+    assert len(got) == 2
+    assert len(set(got)) == 1
+
+
+def test_an_effect_that_takes_no_key_has_one_all_the_same_for_its_verify(world):
+    got = []
+
+    @effect(timeout=10)
+    async def send(label: str) -> None:
+        await asyncio.sleep(1)
+
+    @send.verify
+    async def was_sent(key: str = KEY) -> Happened[None] | None:
+        got.append(key)
+        return Happened(None)
+
+    @workflow
+    async def sending() -> None:
+        await send("x")
+
+    world.die(sending(), after=0.5)
+    world.run(sending())
+    assert got == recorded_keys(world)
+
+
+def test_a_retry_of_the_run_has_what_did_not_happen_done_under_a_new_key(world):
+    """Whoever was told of a refusal under a key may answer with it for good."""
+
+    @workflow
+    async def strict() -> str:
+        return await push("rent")
+
+    bank.comes["rent"] = ["refused", "refused", "ok"]
+    with pytest.raises(Exception, match="rent"):
+        world.run(strict())
+    world.do(lambda app: app.retry("run"))
+    assert world.run(strict()) == "receipt for rent"
+    assert bank.keys[0] == bank.keys[1] != bank.keys[2]
+
+
+def test_a_retry_of_the_run_does_not_do_again_what_happened(world):
+    broken = [True]
+
+    @workflow
+    async def then_fails() -> str:
+        receipt = await pay("rent")
+        if broken:
+            raise ValueError("after it")
+        return receipt
+
+    with pytest.raises(ValueError, match="after it"):
+        world.run(then_fails())
+    broken.clear()
+    world.do(lambda app: app.retry("run"))
+    assert world.run(then_fails()) == "receipt for rent"
+    assert len(bank.acts) == 1
+
+
+def test_a_retry_does_again_under_its_old_key_what_was_cancelled_after_an_act_that_may_have_happened(world):
+    """The first may have happened: only under its key is the second the same."""
+    broken = [True]
+
+    @step
+    async def other() -> str:
+        await asyncio.sleep(1.2)
+        if broken:
+            raise ValueError("another one failed")
+        return "ok"
+
+    @workflow
+    async def grouped() -> str:
+        async with asyncio.TaskGroup() as group:
+            pushing = group.create_task(push("rent"))
+            group.create_task(other())
+        return pushing.result()
+
+    bank.comes["rent"] = ["lost", "ok"]
+    with pytest.raises(RunFailed, match="TaskGroup"):
+        world.run(grouped())
+    assert len(bank.acts) == 1, "cancelled in its back-off"
+    broken.clear()
+    world.do(lambda app: app.retry("run"))
+    assert world.run(grouped()) == "receipt for rent"
+    assert bank.keys[0] == bank.keys[1]
+    assert len(bank.done) == 1

@@ -1,0 +1,438 @@
+"""The workflow cancels an effect: what has begun to act is not cut, and its outcome is delivered; what has not acts no more. In every life the same."""
+
+import asyncio
+import json
+
+import pytest
+from bank import MARGIN, TIMEOUT, Refused, bank, mail, pay, push, sync_pay
+
+from outlast import RunCancelled, RunParked, effect, sleep, step, workflow
+
+SPAN = TIMEOUT + MARGIN
+EFFECTS = {"pay": pay, "push": push, "mail": mail, "sync_pay": sync_pay.aio}
+NOT = "not done"
+RECEIPT = "receipt for rent"
+
+
+@pytest.fixture(autouse=True)
+def _fresh(world):
+    bank.open(world.clock)
+
+
+@step
+async def fail(after: float) -> None:
+    await asyncio.sleep(after)
+    raise ValueError("another one failed")
+
+
+@step
+async def work(label: str, seconds: float = 0.0) -> str:
+    await asyncio.sleep(seconds)
+    return label
+
+
+@workflow
+async def by_timeout(fx: str, when: float) -> str:
+    try:
+        async with asyncio.timeout(when):
+            return await EFFECTS[fx]("rent", 3.0)
+    except TimeoutError:
+        return NOT
+
+
+@workflow
+async def by_wait_for(fx: str, when: float) -> str:
+    try:
+        return await asyncio.wait_for(EFFECTS[fx]("rent", 3.0), when)
+    except TimeoutError:
+        return NOT
+
+
+@workflow
+async def by_cancel(fx: str, when: float) -> str:
+    task = asyncio.create_task(EFFECTS[fx]("rent", 3.0))
+    await sleep(when)
+    task.cancel()
+    try:
+        return await task
+    except asyncio.CancelledError:
+        return NOT
+
+
+@workflow
+async def by_group(fx: str, when: float) -> str:
+    seen = []
+
+    async def one() -> None:
+        try:
+            seen.append(await EFFECTS[fx]("rent", 3.0))
+        except asyncio.CancelledError:
+            seen.append(NOT)
+            raise
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(one())
+            group.create_task(fail(when))
+    except* ValueError:
+        pass
+    return seen[0]
+
+
+WAYS = [by_timeout, by_wait_for, by_cancel, by_group]
+ways = pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
+
+
+def outcome(world, call) -> str:
+    """Undisturbed, and once more from its journal."""
+    first = world.run(call)
+    assert world.replays(call) == first
+    return first
+
+
+# -- acting
+
+
+@ways
+@pytest.mark.parametrize("fx", ["pay", "push", "mail"])
+def test_an_act_under_way_is_not_cut_and_its_value_is_delivered(world, way, fx):
+    assert outcome(world, way(fx, 1.0)) == RECEIPT
+    assert bank.ended == ["rent"]
+    assert world.clock.elapsed == pytest.approx(3, abs=0.1)
+
+
+@ways
+def test_a_sync_act_under_way_is_not_cut_either(world, way):
+    assert outcome(world, way("sync_pay", 1.0)) == RECEIPT
+    assert len(bank.acts) == 1
+
+
+@ways
+def test_an_act_that_fails_for_certain_after_its_cancellation_is_not_tried_again(world, way):
+    bank.comes["rent"] = ["refused", "ok"]
+    assert outcome(world, way("pay", 1.0)) == NOT
+    assert len(bank.acts) == 1
+    assert bank.done == []
+
+
+@ways
+@pytest.mark.parametrize("comes", ["lost", "broken"])
+def test_an_act_that_is_open_after_its_cancellation_is_verified_and_not_done_again(world, way, comes):
+    bank.comes["rent"] = [comes, "ok"]
+    assert outcome(world, way("pay", 1.0)) == (RECEIPT if comes == "lost" else NOT)
+    assert (len(bank.acts), bank.asked_at) == (1, [pytest.approx(SPAN, abs=0.2)])
+
+
+def test_the_last_error_of_an_act_that_was_cancelled_is_its_outcome(world):
+    @effect(timeout=10, failed_on=Refused)
+    async def once(label: str) -> str:
+        return await bank.act(label, 3.0, "k")
+
+    @workflow
+    async def impatient() -> str:
+        try:
+            async with asyncio.timeout(1.0):
+                return await once("rent")
+        except Refused as refused:
+            return f"refused: {refused}"
+
+    bank.comes["rent"] = ["refused"]
+    assert outcome(world, impatient()) == "refused: rent"
+
+
+@ways
+@pytest.mark.parametrize("comes", ["lost and hangs", "hangs"])
+def test_a_death_after_the_cancellation_of_an_act_is_verified_by_the_next_life(world, way, comes):
+    bank.comes["rent"] = [comes, "ok"]
+    world.die(way("pay", 1.0), after=2.0)
+    assert outcome(world, way("pay", 1.0)) == (RECEIPT if "lost" in comes else NOT)
+    assert (len(bank.acts), len(bank.asked)) == (1, 1)
+
+
+@ways
+def test_a_death_after_the_cancellation_of_an_idempotent_act_does_not_do_it_again(world, way):
+    bank.comes["rent"] = ["hangs", "ok"]
+    world.die(way("push", 1.0), after=2.0)
+    assert outcome(world, way("push", 1.0)) == NOT
+    assert len(bank.acts) == 1
+
+
+@ways
+def test_a_death_before_a_cancellation_that_came_due_meanwhile_is_verified_before_it_counts(world, way):
+    bank.comes["rent"] = ["lost and hangs"]
+    world.die(way("pay", 5.0), after=2.0, gap=100)
+    assert outcome(world, way("pay", 5.0)) == RECEIPT
+    assert len(bank.acts) == 1
+
+
+# -- before the act
+
+
+def test_an_effect_cancelled_before_its_first_turn_leaves_no_intent(world):
+    @workflow
+    async def hasty() -> str:
+        task = asyncio.create_task(pay("rent"))
+        await asyncio.sleep(0)
+        task.cancel()
+        try:
+            return await task
+        except asyncio.CancelledError:
+            return NOT
+
+    assert outcome(world, hasty()) == NOT
+    assert bank.acts == []
+    assert "intent" not in world.kinds()
+
+
+def test_an_effect_cancelled_while_its_intent_is_written_does_not_act(world):
+    @workflow
+    async def hasty() -> str:
+        task = asyncio.create_task(mail("rent"))
+        await work("together")
+        task.cancel()
+        try:
+            return await task
+        except asyncio.CancelledError:
+            return NOT
+
+    async def main(app):
+        hold_intents(app)
+        return await (await app.start(hasty(), id="run")).result()
+
+    assert world.do(main) == NOT
+    assert bank.acts == []
+    assert sorted(world.kinds()) == ["intent", "step", "step"]
+    (info,) = world.do(lambda app: app.effects("run"))
+    assert info.state == "did not happen"
+    assert world.replays(hasty()) == NOT
+
+
+def hold_intents(app) -> None:
+    """The store has an intent at once, and says so a moment later."""
+    writer, loop = app._house.writer, app._house.loop
+    put = writer.put
+
+    def later(verb, done, **options):
+        if getattr(verb, "kind", None) == "intent":
+            put(verb, lambda *outcome: loop.call_later(0.05, done, *outcome), **options)
+        else:
+            put(verb, done, **options)
+
+    writer.put = later
+
+
+# -- waiting
+
+
+@ways
+@pytest.mark.parametrize("comes", ["lost", "broken"])
+def test_the_wait_for_verify_is_not_cut_and_what_it_says_is_delivered(world, way, comes):
+    bank.comes["rent"] = [comes, "ok"]
+    assert outcome(world, way("pay", 8.0)) == (RECEIPT if comes == "lost" else NOT)
+    assert (len(bank.acts), bank.asked_at) == (1, [pytest.approx(SPAN, abs=0.2)])
+
+
+@ways
+@pytest.mark.parametrize("comes", ["lost", "broken"])
+def test_an_asking_of_verify_is_not_cut_and_what_it_says_is_delivered(world, way, comes):
+    bank.comes["rent"] = [comes, "ok"]
+    bank.answers["rent"] = ["slow"]
+    assert outcome(world, way("pay", SPAN + 2)) == (RECEIPT if comes == "lost" else NOT)
+    assert (len(bank.acts), len(bank.asked)) == (1, 1)
+
+
+@ways
+def test_a_verify_that_cannot_tell_is_asked_again_also_of_what_was_cancelled(world, way):
+    bank.comes["rent"] = ["lost"]
+    bank.answers["rent"] = ["raises", "raises", "raises", "truth"]
+    assert outcome(world, way("pay", SPAN + 2)) == RECEIPT
+    assert (len(bank.acts), len(bank.asked)) == (1, 4)
+
+
+@ways
+def test_the_back_off_after_a_certain_failure_is_cut_at_once(world, way):
+    bank.comes["rent"] = ["refused", "ok"]
+    assert outcome(world, way("pay", 3.2)) == NOT
+    assert world.clock.elapsed == pytest.approx(3.2, abs=0.1)
+    assert len(bank.acts) == 1
+
+
+@ways
+def test_an_idempotent_effect_in_its_back_off_is_not_done_again(world, way):
+    bank.comes["rent"] = ["lost", "ok"]
+    assert outcome(world, way("push", 3.2)) == NOT
+    assert len(bank.acts) == 1
+
+
+@ways
+@pytest.mark.parametrize("died", [5.0, 10.0])
+def test_a_wait_that_was_cancelled_goes_on_in_the_next_life(world, way, died):
+    bank.comes["rent"] = ["lost"]
+    world.die(way("pay", 8.0), after=died)
+    assert outcome(world, way("pay", 8.0)) == RECEIPT
+    assert bank.asked_at == [pytest.approx(SPAN, abs=0.2)]
+
+
+# -- unknown
+
+
+@workflow
+async def unknown_then_cancelled() -> str:
+    async def wanted() -> str:
+        try:
+            async with asyncio.timeout(20.0):
+                return await mail("rent", 3.0)
+        except TimeoutError:
+            return NOT
+
+    came, _ = await asyncio.gather(wanted(), work("meanwhile", 30.0))
+    return came
+
+
+def test_an_unknown_effect_that_was_cancelled_is_still_for_a_person_to_decide(world):
+    bank.comes["rent"] = ["broken"]
+    with pytest.raises(RunParked, match="mail#1"):
+        world.run(unknown_then_cancelled())
+    assert world.clock.elapsed == pytest.approx(30, abs=0.1)
+    assert "fired" in world.kinds()
+
+
+def test_an_unknown_effect_that_was_cancelled_and_happened_delivers_its_value(world):
+    bank.comes["rent"] = ["broken"]
+    with pytest.raises(RunParked):
+        world.run(unknown_then_cancelled())
+    world.do(lambda app: app.decide("run", "mail", happened="found it"))
+    assert outcome(world, unknown_then_cancelled()) == "found it"
+    assert len(bank.acts) == 1
+
+
+def test_an_unknown_effect_that_was_cancelled_and_did_not_happen_is_not_done(world):
+    bank.comes["rent"] = ["broken"]
+    with pytest.raises(RunParked):
+        world.run(unknown_then_cancelled())
+    world.do(lambda app: app.decide("run", "mail", did_not=True))
+    assert outcome(world, unknown_then_cancelled()) == NOT
+    assert len(bank.acts) == 1
+
+
+# -- the run is cancelled
+
+
+@workflow
+async def plain(fx: str) -> str:
+    return await EFFECTS[fx]("rent", 3.0)
+
+
+def cancelled_at(world, call, seconds: float) -> float:
+    async def main(app):
+        run = await app.start(call, id="run")
+        await asyncio.sleep(seconds)
+        await app.cancel("run", "enough")
+        with pytest.raises(RunCancelled, match="enough"):
+            await run.result(timeout=1e5)
+        return app.clock.elapsed
+
+    return world.do(main)
+
+
+def replays_cancelled(world, call) -> None:
+    with pytest.raises(RunCancelled, match="enough"):
+        world.replays(call)
+
+
+def test_a_run_cancelled_while_an_effect_acts_ends_when_that_is_on_record(world):
+    assert cancelled_at(world, plain("pay"), 1.0) == pytest.approx(3, abs=0.1)
+    assert world.kinds() == ["intent", "cancel", "step"]
+    assert world.journal()[-1].value == json.dumps(RECEIPT)
+    replays_cancelled(world, plain("pay"))
+    assert len(bank.acts) == 1
+
+
+def test_a_sync_run_cancelled_while_its_effect_acts_ends_when_that_is_on_record(world):
+    @workflow
+    def in_sync() -> str:
+        return sync_pay("rent")
+
+    bank.comes["rent"] = ["hangs"]
+
+    async def main(app):
+        run = await app.start(in_sync(), id="run")
+        while not bank.acts:
+            await asyncio.sleep(0)
+        await app.cancel("run", "enough")
+        while "cancel" not in world.kinds():
+            await asyncio.sleep(0)
+        bank.gate.set()
+        with pytest.raises(RunCancelled, match="enough"):
+            await run.result(timeout=1e5)
+
+    world.do(main)
+    assert world.kinds() == ["intent", "cancel", "step"]
+    assert world.journal()[-1].value == json.dumps(RECEIPT)
+    replays_cancelled(world, in_sync())
+
+
+@pytest.mark.parametrize("comes", ["lost", "broken"])
+def test_a_run_cancelled_while_it_waits_to_verify_ends_when_it_knows(world, comes):
+    bank.comes["rent"] = [comes]
+    assert cancelled_at(world, plain("pay"), 8.0) == pytest.approx(SPAN, abs=0.1)
+    (info,) = world.do(lambda app: app.effects("run"))
+    assert info.state == ("happened" if comes == "lost" else "did not happen")
+    replays_cancelled(world, plain("pay"))
+    assert len(bank.acts) == 1
+
+
+def test_a_run_cancelled_in_a_back_off_ends_at_once(world):
+    bank.comes["rent"] = ["refused"]
+    assert cancelled_at(world, plain("pay"), 3.2) == pytest.approx(3.2, abs=0.1)
+    replays_cancelled(world, plain("pay"))
+    assert len(bank.acts) == 1
+
+
+def test_a_run_cancelled_before_its_effect_begins_leaves_no_intent(world):
+    @workflow
+    async def later() -> str:
+        await sleep(10)
+        return await pay("rent")
+
+    cancelled_at(world, later(), 5.0)
+    assert "intent" not in world.kinds()
+    assert bank.acts == []
+
+
+def test_a_run_cancelled_while_dead_verifies_what_is_open_and_does_nothing_more(world):
+    world.die(plain("pay"), after=0.5)
+    world.do(lambda app: app.cancel("run", "enough"))
+    with pytest.raises(RunCancelled, match="enough"):
+        world.run(plain("pay"))
+    assert (len(bank.acts), bank.asked_at) == (1, [pytest.approx(SPAN, abs=0.2)])
+    replays_cancelled(world, plain("pay"))
+
+
+def test_a_run_cancelled_with_an_effect_that_nobody_can_tell_of_is_parked_until_somebody_does(world):
+    bank.comes["rent"] = ["broken"]
+
+    async def main(app):
+        run = await app.start(plain("mail"), id="run")
+        await asyncio.sleep(8)
+        await app.cancel("run", "enough")
+        with pytest.raises(RunParked, match="mail#1"):
+            await run.result(timeout=1e5)
+
+    world.do(main)
+    world.do(lambda app: app.decide("run", "mail#1", did_not=True))
+    with pytest.raises(RunCancelled, match="enough"):
+        world.run(plain("mail"))
+    assert len(bank.acts) == 1
+    assert world.status() == "cancelled"
+
+
+def test_a_run_whose_timeout_comes_while_an_effect_acts_has_its_outcome_on_record(world):
+    @workflow(timeout=2.0)
+    async def short() -> str:
+        return await pay("rent", 3.0)
+
+    with pytest.raises(TimeoutError):
+        world.run(short())
+    assert world.kinds() == ["intent", "cancel", "step"]
+    assert world.journal()[-1].value == json.dumps(RECEIPT)
