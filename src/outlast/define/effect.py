@@ -66,7 +66,8 @@ class EffectBase(StepBase[P, R]):
         if not all(isinstance(one, type) and issubclass(one, BaseException) for one in failed):
             raise SettingsError(f"failed_on of effect {self.name} takes exception types, not {failed_on!r}.")
         self.failed_on, self.idempotent, self.undo_needed = failed, bool(idempotent), undo is not None
-        self.module: str = fn.__module__
+        self.code = f"{fn.__module__}:{fn.__qualname__}"
+        """Where it is: recorded as a hint, for where two effects have one name."""
         self.key_name = _key_name(fn)
         self.verifier: Callable[..., Any] | None = None
         self.compensation: EffectBase[..., Any] | None = None

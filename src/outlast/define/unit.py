@@ -137,7 +137,7 @@ class Unit:
         if cancelled is not None:
             raise cancelled
 
-    def admit(self, effect: EffectBase[..., Any]) -> None:
+    def admit(self, effect: EffectBase[..., Any], *, needs_compensation: bool = True) -> None:
         """OutlastError if the effect could not be undone with it."""
         assert self._life is not None
         if self.left:
@@ -148,7 +148,7 @@ class Unit:
             raise OutlastError(
                 f"effect {effect.name} is called in unit {self.name!r}, which could not undo it: in an async workflow it must be `async with`."
             )
-        if effect.compensation is None and effect.undo_needed:
+        if needs_compensation and effect.compensation is None and effect.undo_needed:
             raise OutlastError(
                 f"effect {effect.name} is called in unit {self.name!r} and has no compensation: give it one (@{effect.name}.compensate), or say "
                 "@effect(..., undo=None) if it needs none."

@@ -38,7 +38,7 @@ def call(life: Life, errand: Errand, unit: Holds | None) -> Coroutine[Any, Any, 
     """Take the effect's place now; what is returned performs it when awaited."""
     effect = errand.effect
     life.house.check_size(errand.arguments, f"the arguments of effect {effect.name}")
-    units = list(_around(unit))
+    units = list(around(unit))
     for one in units:
         one.admit(effect)
     place = life.take("step", effect.name, errand.fingerprint)
@@ -47,7 +47,7 @@ def call(life: Life, errand: Errand, unit: Holds | None) -> Coroutine[Any, Any, 
     return attend(life, place, errand)
 
 
-def _around(unit: Holds | None) -> Iterator[Holds]:
+def around(unit: Holds | None) -> Iterator[Holds]:
     while unit is not None:
         yield unit
         unit = unit.outer
@@ -221,7 +221,7 @@ class Dealer:
         else:
             key = self.errand.make_key(life.row.seed, self.place.key, generation)
         said: dict[str, Any] = {
-            "key": key, "effect": effect.name, "module": effect.module, "arguments": self.errand.arguments,
+            "key": key, "effect": effect.name, "module": effect.code, "arguments": self.errand.arguments,
             "compensation": effect.compensation.name if effect.compensation is not None else None,
             "timeout": effect.timeout, "threaded": not effect.is_async, "generation": generation,
         }  # fmt: skip

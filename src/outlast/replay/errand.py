@@ -121,18 +121,21 @@ class Errand:
         return Errand(compensation, (returned,), {name: known[name] for name in names if name in known})
 
 
-_known: dict[str, dict[tuple[str, str], EffectBase[..., Any]]] = {}
+_known: dict[str, dict[str, EffectBase[..., Any]]] = {}
 
 
 def know(effect: EffectBase[..., Any]) -> None:
     """A function that is decorated again, as in a module that is loaded again, takes the place of the earlier one."""
-    _known.setdefault(effect.name, {})[effect.module, effect.fn.__qualname__] = effect
+    _known.setdefault(effect.name, {})[effect.code] = effect
 
 
-def find(name: str, module: str = "") -> EffectBase[..., Any] | None:
-    """The effect of this name; where several have it, the one of that module. None: this code does not have it, or cannot tell which."""
+def find(name: str, code: str = "") -> EffectBase[..., Any] | None:
+    """The effect of this name; where several have it, the one with that code, else the only one in that module. None: this process's
+    code does not have it, or cannot tell which."""
     same = _known.get(name, {})
-    if len(same) == 1:
-        return next(iter(same.values()))
-    here = [one for (where, _), one in same.items() if where == module]
-    return here[-1] if here else None
+    if code in same:
+        return same[code]
+    module = code.partition(":")[0]
+    here = [one for where, one in same.items() if where.partition(":")[0] == module]
+    found = here or list(same.values())
+    return found[0] if len(found) == 1 else None

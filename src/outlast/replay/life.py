@@ -199,6 +199,8 @@ class Life:
                 raise
             if self.over is not None:
                 raise self.over
+        if place.cancelled and place.errand is not None:
+            self.loop.call_soon(_cancel_again, asyncio.current_task(self.loop))
         if place.error is not None:
             raise place.error
         return place.value
@@ -576,3 +578,11 @@ class Life:
 
 def _describe(entry: Any) -> str:
     return f"{entry.kind} {entry.key}({entry.args or ''})"
+
+
+def _cancel_again(task: asyncio.Task[Any] | None) -> None:
+    """An effect that acts is not cut, and its outcome is what the cancelled task gets; but what it awaits next is. Not if what had cancelled
+    it is over by now, as a `timeout` that was left."""
+    if task is not None and not task.done() and task.cancelling():
+        task.cancel()
+        task.uncancel()  # it is the same request as before

@@ -13,6 +13,7 @@ from outlast.errors import Unrecordable
 from outlast.replay import children, effects, leaving
 from outlast.replay.dealings import UNDO, Dealing
 from outlast.replay.errand import Errand, find
+from outlast.replay.unit import UNIT
 
 if TYPE_CHECKING:
     from outlast.define.effect import EffectBase
@@ -29,9 +30,15 @@ BACK_SECONDS = 5.0
 def register(life: Life, errand: Errand) -> Coroutine[Any, Any, None]:
     """Have it recorded that this is to be done if the run is undone. Its place is taken now."""
     effect = errand.effect
-    value = json.dumps({"effect": effect.name, "module": effect.module, "arguments": errand.arguments})
+    value = json.dumps({"effect": effect.name, "module": effect.code, "arguments": errand.arguments})
     life.house.check_size(value, f"the arguments of {effect.name}")
+    units = list(effects.around(UNIT.get()))
+    for unit in units:
+        unit.admit(effect, needs_compensation=False)
     place = life.take("compensation", f"compensate:{effect.name}", errand.fingerprint, while_cancelling=True)
+    place.errand = errand
+    for unit in units:
+        unit.members.append(place)
     coro = life.outcome(place, partial(_record, value=value))
     coro.__qualname__ = place.key  # type: ignore[attr-defined]
     place.coro = coro
@@ -157,7 +164,7 @@ async def _known(life: Life, name: str, module: str) -> EffectBase[..., Any]:
 async def undo_members(life: Life, members: Sequence[Place]) -> None:
     """Undo what a unit has done, newest first, once all of it is known."""
     for place in members:
-        if place.errand is not None:
+        if place.errand is not None and place.kind == "step":
             place.errand.resolve_only = True  # what has not acted yet does not
             if place.stop is not None:
                 place.stop()  # nor is its next attempt waited for
@@ -167,11 +174,15 @@ async def undo_members(life: Life, members: Sequence[Place]) -> None:
     for place in reversed(members):
         errand, dealing = place.errand, life.journal.dealings.get(place.key)
         happened = place.text is not None and not place.undone
-        if errand is None or dealing is None or not happened or errand.effect.compensation is None:
+        if errand is None or dealing is None or not happened:
             continue
-        undoing = errand.undo(
-            errand.effect.compensation, dealing.key, None if place.error is not None else place.text
-        )
+        if place.kind == "compensation":
+            undoing = errand
+        elif errand.effect.compensation is not None:
+            result = None if place.error is not None else place.text
+            undoing = await _undoing(life, dealing, errand, errand.effect.compensation, result)
+        else:
+            continue
         where = life.take_at("step", UNDO + place.key, undoing.fingerprint)
         await _outcome(life, effects.attend(life, where, undoing))
         place.undone = True

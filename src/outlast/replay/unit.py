@@ -19,7 +19,7 @@ class Holds(Protocol):
     """The effects that were called in it, and in units within it."""
     outer: Holds | None
 
-    def admit(self, effect: EffectBase[..., Any]) -> None:
+    def admit(self, effect: EffectBase[..., Any], *, needs_compensation: bool = True) -> None:
         """Raise, if the effect could not be undone with it."""
 
 
