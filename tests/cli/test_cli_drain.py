@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import socket
@@ -14,6 +15,7 @@ from contextlib import closing
 
 import pytest
 
+from outlast import effect, workflow
 from outlast.store.address import store_at
 from outlast.store.verbs import AskDrain, Claim, Drain, Enlist, Leave, Release, Report, Sweep
 
@@ -314,6 +316,28 @@ def test_one_drain_is_shown_in_full(outlast):
         "the event loop stood still", "flush: 100 ms", "close: 200 ms, failed: OSError()",
     ):  # fmt: skip
         assert words in shown
+
+
+@effect(timeout=1000, undo=None)
+async def long_act() -> None:
+    await asyncio.sleep(500)
+
+
+@workflow
+async def acting() -> None:
+    await long_act()
+
+
+def test_an_effect_that_acts_at_the_end_of_the_grace_is_open_and_did_not_refuse_to_stop(world):
+    async def main(app):
+        await app.start(acting(), id="r1")
+        await asyncio.sleep(1)
+        return await app.drain("test", grace=10)
+
+    report = world.do(main)
+    [left] = report.left
+    assert (left.step, left.why) == ("long_act#1", "an effect acts, and is not cut: it is open")
+    assert report.not_checkpointed == []
 
 
 def test_a_drain_that_is_not_on_record_or_not_clear_is_an_error(outlast):

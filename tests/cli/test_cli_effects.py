@@ -28,7 +28,7 @@ async def book(what: str, *, key: str = KEY) -> str:
     return f"{what} booked"
 
 
-@book.compensate(retries=0, backoff=0.001)
+@book.compensate(retries=1, backoff=0.001)
 async def unbook(booking: str | None, what: str) -> None:
     if lost(f"un{what}"):
         raise RuntimeError(f"the {what} desk is closed")
@@ -156,7 +156,7 @@ def test_a_decision_that_is_not_just_one_thing_in_json_is_a_usage_error(unknown,
 def test_an_effect_that_is_not_there_is_answered_with_those_that_are(unknown):
     answer = unknown("decide", "t1", "bok", "--did-not")
     assert (answer.code, answer.out) == (2, "")
-    assert "It does on: book#2." in answer.err
+    assert "no effect 'bok' of run 't1' waits for a decision. This one does: book#2." in answer.err
     error = unknown("decide", "t1", "book#1", "--did-not", "--json").json["error"]
     assert (error["type"], error["there"], error["exit_code"]) == ("UnknownEffect", ["book#2"], 2)
 
@@ -170,7 +170,7 @@ def test_a_run_that_waits_for_no_decision_exits_4(trips):
     trips.commit(Settle(row.pk, row.fence, "parked", reason="the code changed"))
     answer = trips("decide", "r1", "book", "--did-not")
     assert answer.code == 4
-    assert "It does on none." in answer.err
+    assert "no effect 'book' of run 'r1' waits for a decision. `outlast show r1` says" in answer.err
 
 
 def test_a_run_that_is_not_there_exits_3_and_a_store_that_is_not_1(outlast):
@@ -287,12 +287,12 @@ def test_run_says_that_somebody_has_to_decide(unknown):
 
 
 def test_a_stuck_run_says_what_cannot_be_undone_and_how_to_go_on(stuck):
-    assert "stuck: undo:book#1 (--intent " in stuck("runs").out
+    assert "undoing, stuck: undo:book#1" in stuck("runs").out
     answer = stuck("show", "t1")
     effects = table(answer)
     assert effects["book#2"][0] == "undone"
     assert effects["book#1"][0] == "happened"
-    assert "unbook failed 4 times: RuntimeError: the flight desk" in " ".join(effects["book#1"])
+    assert "unbook failed 2 times: RuntimeError: the flight desk" in " ".join(effects["book#1"])
     assert "Once mended: `outlast retry t1`." in answer.out
     assert "It is being undone, newest first, to end as failed: ValueError: rain" in answer.out
     last = stuck("show", "t1", "--json").json["effects"][1]["undo"]["intent"]
@@ -339,6 +339,86 @@ def test_an_effect_that_did_not_happen_says_so(trips):
     assert "attempt 1 did not happen: ValueError: nobody home" in answer.out
     assert "did not happen: ValueError: nobody home" in answer.out
     assert table(answer)["greet#1"][:3] == ["did", "not", "happen"]
+
+
+def test_of_a_run_that_is_undone_nothing_is_offered_to_be_done_again(unknown):
+    unknown("cancel", "t1", "--why", "enough.")
+    assert unknown.trip().code == 5
+    shown = unknown("show", "t1").out
+    assert "It did not: there is nothing to undo then:  `outlast decide t1 'book#2' --did-not" in shown
+    assert "done again" not in shown
+    assert "to end as cancelled: enough.\n" in shown
+    intent = str(unknown("show", "t1", "--json").json["effects"][-1]["intent"])
+    assert unknown("decide", "t1", "book#2", "--did-not", "--intent", intent).code == 0
+    assert table(unknown("show", "t1"))["book#2"][:3] == ["did", "not", "happen"]
+    ended = unknown.trip()
+    assert (ended.code, "To run it all the same: `outlast retry t1`" in ended.err) == (6, True)
+    assert ".." not in ended.err
+    shown = unknown("show", "t1")
+    assert table(shown)["book#2"][:3] == ["did", "not", "happen"]
+    assert "its children have ended" not in shown.out
+
+
+def test_what_is_to_be_decided_is_shown_with_its_arguments_and_its_time(unknown):
+    shown = unknown("show", "t1").out
+    [line] = [line for line in shown.splitlines() if line.startswith("book#2 (intent ")]
+    assert " UTC), with " in line
+    assert '"what": "hotel"' in line
+
+
+def test_an_act_that_may_be_under_way_is_shown_with_its_time(outlast, monkeypatch):
+    row = outlast.started("r1")
+    intent = {
+        "key": "k", "effect": "send", "module": "m", "arguments": "{}", "compensation": None,
+        "timeout": 60, "threaded": False, "generation": 0,
+    }  # fmt: skip
+    outlast.entry(row, 1, "intent", "send#1", value=json.dumps(intent))
+    outlast.entry(row, 2, "intent", "send#1", value=json.dumps({**intent, "again": True}))
+    shown = outlast("show", "r1").out
+    assert "key k (the one before it was too slow: nothing was done under it)" in shown
+    assert "send#1 is open: its act may " in shown
+    assert "(timeout 60 s + margin 5 s)" in shown
+    monkeypatch.setenv("OUTLAST_EFFECT_MARGIN", "7.5")
+    assert "(timeout 60 s + margin 7.5 s)" in outlast("show", "r1").out
+
+
+def test_an_effect_that_is_to_be_undone_was_not_decided_to_have_happened(unknown):
+    unknown("decide", "t1", "book", "--compensate")
+    shown = unknown("show", "t1").out
+    assert "somebody decided: undo it\n" in shown
+    assert "it happened, with" not in shown
+
+
+def test_an_effect_that_cannot_be_undone_is_refused_with_4(stuck):
+    last = stuck("show", "t1", "--json").json["effects"][1]["undo"]["intent"]
+    answer = stuck("decide", "t1", "undo:book#1", "--compensate", "--intent", str(last))
+    assert answer.code == 4
+    assert "is being undone already" in answer.err
+
+
+def test_a_parked_run_that_is_retried_is_told_to_be_resumed(unknown):
+    answer = unknown("retry", "t1")
+    assert answer.code == 4
+    assert "`outlast resume t1`. What is to be decided: `outlast show t1`." in answer.err
+
+
+def test_undoing_is_a_status_that_runs_can_be_listed_by(unknown):
+    unknown("cancel", "t1")
+    assert [run["id"] for run in unknown("runs", "--status", "undoing", "--json").json["runs"]] == ["t1"]
+    assert unknown("runs", "--status", "undoing", "--status", "parked").code == 2
+
+
+def test_effects_of_one_name_are_listed_in_the_order_of_their_calls(outlast):
+    row = outlast.started("r1")
+    intent = {
+        "key": "k", "effect": "send", "module": "m", "arguments": "{}", "compensation": "undo send",
+        "timeout": 60, "threaded": False, "generation": 0,
+    }  # fmt: skip
+    for seq, place in enumerate(["send#2", "other#1", "send#10", "send#1"], 1):
+        outlast.entry(row, seq, "intent", place, value=json.dumps(intent))
+    shown = table(outlast("show", "r1"))
+    assert list(shown) == ["send#1", "other#1", "send#2", "send#10"]
+    assert shown["send#1"][-3:] == ["can", "be", "undone"]
 
 
 # -- cancel

@@ -91,7 +91,7 @@ def test_the_intent_tells_all_that_somebody_needs_who_has_only_the_journal(world
     assert said == {
         "key": bank.keys[0],
         "effect": "pay",
-        "module": "bank",
+        "module": pay.code,
         "compensation": None,
         "timeout": TIMEOUT,
         "threaded": False,

@@ -67,8 +67,8 @@ class Book:
     def retried(self, start: int | None) -> int:
         return self.add("retry", "", value=json.dumps({"from": start, "was": "failed", "undoing": False}))
 
-    def fold(self) -> Dealings:
-        return Journal(self.entries).dealings
+    def fold(self, *, lean: bool = False) -> Dealings:
+        return Journal(self.entries, lean=lean).dealings
 
     def __getitem__(self, place: str):
         return self.fold().places[place]
@@ -445,3 +445,33 @@ def _closed(book: Book, model: Model, place: str) -> int:
         if one.key == place and one.kind == "step" and one.seq > model.intents[-1]
     ]
     return steps[-1] if steps and model.evidence is not None else model.intents[-1]
+
+
+# -- in a life, which has to fit into memory
+
+
+def test_a_lean_fold_keeps_no_arguments_or_results_that_nobody_will_need():
+    book = Book()
+    for number in range(20):
+        book.intent(f"pay#{number}", arguments="a" * 1000)
+        book.happened(f"pay#{number}", value="r" * 1000)
+    lean, whole = book.fold(lean=True), book.fold()
+    for dealings, characters in ((lean, 20 * 10), (whole, 20 * 2000)):
+        kept = [text for one in dealings for text in (one.arguments, one.closed.value)]
+        assert (len(dealings.places), sum(map(len, kept)) <= characters) == (20, True)
+        assert all(one.happened and not one.open for one in dealings)
+    assert sum(len(one.value) for one in whole) == 20 * 1000, "who looks wants to see it"
+
+
+def test_a_lean_fold_keeps_what_is_open_or_to_be_undone_or_failed():
+    book = Book()
+    book.intent("open#1")
+    book.intent("pay#1", compensation="refund")
+    book.happened("pay#1")
+    book.intent("undo:pay#1")
+    book.happened("undo:pay#1", value='"refunded"')
+    book.intent("bad#1")
+    book.did_not("bad#1")
+    book.intent("odd#1")
+    book.add("step", "odd#1", value='"happened"', error=ERROR)
+    assert book.fold(lean=True).places == book.fold().places

@@ -375,15 +375,25 @@ async def pushing() -> str:
     return await push("never")
 
 
-def test_of_several_acts_it_must_be_said_which_one_was_seen_and_only_the_last_can_be_decided(world):
+def test_of_what_was_tried_again_it_must_be_said_that_the_last_act_was_seen_and_only_that_can_be_decided(
+    world,
+):
+    park(world, pushing())
+    decide(world, "run", "push", did_not=True)
     park(world, pushing())
     (seen,) = world.do(lambda app: app.effects("run"))
-    with pytest.raises(SettingsError, match=f"was about to be done 4 times.*intent={seen.intent}"):
+    with pytest.raises(SettingsError, match=f"was tried again since.*intent={seen.intent}"):
         decide(world, "run", "push", happened="found")
     with pytest.raises(WrongStatus, match="Look at it again"):
         decide(world, "run", "push", happened="found", intent=1)
     assert world.status() == "parked"
     decide(world, "run", "push", happened="found", intent=seen.intent)
+    assert world.run(pushing()) == "found"
+
+
+def test_acts_that_nobody_has_looked_at_in_between_are_decided_as_one(world):
+    park(world, pushing())
+    decide(world, "run", "push", happened="found")
     assert world.run(pushing()) == "found"
 
 

@@ -361,7 +361,7 @@ def test_a_verify_that_never_can_tell_parks_the_run_after_verify_attempts(world)
     reason = str(parked.value)
     assert "pay#1: verify could not tell" in reason
     assert "no line to ask after rent" in reason
-    assert "outlast decide run EFFECT --happened RESULT" in reason
+    assert "outlast decide run pay#1 --happened RESULT" in reason
 
 
 def test_verify_attempts_is_a_setting(world):
@@ -556,7 +556,7 @@ def test_what_nobody_can_tell_parks_the_run_and_names_the_effect_and_how_to_deci
     assert len(bank.acts) == 1
     reason = str(parked.value)
     assert "mail#1: nobody can tell whether it happened" in reason
-    for way in ("outlast decide run EFFECT --happened RESULT", "--did-not", "--compensate"):
+    for way in ("outlast decide run mail#1 --happened RESULT", "--did-not"):
         assert way in reason
     assert world.status() == "parked"
 
@@ -664,9 +664,7 @@ def test_an_idempotent_effect_that_raises_acts_again_with_back_off_and_does_not_
 
 def test_an_idempotent_effect_that_always_raises_is_unknown_after_three_more_acts(world):
     bank.comes["rent"] = ["lost"]
-    with pytest.raises(
-        RunParked, match=r"push#1 \(--intent \d+\): it has failed 4 times, at last by .*ConnectionResetError"
-    ):
+    with pytest.raises(RunParked, match=r"push#1: it has failed 4 times, at last by .*ConnectionResetError"):
         world.run(pushing())
     assert len(bank.acts) == 4
 

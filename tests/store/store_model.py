@@ -387,7 +387,9 @@ class Model:
         run = self.runs.get(verb.id)
         if run is None or run.parent != verb.parent:
             return UNKNOWN
-        if run.status == "done" and self._has_dealt(run):
+        begun = run.started and run.undoing is None
+        unheld = verb.unheld and begun and run.status in ("queued", "waiting", "parked", "dead")
+        if unheld or (run.status == "done" and self._has_dealt(run)):
             self._begin_undo(run, self._cancelled(verb.why))
         return run.status
 

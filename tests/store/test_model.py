@@ -236,8 +236,9 @@ class StoreMachine(RuleBasedStateMachine):
             case "undo":
                 return Undo(pk, fence, VERDICTS[y % 2]) if whose not in ITEMS else None
             case "undo_child":
-                child = self.one_of(("done",), y, id)
-                return UndoChild(child, PARENTS[child] or "a", f"why {x}")
+                at_rest = ("done", "queued", "waiting", "parked", "dead")
+                child = self.one_of(at_rest if z % 2 else ("done",), y, id)
+                return UndoChild(child, PARENTS[child] or "a", f"why {x}", unheld=bool(z % 2))
             case "decide":
                 one = self.one_of(("parked",), y, id)
                 there = self.model.runs.get(one)

@@ -91,9 +91,9 @@ def choose(run: str, dealings: Dealings, effect: str) -> Dealing:
 
 def _check_seen(run: str, dealing: Dealing, intent: int | None) -> None:
     """Whoever decides must mean the last intent: what was seen of an earlier one says nothing of it."""
-    if intent is None and dealing.acts > 1:
+    if intent is None and dealing.tried_anew:
         raise SettingsError(
-            f"{dealing.place} of run {run!r} was about to be done {dealing.acts} times. Look at what came of the last one, then say that it is meant: "
+            f"{dealing.place} of run {run!r} was tried again since somebody last decided or had it tried again. Look at what came of the last one, then say that it is meant: "
             f"intent={dealing.intent} (--intent {dealing.intent})."
         )
     if intent not in (None, dealing.intent):

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -120,6 +120,7 @@ class House:
         self.closed_soon: asyncio.Future[None] = loop.create_future()
         """Done when the house begins to close."""
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._late: set[asyncio.Task[None]] = set()
         self.changes = Changes(loop, self._ring)
 
     # -- opening and closing
@@ -181,6 +182,17 @@ class House:
             self.claimer.stop()
         for consumer in self.consumers:
             consumer.stop()
+
+    def afterwards(self, work: Coroutine[Any, Any, None]) -> None:
+        """What goes on when the house has closed, if the program does."""
+        task = self.loop.create_task(work)
+        self._late.add(task)
+        task.add_done_callback(self._late_done)
+
+    def _late_done(self, task: asyncio.Task[None]) -> None:
+        self._late.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.warning("what executed on after the close could not be given back: %s", task.exception())
 
     async def leave(self) -> None:
         """Strike this worker off, and let go of the store; in a drain in the time that is left."""

@@ -10,12 +10,12 @@ import typer
 
 from outlast.app.outlast import Outlast
 from outlast.cli.documents import run_document
-from outlast.cli.hints import becomes, command, noun, taken_up
+from outlast.cli.hints import becomes, command, noun, taken_up, waits_for_a_person
 from outlast.cli.options import EndedBefore, IdArgument, JsonOption, StoreOption, WhyOption, checked_id
 from outlast.cli.output import answering, document, say
 from outlast.cli.stores import acting
 from outlast.cli.takers import Fleet
-from outlast.cli.text import one_line
+from outlast.cli.text import one_line, stopped
 from outlast.errors import UnknownRun, WrongStatus
 from outlast.store.protocol import Store
 from outlast.store.rows import RunRow
@@ -51,7 +51,7 @@ def cancel(
             say(f"{noun(row)} {id} is {row.status}.")
         elif row.undoing is not None:
             then = taken_up(row, fleet, store, to="have it undone")
-            say(f"run {id} has effects: it is being undone, and ends as {becomes(row)}. {then}")
+            say(f"run {id} has effects: it is being undone, and ends as {stopped(becomes(row))} {then}")
         elif held:
             say(f"{noun(row)} {id} was asked to end; the process that executes it ends it.")
         else:
@@ -66,7 +66,11 @@ def retry(id: IdArgument, store: StoreOption = None, as_json: JsonOption = False
     """
 
     async def action(app: Outlast, opened: Store) -> tuple[RunRow, Fleet]:
-        await app.retry(id)
+        try:
+            await app.retry(id)
+        except WrongStatus:
+            _refuse_parked(_row(opened, id), store)
+            raise
         return _row(opened, id), Fleet.of(opened)
 
     with answering(as_json):
@@ -140,7 +144,7 @@ def _queued(queued: tuple[RunRow, Fleet], store: str | None, as_json: bool) -> N
         document({"run": run_document(row)})
     else:
         undoing = f", and is being undone, to end as {becomes(row)}" if row.undoing is not None else ""
-        say(f"{noun(row)} {row.id} is queued again{undoing}. {taken_up(row, fleet, store)}")
+        say(f"{stopped(f'{noun(row)} {row.id} is queued again{undoing}')} {taken_up(row, fleet, store)}")
 
 
 def _refuse_undoing(row: RunRow, store: str | None) -> None:
@@ -148,7 +152,18 @@ def _refuse_undoing(row: RunRow, store: str | None) -> None:
         return
     stuck = f" It is stuck: {command('retry', row.id, store=store)}." if row.status == "parked" else ""
     raise WrongStatus(
-        f"run {row.id!r} is being undone already, to end as {becomes(row)}. {command('show', row.id, store=store)} shows how far it is.{stuck}"
+        f"run {row.id!r} is being undone already, to end as {stopped(becomes(row))} {command('show', row.id, store=store)} shows how far it is.{stuck}"
+    )
+
+
+def _refuse_parked(row: RunRow, store: str | None) -> None:
+    if row.status != "parked":
+        return
+    decide = (
+        f" What is to be decided: {command('show', row.id, store=store)}." if waits_for_a_person(row) else ""
+    )
+    raise WrongStatus(
+        f"run {row.id!r} is parked, and has not ended: it is not retried but goes on, by {command('resume', row.id, store=store)}.{decide}"
     )
 
 

@@ -7,13 +7,16 @@ from typing import Any
 
 from rich.text import Text
 
+from outlast.app.settings import Settings
 from outlast.cli.grid import Cell, Column, grid
 from outlast.cli.hints import becomes, command, verdict, waits_for_a_person
 from outlast.cli.history import History
-from outlast.cli.text import one_line, recorded, recorded_error, safe, short, span
+from outlast.cli.text import moment, one_line, recorded, recorded_error, safe, short, span, stopped
 from outlast.replay.dealings import UNDO, Dealing, Dealings
+from outlast.replay.undo import CHILDREN
 from outlast.store.rows import Entry, RunRow
 from outlast.values.cost import Cost
+from outlast.values.exceptions import CANCELLED
 
 EFFECTS = (
     Column("EFFECT"), Column("STATE"), Column("WHEN", right=True), Column("KEY"), Column("RESULT"), Column("UNDO")
@@ -38,8 +41,12 @@ def told(
     """What an entry says of an effect, and its style. None: it is of something else."""
     undo = entry.key.startswith(UNDO)
     if entry.kind == "intent":
-        what = f"about to be undone by {_fact(facts, 'effect')}" if undo else "about to be done"
-        return f"{what}, key {_fact(facts, 'key')}", ""
+        what = "about to be done"
+        if undo:
+            by = _fact(facts, "effect")
+            what = "about to be undone" + ("" if _says_nothing(by) else f" by {by}")
+        again = " (the one before it was too slow: nothing was done under it)" if facts.get("again") else ""
+        return f"{what}, key {_fact(facts, 'key')}{again}", ""
     if entry.kind == "verify":
         if entry.args is not None:
             return "verify says that it did not happen", HISTORY
@@ -48,6 +55,11 @@ def told(
     if entry.kind == "decision":
         if facts.get("what") == "did_not":
             return "somebody decided: it did not happen", HISTORY
+        following = history.by_seq.get(entry.seq + 1)
+        if following is not None and following.kind == "undoing":
+            given = str(facts.get("value"))
+            with_result = "" if given == "null" else f", as if it had happened with {recorded(given, room)}"
+            return f"somebody decided: undo it{with_result}", HISTORY
         return f"somebody decided: it happened, with {recorded(str(facts.get('value')), room)}", HISTORY
     if entry.kind == "undoing":
         return f"from here on it is undone, to end as {verdict(facts, room)}", HISTORY
@@ -55,7 +67,7 @@ def told(
         given = recorded(str(facts.get("arguments", "")), room)
         return f"if it is undone: {_fact(facts, 'effect')}, with {given}", ""
     if entry.kind == "child" and undo and entry.error is None:
-        return "its children have ended" if entry.key == f"{UNDO}(children)" else "undone", ""
+        return "its children have ended" if entry.key == CHILDREN else "undone", ""
     if entry.key in history.effects:
         return _outcome(entry, undo, room)
     return None
@@ -84,14 +96,24 @@ def _outcome(entry: Entry, undo: bool, room: int | None) -> tuple[str, str] | No
 
 
 def effect_lines(history: History, began: float, room: int | None) -> list[Text]:
-    """A line for each effect, in the order in which they were first meant."""
+    """A line for each effect, in the order in which they were first meant; several of one name in the order of their calls."""
     dealings = history.dealings
     if dealings is None:
         return [Text("Its effects cannot be read: the journal is damaged, or another version's.", BAD)]
-    own = [one for one in reversed(list(dealings)) if one.intent or one.kind == "compensation"]
+    own = _in_order([one for one in reversed(list(dealings)) if one.intent or one.kind == "compensation"])
     undone = sorted(one.undone for one in own if one.undone is not None)
     rows = [_row(one, dealings, history, undone, began, room) for one in own]
     return grid(EFFECTS, rows)
+
+
+def _in_order(own: list[Dealing]) -> list[Dealing]:
+    """Of several that were called at once the first intent may be any one's; their numbers tell which was called first."""
+    called: dict[str, list[tuple[int, Dealing]]] = {}
+    for one in own:
+        name, _, number = one.place.rpartition("#")
+        called.setdefault(name, []).append((int(number) if number.isdecimal() else 0, one))
+    turns = {name: iter(sorted(ones, key=lambda one: one[0])) for name, ones in called.items()}
+    return [next(turns[one.place.rpartition("#")[0]])[1] for one in own]
 
 
 def _row(
@@ -99,7 +121,7 @@ def _row(
 ) -> list[Cell]:
     state = _state(one, history.row)
     error = (one.closed.error if one.closed is not None else None) or one.error
-    result = recorded_error(error, None) if error else recorded(one.value, None)
+    result = _raised(error, one) if error else recorded(one.value, None)
     if one.kind == "compensation":
         result = f"{safe(one.effect)} with {recorded(one.arguments, None)}"
     at = one.at or (one.closed.at if one.closed is not None else began)
@@ -121,42 +143,87 @@ def _state(one: Dealing, row: RunRow) -> str:
         return "registered"
     if one.open:
         return "unknown" if waits_for_a_person(row) else "open"
-    return "happened" if one.happened else "did not happen" if one.closed is not None else "not yet"
+    if one.happened:
+        return "happened"
+    is_over = one.closed is not None or row.ended is not None or row.undoing is not None
+    return "did not happen" if is_over else "not yet"
+
+
+def _raised(error: str, one: Dealing) -> str:
+    """What there is instead of a result. Of one that nobody wanted any more there is nothing to say but that; modules are left to the timeline."""
+    if error == CANCELLED:
+        return "cancelled"
+    name, colon, message = recorded_error(error, None).partition(":")
+    return ("no result: " if one.happened else "raised ") + name.rpartition(".")[2] + colon + message
 
 
 def _undo(one: Dealing, undo: Dealing | None, history: History, undone: list[int], began: float) -> str:
-    by = safe(one.effect if one.kind == "compensation" else one.compensation or "")
+    name = safe(one.effect if one.kind == "compensation" else one.compensation or "")
+    by = "" if _says_nothing(name) else f"by {name}"
     if one.undone is not None:
         entry = history.by_seq.get(one.undone)
         when = f", at +{span(entry.at - began)}" if entry is not None else ""
-        return f"{_ordinal(undone.index(one.undone) + 1)}{when}, by {by}"
+        return f"{_ordinal(undone.index(one.undone) + 1)}{when}" + (f", {by}" if by else "")
     if undo is not None and undo.intent and not undo.happened:
         error = f": {recorded_error(undo.error, RESULT_LENGTH)}" if undo.error else ""
-        return f"by {by}, under way" if not error else f"{by} failed {undo.raised or undo.acts} times{error}"
-    return f"by {by}" if by and (one.happened or one.open) else "-"
+        if not error:
+            return f"{by}, under way" if by else "under way"
+        return f"{name if by else 'it'} failed {undo.raised or undo.acts} times{error}"
+    return (by or "can be undone") if name and (one.happened or one.open) else "-"
+
+
+def _says_nothing(compensation: str) -> bool:
+    """The name of a ready-made effect's compensation: undo, and the effect's."""
+    return compensation.startswith("undo ")
 
 
 # -- what to do
 
 
-def to_decide(history: History, store: str | None) -> Iterator[str]:
+def to_decide(history: History, store: str | None, room: int | None) -> Iterator[str]:
     """What a person has to say of each effect that nobody else can tell of, as commands."""
     row = history.row
     for one in history.undecided:
-        number = ("--intent", str(one.intent)) if one.acts > 1 else ()
+        number = ("--intent", str(one.intent)) if one.acts > 1 or one.tried_anew else ()
 
         def say(*words: str, place: str = one.place, number: tuple[str, ...] = number) -> str:
             return command("decide", row.id, place, *words, *number, store=store)
 
-        yield f"{safe(one.place)} (intent {one.intent}, key {safe(one.key)}):"
+        since = f", since {moment(one.at)}" if one.at else ""
+        yield f"{safe(one.place)} (intent {one.intent}, key {safe(one.key)}{since}), with {recorded(one.arguments, room)}:"
         if one.place.startswith(UNDO):
             yield f"  It was done, by hand or after all:  {say('--happened', 'null')}"
             yield f"  It was not, and is to be tried again:  {say('--did-not')}"
             continue
         yield f"  It happened, with this result (JSON):  {say('--happened', 'RESULT')}"
-        yield f"  It did not, and is to be done again:  {say('--did-not')}"
+        did_not = (
+            "It did not: there is nothing to undo then"
+            if row.undoing is not None
+            else "It did not, and is to be done again"
+        )
+        yield f"  {did_not}:  {say('--did-not')}"
         if one.compensation is not None and row.undoing is None:
             yield f"  Undo it, and the run with it:  {say('--compensate')}"
+
+
+def still_open(history: History, now: float) -> Iterator[str]:
+    """Until when the acts may be under way of which nobody knows yet what came of them, and what is done then. The margin is this
+    environment's: a worker may have another."""
+    row, dealings = history.row, history.dealings
+    if dealings is None or row.ended is not None or row.status == "parked":
+        return
+    margin = Settings.load({}).effect_margin
+    for one in dealings.opened:
+        if not isinstance(one.timeout, (int, float)):
+            continue  # damaged
+        since = max(one.at, one.ended) if one.threaded else one.at
+        until = since + one.timeout + margin
+        how_long = f"timeout {one.timeout:g} s + margin {margin:g} s"
+        then = "it is verified, done again if it is idempotent, or put before a person"
+        if now < until:
+            yield f"{safe(one.place)} is open: its act may be under way until {moment(until)} ({how_long}); then {then}."
+        else:
+            yield f"{safe(one.place)} is open: its act may have been under way until {moment(until)} ({how_long}). Now {then}."
 
 
 def standing(history: History) -> Iterator[str]:
@@ -164,7 +231,7 @@ def standing(history: History) -> Iterator[str]:
     row, dealings = history.row, history.dealings
     if row.undoing is None:
         return
-    yield f"It is being undone, newest first, to end as {becomes(row)}"
+    yield f"It is being undone, newest first, to end as {stopped(becomes(row))}"
     if dealings is not None:
         left = len(dealings.undoable)
         yield f"{left} effect{'' if left == 1 else 's'} still to be undone."

@@ -14,8 +14,8 @@ from outlast.cli.options import IdArgument, JsonOption, StoreOption, checked_id
 from outlast.cli.output import answering, document, say
 from outlast.cli.stores import acting
 from outlast.cli.takers import Fleet
-from outlast.cli.text import one_line
-from outlast.errors import UnknownRun
+from outlast.cli.text import one_line, stopped
+from outlast.errors import OutlastError, UnknownRun, WrongStatus
 from outlast.store.protocol import Store
 from outlast.store.rows import RunRow
 
@@ -60,7 +60,14 @@ def decide(
     said = _said(happened, did_not, compensate, result)
 
     async def action(app: Outlast, opened: Store) -> tuple[RunRow, Fleet]:
-        await app.decide(id, effect, intent=intent, **said)
+        try:
+            await app.decide(id, effect, intent=intent, **said)
+        except OutlastError as refused:
+            if (
+                compensate and type(refused) is OutlastError
+            ):  # there is no way to undo it, or it is being undone
+                raise WrongStatus(str(refused)) from None
+            raise
         row = opened.run(id)
         if row is None:
             raise UnknownRun(id)
@@ -73,7 +80,7 @@ def decide(
             document({"run": run_document(row), "effect": effect})
             return
         then = f"it is being undone, to end as {becomes(row)}" if row.undoing is not None else "it goes on"
-        say(f"run {id} is queued again: {then}. {taken_up(row, fleet, store)}")
+        say(f"run {id} is queued again: {stopped(then)} {taken_up(row, fleet, store)}")
 
 
 def _said(happened: str | None, did_not: bool, compensate: bool, result: str | None) -> dict[str, Any]:

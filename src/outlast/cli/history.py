@@ -9,8 +9,9 @@ from outlast.cli.documents import value_of
 from outlast.replay.account import Account
 from outlast.replay.dealings import Dealing, Dealings
 from outlast.replay.journal import DELIVERED, Journal
+from outlast.replay.undo import CHILDREN
 from outlast.store.protocol import Store, whole_journal
-from outlast.store.rows import Entry, Message, RunRow
+from outlast.store.rows import Entry, Message, RunQuery, RunRow
 from outlast.store.verbs import EACH
 
 
@@ -23,6 +24,8 @@ class History:
         """How many items are done, if it is an `each` or a `map`: these entries are counted, not read."""
         self.total: int | None = None
         """How many items there are, if that is known."""
+        self.has_children = True
+        """Unless it is known that it has none."""
         self.mail = {message.number: message for message in messages}
         self.void: set[int] = set()
         """Entries that a retry has made void."""
@@ -56,7 +59,10 @@ class History:
     def of(cls, store: Store, row: RunRow) -> History:
         if row.workflow == EACH:
             return cls(row, store.history(row.pk), store.messages(row.pk), store.done_count(row.pk))
-        return cls(row, whole_journal(store, row.pk), store.messages(row.pk))
+        history = cls(row, whole_journal(store, row.pk), store.messages(row.pk))
+        if any(entry.key == CHILDREN for entry in history.entries):
+            history.has_children = bool(store.runs(RunQuery(parent=row.id, items=None, limit=1)))
+        return history
 
     def _add(self, entry: Entry) -> None:
         start = self._fold(entry)

@@ -32,6 +32,7 @@ class StatusName(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     DEAD = "dead"
+    UNDOING = "undoing"
 
 
 def runs(
@@ -61,6 +62,13 @@ def runs(
     as_json: JsonOption = False,
 ) -> None:
     """List runs, newest first."""
+    if StatusName.UNDOING in (status or ()):
+        if len(set(status or ())) > 1:
+            raise typer.BadParameter(
+                "undoing goes with no other one; of these, --undoing lists those that are being undone.",
+                param_hint="--status",
+            )
+        status, undoing = None, True
     with answering(as_json), reading(store) as opened:
         now = opened.now()
         query = RunQuery(

@@ -66,15 +66,28 @@ def answering(as_json: bool) -> Iterator[None]:
     try:
         yield
     except OutlastError as error:
-        code = code_of(error)
+        code, message = code_of(error), _message(error)
         if as_json:
             names = FACTS.get(type(error), ())
             facts = {name: getattr(error, name) for name in names}
             document(
-                {"error": {"type": type(error).__name__, "message": str(error), "exit_code": code, **facts}}
+                {"error": {"type": type(error).__name__, "message": message, "exit_code": code, **facts}}
             )
-        say(str(error))
+        say(message)
         raise typer.Exit(code) from None
     except KeyboardInterrupt:
         say("interrupted.")
         raise typer.Exit(INTERRUPTED) from None
+
+
+def _message(error: OutlastError) -> str:
+    return _unknown_effect(error) if isinstance(error, UnknownEffect) else str(error)
+
+
+def _unknown_effect(error: UnknownEffect) -> str:
+    """In the words of the command line."""
+    there = ", ".join(error.there)
+    if len(error.there) > 1:
+        return f"several effects of run {error.id!r} wait for a decision, and {error.effect!r} is not the place of one. Name one by its place: {there}."
+    does = f"This one does: {there}" if there else f"`outlast show {error.id}` says what it waits for"
+    return f"no effect {error.effect!r} of run {error.id!r} waits for a decision. {does}."

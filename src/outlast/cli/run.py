@@ -26,7 +26,7 @@ from outlast.cli.options import (
 from outlast.cli.output import answering, document, say
 from outlast.cli.stores import is_missing, store_of
 from outlast.cli.target import call_of, load, recorded_call
-from outlast.cli.text import recorded_error, short
+from outlast.cli.text import recorded_error, short, stopped
 from outlast.define.workflow import Call, Workflow
 from outlast.errors import OutlastError, StoreUnavailable, UnknownRun
 from outlast.store.protocol import Store
@@ -163,8 +163,10 @@ def _how_it_ended(row: RunRow, store: str | None) -> str:
     if row.status == "parked":
         return f"run {row.id} is parked{reason}. Look: {hint('show')}. To go on: {hint('resume')}, {again}."
     if row.status == "cancelled":
-        return f"run {row.id} was cancelled{reason}. To undo that: {hint('retry')}, {again}."
+        return f"run {row.id} was cancelled{reason}. To run it all the same: {hint('retry')}, {again}."
     if row.status == "dead":
         return f"run {row.id} is a dead letter{reason}. Look: {hint('show')}. Once mended: {hint('retry')}, {again}."
     error = recorded_error(row.error, 2_000) if row.error else "it does not say why"
-    return f"run {row.id} failed: {error}. Look: {hint('show')}. Once mended: {hint('retry')}, {again}."
+    return (
+        f"run {row.id} failed: {stopped(error)} Look: {hint('show')}. Once mended: {hint('retry')}, {again}."
+    )

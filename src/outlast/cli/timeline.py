@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from rich.cells import cell_len
 from rich.text import Text
 
-from outlast.cli.dealt import cost_of, effect_lines, standing, to_decide, told
+from outlast.cli.dealt import cost_of, effect_lines, standing, still_open, to_decide, told
 from outlast.cli.documents import value_of, waits_of
 from outlast.cli.hints import command, short_reason, taken_up, waits_for_a_person
 from outlast.cli.history import History
@@ -16,6 +16,7 @@ from outlast.cli.table import STYLES, status_shown
 from outlast.cli.takers import Fleet
 from outlast.cli.text import moment, one_line, recorded, recorded_error, safe, short, span
 from outlast.replay.account import Account
+from outlast.replay.undo import CHILDREN
 from outlast.store.rows import NEVER, Entry, RunRow, WorkerRow
 from outlast.store.verbs import ITEM
 
@@ -114,7 +115,9 @@ def _worker(id: str, worker: WorkerRow | None, dead: bool) -> str:
 
 def _lines(history: History, room: int | None) -> Iterator[Text]:
     began = history.row.started if history.row.started is not None else history.row.created
-    entries = history.entries
+    entries = [entry for entry in history.entries if history.has_children or entry.key != CHILDREN]
+    if not entries:
+        return
     keys = [safe(entry.key) for entry in entries]
     width = min(KEY_WIDTH_MAX, max(map(cell_len, keys)))
     seq_width = len(str(entries[-1].seq))
@@ -175,7 +178,8 @@ def _standing(history: History, fleet: Fleet, store: str | None, room: int | Non
     row = history.row
     yield from _status(row, fleet, store, room)
     yield from standing(history)
-    yield from to_decide(history, store)
+    yield from still_open(history, fleet.now)
+    yield from to_decide(history, store, room)
     if row.ended is not None:
         return
     if row.cancel is not None:

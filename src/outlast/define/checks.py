@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from outlast.errors import SettingsError
+from outlast.replay.errand import KEY
 from outlast.values.names import check_name
 
 NAME_LENGTH_MAX = 200
@@ -25,3 +28,35 @@ def check_options(what: str, name: str, **numbers: float | None) -> dict[str, An
         if value is not None and not (isinstance(value, (int, float)) and 0 <= value < math.inf):
             raise SettingsError(f"{option} of {what} {name} must be a number of at least 0, not {value!r}.")
     return numbers
+
+
+def check_function(fn: Any, kind: str) -> None:
+    """TypeError for what cannot be a step or an effect."""
+    if hasattr(fn, "signature") and hasattr(fn, "fn"):
+        raise TypeError(
+            f"@{kind} decorates a plain function, and {fn!r} is decorated already: take one of the two away."
+        )
+    if inspect.isasyncgenfunction(fn) or inspect.isgeneratorfunction(fn):
+        raise TypeError(
+            f"@{kind} decorates a function that returns its result, and {fn.__name__} yields: let it return a list."
+        )
+    keys = (
+        [one.name for one in inspect.signature(fn).parameters.values() if one.default is KEY]
+        if callable(fn)
+        else []
+    )
+    if keys and kind != "effect":
+        raise TypeError(
+            f"{fn.__name__} is a {kind}, and only an effect has a key ({keys[0]} = KEY): @effect(timeout=...)."
+        )
+    if len(keys) > 1:
+        raise TypeError(f"effect {fn.__name__} takes its key once, not as {' and '.join(keys)}.")
+
+
+def check_known_options(kind: str, options: Iterable[str], known: Sequence[str]) -> None:
+    """TypeError, with what there is, for an option that there is not."""
+    for option in options:
+        if option not in known:
+            near = get_close_matches(option, known, 1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise TypeError(f"@{kind} has no option {option!r}.{hint} It has {', '.join(known)}.")

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn, ParamSpec, TypeVar, overload
 
+from outlast.define.checks import check_known_options
 from outlast.define.inside import _workflow
 from outlast.define.step import Step, StepBase, SyncStep
 from outlast.errors import NotInRun, SettingsError
@@ -27,12 +28,15 @@ V = TypeVar("V", bound=Callable[..., Any])
 __all__ = ["KEY", "Effect", "EffectBase", "Happened", "SyncEffect", "compensate_with", "effect"]
 
 COMPENSATION_RETRIES = 5
+OPTIONS = ("timeout", "name", "retries", "backoff", "backoff_max", "failed_on", "idempotent", "undo")
 
 _NEEDED: Any = object()
 
 
 class EffectBase(StepBase[P, R]):
     """What both colours share."""
+
+    kind = "effect"
 
     def __init__(
         self,
@@ -66,7 +70,7 @@ class EffectBase(StepBase[P, R]):
         if not all(isinstance(one, type) and issubclass(one, BaseException) for one in failed):
             raise SettingsError(f"failed_on of effect {self.name} takes exception types, not {failed_on!r}.")
         self.failed_on, self.idempotent, self.undo_needed = failed, bool(idempotent), undo is not None
-        self.code = f"{fn.__module__}:{fn.__qualname__}"
+        self.code = f"{fn.__module__}:{fn.__qualname__}:{self.name}"
         """Where it is: recorded as a hint, for where two effects have one name."""
         self.key_name = _key_name(fn)
         self.verifier: Callable[..., Any] | None = None
@@ -117,6 +121,11 @@ class EffectBase(StepBase[P, R]):
         return self._compensate(fn[0], options)
 
     def _compensate(self, fn: Callable[..., Any], options: dict[str, Any]) -> Any:
+        if not self.undo_needed:
+            raise TypeError(
+                f"effect {self.name} says undo=None, that it needs no compensation: take one of the two away."
+            )
+        check_known_options("compensate", options, OPTIONS[:-1])
         names = list(inspect.signature(fn).parameters)
         wrong = set(names[1:]) - set(self.signature.names) - {_key_name(fn), EFFECT_KEY}
         if not names or wrong:
@@ -147,8 +156,10 @@ class EffectBase(StepBase[P, R]):
         self._inside()
 
     def _inside(self) -> NoReturn:
+        body = BODY.get()
+        what = "an effect" if body is not None and body.is_effect else "a step"
         raise NotInRun(
-            f"effect {self.name} was called in the body of a step. What a body calls has no certain order, so after a death nobody could tell "
+            f"effect {self.name} was called in the body of {what}. What a body calls has no certain order, so after a death nobody could tell "
             "which of them happened: call the effect from the workflow itself."
         )
 
@@ -178,6 +189,11 @@ def compensate_with(effect: Any, /, *args: Any, **kwargs: Any) -> Coroutine[None
     It is durable when this returns, and takes its place in the order in which things are undone. In a sync workflow it is a plain call
     (`outlast.sync`). It may be registered while the run is being cancelled.
     """
+    if inspect.iscoroutine(effect):
+        effect.close()
+        raise TypeError(
+            "compensate_with takes the effect uncalled, then its arguments: compensate_with(fx, 1)."
+        )
     if not isinstance(effect, EffectBase):
         raise TypeError(
             f"compensate_with takes an effect, which can be found again after a death, not {effect!r}: decorate it with @effect(timeout=...)."
@@ -215,6 +231,7 @@ def effect(fn: Any = None, /, **options: Any) -> Any:
     if fn is not None:
         name = getattr(fn, "__name__", "it")
         raise SettingsError(f"effect {name} needs a timeout: @effect(timeout=30).")
+    check_known_options("effect", options, OPTIONS)
     if "timeout" not in options:
         raise SettingsError("an effect needs a timeout: @effect(timeout=30).")
     return lambda fn: _make(fn, **options)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
-from outlast.define.checks import check_options, default_name
+from outlast.define.checks import check_function, check_known_options, check_options, default_name
 from outlast.errors import NotInRun
 from outlast.replay import bodies
 from outlast.replay.loop import RunLoop
@@ -23,11 +23,14 @@ S = TypeVar("S")
 Awaits = Coroutine[None, None, R]
 """What a call of a step gives. Not `Coroutine[Any, Any, R]`: mypy then takes `gather` of several types for Any."""
 
+OPTIONS = ("name", "retries", "backoff", "backoff_max", "retry_on", "timeout")
 RetryOn = type[BaseException] | tuple[type[BaseException], ...]
 
 
 class StepBase(Generic[P, R]):
     """What both colours share. `fn` is the plain function: call it where there is no run."""
+
+    kind = "step"
 
     def __init__(
         self,
@@ -40,10 +43,11 @@ class StepBase(Generic[P, R]):
         retry_on: RetryOn = Exception,
         timeout: float | None = None,
     ) -> None:
+        check_function(fn, self.kind)
         self.fn: Callable[..., Any] = fn
-        self.name = default_name(fn, name, "step")
+        self.name = default_name(fn, name, self.kind)
         check_options(
-            "step", self.name, retries=retries, backoff=backoff, backoff_max=backoff_max, timeout=timeout
+            self.kind, self.name, retries=retries, backoff=backoff, backoff_max=backoff_max, timeout=timeout
         )
         self.retries, self.backoff, self.backoff_max = int(retries), backoff, backoff_max
         self.retry_on, self.timeout = retry_on, timeout
@@ -107,7 +111,7 @@ class SyncStep(StepBase[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if asyncio._get_running_loop() is not None:
             raise NotInRun(
-                f"step {self.name} is sync and this code is async: use `await {self.name}.aio(...)`."
+                f"{self.kind} {self.name} is sync and this code is async: use `await {self.name}.aio(...)`."
             )
         thread = THREAD.get()
         if bodies.BODY.get() is None and thread is not None:
@@ -179,6 +183,7 @@ def step(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """
     if fn is not None:
         return _make(fn)
+    check_known_options("step", options, OPTIONS)
     return lambda fn: _make(fn, **options)
 
 

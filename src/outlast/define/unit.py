@@ -14,6 +14,7 @@ from outlast.errors import Diverged, Draining, Evicted, NotInRun, OutlastError
 from outlast.replay.bodies import BODY
 from outlast.replay.undo import undo_members
 from outlast.replay.unit import UNIT, Holds
+from outlast.values.exceptions import SEQ
 from outlast.values.names import check_name
 
 if TYPE_CHECKING:
@@ -83,8 +84,12 @@ class Unit:
                     and life.thread is not None
                     and not self._is_left(error)
                 ):
-                    life.thread.call(lambda: self._undo(life))
-                self._on_the_run_loop(life, self._leave_run)
+                    try:
+                        life.thread.call(lambda: self._undo(life, error))
+                    finally:
+                        self._leave(life)
+                else:
+                    self._leave(life)
         else:
             house.occupied.leave(self._token)
             self._token = None
@@ -99,6 +104,10 @@ class Unit:
             else:
                 house.units.rolled_back += 1
 
+    def _leave(self, life: Life) -> None:
+        if life.over is None:
+            self._on_the_run_loop(life, self._leave_run)
+
     async def __aenter__(self) -> Self:
         self._is_async = True
         return self.__enter__()
@@ -108,8 +117,12 @@ class Unit:
     ) -> None:
         life = self._life
         if error is not None and self.members and life is not None and not self._is_left(error):
-            await self._undo(life)
-        self.__exit__(kind, error, trace)
+            try:
+                await self._undo(life, error)
+            finally:
+                self.__exit__(kind, error, trace)
+        else:
+            self.__exit__(kind, error, trace)
 
     def _is_left(self, error: BaseException | None) -> bool:
         """The run leaves this process, or is undone as a whole: the unit does neither."""
@@ -120,10 +133,19 @@ class Unit:
             life.over is not None or (error is not None and life.cancelling is not None)
         )
 
-    async def _undo(self, life: Life) -> None:
+    async def _undo(self, life: Life, error: BaseException) -> None:
         """On the run loop: undo what it has done. However often the task is cancelled that waits for it, it is done."""
         self.left = True
         members, self.members = self.members, []
+        firsts = [
+            one.first
+            for place in members
+            if (one := life.journal.dealings.get(place.key)) is not None and one.intent
+        ]
+        if (
+            firsts and SEQ not in error.__dict__
+        ):  # if this ends the run, a retry begins with what is undone now
+            error.__dict__[SEQ] = min(firsts)
         task = life.loop.create_task(undo_members(life, members), name=f"undo {self.name}")
         cancelled: asyncio.CancelledError | None = None
         while not task.done():

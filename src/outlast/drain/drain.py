@@ -70,6 +70,13 @@ def _switching_quickly() -> Iterator[None]:
                 sys.setswitchinterval(before)
 
 
+def _why_left(body: Body) -> str:
+    if body.is_effect:
+        return "an effect acts, and is not cut: it is open" if body.leaving else "an effect acts"
+    why = "it was told to stop and did not" if body.leaving else "a step is under way"
+    return f"{why}, in a thread" if body.threads else why
+
+
 class Drain:
     def __init__(self, house: House) -> None:
         self._house, self._loop = house, house.loop
@@ -308,10 +315,8 @@ class Drain:
         for life in list(house.lives.values()):
             bodies = life.executing()
             for body in bodies:
-                why = "it was told to stop and did not" if body.leaving else "a step is under way"
-                if body.threads:
-                    why += ", in a thread"
-                yield Left("run", life.id, body.key, round(self._loop.time() - body.since, 3), why)
+                seconds = round(self._loop.time() - body.since, 3)
+                yield Left("run", life.id, body.key, seconds, _why_left(body))
             if not bodies:
                 threaded = life.threads or life.thread is not None
                 yield Left(
@@ -356,7 +361,9 @@ class Drain:
         report.host, report.pid = socket.gethostname(), os.getpid()
         report.left = list(self._what_is_left())
         report.not_checkpointed = [
-            f"{life.id} {body.key}" for life, body in self._under_way() if body.leaving is not None
+            f"{life.id} {body.key}"
+            for life, body in self._under_way()
+            if body.leaving is not None and not body.is_effect
         ]
         report.units = {"committed": house.units.committed, "rolled_back": house.units.rolled_back}
         for life in list(house.lives.values()):

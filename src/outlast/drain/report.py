@@ -64,7 +64,7 @@ class DrainReport:
     left: list[Left] = field(default_factory=list)
     """What still executed at the end, and why."""
     not_checkpointed: list[str] = field(default_factory=list)
-    """Steps that were told to stop and did not."""
+    """Steps that were told to stop and did not. Effects are not among them: an act is not told to."""
     blocked: list[str] = field(default_factory=list)
     """What held the drain up: a loop that stood still, a store that did not answer."""
     units: dict[str, int] = field(default_factory=dict)

@@ -10,14 +10,7 @@ one is on the disk. A write that is undone puts back what was there before, or r
 somebody else has written since is left as it is. See `outlast.effects.folder` for how, and for the folder `.outlast` that it keeps
 beside the file: it may be deleted when no run that wrote there is under way.
 
-What it does not cover:
-
-- Others who write the file without it are not held up; between two runs that both write it, the last one wins.
-- Two runs that wrote one file after another, of which the first is undone and then the second: what the second puts back is the first's.
-- Owner, ACLs and extended attributes of an old file are not taken over; its permissions are.
-- On a network file system it is as good as its `flock` and its `rename`. On Windows there is no lock: a process that was overtaken is not refused.
-- A process that is stopped (SIGSTOP) in the few milliseconds in which it holds the lock holds up the others until it goes on or ends.
-- After 7 days, or 100 later writes to the file, an earlier version is gone: undoing is then refused, and a person decides.
+`write_file.__doc__` has what it does not cover.
 """
 
 from __future__ import annotations
@@ -37,6 +30,24 @@ from outlast.define.inside import current
 from outlast.define.step import Awaits
 from outlast.effects.folder import Folder, Note
 from outlast.errors import OutlastError, StaleFence
+
+DOC = """Write a file, whole: `write_file(path, text)` or `write_file(path, data=b"...")`, in an async workflow `await write_file.aio(...)`.
+
+The content is recorded, so it may be as long as `value_size_max`. The path must be absolute. FileNotWritten: the file is as it was.
+If the run is undone, what was there before is put back, or the file removed if there was none. For that, and against processes that were
+overtaken, a folder `.outlast` is kept beside the file: it may be deleted when no run that wrote there is under way.
+
+What it does not cover:
+
+- Others who write the file without it are not held up; between two runs that both write it, the last one wins. A file that somebody else
+  has written since is left as it is when the run is undone.
+- Two runs that wrote one file after another, of which the first is undone and then the second: what the second puts back is the first's.
+- Owner, ACLs and extended attributes of an old file are not taken over; its permissions are.
+- On a network file system it is as good as its `flock` and its `rename`. On Windows there is no lock: a process that was overtaken is not refused.
+- A process that is stopped (SIGSTOP) while it holds the lock, for milliseconds, holds up the others until it goes on or ends.
+- After 7 days, or 100 later writes to the file, an earlier version is gone: undoing is then refused, and a person decides.
+"""
+"""What `help(write_file)` says, and of every other one that `file_effect` makes."""
 
 _ABSOLUTE = "the path must be absolute: another worker may have another working directory"
 
@@ -229,6 +240,7 @@ def _make(name: str, module: str, **options: Any) -> FileEffect:
 
     act.__module__, act.__qualname__, act.__name__ = module, name, name
     put_back.__module__, put_back.__qualname__ = module, f"undo {name}"
+    act.__doc__ = DOC.replace("write_file", name)
     made = FileEffect(act, name=name, failed_on=FileNotWritten, **options)
     made.verify(ask)
     if options["undo"] is _NEEDED:

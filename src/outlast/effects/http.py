@@ -68,6 +68,23 @@ CONNECT_SECONDS = 5.0
 BODY_SIZE_MAX = 1_000_000
 """Bytes of an answer's body that are recorded; more is cut off."""
 
+DOC = """An HTTP call, once: `await NAME("POST", url, json=...)` in a workflow gives an `HTTPAnswer`.
+
+The key is sent as `Idempotency-Key`, the run's fence with it; redirects are not followed. By the answer's status it happened (2xx), did not
+(HTTPRefused: 4xx but for 408, 409 and 499; HTTPNotSent: nothing was sent), or is open (HTTPUnclear: 5xx, a lost connection, everything else);
+`outlast.effects.answers.meaning` has the rest.
+
+What it does not cover:
+
+- What nobody can tell is sorted out by `verify_url` or `@NAME.verify`, by `idempotent=True` if the server promises that, else by a person.
+- A 4xx is taken at its word: a server, or a proxy before it, that answers so after it has acted needs `statuses=`.
+- The timeout must cover what the server may still do when the connection is gone. Nothing here can know that.
+- What it was called with is recorded, and so is the answer, cut to `body_size_max` bytes and `kept_headers`. Secrets go into `headers=` of
+  `http_effect`; a header that looks like one is refused here.
+- The fence refuses nobody unless the server looks at it. Each call has a connection of its own. Bodies are neither streamed nor sent from a file.
+"""
+"""What `help()` of an HTTP effect says."""
+
 HeaderValue = str | Callable[[], str | Awaitable[str]]
 
 _SECRET = re.compile(r"authori[sz]ation|cookie|token|secret|passw|api-?key|credential", re.IGNORECASE)
@@ -189,6 +206,7 @@ def _make(name: str, door: _Door, module: str, verify_url: str | None = None, **
             raise
 
     act.__module__, act.__qualname__, act.__name__ = module, name, name
+    act.__doc__ = DOC.replace("NAME", name)
     made = HTTPEffect(act, door, name=name, **options)
     if verify_url is not None:
         made.verify(ask)

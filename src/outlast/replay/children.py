@@ -4,8 +4,9 @@ and its place there, so that every life of the parent finds the same one."""
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,13 +14,16 @@ from outlast.errors import Conflict, Draining, RunCancelled, RunDead, StoreError
 from outlast.replay import leaving
 from outlast.replay.ending import End, refusal
 from outlast.replay.place import Place, child_id
-from outlast.store.rows import ENDED, RunQuery
+from outlast.store.rows import ENDED, RunQuery, RunRow
 from outlast.store.verbs import Retry, UndoChild
 from outlast.values.exceptions import CANCELLED, encode_error
 
 if TYPE_CHECKING:
+    from outlast.app.house import House
     from outlast.define.workflow import Call
     from outlast.replay.life import Life
+
+log = logging.getLogger("outlast.replay")
 
 
 def launch(life: Life, place: Place, call: Call[Any]) -> None:
@@ -62,8 +66,8 @@ async def _follow(life: Life, place: Place, call: Call[Any], id: str) -> None:
 
 async def _end(life: Life, place: Place, call: Call[Any], id: str) -> End:
     house = life.house
-    if place.key in life.journal.voided:
-        # Its parent is retried. Refused unless it had failed too, which is just as well.
+    if await _is_to_be_retried(life, place, id):
+        # Refused unless it had failed too, which is just as well.
         await house.writer.ask(Retry(id, secrets.token_hex(8)))
     while True:
         row = await house.start(call, id, parent=life.row)
@@ -82,26 +86,39 @@ async def _end(life: Life, place: Place, call: Call[Any], id: str) -> End:
         await house.while_parked(id)  # its parent waits with it
 
 
+async def _is_to_be_retried(life: Life, place: Place, id: str) -> bool:
+    """Its parent is retried: its end is void, or it was ended when its parent failed, and that is in no journal."""
+    retried = life.journal.retried
+    if place.key in life.journal.voided or retried is None:
+        return place.key in life.journal.voided
+    row = await life.house.read(life.house.store.run, id)
+    return row is not None and row.ended is not None and row.ended <= retried
+
+
 def launch_undo(life: Life, place: Place, of: str) -> None:
     """Have a child undone that is done. Called on the run loop."""
     id = child_id(life.id, of, life.house.settings.id_length_max)
-    _launch(life, place, _undo(life, place, id))
+    _launch(life, place, partial(_undo, life, place, id))
 
 
 def launch_end_all(life: Life, place: Place) -> None:
     """Have all children ended that have not, and those undone that have ended without their parent's knowing."""
-    _launch(life, place, _end_all(life, place))
+    _launch(life, place, partial(_end_all, life, place))
 
 
-def _launch(life: Life, place: Place, work: Coroutine[Any, Any, None]) -> None:
+def _launch(life: Life, place: Place, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     async def follow() -> None:
         try:
-            await work
+            await work()
         except (asyncio.CancelledError, Draining):
             return
         except StoreError as error:
             life.evict(refusal(error))
             return
+        except Exception as error:
+            log.exception("children of run %s", life.id)
+            leaving.cannot_tell(life, place.key, f"something is wrong with its children: {error!r}.")
+            await life.host.create_future()
         life.record("child", place.key, place.args, value="null")
 
     task: asyncio.Task[None] = asyncio.Task(follow(), loop=life.host)
@@ -116,37 +133,52 @@ async def _end_all(life: Life, place: Place) -> None:
     while rows := await house.read(house.store.runs, RunQuery(parent=life.id, limit=100, before_pk=before)):
         for row in rows:
             before = row.pk
-            if row.status not in ENDED:
-                await house.cancel(row.id, f"its parent {life.id} is undone")
-                await _gone(life, place, row.id)
             if row.id not in known:
                 await _undo(life, place, row.id)
 
 
 async def _undo(life: Life, place: Place, id: str) -> None:
-    await life.house.writer.ask(UndoChild(id, life.id, f"its parent {life.id} is undone"))
-    await _gone(life, place, id)
-
-
-async def _gone(life: Life, place: Place, id: str) -> None:
-    """Until a child has ended and has nothing left to undo. It may execute here, if nobody else takes it: its code is not needed."""
+    """Until a child has ended and has nothing left to undo. One that only has to be undone may execute here: its code is not needed."""
     house = life.house
     place.child = id
+    asked: RunRow | None = None
     while True:
+        seen = house.changes.count
         row = await house.read(house.store.run, id)
-        if row is None or (row.status in ENDED and row.undoing is None):
+        if row is None:
             return
-        if row.status == "dead" or (row.status == "parked" and row.undoing is not None):
-            leaving.cannot_tell(
-                life, place.key, f"its child {id} is {row.status} and cannot be undone: `outlast retry {id}`."
-            )
-            await life.host.create_future()
-        if row.status == "parked":
-            await house.cancel(id, f"its parent {life.id} is undone")
+        if (
+            row.undoing is None and row != asked
+        ):  # once as it stands: asking rings the bell that is waited for
+            await _ask(life, row)
+            asked = await house.read(house.store.run, id)
             continue
+        if row.undoing is None and row.status in ENDED:
+            return
+        if row.status in ("parked", "dead"):
+            why = f"its child {id} is {row.status} and cannot be undone: `outlast retry {id}`."
+            leaving.cannot_tell(life, place.key, why)
+            await life.host.create_future()
         if row.undoing is not None or row.workflow in house.workflows:
             house.adoption.of(row, house.workflows.get(row.workflow) or cast("Any", Unneeded(row.workflow)))
-        await house.ended(id)
+        elif row.worker is not None:
+            await house.sweeper.sweep()
+        await house.changes.next(min(house.settings.poll, 10 * house.settings.heartbeat), seen)
+
+
+async def _ask(life: Life, row: RunRow) -> None:
+    """What can be asked of a child as it stands: to undo what it has done, or to end."""
+    house, why = life.house, f"its parent {life.id} is undone"
+    if row.status not in ENDED:
+        await house.cancel(row.id, why)
+    left_alone = _is_left_alone(house, row)
+    await house.writer.ask(UndoChild(row.id, life.id, why, unheld=left_alone))
+
+
+def _is_left_alone(house: House, row: RunRow) -> bool:
+    """Nobody has it, and nobody will: it is a dead letter, or this is no worker and does not know its code."""
+    elsewhere = house.claimer is not None or row.workflow in house.workflows
+    return row.status == "dead" or (row.worker is None and row.status not in ENDED and not elsewhere)
 
 
 class Unneeded:

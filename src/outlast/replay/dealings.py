@@ -59,6 +59,10 @@ class Dealing:
     timeout: float = 0.0
     acts: int = 0
     """How many intents there were, of this generation."""
+    looked_at: bool = False
+    """Somebody has had it tried anew."""
+    tried_anew: bool = False
+    """And it was: what was seen of it before that says nothing of it now."""
     ended: float = -math.inf
     """When the life ended that had the last intent, by a death or an interruption."""
     closed: Entry | Record | None = None
@@ -93,6 +97,7 @@ class Dealing:
         return bool(self.happened) and to_undo and self.undone is None
 
     def try_anew(self) -> None:
+        self.looked_at = self.looked_at or self.intent > 0
         self.raised = self.asked = 0
         self.retry_at = self.ask_at = 0.0
         self.error = None
@@ -111,6 +116,8 @@ class Dealings:
     """Everything a run has dealt in, by place."""
 
     places: dict[str, Dealing] = field(default_factory=dict)
+    lean: bool = False
+    """Forget arguments and results that nobody will need. Those who only look want to see them."""
     undoing: int | None = None
     """The seq of the entry from which on the run is being undone."""
     at: float = 0.0
@@ -170,6 +177,7 @@ class Dealings:
             dealing.doubtful = dealing.open
             dealing.acts += 1
         dealing.kind, dealing.intent, dealing.at, dealing.args = "intent", entry.seq, entry.at, entry.args
+        dealing.tried_anew = dealing.looked_at
         dealing.ended = -math.inf
         dealing.open, dealing.happened, dealing.closed, dealing.decision = True, None, None, None
         dealing.key, dealing.timeout = said["key"], said["timeout"]
@@ -223,6 +231,11 @@ class Dealings:
 
     def _close(self, dealing: Dealing, entry: Entry | Record) -> None:
         dealing.unsure = dealing.open and entry.error == CANCELLED
+        needless = dealing.compensation is None and not dealing.place.startswith(UNDO) and entry.error is None
+        if (
+            self.lean and needless
+        ):  # nothing hangs on it any more but that it happened: its result is the workflow's
+            dealing.arguments, entry = "{}", entry._replace(value="null")
         dealing.closed, dealing.open, dealing.value = entry, False, entry.value
         dealing.doubtful = False
         dealing.happened = entry.value is not None

@@ -5,17 +5,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from outlast.errors import Diverged, Evicted, LimitExceeded, RunTimeout, StoreError, Unrecordable
-from outlast.replay.dealings import UNDO
-from outlast.replay.place import child_id
+from outlast.store.rows import ENDED, RunQuery
 from outlast.store.verbs import FENCE, Refused, Release, Settle, Undo
 from outlast.values.exceptions import SEQ, encode_error
 
 if TYPE_CHECKING:
     from outlast.replay.life import Life
     from outlast.replay.loop import RunTask
+
+log = logging.getLogger("outlast.replay")
 
 ROUNDS = 10
 """How often tasks that go on after a cancellation are cancelled again."""
@@ -75,6 +77,8 @@ def wind_down(life: Life) -> None:
         if body is None or not body.shielded:
             task.cancel()
     for place in list(life.places.values()):
+        if place.coro is not None and place.errand is not None and life.verdict is not None:
+            log.error("effect %s of run %s was called and not awaited: nothing was done", place.key, life.id)
         if place.coro is not None and (life.verdict is None or life.verdict.status != "done"):
             place.coro.close()  # called, and then something was raised before it could be awaited
         if place.kind == "child" and place.stop is not None and life.verdict is not None:
@@ -112,11 +116,18 @@ async def _conclude(life: Life) -> None:
     end = End("evicted", reason=str(life.over))
     try:
         await _stopped(life)
-        if life.verdict is not None and life.verdict.status != "done" and not life.undoing:
+        if (
+            life.had_children
+            and life.verdict is not None
+            and life.verdict.status != "done"
+            and not life.undoing
+        ):
             await _look_at_children(life)
         last = _last_verb(life)
         if last is None:
             life.concluded = life.id not in life.house.hung
+            if not life.concluded:
+                life.house.afterwards(_afterwards(life))
         else:
             life.house.free(
                 life
@@ -146,16 +157,36 @@ async def _conclude(life: Life) -> None:
 
 
 async def _look_at_children(life: Life) -> None:
-    """Which children that are done have anything to undo: their parent is about to fail."""
-    for dealing in life.journal.dealings:
-        if dealing.kind == "child" and dealing.undone is None:
-            id = child_id(life.id, dealing.place, life.house.settings.id_length_max)
-            try:
-                if await life.house.read(life.house.store.has_dealt, id):
-                    dealing.compensation = UNDO
-            except StoreError as error:
-                life.evict(refusal(error))
-                return
+    """Whether a child has not ended, or has done anything: their parent is about to fail."""
+    house, before = life.house, None
+    try:
+        while rows := await house.read(
+            house.store.runs, RunQuery(parent=life.id, limit=100, before_pk=before)
+        ):
+            for row in rows:
+                before = row.pk
+                ended = row.status in ENDED and row.undoing is None
+                undone = row.status in ("failed", "cancelled")
+                if not ended or (not undone and await house.read(house.store.has_dealt, row.id)):
+                    life.children_left = True
+                    return
+    except StoreError as error:
+        life.over, life.verdict = refusal(error), None
+
+
+async def _afterwards(life: Life) -> None:
+    """The house has closed while an effect acted, or a thread executed. If that ends while the program goes on, its run is given back."""
+    house = life.house
+    while going_on := [*life.bodies, *_threads(life)]:
+        await asyncio.wait(going_on)
+        life.bodies = {task: body for task, body in life.bodies.items() if not task.done()}
+    last = _last_verb(life)
+    if last is not None:
+        await house.writer.ask(last)
+    house.room.drop(life.fence)
+    house.hung.discard(life.id)
+    if not house.hung:
+        await house.leave()
 
 
 async def _stopped(life: Life) -> None:
@@ -180,7 +211,7 @@ async def _stopped(life: Life) -> None:
 def _threads(life: Life) -> list[asyncio.Future[Any]]:
     """What of a run that has not ended may still execute in a thread."""
     if life.verdict is not None:
-        return list(life.threads) if life.journal.dealings.opened else []
+        return [thread for thread in life.strays if not thread.done()] if life.journal.dealings.opened else []
     own = [life.thread.ended] if life.thread is not None and not life.thread.ended.done() else []
     return [*life.threads, *own]
 
@@ -193,7 +224,7 @@ def _last_verb(life: Life) -> Settle | Release | Undo | None:
         return None
     if life.verdict is not None:
         dealings = life.journal.dealings
-        to_undo = life.verdict.status != "done" and dealings.undoable
+        to_undo = life.verdict.status != "done" and (dealings.undoable or life.children_left)
         if not life.undoing and (dealings.opened or to_undo):
             said = {name: getattr(life.verdict, name) for name in ("status", *VERDICT)}
             return Undo(life.pk, life.fence, json.dumps(said))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
+from outlast.errors import DuplicateName
 from outlast.replay.dealings import Dealing
 from outlast.values.exceptions import CANCELLED
 
@@ -127,6 +128,15 @@ _known: dict[str, dict[str, EffectBase[..., Any]]] = {}
 def know(effect: EffectBase[..., Any]) -> None:
     """A function that is decorated again, as in a module that is loaded again, takes the place of the earlier one."""
     _known.setdefault(effect.name, {})[effect.code] = effect
+
+
+def check_known(effect: EffectBase[..., Any]) -> None:
+    """DuplicateName if another effect has taken its place: what it does could not be told from what the other does after a death."""
+    if _known.get(effect.name, {}).get(effect.code, effect) is not effect:
+        raise DuplicateName(
+            f"effect {effect.name} was made twice by the same code ({effect.code}), and after a death nobody could tell which was meant. Give "
+            "each a name of its own, as in @effect(name=...), in the module that makes them."
+        )
 
 
 def find(name: str, code: str = "") -> EffectBase[..., Any] | None:

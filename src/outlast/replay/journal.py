@@ -26,7 +26,7 @@ class Attempts(NamedTuple):
 class Journal:
     """The fold of a run's entries. Entries leave it as they are delivered, so that it shrinks to nothing."""
 
-    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+    def __init__(self, entries: Iterable[Entry] = (), *, lean: bool = False) -> None:
         self.last_seq = 0
         self.pending: deque[Entry] = deque()
         self.placed: dict[str, Entry] = {}
@@ -35,9 +35,11 @@ class Journal:
         self.salvage: dict[str, Entry] = {}
         """Results that a retry made void but need not be computed again, by key."""
         self.voided: set[str] = set()
+        self.retried: float | None = None
+        """When the run was last retried."""
         self.taken: set[int] = set()
         """Numbers of the messages that are in the journal."""
-        self.dealings = Dealings()
+        self.dealings = Dealings(lean=lean)
         for entry in entries:
             self.add(entry)
 
@@ -57,6 +59,7 @@ class Journal:
             self.taken.add(int(entry.value or 0))
         elif entry.kind == "retry":
             said = json.loads(entry.value or "{}")
+            self.retried = entry.at
             # What is still being undone goes on where it was.
             start = None if said.get("undoing") else self.dealings.cut(said.get("from"))
             if start is not None:

@@ -77,7 +77,8 @@ def park_if_idle(life: Life) -> None:
     under_way = (
         life.executing() or life.threads or (life.thread is not None and life.thread.busy) or life.inner
     )
-    written = not (life.writing or life.pending or life.deferred or life.replaying)
+    deferred = life.deferred and not life.house.draining  # in a drain that is another life's
+    written = not (life.writing or life.pending or deferred or life.replaying)
     if life.over is None and written and not under_way and life.unknown:
         life.evict(parked(_what_is_unknown(life)))
 
@@ -88,19 +89,29 @@ def _what_is_unknown(life: Life) -> str:
     stuck = all(key.startswith(UNDO) for key in life.unknown)
     # What a unit could not undo stops a run that has not ended: there is nothing to retry.
     again = "retry" if life.undoing else "resume"
-    compensate = "" if life.undoing else ", or `--compensate`"
+    dealt = [life.journal.dealings.get(key) for key in life.unknown]
+    can = not life.undoing and any(one is not None and one.compensation is not None for one in dealt)
+    compensate = ", or `--compensate`" if can else ""
+    effect = next(iter(life.unknown)) if len(life.unknown) == 1 else "EFFECT"
+    if all(_is_of_children(life, key) for key in life.unknown):
+        return f"stuck: {' '.join(lines)} Say `outlast {again} {life.id}` then."
     ways = (
-        f"`outlast {again} {life.id}` to try again, or, if it was done by hand, `outlast decide {life.id} EFFECT --happened null`"
+        f"`outlast {again} {life.id}` to try again, or, if it was done by hand, `outlast decide {life.id} {effect} --happened null`"
         if stuck
-        else f"`outlast decide {life.id} EFFECT --happened RESULT` or `--did-not`{compensate}"
+        else f"`outlast decide {life.id} {effect} --happened RESULT` or `--did-not`{compensate}"
     )
     return f"{'stuck' if stuck else 'unknown'}: {' '.join(lines)} Say {ways}."
+
+
+def _is_of_children(life: Life, key: str) -> bool:
+    of = life.journal.dealings.get(key.removeprefix(UNDO))
+    return key.startswith(UNDO) and (of is None or of.kind == "child")
 
 
 def _which(life: Life, key: str) -> str:
     """Which of several intents at a place is meant: who decides must say so."""
     dealing = life.journal.dealings.get(key)
-    return f" (--intent {dealing.intent})" if dealing is not None and dealing.acts > 1 else ""
+    return f" (--intent {dealing.intent})" if dealing is not None and dealing.tried_anew else ""
 
 
 def give_back(life: Life, why: str, delay: float) -> None:

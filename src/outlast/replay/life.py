@@ -58,7 +58,7 @@ class Life:
         self.now: Callable[[], float] = house.store.now
         self.id, self.pk, self.fence, self.row = row.id, row.pk, row.fence, row
         self.workflow = workflow
-        self.journal = Journal(entries)
+        self.journal = Journal(entries, lean=True)
         self.undoing = row.undoing is not None
         """What executes is not the workflow: what it has done is being undone."""
         if self.undoing:
@@ -83,6 +83,10 @@ class Life:
         """A drain has told a step of it to stop."""
         self.threads: set[asyncio.Future[Any]] = set()
         """Threads that execute a step's function. They outlive the step if it was cancelled or took too long."""
+        self.strays: list[asyncio.Future[Any]] = []
+        """Those that effects have started, and do not wait for any more."""
+        self.had_children = self.children_left = False
+        """It has called for children; and some have not ended, or have something to undo."""
         self.replaying = True
         self.over: BaseException | None = None
         """Why this life has ended; from then on nothing is recorded and every call raises it."""
@@ -176,6 +180,7 @@ class Life:
         if self._asked_for > self.house.settings.journal_entries_max:
             limit, what = self.house.settings.journal_entries_max, f"the journal of run {self.id!r}"
             raise LimitExceeded("journal_entries_max", limit, self._asked_for, what)
+        self.had_children = self.had_children or kind == "child"
         place = Place(kind, key, args)
         recorded = self.journal.placed.get(place.key)
         if recorded is not None and (recorded.kind != kind or recorded.args != args):

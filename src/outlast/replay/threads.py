@@ -150,6 +150,7 @@ class Executor(ThreadPoolExecutor):
             body.life.watch_thread(thread)
             if body.is_effect:
                 body.strays = (*body.strays, thread)
+                body.life.strays.append(thread)
         return future
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from outlast.errors import Unrecordable
 from outlast.replay import children, effects, leaving
 from outlast.replay.dealings import UNDO, Dealing
-from outlast.replay.errand import Errand, find
+from outlast.replay.errand import Errand, check_known, find
 from outlast.replay.unit import UNIT
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ BACK_SECONDS = 5.0
 def register(life: Life, errand: Errand) -> Coroutine[Any, Any, None]:
     """Have it recorded that this is to be done if the run is undone. Its place is taken now."""
     effect = errand.effect
+    check_known(effect)
     value = json.dumps({"effect": effect.name, "module": effect.code, "arguments": errand.arguments})
     life.house.check_size(value, f"the arguments of {effect.name}")
     units = list(effects.around(UNIT.get()))

@@ -292,11 +292,13 @@ class UndoChild(NamedTuple):
 
     Without an `intent` or `compensation` entry, or children of its own, there is nothing to undo: it stays "done". A child in any other status, so also
     one that is being undone already, stays as it is. Its value is kept until it is settled again.
+    `unheld`: also one that has begun, not ended (or is a dead letter), and that nobody holds, whatever it has done: its own code is not executed.
     """
 
     id: str
     parent: str
     why: str
+    unheld: bool = False
 
 
 class Enlist(NamedTuple):

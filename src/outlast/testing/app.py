@@ -52,7 +52,8 @@ class App(Outlast):
     def stub(
         self, step: StepBase[..., R], *, returns: R = _UNSET, raises: BaseException | None = None
     ) -> None:
-        """Let a step return or raise this instead of executing its function."""
+        """Let a step or an effect return or raise this instead of executing its function. What a stubbed effect raises did not happen; its `verify`
+        is not asked, and its compensation does nothing, unless that has a stub of its own."""
         if not isinstance(step, StepBase):
             raise TypeError(f"stub() takes a step, not {step!r}.")
         if (returns is _UNSET) == (raises is None):
@@ -70,6 +71,9 @@ class App(Outlast):
             return answer()
 
         self._stubs[step] = stand_in if step.is_async else sync_stand_in
+        compensation = getattr(step, "compensation", None)
+        if compensation is not None and compensation not in self._stubs:
+            self.stub(compensation, returns=None)
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()

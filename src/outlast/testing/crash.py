@@ -23,7 +23,7 @@ from typing import Any, Generic, Literal, TypeVar
 from outlast.app.outlast import Outlast
 from outlast.define.effect import EffectBase
 from outlast.define.workflow import Call
-from outlast.store.rows import Entry, RunQuery
+from outlast.store.rows import ENDED, Entry, RunQuery
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.store.verbs import Verb
 from outlast.testing.app import App
@@ -332,11 +332,28 @@ class _Setting:
     def _replay(self, power: _Power, ended: tuple[Any, str | None], recorded: set[str]) -> None:
         """The finished journal once more: it must lead to the same end, and nothing may be executed."""
         store = power.open()
+        left = _left_undone(store)
+        if left and ended[1] is not None:
+            raise Broke(
+                f"the run failed, and these have not ended, or not been undone: {', '.join(left)} (seed {self.seed})"
+            )
         store.reopen("crash")
         power.save(store)
         again = self.life(power, None, recorded)
         if again != ended:
             raise Broke(f"replaying the finished journal led to {again}, it was {ended} (seed {self.seed})")
+
+
+def _left_undone(store: SQLiteStore) -> list[str]:
+    """Of a run that has ended: those below it that have not, or that are not undone yet."""
+    rows = {row.id: row for row in store.runs(RunQuery(limit=10_000))}
+    if rows["crash"].status not in ENDED:
+        return []
+    below: list[str] = []
+    for row in sorted(rows.values(), key=lambda row: row.pk):
+        if row.parent == "crash" or row.parent in below:
+            below.append(row.id)
+    return [id for id in below if rows[id].undoing is not None or rows[id].status not in ENDED]
 
 
 def _entries(store: SQLiteStore) -> list[tuple[str, Entry]]:

@@ -37,7 +37,9 @@ def undo_child(transaction: Transaction, verb: verbs.UndoChild) -> str | Refused
     row = transaction.row(verb.id)
     if row is None or row.parent != verb.parent:
         return Refused(UNKNOWN)
-    if row.status != "done" or not has_dealt(transaction, row):
+    left_alone = row.worker is None and row.started is not None and row.undoing is None
+    unheld = verb.unheld and left_alone and row.status in ("queued", "waiting", "parked", "dead")
+    if not unheld and (row.status != "done" or not has_dealt(transaction, row)):
         return row.status
     begin(transaction, row, verdict("cancelled", reason=verb.why))
     return "queued"

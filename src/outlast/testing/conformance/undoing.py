@@ -55,6 +55,24 @@ def dead_undoing(desk: Desk, id: str = "r") -> RunRow:
     return desk.row(id)
 
 
+AT_REST = ["queued", "waiting", "parked", "dead"]
+
+
+def at_rest(desk: Desk, status: str, kind: str = "intent") -> RunRow:
+    """A child that has begun, and that nobody holds; the row is its life's, whose fence is void."""
+    row = dealt(desk, "child", kind, parent="parent", attempts_max=1, timeout=500.0)
+    if status == "queued":
+        desk.release(row)
+    elif status == "waiting":
+        desk.wait(row, waits=("mail",))
+    elif status == "parked":
+        desk.settle(row, "parked")
+    else:
+        desk.release(row)
+        desk.die(desk.take("child"))
+    return row
+
+
 def counts(desk: Desk, queue: str = "default") -> tuple[int, int]:
     (found,) = (one for one in desk.store.queues() if one.name == queue)
     return found.queued, found.running
@@ -401,13 +419,92 @@ class UndoPromises(Promises):
         assert desk.one(UndoChild("child", "parent", "why")) == status
         assert (desk.row("child"), desk.kinds(child)) == (before, ["intent"])
 
-    def test_only_its_own_parent_can_have_a_child_undone(self, desk: Desk) -> None:
+    @pytest.mark.parametrize("kind", ["intent", "step"])
+    @pytest.mark.parametrize("status", AT_REST)
+    def test_a_child_at_rest_that_nobody_holds_is_undone_if_that_is_asked_for(
+        self, desk: Desk, status: str, kind: str
+    ) -> None:
+        """Whatever it has done: its own code is not to be executed any more."""
+        child = at_rest(desk, status, kind)
+        assert desk.row("child").status == status
+        desk.submit("new")
+        desk.clock.forward(3)
+        verb = UndoChild("child", "parent", "its parent failed", unheld=True)
+        assert desk.commit(verb, verb) == ["queued", "queued"]
+        assert told(desk, child) == {
+            "status": "cancelled", "value": None, "error": None, "reason": "its parent failed", "failed_at": None
+        }  # fmt: skip
+        now = desk.row("child")
+        assert (now.status, now.due, now.ended, now.waits) == ("queued", desk.clock.now, None, "")
+        assert (now.cancel, now.deadline, now.deaths_in_a_row) == (None, None, 0)
+        assert counts(desk) == (2, 0)
+        assert desk.kinds(child).count("undoing") == 1
+        claimed = desk.claim("w2", limit=5)
+        assert [(each.id, each.undoing is not None) for each in claimed] == [("child", True), ("new", False)]
+
+    @pytest.mark.parametrize("status", AT_REST)
+    def test_a_child_at_rest_stays_as_it_is_if_that_is_not_asked_for(self, desk: Desk, status: str) -> None:
+        at_rest(desk, status)
+        before = desk.row("child")
+        assert desk.one(UndoChild("child", "parent", "why")) == status
+        assert desk.row("child") == before
+
+    @pytest.mark.parametrize("status", ["running", "failed", "cancelled"])
+    def test_a_child_that_somebody_holds_or_that_has_ended_is_not_taken_for_unheld(
+        self, desk: Desk, status: str
+    ) -> None:
+        child = dealt(desk, "child", parent="parent")
+        if status != "running":
+            desk.settle(child, status)
+        before = desk.row("child")
+        assert desk.one(UndoChild("child", "parent", "why", unheld=True)) == status
+        assert (desk.row("child"), desk.kinds(child)) == (before, ["intent"])
+
+    def test_an_unheld_child_that_has_not_begun_has_nothing_to_undo(self, desk: Desk) -> None:
+        before = desk.submit("child", parent="parent")
+        assert desk.one(UndoChild("child", "parent", "why", unheld=True)) == "queued"
+        assert (desk.row("child"), desk.kinds(before)) == (before, [])
+
+    @pytest.mark.parametrize("status", ["queued", "waiting", "parked", "dead"])
+    def test_an_unheld_child_that_is_being_undone_keeps_its_verdict(self, desk: Desk, status: str) -> None:
+        row = undoing(desk, dealt(desk, "child", parent="parent", attempts_max=1))
+        if status != "queued":
+            row = desk.take("child", "w2")
+        if status == "waiting":
+            desk.wait(row)
+        elif status == "parked":
+            desk.settle(row, "parked")
+        elif status == "dead":
+            desk.die(row)
+        before = (desk.row("child"), desk.kinds(row))
+        assert desk.one(UndoChild("child", "parent", "why", unheld=True)) == status
+        assert (desk.row("child"), desk.kinds(row)) == before
+        assert before[0].undoing == VERDICT
+
+    def test_an_unheld_child_that_is_done_is_undone_only_if_there_may_be_something_to_undo(
+        self, desk: Desk
+    ) -> None:
+        for id, kind, status in (("paid", "intent", "queued"), ("idle", "step", "done")):
+            desk.settle(dealt(desk, id, kind, parent="parent"))
+            assert desk.one(UndoChild(id, "parent", "why", unheld=True)) == status
+
+    def test_the_life_that_an_unheld_child_had_writes_nothing_more(self, desk: Desk) -> None:
+        child = dealt(desk, "child", parent="parent")
+        desk.release(child)
+        desk.one(UndoChild("child", "parent", "why", unheld=True))
+        before = (desk.row("child"), desk.kinds(child))
+        assert desk.one(Settle(child.pk, child.fence, "done")) == Refused(FENCE)
+        assert desk.record(child, len(before[1]) + 1) == Refused(FENCE)
+        assert (desk.row("child"), desk.kinds(child)) == before
+
+    @pytest.mark.parametrize("unheld", [False, True])
+    def test_only_its_own_parent_can_have_a_child_undone(self, desk: Desk, unheld: bool) -> None:
         for id, parent in (("child", "parent"), ("root", None)):
             desk.settle(dealt(desk, id, parent=parent))
         for verb in (
-            UndoChild("child", "another", "why"),
-            UndoChild("root", "parent", "why"),
-            UndoChild("nobody", "parent", "why"),
+            UndoChild("child", "another", "why", unheld),
+            UndoChild("root", "parent", "why", unheld),
+            UndoChild("nobody", "parent", "why", unheld),
         ):
             assert desk.one(verb) == Refused(UNKNOWN)
         assert [desk.row(id).status for id in ("child", "root")] == ["done", "done"]
