@@ -8,7 +8,7 @@ import threading
 from collections import defaultdict
 from typing import NamedTuple
 
-from outlast import KEY, Happened, effect
+from outlast import KEY, Happened, effect, workflow
 
 TIMEOUT = 10.0
 """Of every effect here."""
@@ -170,3 +170,26 @@ def sync_push(label: str, seconds: float = 1.0, key: str = KEY) -> str:
 @effect(timeout=TIMEOUT, failed_on=Refused, retries=2, undo=None)
 def sync_mail(label: str, seconds: float = 1.0) -> str:
     return bank.act_in_thread(label, seconds, KEY)
+
+
+# -- workflows of one effect each
+
+
+@workflow
+async def paying(label: str = "rent", seconds: float = 1.0) -> str:
+    return await pay(label, seconds)
+
+
+@workflow
+async def pushing(label: str = "rent", seconds: float = 1.0) -> str:
+    return await push(label, seconds)
+
+
+@workflow
+async def mailing(label: str = "rent", seconds: float = 1.0) -> str:
+    return await mail(label, seconds)
+
+
+@workflow
+async def paying_in_a_thread(label: str = "rent", seconds: float = 1.0) -> str:
+    return await sync_pay.aio(label, seconds)

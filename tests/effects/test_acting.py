@@ -6,7 +6,22 @@ import logging
 from dataclasses import dataclass
 
 import pytest
-from bank import MARGIN, TIMEOUT, Refused, bank, mail, pay, push, sync_mail, sync_pay, sync_push
+from bank import (
+    MARGIN,
+    TIMEOUT,
+    Refused,
+    bank,
+    mail,
+    mailing,
+    pay,
+    paying,
+    paying_in_a_thread,
+    push,
+    pushing,
+    sync_mail,
+    sync_pay,
+    sync_push,
+)
 
 from outlast import (
     KEY,
@@ -35,26 +50,6 @@ def _fresh(world):
     yield
     bank.dies = True
     bank.gate.set()
-
-
-@workflow
-async def paying(label: str = "rent", seconds: float = 1.0) -> str:
-    return await pay(label, seconds)
-
-
-@workflow
-async def pushing(label: str = "rent", seconds: float = 1.0) -> str:
-    return await push(label, seconds)
-
-
-@workflow
-async def mailing(label: str = "rent", seconds: float = 1.0) -> str:
-    return await mail(label, seconds)
-
-
-@workflow
-async def paying_in_a_thread(label: str = "rent", seconds: float = 1.0) -> str:
-    return await sync_pay.aio(label, seconds)
 
 
 @workflow

@@ -441,22 +441,14 @@ def test_a_client_of_ones_own_has_the_last_word_on_how_it_is_sent(tmp_path):
     assert [one.is_closed for one in made] == [True, True]
 
 
-def test_an_encrypted_call(tmp_path):
-    """With a certificate of our own."""
-    import subprocess
-
+def test_an_encrypted_call():
+    """With a certificate of our own, good for a hundred years and for 127.0.0.1 alone."""
     import httpx
 
-    made = subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", tmp_path / "key", "-out", tmp_path / "cert",
-         "-days", "1", "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"],
-        capture_output=True, check=False,
-    )  # fmt: skip
-    if made.returncode:
-        pytest.skip("needs openssl")
+    tls = Path(__file__).parent / "tls"
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "cert", tmp_path / "key")
-    trusting = ssl.create_default_context(cafile=str(tmp_path / "cert"))
+    context.load_cert_chain(tls / "cert.pem", tls / "key.pem")
+    trusting = ssl.create_default_context(cafile=str(tls / "cert.pem"))
     own = http_effect("tls", timeout=5.0, client=lambda: httpx.AsyncClient(verify=trusting), undo=None)
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -478,10 +470,17 @@ def test_an_encrypted_call(tmp_path):
 
 
 def test_many_at_once_leave_no_connection_open(ledger):
-    async def main() -> None:
+    async def main() -> tuple[int, int]:
+        before = open_sockets()
         await asyncio.gather(*(plain.request("GET", f"{ledger.url}/up") for _ in range(50)))
+        return before, open_sockets()
 
-    asyncio.run(main())
+    def open_sockets() -> int:
+        names = (one.readlink() for one in Path("/proc/self/fd").iterdir() if one.is_symlink())
+        return sum(str(name).startswith("socket:") for name in names)
+
+    before, after = asyncio.run(main())
+    assert after == before
 
 
 # -- deaths

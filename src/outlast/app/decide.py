@@ -11,7 +11,7 @@ from outlast.replay.dealings import UNDO, Dealing, Dealings
 from outlast.replay.errand import find
 from outlast.store.protocol import whole_journal
 from outlast.store.rows import RunRow
-from outlast.store.verbs import STATUS, VERSION, Decide, Refused
+from outlast.store.verbs import STATUS, VERSION, Decide, Refused, verdict
 from outlast.values.codec import encode_message
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ async def decide(
     if did_not and not dealing.intent:
         raise SettingsError(f"{dealing.place} was not begun: say that it happened, or retry the run.")
     decision = {"what": "did_not" if did_not else "happened", "value": text, "intent": dealing.intent}
-    verdict = _verdict(row, dealing) if compensate else None
-    verb = Decide(row.id, dealing.place, json.dumps(decision), last, secrets.token_hex(8), verdict)
+    ends_as = _verdict(row, dealing) if compensate else None
+    verb = Decide(row.id, dealing.place, json.dumps(decision), last, secrets.token_hex(8), ends_as)
     outcome = await house.writer.ask(verb)
     if isinstance(outcome, Refused):
         changed = outcome.why in (VERSION, STATUS)
@@ -119,7 +119,4 @@ def _verdict(row: RunRow, dealing: Dealing) -> str:
         raise OutlastError(
             f"effect {dealing.effect} has no compensation. Say whether it happened; to have the rest of the run undone, cancel it then."
         )
-    reason = f"somebody decided to undo it, at {dealing.place}"
-    return json.dumps(
-        {"status": "cancelled", "value": None, "error": None, "reason": reason, "failed_at": None}
-    )
+    return verdict("cancelled", reason=f"somebody decided to undo it, at {dealing.place}")

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -45,7 +45,7 @@ from outlast.replay.life import Life
 from outlast.replay.threads import Pool
 from outlast.replay.unit import Units
 from outlast.store.protocol import Store
-from outlast.store.rows import ENDED, RunRow
+from outlast.store.rows import ENDED, RunQuery, RunRow
 from outlast.store.verbs import (
     DRAINING,
     Cancel,
@@ -387,6 +387,14 @@ class House:
         """Nothing of a run executes here any more: its slot is free."""
         if life.claimed and self.claimer is not None:
             self.claimer.done(life.fence)
+
+    async def children_of(self, id: str) -> AsyncIterator[RunRow]:
+        """A run's children, newest first, a page at a time."""
+        before = None
+        while rows := await self.read(self.store.runs, RunQuery(parent=id, limit=100, before_pk=before)):
+            for row in rows:
+                before = row.pk
+                yield row
 
     # -- what others want of a run
 

@@ -50,7 +50,7 @@ def decide(
         typer.Option(
             "--intent",
             metavar="N",
-            help="The intent that is meant, as `outlast show` numbers it. Needed where there were several.",
+            help="The intent that is meant, as `outlast show` numbers it. Needed where it was tried again since somebody last decided.",
         ),
     ] = None,
     store: StoreOption = None,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterable, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from outlast.errors import SettingsError
@@ -57,6 +56,8 @@ def check_known_options(kind: str, options: Iterable[str], known: Sequence[str])
     """TypeError, with what there is, for an option that there is not."""
     for option in options:
         if option not in known:
+            from difflib import get_close_matches  # not at every start
+
             near = get_close_matches(option, known, 1)
             hint = f" Did you mean {near[0]}?" if near else ""
             raise TypeError(f"@{kind} has no option {option!r}.{hint} It has {', '.join(known)}.")

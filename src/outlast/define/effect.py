@@ -17,7 +17,6 @@ from outlast.replay import effects, undo
 from outlast.replay.bodies import BODY, Body
 from outlast.replay.errand import EFFECT_KEY, KEY, Errand, Happened, know
 from outlast.replay.loop import RunLoop
-from outlast.replay.unit import UNIT
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -150,7 +149,7 @@ class EffectBase(StepBase[P, R]):
                 f"effect {self.name} was called outside a run. Call it from a workflow, or call its plain function: {self.name}.fn(...)."
             )
         self.signature.returns()
-        return effects.call(loop.life, Errand(self, args, kwargs), UNIT.get())
+        return effects.call(loop.life, Errand(self, args, kwargs))
 
     def _within(self, body: Body, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:  # noqa: ARG002 - a step's
         self._inside()

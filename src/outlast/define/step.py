@@ -65,10 +65,7 @@ class StepBase(Generic[P, R]):
             self.signature.returns()
             place = life.take("step", self.name, self.signature.fingerprint(args, kwargs))
             place.codec = self.signature.returns
-            coro = life.outcome(place, partial(bodies.launch, step=self, args=args, kwargs=kwargs))
-            coro.__qualname__ = place.key  # type: ignore[attr-defined]
-            place.coro = coro
-            return coro
+            return life.calling(place, partial(bodies.launch, step=self, args=args, kwargs=kwargs))
         body = bodies.BODY.get()
         if body is not None:
             return self._within(body, args, kwargs)

@@ -14,7 +14,7 @@ from outlast.errors import Conflict, Draining, RunCancelled, RunDead, StoreError
 from outlast.replay import leaving
 from outlast.replay.ending import End, refusal
 from outlast.replay.place import Place, child_id
-from outlast.store.rows import ENDED, RunQuery, RunRow
+from outlast.store.rows import ENDED, RunRow
 from outlast.store.verbs import Retry, UndoChild
 from outlast.values.exceptions import CANCELLED, encode_error
 
@@ -29,8 +29,13 @@ log = logging.getLogger("outlast.replay")
 def launch(life: Life, place: Place, call: Call[Any]) -> None:
     """Start a child, or find it where it is. Called on the run loop."""
     id = child_id(life.id, place.key, life.house.settings.id_length_max)
-    task: asyncio.Task[None] = asyncio.Task(_follow(life, place, call, id), loop=life.host)
+    _start(life, _follow(life, place, call, id))
     place.stop = partial(_stop, life, id)
+
+
+def _start(life: Life, work: Coroutine[Any, Any, None]) -> None:
+    """On the host's loop, as part of the life that has something to do with children."""
+    task: asyncio.Task[None] = asyncio.Task(work, loop=life.host)
     life.bodies[task] = None
     task.add_done_callback(lambda task: life.bodies.pop(task, None))
     life.house.keep(task)
@@ -121,20 +126,15 @@ def _launch(life: Life, place: Place, work: Callable[[], Coroutine[Any, Any, Non
             await life.host.create_future()
         life.record("child", place.key, place.args, value="null")
 
-    task: asyncio.Task[None] = asyncio.Task(follow(), loop=life.host)
-    life.bodies[task] = None
-    task.add_done_callback(lambda task: life.bodies.pop(task, None))
-    life.house.keep(task)
+    _start(life, follow())
 
 
 async def _end_all(life: Life, place: Place) -> None:
-    house, before = life.house, None
+    house = life.house
     known = {child_id(life.id, one.place, house.settings.id_length_max) for one in life.journal.dealings}
-    while rows := await house.read(house.store.runs, RunQuery(parent=life.id, limit=100, before_pk=before)):
-        for row in rows:
-            before = row.pk
-            if row.id not in known:
-                await _undo(life, place, row.id)
+    async for row in house.children_of(life.id):
+        if row.id not in known:
+            await _undo(life, place, row.id)
 
 
 async def _undo(life: Life, place: Place, id: str) -> None:
@@ -147,9 +147,8 @@ async def _undo(life: Life, place: Place, id: str) -> None:
         row = await house.read(house.store.run, id)
         if row is None:
             return
-        if (
-            row.undoing is None and row != asked
-        ):  # once as it stands: asking rings the bell that is waited for
+        if row.undoing is None and row != asked:
+            # Once as it stands: asking rings the bell that is waited for.
             await _ask(life, row)
             asked = await house.read(house.store.run, id)
             continue

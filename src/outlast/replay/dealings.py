@@ -92,7 +92,7 @@ class Dealing:
 
     @property
     def undoable(self) -> bool:
-        """It happened, has a compensation (or is one to be made, or a child that may have some), and was not undone."""
+        """It happened, has a compensation (or is one to be made), and was not undone. What children have done is in their own journals."""
         to_undo = self.kind == "compensation" or self.compensation is not None
         return bool(self.happened) and to_undo and self.undone is None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from contextvars import copy_context
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from outlast.replay import leaving, resolve
 from outlast.replay.bodies import BODY, Body, delay_before
 from outlast.replay.dealings import UNDO, Dealing
 from outlast.replay.errand import DID_NOT, NOT_DONE, Errand, Outcome, check_known
-from outlast.replay.unit import UNIT, Holds
+from outlast.replay.unit import UNIT, units_around
 from outlast.values.exceptions import describe_error, encode_error
 
 if TYPE_CHECKING:
@@ -34,33 +34,22 @@ SLOW_SECONDS = 0.1
 """What is slow, at least."""
 
 
-def call(life: Life, errand: Errand, unit: Holds | None) -> Coroutine[Any, Any, Any]:
+def call(life: Life, errand: Errand) -> Coroutine[Any, Any, Any]:
     """Take the effect's place now; what is returned performs it when awaited."""
     effect = errand.effect
     check_known(effect)
     life.house.check_size(errand.arguments, f"the arguments of effect {effect.name}")
-    units = list(around(unit))
-    for one in units:
-        one.admit(effect)
+    units = units_around(effect)
     place = life.take("step", effect.name, errand.fingerprint)
     for one in units:
         one.members.append(place)
     return attend(life, place, errand)
 
 
-def around(unit: Holds | None) -> Iterator[Holds]:
-    while unit is not None:
-        yield unit
-        unit = unit.outer
-
-
 def attend(life: Life, place: Place, errand: Errand) -> Coroutine[Any, Any, Any]:
     """Have an errand done at a place that was taken for it."""
     place.errand, place.codec = errand, errand.effect.signature.returns
-    coro = life.outcome(place, launch)
-    coro.__qualname__ = place.key  # type: ignore[attr-defined]
-    place.coro = coro
-    return coro
+    return life.calling(place, launch)
 
 
 def launch(life: Life, place: Place) -> None:

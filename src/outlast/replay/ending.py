@@ -9,8 +9,8 @@ import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from outlast.errors import Diverged, Evicted, LimitExceeded, RunTimeout, StoreError, Unrecordable
-from outlast.store.rows import ENDED, RunQuery
-from outlast.store.verbs import FENCE, Refused, Release, Settle, Undo
+from outlast.store.rows import ENDED
+from outlast.store.verbs import FENCE, Refused, Release, Settle, Undo, verdict
 from outlast.values.exceptions import SEQ, encode_error
 
 if TYPE_CHECKING:
@@ -21,10 +21,6 @@ log = logging.getLogger("outlast.replay")
 
 ROUNDS = 10
 """How often tasks that go on after a cancellation are cancelled again."""
-
-
-VERDICT = ("value", "error", "reason", "failed_at")
-"""What of a verdict is kept, beside the status, while the run is undone."""
 
 
 class End(NamedTuple):
@@ -40,7 +36,7 @@ def judge(life: Life, main: RunTask) -> Settle:
     """How the run ends, now that its workflow has returned or raised."""
     if life.row.undoing is not None:
         said = json.loads(life.row.undoing)
-        return Settle(life.pk, life.fence, said["status"], **{name: said.get(name) for name in VERDICT})
+        return Settle(life.pk, life.fence, **said)
     text_max = life.house.settings.error_text_max
     try:
         error: BaseException | None = main.exception()
@@ -158,18 +154,14 @@ async def _conclude(life: Life) -> None:
 
 async def _look_at_children(life: Life) -> None:
     """Whether a child has not ended, or has done anything: their parent is about to fail."""
-    house, before = life.house, None
+    house = life.house
     try:
-        while rows := await house.read(
-            house.store.runs, RunQuery(parent=life.id, limit=100, before_pk=before)
-        ):
-            for row in rows:
-                before = row.pk
-                ended = row.status in ENDED and row.undoing is None
-                undone = row.status in ("failed", "cancelled")
-                if not ended or (not undone and await house.read(house.store.has_dealt, row.id)):
-                    life.children_left = True
-                    return
+        async for row in house.children_of(life.id):
+            ended = row.status in ENDED and row.undoing is None
+            undone = row.status in ("failed", "cancelled")
+            if not ended or (not undone and await house.read(house.store.has_dealt, row.id)):
+                life.children_left = True
+                return
     except StoreError as error:
         life.over, life.verdict = refusal(error), None
 
@@ -226,8 +218,9 @@ def _last_verb(life: Life) -> Settle | Release | Undo | None:
         dealings = life.journal.dealings
         to_undo = life.verdict.status != "done" and (dealings.undoable or life.children_left)
         if not life.undoing and (dealings.opened or to_undo):
-            said = {name: getattr(life.verdict, name) for name in ("status", *VERDICT)}
-            return Undo(life.pk, life.fence, json.dumps(said))
+            end = life.verdict
+            text = verdict(end.status, end.value, end.error, end.reason, end.failed_at)
+            return Undo(life.pk, life.fence, text)
         return life.verdict
     if isinstance(life.over, Diverged) or (isinstance(life.over, Evicted) and life.over.parked):
         return Settle(life.pk, life.fence, "parked", reason=str(life.over))

@@ -188,6 +188,12 @@ class Life:
         self.places[place.key] = place
         return place
 
+    def calling(self, place: Place, launch: Callable[[Life, Place], None]) -> Coroutine[Any, Any, Any]:
+        """What a call gives whose place is taken: it launches what was called when it is awaited."""
+        coro = place.coro = self.outcome(place, launch)
+        coro.__qualname__ = place.key  # type: ignore[attr-defined]
+        return coro
+
     async def outcome(self, place: Place, launch: Callable[[Life, Place], None]) -> Any:
         """Wait, on the run loop, for the entry that answers a place."""
         place.launch, place.coro = launch, None

@@ -13,7 +13,7 @@ from outlast.errors import Unrecordable
 from outlast.replay import children, effects, leaving
 from outlast.replay.dealings import UNDO, Dealing
 from outlast.replay.errand import Errand, check_known, find
-from outlast.replay.unit import UNIT
+from outlast.replay.unit import units_around
 
 if TYPE_CHECKING:
     from outlast.define.effect import EffectBase
@@ -33,17 +33,12 @@ def register(life: Life, errand: Errand) -> Coroutine[Any, Any, None]:
     check_known(effect)
     value = json.dumps({"effect": effect.name, "module": effect.code, "arguments": errand.arguments})
     life.house.check_size(value, f"the arguments of {effect.name}")
-    units = list(effects.around(UNIT.get()))
-    for unit in units:
-        unit.admit(effect, needs_compensation=False)
+    units = units_around(effect, needs_compensation=False)
     place = life.take("compensation", f"compensate:{effect.name}", errand.fingerprint, while_cancelling=True)
     place.errand = errand
     for unit in units:
         unit.members.append(place)
-    coro = life.outcome(place, partial(_record, value=value))
-    coro.__qualname__ = place.key  # type: ignore[attr-defined]
-    place.coro = coro
-    return coro
+    return life.calling(place, partial(_record, value=value))
 
 
 def _record(life: Life, place: Place, value: str) -> None:

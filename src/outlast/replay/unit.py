@@ -32,3 +32,14 @@ class Units:
 
     def __init__(self) -> None:
         self.committed = self.rolled_back = 0
+
+
+def units_around(effect: EffectBase[..., Any], *, needs_compensation: bool = True) -> list[Holds]:
+    """The units that the current code is in, innermost first. Raises if one of them could not undo the effect."""
+    units: list[Holds] = []
+    unit = UNIT.get()
+    while unit is not None:
+        unit.admit(effect, needs_compensation=needs_compensation)
+        units.append(unit)
+        unit = unit.outer
+    return units

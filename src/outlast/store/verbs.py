@@ -12,6 +12,7 @@ only grow, over all runs and over pruning; a fence that was given up is stored a
 
 from __future__ import annotations
 
+import json
 from typing import NamedTuple, TypeAlias
 
 from outlast.store.rows import NEVER, RunRow
@@ -203,7 +204,7 @@ class Release(NamedTuple):
 class Undo(NamedTuple):
     """The run is to be undone before it ends; the fence is void after. Fenced. Result: None.
 
-    `verdict` is how it ends then, as JSON: {"status", "value", "error", "reason", "failed_at"}, each as Settle takes it. The run is
+    `verdict` is how it ends then, as `verdict(...)` says it. The run is
     `undoing` from now on: queued, due at once and ahead of new work, with an `undoing` entry (its value is the verdict), and without a
     deadline or a request to cancel. It is no interruption, and no row of deaths or interruptions goes on. Refused with STATUS,
     "undoing", if it is being undone already. A repeat is accepted while nobody has claimed the run since.
@@ -212,6 +213,18 @@ class Undo(NamedTuple):
     run: int
     fence: int
     verdict: str
+
+
+def verdict(
+    status: str,
+    value: str | None = None,
+    error: str | None = None,
+    reason: str | None = None,
+    failed_at: int | None = None,
+) -> str:
+    """How a run ends once it is undone, each as Settle takes it: as JSON."""
+    said = {"status": status, "value": value, "error": error, "reason": reason, "failed_at": failed_at}
+    return json.dumps(said)
 
 
 class Ack(NamedTuple):

@@ -10,7 +10,7 @@ from outlast.store.protocol import BadValue
 from outlast.store.rows import ENDED, RunRow
 from outlast.store.sqlite import statements as sql
 from outlast.store.sqlite import undo
-from outlast.store.verbs import EACH, STATUS, UNKNOWN, VERSION, Refused
+from outlast.store.verbs import EACH, STATUS, UNKNOWN, VERSION, Refused, verdict
 
 if TYPE_CHECKING:
     from outlast.store.sqlite.apply import Transaction
@@ -26,7 +26,7 @@ def cancel(transaction: Transaction, verb: verbs.Cancel) -> str | Refused:
         return Refused(STATUS, undo.UNDOING)
     at_rest = row.status in ("parked", "dead")
     if at_rest and undo.has_dealt(transaction, row):
-        undo.begin(transaction, row, undo.verdict("cancelled", reason=row.cancel or verb.why))
+        undo.begin(transaction, row, verdict("cancelled", reason=row.cancel or verb.why))
         return "queued"
     values = {"run": row.pk, "why": verb.why, "now": transaction.now}
     if at_rest or row.started is None or (row.workflow == verbs.ITEM and row.worker is None):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from outlast.errors import Abandoned
 from outlast.store import verbs
 from outlast.store.rows import RunRow
 from outlast.store.sqlite import statements as sql
 from outlast.store.sqlite import workers
-from outlast.store.verbs import FENCE, STATUS, UNKNOWN, Refused
+from outlast.store.verbs import FENCE, STATUS, UNKNOWN, Refused, verdict
 from outlast.values.exceptions import encode_error
 
 if TYPE_CHECKING:
@@ -76,14 +75,3 @@ def _somebody_could(transaction: Transaction, row: RunRow) -> bool:
 def has_dealt(transaction: Transaction, row: RunRow) -> bool:
     """Whether there may be something to undo."""
     return transaction.db.execute(sql.HAS_DEALT, (row.id,)).fetchone() is not None
-
-
-def verdict(status: str, *, error: str | None = None, reason: str | None = None) -> str:
-    said: dict[str, Any] = {
-        "status": status,
-        "value": None,
-        "error": error,
-        "reason": reason,
-        "failed_at": None,
-    }
-    return json.dumps(said)
