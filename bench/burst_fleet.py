@@ -16,9 +16,9 @@ from typing import Any
 
 from outlast import Outlast, current, step, workflow
 from outlast.app import claimer
-from outlast.app.settings import Settings
 from outlast.define.workflow import Workflow
 from outlast.replay import bodies
+from outlast.settings import Settings
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.testing.app import _Kept
 from outlast.testing.clock import VirtualClock

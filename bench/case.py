@@ -14,6 +14,7 @@ from bench.memory import memory
 from bench.raw import raw
 from bench.replay import replay
 from bench.runs import hundred, lone, thousand
+from bench.stores import file, postgres, postgres_growth, redis, redis_everysec, redis_growth
 
 CASES: dict[str, Callable[[Path], dict[str, float]]] = {
     "raw": raw,
@@ -28,6 +29,12 @@ CASES: dict[str, Callable[[Path], dict[str, float]]] = {
     "takeover": takeover,
     "imports": imports,
     "memory": memory,
+    "postgres": postgres,
+    "redis": redis,
+    "redis_everysec": redis_everysec,
+    "file": file,
+    "postgres_growth": postgres_growth,
+    "redis_growth": redis_growth,
 }
 
 

@@ -118,7 +118,7 @@ class Place:
             "--concurrency",
             str(concurrency),
         )
-        worker = self.start(*words, ramp=0, grace=30, log="json")
+        worker = self.start(*words, ramp=0, grace=30)
         until(lambda: self.ask("SELECT 1 FROM workers WHERE pid = ?", worker.pid))
         return worker
 

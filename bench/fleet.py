@@ -11,9 +11,11 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from bench.runs import address
 from outlast import Item, Outlast, step, workflow
+from outlast.store.protocol import Store
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.store.verbs import Claim, Enlist, Release, Submit, SubmitMany
 
@@ -55,12 +57,12 @@ async def long_run(path: str) -> None:
 
 
 def items(folder: Path) -> dict[str, float]:
-    return asyncio.run(_items(folder))
+    return asyncio.run(items_at(address(folder)))
 
 
-async def _items(folder: Path) -> dict[str, float]:
+async def items_at(store: str) -> dict[str, float]:
     """Put in one commit, consumed by 20 slots; until the last ack is durable."""
-    async with Outlast(address(folder), **AT_ONCE) as app:
+    async with Outlast(store, **AT_ONCE) as app:
         queue, count, over = app.queue("items"), 0, asyncio.Event()
 
         async def handle(_: Item) -> None:
@@ -89,11 +91,11 @@ async def _items(folder: Path) -> dict[str, float]:
 
 
 def queue_runs(folder: Path) -> dict[str, float]:
-    return asyncio.run(_queue_runs(folder))
+    return asyncio.run(queue_runs_at(address(folder)))
 
 
-async def _queue_runs(folder: Path) -> dict[str, float]:
-    async with Outlast(address(folder), worker=True, workflows=[single], **AT_ONCE) as app:
+async def queue_runs_at(store: str) -> dict[str, float]:
+    async with Outlast(store, worker=True, workflows=[single], **AT_ONCE) as app:
         numbers: dict[str, float] = {}
         for state in ("first_", ""):
             cpu, start = time.process_time(), time.perf_counter()
@@ -113,20 +115,33 @@ def claims(folder: Path) -> dict[str, float]:
     for queued in (1_000, 1_000_000):
         store = SQLiteStore(folder / f"claims-{queued}.db")
         store.open()
-        store.hold("w")
-        store.commit([Enlist("w", "host", os.getpid(), 3600.0)])
-        for first in range(0, queued, 10_000):
-            ids = range(first, min(first + 10_000, queued))
-            store.commit([SubmitMany(tuple(Submit(f"r{i}", f"flow{i % 10}", "{}", "t", "s") for i in ids))])
-        flows, laps = tuple(f"flow{i}" for i in range(10)), []
-        for number in range(300):
-            start = time.perf_counter()
-            (rows,) = store.commit([Claim("w", f"c{number}", (), ("default",), flows, limit=1)])
-            laps.append(time.perf_counter() - start)
-            store.commit([Release(rows[0].pk, rows[0].fence, "again", interrupted=False)])
+        enlist(store)
+        fill(store, 0, queued)
+        numbers[f"claim_ms_{queued}"] = claim_ms(store)
         store.close()
-        numbers[f"claim_ms_{queued}"] = statistics.median(laps[50:]) * 1e3
     return numbers
+
+
+def enlist(store: Store) -> None:
+    store.hold("w")
+    store.commit([Enlist("w", "host", os.getpid(), 3600.0)])
+
+
+def fill(store: Store, first: int, end: int) -> None:
+    """Queue the runs with these numbers."""
+    for number in range(first, end, 10_000):
+        ids = range(number, min(number + 10_000, end))
+        store.commit([SubmitMany(tuple(Submit(f"r{i}", f"flow{i % 10}", "{}", "t", "s") for i in ids))])
+
+
+def claim_ms(store: Store) -> float:
+    flows, laps = tuple(f"flow{i}" for i in range(10)), []
+    for _ in range(300):
+        start = time.perf_counter()
+        (rows,) = store.commit([Claim("w", uuid4().hex, (), ("default",), flows, limit=1)])
+        laps.append(time.perf_counter() - start)
+        store.commit([Release(rows[0].pk, rows[0].fence, "again", interrupted=False)])
+    return statistics.median(laps[50:]) * 1e3
 
 
 def pickup(folder: Path) -> dict[str, float]:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-ONCE = frozenset({"memory"})
+ONCE = frozenset({"memory", "postgres_growth", "redis_growth"})
 """Cases that take long and vary little: they are measured in the first round only."""
 
 Samples = dict[str, list[dict[str, float]]]

@@ -65,6 +65,60 @@ def _run_rows(case: str, title: str, *, ratio: Goal | None = None, cpu: Goal | N
     ]
 
 
+def _store_rows(case: str, title: str, raw: str, *, goals: bool = False) -> list[Row]:
+    """A store beside what it is built on."""
+
+    def to_raw(runs: str) -> Callable[[Numbers], float]:
+        return lambda numbers: numbers[case][f"{runs}_steps_per_second"] / numbers[case]["commits_per_second"]
+
+    def to_ten(numbers: Numbers) -> float:
+        return numbers[case]["ten_steps_per_second"] / numbers[case]["thousand_steps_per_second"]
+
+    def goal(sign: str, limit: float) -> Goal | None:
+        return Goal(sign, limit) if goals else None
+
+    of = (case,)
+    return [
+        Row(f"raw {title}: {raw}", "/s", of, _of(case, "commits_per_second")),
+        Row(f"{title}, 1 run x 1,000 steps", "/s", of, _of(case, "lone_steps_per_second")),
+        Row(f"{title}, 1 run x 1,000 steps: to raw", "x", of, to_raw("lone"), goal(">=", 0.6)),
+        Row(f"{title}, 100 runs x 20 steps", "/s", of, _of(case, "hundred_steps_per_second")),
+        Row(f"{title}, 100 runs x 20 steps: to raw", "x", of, to_raw("hundred"), goal(">=", 3)),
+        Row(f"{title}, 100 runs x 20 steps: CPU a step", "µs", of, _of(case, "hundred_cpu_us_per_step")),
+        Row(f"{title}, 1,000 runs x 20: time a step to 10 x 100", "x", of, to_ten, goal("<=", 1.15)),
+        Row(
+            f"{title}, 5,000 items, put and consumed",
+            "/s",
+            of,
+            _of(case, "items_per_second"),
+            goal(">=", 8_000),
+        ),
+        Row(f"{title}, 5,000 one-step runs", "/s", of, _of(case, "runs_per_second"), goal(">=", 2_000)),
+    ]
+
+
+def _growth_rows(case: str, title: str) -> list[Row]:
+    def ratio(name: str, *, inverse: bool = False) -> Callable[[Numbers], float]:
+        small, large = f"{name}_1000", f"{name}_1000000"
+        return lambda numbers: (
+            numbers[case][small] / numbers[case][large]
+            if inverse
+            else numbers[case][large] / numbers[case][small]
+        )
+
+    return [
+        Row(f"{title}, claim with 1,000,000 queued to 1,000", "x", (case,), ratio("claim_ms"), Goal("<=", 2)),
+        Row(
+            f"{title}, time a step with 1,000,000 runs to 1,000", "x", (case,),
+            ratio("steps_per_second", inverse=True), Goal("<=", 1.25),
+        ),
+    ]  # fmt: skip
+
+
+def _redis_to_postgres(numbers: Numbers) -> float:
+    return numbers["redis"]["hundred_steps_per_second"] / numbers["postgres"]["hundred_steps_per_second"]
+
+
 ROWS = [
     Row("raw SQLite: commits of one row, log growing", "/s", ("raw",), _of("raw", "commits_per_second")),
     Row(
@@ -142,6 +196,19 @@ ROWS = [
         _of("memory", "growth_mb"),
         Goal("<=", 3),
     ),
+    *_store_rows("postgres", "Postgres", "commits of one row", goals=True),
+    *_store_rows("redis", "Redis, fsync always", "HSET", goals=True),
+    *_store_rows("redis_everysec", "Redis, fsync every second", "HSET"),
+    *_store_rows("file", "file", "lines appended and synced"),
+    Row(
+        "Redis (always) to Postgres, 100 runs x 20 steps",
+        "x",
+        ("redis", "postgres"),
+        _redis_to_postgres,
+        Goal(">=", 1),
+    ),
+    *_growth_rows("postgres_growth", "Postgres"),
+    *_growth_rows("redis_growth", "Redis"),
 ]
 
 

@@ -48,21 +48,21 @@ async def _measure(folder: Path, *, runs: int, steps: int, filler: tuple[int, in
     """While the log grows, and again once it is reused. `filler` is what to execute in between: runs, and their steps."""
     log = Log(database(folder))
     async with Outlast(address(folder)) as app:
-        await _execute(app, "warm-up", runs=1, steps=5)
-        growing = await _timed(app, "growing", runs=runs, steps=steps)
+        await execute(app, "warm-up", runs=1, steps=5)
+        growing = await timed(app, "growing", runs=runs, steps=steps)
         fillers = count(1)
         while log.grew():
-            await _execute(app, f"filler-{next(fillers)}", runs=filler[0], steps=filler[1])
-        reused = await _timed(app, "reused", runs=runs, steps=steps)
+            await execute(app, f"filler-{next(fillers)}", runs=filler[0], steps=filler[1])
+        reused = await timed(app, "reused", runs=runs, steps=steps)
     return growing | {f"reused_{name}": number for name, number in reused.items()}
 
 
-async def _timed(app: Outlast, name: str, *, runs: int, steps: int) -> dict[str, float]:
+async def timed(app: Outlast, name: str, *, runs: int, steps: int) -> dict[str, float]:
     """From the first start to the last result. Submitting and settling the runs is part of it."""
     writer = app._house.writer
     verbs, batches = writer.verbs, writer.batches
     cpu, wall = time.process_time(), time.perf_counter()
-    results = await _execute(app, name, runs=runs, steps=steps)
+    results = await execute(app, name, runs=runs, steps=steps)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     assert results == [sum(range(steps))] * runs, "a run has another result than its steps"
     return {
@@ -72,7 +72,7 @@ async def _timed(app: Outlast, name: str, *, runs: int, steps: int) -> dict[str,
     }
 
 
-async def _execute(app: Outlast, name: str, *, runs: int, steps: int) -> list[int]:
+async def execute(app: Outlast, name: str, *, runs: int, steps: int) -> list[int]:
     started = await asyncio.gather(
         *[app.start(total(steps), id=f"{name}-{number}") for number in range(runs)]
     )

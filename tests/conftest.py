@@ -11,7 +11,11 @@ import pytest
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.testing import App, VirtualClock
 from outlast.testing.crash import Crash, _forget
+from places import place  # noqa: F401 - a fixture
 from servers import postgres_server, redis_server  # noqa: F401 - fixtures
+
+for _name in ("DATABASE_URL", "REDIS_URL", "REDIS_HOST", "STATE_DB_PATH", "SHUTDOWN_TIMEOUT"):
+    os.environ.pop(_name, None)  # Outlast understands them: a developer's own servers are not for tests
 
 HEARTBEAT = 0.001
 FOREVER = 1e7

@@ -15,6 +15,7 @@
         ├── Draining            this process is on its way out: it takes nothing new
         ├── LeaseLost           the item is another worker's by now
         ├── Conflict            this id was started with another workflow or other arguments
+        ├── VersionConflict     the session was changed since; nothing was written
         ├── WrongStatus         the run is not in a status that allows this
         ├── StaleFence          an outside system has seen a younger claim (outlast.fencing)
         ├── StepFailed          a recorded exception that could not be rebuilt as its own type
@@ -143,6 +144,23 @@ class Conflict(OutlastError):
             f"run {self.id!r} was started as {self.recorded} and is now asked for as {self.asked}. "
             "An id is an idempotency key: use another id for other work. (A workflow that was renamed keeps its runs under "
             "its old name: @workflow(name=...).)"
+        )
+
+
+class VersionConflict(OutlastError):
+    """The session is not at the version that a change was meant for: somebody has changed it since. Nothing was written.
+
+    `current` is the version it is at, 0 if it is not there.
+    """
+
+    def __init__(self, session: str, expected: int, current: int) -> None:
+        self.session, self.expected, self.current = session, expected, current
+        super().__init__(session, expected, current)
+
+    def __str__(self) -> str:
+        return (
+            f"session {self.session!r} is at version {self.current}, not {self.expected}: somebody has changed it since. Nothing was "
+            "written. Read it again, and change what is there now."
         )
 
 

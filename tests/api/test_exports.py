@@ -17,6 +17,7 @@ NAMES = [
     "BadName",
     "Call",
     "CannotResume",
+    "Checkpoint",
     "Conflict",
     "Current",
     "Diverged",
@@ -46,6 +47,8 @@ NAMES = [
     "RunInfo",
     "RunParked",
     "RunTimeout",
+    "Session",
+    "SessionInfo",
     "SettingsError",
     "StaleFence",
     "Step",
@@ -62,10 +65,12 @@ NAMES = [
     "UnknownRun",
     "Unrecordable",
     "Unrecorded",
+    "VersionConflict",
     "WorkerInfo",
     "Workflow",
     "WrongStatus",
     "__version__",
+    "checkpoint",
     "compensate_with",
     "current",
     "each",
@@ -77,6 +82,7 @@ NAMES = [
     "receive",
     "resume_stream",
     "run",
+    "session",
     "sleep",
     "step",
     "unit",
@@ -85,16 +91,20 @@ NAMES = [
 ]
 
 SYNC_ITS_OWN = [
+    "Checkpoint",
     "Item",
     "Outlast",
     "Queue",
     "Run",
+    "Session",
+    "checkpoint",
     "compensate_with",
     "each",
     "map",
     "receive",
     "resume_stream",
     "run",
+    "session",
     "sleep",
 ]
 """What waits, and therefore blocks there. Everything else is the same object."""
@@ -115,7 +125,7 @@ def test_the_sync_names_are_the_same_objects_but_for_what_waits():
 
 
 def test_the_sync_outlast_has_every_public_method_of_the_async_one():
-    for name in ("Item", "Outlast", "Queue", "Run"):
+    for name in ("Checkpoint", "Item", "Outlast", "Queue", "Run", "Session"):
         theirs, ours = getattr(outlast, name), getattr(outlast.sync, name)
         missing = {one for one in vars(theirs) if not one.startswith("_")} - set(dir(ours))
         assert not missing, f"outlast.sync.{name} lacks {missing}"

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from shutil import rmtree
 from typing import Any, NamedTuple
 
 import pytest
@@ -123,6 +124,13 @@ class Place:
     ) -> None:
         """Somebody who claims."""
         self.commit(Enlist(worker, "some-host", 4242, lease, queues, workflows, concurrency))
+
+    def blocked(self) -> None:
+        """The store is there, and cannot be used until somebody mends it."""
+        self.commit(Enlist("once", "some-host", 4242, 1e6))
+        beside = self.db.with_name("outlast.db.d")
+        rmtree(beside)
+        beside.touch()
 
     def item(self, id: str, queue: str = "mail", **fields: Any) -> RunRow:
         return self.submitted(f"{queue}/{id}", "", '{"to":"ann"}', queue=queue, **fields)

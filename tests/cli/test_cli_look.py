@@ -42,7 +42,7 @@ def test_a_store_that_is_not_there_is_said_so_and_not_made(outlast, words):
 
 def test_a_store_in_a_folder_that_is_not_there_is_not_made_either(outlast):
     assert outlast("runs", "--store", "sqlite:///no/such/outlast.db").code == 1
-    assert outlast("runs", "--store", "sqlite:///agent.py/outlast.db").code == 1
+    assert outlast("runs", "--store", "sqlite:///agent.py/outlast.db").code == 2
     assert not (outlast.folder / "no").exists()
 
 

@@ -228,7 +228,7 @@ def test_a_program_that_ends_itself_when_imported_is_told_how_not_to(outlast):
 
 
 def test_a_store_that_cannot_be_used_exits_75(outlast):
-    outlast.db.mkdir()
+    outlast.blocked()
     answer = outlast("run", "agent.py:echo", "--id", "r1")
     assert answer.code == 75
     assert "To go on: `outlast run agent.py:echo --id r1`" in answer.err

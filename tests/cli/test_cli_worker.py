@@ -358,7 +358,7 @@ def test_a_store_of_this_process_alone_is_refused(outlast):
 
 
 def test_a_store_that_cannot_be_used_exits_75(outlast):
-    outlast.db.mkdir()
+    outlast.blocked()
     assert outlast("worker", "agent.py").code == 75
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.app.settings import Settings
+from outlast.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "guarantees.md").read_text()

@@ -8,13 +8,13 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from outlast.app.settings import Settings
 from outlast.cli.app import app
 from outlast.drain.deadline import BACKSTOP
 from outlast.drain.drain import EXIT_SECONDS
 from outlast.drain.forecast import ENOUGH, KNOWN_MAX
 from outlast.drain.guard import MARGIN, _EndAsInit
 from outlast.drain.process import INTERRUPTED, TRY_AGAIN
+from outlast.settings import Settings
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "shutdown.md").read_text()

@@ -52,8 +52,8 @@ def test_every_relative_link_leads_somewhere() -> None:
 def test_every_setting_and_exit_code_is_documented() -> None:
     from dataclasses import fields
 
-    from outlast.app.settings import Settings
     from outlast.cli import exits
+    from outlast.settings import Settings
 
     guarantees, commands = (ROOT / "docs/guarantees.md").read_text(), (ROOT / "docs/commands.md").read_text()
     assert [f.name for f in fields(Settings) if f.name != "store" and f"`{f.name}`" not in guarantees] == []

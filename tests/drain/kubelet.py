@@ -10,7 +10,6 @@ import http.client
 import os
 import signal
 import socket
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -32,8 +31,9 @@ from process_tools import Image, Line, Log, chance, look, until
 
 from outlast import Outlast
 from outlast.drain.report import DrainReport
+from places import peek
 
-LONG = "OUTLAST_KILLS" in os.environ
+LONG = "OUTLAST_TEST_KILLS" in os.environ
 """The long form, as `make soak` has it."""
 
 MINIMUM_GRACE = 2.0
@@ -257,9 +257,8 @@ class Service:
 class Node:
     """Pods with `outlast worker` in them on one store, in one folder, which is where the outside log is."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.db, self.log = folder, folder / "outlast.db", Log(folder)
-        self.address = f"sqlite:///{self.db}"
+    def __init__(self, folder: Path, address: str) -> None:
+        self.folder, self.address, self.log = folder, address, Log(folder)
         self.pods: list[Pod] = []
 
     def __enter__(self) -> Self:
@@ -313,15 +312,15 @@ class Node:
     # -- what there is to see
 
     def ask(self, sql: str, *values: Any) -> list[Any]:
-        """The store's file itself, read only: nobody is woken, and no sign of life is given."""
-        connection = sqlite3.connect(f"file:{self.db}?mode=ro", uri=True, timeout=10)
+        """The store itself: nobody is woken, and no sign of life is given."""
+        connection = peek(self.address)
         try:
             return connection.execute(sql, values).fetchall()
         finally:
             connection.close()
 
     def image(self) -> Image:
-        return look(self.db)
+        return look(self.address)
 
     def statuses(self) -> Counter[str]:
         return Counter(dict(self.ask("SELECT status, count(*) FROM runs GROUP BY status")))

@@ -11,12 +11,6 @@ from kubelet import PROGRAMS, Node, Pod, flows, get, until
 STEPS = 6
 
 
-@pytest.fixture
-def node(tmp_path):
-    with Node(tmp_path) as node:
-        yield node
-
-
 def outlast_run(node: Node, pause: float, **settings: object) -> Pod:
     command = [
         "-m", "outlast", "run", f"{PROGRAMS / 'drain_flows.py'}:chain", "0", str(STEPS), str(pause),

@@ -6,16 +6,9 @@ import signal
 import time
 import urllib.request
 
-import pytest
 from kubelet import LONG, Node, Pod, chance, flows, until
 
 RUNS = 8
-
-
-@pytest.fixture
-def node(tmp_path):
-    with Node(tmp_path) as node:
-        yield node
 
 
 def under_way(node: Node, grace: float = 20.0, bad: object = None, **pod) -> tuple[Pod, Pod]:

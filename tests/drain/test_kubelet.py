@@ -4,14 +4,7 @@ import signal
 import sys
 import threading
 
-import pytest
 from kubelet import MINIMUM_GRACE, PROPAGATION, Node, Service, flows, get, until
-
-
-@pytest.fixture
-def node(tmp_path):
-    with Node(tmp_path) as node:
-        yield node
 
 
 def chains(count: int, steps: int, pause: float) -> dict:

@@ -5,35 +5,28 @@ by `python -m bench.drain`.
 """
 
 import signal
-import sqlite3
 import sys
 import time
+from contextlib import closing
 
-import pytest
 from kubelet import LONG, PROGRAMS, Node, Pod, flows, get, until
+
+from outlast.store.address import store_at
 
 SECONDS_MAX = 1.0
 RUNS = 1000 if LONG else 300
 
 
-@pytest.fixture
-def node(tmp_path):
-    with Node(tmp_path) as node:
-        yield node
-
-
 def until_draining(node: Node, pod: Pod) -> float:
     """Send SIGTERM; seconds until the store says that this worker drains."""
-    connection = sqlite3.connect(f"file:{node.db}?mode=ro", uri=True, timeout=10)
-    try:
-        sql = "SELECT draining FROM workers WHERE pid = ?"
+    store = store_at(node.address)
+    store.open()
+    with closing(store):
         at = pod.signal(signal.SIGTERM)
-        while connection.execute(sql, (pod.pid,)).fetchone() != (1,):
+        while not any(worker.draining for worker in store.workers() if worker.pid == pod.pid):
             assert time.monotonic() - at < 10, pod.errors()
             time.sleep(0.001)
         seconds = time.monotonic() - at
-    finally:
-        connection.close()
     print(f"marked as draining {seconds * 1000:.1f} ms after the signal")
     assert seconds < SECONDS_MAX
     return seconds

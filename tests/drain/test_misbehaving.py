@@ -14,12 +14,6 @@ SLACK = 0.5
 NEIGHBOURS = 5
 
 
-@pytest.fixture
-def node(tmp_path):
-    with Node(tmp_path) as node:
-        yield node
-
-
 def beside(node: Node, call, *, grace: float = GRACE) -> tuple[Pod, Pod]:
     """A worker with neighbours under way and a run that misbehaves; and an idle one that waits for what comes back."""
     first = node.worker(grace=grace).up()
@@ -134,30 +128,30 @@ def test_c_code_that_holds_the_gil_is_killed_by_the_guard_in_time(node, call, va
     assert node.drains() == []
 
 
-def test_a_store_that_does_not_answer_holds_nobody_up(node):
-    first, second = beside(node, flows.chain(0, 200, 0.1))
-    lock = sqlite3.connect(node.db, timeout=10, isolation_level=None)
+def test_a_store_that_does_not_answer_holds_nobody_up(file_node):
+    first, second = beside(file_node, flows.chain(0, 200, 0.1))
+    lock = sqlite3.connect(file_node.folder / "outlast.db", timeout=10, isolation_level=None)
     lock.execute("BEGIN EXCLUSIVE")
-    recorded = node.image().recorded()
+    recorded = file_node.image().recorded()
     try:
         ended = end(first)
         assert ended.code == 0, first.errors()
     finally:
         lock.execute("ROLLBACK")
         lock.close()
-    took = taken_up(node, second)
+    took = taken_up(file_node, second)
     print(f"taken up {took:.2f} s after that")
     assert took < 2.0, "it need not wait for the lease to run out: the process is gone"
     ids = ["bad", *(f"n{n}" for n in range(NEIGHBOURS))]
-    until(lambda: all(node.worker_of(id) == second.pid for id in ids))
-    node.assert_nothing_recorded_was_redone()
-    assert not recorded & set(node.redone())
-    assert {run["deaths_in_a_row"] for run in node.image().runs.values()} == {0}
+    until(lambda: all(file_node.worker_of(id) == second.pid for id in ids))
+    file_node.assert_nothing_recorded_was_redone()
+    assert not recorded & set(file_node.redone())
+    assert {run["deaths_in_a_row"] for run in file_node.image().runs.values()} == {0}
 
 
-def test_a_store_that_does_not_answer_for_a_while_is_told_when_it_does(node):
-    first, second = beside(node, flows.chain(0, 200, 0.1))
-    lock = sqlite3.connect(node.db, timeout=10, isolation_level=None)
+def test_a_store_that_does_not_answer_for_a_while_is_told_when_it_does(file_node):
+    first, second = beside(file_node, flows.chain(0, 200, 0.1))
+    lock = sqlite3.connect(file_node.folder / "outlast.db", timeout=10, isolation_level=None)
     lock.execute("BEGIN EXCLUSIVE")
     at = first.signal(signal.SIGTERM)
     time.sleep(1.0)
@@ -167,10 +161,10 @@ def test_a_store_that_does_not_answer_for_a_while_is_told_when_it_does(node):
     assert ended.code == 0, first.errors()
     assert ended.seconds < GRACE + SLACK
     ids = ["bad", *(f"n{n}" for n in range(NEIGHBOURS))]
-    until(lambda: all(node.worker_of(id) == second.pid for id in ids))
-    assert node.redone() == {}
-    node.assert_no_deaths()
-    (report,) = node.drains()
+    until(lambda: all(file_node.worker_of(id) == second.pid for id in ids))
+    assert file_node.redone() == {}
+    file_node.assert_no_deaths()
+    (report,) = file_node.drains()
     assert report.released == 1 + NEIGHBOURS
 
 

@@ -222,7 +222,7 @@ def test_what_a_thread_still_executes_of_each_and_map_is_given_to_nobody_when_th
         with suppress(Exception):
             app.map(slow, ["two"], id="map")
 
-    with blocking.Outlast(file, signals=0, grace=0.8) as app:
+    with blocking.Outlast(file, signals=0, grace=1.0) as app:
         threads = [threading.Thread(target=one, args=(app,), daemon=True) for one in (go_through, map_all)]
         for thread in threads:
             thread.start()
@@ -247,7 +247,7 @@ def test_what_still_executes_of_each_when_the_block_is_left_is_in_the_report_onc
                     with suppress(asyncio.CancelledError):
                         await end.wait()
 
-        async with Outlast(file, signals=0, grace=0.8) as app:
+        async with Outlast(file, signals=0, grace=1.0) as app:
             going = asyncio.create_task(loop(app))
             await asyncio.sleep(0.1)
             await app.drain("test")

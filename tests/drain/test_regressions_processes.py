@@ -8,19 +8,13 @@ import threading
 import time
 
 import pytest
-from kubelet import Node, until
+from kubelet import until
 
 from outlast import Outlast, SettingsError, workflow
 from outlast import sync as blocking
 from outlast.cli import main as command_line
 
 pytestmark = pytest.mark.timeout(60)
-
-
-@pytest.fixture
-def node(tmp_path):
-    with Node(tmp_path) as node:
-        yield node
 
 
 def program(node, text, *words, **settings):

@@ -1,6 +1,6 @@
 """Many runs in flight, and a rolling restart under them: 0 lost, 0 redone.
 
-OUTLAST_KILLS=200 is the full form: 500 runs under way, also with the settings as they are by default, and the time to recovery is held to a
+OUTLAST_TEST_KILLS=200 is the full form: 500 runs under way, also with the settings as they are by default, and the time to recovery is held to a
 second. The figures are printed (`pytest -s`).
 """
 
@@ -17,12 +17,6 @@ PRODUCTION = {"ramp": 5, "returned_rate": 100, "heartbeat": 0.2, "lease": 30, "l
 waits so long between two of them (minReadySeconds)."""
 SLOTS = RUNS * 3 // 2 // WORKERS
 """Of each worker. A fifth of them is left to new work, so with none to spare returned runs wait until others end."""
-
-
-@pytest.fixture
-def node(tmp_path):
-    with Node(tmp_path) as node:
-        yield node
 
 
 def pause(n: int) -> float:

@@ -15,7 +15,7 @@ sys.path[:0] = [str(HERE.parent / "process")]
 
 from process_tools import Log, Program, chance, until
 
-KILLS = max(4, int(os.environ.get("OUTLAST_KILLS", "20")) // 5)
+KILLS = max(4, int(os.environ.get("OUTLAST_TEST_KILLS", "20")) // 5)
 ITEMS = 300
 AT_ONCE = {"each": 1, "sync": 1, "map": 8}
 

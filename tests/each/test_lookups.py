@@ -1,6 +1,6 @@
 """A million items: nothing is read at the start, no read is a great one, and nothing but the results is kept.
 
-The suite has a tenth of it; OUTLAST_ITEMS=1000000 has it all.
+The suite has a tenth of it; OUTLAST_TEST_ITEMS=1000000 has it all.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ import pytest
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.testing import App
 
-ITEMS = int(os.environ.get("OUTLAST_ITEMS", "100_000"))
+ITEMS = int(os.environ.get("OUTLAST_TEST_ITEMS", "100_000"))
 NOT_DONE = 10
 READ_MAX = 1_000
 

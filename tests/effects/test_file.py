@@ -28,7 +28,7 @@ from outlast.effects import (
 
 PROGRAMS = HERE / "programs_ledger"
 OURS = "ours " * 50
-LONG = "OUTLAST_KILLS" in os.environ
+LONG = "OUTLAST_TEST_KILLS" in os.environ
 linux = pytest.mark.skipif(not Path("/proc").exists(), reason="needs /proc")
 
 

@@ -29,7 +29,7 @@ from outlast.effects import (
 )
 from outlast.values.codec import codec_for
 
-LONG = "OUTLAST_KILLS" in os.environ
+LONG = "OUTLAST_TEST_KILLS" in os.environ
 SECRET = "hunter2-hunter2"
 QUICK = {"effect_margin": 0.05, "verify_attempts": 1}
 

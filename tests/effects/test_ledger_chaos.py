@@ -1,6 +1,6 @@
 """The proof: workers are killed, stopped and ended at random, and the ledger too; each effect happened once, and each of an abandoned run was undone once.
 
-OUTLAST_KILLS=200 is the full form: 300 of them. The figures are printed (`pytest -s`). OUTLAST_SEED repeats one, as far as processes can be repeated.
+OUTLAST_TEST_KILLS=200 is the full form: 300 of them. The figures are printed (`pytest -s`). OUTLAST_TEST_KILL_SEED repeats one, as far as processes can be repeated.
 """
 
 import json
@@ -24,7 +24,7 @@ from fleet_tools import assert_nothing_was_recorded_under_a_stale_fence
 from kubelet import Node, Pod
 from process_tools import Image
 
-KILLS = int(os.environ.get("OUTLAST_KILLS", "14")) * 3 // 2
+KILLS = int(os.environ.get("OUTLAST_TEST_KILLS", "14")) * 3 // 2
 WORKERS = 4
 UNDER_WAY = 24
 """Runs that are kept under way."""

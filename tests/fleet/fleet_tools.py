@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import sqlite3
 import sys
 import time
 from collections import Counter
@@ -18,6 +17,7 @@ sys.path[:0] = [str(HERE.parent / "process"), str(PROGRAMS)]
 from process_tools import Image, Line, Log, Program, look, until
 
 from outlast import Outlast
+from places import peek
 
 SETTINGS: dict[str, Any] = {
     "lease": 10,
@@ -35,9 +35,9 @@ SETTINGS: dict[str, Any] = {
 class Fleet:
     """Worker processes on one store, in one folder, which is where they keep the outside log."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.db, self.log = folder, folder / "outlast.db", Log(folder)
-        self.address = f"sqlite:///{self.db}"
+    def __init__(self, folder: Path, address: str) -> None:
+        self.folder, self.address, self.log = folder, address, Log(folder)
+        (folder / "store").write_text(address)  # where the programs look for it
         self.workers: list[Program] = []
         self.all: list[Program] = []
 
@@ -100,8 +100,8 @@ class Fleet:
     # -- what there is to see
 
     def ask(self, sql: str, *values: Any) -> list[Any]:
-        """The store's file itself, so that nobody is woken and no sign of life is given."""
-        connection = sqlite3.connect(f"file:{self.db}?mode=ro", uri=True, timeout=10)
+        """The store itself, so that nobody is woken and no sign of life is given."""
+        connection = peek(self.address)
         try:
             return connection.execute(sql, values).fetchall()
         finally:
@@ -124,7 +124,7 @@ class Fleet:
             time.sleep(0.02)
 
     def image(self) -> Image:
-        return look(self.db)
+        return look(self.address)
 
     def make(self, name: str) -> None:
         """A file in the folder, for which a program may wait."""

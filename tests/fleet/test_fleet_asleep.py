@@ -1,6 +1,6 @@
 """Runs that wait hold no worker: they are given back, cost nothing, and come back when there is something to do.
 
-OUTLAST_KILLS=200 is the full form: ten thousand of them.
+OUTLAST_TEST_KILLS=200 is the full form: ten thousand of them.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from process_tools import chance
 
 from outlast import RunCancelled, RunTimeout
 
-SLEEPERS = 10_000 if "OUTLAST_KILLS" in os.environ else 500
+SLEEPERS = 10_000 if "OUTLAST_TEST_KILLS" in os.environ else 500
 LONG = 3600.0
 
 

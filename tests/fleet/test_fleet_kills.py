@@ -1,6 +1,6 @@
 """Workers killed at random, over and over: every run ends, exactly once, and nothing that was recorded is done again.
 
-OUTLAST_KILLS=200 is the full form: 100 kills among 1,000 runs.
+OUTLAST_TEST_KILLS=200 is the full form: 100 kills among 1,000 runs.
 """
 
 import os
@@ -14,7 +14,7 @@ from fleet_flows import hanging, mixed, tidy_gated
 from fleet_tools import Fleet, assert_nothing_recorded_was_redone, until
 from process_tools import Program, chance
 
-KILLS = int(os.environ.get("OUTLAST_KILLS", "24")) // 2
+KILLS = int(os.environ.get("OUTLAST_TEST_KILLS", "24")) // 2
 RUNS = KILLS * 10
 WORKERS = 4
 FLOWS = ("mixed", "chain")

@@ -34,7 +34,8 @@ def test_a_killed_workers_share_of_a_limited_queue_is_free_again(fleet):
     fleet.start_many(2, "gated", "one_step")
     fleet.until_all_are("done")
     assert at_once([line for line in fleet.log.update() if line.pid != victim.pid]) <= 2
-    assert fleet.ask("SELECT queued, running FROM queues WHERE name = 'default'") == [(0, 0)]
+    (queue,) = fleet.do(lambda app: app.queues())
+    assert (queue.queued, queue.running) == (0, 0)
 
 
 def test_higher_priorities_go_first_and_within_one_the_older(fleet):

@@ -22,7 +22,7 @@ def assert_nobody_was_charged(fleet, runs: int) -> None:
 @pytest.mark.parametrize(
     ("count", "patience"), [(20, 30.0), (4, 0.5)], ids=["patient writers", "writers that give up"]
 )
-def test_a_store_that_is_away_for_longer_than_a_lease_costs_nobody_a_death(fleet, count, patience):
+def test_a_store_that_is_away_for_longer_than_a_lease_costs_nobody_a_death(file_fleet, count, patience):
     options = {
         "lease": LEASE,
         "heartbeat": 0.5,
@@ -30,19 +30,19 @@ def test_a_store_that_is_away_for_longer_than_a_lease_costs_nobody_a_death(fleet
         "store_patience": patience,
         "poll": 0.5,
     }
-    fleet.start_many(count, "chain", **options)
+    file_fleet.start_many(count, "chain", **options)
     runs = count * 3
-    fleet.submit([chain(0, 6, 0.2) for _ in range(runs)], [f"r{n}" for n in range(runs)])
-    until(lambda: len(fleet.lines("after")) >= count)
-    locker = fleet.spawn("locker.py", LEASE * 1.5)
+    file_fleet.submit([chain(0, 6, 0.2) for _ in range(runs)], [f"r{n}" for n in range(runs)])
+    until(lambda: len(file_fleet.lines("after")) >= count)
+    locker = file_fleet.spawn("locker.py", LEASE * 1.5)
     until(lambda: "locked" in locker.said())
     away = time.monotonic()
-    assert fleet.statuses()["done"] < runs, "there is work under way"
+    assert file_fleet.statuses()["done"] < runs, "there is work under way"
     assert locker.result() == "unlocked"
     print(f"away for {time.monotonic() - away:.1f} s")
-    fleet.until_all_are("done")
-    assert_nobody_was_charged(fleet, runs)
-    assert not any(worker.ended for worker in fleet.workers)
+    file_fleet.until_all_are("done")
+    assert_nobody_was_charged(file_fleet, runs)
+    assert not any(worker.ended for worker in file_fleet.workers)
 
 
 def test_a_machine_that_was_suspended_for_longer_than_a_lease_costs_nobody_a_death(fleet):

@@ -15,6 +15,7 @@ from secrets import token_hex
 import pytest
 
 from outlast import Draining, LeaseLost, Outlast, StoreUnavailable, receive, sleep, step, workflow
+from outlast.store.sqlite.store import SQLiteStore
 from outlast.store.verbs import ITEM, Claim, Enlist, Leave, Release, Sweep, Wait
 from outlast.testing import App
 from outlast.values import plain
@@ -707,6 +708,30 @@ def test_an_item_that_comes_due_between_two_looks_is_not_late():
         return app.clock() - start
 
     assert App().do(main) < 5
+
+
+class SlowToTell(SQLiteStore):
+    """Whoever asks it what has come since the messages that he knows waits for the answer."""
+
+    def messages(self, run, after=0):
+        if after:
+            time.sleep(0.5)
+        return super().messages(run, after)
+
+
+def test_a_run_does_not_fall_asleep_again_over_the_message_that_woke_it(tmp_path):
+    """It came with the message. What a slow store still says of later ones is not waited for by who puts it to sleep."""
+
+    async def main():
+        store = SlowToTell(tmp_path / "outlast.db")
+        async with worker(store, **{**RARELY, "linger": 0.05}) as app:
+            run = await app.submit(letter("x"), id="r")
+            while (await run.info()).status != "waiting":
+                await asyncio.sleep(0.01)
+            await app.send("r", "go", "hello")
+            assert await run.result(timeout=SOON) == "hello"
+
+    asyncio.run(main())
 
 
 def test_where_it_is_the_turn_of_new_work_the_other_slots_are_filled_too():

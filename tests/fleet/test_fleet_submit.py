@@ -119,14 +119,14 @@ def test_an_idle_worker_costs_next_to_nothing(fleet):
     assert share < 0.05
 
 
-def test_a_lost_bell_costs_a_poll_and_no_more(fleet):
+def test_a_lost_bell_costs_a_poll_and_no_more(file_fleet):
     """The FIFOs are gone: nobody hears anything any more."""
-    fleet.start_many(1, "one_step", poll=0.5)
+    file_fleet.start_many(1, "one_step", poll=0.5)
 
     async def submit(app):
-        for bell in (fleet.folder / "outlast.db.d").glob("bell-*"):
+        for bell in (file_fleet.folder / "outlast.db.d").glob("bell-*"):
             bell.unlink()
         return await (await app.submit(one_step(1))).result(timeout=20)
 
-    assert list((fleet.folder / "outlast.db.d").glob("bell-*"))
-    assert fleet.do(submit, poll=0.5) == 2
+    assert list((file_fleet.folder / "outlast.db.d").glob("bell-*"))
+    assert file_fleet.do(submit, poll=0.5) == 2

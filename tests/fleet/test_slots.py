@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlast.app.settings import Settings
 from outlast.app.slots import BURST_SECONDS, JITTER, PORTION_SECONDS, Slots
+from outlast.settings import Settings
 
 counts = st.integers(1, 1_000)
 ramps = st.sampled_from([0.0, 0.001, 1.0, 5.0]) | st.floats(0.01, 1_000.0)

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from places import peek
+
 PROGRAMS = Path(__file__).parent / "programs"
 WAIT_SECONDS = 30.0
 """For what must come about, however noisy the machine; a promise about time is asserted, not waited for."""
@@ -30,9 +32,9 @@ def until(condition: Callable[[], Any], seconds: float = WAIT_SECONDS, pause: fl
 
 
 def chance(what: str) -> random.Random:
-    """Chance that can be had again: OUTLAST_SEED=… repeats a failure. pytest shows what is printed when a test fails."""
-    seed = os.environ.get("OUTLAST_SEED") or str(random.randrange(2**32))
-    print(f"{what}: OUTLAST_SEED={seed}")
+    """Chance that can be had again: OUTLAST_TEST_KILL_SEED=… repeats a failure. pytest shows what is printed when a test fails."""
+    seed = os.environ.get("OUTLAST_TEST_KILL_SEED") or str(random.randrange(2**32))
+    print(f"{what}: OUTLAST_TEST_KILL_SEED={seed}")
     return random.Random(f"{what} {seed}")
 
 
@@ -154,9 +156,9 @@ class Image(NamedTuple):
             yield from ((id, entry) for entry in journal if entry["kind"] in kinds)
 
 
-def look(db: Path) -> Image:
-    """The store as it is, in one read. For a store that a living process has open."""
-    connection = sqlite3.connect(f"file:{db}?mode=ro", uri=True, timeout=10)
+def look(place: Path | str) -> Image:
+    """The store of a file or an address as it is, in one read. For a store that a living process has open."""
+    connection = peek(f"sqlite:///{place}" if isinstance(place, Path) else place)
     try:
         return _image(connection)
     finally:

@@ -1,6 +1,6 @@
 """kill -9 at random moments, over and over: nothing recorded is lost, only what was under way is redone.
 
-OUTLAST_KILLS=200 is the full form. The figures are printed (`pytest -s`).
+OUTLAST_TEST_KILLS=200 is the full form. The figures are printed (`pytest -s`).
 """
 
 import os
@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 from process_tools import Image, Line, Log, Program, autopsy, chance, until
 
-KILLS = int(os.environ.get("OUTLAST_KILLS", "40"))
+KILLS = int(os.environ.get("OUTLAST_TEST_KILLS", "40"))
 SHARDS = 4
 """Each on a store of its own, so that they can be executed side by side."""
 

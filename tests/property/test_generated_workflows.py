@@ -1,7 +1,7 @@
 """Workflows made by chance, crashed by chance: whatever the shape, the end is that of the undisturbed life.
 
-OUTLAST_PROPERTY_CASES raises the number of cases (virtual; a fifteenth of it on each real loop), OUTLAST_PROPERTY_SEED
-is the first seed. The seed of a failure is in the test's id: OUTLAST_PROPERTY_SEED=<seed> OUTLAST_PROPERTY_CASES=1 repeats it.
+OUTLAST_TEST_PROPERTY_CASES raises the number of cases (virtual; a fifteenth of it on each real loop), OUTLAST_TEST_PROPERTY_SEED
+is the first seed. The seed of a failure is in the test's id: OUTLAST_TEST_PROPERTY_SEED=<seed> OUTLAST_TEST_PROPERTY_CASES=1 repeats it.
 """
 
 import asyncio
@@ -14,8 +14,8 @@ from programs import Maker
 
 from outlast.testing import crash_everywhere
 
-CASES = int(os.environ.get("OUTLAST_PROPERTY_CASES", "150"))
-FIRST = int(os.environ.get("OUTLAST_PROPERTY_SEED", "1000"))
+CASES = int(os.environ.get("OUTLAST_TEST_PROPERTY_CASES", "150"))
+FIRST = int(os.environ.get("OUTLAST_TEST_PROPERTY_SEED", "1000"))
 BLOCK = 10 if CASES > 10 else 1
 """Seeds in one test: a test for each would cost more than its work."""
 
@@ -25,7 +25,7 @@ LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 
 def broken(seed: int, error: BaseException) -> str:
-    return f"OUTLAST_PROPERTY_SEED={seed} OUTLAST_PROPERTY_CASES=1: {type(error).__name__}: {error}"
+    return f"OUTLAST_TEST_PROPERTY_SEED={seed} OUTLAST_TEST_PROPERTY_CASES=1: {type(error).__name__}: {error}"
 
 
 @pytest.mark.parametrize("first", VIRTUAL)

@@ -8,7 +8,7 @@ import time
 import pytest
 from store_processes import Child, until
 
-from outlast.app.settings import Settings
+from outlast.settings import Settings
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.store.verbs import Claim, Enlist, Record, Send, Settle, Submit
 

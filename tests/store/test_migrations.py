@@ -8,16 +8,20 @@ import pytest
 from store_processes import Child
 
 from outlast.errors import StoreTooNew
-from outlast.store.rows import RunQuery
+from outlast.store.rows import RunQuery, SessionQuery, SessionRow
 from outlast.store.sqlite.store import APPLICATION_ID, SQLiteStore
 from outlast.store.verbs import (
+    CHECKPOINT,
+    Append,
     AskDrain,
     Cancel,
     Claim,
     Drain,
     Enlist,
+    Keep,
     Limit,
     Measured,
+    Prune,
     Record,
     Refused,
     Release,
@@ -31,6 +35,8 @@ from outlast.testing.conformance import HandClock
 from outlast.testing.conformance.harness import check_rows
 
 NOW = 1_700_000_000.0
+
+STEPS = ["0001_foundation", "0002_fleet", "0003_drain", "0004_effects", "0005_sessions"]
 
 RUNS = [
     # id, queue, priority, status, fence, worker, parent, started, due, ended, interrupted, waits
@@ -239,7 +245,7 @@ store.close()
 
 @pytest.mark.parametrize(
     "older",
-    [["0001_foundation"], ["0001_foundation", "0002_fleet"], ["0001_foundation", "0002_fleet", "0003_drain"]],
+    [STEPS[:count] for count in range(1, len(STEPS))],
 )
 def test_a_process_of_the_older_version_is_told_that_the_file_is_newer(store, path, monkeypatch, older):
     monkeypatch.setattr("outlast.store.sqlite.store._migrations", lambda: [script(name) for name in older])
@@ -392,3 +398,58 @@ def test_an_upgrade_to_effects_that_breaks_off_leaves_the_older_file(drained, cl
     with closing(sqlite3.connect(drained)) as db:
         assert db.execute("PRAGMA user_version").fetchone() == (3,)
         assert "undoing" not in [column[1] for column in db.execute("PRAGMA table_info(runs)")]
+
+
+# -- a file of the effects, whose sessions have no spaces and no lists
+
+
+@pytest.fixture
+def effective(drained):
+    with closing(sqlite3.connect(drained, isolation_level=None)) as db:
+        db.executescript(script("0004_effects"))
+        db.execute("PRAGMA user_version = 4")
+        db.executemany(
+            "INSERT INTO sessions (id, version, updated, expires, token) VALUES (?, ?, ?, ?, ?)",
+            [
+                ("s", 3, NOW - 5, None, "t3"),
+                ("over", 1, NOW - 5, NOW - 1, "t"),
+                ("bare", 1, NOW - 9, NOW + 9, "t"),
+            ],
+        )
+        fields = [("s", "a", '"1"'), ("s", "b", "2"), ("over", "c", "3")]
+        db.executemany("INSERT INTO session_fields (session, field, value) VALUES (?, ?, ?)", fields)
+    return drained
+
+
+def test_sessions_of_a_file_that_knows_no_lists_are_there_as_they_were(effective, clock):
+    store = SQLiteStore(effective, clock=clock)
+    store.open()
+    assert store.session("s") == SessionRow("s", 3, NOW - 5, None, {"a": '"1"', "b": "2"})
+    assert [session.id for session in store.sessions(SessionQuery())] == ["s", "bare"]
+    assert (store.session("over"), store.session("s", CHECKPOINT)) == (None, None)
+    repeat, changed = (
+        Keep("s", "t3", {"a": None}),
+        Keep("s", "t4", {"a": None}, version=3, appends={"b": Append(("1",))}),
+    )
+    assert store.commit([repeat, changed, Prune(NOW, sessions=True)]) == [3, 4, 1]
+    assert store.session("s") == SessionRow("s", 4, NOW, None, {}, {"b": 1})
+    with closing(sqlite3.connect(effective)) as db:
+        assert db.execute("SELECT id FROM sessions ORDER BY id").fetchall() == [("bare",), ("s",)]
+        assert db.execute("SELECT count(*) FROM sqlite_schema WHERE name LIKE '%before'").fetchone() == (0,)
+    store.close()
+
+
+def test_an_upgrade_to_lists_that_breaks_off_leaves_the_older_file(effective, clock, monkeypatch):
+    from outlast.store.sqlite import store as module
+
+    steps = module._migrations()
+    monkeypatch.setattr(module, "_migrations", lambda: [*steps[:4], steps[4] + "\nSELECT * FROM nowhere;\n"])
+    with pytest.raises(Exception, match="nowhere"):
+        SQLiteStore(effective, clock=clock).open()
+    with closing(sqlite3.connect(effective)) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (4,)
+        assert db.execute("SELECT id, version FROM sessions ORDER BY id").fetchall() == [
+            ("bare", 1),
+            ("over", 1),
+            ("s", 3),
+        ]

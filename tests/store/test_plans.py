@@ -38,6 +38,26 @@ PLANS = {
         "durations USING PRIMARY KEY (workflow=? AND step=? AND number<?)",
     ),
     "durations": (sql.DURATIONS, ("[]",), "durations USING PRIMARY KEY (workflow=? AND step=?)"),
+    "session": (
+        sql.SESSION_WITH_FIELDS,
+        {"space": "s", "session": "i", "now": 1.0},
+        "sessions USING INDEX sqlite_autoindex_sessions_1 (space=? AND id=?)",
+    ),
+    "session_items": (
+        sql.SESSION_ITEMS,
+        {"space": "s", "session": "i", "now": 1.0, "field": "f", "last": 5},
+        "session_items USING PRIMARY KEY (session=? AND field=?)",
+    ),
+    "session_cut": (
+        sql.SESSION_CUT,
+        {"pk": 1, "field": "f", "first": 5},
+        "session_items USING PRIMARY KEY (session=? AND field=? AND number<?)",
+    ),
+    "sessions_expired": (
+        sql.SESSIONS_EXPIRED,
+        (1.0, 5),
+        "sessions USING COVERING INDEX sessions_expires (expires<?)",
+    ),
     "claimable": (sql.CLAIMABLE[1, 0], ("q", "w", 1), "runs USING INDEX runs_ready"),
     "claimable_new": (sql.CLAIMABLE[1, 1], ("q", "w", 1), "runs USING INDEX runs_ready"),
 }

@@ -17,7 +17,9 @@ from outlast.store.rows import RunQuery
 from outlast.store.sqlite import store as module
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.store.verbs import (
+    VERSION,
     Ack,
+    Append,
     AskDrain,
     Cancel,
     Claim,
@@ -29,6 +31,7 @@ from outlast.store.verbs import (
     Limit,
     Prune,
     Record,
+    Refused,
     Release,
     Renew,
     Report,
@@ -39,6 +42,7 @@ from outlast.store.verbs import (
     Submit,
     SubmitMany,
     Sweep,
+    Touch,
     Wait,
 )
 from outlast.testing.conformance import HandClock
@@ -367,11 +371,21 @@ def story(store):
     do(Retry("three", "t1"), Cancel("two", "stop"), Send("one", "m", "1", "2"), Send("one", "m", "2", "2"))
     (one,) = do(Claim("w", "c2", ids=("one",)), Renew("w", 1000.0))[0]
     do(Settle(one.pk, one.fence, "parked", reason="who knows"), Keep("s", "k2", {"b": "2"}, version=1))
-    do(Resume("one", "t2"), submit("four"))
+    do(Resume("one", "t2"), submit("four"), Touch("s", 500.0), Keep("s", "k3", {"b": None}, version=1))
+    turns = {"turns": Append(("1", "2", "3"), keep=2)}
+    do(Keep("s", "k4", {"b": "3"}, appends=turns, record=Record(two.pk, 2, two.fence, "session", "k", 1.0)))
+    conflict = Record(two.pk, 3, two.fence, "session", "k", 1.0)
+    do(Keep("s", "k5", {"b": "4"}, version=1, record=conflict), Keep("s", "k6", {}, appends=turns))
+    do(
+        Forget("s", record=Record(two.pk, 4, two.fence, "session", "k", 1.0)),
+        Keep("s", "k7", {"d": "1"}, ttl=20.0),
+    )
+    assert said[-3:] == [[3], [Refused(VERSION, "3"), 4], [None, 1]]
     for _ in range(5):
         clock.forward(6)
         do(Sweep())
-    do(Cancel("four", "not needed"), Forget("s"))
+    do(Cancel("four", "not needed"), Prune(clock.now, sessions=True))
+    assert store.session("s") is None
     do(*[Claim("w", "c3", ids=("two",)), Keep("s2", "k3", {"c": "3"})])
     assert said[-1] == [["two"], 1]  # it was swept
     items = [
@@ -402,21 +416,27 @@ def story(store):
 
 def everything(store):
     """What the store holds, but for the numbers of fences and runs: a repeat may use one up."""
-    numbers = [pk for (pk,) in store._reader.execute("SELECT pk FROM runs ORDER BY pk")]
+    runs, sessions = (
+        [pk for (pk,) in store._reader.execute(f"SELECT pk FROM {table} ORDER BY pk")]
+        for table in ("runs", "sessions")
+    )
 
-    def plain(name, value):
+    def plain(table, name, value):
+        if name == "session" or (table, name) == ("sessions", "pk"):
+            return sessions.index(value)
         if name in ("pk", "run"):
-            return numbers.index(value)
+            return runs.index(value)
         return (value > 0) - (value < 0) if name == "fence" else value
 
     tables = {}
     for table in (
-        "runs", "entries", "messages", "workers", "sessions", "session_fields", "queues", "pulse", "drains", "recoveries"
+        "runs", "entries", "messages", "workers", "sessions", "session_fields", "session_items", "queues", "pulse",
+        "drains", "recoveries",
     ):  # fmt: skip
         rows = store._reader.execute(f"SELECT * FROM {table}")
         names = [column[0] for column in rows.description]
         tables[table] = [
-            {name: plain(name, value) for name, value in zip(names, row, strict=True)}
+            {name: plain(table, name, value) for name, value in zip(names, row, strict=True)}
             for row in rows.fetchall()
         ]
     return tables

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from outlast.errors import StoreBroken, StoreUnavailable
-from outlast.record.writer import InlineWriter, Writer
+from outlast.record.writer import BATCH_CHARACTERS, InlineWriter, Writer
 from outlast.store.protocol import BadValue, CommitUnknown
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.store.verbs import (
@@ -115,6 +115,31 @@ def test_a_batch_is_never_larger_than_its_limit(store):
         assert sum(len(batch) for batch in store.calls) == 95
 
     with_writer(store, scenario, batch_max=10)
+
+
+def test_long_texts_are_not_all_written_together(store):
+    """Servers take no request of any size; but one verb alone may be as long as it is."""
+    long = '"' + "x" * (BATCH_CHARACTERS // 3) + '"'
+
+    async def scenario(writer):
+        store.gate.clear()
+        first = asyncio.ensure_future(writer.ask(submit("first")))
+        await at_the_gate(store)
+        rest = [writer.ask(submit(f"r{n}", long)) for n in range(4)]
+        rest += [writer.ask(submit("whole", long * 4)), writer.ask(submit("last"))]
+        rest = [asyncio.ensure_future(asked) for asked in rest]
+        await asyncio.sleep(0)
+        store.gate.set()
+        await asyncio.gather(first, *rest)
+        assert [[verb.id for verb in batch] for batch in store.calls] == [
+            ["first"],
+            ["r0", "r1"],
+            ["r2", "r3"],
+            ["whole"],
+            ["last"],
+        ]
+
+    with_writer(store, scenario)
 
 
 @pytest.mark.parametrize("kind", [Writer, InlineWriter])

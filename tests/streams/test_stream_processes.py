@@ -22,7 +22,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 TOKENS = 120
 WAYS = ["restart", "prefill", "cursor"]
 PATIENCE = 90.0
-CHAOS = min(40, int(os.environ.get("OUTLAST_KILLS", "8")))
+CHAOS = min(40, int(os.environ.get("OUTLAST_TEST_KILLS", "8")))
 SECONDS_A_TOKEN = 0.02
 WORD = re.compile(r"([0-9a-f]+)-(\d+) ")
 
@@ -281,8 +281,8 @@ def test_an_agent_that_had_ended_does_not_ask_again(stage):
 @each_way()
 def test_kills_at_any_moment(stage):
     """Of either, or both. Whatever the screen showed was the beginning of one answer, at every moment."""
-    seed = os.environ.get("OUTLAST_SEED") or str(time.time_ns())
-    print("OUTLAST_SEED", seed)
+    seed = os.environ.get("OUTLAST_TEST_KILL_SEED") or str(time.time_ns())
+    print("OUTLAST_TEST_KILL_SEED", seed)
     chance = random.Random(seed)
     stage.start_agent()
     for _ in range(CHAOS):

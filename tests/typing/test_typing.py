@@ -24,6 +24,7 @@ def test_there_is_something_to_check():
         "errors_effects.py",
         "ok.py",
         "ok_effects.py",
+        "ok_sessions.py",
         "ok_sync.py",
     ]
 

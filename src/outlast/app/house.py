@@ -22,7 +22,6 @@ from outlast.app.intake import Intake
 from outlast.app.post import Post
 from outlast.app.resting import Resting
 from outlast.app.room import Room
-from outlast.app.settings import Settings
 from outlast.app.sweeper import Sweeper
 from outlast.app.worker import Worker
 from outlast.drain.drain import Drain
@@ -44,6 +43,7 @@ from outlast.replay.ending import End, lost
 from outlast.replay.life import Life
 from outlast.replay.threads import Pool
 from outlast.replay.unit import Units
+from outlast.settings import Settings
 from outlast.store.protocol import Store
 from outlast.store.rows import ENDED, RunQuery, RunRow
 from outlast.store.verbs import (

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 from uuid import uuid4
 
 from outlast.app.agents import until_drain
+from outlast.app.checkpoint import Checkpoint
 from outlast.app.decide import NOT_SAID, dealings_of, decide
 from outlast.app.door import Door
 from outlast.app.each import Each
@@ -22,7 +23,7 @@ from outlast.app.house import House, check_same
 from outlast.app.info import EffectInfo, QueueInfo, RunInfo, WorkerInfo
 from outlast.app.items import Queue
 from outlast.app.mapping import Mapping
-from outlast.app.settings import Settings
+from outlast.app.session import TTL, Session, SessionInfo, list_sessions, prune_sessions
 from outlast.app.submission import enqueue
 from outlast.define.unit import Unit
 from outlast.define.workflow import Call, Workflow
@@ -33,6 +34,8 @@ from outlast.errors import Draining, NotInRun, NotInStep, OutlastError, Settings
 from outlast.replay.bodies import BODY
 from outlast.replay.loop import RunLoop
 from outlast.replay.threads import THREAD
+from outlast.settings import Settings
+from outlast.settings.load import load
 from outlast.store.address import store_at
 from outlast.store.protocol import Store, whole_journal
 from outlast.store.rows import Entry, RunQuery, RunRow
@@ -59,8 +62,8 @@ class Outlast:
     once as `concurrency` says.
     `lifespan(self)` is an async context manager around everything that executes here: for pools and clients. `on_parked` and
     `on_dead` are called with a `RunInfo` when a run has come to need a person.
-    Settings are keywords here or OUTLAST_… in the environment. Leaving the block stops what executes here and gives the
-    runs back; they go on where they are started again.
+    Settings are keywords here, OUTLAST_… in the environment, or in files (`outlast doctor --settings` shows them). Leaving the
+    block stops what executes here and gives the runs back; they go on where they are started again.
     """
 
     def __init__(
@@ -108,7 +111,8 @@ class Outlast:
         if queues is not None:
             settings["queues"] = ",".join(_queue_names(queues))
         self._given |= {name: value for name, value in settings.items() if value is not None}
-        self.settings = Settings.load(self._given)
+        self._loaded = load(self._given)
+        self.settings: Settings = self._loaded.settings
         self._worker = self._worker if worker is None else worker
         self._workflows = (*self._workflows, *workflows)
         for workflow in self._workflows:
@@ -124,7 +128,7 @@ class Outlast:
             )
         self._door.check()
         queues = _queue_names(self.settings.queues)
-        store = self._store or store_at(self.settings.store, heartbeat=self.settings.heartbeat)
+        store = self._store or store_at(self._loaded.address(), heartbeat=self.settings.heartbeat)
         loop = asyncio.get_running_loop()
         house = House(store, self.settings, loop, inline=self._inline, hooks=self._hooks)
         for workflow in self._workflows:
@@ -337,13 +341,28 @@ class Outlast:
         """A part of the work that a drain does not cut in two, in a run or outside: `async with app.unit("order"):`, or `with`."""
         return Unit(name, lambda: self._open)
 
-    def _outside(self, what: str) -> House:
+    # -- sessions
+
+    def session(self, id: str, *, ttl: float | None = TTL) -> Session:
+        """State that outlives its process, shared by every process that has the store open: a user's, a conversation's. Each access keeps
+        it for `ttl` seconds more; None: for ever. In a workflow's own code each call of it is recorded."""
+        return Session(id, ttl, self.settings, lambda: self._open)
+
+    async def sessions(self, prefix: str = "", *, limit: int = 100) -> list[SessionInfo]:
+        """Sessions whose ids begin with `prefix`, those changed last first. It moves no expiry."""
+        return await list_sessions(self._outside("sessions", "a step"), prefix, limit)
+
+    def checkpoint(self, task_id: str, *, ttl: float | None = None) -> Checkpoint:
+        """Where a script was, for one without a workflow. It stays until it is cleared, or is not used for `ttl` seconds."""
+        return Checkpoint(task_id, ttl, self.settings, lambda: self._open)
+
+    def _outside(self, what: str, instead: str | None = None) -> House:
         if isinstance(asyncio._get_running_loop(), RunLoop) or (
             THREAD.get() is not None and BODY.get() is None
         ):
             raise NotInStep(
                 f"app.{what}() was called in a workflow's own code, where its answers would differ from life to life: use "
-                f"outlast.{what}() there."
+                f"{instead or f'outlast.{what}()'} there."
             )
         return self._open
 
@@ -461,7 +480,8 @@ class Outlast:
         return EffectInfo.of(dealings)
 
     async def prune(self, older_than: timedelta | float, *, batch: int = 500) -> int:
-        """Delete runs that ended longer ago than this, with their journals, in batches. How many were deleted."""
+        """Delete runs that ended longer ago than this, with their journals, in batches. How many were deleted. Sessions that have expired are
+        deleted too, and not counted."""
         house, deleted = self._open, 0
         if batch < 1:
             raise SettingsError(f"batch={batch} must be at least 1.")
@@ -470,7 +490,9 @@ class Outlast:
             count: int = await house.writer.ask(Prune(before, batch))
             deleted += count
             if count < batch:
-                return deleted
+                break
+        await prune_sessions(house, batch)
+        return deleted
 
     # -- helpers
 

@@ -65,7 +65,7 @@ class Post:
             messages = await house.read(house.store.messages, life.pk, life.mail.last)
         except StoreError as error:
             log.warning("could not look for messages: %s", error)
-            return
+            messages = []  # but it may have some that it came with
         if life.over is not None or life.replaying:
             return
         life.mail.arrived(messages)

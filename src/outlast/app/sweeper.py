@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from random import uniform
 from typing import TYPE_CHECKING
 
+from outlast.app.session import prune_sessions
 from outlast.errors import StoreError
 from outlast.store.verbs import Measured, Prune, Release, Sweep, Swept, Wait
 
@@ -18,29 +20,44 @@ if TYPE_CHECKING:
 log = logging.getLogger("outlast.worker")
 
 PRUNE_BATCH = 1_000
+SESSIONS_SECONDS = 60.0
+"""Between two looks for sessions that have expired."""
 
 
 class Sweeper:
     def __init__(self, house: House) -> None:
         self._house = house
+        self._peers = 1
+        """How many workers there are, this one too."""
 
     async def work(self) -> None:
         """Until it is cancelled."""
         house = self._house
-        tidy_at = house.loop.time() + house.settings.poll
+        tidy_at = sessions_at = house.loop.time() + house.settings.poll
         while not house.closing:
             try:
                 await self.sweep()
                 if house.loop.time() >= tidy_at:
                     await self.tidy()
+                    self._peers = len(await house.read(house.store.workers))
                     await self._forget_acked()
                     await self._tell_durations()
                     tidy_at = house.loop.time() + house.settings.poll
+                if house.loop.time() >= sessions_at:
+                    await prune_sessions(house, PRUNE_BATCH)
+                    sessions_at = house.loop.time() + SESSIONS_SECONDS
             except StoreError as error:
                 log.warning("cannot look for dead workers: %s", error)
             except Exception:
                 log.exception("a sweep failed")
-            await asyncio.sleep(house.settings.heartbeat)
+            await asyncio.sleep(self._pause())
+
+    def _pause(self) -> float:
+        """Together, many workers look as often as two: whoever is first tells all. So a store is not asked the more the larger the fleet."""
+        heartbeat, crowd = self._house.settings.heartbeat, self._peers / 2
+        if crowd <= 1:
+            return heartbeat
+        return min(heartbeat * crowd * uniform(0.5, 1.5), self._house.settings.lease / 4)  # noqa: S311 - no secret
 
     async def sweep(self) -> bool:
         """Whether any worker was found dead."""

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from functools import partial
 
 from outlast.app.lease import Lease
-from outlast.app.settings import Settings
 from outlast.record.writer import Writer
+from outlast.settings import Settings
 from outlast.store.protocol import Store
 from outlast.store.verbs import Enlist, Leave
 

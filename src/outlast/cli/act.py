@@ -125,7 +125,7 @@ def send(
 
 
 def prune(older_than: EndedBefore, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Delete runs that ended longer ago than this, with their journals and messages."""
+    """Delete runs that ended longer ago than this, with their journals and messages; and sessions that have expired."""
 
     async def action(app: Outlast, _: Store) -> int:
         return await app.prune(older_than)

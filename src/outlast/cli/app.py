@@ -9,10 +9,13 @@ import typer
 import outlast
 from outlast.cli import act, fleet, look
 from outlast.cli.decide import decide
+from outlast.cli.doctor import doctor
 from outlast.cli.drain import drain
 from outlast.cli.drains import drains
 from outlast.cli.exits import EPILOG
+from outlast.cli.migrate import migrate
 from outlast.cli.run import run
+from outlast.cli.sessions import sessions
 from outlast.cli.submit import submit
 from outlast.cli.worker import worker
 
@@ -44,6 +47,6 @@ def outlast_command(
 
 for command in (
     run, submit, worker, look.runs, look.show, fleet.workers, fleet.queues, fleet.limit, drain, drains,
-    act.cancel, act.retry, act.resume, decide, act.send, act.prune,
+    act.cancel, act.retry, act.resume, decide, act.send, act.prune, sessions, migrate, doctor,
 ):  # fmt: skip
     app.command(epilog=EPILOG)(command)

@@ -7,13 +7,13 @@ from typing import Any
 
 from rich.text import Text
 
-from outlast.app.settings import Settings
 from outlast.cli.grid import Cell, Column, grid
 from outlast.cli.hints import becomes, command, verdict, waits_for_a_person
 from outlast.cli.history import History
 from outlast.cli.text import moment, one_line, recorded, recorded_error, safe, short, span, stopped
 from outlast.replay.dealings import UNDO, Dealing, Dealings
 from outlast.replay.undo import CHILDREN
+from outlast.settings import Settings
 from outlast.store.rows import Entry, RunRow
 from outlast.values.cost import Cost
 from outlast.values.exceptions import CANCELLED

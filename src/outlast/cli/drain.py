@@ -15,7 +15,6 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
-from outlast.app.settings import Settings
 from outlast.cli.documents import drain_document, names_of
 from outlast.cli.drains import drain_of, outcome
 from outlast.cli.exits import FAILED
@@ -26,6 +25,7 @@ from outlast.cli.stores import existing
 from outlast.cli.takers import Fleet
 from outlast.cli.text import safe, span
 from outlast.errors import OutlastError, StoreUnavailable
+from outlast.settings import Settings
 from outlast.store.protocol import Store
 from outlast.store.rows import DrainRow, WorkerRow
 from outlast.store.verbs import AskDrain, Refused

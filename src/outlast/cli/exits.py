@@ -28,8 +28,8 @@ INTERRUPTED = process.INTERRUPTED
 MEANINGS = {
     OK: "done",
     FAILED: "the run failed or is a dead letter, or another error of Outlast",
-    USAGE: "the command line is wrong",
-    UNKNOWN_RUN: "no run has this id",
+    USAGE: "the command line, a setting or the store's address is wrong",
+    UNKNOWN_RUN: "no run, or no session, has this id",
     WRONG_STATUS: "the run is not in a status that allows this",
     PARKED: "the run is parked: it waits for a person",
     CANCELLED: "the run was cancelled",

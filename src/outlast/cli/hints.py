@@ -10,6 +10,7 @@ from typing import Any
 from outlast.cli.documents import value_of
 from outlast.cli.takers import Fleet
 from outlast.cli.text import one_line, recorded_error, safe
+from outlast.settings.masks import masked
 from outlast.store.rows import RunRow
 from outlast.store.verbs import EACH, ITEM
 
@@ -23,8 +24,8 @@ def noun(row: RunRow) -> str:
 
 
 def command(name: str, *words: str, store: str | None) -> str:
-    """An `outlast` command on the same store. Ids are quoted for the shell."""
-    place = ("--store", store) if store is not None else ()
+    """An `outlast` command on the same store. Ids are quoted for the shell; a password is not repeated."""
+    place = ("--store", masked(store)) if store is not None else ()
     return "`" + safe(shlex.join(["outlast", name, *words, *place])) + "`"
 
 

@@ -11,7 +11,6 @@ from uuid import uuid4
 import typer
 
 from outlast.app.outlast import Outlast
-from outlast.app.settings import Settings
 from outlast.cli.documents import outcome_document, value_of
 from outlast.cli.exits import INTERRUPTED, OF_STATUS, OK, TRY_AGAIN
 from outlast.cli.hints import command, short_reason, waits_for_a_person
@@ -29,6 +28,7 @@ from outlast.cli.target import call_of, load, recorded_call
 from outlast.cli.text import recorded_error, short, stopped
 from outlast.define.workflow import Call, Workflow
 from outlast.errors import OutlastError, StoreUnavailable, UnknownRun
+from outlast.settings import Settings
 from outlast.store.protocol import Store
 from outlast.store.rows import ENDED, RunRow
 from outlast.values.names import check_id
@@ -63,15 +63,17 @@ def run(
     exists and no arguments, the recorded arguments are taken.
     """
     with answering(as_json):
-        chosen = uuid4().hex if id is None else check_id(id, Settings.load({}).id_length_max, "run id")
+        settings = Settings.load({"store": store})
+        chosen = uuid4().hex if id is None else check_id(id, settings.id_length_max, "run id")
         order = Order(target, tuple(args or ()), kwargs, chosen, store)
+        opened = store_of(store)
         with redirect_stdout(sys.stderr):
             workflow = load(target)
-            if args or kwargs is not None or id is None or is_missing(store_of(store)):
+            if args or kwargs is not None or id is None or is_missing(opened):
                 call_of(workflow, order.args, kwargs)  # a wrong command line makes no store
             if id is None:
                 say(f"run {chosen}. If it is interrupted: {order.again()}")
-            row = _execute(workflow, order)
+            row = _execute(workflow, order, opened)
         if isinstance(row, int):
             _interrupted(row, order, as_json)
         _report(row, order, as_json)
@@ -85,10 +87,10 @@ def _interrupted(code: int, order: Order, as_json: bool) -> NoReturn:
     raise typer.Exit(code)
 
 
-def _execute(workflow: Workflow[..., Any], order: Order) -> RunRow | int:
+def _execute(workflow: Workflow[..., Any], order: Order, store: Store) -> RunRow | int:
     """The run as it ended; if it was interrupted, 75 or 130."""
     try:
-        return asyncio.run(_life(workflow, order))
+        return asyncio.run(_life(workflow, order, store))
     except KeyboardInterrupt:
         return INTERRUPTED
     except SystemExit as end:
@@ -99,8 +101,7 @@ def _execute(workflow: Workflow[..., Any], order: Order) -> RunRow | int:
         raise StoreUnavailable(f"{error} To go on: {order.again()}") from None
 
 
-async def _life(workflow: Workflow[..., Any], order: Order) -> RunRow:
-    store = store_of(order.store)
+async def _life(workflow: Workflow[..., Any], order: Order, store: Store) -> RunRow:
     app = Outlast(store)
     app._door.ours = TRY_AGAIN
     async with app:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from outlast.app.outlast import Outlast
-from outlast.app.settings import Settings
 from outlast.errors import OutlastError
+from outlast.settings.load import load
+from outlast.settings.masks import masked
 from outlast.store.address import store_at
 from outlast.store.protocol import Store
 
@@ -25,13 +26,13 @@ class NoStore(OutlastError):
 
 def store_of(address: str | None) -> Store:
     """The store of --store, OUTLAST_STORE or the default, not opened yet."""
-    settings = Settings.load({"store": address})
-    return store_at(settings.store, heartbeat=settings.heartbeat)
+    loaded = load({"store": address})
+    return store_at(loaded.address(), heartbeat=loaded.settings.heartbeat)
 
 
 def shared(address: str | None) -> Store:
     """The same, but NoStore for one that other processes cannot see."""
-    if Settings.load({"store": address}).store.startswith("memory:"):
+    if load({"store": address}).settings.store.startswith("memory:"):
         raise NoStore(
             "memory: lives and ends with the process that opened it: there is nothing to see from here."
         )
@@ -40,11 +41,10 @@ def shared(address: str | None) -> Store:
 
 def existing(address: str | None) -> Store:
     """The same, but NoStore unless it is there: looking for a run must not leave an empty store behind."""
-    settings = Settings.load({"store": address})
     store = shared(address)
     if is_missing(store):
         raise NoStore(
-            f"there is no store at {settings.store} ({getattr(store, 'path', '')}). `outlast run`, `submit` and `worker` make one; "
+            f"there is no store at {masked(load({'store': address}).settings.store)} ({getattr(store, 'path', '')}). `outlast run`, `submit` and `worker` make one; "
             "--store ADDRESS or OUTLAST_STORE names another."
         )
     return store

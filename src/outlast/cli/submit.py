@@ -12,7 +12,6 @@ from uuid import uuid4
 import typer
 
 from outlast.app.outlast import Outlast
-from outlast.app.settings import Settings
 from outlast.app.submission import PRIORITY_MAX
 from outlast.cli.documents import run_document
 from outlast.cli.options import (
@@ -31,6 +30,7 @@ from outlast.cli.target import call_of, load
 from outlast.cli.text import safe
 from outlast.cli.workplace import app_beside
 from outlast.errors import StoreUnavailable
+from outlast.settings import Settings
 from outlast.store.protocol import Store
 from outlast.store.rows import RunRow
 from outlast.values.names import check_id, check_name
@@ -67,7 +67,7 @@ def submit(
         with redirect_stdout(sys.stderr):  # what the program prints when it is imported
             call = call_of(load(target), tuple(args or ()), kwargs)
             theirs = app_beside(target)
-        opened = shared(store or (theirs.settings.store if theirs is not None else None))
+        opened = shared(store or (theirs._loaded.address() if theirs is not None else None))
 
         async def action(app: Outlast, opened: Store) -> RunRow | None:
             await app.submit(call, id=chosen, queue=queue, priority=priority, delay=delay, wait=wait)

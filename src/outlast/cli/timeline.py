@@ -149,6 +149,8 @@ def _happened(entry: Entry, history: History, room: int | None, began: float) ->
     if entry.kind == "message":
         message = history.mail.get(value) if isinstance(value, int) else None
         return (f"received {recorded(message.value, room)}" if message else "received"), ""
+    if entry.kind == "session" and entry.error is None:
+        return _session(entry, facts, room)
     if entry.kind == "items":
         return f"it goes through {_fact(facts, 'total', room)} items", ""
     if entry.kind == "fired":
@@ -171,6 +173,15 @@ def _happened(entry: Entry, history: History, room: int | None, began: float) ->
     if entry.error is not None:
         return f"{took}{recorded_error(entry.error, room)}{asked}", BAD
     return f"{took}{recorded(entry.value, room)}{asked}", ""
+
+
+def _session(entry: Entry, facts: Mapping[str, object], room: int | None) -> tuple[str, str]:
+    """With which session, and what came of it."""
+    of = safe(entry.args or "")
+    of = of if room is None else short(of, room)
+    if "conflict" in facts:
+        return f"{of}: refused, it was at version {_fact(facts, 'conflict', room)}", HISTORY
+    return f"{of}: {recorded(entry.value, room)}", ""
 
 
 def _standing(history: History, fleet: Fleet, store: str | None, room: int | None) -> Iterator[str]:

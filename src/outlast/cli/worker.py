@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from outlast.app.outlast import Outlast
-from outlast.app.settings import Settings
 from outlast.cli.exits import FAILED, OK
 from outlast.cli.logs import LogForm, configure
 from outlast.cli.options import StoreOption
@@ -18,6 +17,8 @@ from outlast.cli.output import answering
 from outlast.cli.stores import shared
 from outlast.cli.workplace import Workplace, workplace
 from outlast.errors import OutlastError
+from outlast.settings import Settings
+from outlast.settings.masks import masked
 from outlast.values.names import check_name
 
 log = logging.getLogger("outlast.worker")
@@ -58,8 +59,8 @@ def worker(
         settings = Settings.load({"store": store})
         queues = [check_name(name, settings.name_length_max, "queue name") for name in queue or ()]
         place = workplace(modules)
-        app = _app(place, queues, concurrency, store)
         configure(form)
+        app = _app(place, queues, concurrency, store)
         try:
             code = asyncio.run(_work(app, place))
         except OutlastError:
@@ -88,7 +89,7 @@ def _app(place: Workplace, queues: Sequence[str], concurrency: int | None, store
 
 def _place(app: Outlast) -> str:
     """Where its store is, without what may be secret."""
-    return str(getattr(app._open.store, "place", type(app._open.store).__name__))
+    return masked(str(getattr(app._open.store, "place", type(app._open.store).__name__)))
 
 
 async def _work(app: Outlast, place: Workplace) -> int:

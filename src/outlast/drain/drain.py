@@ -29,6 +29,7 @@ from outlast.drain.occupied import Occupation
 from outlast.drain.report import DrainReport, Left
 from outlast.errors import Diverged, Evicted, StoreError
 from outlast.replay.leaving import leave
+from outlast.settings.checks import EXIT_SECONDS
 from outlast.store import verbs
 from outlast.values.cost import NOTHING, UNITS_MAX
 
@@ -47,9 +48,6 @@ SWITCH_SECONDS = 0.0002
 """How long a thread may compute before others get their turn, while layer 1 is under way."""
 HURRY_SECONDS = 0.5
 """What is left for releasing when somebody wants to leave at once."""
-EXIT_SECONDS = 0.3
-"""How long before the end of grace the process is to be gone."""
-
 
 _switching = threading.Lock()
 _quick: list[float] = []
@@ -124,11 +122,16 @@ class Drain:
 
     @property
     def _checkpoint_reserve(self) -> float:
-        return min(self._house.settings.checkpoint_reserve, self.grace / 4)
+        return self._of_grace(self._house.settings.checkpoint_reserve)
 
     @property
     def _exit_reserve(self) -> float:
-        return min(self._house.settings.exit_reserve, self.grace / 4) + min(EXIT_SECONDS, self.grace / 4)
+        return self._of_grace(self._house.settings.exit_reserve) + min(EXIT_SECONDS, self.grace / 4)
+
+    def _of_grace(self, reserve: float) -> float:
+        """All of it, where the grace is that of the settings; of another one at most a quarter, or the same share of it if that is
+        more."""
+        return min(reserve, self.grace * max(0.25, reserve / self._house.settings.grace))
 
     def _until(self, reserve: float) -> float:
         return max(0.0, self.began + self.grace - reserve - self._clock())

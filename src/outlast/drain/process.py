@@ -17,9 +17,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
 from outlast.drain.deadline import Deadline
-from outlast.drain.drain import EXIT_SECONDS
 from outlast.drain.guard import Guard
 from outlast.drain.signals import Signals
+from outlast.settings.checks import EXIT_SECONDS
 
 if TYPE_CHECKING:
     from outlast.drain.drain import Drain

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from outlast.errors import StoreError, StoreUnavailable
 from outlast.store.protocol import BadValue, CommitUnknown, Store
-from outlast.store.verbs import Verb
+from outlast.store.verbs import Keep, Record, Save, Send, Settle, Submit, Verb
 
 log = logging.getLogger("outlast.writer")
 
@@ -26,6 +26,8 @@ BATCH_SECONDS = 0.01
 """What one transaction should take at the most: who waits for the store, to drain or to renew, waits for it."""
 BATCH_MIN = 50
 """Verbs that are written together however long it takes."""
+BATCH_CHARACTERS = 8_000_000
+"""Of texts written together, unless one verb alone has more: servers take no request of any size."""
 HERE_SECONDS = 0.001
 """How quick commits must be for one to be made on the loop itself."""
 _LATER: Any = object()
@@ -259,7 +261,26 @@ class InlineWriter(Writer):
 
 
 def _take(queue: deque[Waiting], count_max: int) -> list[Waiting]:
-    return [queue.popleft() for _ in range(min(len(queue), count_max))]
+    taken: list[Waiting] = []
+    room = BATCH_CHARACTERS
+    for _ in range(min(len(queue), count_max)):
+        room -= _characters(queue[0][0])
+        if room < 0 and taken:
+            break
+        taken.append(queue.popleft())
+    return taken
+
+
+def _characters(verb: Verb) -> int:
+    """How long a verb's texts are, about: of those verbs of which many may wait."""
+    if isinstance(verb, Record):
+        return (len(verb.value) if verb.value else 0) + (len(verb.args) if verb.args else 0)
+    if isinstance(verb, (Submit, Settle, Save, Send)):
+        return sum(len(part) for part in verb if isinstance(part, str))
+    if isinstance(verb, Keep):
+        appended = (value for append in verb.appends.values() for value in append.values)
+        return sum(map(len, appended)) + sum(len(value) for value in verb.fields.values() if value)
+    return 0
 
 
 def _tell(batch: list[Waiting], outcomes: list[Any]) -> None:

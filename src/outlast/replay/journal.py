@@ -10,7 +10,7 @@ from typing import NamedTuple
 from outlast.replay.dealings import UNDO, Dealings
 from outlast.store.rows import Entry
 
-PLACED = frozenset({"step", "child", "compensation"})
+PLACED = frozenset({"step", "child", "compensation", "session"})
 """Entries that answer a place a call has taken."""
 DELIVERED = PLACED | {"intent", "fired", "message", "cancel"}
 MOVING = frozenset({"death", "interruption", "retry", "resume", "decision"})
@@ -84,7 +84,8 @@ class Journal:
                 self.placed.pop(entry.key, None)
                 dealing = self.dealings.get(entry.key)
                 undone = dealing is not None and dealing.undone is not None and dealing.undone >= start
-                if entry.error is None and not undone and not entry.key.startswith(UNDO):
+                refused = entry.kind == "session" and (entry.value or "").startswith('{"conflict"')
+                if entry.error is None and not undone and not refused and not entry.key.startswith(UNDO):
                     self.salvage[entry.key] = entry
         self.dealings.void(start)
 

@@ -52,7 +52,7 @@ def what_it_waits_for(life: Life, *, children_too: bool = False) -> Rest | None:
     cancelling = life.cancelling is not None or life.cancel_asked
     if busy or cancelling or life.threads or (life.thread is not None and life.thread.busy):
         return None
-    if life.unknown:
+    if life.unknown or life.mail.has_news:
         return None
     called = [place for place in life.places.values() if place.coro is None]
     waiting = [body.due for body in life.bodies.values() if body is not None and body.due is not None]

@@ -12,8 +12,8 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
-from outlast.errors import Diverged, Evicted, LimitExceeded, Unrecordable
-from outlast.replay import effects, ending, leaving, requests, undo
+from outlast.errors import Diverged, Evicted, LimitExceeded, Unrecordable, VersionConflict
+from outlast.replay import effects, ending, leaving, requests, sessions, undo
 from outlast.replay.account import Account, account_of
 from outlast.replay.dealings import KINDS as DEALT
 from outlast.replay.ending import End
@@ -25,7 +25,7 @@ from outlast.replay.threads import Threaded
 from outlast.replay.timers import Timers
 from outlast.replay.unit import UNIT, Holds
 from outlast.store.rows import Entry, Message, RunRow
-from outlast.store.verbs import Record, Save, Settle
+from outlast.store.verbs import Record, Save, Settle, Verb
 from outlast.values.cost import UNITS_MAX
 from outlast.values.exceptions import CANCELLED, SEQ, decode_error
 
@@ -38,7 +38,7 @@ log = logging.getLogger("outlast.replay")
 
 CALLBACKS_MAX = 1_000_000
 """Callbacks between two entries: a workflow that takes more does not wait for anything, it spins."""
-PROGRESS = frozenset({"step", "attempt", "inner", "child"})
+PROGRESS = frozenset({"step", "attempt", "inner", "child", "session"})
 """Entries that show that a run has got somewhere in this life."""
 SLICE = 200
 """Entries replayed before the host's loop gets its turn."""
@@ -250,10 +250,10 @@ class Life:
                 attempt=saved.attempt,
             )
         elif (
-            place.cancelled and place.kind == "step" and not self.is_open(place.key)
+            place.cancelled and place.kind in ("step", "session") and not self.is_open(place.key)
         ):  # before it could start in this life
             place.asked = True
-            self.record("step", place.key, args=place.args, error=CANCELLED, asked=True)
+            self.record(place.kind, place.key, args=place.args, error=CANCELLED, asked=True)
         else:
             assert place.launch is not None
             launch, place.launch = place.launch, None
@@ -280,9 +280,10 @@ class Life:
         at_least: float = 0.0,
         cost: str | None = None,
         late: bool = False,
+        within: Callable[[Record], Verb] | None = None,
     ) -> int:
         """Have an entry written. It is delivered when it is durable. Returns its number, 0 if this life is over: then nothing is,
-        but, `late`, what came of an effect, as long as the run is this life's to give back."""
+        but, `late`, what came of an effect, as long as the run is this life's to give back. `within` makes the verb that it is part of."""
         if self.over is not None and (not late or self.concluded or getattr(self.over, "lost", False)):
             return 0
         seq = self.seq = self.seq + 1
@@ -294,7 +295,10 @@ class Life:
             self.journal.dealings.add(record)
         alone = kind == "step" and not self.bodies and len(self.house.lives) == 1
         self.writing += 1
-        self.house.writer.put(record, self._recorded, alone=alone)
+        if within is None:
+            self.house.writer.put(record, self._recorded, alone=alone)
+        else:
+            self.house.writer.put(within(record), self._changed)
         return seq
 
     def save(self, verb: Save, done: Callable[[Any], None]) -> None:
@@ -320,6 +324,11 @@ class Life:
             raise self.over
         waiter = self._waiters[seq] = self.host.create_future()
         await waiter
+
+    def _changed(self, verb: Any, outcome: Any) -> None:
+        """A change of a session: what its entry says is the store's to know."""
+        said = sessions.said(outcome)
+        self._recorded(verb.record._replace(value=said), outcome if said is None else None)
 
     def _recorded(self, verb: Any, outcome: Any) -> None:
         self.writing -= 1
@@ -497,6 +506,9 @@ class Life:
                     place.value = place.codec().decode(entry.value)
                 except Unrecordable as error:
                     raise self.diverge(_describe(entry), str(error)) from error
+                except VersionConflict as refused:
+                    place.error = refused
+                    refused.__dict__[SEQ] = entry.seq
         place.delivered, place.stop = True, None
         place.wake()
 

@@ -44,6 +44,11 @@ class Mail:
         """Names that a receive waits for now."""
         return tuple(sorted(name for name, count in self._wanted.items() if count))
 
+    @property
+    def has_news(self) -> bool:
+        """Whether there is a message that a receive waits for, and that is not in the journal yet."""
+        return any(self._unread.get(name) for name in self.waiting)
+
     async def take(self, name: str) -> tuple[Message, int]:
         """The next message of this name, and the entry by which it arrived."""
         box = self._boxes.setdefault(name, asyncio.Queue())

@@ -1,14 +1,27 @@
-"""Store addresses: `sqlite:///outlast.db`, `sqlite:////data/outlast.db?synchronous=normal`, `memory:`."""
+"""Store addresses: `sqlite:///outlast.db`, `postgresql://…`, `redis://…`, `file:///dir`, `memory:`."""
 
 from __future__ import annotations
 
+import errno
+import stat
 from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from outlast.errors import SettingsError
+from outlast.settings.masks import masked
 from outlast.store.protocol import Store
 
-PLANNED = ("postgresql", "postgres", "redis", "rediss", "file")
+ELSEWHERE = {
+    "postgresql": ("outlast.store.postgres.store", "PostgresStore", "postgres"),
+    "postgres": ("outlast.store.postgres.store", "PostgresStore", "postgres"),
+    "redis": ("outlast.store.redis.store", "RedisStore", "redis"),
+    "rediss": ("outlast.store.redis.store", "RedisStore", "redis"),
+    "unix": ("outlast.store.redis.store", "RedisStore", "redis"),
+    "file": ("outlast.store.file.store", "FileStore", None),
+}
+"""Where the store of a scheme is, and which extra it needs. Each reads the rest of its address itself: `at`."""
 
 
 def store_at(address: str, *, clock: Callable[[], float] | None = None, heartbeat: float = 0.2) -> Store:
@@ -22,34 +35,62 @@ def store_at(address: str, *, clock: Callable[[], float] | None = None, heartbea
         from outlast.store.sqlite.store import SQLiteStore
 
         path, options = _sqlite_parts(address)
+        _check_path(path)
         return SQLiteStore(
             path, clock=clock, synchronous=options.get("synchronous", "full"), heartbeat=heartbeat
         )
-    if scheme in PLANNED:
-        raise SettingsError(
-            f"{scheme} is not supported yet in this version: use sqlite:///outlast.db or memory:."
-        )
+    if scheme in ELSEWHERE:
+        module, name, extra = ELSEWHERE[scheme]
+        try:
+            found = getattr(import_module(module), name)
+        except ImportError as error:
+            raise SettingsError(
+                f"{scheme}: addresses need the package {error.name}: pip install 'outlast[{extra}]'."
+            ) from error
+        store: Store = found.at(address, clock=clock, heartbeat=heartbeat)
+        return store
     raise SettingsError(
-        f"no store answers to {address!r}. Use sqlite:///outlast.db (relative), sqlite:////data/outlast.db or memory:."
+        f"no store answers to {masked(address)[:80]!r}. Use sqlite:///outlast.db (relative), sqlite:////data/outlast.db, "
+        "postgresql://user@host/database, redis://host:6379/0, file:///data/outlast or memory:."
     )
 
 
 def _sqlite_parts(address: str) -> tuple[str, dict[str, str]]:
-    parts = urlsplit(address)
+    shown = masked(address)
+    try:
+        parts = urlsplit(address)
+    except ValueError as error:
+        raise SettingsError(f"{shown!r} is no address: {error}. Use sqlite:///outlast.db.") from None
     if parts.netloc:
         raise SettingsError(
-            f"{address!r} names a host, {parts.netloc!r}. A path has three slashes if relative (sqlite:///outlast.db), "
+            f"{shown!r} names a host. A path has three slashes if relative (sqlite:///outlast.db), "
             "four if absolute (sqlite:////data/outlast.db)."
         )
     path = unquote(parts.path)[1:]
     options = dict(parse_qsl(parts.query))
     unknown = set(options) - {"synchronous"}
     if unknown:
-        raise SettingsError(
-            f"unknown option {', '.join(sorted(unknown))} in {address!r}. Known: synchronous."
-        )
+        raise SettingsError(f"unknown option {', '.join(sorted(unknown))} in {shown!r}. Known: synchronous.")
     if options.get("synchronous", "full").lower() not in ("full", "normal"):
-        raise SettingsError(f"synchronous in {address!r} must be full or normal.")
+        raise SettingsError(f"synchronous in {shown!r} must be full or normal.")
     if not path or "\0" in path:
-        raise SettingsError(f"{address!r} has no usable path: sqlite:///outlast.db is a file in this folder.")
+        raise SettingsError(f"{shown!r} has no usable path: sqlite:///outlast.db is a file in this folder.")
     return path, {name: value.lower() for name, value in options.items()}
+
+
+def _check_path(path: str) -> None:
+    """SettingsError for one at which no file can be, however often it is tried."""
+    try:
+        found = Path(path).stat()
+    except FileNotFoundError:
+        return  # it is made
+    except OSError as error:
+        if error.errno in (errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL):
+            raise SettingsError(
+                f"the store cannot be at {path[:200]} ({error.strerror}). Name a file in a folder: sqlite:////data/outlast.db."
+            ) from None
+        return  # opening it says what is wrong, and that may be mended
+    if stat.S_ISDIR(found.st_mode):
+        raise SettingsError(
+            f"the store cannot be at {path[:200]}: that is a folder. Name a file in it: sqlite:///{path.rstrip('/')[:200]}/outlast.db."
+        )

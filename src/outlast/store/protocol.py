@@ -14,10 +14,11 @@ from outlast.store.rows import (
     QueueRow,
     RunQuery,
     RunRow,
+    SessionQuery,
     SessionRow,
     WorkerRow,
 )
-from outlast.store.verbs import Verb
+from outlast.store.verbs import SESSION, Verb
 
 
 class BadValue(StoreError):
@@ -134,8 +135,16 @@ class Store(Protocol):
         """Runs held by the worker that somebody wants to end: id and reason."""
         ...
 
-    def session(self, id: str) -> SessionRow | None:
+    def session(self, id: str, space: str = SESSION) -> SessionRow | None:
         """None too if it has expired."""
+        ...
+
+    def items(self, session: str, field: str, last: int | None = None, space: str = SESSION) -> list[str]:
+        """The newest `last` values of a session's list (None: all), oldest first. Empty if it is none, or has expired."""
+        ...
+
+    def sessions(self, query: SessionQuery) -> list[SessionRow]:
+        """Without those that have expired."""
         ...
 
     def listen(self, bell: Callable[[], None]) -> None:

@@ -157,6 +157,19 @@ class SessionRow(NamedTuple):
     updated: float
     expires: float | None
     fields: dict[str, str]
+    """Those with a value, sorted by name."""
+    lists: dict[str, int] = {}  # noqa: RUF012 - never changed
+    """Those that are lists, and how many items each has; sorted by name."""
+
+
+class SessionQuery(NamedTuple):
+    """Which sessions to list: those changed last first, of equal ones the greater id."""
+
+    space: str = "session"
+    prefix: str = ""
+    limit: int = 100
+    before: tuple[float, str] | None = None
+    """The page after the session with this `updated` and id."""
 
 
 class RunQuery(NamedTuple):

@@ -39,6 +39,14 @@ EACH = "(each)"
 """The workflow of a run that is an `each`: who goes through the items has the code. It is claimed only by who names it."""
 
 
+SESSION = "session"
+CHECKPOINT = "checkpoint"
+"""The spaces of sessions: the same id in two spaces is two sessions."""
+
+TOKENS_MAX = 20
+"""How many changes of a session can be told from their repeats: the newest."""
+
+
 class Refused(NamedTuple):
     """A verb that was not carried out. `why` is one of the constants of this module."""
 
@@ -354,7 +362,7 @@ class Sweep(NamedTuple):
     life (Enlist, Renew, Sweep, of anybody) came, without a gap of more than half the shortest lease, for as long as its lease is.
     After an outage, or a clock that jumped, everybody has a whole lease to renew.
     Each of its runs gets a `death` entry and goes back. One that has recorded anything of its own in this life (a step, an
-    attempt, an inner step, a child), or whose child the worker held too, goes ahead of new work. Any other is a suspect:
+    attempt, an inner step, a child, what it did with a session), or whose child the worker held too, goes ahead of new work. Any other is a suspect:
     `deaths_in_a_row` is 1, and grows only by deaths alone, when the worker held nothing else but the run's ancestors; with
     each it is due later, after `backoff` seconds doubled (none after the first death); at `attempts_max` it is a dead letter.
     The runs of a worker that was draining get an `interruption` instead, and are not charged. Its report, if it is still open or was
@@ -430,19 +438,31 @@ class Prune(NamedTuple):
     """Delete up to `limit` runs that ended before `before`, with journal and mailbox. Result: how many.
 
     A child stays as long as its parent has not ended, and a dead letter that is not undone yet stays, with its children. With `items`
-    just items that were acked.
+    just items that were acked; with `sessions` no runs, but sessions of any space that have expired before it.
     """
 
     before: float
     limit: int = 500
     items: bool = False
+    sessions: bool = False
+
+
+class Append(NamedTuple):
+    """Values to add to the end of a session's list, of which only the newest `keep` stay then; None: all."""
+
+    values: tuple[str, ...]
+    keep: int | None = None
 
 
 class Keep(NamedTuple):
-    """Set fields of a session (None deletes one), and its expiry. Result: the new version.
+    """Change a session, and its expiry: fields are set (None deletes one), and values appended to lists. Result: the new version.
 
-    With `version`, refused with VERSION unless that is the current one (0: there is none yet). A repeat with the token
-    of the last change is accepted and does nothing.
+    A field has a value or is a list: one that is set is no list any more, one that is appended to loses its value. Fields are set
+    first. With `version`, refused with VERSION, and the current one, unless that is it (0: there is none yet). A repeat with the
+    token of one of the last `TOKENS_MAX` changes does nothing and gives the version that this change made.
+    With `record` it is also that Record, in one: fenced, and refused with FENCE where that would be. The entry's value is written by
+    the store: {"version": the new one}, or, where it is refused with VERSION, {"conflict": the current one}, so a refusal is
+    recorded too. A repeat of the record (same run, seq and fence) writes nothing and gives what its entry says.
     """
 
     session: str
@@ -450,12 +470,25 @@ class Keep(NamedTuple):
     fields: dict[str, str | None]
     ttl: float | None = None
     version: int | None = None
+    appends: dict[str, Append] = {}  # noqa: RUF012 - never changed
+    space: str = SESSION
+    record: Record | None = None
+
+
+class Touch(NamedTuple):
+    """Move a session's expiry to `ttl` seconds from now (None: never). Result: None, also where there is none. It is no change."""
+
+    session: str
+    ttl: float | None
+    space: str = SESSION
 
 
 class Forget(NamedTuple):
-    """Delete a session. Result: None. A repeat is harmless."""
+    """Delete a session. Result: None. A repeat is harmless. With `record` as for Keep; the entry's value is {}."""
 
     session: str
+    space: str = SESSION
+    record: Record | None = None
 
 
 Verb: TypeAlias = (
@@ -486,6 +519,7 @@ Verb: TypeAlias = (
     | Limit
     | Prune
     | Keep
+    | Touch
     | Forget
 )
 

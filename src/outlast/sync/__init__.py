@@ -45,6 +45,7 @@ from outlast import (
     RunInfo,
     RunParked,
     RunTimeout,
+    SessionInfo,
     SettingsError,
     StaleFence,
     Step,
@@ -61,6 +62,7 @@ from outlast import (
     UnknownRun,
     Unrecordable,
     Unrecorded,
+    VersionConflict,
     WorkerInfo,
     Workflow,
     WrongStatus,
@@ -79,13 +81,14 @@ from outlast.sync.app import Outlast, Run
 from outlast.sync.batch import each, map  # noqa: A004 - the design's word
 from outlast.sync.inside import compensate_with, receive, run, sleep
 from outlast.sync.items import Item, Queue
+from outlast.sync.sessions import Checkpoint, Session, checkpoint, session
 from outlast.sync.streams import resume_stream
 
 __all__ = [
-    "KEY", "Abandoned", "Backpressure", "BadName", "Call", "CannotResume", "Conflict", "Current", "Diverged", "DrainReport", "Draining", "DuplicateName", "Effect", "EffectInfo", "Evicted", "Happened",
+    "KEY", "Abandoned", "Backpressure", "BadName", "Call", "CannotResume", "Checkpoint", "Conflict", "Current", "Diverged", "DrainReport", "Draining", "DuplicateName", "Effect", "EffectInfo", "Evicted", "Happened",
     "Item", "LeaseLost", "LimitExceeded", "NotInRun", "NotInStep", "Outlast", "OutlastError", "Progress", "Queue", "QueueInfo",
-    "Run", "RunCancelled", "RunDead", "RunError", "RunFailed", "RunInfo", "RunParked", "RunTimeout", "SettingsError",
+    "Run", "RunCancelled", "RunDead", "RunError", "RunFailed", "RunInfo", "RunParked", "RunTimeout", "Session", "SessionInfo", "SettingsError",
     "StaleFence", "Step", "StepFailed", "StepTimeout", "StoreBroken", "StoreError", "StoreTooNew", "StoreUnavailable", "StreamStalled",
-    "SyncEffect", "SyncStep", "UnknownEffect", "UnknownRun", "Unrecordable", "Unrecorded", "WorkerInfo", "Workflow",
-    "WrongStatus", "__version__", "compensate_with", "current", "each", "effect", "map", "now", "progress", "random", "receive", "resume_stream", "run", "sleep", "step", "unit", "uuid", "workflow",
+    "SyncEffect", "SyncStep", "UnknownEffect", "UnknownRun", "Unrecordable", "Unrecorded", "VersionConflict", "WorkerInfo", "Workflow",
+    "WrongStatus", "__version__", "checkpoint", "compensate_with", "current", "each", "effect", "map", "now", "progress", "random", "receive", "resume_stream", "run", "session", "sleep", "step", "unit", "uuid", "workflow",
 ]  # fmt: skip

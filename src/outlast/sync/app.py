@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, Ty
 from outlast.app import outlast as core
 from outlast.app.hooks import Hook
 from outlast.app.info import RunInfo
-from outlast.app.settings import Settings
+from outlast.app.session import TTL
 from outlast.define.unit import Unit
 from outlast.define.workflow import Workflow
 from outlast.drain.cleanup import Hook as CleanupHook
 from outlast.drain.process import Process
 from outlast.errors import OutlastError
+from outlast.settings import Settings
 from outlast.store.protocol import Store
 from outlast.sync.batch import Each, map_in
 from outlast.sync.items import Queue
 from outlast.sync.portal import Portal
+from outlast.sync.sessions import Checkpoint, Session
 
 if TYPE_CHECKING:
     from outlast.app.face import HouseFace
@@ -98,8 +100,8 @@ class Outlast:
             print(run.result())
 
     It may be used from any thread. The runs execute on an event loop in a background thread, sync workflows and steps in
-    threads of their own. Settings are keywords here or OUTLAST_… in the environment. Leaving the block stops what executes
-    here and gives the runs back; they go on where they are started again.
+    threads of their own. Settings are keywords here, OUTLAST_… in the environment, or in files (`outlast doctor --settings`
+    shows them). Leaving the block stops what executes here and gives the runs back; they go on where they are started again.
     """
 
     def __init__(
@@ -214,6 +216,7 @@ class Outlast:
     decide = blocking(core.Outlast.decide)
     effects = blocking(core.Outlast.effects)
     prune = blocking(core.Outlast.prune)
+    sessions = blocking(core.Outlast.sessions)
     queues = blocking(core.Outlast.queues)
     workers = blocking(core.Outlast.workers)
     drain = blocking(core.Outlast.drain)
@@ -291,6 +294,15 @@ class Outlast:
     def queue(self, name: str) -> Queue:
         """A queue of plain work items."""
         return Queue(self._open, self._app.queue(name))
+
+    def session(self, id: str, *, ttl: float | None = TTL) -> Session:
+        """State that outlives its process, shared by every process that has the store open: a user's, a conversation's. Each access keeps
+        it for `ttl` seconds more; None: for ever. In a workflow's own code each call of it is recorded."""
+        return Session(self._open, self._app.session(id, ttl=ttl))
+
+    def checkpoint(self, task_id: str, *, ttl: float | None = None) -> Checkpoint:
+        """Where a script was, for one without a workflow. It stays until it is cleared, or is not used for `ttl` seconds."""
+        return Checkpoint(self._open, self._app.checkpoint(task_id, ttl=ttl))
 
     @property
     def _open(self) -> Portal:

@@ -1,7 +1,7 @@
 """`crash_everywhere`: the process dies at its Nth write, before and after it, for every N, and the same in the Nth act of an effect; the
 run must end as if nothing had happened.
 
-Each life has a fresh event loop, a fresh app and a store opened anew: from bytes for `memory:`, from its file otherwise. No
+Each life has a fresh event loop, a fresh app and a store opened anew: from bytes for `memory:`, from its file or its server otherwise. No
 Python object survives into the next life. With `processes=True` each life is a process that kills itself with SIGKILL.
 """
 
@@ -13,16 +13,17 @@ import itertools
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from outlast.app.outlast import Outlast
 from outlast.define.effect import EffectBase
 from outlast.define.workflow import Call
+from outlast.store.protocol import Store
 from outlast.store.rows import ENDED, Entry, RunQuery
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.store.verbs import Verb
@@ -35,6 +36,20 @@ Where = Literal["write", "act"]
 Outside = Callable[[Outlast], Awaitable[None]]
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
+
+
+class MortalStore(Store, Protocol):
+    """A store that tests can kill, and whose ended runs they can replay."""
+
+    def die(self) -> None:
+        """Close it as a killed process does, which lets go of its locks and cleans nothing up."""
+
+    def reopen(self, id: str) -> None:
+        """Make an ended run claimable as it stands; of one that was undone, the undo."""
+
+
+Place: TypeAlias = Callable[[Callable[[], float]], MortalStore]
+"""Makes the store of one place, not opened yet, that goes by the given clock."""
 
 LIVES_MAX = 50
 HEARTBEAT = 0.001
@@ -78,7 +93,7 @@ class Point:
 class Plug:
     """A store whose plug is pulled at the Nth commit, before or after it. After that it takes nothing more."""
 
-    def __init__(self, store: SQLiteStore, at: int | None, when: When, pull: Callable[[], None]) -> None:
+    def __init__(self, store: Store, at: int | None, when: When, pull: Callable[[], None]) -> None:
         self._store, self._at, self._when, self._pull = store, at, when, pull
         self.writes = 0
         self.pulled = False
@@ -158,10 +173,10 @@ def _crash() -> None:
 
 
 class _Power:
-    """What survives a crash: bytes or a file, and the clock."""
+    """What survives a crash: bytes or a place, and the clock."""
 
-    def __init__(self, folder: Path | None, seed: int | None, loop: LoopFactory | None) -> None:
-        self.folder, self.seed = folder, seed
+    def __init__(self, place: Place | None, seed: int | None, loop: LoopFactory | None) -> None:
+        self.place, self.seed = place, seed
         self.virtual = VirtualClock()
         self.clock: Callable[[], float] = self.virtual if loop is None else time.time
         self.image: bytes | None = None
@@ -170,27 +185,36 @@ class _Power:
     def loop(self) -> asyncio.AbstractEventLoop:
         return self.virtual.loop(self.seed) if self._loop is None else self._loop()
 
-    def open(self) -> SQLiteStore:
-        if self.folder is not None:
-            store = SQLiteStore(self.folder / "crash.db", clock=self.clock, heartbeat=HEARTBEAT)
-            store.open()
-        elif self.image is None:
-            store = SQLiteStore(None, clock=self.clock)
-            store.open()
-        else:
-            store = SQLiteStore.from_image(self.image, clock=self.clock)
+    def open(self) -> MortalStore:
+        if self.image is not None:
+            return SQLiteStore.from_image(self.image, clock=self.clock)
+        store = SQLiteStore(None, clock=self.clock) if self.place is None else self.place(self.clock)
+        store.open()
         return store
 
-    def save(self, store: SQLiteStore) -> None:
-        if self.folder is None:
+    def save(self, store: MortalStore) -> None:
+        if self.place is None:
+            assert isinstance(store, SQLiteStore)
             self.image = store.image()
         store.die()
+
+
+@contextmanager
+def _new_place(store: str | Callable[[], Place]) -> Iterator[Place | None]:
+    """A place for one story; None for memory."""
+    if store == "memory:":
+        yield None
+    elif not isinstance(store, str):
+        yield store()
+    else:
+        with TemporaryDirectory() as folder:
+            yield lambda clock: SQLiteStore(Path(folder) / "crash.db", clock=clock, heartbeat=HEARTBEAT)
 
 
 def crash_everywhere(
     call: Call[R],
     *,
-    store: Literal["memory:", "sqlite"] = "memory:",
+    store: Literal["memory:", "sqlite"] | Callable[[], Place] = "memory:",
     outside: Outside | None = None,
     seed: int | None = None,
     every_life: bool = False,
@@ -204,6 +228,7 @@ def crash_everywhere(
     """Execute a call undisturbed, then again with a crash at every single write, and compare the ends. If it has effects, then again with
     a crash in every single act: before anything of it has happened, and when it has, and is not recorded.
 
+    `store` may be a function that finds a new, empty place for each of these stories, and gives what makes its store; see `MortalStore`.
     `outside` is what people do in every life (`await app.send(...)`, with message ids so that a repeat is harmless). With
     `every_life`, each life crashes at its Nth write or act, not only the first. `writes` and `acts` pick the Ns, otherwise N grows until none
     is left to crash at. `fresh` is called before each of these stories, to forget what the effects have done to a world outside that the
@@ -229,7 +254,7 @@ class _Setting:
     """One call under one set of circumstances."""
 
     call: Call[Any]
-    store: str
+    store: str | Callable[[], Place]
     outside: Outside | None
     seed: int | None
     loop: LoopFactory | None
@@ -275,8 +300,8 @@ class _Setting:
         return end
 
     def _lives(self, point: Point | None, *, every_life: bool) -> tuple[Any, str | None]:
-        with TemporaryDirectory() if self.store != "memory:" else nullcontext() as folder:
-            power = _Power(Path(folder) if folder else None, self.seed, self.loop)
+        with _new_place(self.store) as place:
+            power = _Power(place, self.seed, self.loop)
             recorded: set[str] = set()
             for life in range(LIVES_MAX):
                 dies = life == 0 or (every_life and life < LIVES_MAX // 2)
@@ -344,7 +369,7 @@ class _Setting:
             raise Broke(f"replaying the finished journal led to {again}, it was {ended} (seed {self.seed})")
 
 
-def _left_undone(store: SQLiteStore) -> list[str]:
+def _left_undone(store: Store) -> list[str]:
     """Of a run that has ended: those below it that have not, or that are not undone yet."""
     rows = {row.id: row for row in store.runs(RunQuery(limit=10_000))}
     if rows["crash"].status not in ENDED:
@@ -356,7 +381,7 @@ def _left_undone(store: SQLiteStore) -> list[str]:
     return [id for id in below if rows[id].undoing is not None or rows[id].status not in ENDED]
 
 
-def _entries(store: SQLiteStore) -> list[tuple[str, Entry]]:
+def _entries(store: Store) -> list[tuple[str, Entry]]:
     rows = store.runs(RunQuery(limit=10_000))
     return [(row.id, entry) for row in rows for entry in store.journal(row.pk)]
 

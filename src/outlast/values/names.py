@@ -22,6 +22,11 @@ def check_name(name: str, length_max: int, what: str = "name") -> str:
     return name
 
 
+def check_field(name: str, length_max: int) -> str:
+    """The name of a session's field may be any printable text too."""
+    return _check(name, length_max, "field name", "name_length_max")
+
+
 def _check(text: str, length_max: int, what: str, limit: str) -> str:
     if not isinstance(text, str) or not text:
         raise BadName(f"{what} must be a text that is not empty, not {text!r}.")

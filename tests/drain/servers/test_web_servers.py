@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(180)
 SIGTERM, SIGINT = signal.SIGTERM, signal.SIGINT
 SERVERS = ["uvicorn-asyncio", "uvicorn-uvloop", "gunicorn"]
 
-LONG = "OUTLAST_KILLS" in os.environ
+LONG = "OUTLAST_TEST_KILLS" in os.environ
 """`make soak`: every combination."""
 
 

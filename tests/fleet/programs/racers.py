@@ -19,7 +19,9 @@ parent = os.getpid()
 
 async def work() -> None:
     flows = [fleet_flows.one_step]
-    async with Outlast(f"sqlite:///{folder}/outlast.db", worker=True, workflows=flows, **json.loads(options)):
+    async with Outlast(
+        Path(folder, "store").read_text(), worker=True, workflows=flows, **json.loads(options)
+    ):
         Path(folder, f"up-{os.getpid()}").touch()
         while os.getppid() == parent:
             await asyncio.sleep(0.5)

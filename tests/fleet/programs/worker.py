@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from outlast import Outlast, RunInfo, StoreUnavailable, Workflow
-from outlast.store.sqlite.store import SQLiteStore
+from outlast.store.address import store_at
 
 folder, options = sys.argv[1], json.loads(sys.argv[2])
 logging.basicConfig(level=logging.INFO, format="%(relativeCreated)d %(name)s %(levelname)s %(message)s")
@@ -47,29 +47,29 @@ def clock() -> float:
     return time.time() + float(Path(folder, "clock").read_text())
 
 
-class Befallen(SQLiteStore):
+def befall(store: Any, fate: str) -> None:
     """The real store, in a process that has bad luck once."""
+    journal = store.journal
 
-    fate = options.pop("at_read", "")
-
-    def journal(self, *args: Any, **limits: Any) -> Any:
-        fate, Befallen.fate = Befallen.fate, ""
-        if fate:
-            say(befallen=fate)
+    def unlucky(*args: Any, **limits: Any) -> Any:
+        store.journal = journal
+        say(befallen=fate)
         if fate == "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
             time.sleep(1.5)
         elif fate == "fail":
             raise StoreUnavailable("it could not be read")
-        return super().journal(*args, **limits)
+        return journal(*args, **limits)
+
+    store.journal = unlucky
 
 
 async def main() -> None:
-    store: Any = f"sqlite:///{folder}/outlast.db"
-    if Befallen.fate:
-        store = Befallen(f"{folder}/outlast.db", heartbeat=options["heartbeat"])
-    if options.pop("clock", False):
-        store = SQLiteStore(f"{folder}/outlast.db", clock=clock, heartbeat=options["heartbeat"])
+    address, fate = Path(folder, "store").read_text(), options.pop("at_read", "")
+    moved = clock if options.pop("clock", False) else None
+    store: Any = store_at(address, clock=moved, heartbeat=options["heartbeat"]) if fate or moved else address
+    if fate:
+        befall(store, fate)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     hooks = {"on_dead": partial(hook, "dead"), "on_parked": partial(hook, "parked")}

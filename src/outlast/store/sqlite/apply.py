@@ -12,7 +12,7 @@ from typing import Any
 
 from outlast.store import verbs
 from outlast.store.rows import ENDED, NEVER, RunRow
-from outlast.store.sqlite import drains, requests, undo, workers
+from outlast.store.sqlite import drains, requests, sessions, undo, workers
 from outlast.store.sqlite import statements as sql
 from outlast.store.verbs import (
     CONFLICT,
@@ -22,7 +22,6 @@ from outlast.store.verbs import (
     FENCE,
     STATUS,
     UNKNOWN,
-    VERSION,
     WORKER,
     Refused,
 )
@@ -405,43 +404,13 @@ class Transaction:
         tally.depth_max, tally.concurrency_max, tally.listed = verb.depth_max, verb.concurrency_max, True
 
     def _prune(self, verb: verbs.Prune) -> int:
+        if verb.sessions:
+            return sessions.prune(self, verb)
         which = sql.ACKED if verb.items else sql.PRUNABLE
         runs = self.db.execute(which, (verb.before, verb.limit)).fetchall()
         for statement in sql.PRUNE:
             self.db.executemany(statement, runs)
         return len(runs)
-
-    # -- sessions
-
-    def _keep(self, verb: verbs.Keep) -> int | Refused:
-        found = self.db.execute(sql.SESSION, (verb.session, self.now)).fetchone()
-        version: int = found[0] if found else 0
-        if found and found[3] == verb.token:
-            return version
-        if verb.version is not None and verb.version != version:
-            return Refused(VERSION, str(version))
-        if not found:  # it may be there and expired
-            self.db.execute(sql.SESSION_FORGET[0], (verb.session,))
-        self.db.execute(
-            sql.SESSION_KEEP,
-            {
-                "session": verb.session,
-                "token": verb.token,
-                "version": version + 1,
-                "now": self.now,
-                "expires": None if verb.ttl is None else self.now + verb.ttl,
-            },
-        )
-        for field, value in verb.fields.items():
-            if value is None:
-                self.db.execute(sql.SESSION_UNSET, (verb.session, field))
-            else:
-                self.db.execute(sql.SESSION_SET, (verb.session, field, value))
-        return version + 1
-
-    def _forget(self, verb: verbs.Forget) -> None:
-        for statement in sql.SESSION_FORGET:
-            self.db.execute(statement, (verb.session,))
 
     def standing(self, worker: str | None) -> int | None:
         """0 for a worker, 1 for one that drains, None for one that is not enlisted."""
@@ -532,6 +501,7 @@ _APPLY: dict[type, Callable[[Transaction, Any], Any]] = {
     verbs.Measured: drains.measured,
     verbs.Limit: Transaction._limit,
     verbs.Prune: Transaction._prune,
-    verbs.Keep: Transaction._keep,
-    verbs.Forget: Transaction._forget,
+    verbs.Keep: sessions.keep,
+    verbs.Touch: sessions.touch,
+    verbs.Forget: sessions.forget,
 }

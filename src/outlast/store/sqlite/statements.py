@@ -93,7 +93,8 @@ INSERT INTO entries (run, seq, fence, kind, key, at, args, value, error, seconds
 SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM runs WHERE pk = ? AND fence = ? AND fence > 0
 ON CONFLICT (run, seq) DO NOTHING
 """
-RECORDED = "SELECT 1 FROM entries WHERE run = ? AND seq = ? AND fence = ?"
+RECORDED = "SELECT value FROM entries WHERE run = ? AND seq = ? AND fence = ?"
+SEQ_TAKEN = "SELECT 1 FROM entries WHERE run = ? AND seq = ?"
 
 APPEND = """
 INSERT INTO entries (run, seq, fence, kind, key, at, value)
@@ -132,7 +133,7 @@ WHERE pk = ? AND fence = ? AND fence < 0 AND status IN ('done', 'failed', 'cance
 
 _PROGRESS = """
 (EXISTS (SELECT 1 FROM entries
-         WHERE run = pk AND seq > mark AND entries.fence = runs.fence AND kind IN ('step', 'attempt', 'inner', 'child', 'done'))
+         WHERE run = pk AND seq > mark AND entries.fence = runs.fence AND kind IN ('step', 'attempt', 'inner', 'child', 'session', 'done'))
  OR EXISTS (SELECT 1 FROM progress WHERE run = pk AND progress.fence = runs.fence))
 """
 HELD = f"SELECT {_RUN}, {_PROGRESS} FROM runs WHERE pk = ? AND fence = ? AND fence > 0"
@@ -337,24 +338,57 @@ PRUNE = (
     "DELETE FROM runs WHERE pk = ?",
 )
 
-SESSION = (
-    "SELECT version, updated, expires, token FROM sessions WHERE id = ? AND (expires IS NULL OR expires > ?)"
-)
-SESSION_WITH_FIELDS = """
-SELECT version, updated, expires, field, value FROM sessions LEFT JOIN session_fields ON session = id
-WHERE id = ? AND (expires IS NULL OR expires > ?) ORDER BY field
+_SESSION = "FROM sessions WHERE space = :space AND id = :session AND (expires IS NULL OR expires > :now)"
+SESSION = f"SELECT pk, version, tokens {_SESSION}"
+SESSION_WITH_FIELDS = f"""
+SELECT id, version, updated, expires, field, value, last - first + 1
+FROM (SELECT * {_SESSION}) LEFT JOIN session_fields ON session = pk ORDER BY field
 """
-SESSION_KEEP = """
-INSERT INTO sessions (id, version, updated, expires, token) VALUES (:session, :version, :now, :expires, :token)
-ON CONFLICT (id) DO UPDATE SET version = excluded.version, updated = excluded.updated, expires = excluded.expires,
-                               token = excluded.token
+SESSIONS = """
+SELECT id, version, updated, expires, field, value, last - first + 1 FROM (
+    SELECT * FROM sessions
+    WHERE space = :space AND (updated, id) < (:before_updated, :before_id)
+      AND instr(id, :prefix) = 1 AND (expires IS NULL OR expires > :now)
+    ORDER BY updated DESC, id DESC LIMIT :limit
+) LEFT JOIN session_fields ON session = pk ORDER BY updated DESC, id DESC, field
+"""
+SESSION_ITEMS = """
+SELECT value FROM session_items
+WHERE session = (SELECT pk FROM sessions WHERE space = :space AND id = :session AND (expires IS NULL OR expires > :now))
+  AND field = :field
+ORDER BY number DESC LIMIT :last
+"""
+SESSION_NEW = """
+INSERT INTO sessions (space, id, version, updated, expires, tokens) VALUES (:space, :session, 1, :now, :expires, :tokens)
+RETURNING pk
+"""
+SESSION_CHANGE = """
+UPDATE sessions SET version = :version, updated = :now, expires = :expires, tokens = :tokens WHERE pk = :pk
+"""
+SESSION_TOUCH = """
+UPDATE sessions SET expires = :expires WHERE space = :space AND id = :session AND (expires IS NULL OR expires > :now)
 """
 SESSION_SET = """
-INSERT INTO session_fields (session, field, value) VALUES (?, ?, ?)
-ON CONFLICT (session, field) DO UPDATE SET value = excluded.value
+INSERT INTO session_fields (session, field, value) VALUES (:pk, :field, :value)
+ON CONFLICT (session, field) DO UPDATE SET value = excluded.value, first = NULL, last = NULL
 """
-SESSION_UNSET = "DELETE FROM session_fields WHERE session = ? AND field = ?"
-SESSION_FORGET = ("DELETE FROM session_fields WHERE session = ?", "DELETE FROM sessions WHERE id = ?")
+SESSION_UNSET = "DELETE FROM session_fields WHERE session = :pk AND field = :field"
+SESSION_UNLIST = "DELETE FROM session_items WHERE session = :pk AND field = :field"
+SESSION_LENGTHEN = """
+INSERT INTO session_fields (session, field, first, last) VALUES (:pk, :field, 1, :count)
+ON CONFLICT (session, field) DO UPDATE SET value = NULL, first = coalesce(first, 1), last = coalesce(last, 0) + :count
+RETURNING first, last
+"""
+SESSION_ADD = "INSERT INTO session_items (session, field, number, value) VALUES (?, ?, ?, ?)"
+SESSION_SHORTEN = "UPDATE session_fields SET first = :first WHERE session = :pk AND field = :field"
+SESSION_CUT = "DELETE FROM session_items WHERE session = :pk AND field = :field AND number < :first"
+SESSION_ANY = "SELECT pk FROM sessions WHERE space = ? AND id = ?"
+SESSIONS_EXPIRED = "SELECT pk FROM sessions WHERE expires < ? ORDER BY expires LIMIT ?"
+SESSION_FORGET = (
+    "DELETE FROM session_items WHERE session = ?",
+    "DELETE FROM session_fields WHERE session = ?",
+    "DELETE FROM sessions WHERE pk = ?",
+)
 
 JOURNAL = f"SELECT {', '.join(Entry._fields)} FROM entries WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?"
 LAST_SEQ = "SELECT coalesce(max(seq), 0) FROM entries WHERE run = ?"

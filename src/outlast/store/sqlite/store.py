@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sqlite3
 import threading
@@ -26,6 +27,7 @@ from outlast.store.rows import (
     QueueRow,
     RunQuery,
     RunRow,
+    SessionQuery,
     SessionRow,
     WorkerRow,
 )
@@ -35,9 +37,10 @@ from outlast.store.sqlite.apply import Transaction, ready_workflows
 from outlast.store.sqlite.bell import Bell, LocalBell
 from outlast.store.sqlite.failures import translate
 from outlast.store.sqlite.presence import NoPresence, Presence
+from outlast.store.sqlite.sessions import as_sessions
 from outlast.store.sqlite.turnstile import NoTurnstile, Turnstile
 from outlast.store.sqlite.workers import death
-from outlast.store.verbs import EACH, ITEM, LOUD, LOUD_AT_HOME, Drain, Verb
+from outlast.store.verbs import EACH, ITEM, LOUD, LOUD_AT_HOME, SESSION, Drain, Verb
 
 APPLICATION_ID = 0x4F75744C  # "OutL"
 BUSY_SECONDS = 2.0
@@ -262,6 +265,7 @@ class SQLiteStore:
                 db.execute(sql.BEGIN)
             transaction = Transaction(db, self.now(), self._presence)
             outcomes = transaction.apply(verbs)
+            self._before_commit(transaction.now)
             committing = True
             db.execute(sql.COMMIT)
         except BaseException as error:
@@ -272,6 +276,9 @@ class SQLiteStore:
                 raise translate(error, self.place, committing=committing) from error
             raise
         return outcomes, transaction.buried, transaction.rings
+
+    def _before_commit(self, at: float) -> None:
+        """What must be done before a transaction counts; if it raises, nothing was written."""
 
     def recover(self) -> None:
         """Write the whole log into the database and empty it: what then is there, is; what is not, will not come back."""
@@ -408,14 +415,22 @@ class SQLiteStore:
     def cancels(self, worker: str) -> list[tuple[str, str]]:
         return self._read(sql.CANCELS, (worker,))
 
-    def session(self, id: str) -> SessionRow | None:
-        rows = self._read(sql.SESSION_WITH_FIELDS, (id, self.now()))
-        if not rows:
-            return None
-        version, updated, expires = rows[0][:3]
-        return SessionRow(
-            id, version, updated, expires, {field: value for *_, field, value in rows if field is not None}
+    def session(self, id: str, space: str = SESSION) -> SessionRow | None:
+        found = as_sessions(
+            self._read(sql.SESSION_WITH_FIELDS, {"space": space, "session": id, "now": self.now()})
         )
+        return found[0] if found else None
+
+    def items(self, session: str, field: str, last: int | None = None, space: str = SESSION) -> list[str]:
+        values = {
+            "space": space, "session": session, "field": field, "last": -1 if last is None else last, "now": self.now(),
+        }  # fmt: skip
+        return [value for (value,) in reversed(self._read(sql.SESSION_ITEMS, values))]
+
+    def sessions(self, query: SessionQuery) -> list[SessionRow]:
+        updated, id = query.before or (math.inf, "")
+        values = {**query._asdict(), "before_updated": updated, "before_id": id, "now": self.now()}
+        return as_sessions(self._read(sql.SESSIONS, values))
 
     # -- life signs
 

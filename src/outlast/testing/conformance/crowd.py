@@ -12,6 +12,7 @@ import pytest
 
 from outlast.store.rows import RunQuery
 from outlast.store.verbs import (
+    Append,
     Claim,
     Enlist,
     Keep,
@@ -148,6 +149,26 @@ class CrowdPromises(Promises):
         session = desk.store.session("s")
         assert session is not None
         assert (session.version, session.fields) == (20 * CROWD, {"n": str(20 * CROWD)})
+
+    def test_of_what_many_append_to_one_list_nothing_is_lost_and_each_is_in_its_order(
+        self, desk: Desk, crowd: list[Desk]
+    ) -> None:
+        def append(number: int) -> None:
+            for turn in range(20):
+                more = {"l": Append((f"{number}-{turn}a", f"{number}-{turn}b"))}
+                version = crowd[number].one(Keep("s", f"{number}-{turn}", {}, appends=more))
+                session = crowd[number].store.session("s")
+                assert session is not None
+                assert session.version >= version
+                assert session.lists == {"l": 2 * session.version}, "a session is read as it was at one time"
+
+        self._together(append)
+        items = desk.store.items("s", "l")
+        assert len(items) == 40 * CROWD
+        for number in range(CROWD):
+            own = [item for item in items if item.startswith(f"{number}-")]
+            assert own == [f"{number}-{turn}{half}" for turn in range(20) for half in "ab"]
+        assert all(one[:-1] == two[:-1] for one, two in zip(items[::2], items[1::2], strict=True))
 
     def test_a_stale_writer_never_gets_between_a_claim_and_its_entries(
         self, desk: Desk, crowd: list[Desk]

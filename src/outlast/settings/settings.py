@@ -1,17 +1,16 @@
-"""Settings: every limit is a number here, from keywords or from the environment (prefix OUTLAST_)."""
+"""Settings: every limit is a number here. `outlast.settings.load` says where the values come from."""
 
 from __future__ import annotations
 
-import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from outlast.errors import SettingsError
+from outlast.settings.checks import check
+from outlast.settings.masks import shown
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Settings:
     store: str = "sqlite:///outlast.db"
 
@@ -26,11 +25,11 @@ class Settings:
     close_timeout: float = 5.0
     """Seconds that step bodies have to end when the app closes."""
     grace: float = 30.0
-    """Seconds from the first sign to stop until this process is gone. SHUTDOWN_TIMEOUT is understood too."""
+    """Seconds from the first sign to stop until this process is gone, at least 1. SHUTDOWN_TIMEOUT is understood too."""
     checkpoint_reserve: float = 3.0
-    """Seconds of the grace for steps that are told to stop, at most a quarter of it."""
+    """Seconds of the grace for steps that are told to stop. Unless given, at most a quarter of it."""
     exit_reserve: float = 2.0
-    """Seconds of the grace for clean-up, the drain report and closing, at most a quarter of it."""
+    """Seconds of the grace for clean-up, the drain report and closing. Unless given, at most a quarter of it."""
     signals: int = 1
     """Whether SIGTERM and SIGINT begin a drain. 0: no handler is installed."""
     http: str = ""
@@ -82,6 +81,10 @@ class Settings:
     """Bytes of one value as JSON."""
     journal_entries_max: int = 1_000_000
     """Entries of one run."""
+    session_fields_max: int = 1_000
+    """Fields of one session or checkpoint, lists too."""
+    session_items_max: int = 100_000
+    """Items of one list of a session."""
     id_length_max: int = 500
     """Characters of a run's, message's or session's id."""
     name_length_max: int = 200
@@ -92,60 +95,20 @@ class Settings:
     """Verbs in one transaction."""
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value: Any = getattr(self, field.name)
-            kinds = {"str": (str,), "int": (int,), "float": (int, float)}[str(field.type)]
-            if not isinstance(value, kinds) or isinstance(value, bool):
-                raise SettingsError(f"{field.name}={value!r} must be {_KINDS[str(field.type)]}.")
-            if field.type != "str" and not 0 <= float(getattr(self, field.name)) < math.inf:
-                raise SettingsError(f"{field.name}={value!r} must not be negative, and be finite.")
-            if field.type != "str" and value == 0 and field.name not in _MAY_BE_ZERO:
-                raise SettingsError(f"{field.name}={value!r} must be greater than 0.")
-        if self.new_share >= 1:
-            raise SettingsError(
-                f"new_share={self.new_share} must be less than 1: returned runs would never be claimed."
-            )
-        if self.heartbeat * 4 > self.lease:
-            raise SettingsError(
-                f"lease={self.lease} must be at least four heartbeats ({self.heartbeat} s each): "
-                "a worker that is only slow would be taken for dead."
-            )
+        """SettingsError for a value of the wrong kind, and for values that cannot stand beside each other."""
+        check(self)
+
+    def __repr__(self) -> str:
+        """Without its secrets: it may end up in a log."""
+        values = (f"{field.name}={shown(field.name, getattr(self, field.name))}" for field in fields(self))
+        return f"Settings({', '.join(values)})"
 
     @classmethod
     def load(cls, given: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> Settings:
-        """Keywords win over the environment, which wins over the defaults. Unknown keywords are an error."""
-        environ = os.environ if environ is None else environ
-        known = {field.name: field for field in fields(cls)}
-        unknown = sorted(set(given) - set(known))
-        if unknown:
-            raise SettingsError(f"unknown setting {', '.join(unknown)}. Known: {', '.join(sorted(known))}.")
-        values: dict[str, Any] = {}
-        for name, field in known.items():
-            variable = f"OUTLAST_{name.upper()}"
-            if name == "grace" and variable not in environ:
-                variable = "SHUTDOWN_TIMEOUT"
-            text = environ.get(variable)
-            if given.get(name) is not None:
-                values[name] = given[name]
-            elif text is not None:
-                values[name] = _parse(variable, str(field.type), text)
-        return cls(**values)
+        """What is in force: `given` by name (None: not given), then the environment and its files, then the defaults.
 
+        SettingsError, before anything is opened, for an unknown name, a value of the wrong kind and an impossible one.
+        """
+        from outlast.settings.load import load
 
-_MAY_BE_ZERO = {
-    "effect_margin",
-    "ramp",
-    "new_share",
-    "signals",
-    "health_stall",
-    "checkpoint_reserve",
-    "exit_reserve",
-}
-_KINDS = {"str": "a text", "int": "a whole number", "float": "a number of seconds"}
-
-
-def _parse(variable: str, kind: str, text: str) -> Any:
-    try:
-        return {"str": str, "int": int, "float": float}[kind](text)
-    except ValueError:
-        raise SettingsError(f"{variable}={text!r} is not a number.") from None
+        return load(given, environ).settings

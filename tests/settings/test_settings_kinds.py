@@ -1,9 +1,9 @@
-"""Settings: keywords over the environment over defaults; what is unknown or impossible is refused at once."""
+"""Settings: keywords over the environment over defaults; what is unknown or of the wrong kind is refused at once."""
 
 import pytest
 
-from outlast import BadName, Outlast, SettingsError, run, workflow
-from outlast.app.settings import Settings
+from outlast import BadName, Outlast, SettingsError, run, sync, workflow
+from outlast.settings import Settings
 
 
 @workflow
@@ -23,12 +23,20 @@ def test_keywords_win_over_the_environment_which_wins_over_defaults(monkeypatch)
 
 
 def test_every_setting_can_come_from_the_environment():
+    texts = {
+        "grace": "7",
+        "http": ":8080",
+        "store": "sqlite:///x.db",
+        "queues": "a,b",
+        "http_secret": "hush",
+        "signals": "0",
+        "death_backoff_max": "400",
+    }
     for name, value in vars_of(Settings()).items():
-        text = "0.5" if isinstance(value, float) else "sqlite:///x.db" if isinstance(value, str) else "7"
-        if name in ("heartbeat", "lease"):
-            continue  # they bound each other
+        text = texts.get(name) or ("0.8" if isinstance(value, float) else "7")
         got = getattr(Settings.load({}, {f"OUTLAST_{name.upper()}": text}), name)
-        assert got == (text if isinstance(value, str) else type(value)(text))
+        assert got == type(value)(text)
+        assert got != value, f"{name}: the test gives it its default"
 
 
 def vars_of(settings: Settings) -> dict:
@@ -81,11 +89,51 @@ def test_a_limit_counted_in_pieces_is_a_whole_number():
         Outlast(batch_size_max=1.5)
 
 
-@pytest.mark.parametrize("text", ["thirty", "", "1,5", "1e", "0", "-3", "nan"])
+@pytest.mark.parametrize("text", ["thirty", "1,5", "1e", "0", "-3", "nan", "inf", "30s"])
 def test_an_environment_that_is_no_number_is_refused(monkeypatch, text):
     monkeypatch.setenv("OUTLAST_LEASE", text)
-    with pytest.raises(SettingsError):
+    with pytest.raises(SettingsError, match="OUTLAST_LEASE"):
         Outlast()
+
+
+@pytest.mark.parametrize("text", ["1.5", "1e3", "many", "20.0"])
+def test_a_count_in_the_environment_is_a_whole_number(monkeypatch, text):
+    monkeypatch.setenv("OUTLAST_CONCURRENCY", text)
+    with pytest.raises(SettingsError, match=rf"^OUTLAST_CONCURRENCY='{text}' is not a whole number"):
+        Outlast()
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("1", 1), ("0", 0), ("true", 1), ("FALSE", 0), ("yes", 1), ("no", 0), ("on", 1), ("off", 0)],
+)
+def test_whether_signals_are_received_may_be_said_in_words(text, number):
+    assert Settings.load({}, {"OUTLAST_SIGNALS": text}).signals == number
+
+
+@pytest.mark.parametrize(("given", "number"), [(True, 1), (False, 0), (1, 1), (0, 0)])
+def test_whether_signals_are_received_may_be_a_bool(given, number):
+    settings = Outlast(signals=given).settings
+    assert (settings.signals, type(settings.signals)) == (number, int)
+
+
+@pytest.mark.parametrize("given", [2, 7, "yes"])
+def test_signals_are_received_or_not(given):
+    with pytest.raises(SettingsError, match="signals"):
+        Outlast(signals=given)
+
+
+def test_only_signals_may_be_a_bool():
+    with pytest.raises(SettingsError, match="must be a number"):
+        Outlast(lease=True)
+
+
+def test_the_sync_app_has_the_same_settings(monkeypatch):
+    monkeypatch.setenv("OUTLAST_LEASE", "12.5")
+    assert sync.Outlast(grace=9).settings == Outlast(grace=9).settings
+    monkeypatch.setenv("OUTLAST_LEESE", "12.5")
+    with pytest.raises(SettingsError, match="Did you mean OUTLAST_LEASE"):
+        sync.Outlast()
 
 
 def test_a_lease_shorter_than_four_heartbeats_is_refused():
@@ -103,8 +151,8 @@ def test_a_lease_shorter_than_four_heartbeats_is_refused():
         "sqlite:///",
         "sqlite:///x.db?mode=ro",
         "sqlite:///x?synchronous=off",
-        "postgresql://x",
-        "redis://x",
+        "redis://x:port",
+        "redis://x?colour=red",
     ],
 )
 def test_an_address_that_no_store_answers_to_is_refused(address, tmp_path, monkeypatch):

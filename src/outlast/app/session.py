@@ -1,0 +1,351 @@
+"""`Session`: state that outlives its process and is shared by all: fields and lists, with a version and an expiry.
+
+Where a call is made decides what it is. In a workflow's own code it is recorded, so that every life of the run gets the same and a
+change happens once; elsewhere, also in a step's body, it is a plain call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import json
+import math
+import secrets
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from outlast.errors import LimitExceeded, NotInRun, NotInStep, SettingsError, Unrecordable
+from outlast.replay import sessions
+from outlast.replay.bodies import BODY
+from outlast.replay.loop import RunLoop
+from outlast.replay.sessions import At, Change, Look
+from outlast.replay.threads import THREAD
+from outlast.store.protocol import Store
+from outlast.store.rows import SessionQuery, SessionRow
+from outlast.store.verbs import SESSION, Append, Prune
+from outlast.values.codec import Codec, codec_for, encode_message
+from outlast.values.names import check_field, check_id
+
+if TYPE_CHECKING:
+    from outlast.app.house import House
+    from outlast.replay.life import Life
+    from outlast.settings import Settings
+
+T = TypeVar("T")
+D = TypeVar("D")
+Awaits = Coroutine[None, None, T]
+
+TTL = 86_400.0
+"""Seconds that a session is kept after the last access, unless said otherwise: a day."""
+PAGE = 100
+TRIES = 10
+"""How often a session is read anew that changes while it is read."""
+_ABSENT, _FOUND = "{}", '{"value":'
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInfo:
+    """A session, as it stands in the store."""
+
+    id: str
+    version: int
+    """How many changes it has had since it was made."""
+    updated_at: datetime
+    expires_at: datetime | None
+    """None: never."""
+    fields: tuple[str, ...]
+    """The names of those that have a value."""
+    lists: dict[str, int]
+    """How many items each list has."""
+
+    @classmethod
+    def of(cls, row: SessionRow) -> SessionInfo:
+        expires = None if row.expires is None else datetime.fromtimestamp(row.expires, UTC)
+        updated = datetime.fromtimestamp(row.updated, UTC)
+        return cls(row.id, row.version, updated, expires, tuple(row.fields), dict(row.lists))
+
+
+class Session:
+    """State under an id: `await session.set("name", "Ada")`, `await session.get("name")`, durable when it returns.
+
+    Every access keeps it for `ttl` seconds more. It is the same in every process that has the store open. In a workflow's own code each call is
+    recorded: a replay gets what was found then, and a change happens once.
+    """
+
+    def __init__(
+        self,
+        id: str,
+        ttl: float | None,
+        settings: Settings,
+        find: Callable[[], House] | None = None,
+        space: str = SESSION,
+    ) -> None:
+        """`find` is for its Outlast; None: it is that of the run in which it is used."""
+        self._settings, self._find = settings, find
+        self._at = At(space, check_id(id, settings.id_length_max, f"{space} id"), _checked(ttl))
+
+    @property
+    def id(self) -> str:
+        return self._at.id
+
+    # -- reading
+
+    @overload
+    def get(self, field: str, default: D) -> Awaits[Any | D]: ...
+    @overload
+    def get(self, field: str, default: None = None) -> Awaits[Any]: ...
+    @overload
+    def get(self, field: str, default: D, *, type: type[T]) -> Awaits[T | D]: ...
+    @overload
+    def get(self, field: str, default: None = None, *, type: type[T]) -> Awaits[T | None]: ...
+    def get(self, field: str, default: Any = None, *, type: builtins.type[Any] = object) -> Awaits[Any]:
+        """A field's value, as plain JSON or as `type` (Unrecordable if it does not fit), or `default` if there is none. A list is
+        given whole."""
+        codec = codec_for(type)
+        what = f"field {field!r} of {self._at}"
+        return self._get("get", field, lambda text: default if text is None else _decoded(codec, text, what))
+
+    def _get(self, name: str, field: str, decode: Callable[[str | None], T]) -> Awaits[T]:
+        field, at = self._field(field), self._at
+
+        def find(store: Store) -> tuple[SessionRow | None, str]:
+            row = store.session(at.id, at.space)
+            if row is not None and field in row.lists:
+                return row, f"{_FOUND}[{','.join(store.items(at.id, field, None, at.space))}]}}"
+            value = row.fields.get(field) if row is not None else None
+            return row, _ABSENT if value is None else f"{_FOUND}{value}}}"
+
+        return self._look(
+            name, (field,), find, lambda text: decode(None if text == _ABSENT else text[len(_FOUND) : -1])
+        )
+
+    @overload
+    def last(self, field: str, count: int | None = 20) -> Awaits[list[Any]]: ...
+    @overload
+    def last(self, field: str, count: int | None = 20, *, type: type[T]) -> Awaits[list[T]]: ...
+    def last(
+        self, field: str, count: int | None = 20, *, type: builtins.type[Any] = object
+    ) -> Awaits[list[Any]]:
+        """The newest `count` items of a list (None: all of them), oldest first, each as `type`. Empty if there is no such list."""
+        field, at = self._field(field), self._at
+        if count is not None and (builtins.type(count) is not int or count < 0):
+            raise ValueError(f"count={count!r} must be a whole number from 0, or None for all.")
+        codec = codec_for(type)
+
+        def find(store: Store) -> tuple[SessionRow | None, str]:
+            row = store.session(at.id, at.space)
+            return row, f"[{','.join(store.items(at.id, field, count, at.space))}]"
+
+        def decode(text: str) -> list[Any]:
+            what = f"an item of list {field!r} of {at}"
+            return [_decoded(codec, json.dumps(item), what) for item in json.loads(text)]
+
+        return self._look("last", (field, count), find, decode)
+
+    def all(self) -> Awaits[dict[str, Any]]:
+        """Everything in it, by field, as plain JSON; empty if it is not there."""
+        return self._all("all", json.loads)
+
+    def _all(self, name: str, decode: Callable[[str], dict[str, Any]]) -> Awaits[dict[str, Any]]:
+        at = self._at
+
+        def find(store: Store) -> tuple[SessionRow | None, str]:
+            row, fields = _everything(store, at)
+            parts = (f"{json.dumps(name)}:{fields[name]}" for name in sorted(fields))
+            return row, f"{{{','.join(parts)}}}"
+
+        return self._look(name, (), find, decode)
+
+    def info(self) -> Awaits[SessionInfo | None]:
+        """Its version, when it was changed last, when it expires, and what is in it; None if it is not there. It moves no expiry."""
+        at = self._at
+
+        def find(store: Store) -> tuple[SessionRow | None, str]:
+            row = store.session(at.id, at.space)
+            known = None if row is None else row._replace(fields=dict.fromkeys(row.fields, ""))
+            return row, json.dumps(known)
+
+        def decode(text: str) -> SessionInfo | None:
+            known = json.loads(text)
+            return None if known is None else SessionInfo.of(SessionRow(*known))
+
+        return self._look("info", (), find, decode, touches=False)
+
+    # -- writing
+
+    def set(self, field: str, value: Any, *, version: int | None = None) -> Awaits[int]:
+        """Set a field, whatever it was. The session's new version; VersionConflict, and nothing is written, if `version` is given and
+        is not the current one (0: the session is not there yet)."""
+        return self._change("set", {field: value}, version)
+
+    def update(
+        self, fields: Mapping[str, Any] | None = None, /, *, version: int | None = None, **more: Any
+    ) -> Awaits[int]:
+        """Set several fields at once, all of them or none: `update(name="Ada", age=36)` or `update({"name": "Ada"})`. As `set` otherwise."""
+        return self._change("update", {**(fields or {}), **more}, version)
+
+    def append(self, field: str, *values: Any, keep: int | None = None) -> Awaits[int]:
+        """Add values to the end of a list, of which only the newest `keep` stay then (None: all). The session's new version. A field that
+        had a value becomes a list."""
+        if not values:
+            raise ValueError("append() takes the values to add: append('turns', turn).")
+        if keep is not None and (type(keep) is not int or keep < 1):
+            raise ValueError(f"keep={keep!r} must be a whole number from 1, or None for all.")
+        texts = tuple(encode_message(value) for value in values)
+        self._check_size(texts)
+        more = {self._field(field): Append(texts, keep)}
+        return self._write(Change(self._at, self._name("append"), _token(), {}, more))
+
+    def delete(self, *fields: str) -> Awaits[int]:
+        """Delete fields, lists too. The session's new version; 0 if it is not there. `clear()` deletes the whole of it."""
+        if not fields:
+            raise ValueError("delete() takes names of fields. clear() deletes the whole session.")
+        gone: dict[str, str | None] = {self._field(name): None for name in fields}
+        return self._write(Change(self._at, self._name("delete"), _token(), gone))
+
+    def clear(self) -> Awaits[None]:
+        """Delete the session. There is nothing of it any more, its version neither."""
+        return self._write(Change(self._at, self._name("clear"), _token(), forget=True, quiet=True))
+
+    # -- where the call is made
+
+    def _change(
+        self, name: str, fields: dict[str, Any], version: int | None = None, *, quiet: bool = False
+    ) -> Awaits[Any]:
+        if not fields:
+            raise ValueError(f"{name}() takes the fields to set.")
+        if version is not None and (type(version) is not int or version < 0):
+            raise ValueError(
+                f"version={version!r} must be a whole number: 0 for a session that is not there yet."
+            )
+        texts: dict[str, str | None] = {
+            self._field(field): encode_message(value) for field, value in fields.items()
+        }
+        self._check_size(tuple(text for text in texts.values() if text is not None))
+        return self._write(Change(self._at, self._name(name), _token(), texts, version=version, quiet=quiet))
+
+    def _name(self, what: str) -> str:
+        """What a call is recorded under."""
+        return f"{self._at.space}.{what}"
+
+    def _look(
+        self,
+        name: str,
+        args: tuple[Any, ...],
+        find: Callable[[Store], tuple[SessionRow | None, str]],
+        decode: Callable[[str], T],
+        *,
+        touches: bool = True,
+    ) -> Awaits[T]:
+        asked = Look(self._at, self._name(name), args, find, decode, touches)
+        life = self._life()
+        return sessions.look(self._house(), asked) if life is None else sessions.look_in_run(life, asked)
+
+    def _write(self, wanted: Change) -> Awaits[Any]:
+        life = self._life()
+        if life is None:
+            return sessions.change(self._house(), wanted)
+        return sessions.change_in_run(life, wanted)
+
+    def _life(self) -> Life | None:
+        """The run whose own code makes this call."""
+        loop = asyncio._get_running_loop()
+        if not isinstance(loop, RunLoop):
+            return None
+        if self._find is not None and self._find() is not loop.life.house:
+            raise NotInStep(
+                f"{self._at} is of another Outlast than the run that uses it here, so it cannot be recorded with the run. "
+                f"Use outlast.{self._at.space}() here, or put this into a step."
+            )
+        return loop.life
+
+    def _house(self) -> House:
+        if self._find is not None:
+            return self._find()
+        loop, body, thread = asyncio._get_running_loop(), BODY.get(), THREAD.get()
+        if isinstance(loop, RunLoop):
+            return loop.life.house
+        if body is not None:
+            return body.life.house
+        if thread is not None:
+            return thread._life.house
+        raise not_in_run(self._at.space)
+
+    def _field(self, name: str) -> str:
+        return check_field(name, self._settings.name_length_max)
+
+    def _check_size(self, texts: tuple[str, ...]) -> None:
+        size, size_max = sum(map(len, texts)), self._settings.value_size_max
+        if size > size_max:
+            raise LimitExceeded("value_size_max", size_max, size, f"what is written to {self._at} at once")
+
+    def __repr__(self) -> str:
+        return f"<{self._at}>"
+
+
+def not_in_run(what: str) -> NotInRun:
+    return NotInRun(
+        f"{what}() is for the code of a workflow or a step, and this is code outside any run. Elsewhere: app.{what}(id)."
+    )
+
+
+async def list_sessions(house: House, prefix: str, limit: int, space: str = SESSION) -> list[SessionInfo]:
+    """Page by page: those changed last first."""
+    if type(limit) is not int or limit < 0:
+        raise ValueError(f"limit={limit!r} must be a whole number from 0.")
+    found: list[SessionInfo] = []
+    query = SessionQuery(space, prefix)
+    while len(found) < limit:
+        rows = await house.read(house.store.sessions, query._replace(limit=min(PAGE, limit - len(found))))
+        found += map(SessionInfo.of, rows)
+        if len(rows) < PAGE:
+            break
+        query = query._replace(before=(rows[-1].updated, rows[-1].id))
+    return found
+
+
+async def prune_sessions(house: House, batch: int) -> int:
+    """Delete what has expired, in batches. How many there were."""
+    deleted, count = 0, batch
+    while count == batch:
+        count = await house.writer.ask(Prune(house.store.now(), batch, sessions=True))
+        deleted += count
+    return deleted
+
+
+def _everything(store: Store, at: At) -> tuple[SessionRow | None, dict[str, str]]:
+    """All fields as texts, of one moment if that can be had: lists are read after the fields."""
+    row, fields = store.session(at.id, at.space), {}
+    for _ in range(TRIES):
+        if row is None:
+            return None, {}
+        fields = dict(row.fields)
+        for name in row.lists:
+            fields[name] = f"[{','.join(store.items(at.id, name, None, at.space))}]"
+        before, row = row, store.session(at.id, at.space) if row.lists else row
+        if row is not None and row.version == before.version:
+            break
+    return row, fields
+
+
+def _checked(ttl: float | None) -> float | None:
+    if ttl is None:
+        return None
+    if isinstance(ttl, bool) or not isinstance(ttl, (int, float)) or not 0 < ttl < math.inf:
+        raise SettingsError(
+            f"ttl={ttl!r} must be a number of seconds greater than 0, or None: then it never expires."
+        )
+    return float(ttl)
+
+
+def _decoded(codec: Codec, text: str, what: str) -> Any:
+    try:
+        return codec.decode(text)
+    except Unrecordable as error:
+        raise Unrecordable(f"{what} ({text[:80]}) is not what was asked for: {error}") from error
+
+
+def _token() -> str:
+    return secrets.token_hex(8)

@@ -1,0 +1,39 @@
+"""`session` and `checkpoint` inside a run: state that is shared with other runs and programs, and outlives them."""
+
+from __future__ import annotations
+
+import asyncio
+
+from outlast.app.checkpoint import Checkpoint
+from outlast.app.session import TTL, Session, not_in_run
+from outlast.errors import NotInRun
+from outlast.replay.bodies import BODY
+from outlast.replay.loop import RunLoop
+from outlast.replay.threads import THREAD
+from outlast.settings import Settings
+
+
+def session(id: str, *, ttl: float | None = TTL) -> Session:
+    """In a workflow or a step: the session with this id. In a workflow's own code each call is recorded; in a step's body it is a plain
+    one, made as often as the body is executed. Outside a run: `app.session(id)`.
+
+    `ttl` is for how many seconds each access keeps it; None: for ever.
+    """
+    return Session(id, ttl, _settings("session"))
+
+
+def checkpoint(task_id: str, *, ttl: float | None = None) -> Checkpoint:
+    """In a workflow or a step: what `app.checkpoint(task_id)` is outside. A workflow rarely needs one: its steps are its checkpoints."""
+    return Checkpoint(task_id, ttl, _settings("checkpoint"))
+
+
+def _settings(what: str) -> Settings:
+    """Of the Outlast that executes this code."""
+    loop, body = asyncio._get_running_loop(), BODY.get()
+    if isinstance(loop, RunLoop):
+        return loop.life.house.settings
+    if body is not None:
+        return body.life.house.settings
+    if THREAD.get() is not None:
+        raise NotInRun(f"this workflow is sync: use outlast.sync.{what}(...).")
+    raise not_in_run(what)

@@ -1,0 +1,232 @@
+"""Sessions in a run: each call takes a place like a step, and its entry says what was found, or which version a change made.
+
+A change is one with its entry, under the run's fence: it happens once, whoever else writes to the session in between. What a read or a
+change is made of (`Look`, `Change`) is the same outside a run; there nothing is recorded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from outlast.errors import Evicted, LimitExceeded, StoreError, VersionConflict
+from outlast.replay.ending import refusal
+from outlast.replay.place import Place
+from outlast.store.protocol import Store
+from outlast.store.rows import SessionRow
+from outlast.store.verbs import VERSION, Append, Forget, Keep, Record, Refused, Touch
+from outlast.values.exceptions import encode_error
+from outlast.values.signature import FINGERPRINT_LENGTH
+
+if TYPE_CHECKING:
+    from outlast.app.house import House
+    from outlast.replay.life import Life
+
+T = TypeVar("T")
+
+log = logging.getLogger("outlast.sessions")
+
+NOTHING_CHANGED = '{"version": 0}'
+
+TOUCH_BELOW = 0.9
+"""A read moves the expiry if less than this part of the time is left: not each one, since that is a write."""
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """Which session, and until when each access keeps it."""
+
+    space: str
+    id: str
+    ttl: float | None
+
+    def __str__(self) -> str:
+        return f"{self.space} {self.id!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class Look(Generic[T]):
+    """A read. What it finds is a text, as it is recorded, and a value, as reading that gives it."""
+
+    at: At
+    name: str
+    args: tuple[Any, ...]
+    find: Callable[[Store], tuple[SessionRow | None, str]]
+    decode: Callable[[str], T]
+    """Unrecordable if it is not what was asked for."""
+    touches: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A write. `forget`: the session is deleted; else fields are set or deleted, and values appended."""
+
+    at: At
+    name: str
+    token: str
+    fields: dict[str, str | None] = field(default_factory=dict)
+    appends: dict[str, Append] = field(default_factory=dict)
+    version: int | None = None
+    forget: bool = False
+    quiet: bool = False
+    """Who asked for it wants to know no version."""
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        added = {name: more.values for name, more in self.appends.items()}
+        return (self.fields, added, self.version)
+
+    def verb(self, record: Record | None = None) -> Keep | Forget:
+        at = self.at
+        if self.forget:
+            return Forget(at.id, at.space, record)
+        return Keep(at.id, self.token, self.fields, at.ttl, self.version, self.appends, at.space, record)
+
+    def is_needless(self, row: SessionRow | None) -> bool:
+        """Fields are deleted of what is not there: that must not make it."""
+        return row is None and not self.forget and not self.appends and not any(self.fields.values())
+
+    def check(self, row: SessionRow | None, house: House) -> None:
+        """LimitExceeded if the session would be too large after it, as far as can be seen before. What is too large already can be made
+        smaller."""
+        settings = house.settings
+        lists = {} if row is None else {name: n for name, n in row.lists.items() if name not in self.fields}
+        before = set() if row is None else {*row.fields, *row.lists}
+        after = {name for name in before if name not in self.fields} | set(self.appends)
+        after |= {name for name, value in self.fields.items() if value is not None}
+        if len(after) > max(settings.session_fields_max, len(before)):
+            what = f"the fields of {self.at}"
+            raise LimitExceeded("session_fields_max", settings.session_fields_max, len(after), what)
+        for name, more in self.appends.items():
+            count = lists.get(name, 0) + len(more.values)
+            count = count if more.keep is None else min(count, more.keep)
+            if count > settings.session_items_max:
+                what = f"list {name!r} of {self.at}"
+                raise LimitExceeded("session_items_max", settings.session_items_max, count, what)
+
+    def decode(self, text: str) -> int | None:
+        """The version it made, as an entry says it; VersionConflict if it was refused."""
+        said: dict[str, int] = json.loads(text)
+        if "conflict" in said:
+            raise VersionConflict(self.at.id, self.version or 0, said["conflict"])
+        return None if self.quiet else said.get("version", 0)
+
+
+# -- outside a run, and in a step's body
+
+
+async def look(house: House, asked: Look[T]) -> T:
+    row, text = await house.read(asked.find, house.store)
+    if asked.touches:
+        touch(house, asked.at, row)
+    return asked.decode(text)
+
+
+async def change(house: House, wanted: Change) -> Any:
+    row = None if wanted.forget else await house.read(house.store.session, wanted.at.id, wanted.at.space)
+    if wanted.is_needless(row):
+        return wanted.decode(NOTHING_CHANGED)
+    wanted.check(row, house)
+    outcome = await house.writer.ask(wanted.verb())
+    text = said(outcome)
+    assert text is not None, outcome
+    return wanted.decode(text)
+
+
+def touch(house: House, at: At, row: SessionRow | None) -> None:
+    """A read keeps what it has read. Nobody waits for that: a read does not fail by it. It never shortens the time."""
+    if row is None or row.expires is None:
+        return
+    if at.ttl is None or row.expires - house.store.now() < TOUCH_BELOW * at.ttl:
+        house.writer.put(Touch(at.id, at.ttl, at.space), _touched)
+
+
+def _touched(verb: Any, outcome: Any) -> None:
+    if isinstance(outcome, StoreError):
+        log.warning("the expiry of %s %r was not moved: %s", verb.space, verb.session, outcome)
+
+
+# -- in a workflow's own code
+
+
+def look_in_run(life: Life, asked: Look[T]) -> Coroutine[Any, Any, T]:
+    """Take the place of a read now; what is returned makes it when awaited."""
+    place = life.take("session", asked.name, fingerprint(asked.at.id, *asked.args))
+    place.codec = partial(_Reads, asked.decode)
+    return life.calling(place, partial(_launch, work=partial(_look, asked=asked)))
+
+
+def change_in_run(life: Life, wanted: Change) -> Coroutine[Any, Any, Any]:
+    place = life.take("session", wanted.name, fingerprint(wanted.at.id, *wanted.args))
+    place.codec = partial(_Reads, wanted.decode)
+    return life.calling(place, partial(_launch, work=partial(_change, wanted=wanted)))
+
+
+class _Reads:
+    """What a place's entry is read by."""
+
+    def __init__(self, decode: Callable[[str], Any]) -> None:
+        self.decode = decode
+
+
+def _launch(life: Life, place: Place, work: Callable[[Life, Place], Coroutine[Any, Any, None]]) -> None:
+    """On the host's loop, as part of the life."""
+    task: asyncio.Task[None] = asyncio.Task(_follow(life, place, work), loop=life.host, name=place.key)
+    life.bodies[task] = None
+    task.add_done_callback(lambda task: life.bodies.pop(task, None))
+    life.house.keep(task)
+
+
+async def _follow(life: Life, place: Place, work: Callable[[Life, Place], Coroutine[Any, Any, None]]) -> None:
+    try:
+        await work(life, place)
+    except asyncio.CancelledError:
+        life.evict(Evicted("a session call of it was cancelled from outside, as at the end of the program"))
+    except StoreError as error:
+        life.evict(refusal(error))
+    except Exception as error:
+        text = encode_error(error, life.house.settings.error_text_max)
+        life.record("session", place.key, place.args, error=text)
+
+
+async def _look(life: Life, place: Place, asked: Look[Any]) -> None:
+    house = life.house
+    row, text = await house.read(asked.find, house.store)
+    house.check_size(text, f"what was read of {asked.at}")
+    asked.decode(text)
+    if asked.touches:
+        touch(house, asked.at, row)
+    life.record("session", place.key, place.args, value=text)
+
+
+async def _change(life: Life, place: Place, wanted: Change) -> None:
+    house = life.house
+    row = None if wanted.forget else await house.read(house.store.session, wanted.at.id, wanted.at.space)
+    if wanted.is_needless(row):
+        life.record("session", place.key, place.args, value=NOTHING_CHANGED)
+        return
+    wanted.check(row, house)
+    life.record("session", place.key, place.args, within=wanted.verb)
+
+
+def said(outcome: Any) -> str | None:
+    """What the entry of a change says, given its outcome. None: there is no entry."""
+    if outcome is None:
+        return "{}"
+    if isinstance(outcome, Refused):
+        return json.dumps({"conflict": int(outcome.detail)}) if outcome.why == VERSION else None
+    return json.dumps({"version": outcome}) if isinstance(outcome, int) else None
+
+
+def fingerprint(*parts: Any) -> str:
+    """Short text, equal for equal arguments, in every process."""
+    text = json.dumps(parts, separators=(",", ":"))[1:-1]
+    if len(text) <= FINGERPRINT_LENGTH:
+        return text
+    return f"{text[: FINGERPRINT_LENGTH - 40]}…{blake2b(text.encode(), digest_size=16).hexdigest()}"

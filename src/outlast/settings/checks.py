@@ -1,0 +1,145 @@
+"""What is wrong with settings: told when an app is made, before anything is opened."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from outlast.errors import BadName, LimitExceeded, SettingsError
+from outlast.settings.masks import SECRET, shown
+from outlast.values.names import check_name
+
+if TYPE_CHECKING:
+    from outlast.settings.settings import Settings
+
+GRACE_MIN = 1.0
+"""With less no step could end, be told to stop and be recorded: the drain would be a kill with a report."""
+LOOK_SECONDS_MIN = 0.01
+"""Who looks at the store more often than this does nothing else."""
+STALL_MIN = 0.1
+"""What a collection of garbage or a busy machine may take."""
+EXIT_SECONDS = 0.3
+"""How long before the end of grace the process is to be gone. At most a quarter of it."""
+
+_KINDS = {"str": "a text", "int": "a whole number", "float": "a number"}
+_TYPES: dict[str, Any] = {"str": (str,), "int": (int,), "float": (int, float)}
+_MAY_BE_ZERO = {
+    "effect_margin",
+    "ramp",
+    "new_share",
+    "signals",
+    "health_stall",
+    "checkpoint_reserve",
+    "exit_reserve",
+}
+_MAY_BE_EMPTY = {"http", "http_secret"}
+
+
+class Wrong(SettingsError):
+    """`names` are the settings that it is about, so that whoever knows can add where their values came from."""
+
+    def __init__(self, message: str, *names: str) -> None:
+        super().__init__(message)
+        self.names = names
+
+
+def check(settings: Settings) -> None:
+    """Wrong for the first thing that cannot be."""
+    for field in fields(settings):
+        _check_one(field.name, str(field.type), getattr(settings, field.name))
+    _check_texts(settings)
+    _check_signs_of_life(settings)
+    _check_grace(settings)
+    if settings.signals > 1:
+        raise Wrong(
+            f"signals={settings.signals} must be 1 (SIGTERM and SIGINT begin a drain) or 0 (no handler).",
+            "signals",
+        )
+    if settings.new_share >= 1:
+        raise Wrong(
+            f"new_share={settings.new_share} must be less than 1: returned runs would never be claimed.",
+            "new_share",
+        )
+    if settings.death_backoff > settings.death_backoff_max:
+        raise Wrong(
+            f"death_backoff={settings.death_backoff} is more than death_backoff_max={settings.death_backoff_max}, which is "
+            "where its doubling ends. Raise death_backoff_max too.",
+            "death_backoff", "death_backoff_max",
+        )  # fmt: skip
+
+
+def _check_one(name: str, kind: str, value: Any) -> None:
+    said = f"{name}={shown(name, value)}"
+    if isinstance(value, bool) or not isinstance(value, _TYPES[kind]):
+        raise Wrong(f"{said} must be {_KINDS[kind]}.", name)
+    if kind == "str":
+        if not value.strip() and name not in _MAY_BE_EMPTY:
+            raise Wrong(f"{name} is empty. Give it a value, or leave it out for the default.", name)
+        if any(char < " " or char == "\x7f" for char in value.strip()):
+            what = "http_secret" if name in SECRET else said
+            raise Wrong(
+                f"{what} has a control character, which no address, name or HTTP header can carry.", name
+            )
+        return
+    if not 0 <= value < math.inf:
+        raise Wrong(f"{said} must not be negative, and be finite.", name)
+    if value == 0 and name not in _MAY_BE_ZERO:
+        raise Wrong(f"{said} must be greater than 0.", name)
+
+
+def _check_texts(settings: Settings) -> None:
+    for name in settings.queues.split(","):
+        try:
+            check_name(name.strip(), settings.name_length_max, "queue name")
+        except (BadName, LimitExceeded) as error:
+            raise Wrong(
+                f"queues={settings.queues!r}: {error} Write the names by commas: default,mail.", "queues"
+            ) from None
+    if settings.http:
+        from outlast.http.address import parse
+
+        try:
+            parse(settings.http)
+        except SettingsError as error:
+            raise Wrong(str(error), "http") from None
+
+
+def _check_signs_of_life(settings: Settings) -> None:
+    for name in ("heartbeat", "poll"):
+        if getattr(settings, name) < LOOK_SECONDS_MIN:
+            raise Wrong(
+                f"{name}={getattr(settings, name)} must be at least {LOOK_SECONDS_MIN} seconds: this process would do nothing "
+                "but look at its store.",
+                name,
+            )
+    if settings.heartbeat * 4 > settings.lease:
+        raise Wrong(
+            f"lease={settings.lease} must be at least four heartbeats ({settings.heartbeat} s each): "
+            "a worker that is only slow would be taken for dead. Raise lease, or lower heartbeat.",
+            "lease", "heartbeat",
+        )  # fmt: skip
+    if settings.stall_max < STALL_MIN:
+        raise Wrong(
+            f"stall_max={settings.stall_max} must be at least {STALL_MIN} seconds: an event loop that works would be taken to "
+            "stand still.",
+            "stall_max",
+        )
+
+
+def _check_grace(settings: Settings) -> None:
+    grace, checkpoint, leave = settings.grace, settings.checkpoint_reserve, settings.exit_reserve
+    if grace < GRACE_MIN:
+        raise Wrong(
+            f"grace={grace} must be at least {GRACE_MIN:g} second: in less, no step could end or save anything. Give this process "
+            "longer, and its surroundings longer still (terminationGracePeriodSeconds).",
+            "grace",
+        )
+    gone = min(EXIT_SECONDS, grace / 4)
+    if checkpoint + leave + gone > grace:
+        raise Wrong(
+            f"grace={grace} is shorter than what is reserved of it: checkpoint_reserve={checkpoint}, exit_reserve={leave} and "
+            f"{gone:g} s for the process to be gone. Raise grace to {checkpoint + leave + EXIT_SECONDS:g} or more, or lower the "
+            "reserves; left out, each is at most a quarter of grace.",
+            "grace", "checkpoint_reserve", "exit_reserve",
+        )  # fmt: skip

@@ -1,0 +1,89 @@
+"""Files of secrets: one value a file, as Docker, Kubernetes and systemd hand them to a process."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from outlast.errors import SettingsError
+from outlast.settings.origin import Kind, Origin, Said
+from outlast.settings.variables import PREFIX, SECRETS_DIR
+
+DEFAULT_FOLDER = Path("/run/secrets")
+SIZE_MAX = 65_536
+"""Bytes of one."""
+
+
+def of_files(variables: Mapping[str, Said], known: Collection[str]) -> tuple[Path | None, dict[str, Said]]:
+    """The folder that was looked into, and what is in its files and in those that an OUTLAST_…_FILE variable names.
+
+    Of the folder only files called outlast_<setting> are read, or OUTLAST_<SETTING>: the others are not ours.
+    """
+    folder = _folder(variables)
+    found: dict[str, Said] = {}
+    for name in known:
+        variable = f"{PREFIX}{name.upper()}"
+        pointer = variables.get(f"{variable}_FILE")
+        if pointer is not None and pointer.text:
+            if variable in variables and variables[variable].text:
+                raise SettingsError(
+                    f"{variables[variable].origin} and {pointer.origin} are both set. Remove one of them."
+                )
+            origin = Origin(Kind.SECRET_FILE, pointer.text, str(pointer.origin))
+            found[name] = Said(_content(Path(pointer.text), f"{pointer.origin} names it"), origin)
+        elif folder is not None and (path := _file(folder, variable)) is not None:
+            found[name] = Said(_content(path, f"it is in {folder}"), Origin(Kind.SECRET_FILE, str(path)))
+    return folder, found
+
+
+def _folder(variables: Mapping[str, Said]) -> Path | None:
+    said = variables.get(SECRETS_DIR)
+    if said is None:
+        try:
+            return DEFAULT_FOLDER if DEFAULT_FOLDER.is_dir() else None
+        except OSError:
+            return None
+    if not said.text:
+        return None
+    folder = Path(said.text)
+    try:
+        if folder.is_dir():
+            return folder
+        why = "no such folder"
+    except OSError as error:
+        why = error.strerror or str(error)
+    raise SettingsError(
+        f"{said.origin} names {folder}: {why}. Name the folder of the secrets' files, or set it to nothing."
+    )
+
+
+def _file(folder: Path, variable: str) -> Path | None:
+    for path in (folder / variable.lower(), folder / variable):
+        try:
+            if path.is_file():
+                return path
+        except OSError:
+            continue  # a folder of others
+    return None
+
+
+def _content(path: Path, why: str) -> str:
+    """Without the newline that an editor leaves. It is in no message, whatever is wrong with it."""
+    try:
+        if path.exists() and not path.is_file():
+            raise SettingsError(
+                f"{path} is no plain file; {why}. It is read more than once, so a pipe cannot serve."
+            )
+        with path.open("rb") as file:
+            content = file.read(SIZE_MAX + 1)
+        text = content.decode("utf-8-sig")
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read ({error.strerror or error}); {why}.") from None
+    except UnicodeDecodeError:
+        raise SettingsError(f"{path} is not UTF-8 text; {why}.") from None
+    if len(content) > SIZE_MAX:
+        raise SettingsError(f"{path} has more than {SIZE_MAX:,} bytes, too many for a setting; {why}.")
+    text = text.removesuffix("\n").removesuffix("\r")
+    if not text.strip():
+        raise SettingsError(f"{path} is empty; {why}. Write the value into it, or remove it.")
+    return text

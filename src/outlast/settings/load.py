@@ -1,0 +1,147 @@
+"""Where settings come from: keywords, OUTLAST_… variables, .env, files of secrets, what other tools call it, defaults."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import Field, fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from outlast.errors import SettingsError
+from outlast.settings import foreign
+from outlast.settings.checks import Wrong
+from outlast.settings.files import of_files
+from outlast.settings.masks import masked, shown
+from outlast.settings.origin import Kind, Origin, Said
+from outlast.settings.settings import Settings
+from outlast.settings.variables import PREFIX, check_names, nearest, of_env_file, of_environment
+
+log = logging.getLogger("outlast.settings")
+
+DEFAULT = Origin(Kind.DEFAULT)
+KEYWORD = Origin(Kind.KEYWORD)
+DEFAULTS = Settings()
+RESERVES = ("checkpoint_reserve", "exit_reserve")
+"""Of the grace: unless given, each is at most a quarter of it."""
+
+_FOREIGN = {"store": foreign.store_of, "grace": foreign.grace_of}
+_YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+
+
+class Loaded(NamedTuple):
+    """The settings in force, and where each came from."""
+
+    settings: Settings
+    origins: dict[str, Origin]
+    env_file: Path | None = None
+    """The .env file that was read."""
+    secrets_dir: Path | None = None
+    """The folder that was looked into for files of secrets."""
+    store_error: SettingsError | None = None
+    """Why what other tools say of a store cannot be taken. It matters only to who has no other one."""
+
+    def address(self) -> str:
+        """The store to open. Into the log, if nobody named it for Outlast: it may be another than was thought."""
+        if self.store_error is not None:
+            raise self.store_error
+        origin = self.origins["store"]
+        if origin.kind is Kind.FOREIGN:
+            log.warning(
+                "the store is %s, by %s, since none is named for Outlast: set OUTLAST_STORE to choose",
+                masked(self.settings.store), origin,
+            )  # fmt: skip
+        return self.settings.store
+
+
+def load(given: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> Loaded:
+    """Nothing is opened but the files of settings. SettingsError for what is unknown, unreadable or impossible."""
+    environ = os.environ if environ is None else environ
+    known = {field.name: field for field in fields(Settings)}
+    given = {name: value for name, value in given.items() if value is not None}
+    _check_keywords(given, known)
+    set_here = of_environment(environ)
+    check_names(set_here, known)
+    env_file, in_file = of_env_file(environ, known)
+    secrets_dir, in_files = of_files({**in_file, **_without_empty(set_here, in_file)}, known)
+    values: dict[str, Any] = {}
+    origins = dict.fromkeys(known, DEFAULT)
+    store_error: SettingsError | None = None
+    for name, field in known.items():
+        if name in given:
+            values[name], origins[name] = _given(name, given[name]), KEYWORD
+            continue
+        variable = f"{PREFIX}{name.upper()}"
+        said = _first(set_here.get(variable), in_file.get(variable), in_files.get(name))
+        if said is None and name in _FOREIGN:
+            try:
+                said = _FOREIGN[name](environ)
+            except SettingsError as error:
+                store_error = error
+        if said is not None:
+            values[name], origins[name] = _parse(field, said), said.origin
+    if isinstance(values.get("store"), str):
+        values["store"] = foreign.plain_address(values["store"])
+    return Loaded(_settings(values, origins), origins, env_file, secrets_dir, store_error)
+
+
+def _check_keywords(given: Mapping[str, Any], known: Mapping[str, Field[Any]]) -> None:
+    unknown = sorted(set(given) - set(known))
+    if unknown:
+        raise SettingsError(f"unknown setting {', '.join(unknown)}. {nearest(unknown, known)}")
+
+
+def _given(name: str, value: Any) -> Any:
+    return int(value) if name == "signals" and isinstance(value, bool) else value
+
+
+def _without_empty(first: Mapping[str, Said], second: Mapping[str, Said]) -> dict[str, Said]:
+    """Empty is not set (compose files pass variables on that way) where the next source says something."""
+    return {name: said for name, said in first.items() if said.text or name not in second}
+
+
+def _first(*sources: Said | None) -> Said | None:
+    return next((said for said in sources if said is not None and said.text.strip()), None)
+
+
+def _parse(field: Field[Any], said: Said) -> Any:
+    kind, text = str(field.type), said.text.strip()
+    if kind == "str":
+        return text
+    if field.name == "signals" and text.lower() in (*_YES, *_NO):
+        return int(text.lower() in _YES)
+    try:
+        return int(text) if kind == "int" else float(text)
+    except ValueError:
+        # Of a file of secrets nothing is shown, whatever it is for.
+        where = str(said.origin)
+        told = where if said.origin.kind is Kind.SECRET_FILE else _pair(said, field.name)
+        raise SettingsError(
+            f"{told} is not a {'whole ' if kind == 'int' else ''}number. {_EXAMPLES[kind]}"
+        ) from None
+
+
+_EXAMPLES = {"int": "Write it like 20.", "float": "Write it like 30 or 0.5, without a unit."}
+
+
+def _pair(said: Said, name: str) -> str:
+    place = f" (in {said.origin.place})" if said.origin.place else ""
+    return f"{said.origin.name}={shown(name, said.text)}{place}"
+
+
+def _settings(values: dict[str, Any], origins: Mapping[str, Origin]) -> Settings:
+    grace = values.get("grace", DEFAULTS.grace)
+    if isinstance(grace, (int, float)) and grace > 0:
+        for name in RESERVES:
+            values.setdefault(name, min(getattr(DEFAULTS, name), grace / 4))
+    try:
+        return Settings(**values)
+    except Wrong as error:
+        said = [
+            (name, origins[name])
+            for name in error.names
+            if origins[name].kind not in (Kind.KEYWORD, Kind.DEFAULT)
+        ]
+        from_where = "; ".join(f"{name} is from {origin}" for name, origin in said)
+        raise SettingsError(f"{error} Here {from_where}." if said else str(error)) from None

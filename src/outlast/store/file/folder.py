@@ -1,0 +1,122 @@
+"""The folder of a file store: whether it is one, of which format, and who has it open."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from contextlib import suppress
+from pathlib import Path
+
+from outlast.errors import StoreBroken, StoreTooNew, StoreUnavailable
+from outlast.store.file import disk
+from outlast.store.file.log import NAME as LOG_NAME
+from outlast.store.file.log import OLD as OLD_LOG_NAME
+from outlast.store.sqlite.turnstile import lock, open_private
+
+FORMAT = 1
+_FORMAT_FILE, _LOCK_FILE = "format", "lock"
+_UNFINISHED = {_LOCK_FILE, LOG_NAME, _FORMAT_FILE + disk.NEW}
+"""What a folder may have in it that died while it was made."""
+_NOT_OURS = {"lost+found"}
+"""What a fresh volume has in it."""
+
+
+class Folder:
+    """`enter` before anything else is done in it; `leave` at the end."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._fd = -1
+
+    def enter(self) -> None:
+        """Make it if it is not there, and take its lock. StoreBroken (nothing was written), StoreTooNew, StoreUnavailable."""
+        self._check()
+        missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
+        for folder in reversed(missing):
+            disk.make_folder(folder)
+            disk.sync_path(folder.parent)
+        self._lock()
+        if not (self.path / _FORMAT_FILE).exists():
+            self._check()
+            disk.end_with(self.path / LOG_NAME, 0, b"")
+            said = {"outlast": "file store", "format": FORMAT}
+            disk.replace(self.path / _FORMAT_FILE, json.dumps(said).encode() + b"\n")
+        elif not (self.path / LOG_NAME).exists() and not (self.path / OLD_LOG_NAME).exists():
+            raise StoreBroken(
+                f"{self.path}: {LOG_NAME} is missing. Nothing was changed. Restore the folder from a copy."
+            )
+
+    def is_there(self) -> bool:
+        """False if somebody has removed or replaced it."""
+        return disk.is_same(self._fd, str(self.path / _LOCK_FILE))
+
+    def leave(self) -> None:
+        """The kernel does it at a death."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _check(self) -> None:
+        """That it is ours and for us, or that it may become so."""
+        try:
+            found = set(os.listdir(self.path)) - _NOT_OURS  # noqa: PTH208
+        except FileNotFoundError:
+            return
+        except NotADirectoryError:
+            raise StoreBroken(
+                f"{self.path}: it is a file. The address of a file store is a folder."
+            ) from None
+        if _FORMAT_FILE in found:
+            self._check_format()
+        elif found - _UNFINISHED or (LOG_NAME in found and (self.path / LOG_NAME).stat().st_size):
+            raise StoreBroken(
+                f"{self.path}: this folder is not one of Outlast's: it has files in it, and no `{_FORMAT_FILE}`. Nothing was written. "
+                "Use a folder of its own."
+            )
+
+    def _check_format(self) -> None:
+        text = (self.path / _FORMAT_FILE).read_text(errors="replace")
+        try:
+            said = json.loads(text)
+            known = said["outlast"] == "file store"
+            version = int(said["format"])
+        except (ValueError, TypeError, KeyError):
+            known, version = False, 0
+        if not known:
+            raise StoreBroken(
+                f"{self.path / _FORMAT_FILE}: it does not say that this is a folder of Outlast's. Nothing was written."
+            )
+        if version > FORMAT:
+            raise StoreTooNew(
+                f"{self.path}: its format is {version}, this Outlast knows {FORMAT}. It was written by a newer Outlast: upgrade this "
+                "one. Nothing was changed."
+            )
+
+    def _lock(self) -> None:
+        fd = open_private(self.path / _LOCK_FILE)
+        if lock(fd):
+            self._fd = fd
+            os.ftruncate(fd, 0)
+            os.lseek(fd, 0, os.SEEK_SET)
+            # Behind a blank: Windows lets nobody read the byte that is locked.
+            disk.write(fd, f" {os.getpid()} {socket.gethostname()}\n".encode())
+            return
+        os.close(fd)
+        raise StoreUnavailable(
+            f"{self.path}: {self._holder()} has it open. A file store is for one process at a time: end that one first, or use a store "
+            "that several may share (sqlite:, postgresql: or redis:)."
+        )
+
+    def _holder(self) -> str:
+        pid, host = "", ""
+        with suppress(OSError, ValueError), (self.path / _LOCK_FILE).open("rb") as file:
+            file.seek(1)
+            pid, host = file.read(300).decode(errors="replace").split()
+        if not pid:
+            return "another process"
+        return (
+            "this process itself"
+            if pid == str(os.getpid()) and host == socket.gethostname()
+            else f"process {pid} on {host}"
+        )

@@ -1,0 +1,241 @@
+"""The log: one line a commit, with every line that the commit adds to the journals, and where. A commit is its line, so it is whole or
+not there, whatever it touched.
+
+    {"commit": 17, "at": 1700000000.5, "parts": [{"file": "runs/000/000012.jsonl", "from": 812, "lines": [{…}]}], "crc": "…"}
+
+`commits.jsonl` takes new commits. When it is long it becomes `commits.old.jsonl`, and a new one begins; the old one is removed when
+every journal it speaks of is on the disk. Read back, the journals are cut where the log begins to speak of them, and written again from there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from outlast.errors import StoreBroken
+from outlast.store.file import disk
+from outlast.store.file.lines import Damaged, Scanner, number, quote, seal, unseal
+
+NAME, OLD = "commits.jsonl", "commits.old.jsonl"
+
+
+class Part(NamedTuple):
+    """What a commit does to one file."""
+
+    commit: int
+    file: str
+    start: int
+    """How long the file was."""
+    lines: tuple[bytes, ...] | None
+    """Without line breaks. None: the file is removed."""
+
+    @property
+    def data(self) -> bytes:
+        return b"".join([line + b"\n" for line in self.lines or ()])
+
+
+class Closed(NamedTuple):
+    """What the last line of an orderly end says of the journals: then nothing of them is in the log."""
+
+    files: int
+    size: int
+
+
+class History(NamedTuple):
+    parts: list[Part]
+    commit: int
+    """The last one, 0 if there is none here."""
+    closed: Closed | None
+    torn: int
+    """How many bytes at the end are half a line, which nobody was told of."""
+
+
+def commit_line(commit: int, at: float, parts: Sequence[Part]) -> bytes:
+    return (
+        seal(f'{{"commit": {commit}, "at": {number(at)}, "parts": [{", ".join(map(_part_text, parts))}]')
+        + b"\n"
+    )
+
+
+def _part_text(part: Part) -> str:
+    if part.lines is None:
+        return f'{{"file": {quote(part.file)}, "removed": true}}'
+    lines = ", ".join([line.decode() for line in part.lines])
+    return f'{{"file": {quote(part.file)}, "from": {part.start}, "lines": [{lines}]}}'
+
+
+class Log:
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.path, self._old = folder, folder / NAME, folder / OLD
+        self._name = str(self.path)
+        self.size = 0
+        self.clean = True
+        """False while half a line may be at its end."""
+        self._fd = -1
+
+    def create(self) -> None:
+        disk.end_with(self.path, 0, b"")
+
+    def open(self) -> None:
+        """To append to what is there."""
+        self.close()
+        self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | disk.FLAGS, 0o600)
+        self.size, self.clean = os.fstat(self._fd).st_size, True
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def is_there(self) -> bool:
+        """False if somebody has removed or replaced it."""
+        return disk.is_same(self._fd, self._name)
+
+    def write(self, line: bytes) -> None:
+        """Not durable yet. On OSError nothing of it is left, unless cutting it off fails too: then `clean` is False."""
+        try:
+            disk.write(self._fd, line)
+        except OSError:
+            self.clean = False
+            os.ftruncate(self._fd, self.size)
+            self.clean = True
+            raise
+
+    def sync(self) -> None:
+        disk.sync(self._fd)
+
+    def grown(self, size: int) -> None:
+        """What was written is a commit now."""
+        self.size += size
+
+    def cut(self) -> None:
+        """Durably without what was written since it last grew, synced or not: the length is what counts."""
+        os.ftruncate(self._fd, self.size)
+        self.sync()
+        self.clean = True
+
+    # -- its two generations
+
+    @property
+    def has_old(self) -> bool:
+        return self._old.exists()
+
+    def turn(self) -> None:
+        """Begin a new one. The old one must be gone."""
+        self.close()
+        os.replace(self.path, self._old)  # noqa: PTH105
+        self.open()
+        disk.sync_path(self.folder)
+
+    def drop_old(self) -> None:
+        """Every journal that it speaks of must be on the disk."""
+        disk.remove(self._old)
+        disk.sync_path(self.folder)
+
+    def empty(self) -> None:
+        """The same for both. The old one goes first, and durably: alone it would be taken for all there is."""
+        if self.has_old:
+            self.drop_old()
+        os.ftruncate(self._fd, 0)
+        self.size = 0
+        self.sync()
+
+    # -- reading
+
+    def read(self, upto: int | None = None) -> History:
+        """All of it, or up to a commit. StoreBroken if a line is damaged that somebody may have been told of."""
+        parts: list[Part] = []
+        last, closed, torn = 0, None, 0
+        for path in (self._old, self.path):
+            try:
+                data = path.read_bytes()
+            except FileNotFoundError:
+                continue
+            whole, torn = _whole(path, data, may_be_torn=path is self.path)
+            for place, line in enumerate(data[:whole].split(b"\n")[:-1], 1):
+                try:
+                    commit, found = _parse(unseal(line))
+                    if last and commit != last + 1:
+                        raise Damaged(f"it is commit {commit}, after {last}")
+                except (Damaged, UnicodeDecodeError) as error:
+                    raise broken(path, place, error) from None
+                if upto is not None and commit > upto:
+                    torn = 0
+                    break
+                last = commit
+                if isinstance(found, Closed):
+                    closed = found
+                else:
+                    parts += found
+                    closed = None
+        return History(parts, last, closed, torn)
+
+
+def _whole(path: Path, data: bytes, *, may_be_torn: bool) -> tuple[int, int]:
+    """How many bytes are whole lines, and how many after them are a torn one.
+
+    Torn is a line without its end. After a power cut it may have its end and miss what comes before it: then there are zeros, of which no
+    line has any. Anything else was once whole, somebody may have been told so, and it is damaged.
+    """
+    whole = data.rfind(b"\n") + 1
+    if may_be_torn and whole == len(data) and whole:
+        last = data.rfind(b"\n", 0, whole - 1) + 1
+        if b"\0" in data[last:whole]:
+            whole = last
+    torn = len(data) - whole
+    if torn and not may_be_torn:
+        raise broken(path, data.count(b"\n") + 1, "its end is missing")
+    return whole, torn
+
+
+def _parse(body: str) -> tuple[int, list[Part] | Closed]:
+    scan = Scanner(body)
+    scan.expect('{"commit": ')
+    commit = scan.integer()
+    scan.expect(', "at": ')
+    scan.value()
+    if scan.take(', "closed": {"files": '):
+        files = scan.integer()
+        scan.expect(', "size": ')
+        closed = Closed(files, scan.integer())
+        scan.expect("}")
+        scan.end()
+        return commit, closed
+    scan.expect(', "parts": [')
+    parts: list[Part] = []
+    while not scan.take("]"):
+        if parts:
+            scan.expect(", ")
+        parts.append(_parse_part(scan, commit))
+    scan.end()
+    return commit, parts
+
+
+def _parse_part(scan: Scanner, commit: int) -> Part:
+    scan.expect('{"file": ')
+    file = scan.text()
+    if scan.take(', "removed": true}'):
+        return Part(commit, file, 0, None)
+    scan.expect(', "from": ')
+    start = scan.integer()
+    scan.expect(', "lines": [')
+    lines: list[bytes] = []
+    while not scan.take("]"):
+        if lines:
+            scan.expect(", ")
+        lines.append(scan.raw().encode())
+    scan.expect("}")
+    return Part(commit, file, start, tuple(lines))
+
+
+def closed_line(commit: int, at: float, closed: Closed) -> bytes:
+    said = f'{{"files": {closed.files}, "size": {closed.size}}}'
+    return seal(f'{{"commit": {commit}, "at": {number(at)}, "closed": {said}') + b"\n"
+
+
+def broken(path: Path, line: int, why: object) -> StoreBroken:
+    return StoreBroken(
+        f"{path}, line {line}: this line is damaged ({why}). Nothing was changed. Restore the folder from a copy."
+    )

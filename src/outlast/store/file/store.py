@@ -1,0 +1,355 @@
+"""The file store: a folder of JSON lines, for volumes, and for people who read their state with `cat`. One process at a time.
+
+It is the SQLite store in memory. Before a transaction of it is committed, all that it changes is a line of the log on the disk; after that,
+the lines go to the journals: one a run, one a session (see `homes`). So memory never holds what the files do not, and a commit that
+was acknowledged is on the disk.
+
+Everything that fails or is interrupted between the two leads to one state, `not sound`, and one way out of it, `_mend`: the log up to the last commit
+that memory has is true, the journals are made what it says, and the log is emptied.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import unquote, urlsplit
+
+from outlast.errors import SettingsError, StoreBroken, StoreError, StoreTooNew
+from outlast.settings.masks import masked
+from outlast.store.file.batch import Batch, Composer, Length
+from outlast.store.file.changes import SCHEMA, Change, Changes, tables
+from outlast.store.file.folder import Folder
+from outlast.store.file.journals import Journals
+from outlast.store.file.load import Loader, Tail, files_in, schema_of, tails
+from outlast.store.file.log import Closed, History, Log, closed_line
+from outlast.store.protocol import CommitUnknown
+from outlast.store.sqlite import statements as sql
+from outlast.store.sqlite.failures import translate
+from outlast.store.sqlite.store import BUSY_SECONDS, SQLiteStore, _inherited, _migrations, _statements
+from outlast.store.verbs import Verb
+
+log = logging.getLogger("outlast.store")
+
+LOG_BYTES_MAX = 4 * 1024 * 1024
+"""A log that is longer becomes the old one."""
+
+
+class FileStore(SQLiteStore):
+    def __init__(self, path: str | Path, *, clock: Callable[[], float] | None = None) -> None:
+        super().__init__(None, clock=clock)
+        self.folder = Path(path).absolute()
+        self.place = str(path)
+        self._sound, self._behind = True, False
+        """Files and memory say the same; if not, whether the journals lack something that the log has."""
+        self._old: list[str] | None = None
+        """What must be synced before the old log can go; None: there is none."""
+        self._share = self._files_per_byte = 0.0
+
+    @classmethod
+    def at(cls, address: str, *, clock: Callable[[], float] | None = None, heartbeat: float = 0.2) -> Self:  # noqa: ARG003
+        """The store of an address, not opened yet. There is nobody else who would look for a heartbeat."""
+        return cls(_path(address), clock=clock)
+
+    # -- opening
+
+    def _migrate(self) -> None:
+        """The database in memory is new: make it what the files say. First all is read, and only if it is whole anything is written."""
+        self._entered = Folder(self.folder)
+        self._closing.append(self._entered.leave)
+        self._entered.enter()
+        self._log = Log(self.folder)
+        self._closing.append(self._log.close)
+        history = self._log.read()
+        ends = tails(self.folder, history.parts)
+        steps = _migrations()
+        schema = self._known_schema(schema_of(self.folder, ends.get("store.jsonl")), len(steps))
+        self._changes = Changes(self._db)
+        self._db.execute(sql.BEGIN)
+        self._execute(steps[:schema])
+        loader = self._load(ends, history)
+        self._changes.watch()
+        self._db.execute(sql.COMMIT)
+        self._db.execute("CREATE TEMP TABLE outlast_commit (number INTEGER NOT NULL)")
+        self._db.execute(
+            "INSERT INTO outlast_commit VALUES (?)", (max(loader.loaded.commit, history.commit),)
+        )
+        self._journals = Journals(self.folder, loader.loaded.lengths, loader.loaded.homes)
+        self._batch: Batch | None = None
+        self._rewriting: str | None = None
+        self._sound, self._behind = True, False  # it may have been closed before
+        self._settle_files(ends, history.torn)
+        self._compose_for(schema)
+        if schema < len(steps):
+            self._upgrade(steps[schema:], len(steps))
+
+    def _known_schema(self, found: int | None, known: int) -> int:
+        if found is not None and found > known:
+            raise StoreTooNew(
+                f"{self.place}: its schema is version {found}, this Outlast knows {known}. It was written by a newer Outlast: upgrade this "
+                "one. Nothing was changed."
+            )
+        return known if found is None else found
+
+    def _execute(self, scripts: Sequence[str]) -> None:
+        for script in scripts:
+            for statement in _statements(script):
+                self._db.execute(statement)
+
+    def _load(self, ends: dict[str, Tail], history: History) -> Loader:
+        loader = Loader(self.folder, tables(self._db), history.commit)
+        for file in sorted({*files_in(self.folder), *ends}):
+            loader.load(file, ends.get(file))
+        found, closed = _closed(loader.loaded.lengths), history.closed
+        if closed is not None and closed != found:
+            raise StoreBroken(
+                f"{self.place}: there are {found.files} journals of {found.size} bytes, and there were {closed.files} of {closed.size} "
+                "when it was closed. Something was removed, added or cut since. Nothing was changed. Restore the folder from a copy; or, if "
+                "that is what you want, empty commits.jsonl."
+            )
+        loader.fill(self._db)
+        return loader
+
+    def _settle_files(self, ends: dict[str, Tail], torn: int) -> None:
+        """Make the files what has been read, and empty the log."""
+        self._log.open()
+        if torn:
+            log.warning(
+                "%s: its last line was torn, and nobody was told of it: %d bytes were cut.",
+                self._log.path,
+                torn,
+            )
+        for file, end in ends.items():
+            _report(self.folder / file, end)
+        self._journals.restore(ends)
+        self._old = None
+        if self._log.size or self._log.has_old:
+            self._log.empty()
+        self._journals.tidy()
+
+    def _compose_for(self, schema: int) -> None:
+        self._composer = Composer(
+            self._db, self._changes.tables, self._journals.lengths, self._journals.homes, schema
+        )
+
+    def _upgrade(self, scripts: Sequence[str], version: int) -> None:
+        """Migrate, as one commit. What a statement adds to tables has defaults; what it changes in rows is noted as any change."""
+        changes = [Change(SCHEMA, None, {"one": 1, "version": version})]
+        self._db.execute(sql.BEGIN)
+        for script in scripts:
+            for statement in _statements(script):
+                self._changes.unwatch()
+                self._changes.watch()
+                self._db.execute(statement)
+                changes += self._changes.taken()
+        self._changes.watch()
+        self._compose_for(version)
+        self._log_commit(changes, self.now())
+        self._db.execute(sql.COMMIT)
+        self._finish()
+
+    # -- closing
+
+    def close(self) -> None:
+        with self._writing:
+            if self._opened:
+                self._put_away()
+        super().close()
+
+    def _put_away(self) -> None:
+        """Journals synced, log emptied but for a line that says so. If that fails, everything is in the log as it was."""
+        try:
+            self._check()
+            if not self._sound:
+                self._mend()
+            self._journals.sync([*(self._old or ()), *self._journals.unsynced])
+            self._log.empty()
+            self._log.write(closed_line(self._committed(), self.now(), _closed(self._journals.lengths)))
+            self._log.sync()
+        except (OSError, StoreError) as error:
+            log.warning(
+                "%s: its log could not be emptied, and will be when it is opened: %s", self.place, error
+            )
+
+    def die(self) -> None:
+        self._presence.die()
+        super().close()
+
+    def after_fork(self, *, at_rest: bool) -> None:
+        """The child must not write, and must not keep the lock when its parent has died."""
+        if not self._opened:
+            return
+        super().after_fork(at_rest=at_rest)
+        self._entered.leave()
+        self._log.close()
+        _inherited.append(self._db)  # closing it might wait for a thread that is not here
+        self._writing = self._reading = threading.Lock()
+
+    # -- writing
+
+    def try_commit(self, verbs: Sequence[Verb]) -> list[Any] | None:
+        """Only where one sync of the log is all there is to do."""
+        return super().try_commit(verbs) if self._sound and not self._old else None
+
+    def _check(self) -> None:
+        super()._check()
+        if not (self._log if self._sound else self._entered).is_there():
+            raise StoreBroken(
+                f"{self.place}: it was removed or replaced while in use. Nothing more is written to it; start again."
+            )
+
+    def _transact(
+        self, verbs: Sequence[Verb], patience: float = BUSY_SECONDS
+    ) -> tuple[list[Any], list[str], bool]:
+        self._mend_if_needed()
+        self._changes.clear()
+        done = super()._transact(verbs, patience)
+        self._finish()
+        return done
+
+    def _before_commit(self, at: float) -> None:
+        changes = self._changes.taken()
+        if changes:
+            self._log_commit(changes, at)
+
+    def _log_commit(self, changes: list[Change], at: float) -> None:
+        """In the open transaction: what it changes is durable, or it is rolled back."""
+        batch = self._composer.compose(changes, self._committed() + 1, at)
+        self._sound = False
+        try:
+            self._log.write(batch.line)
+        except OSError:
+            self._sound = self._log.clean
+            raise
+        self._batch = batch
+        try:
+            self._log.sync()
+        except OSError as error:
+            raise CommitUnknown(f"{self.place}: the log could not be synced ({error}).") from error
+        self._db.execute("UPDATE outlast_commit SET number = ?", (batch.commit,))
+
+    def _finish(self) -> None:
+        """After COMMIT: it is durable and acknowledged, whatever becomes of this."""
+        batch = self._batch
+        if batch is None:
+            return
+        self._behind = True
+        self._log.grown(len(batch.line))
+        self._journals.settle(batch)
+        try:
+            self._journals.place(batch)
+            self._batch = None
+            self._upkeep(batch)
+        except OSError as error:
+            log.warning("%s: journals are behind the log, and will be mended: %s", self.place, error)
+        else:
+            self._sound, self._behind = True, False
+
+    def _committed(self) -> int:
+        """The number of the last commit that memory has."""
+        return int(self._db.execute("SELECT number FROM outlast_commit").fetchone()[0])
+
+    # -- upkeep
+
+    def _upkeep(self, batch: Batch) -> None:
+        for file in self._journals.too_long(batch):
+            self._rewriting = file
+            self._journals.rewrite(file, self._composer, batch.commit, self.now())
+            self._rewriting = None
+        if self._old is None and self._log.size > LOG_BYTES_MAX:
+            self._old, self._share = list(self._journals.unsynced), 0.0
+            self._journals.unsynced.clear()
+            self._log.turn()
+            self._files_per_byte = 2 * len(self._old) / LOG_BYTES_MAX
+        elif self._old is not None:
+            self._sync_some(len(batch.line))
+
+    def _sync_some(self, size: int) -> None:
+        """As many as it takes to be done with the old log when the new one is half as long."""
+        assert self._old is not None
+        self._share += size * self._files_per_byte
+        count = min(math.ceil(self._share), len(self._old))
+        self._share -= count
+        names, self._old = self._old[:count], self._old[count:]
+        self._journals.sync(names)
+        if not self._old:
+            self._log.drop_old()
+            self._old = None
+
+    # -- mending
+
+    def recover(self) -> None:
+        """A commit that memory does not have is cut off the log: what then is there, is; what is not, will not come back."""
+        with self._writing:
+            self._check()
+            self._mend_if_needed()
+
+    def _mend_if_needed(self) -> None:
+        if self._sound:
+            return
+        try:
+            self._mend()
+        except OSError as error:
+            raise translate(error, self.place, committing=False) from error
+
+    def _mend(self) -> None:
+        committed, batch = self._committed(), self._batch
+        if batch is not None and batch.commit <= committed:
+            self._journals.settle(batch)
+        elif not self._behind:  # then it is only the log that has more than memory
+            self._log.cut()
+            self._batch, self._sound = None, True
+            return
+        self._batch = None
+        if self._rewriting is not None:
+            data = (self.folder / self._rewriting).read_bytes()
+            self._journals.lengths[self._rewriting] = Length(len(data), data.count(b"\n"))
+            self._rewriting = None
+        self._journals.unsynced.update(dict.fromkeys(self._old or ()))
+        self._settle_files(tails(self.folder, self._log.read(upto=committed).parts), 0)
+        self._sound, self._behind = True, False
+
+    def reopen(self, id: str) -> None:
+        with self._writing:
+            self._mend_if_needed()
+            self._changes.clear()
+            self._db.execute(sql.BEGIN)
+            self._db.execute(sql.REOPEN, (id,))
+            self._before_commit(self.now())
+            self._db.execute(sql.COMMIT)
+            self._finish()
+
+
+def _path(address: str) -> str:
+    shown, parts = masked(address), urlsplit(address)
+    if parts.netloc not in ("", "localhost"):
+        raise SettingsError(
+            f"{shown!r} names a host. The folder of a file store is written file:///data/outlast, or file:name if relative."
+        )
+    if parts.query or parts.fragment:
+        raise SettingsError(
+            f"{shown!r}: a file store has no options. A ? or # in its path is written %3F or %23."
+        )
+    path = unquote(parts.path)
+    if not path or path == "/" or "\0" in path:
+        raise SettingsError(f"{shown!r} has no usable path: file:///data/outlast is a folder.")
+    if os.name == "nt" and path[2:3] == ":":
+        path = path[1:]
+    return path
+
+
+def _closed(lengths: dict[str, Length]) -> Closed:
+    return Closed(len(lengths), sum(length.size for length in lengths.values()))
+
+
+def _report(path: Path, end: Tail) -> None:
+    """Say so where a journal has not just missed the last lines of the log."""
+    there = path.read_bytes()[end.start :] if path.exists() else b""
+    if end.data is not None and there and not (end.data.startswith(there) and there.endswith(b"\n")):
+        log.warning(
+            "%s: its end was torn; %d bytes were cut and written again from the log.", path, len(there)
+        )

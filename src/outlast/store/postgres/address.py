@@ -1,0 +1,113 @@
+"""`postgresql://user:password@host:5432/database?schema=outlast&pooler=no`: what is ours in it, and what goes to libpq."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+from psycopg import pq
+
+from outlast.errors import SettingsError
+
+SCHEMA = "outlast"
+SCHEMA_BYTES_MAX = 63
+YES, NO = ("yes", "true", "on", "1"), ("no", "false", "off", "0")
+DEFAULTS = {
+    "connect_timeout": ("PGCONNECT_TIMEOUT", "10"),
+    "application_name": ("PGAPPNAME", "outlast"),
+    "keepalives_idle": ("", "30"),
+    "keepalives_interval": ("", "10"),
+    "tcp_user_timeout": ("", "30000"),
+}
+"""What libpq is told where neither the address nor its variable says it: a server that is gone without a word is noticed."""
+
+
+@dataclass(frozen=True)
+class Address:
+    place: str
+    """For people: without the password, and without options."""
+    schema: str
+    pooler: bool | None
+    """Whether a transaction pooler is in between; None: found out."""
+    migrate: bool
+    options: dict[str, str] = field(repr=False)
+    """For libpq."""
+
+    def masked(self, text: str) -> str:
+        """A text without the password, should it be in there."""
+        for name in ("password", "sslpassword"):
+            secret = self.options.get(name) or (
+                os.environ.get("PGPASSWORD", "") if name == "password" else ""
+            )
+            if secret:
+                for shape in (secret, quote(secret, safe="")):
+                    text = text.replace(shape, "***")
+        return text
+
+
+def parse(address: str) -> Address:
+    """SettingsError for what neither we nor libpq understand. No error tells the password."""
+    parts = urlsplit(address)
+    user, hosts = _user_and_hosts(parts.netloc)
+    options = {**user, **hosts}
+    if len(parts.path) > 1:
+        options["dbname"] = unquote(parts.path[1:])
+    given = dict(parse_qsl(parts.query, keep_blank_values=True))
+    ours: dict[str, str] = {
+        name: given.pop(name) for name in ("schema", "pooler", "migrate") if name in given
+    }
+    known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
+    place = _place(parts.netloc, parts.path, given)
+    unknown = sorted(set(given) - known)
+    if unknown:
+        raise SettingsError(
+            f"unknown option {', '.join(unknown)} in {place}. Known: schema, pooler, migrate, and those of libpq (sslmode, connect_timeout, …)."
+        )
+    options.update(given)
+    for name, (variable, value) in DEFAULTS.items():
+        if name not in options and not os.environ.get(variable):
+            options[name] = value
+    options["client_encoding"] = "UTF8"
+    schema = ours.get("schema", SCHEMA)
+    if not schema or "\0" in schema or len(schema.encode()) > SCHEMA_BYTES_MAX or schema.startswith("pg_"):
+        raise SettingsError(f"{schema!r} in {place} cannot be the name of a schema.")
+    pooler = _truth(ours, "pooler", place)
+    return Address(place, schema, pooler, _truth(ours, "migrate", place) is not False, options)
+
+
+def _truth(ours: dict[str, str], name: str, place: str) -> bool | None:
+    value = ours.get(name, "").lower()
+    if value not in (*YES, *NO, ""):
+        raise SettingsError(f"{name} in {place} must be yes or no.")
+    return None if not value else value in YES
+
+
+def _user_and_hosts(netloc: str) -> tuple[dict[str, str], dict[str, str]]:
+    before, _, after = netloc.rpartition("@")
+    name, colon, password = before.partition(":")
+    user = {"user": unquote(name)} if name else {}
+    if colon:
+        user["password"] = unquote(password)
+    hosts, ports = [], []
+    for each in after.split(",") if after else ():
+        host, colon, port = each.rpartition(":") if not each.endswith("]") else (each, "", "")
+        if not colon:
+            host, port = each, ""
+        if port and not port.isdigit():
+            raise SettingsError(
+                "the port in a postgresql: address must be a number. A password with `@`, `/` or `:` in it must be percent-encoded."
+            )
+        hosts.append(unquote(host).strip("[]"))
+        ports.append(port)
+    found = {"host": ",".join(hosts)} if any(hosts) else {}
+    if any(ports):
+        found["port"] = ",".join(ports)
+    return user, found
+
+
+def _place(netloc: str, path: str, given: dict[str, str]) -> str:
+    before, _, after = netloc.rpartition("@")
+    user = before.partition(":")[0]
+    host = f"?host={given['host']}" if "host" in given else ""
+    return f"postgresql://{user}{'@' if user else ''}{after}{path}{host}"

@@ -1,0 +1,269 @@
+"""A batch of verbs as one call, and its answer as outcomes. What the functions in the server take and give is said in `functions/10_commit.sql`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from outlast.store import verbs
+from outlast.store.protocol import BadValue
+from outlast.store.rows import RunRow
+from outlast.store.verbs import Refused, Submitted, Swept, Verb
+
+FIELDS = len(RunRow._fields)
+
+
+class Call(NamedTuple):
+    runs: str
+    """The numbers of runs that fenced verbs name, as an array of Postgres, like their fences."""
+    fences: str
+    needs: str | None
+    groups: str
+    shape: list[tuple[type, list[Verb]]]
+    """The kinds of its groups, and the verbs of each."""
+
+
+class _Needs:
+    """What a batch must lock: see the function `lock`."""
+
+    def __init__(self) -> None:
+        self.runs: set[int] = set()
+        self.fences: set[int] = set()
+        self.lists: dict[str, list[Any]] = {}
+        self.depth_max: dict[str, int | None] = {}
+        self.claims: list[str] | None = []
+
+    def add(self, what: str, *things: Any) -> None:
+        self.lists.setdefault(what, []).extend(things)
+
+    def document(self) -> str:
+        found: dict[str, Any] = dict(self.lists)
+        if self.depth_max:
+            found["depths"], found["depth_max"] = list(self.depth_max), self.depth_max
+        if self.claims is None or self.claims:
+            found["claims"] = self.claims
+        return _dumps(found)
+
+
+def call(batch: Sequence[Verb], floors: Any) -> Call:
+    """BadValue for what JSON cannot carry."""
+    needs = _Needs()
+    only_records = all(type(verb) is verbs.Record for verb in batch)
+    groups: list[Any] = []
+    shape: list[tuple[type, list[Verb]]] = []
+    for (kind, _), group in groupby(batch, _alike):
+        some = list(group)
+        need = _NEEDS.get(kind)
+        if need is not None:
+            for verb in some:
+                need(needs, verb)
+        groups.append(
+            (kind.__name__, [_SENT[kind](verb, floors) for verb in some] if kind in _SENT else some)
+        )
+        shape.append((kind, some))
+    try:
+        return Call(
+            _array(needs.runs),
+            _array(needs.fences),
+            None if only_records else needs.document(),
+            _dumps(groups),
+            shape,
+        )
+    except (ValueError, TypeError, RecursionError) as error:
+        raise BadValue(str(error)) from error
+
+
+def _alike(verb: Verb) -> tuple[type, bool]:
+    return type(verb), type(verb) is verbs.Submit and verb.worker is not None
+
+
+def _dumps(document: Any) -> str:
+    return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def _array(numbers: set[int]) -> str:
+    return "{" + ",".join(map(str, numbers)) + "}"
+
+
+# -- what a verb needs
+
+
+def _record(needs: _Needs, verb: verbs.Record) -> None:
+    needs.runs.add(verb.run)
+    needs.fences.add(verb.fence)
+
+
+def _changes(needs: _Needs, verb: verbs.Save | verbs.Wait | verbs.Undo | verbs.Ack) -> None:
+    needs.runs.add(verb.run)
+
+
+def _may_end(needs: _Needs, verb: verbs.Settle | verbs.Release) -> None:
+    needs.runs.add(verb.run)
+    needs.add("enders", verb.run)
+
+
+def _named(
+    needs: _Needs, verb: verbs.Send | verbs.Retry | verbs.Resume | verbs.Decide | verbs.UndoChild
+) -> None:
+    needs.add("ids", verb.id)
+
+
+def _submit(needs: _Needs, verb: verbs.Submit) -> None:
+    if verb.worker is not None:
+        needs.add("readers", verb.worker)
+    else:
+        needs.depth_max[verb.queue] = verb.depth_max
+
+
+def _submit_many(needs: _Needs, verb: verbs.SubmitMany) -> None:
+    for run in verb.runs:
+        _submit(needs, run)
+
+
+def _claim(needs: _Needs, verb: verbs.Claim) -> None:
+    needs.add("readers", verb.worker)
+    if verb.ids:
+        needs.add("ids", *verb.ids)
+    elif not verb.queues:
+        needs.claims = None
+    elif needs.claims is not None:
+        needs.claims += verb.queues
+
+
+def _worker(needs: _Needs, verb: verbs.Enlist | verbs.Renew | verbs.AskDrain) -> None:
+    needs.add("workers", verb.worker)
+
+
+def _leaver(needs: _Needs, verb: verbs.Leave | verbs.Drain) -> None:
+    needs.add("leavers", verb.worker)
+
+
+def _session(needs: _Needs, verb: verbs.Keep | verbs.Forget) -> None:
+    needs.add("sessions", (verb.space, verb.session))
+    if verb.record is not None:
+        needs.runs.add(verb.record.run)
+
+
+_NEEDS: dict[type, Callable[[_Needs, Any], None]] = {
+    verbs.Record: _record,
+    verbs.Save: _changes,
+    verbs.Wait: _changes,
+    verbs.Undo: _changes,
+    verbs.Ack: _changes,
+    verbs.Settle: _may_end,
+    verbs.Release: _may_end,
+    verbs.Send: _named,
+    verbs.Retry: _named,
+    verbs.Resume: _named,
+    verbs.Decide: _named,
+    verbs.UndoChild: _named,
+    verbs.Cancel: lambda needs, verb: needs.add("ender_ids", verb.id),
+    verbs.Submit: _submit,
+    verbs.SubmitMany: _submit_many,
+    verbs.Claim: _claim,
+    verbs.Enlist: _worker,
+    verbs.Renew: _worker,
+    verbs.AskDrain: _worker,
+    verbs.Leave: _leaver,
+    verbs.Drain: _leaver,
+    verbs.Sweep: lambda needs, _: needs.lists.update(sweep=[True]),
+    verbs.Limit: lambda needs, verb: needs.add("limits", verb.queue),
+    verbs.Keep: _session,
+    verbs.Forget: _session,
+    verbs.Touch: lambda needs, verb: needs.add("sessions", (verb.space, verb.session)),
+}
+
+
+def _with_token(verb: verbs.Decide, _: Any) -> verbs.Decide:
+    try:
+        return verb._replace(decision=json.dumps(json.loads(verb.decision) | {"token": verb.token}))
+    except (ValueError, TypeError) as error:
+        raise BadValue(f"a decision must be a JSON object: {error}") from None
+
+
+_SENT: dict[type, Callable[[Any, Any], Any]] = {
+    verbs.Decide: _with_token,
+    verbs.Claim: lambda verb, floors: (*verb, floors),
+}
+"""Those that are not sent as they are."""
+
+
+# -- what comes back
+
+
+class Answer:
+    def __init__(self, text: bytes, shape: Sequence[tuple[type, Sequence[Verb]]]) -> None:
+        self.now: float
+        self.rings: bool
+        self.now, self.rings, groups = json.loads(text)
+        self.scans: list[tuple[float, int, Any]] = []
+        """How long each claim looked for something, over how many entries, and the first runs that it found."""
+        self.late: dict[int, int] = {}
+        """The fences of runs whose rows are still to be read, by their numbers."""
+        self.outcomes: list[Any] = []
+        for (kind, some), group in zip(shape, groups, strict=True):
+            if group is None:
+                self.outcomes += [None] * len(some)
+            elif group is True:
+                self.outcomes += [Submitted(None, new=True)] * len(some)
+            else:
+                self.outcomes += [
+                    self._outcome(kind, each, verb) for each, verb in zip(group, some, strict=True)
+                ]
+
+    def _outcome(self, kind: type, said: Any, verb: Verb) -> Any:
+        if type(said) is dict:
+            return Refused(*said["!"])
+        if type(verb) is verbs.SubmitMany and said is True:
+            return [Submitted(None, new=True)] * len(verb.runs)
+        read = _READ.get(kind)
+        return said if read is None else read(self, said)
+
+    def _row(self, said: Any) -> RunRow | None:
+        if said is None:
+            return None
+        if len(said) == FIELDS:
+            return RunRow._make(said)
+        self.late[said[0]] = said[1]
+        return _LATE._replace(pk=said[0], fence=said[1])
+
+    def _submitted(self, said: Any) -> Submitted:
+        return Submitted(self._row(said[0]), said[1])
+
+    def _all_submitted(self, said: Any) -> list[Submitted]:
+        return [self._submitted(each) for each in said]
+
+    def _claimed(self, said: Any) -> list[RunRow | None]:
+        rows, scan = said
+        if scan is not None:
+            self.scans.append(tuple(scan))
+        return [self._row(row) for row in rows]
+
+    def fill(self, rows: Sequence[RunRow]) -> None:
+        """Put in the rows that were too long for the answer. What was claimed and is another's by now was not claimed."""
+        there = {row.pk: row for row in rows}
+
+        def filled(outcome: Any) -> Any:
+            if isinstance(outcome, Submitted) and outcome.row is not None and outcome.row.id == "":
+                return outcome._replace(row=there.get(outcome.row.pk, outcome.row))
+            if isinstance(outcome, list):
+                return [one for one in map(filled, outcome) if one is not None]
+            if isinstance(outcome, RunRow) and outcome.id == "":
+                row = there.get(outcome.pk)
+                return row if row is not None and row.fence == outcome.fence else None
+            return outcome
+
+        self.outcomes = [filled(outcome) for outcome in self.outcomes]
+
+
+_LATE = RunRow._make([0, "", *[None] * (FIELDS - 2)])
+
+_READ: dict[type, Callable[[Answer, Any], Any]] = {
+    verbs.Submit: Answer._submitted,
+    verbs.SubmitMany: Answer._all_submitted,
+    verbs.Claim: Answer._claimed,
+    verbs.Sweep: lambda _, said: Swept(*map(tuple, said)),
+    verbs.Drain: lambda _, said: tuple(said),
+}

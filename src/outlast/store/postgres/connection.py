@@ -1,0 +1,119 @@
+"""One connection to the server, made when it is first needed and made anew when it was lost. Used by one thread at a time."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+from weakref import WeakSet
+
+import psycopg
+from psycopg import errors, pq
+
+from outlast.errors import StoreBroken
+from outlast.store.postgres.address import Address
+
+SERVER_VERSION_MIN = 140_000
+CALL = b"outlast"
+"""The name of the prepared call: there is one a connection."""
+STATEMENT_SECONDS_MAX = 60
+"""No call of ours takes that long unless it waits for somebody who will not come."""
+
+_SESSION = (
+    "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED;"
+    f"SET statement_timeout = '{STATEMENT_SECONDS_MAX}s';"
+    "SET idle_in_transaction_session_timeout = '60s'"
+)
+
+_prepared: WeakSet[psycopg.Connection[Any]] = WeakSet()
+"""Sessions in which the call is prepared."""
+
+_inherited: list[Any] = []
+"""Connections of the process that forked this one: never closed here, which would end them there."""
+
+
+class Connection:
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.pooler = bool(address.pooler)
+        self._db: psycopg.Connection[Any] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._db is not None
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether the session is good for another statement."""
+        return self._db is not None and self._db.pgconn.status == pq.ConnStatus.OK
+
+    def db(self) -> psycopg.Connection[Any]:
+        """Connected. psycopg.Error if that is not possible now."""
+        if self._db is not None and self._db.pgconn.status != pq.ConnStatus.OK:
+            self.drop()
+        if self._db is None:
+            self._db = self._connect()
+        return self._db
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        db = psycopg.connect(autocommit=True, **self.address.options)  # type: ignore[arg-type]
+        try:
+            if self.address.pooler is None:
+                pid = db.execute("SELECT pg_backend_pid()").fetchone()
+                self.pooler = pid is not None and pid[0] != db.info.backend_pid
+            if self.pooler:
+                db.prepare_threshold = None
+            else:
+                db.execute(_SESSION)
+            if db.info.server_version < SERVER_VERSION_MIN:
+                raise StoreBroken(
+                    f"{self.address.place}: PostgreSQL {db.info.server_version // 10_000} is too old: 14 or later is needed."
+                )
+            if db.info.parameter_status("server_encoding") not in ("UTF8", None):
+                raise StoreBroken(
+                    f"{self.address.place}: its encoding is not UTF8. Create a database with ENCODING 'UTF8'."
+                )
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def execute(self, statement: str, values: Any = None) -> list[Any]:
+        """One statement by itself: its rows. psycopg.Error."""
+        cursor = self.db().execute(statement, values)
+        return cursor.fetchall() if cursor.description is not None else []
+
+    def call(self, statement: str, values: list[Any]) -> bytes:
+        """A statement with $1, $2… that gives one value, straight through libpq: a cursor takes longer than the server does. psycopg.Error."""
+        db = self.db()
+        if not self.pooler:
+            try:
+                return self._call_prepared(db, statement, values)
+            except (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement):
+                self.pooler = True  # it is another session than a moment ago, whatever the address says
+                db.prepare_threshold = None
+        return self._value(db.pgconn.exec_params(statement.encode(), values))
+
+    def _call_prepared(self, db: psycopg.Connection[Any], statement: str, values: list[Any]) -> bytes:
+        if db not in _prepared:
+            self._value(db.pgconn.prepare(CALL, statement.encode()))
+            _prepared.add(db)
+        return self._value(db.pgconn.exec_prepared(CALL, values))
+
+    def _value(self, result: pq.abc.PGresult) -> bytes:
+        if result.status == pq.ExecStatus.COMMAND_OK:
+            return b""
+        if result.status != pq.ExecStatus.TUPLES_OK:
+            raise errors.error_from_result(result)
+        return result.get_value(0, 0) or b""
+
+    def drop(self) -> None:
+        db, self._db = self._db, None
+        if db is not None:
+            db.close()
+
+    def forget_in_child(self) -> None:
+        """After fork: the session is the parent's. Only our copy of its socket is closed."""
+        db, self._db = self._db, None
+        if db is not None:
+            _inherited.append(db)
+            os.close(db.fileno())

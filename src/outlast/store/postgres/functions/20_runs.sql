@@ -1,0 +1,201 @@
+-- The life of a run: what it records, saves and waits for, and how it ends.
+
+-- One run, locked.
+CREATE FUNCTION run__v(id text) RETURNS runs LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    r runs;
+BEGIN
+    SELECT * INTO r FROM runs WHERE runs.id = run__v.id FOR NO KEY UPDATE;
+    RETURN r;
+END $$;
+
+CREATE FUNCTION run__v(pk bigint) RETURNS runs LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    r runs;
+BEGIN
+    SELECT * INTO r FROM runs WHERE runs.pk = run__v.pk FOR NO KEY UPDATE;
+    RETURN r;
+END $$;
+
+-- The outcome of a verb that gives runs: their fields. A run with long texts goes as its number and fence alone, to be read later:
+-- an answer that does not fit into the socket of a client that was stopped would keep all locks.
+CREATE FUNCTION row__v(r runs) RETURNS text LANGUAGE sql VOLATILE AS $$
+    SELECT CASE WHEN octet_length(r.args) + coalesce(octet_length(r.value), 0) + coalesce(octet_length(r.error), 0) > 2000
+    THEN json_build_array(r.pk, r.fence)
+    ELSE json_build_array(COLUMNS__v) END::text
+$$;
+
+CREATE FUNCTION record__v(pks bigint[], fences bigint[], verbs jsonb, locks boolean) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    held bigint;
+    outcome text;
+BEGIN
+    IF locks THEN
+        SELECT count(*) INTO held FROM (
+            SELECT r.fence FROM runs r WHERE r.pk = ANY(pks) ORDER BY r.pk FOR SHARE
+        ) mine WHERE mine.fence = ANY(fences) AND mine.fence > 0;
+    ELSE
+        SELECT count(*) INTO held FROM runs r WHERE r.pk = ANY(pks) AND r.fence = ANY(fences) AND r.fence > 0;
+    END IF;
+    IF held = cardinality(fences) THEN  -- a fence is one run's for ever: all are as they should be
+        INSERT INTO entries (run, seq, fence, kind, key, at, args, value, error, seconds, attempt, asked, cost)
+        SELECT (v->>0)::bigint, (v->>1)::bigint, (v->>2)::bigint, v->>3, v->>4, (v->>5)::double precision, v->>6, v->>7, v->>8,
+               (v->>9)::double precision, (v->>10)::bigint, (v->>11)::boolean, v->>12
+        FROM jsonb_array_elements(verbs) v
+        ON CONFLICT (run, seq) DO NOTHING;
+        GET DIAGNOSTICS held = ROW_COUNT;
+        IF held = jsonb_array_length(verbs) THEN
+            RETURN NULL;
+        END IF;
+        held := -1;
+    END IF;
+    SELECT '[' || string_agg(record_one__v(v, held >= 0), ',' ORDER BY n) || ']' INTO outcome
+    FROM jsonb_array_elements(verbs) WITH ORDINALITY t(v, n);
+    RETURN outcome;
+END $$;
+
+CREATE FUNCTION record_one__v(v jsonb, write boolean) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF write THEN
+        INSERT INTO entries (run, seq, fence, kind, key, at, args, value, error, seconds, attempt, asked, cost)
+        SELECT (v->>0)::bigint, (v->>1)::bigint, (v->>2)::bigint, v->>3, v->>4, (v->>5)::double precision, v->>6, v->>7, v->>8,
+               (v->>9)::double precision, (v->>10)::bigint, (v->>11)::boolean, v->>12
+        FROM runs WHERE pk = (v->>0)::bigint AND fence = (v->>2)::bigint AND fence > 0
+        ON CONFLICT (run, seq) DO NOTHING;
+    END IF;
+    PERFORM 1 FROM entries WHERE run = (v->>0)::bigint AND seq = (v->>1)::bigint AND fence = (v->>2)::bigint;
+    RETURN CASE WHEN FOUND THEN 'null' ELSE refused__v('fence', '') END;
+END $$;
+
+-- An entry by the store itself, in a verb that has just made the fence void. It is under the void fence: the life that lost the run may
+-- still record this seq, and under its own fence the entry would pass for that record's repeat.
+CREATE FUNCTION append__v(run bigint, fence bigint, kind text, key text, value text, token text, now double precision)
+RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    last bigint;
+BEGIN
+    SELECT coalesce(max(e.seq), 0) + 1 INTO last FROM entries e WHERE e.run = append__v.run;
+    INSERT INTO entries (run, seq, fence, kind, key, at, value, token) VALUES (run, last, -abs(fence), kind, key, now, value, token);
+    RETURN last;
+END $$;
+
+-- The same; what comes after it is progress.
+CREATE FUNCTION mark__v(r runs, kind text, key text, value text, token text, now double precision) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    seq bigint := append__v(r.pk, r.fence, kind, key, value, token, now);
+BEGIN
+    UPDATE runs SET mark = seq WHERE pk = r.pk;
+END $$;
+
+-- Whether the life that has the run has recorded anything of its own.
+CREATE FUNCTION progress__v(r runs) RETURNS boolean LANGUAGE sql VOLATILE AS $$
+    SELECT EXISTS (SELECT 1 FROM entries e WHERE e.run = r.pk AND e.seq > r.mark AND e.fence = r.fence
+                   AND e.kind IN ('step', 'attempt', 'inner', 'child', 'session', 'done'))
+        OR EXISTS (SELECT 1 FROM progress p WHERE p.run = r.pk AND p.fence = r.fence)
+$$;
+
+CREATE FUNCTION save__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v jsonb;
+    r runs;
+    outcomes text[];
+BEGIN
+    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
+        r := run__v((v->>0)::bigint);
+        IF r.fence = (v->>1)::bigint AND r.fence > 0 THEN
+            INSERT INTO progress AS p (run, key, fence, attempt, value, at)
+            VALUES (r.pk, v->>2, r.fence, (v->>3)::bigint, v->>4, now)
+            ON CONFLICT (run, key) DO UPDATE SET fence = excluded.fence, attempt = excluded.attempt, value = excluded.value,
+                                                 at = excluded.at
+            WHERE excluded.fence > p.fence OR excluded.attempt >= p.attempt;
+            outcomes := outcomes || 'null'::text;
+        ELSE
+            outcomes := outcomes || refused__v('fence', '');
+        END IF;
+    END LOOP;
+    RETURN '[' || array_to_string(outcomes, ',') || ']';
+END $$;
+
+CREATE FUNCTION wait__v(verbs jsonb) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v jsonb;
+    outcomes text[];
+BEGIN
+    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
+        UPDATE runs SET waits = waits__v(v->2) WHERE pk = (v->>0)::bigint AND fence = (v->>1)::bigint AND fence > 0;
+        outcomes := outcomes || CASE WHEN FOUND THEN 'null' ELSE refused__v('fence', '') END;
+    END LOOP;
+    RETURN '[' || array_to_string(outcomes, ',') || ']';
+END $$;
+
+-- A line break before, between and after: a name is found with its two, and no other text is.
+CREATE FUNCTION waits__v(names jsonb) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT coalesce((SELECT E'\n' || string_agg(name, E'\n' ORDER BY n) || E'\n'
+                     FROM jsonb_array_elements_text(names) WITH ORDINALITY t(name, n)), '')
+$$;
+
+CREATE FUNCTION settle__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v jsonb;
+    above text;
+    ends boolean;
+    outcomes text[];
+BEGIN
+    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
+        ends := v->>2 <> 'parked';
+        UPDATE runs SET status = v->>2, fence = -abs(fence), worker = NULL, value = v->>3, error = v->>4, reason = v->>5,
+                        failed_at = (v->>6)::bigint, interrupted = NULL, waits = '', deaths_in_a_row = 0, interruptions_in_a_row = 0,
+                        undoing = CASE WHEN ends THEN NULL ELSE undoing END,
+                        due = CASE WHEN ends THEN due ELSE now END,  -- since when its clock stands still
+                        ended = CASE WHEN ends THEN now END
+        WHERE pk = (v->>0)::bigint AND fence = (v->>1)::bigint AND fence > 0
+        RETURNING parent INTO above;
+        IF FOUND THEN
+            IF ends THEN
+                DELETE FROM progress WHERE run = (v->>0)::bigint;
+            END IF;
+            PERFORM wake_parent__v(above, now);
+            outcomes := outcomes || 'null'::text;
+        ELSE
+            PERFORM 1 FROM runs WHERE pk = (v->>0)::bigint AND fence = -(v->>1)::bigint AND fence < 0
+                AND status IN ('done', 'failed', 'cancelled', 'parked')
+                AND deaths_in_a_row = 0 AND interruptions_in_a_row = 0;  -- else it was a dead letter, cancelled since
+            outcomes := outcomes || CASE WHEN FOUND THEN 'null' ELSE refused__v('fence', '') END;
+        END IF;
+    END LOOP;
+    RETURN '[' || array_to_string(outcomes, ',') || ']';
+END $$;
+
+CREATE FUNCTION ack__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v jsonb;
+    outcomes text[];
+BEGIN
+    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
+        UPDATE runs SET status = 'done', fence = -fence, worker = NULL, ended = now
+        WHERE pk = (v->>0)::bigint AND fence = (v->>1)::bigint AND fence > 0;
+        IF NOT FOUND THEN
+            PERFORM 1 FROM runs WHERE pk = (v->>0)::bigint AND fence = -(v->>1)::bigint AND fence < 0 AND status = 'done';
+        END IF;
+        outcomes := outcomes || CASE WHEN FOUND THEN 'null' ELSE refused__v('fence', '') END;
+    END LOOP;
+    RETURN '[' || array_to_string(outcomes, ',') || ']';
+END $$;
+
+-- Whoever waits for a run that has ended is due. Locked before it is looked at: who is about to rest sees the end, or is seen resting.
+CREATE FUNCTION wake_parent__v(parent text, now double precision) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    r runs;
+BEGIN
+    IF parent IS NOT NULL THEN
+        r := run__v(parent);
+        IF r.status = 'waiting' THEN
+            PERFORM wake__v(r, now);
+        END IF;
+    END IF;
+END $$;
+
+CREATE FUNCTION wake__v(r runs, now double precision) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    UPDATE runs SET due = least(due, now), ready = CASE WHEN deaths_in_a_row > 0 THEN 2 ELSE 1 END WHERE pk = r.pk;
+END $$;

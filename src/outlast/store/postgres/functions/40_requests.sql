@@ -1,0 +1,234 @@
+-- What people ask of a run: to hear, to end, to go on, what became of an effect; and how a run comes to be undone.
+
+-- id, name, message, value
+CREATE FUNCTION send__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v jsonb;
+    r runs;
+    outcomes text[];
+BEGIN
+    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
+        r := run__v(v->>0);
+        IF r.pk IS NULL THEN
+            outcomes := outcomes || refused__v('unknown', '');
+            CONTINUE;
+        ELSIF r.ended IS NOT NULL THEN
+            outcomes := outcomes || refused__v('status', r.status);
+            CONTINUE;
+        END IF;
+        INSERT INTO messages (run, number, name, id, value, at)
+        SELECT r.pk, coalesce(max(m.number), 0) + 1, v->>1, v->>2, v->>3, now FROM messages m WHERE m.run = r.pk
+        ON CONFLICT (run, md5(name), md5(id)) DO NOTHING;
+        IF FOUND AND r.status = 'waiting' AND strpos(r.waits, E'\n' || (v->>1) || E'\n') > 0 THEN
+            PERFORM wake__v(r, now);
+        END IF;
+        outcomes := outcomes || 'null'::text;
+    END LOOP;
+    RETURN '[' || array_to_string(outcomes, ',') || ']';
+END $$;
+
+-- id, why
+CREATE FUNCTION cancel__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v jsonb;
+    outcomes text[];
+BEGIN
+    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
+        outcomes := outcomes || cancel_one__v(v->>0, v->>1, now);
+    END LOOP;
+    RETURN '[' || array_to_string(outcomes, ',') || ']';
+END $$;
+
+CREATE FUNCTION cancel_one__v(id text, why text, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    r runs := run__v(id);
+    at_rest boolean := r.status IN ('parked', 'dead');
+BEGIN
+    IF r.pk IS NULL THEN
+        RETURN refused__v('unknown', '');
+    ELSIF r.ended IS NOT NULL AND r.status <> 'dead' THEN
+        RETURN refused__v('status', r.status);
+    ELSIF r.undoing IS NOT NULL THEN
+        RETURN refused__v('status', 'undoing');
+    ELSIF at_rest AND has_dealt__v(r) THEN
+        PERFORM begin_undo__v(r, cancelled__v(coalesce(r.cancel, why)), now);
+        RETURN '"queued"';
+    ELSIF at_rest OR r.started IS NULL OR (r.workflow = '' AND r.worker IS NULL) THEN
+        UPDATE runs SET status = 'cancelled', cancel = coalesce(cancel, why), reason = coalesce(cancel, why), fence = -abs(fence),
+                        ended = now, waits = '', ready = 0
+        WHERE pk = r.pk;
+        PERFORM wake_parent__v(r.parent, now);
+        RETURN '"cancelled"';
+    END IF;
+    UPDATE runs SET cancel = coalesce(cancel, why), due = least(due, now),
+                    ready = CASE WHEN status NOT IN ('queued', 'waiting') THEN 0 WHEN deaths_in_a_row > 0 THEN 2 ELSE 1 END
+    WHERE pk = r.pk;
+    RETURN to_json(r.status);
+END $$;
+
+-- id, token
+CREATE FUNCTION retry__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v jsonb;
+    r runs;
+    outcomes text[];
+BEGIN
+    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
+        r := run__v(v->>0);
+        IF r.pk IS NULL THEN
+            outcomes := outcomes || refused__v('unknown', '');
+        ELSIF was_asked__v(r, 'retry', v->>1) THEN
+            outcomes := outcomes || 'null'::text;
+        ELSIF r.status IN ('failed', 'cancelled', 'dead') OR (r.status = 'parked' AND r.undoing IS NOT NULL) THEN
+            PERFORM requeue__v(r, v->>1, true, now);
+            PERFORM mark__v(r, 'retry', '', json_build_object(
+                'from', CASE WHEN r.undoing IS NULL THEN r.failed_at END,  -- what is being undone is all still true
+                'was', r.status, 'undoing', r.undoing IS NOT NULL, 'token', v->>1)::text, v->>1, now);
+            outcomes := outcomes || 'null'::text;
+        ELSE
+            outcomes := outcomes || refused__v('status', r.status);
+        END IF;
+    END LOOP;
+    RETURN '[' || array_to_string(outcomes, ',') || ']';
+END $$;
+
+-- id, token
+CREATE FUNCTION resume__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v jsonb;
+    r runs;
+    outcomes text[];
+BEGIN
+    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
+        r := run__v(v->>0);
+        IF r.pk IS NULL THEN
+            outcomes := outcomes || refused__v('unknown', '');
+        ELSIF was_asked__v(r, 'resume', v->>1) THEN
+            outcomes := outcomes || 'null'::text;
+        ELSIF r.status = 'parked' OR (r.workflow = '(each)' AND r.status = 'done') THEN
+            PERFORM requeue__v(r, v->>1, false, now);
+            PERFORM mark__v(r, 'resume', '',
+                            json_build_object('from', r.failed_at, 'was', r.status, 'token', v->>1)::text, v->>1, now);
+            outcomes := outcomes || 'null'::text;
+        ELSE
+            outcomes := outcomes || refused__v('status', r.status);
+        END IF;
+    END LOOP;
+    RETURN '[' || array_to_string(outcomes, ',') || ']';
+END $$;
+
+-- id, key, decision (with the token in it), seen, token, verdict
+CREATE FUNCTION decide__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v jsonb;
+    r runs;
+    last bigint;
+    outcomes text[];
+BEGIN
+    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
+        r := run__v(v->>0);
+        SELECT coalesce(max(seq), 0) INTO last FROM entries WHERE run = r.pk;
+        IF r.pk IS NULL THEN
+            outcomes := outcomes || refused__v('unknown', '');
+        ELSIF was_asked__v(r, 'decision', v->>4) THEN
+            outcomes := outcomes || 'null'::text;
+        ELSIF r.status <> 'parked' THEN
+            outcomes := outcomes || refused__v('status', r.status);
+        ELSIF last <> (v->>3)::bigint THEN
+            outcomes := outcomes || refused__v('version', last::text);
+        ELSE
+            PERFORM requeue__v(r, v->>4, false, now);
+            PERFORM mark__v(r, 'decision', v->>1, v->>2, v->>4, now);
+            IF v->>5 IS NOT NULL THEN
+                PERFORM begin_undo__v(run__v(r.pk), v->>5, now);
+            END IF;
+            outcomes := outcomes || 'null'::text;
+        END IF;
+    END LOOP;
+    RETURN '[' || array_to_string(outcomes, ',') || ']';
+END $$;
+
+CREATE FUNCTION was_asked__v(r runs, kind text, token text) RETURNS boolean LANGUAGE sql VOLATILE AS $$
+    SELECT EXISTS (SELECT 1 FROM entries e WHERE e.run = r.pk AND e.token = was_asked__v.token AND e.kind = was_asked__v.kind)
+$$;
+
+CREATE FUNCTION requeue__v(r runs, by text, again boolean, now double precision) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    UPDATE runs SET status = 'queued', fence = -abs(fence), worker = NULL, due = now, ended = NULL, reason = NULL,
+                    token = by, value = NULL, error = NULL, failed_at = NULL, waits = '', deaths = 0, ready = 1,
+                    cancel = CASE WHEN again THEN NULL ELSE cancel END,  -- it may have come while the run was being parked
+                    deaths_in_a_row = 0, interruptions_in_a_row = 0, failures = 0, lives = greatest(lives, 1),  -- it has a journal
+                    left_by = NULL, left_at = NULL,
+                    deadline = CASE WHEN undoing IS NOT NULL THEN NULL
+                                    WHEN again THEN now + timeout ELSE deadline + now - coalesce(ended, due) END
+    WHERE pk = r.pk;
+END $$;
+
+-- run, fence, verdict
+CREATE FUNCTION undo__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v jsonb;
+    r runs;
+    outcomes text[];
+BEGIN
+    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
+        r := run__v((v->>0)::bigint);
+        IF r.fence = (v->>1)::bigint AND r.fence > 0 THEN
+            IF r.undoing IS NOT NULL THEN
+                outcomes := outcomes || refused__v('status', 'undoing');
+                CONTINUE;
+            END IF;
+            PERFORM begin_undo__v(r, v->>2, now);
+            outcomes := outcomes || 'null'::text;
+        ELSIF r.fence = -(v->>1)::bigint AND r.fence < 0 AND r.status = 'queued' AND r.undoing = v->>2 THEN
+            outcomes := outcomes || 'null'::text;
+        ELSE
+            outcomes := outcomes || refused__v('fence', '');
+        END IF;
+    END LOOP;
+    RETURN '[' || array_to_string(outcomes, ',') || ']';
+END $$;
+
+-- id, parent, why, unheld
+CREATE FUNCTION undo_child__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v jsonb;
+    r runs;
+    outcomes text[];
+BEGIN
+    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
+        r := run__v(v->>0);
+        IF r.pk IS NULL OR r.parent IS DISTINCT FROM v->>1 THEN
+            outcomes := outcomes || refused__v('unknown', '');
+        ELSIF (r.status = 'done' AND has_dealt__v(r))
+              OR ((v->>3)::boolean AND r.worker IS NULL AND r.started IS NOT NULL AND r.undoing IS NULL
+                  AND r.status IN ('queued', 'waiting', 'parked', 'dead')) THEN
+            PERFORM begin_undo__v(r, cancelled__v(v->>2), now);
+            outcomes := outcomes || '"queued"'::text;
+        ELSE
+            outcomes := outcomes || to_json(r.status)::text;
+        END IF;
+    END LOOP;
+    RETURN '[' || array_to_string(outcomes, ',') || ']';
+END $$;
+
+-- From now on the run is being undone: queued, and nobody's.
+CREATE FUNCTION begin_undo__v(r runs, verdict text, now double precision) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    UPDATE runs SET undoing = verdict, status = 'queued', fence = -abs(fence), worker = NULL, due = now, ready = 1,
+                    interrupted = coalesce(interrupted, now), deaths_in_a_row = 0, interruptions_in_a_row = 0, waits = '',
+                    cancel = NULL, deadline = NULL, ended = NULL, error = NULL, reason = NULL, failed_at = NULL
+    WHERE pk = r.pk;
+    PERFORM mark__v(r, 'undoing', '', verdict, NULL, now);
+END $$;
+
+-- A verdict, as `outlast.store.verbs.verdict` writes it.
+CREATE FUNCTION cancelled__v(reason text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT '{"status": "cancelled", "value": null, "error": null, "reason": ' || to_json(reason)::text || ', "failed_at": null}'
+$$;
+
+-- Whether there may be something to undo.
+CREATE FUNCTION has_dealt__v(r runs) RETURNS boolean LANGUAGE sql VOLATILE SETTINGS__v AS $$
+    SELECT EXISTS (SELECT 1 FROM runs WHERE parent = r.id)
+        OR EXISTS (SELECT 1 FROM entries e WHERE e.run = r.pk AND e.kind IN ('intent', 'compensation', 'child'))
+$$;

@@ -1,0 +1,259 @@
+-- Who is here, who left, who is dead, and what becomes of their runs.
+
+-- worker, host, pid, lease, queues, workflows, concurrency
+CREATE FUNCTION enlist__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v jsonb;
+BEGIN
+    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
+        INSERT INTO workers (id, host, pid, started, lease_until, lease, renewed, queues, workflows, concurrency)
+        VALUES (v->>0, v->>1, (v->>2)::bigint, now, now + (v->>3)::double precision, (v->>3)::double precision, now,
+                v->>4, v->>5, (v->>6)::bigint)
+        ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until, lease = excluded.lease, renewed = excluded.renewed,
+            queues = excluded.queues, workflows = excluded.workflows, concurrency = excluded.concurrency;
+        PERFORM beat__v(now);
+    END LOOP;
+    RETURN NULL;
+END $$;
+
+-- worker, lease, draining
+CREATE FUNCTION renew__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v jsonb;
+    outcomes text[];
+BEGIN
+    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
+        UPDATE workers SET lease_until = now + (v->>1)::double precision, lease = (v->>1)::double precision, renewed = now,
+                           draining = greatest(draining, (v->>2)::boolean::int::smallint)
+        WHERE id = v->>0;
+        IF FOUND THEN
+            PERFORM beat__v(now);
+            outcomes := outcomes || 'null'::text;
+        ELSE
+            outcomes := outcomes || refused__v('worker', 'swept');
+        END IF;
+    END LOOP;
+    RETURN '[' || array_to_string(outcomes, ',') || ']';
+END $$;
+
+-- worker
+CREATE FUNCTION leave__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v jsonb;
+    r runs;
+    after runs;
+    drains boolean;
+BEGIN
+    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
+        drains := EXISTS (SELECT 1 FROM workers WHERE id = v->>0 AND draining = 1);
+        FOR r IN SELECT * FROM runs WHERE worker = v->>0 ORDER BY pk FOR NO KEY UPDATE LOOP
+            r := forgiven__v(r);
+            after := r;
+            after.status := 'queued';
+            after.due := now;
+            after.reason := 'its worker left';
+            PERFORM interrupt__v(r, after, drains, now);
+        END LOOP;
+        DELETE FROM workers WHERE id = v->>0;
+    END LOOP;
+    RETURN NULL;
+END $$;
+
+-- Since when signs of life come without a gap of more than half a lease. A step back of less than a second is none: calls overlap.
+CREATE FUNCTION awake__v(now double precision) RETURNS double precision LANGUAGE sql VOLATILE AS $$
+    SELECT CASE WHEN now - beat > -1 AND now - beat <= (SELECT coalesce(min(lease), 0) FROM workers) / 2 THEN awake ELSE now END FROM pulse
+$$;
+
+-- A sign of life. Who finds another one beating need not.
+CREATE FUNCTION beat__v(now double precision) RETURNS double precision LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    since double precision;
+BEGIN
+    PERFORM 1 FROM pulse FOR NO KEY UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        RETURN awake__v(now);
+    END IF;
+    since := awake__v(now);
+    IF since = now THEN
+        UPDATE workers SET lease_until = now + lease
+        WHERE id IN (SELECT id FROM workers WHERE lease_until > now + lease + 1 ORDER BY id FOR NO KEY UPDATE SKIP LOCKED);
+        UPDATE pulse SET beat = now, awake = since;
+    ELSE
+        UPDATE pulse SET beat = greatest(beat, now), awake = since;
+    END IF;
+    RETURN since;
+END $$;
+
+-- Who seems dead, and why. A lease that ran out is no proof: see `sweep`. Two signs say that a worker died: nobody has its lock, and its
+-- heart has not beaten for five intervals, on the server that it last beat on. No beat on record says nothing.
+CREATE FUNCTION dying__v(now double precision) RETURNS TABLE (worker text, lease double precision, draining boolean, why text)
+LANGUAGE plpgsql VOLATILE SETTINGS__v AS $$
+DECLARE
+    silent text[] := ARRAY(
+        SELECT p.worker FROM presence p
+        WHERE abs(seconds__v() - p.beat) > 5 * p.every AND p.server = pg_postmaster_start_time()
+          AND (EXISTS (SELECT 1 FROM workers w WHERE w.id = p.worker)));
+BEGIN
+    IF cardinality(silent) > 0 THEN
+        silent := ARRAY(
+            SELECT s FROM unnest(silent) s WHERE NOT EXISTS (
+                SELECT 1 FROM pg_locks l
+                WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
+                  AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+                  AND (l.classid::bigint << 32 | l.objid::bigint) = key__v('worker', s)));
+    END IF;
+    RETURN QUERY
+        SELECT w.id, w.lease, w.draining = 1,
+               CASE WHEN w.id = ANY(silent) THEN 'its worker died' ELSE 'its worker''s lease ran out' END
+        FROM workers w WHERE w.id = ANY(silent) OR w.lease_until <= now
+        UNION ALL
+        SELECT h.worker, NULL, false, 'its worker was struck off' FROM holders__v() h
+        WHERE NOT EXISTS (SELECT 1 FROM workers w WHERE w.id = h.worker);
+END $$;
+
+-- Who holds anything: one seek for each.
+CREATE FUNCTION holders__v() RETURNS TABLE (worker text) LANGUAGE sql VOLATILE AS $$
+    WITH RECURSIVE held AS (
+        (SELECT r.worker FROM runs r WHERE r.worker IS NOT NULL ORDER BY r.worker LIMIT 1)
+        UNION ALL
+        SELECT (SELECT r.worker FROM runs r WHERE r.worker IS NOT NULL AND r.worker > held.worker ORDER BY r.worker LIMIT 1)
+        FROM held WHERE held.worker IS NOT NULL
+    ) SELECT held.worker FROM held WHERE held.worker IS NOT NULL
+$$;
+
+-- backoff, backoff_max
+CREATE FUNCTION sweep__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v jsonb;
+    outcomes text[];
+BEGIN
+    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
+        outcomes := outcomes || sweep_one__v((v->>0)::double precision, (v->>1)::double precision, now);
+    END LOOP;
+    RETURN '[' || array_to_string(outcomes, ',') || ']';
+END $$;
+
+-- The lock phase has locked whoever seemed dead; who still does is. Everybody else is left for the next sweep.
+CREATE FUNCTION sweep_one__v(backoff double precision, backoff_max double precision, now double precision)
+RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    awake double precision := beat__v(now);
+    w record;
+    taken text[];
+    gone text[];
+    swept text[] := '{}';
+    dead text[] := '{}';
+    buried text[] := '{}';
+BEGIN
+    FOR w IN SELECT d.* FROM dying__v(now) d ORDER BY d.worker LOOP
+        IF w.why = 'its worker''s lease ran out' THEN
+            IF awake + w.lease > now THEN
+                CONTINUE;
+            END IF;
+            PERFORM 1 FROM workers WHERE id = w.worker AND lease_until <= now FOR NO KEY UPDATE SKIP LOCKED;
+        ELSIF w.why = 'its worker died' THEN
+            PERFORM 1 FROM workers WHERE id = w.worker FOR NO KEY UPDATE SKIP LOCKED;
+        ELSE
+            PERFORM 1;
+        END IF;
+        IF NOT FOUND THEN
+            CONTINUE;
+        END IF;
+        IF w.draining THEN
+            PERFORM open_report__v(w.worker, '', now);  -- it has one, unless a mere renewal said that it drains
+        END IF;
+        SELECT * INTO taken, gone FROM take__v(w.worker, w.why, w.draining, backoff, backoff_max, now);
+        swept := swept || taken;
+        dead := dead || gone;
+        IF w.draining THEN
+            UPDATE drains SET ended = now, swept = true,
+                report = json_build_object('cut_short', true, 'left', taken, 'why', w.why)::text
+            WHERE worker = w.worker AND ended IS NULL;
+        END IF;
+        DELETE FROM workers WHERE id = w.worker;
+        DELETE FROM presence WHERE worker = w.worker;
+        buried := buried || w.worker;
+    END LOOP;
+    RETURN json_build_array(swept, dead, buried);
+END $$;
+
+-- Take everything from a dead worker.
+CREATE FUNCTION take__v(holder text, why text, drains boolean, backoff double precision, backoff_max double precision,
+                        now double precision, OUT taken text[], OUT dead text[])
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    held runs[] := ARRAY(SELECT h FROM (SELECT * FROM runs WHERE worker = holder ORDER BY pk FOR NO KEY UPDATE) h);
+    ids text[] := ARRAY(SELECT h.id FROM unnest(held) h);
+    above text[] := ARRAY(SELECT h.parent FROM unnest(held) h);
+    r runs;
+    after runs;
+    status text;
+BEGIN
+    taken := '{}';
+    dead := '{}';
+    FOREACH r IN ARRAY held LOOP
+        IF drains THEN
+            r := forgiven__v(r);
+            after := r;
+            after.status := 'queued';
+            after.due := now;
+            after.reason := why || ', while it was draining';
+            status := interrupt__v(r, after, true, now);
+        ELSE
+            status := die__v(r, why, r.id = ANY(above), cardinality(ids) = ancestry__v(r.id, ids, above), backoff, backoff_max, now);
+            PERFORM mark__v(r, 'death', '', json_build_object('worker', holder, 'why', why)::text, NULL, now);
+        END IF;
+        taken := taken || r.id;
+        IF status = 'dead' THEN
+            dead := dead || r.id;
+        END IF;
+    END LOOP;
+END $$;
+
+-- How many of these are the run itself and its ancestors.
+CREATE FUNCTION ancestry__v(id text, ids text[], above text[]) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    line text[] := ARRAY[id];
+    place int;
+BEGIN
+    LOOP
+        id := above[array_position(ids, id)];
+        EXIT WHEN id IS NULL OR array_position(ids, id) IS NULL OR id = ANY(line);
+        line := line || id;
+    END LOOP;
+    RETURN cardinality(line);
+END $$;
+
+-- Not its doing if it had got somewhere; else it is a suspect, and in the end a dead letter.
+CREATE FUNCTION die__v(r runs, why text, parent boolean, alone boolean, backoff double precision, backoff_max double precision,
+                       now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    innocent boolean := progress__v(r);
+    doubled double precision;
+    after runs;
+BEGIN
+    IF innocent THEN
+        r.deaths_in_a_row := 0;
+        r.interruptions_in_a_row := 0;
+    END IF;
+    after := r;
+    after.status := 'queued';
+    after.due := now;
+    after.reason := why;
+    after.deaths := r.deaths + 1;
+    IF innocent OR parent THEN
+        after.deaths_in_a_row := 0;
+        after.interrupted := coalesce(r.interrupted, now);
+        RETURN give_back__v(r, after, now);
+    END IF;
+    after.deaths_in_a_row := r.deaths_in_a_row + CASE WHEN alone OR r.deaths_in_a_row = 0 THEN 1 ELSE 0 END;
+    IF after.deaths_in_a_row > 1 THEN
+        doubled := 2::double precision ^ least(after.deaths_in_a_row - 2, 60);
+        after.due := now + CASE WHEN backoff > backoff_max / doubled THEN backoff_max ELSE backoff * doubled END;
+    END IF;
+    IF alone AND after.deaths_in_a_row >= r.attempts_max THEN
+        after.reason := format('died %s without recording anything; the last time: %s', times__v(after.deaths_in_a_row), why);
+        after.status := 'dead';
+    END IF;
+    RETURN give_back__v(r, after, now);
+END $$;

@@ -1,0 +1,112 @@
+-- A drain: its beginning, its report, and what is known of how long things take.
+
+-- worker, reason, keep
+CREATE FUNCTION drain__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v jsonb;
+    standing smallint;
+    outcomes text[];
+BEGIN
+    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
+        SELECT draining INTO standing FROM workers WHERE id = v->>0 FOR NO KEY UPDATE;
+        IF NOT FOUND THEN
+            outcomes := outcomes || refused__v('worker', 'not enlisted, or swept');
+            CONTINUE;
+        END IF;
+        IF standing = 0 THEN
+            UPDATE workers SET draining = 1 WHERE id = v->>0;
+            PERFORM forget_drains__v(ARRAY[v->>0]);  -- an earlier drain of a worker that is back under its id
+        END IF;
+        outcomes := outcomes || give_back_all_but__v(
+            v->>0, ARRAY(SELECT jsonb_array_elements_text(v->2)::bigint), 'its worker drains before it began', now);
+        PERFORM open_report__v(v->>0, v->>1, now);
+    END LOOP;
+    RETURN '[' || array_to_string(outcomes, ',') || ']';
+END $$;
+
+-- Neither interrupted nor charged.
+CREATE FUNCTION give_back_all_but__v(holder text, keep bigint[], why text, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    r runs;
+    after runs;
+    ids text[] := '{}';
+BEGIN
+    FOR r IN SELECT * FROM runs WHERE worker = holder AND fence <> ALL(keep) ORDER BY pk FOR NO KEY UPDATE LOOP
+        r := forgiven__v(r);
+        after := r;
+        after.status := 'queued';
+        after.due := now;
+        after.reason := why;
+        PERFORM give_back__v(r, after, now);
+        ids := ids || r.id;
+    END LOOP;
+    RETURN to_json(ids);
+END $$;
+
+-- worker, why
+CREATE FUNCTION ask_drain__v(verbs jsonb) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v jsonb;
+    outcomes text[];
+BEGIN
+    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
+        UPDATE workers SET asked = coalesce(asked, v->>1) WHERE id = v->>0;
+        outcomes := outcomes || CASE WHEN FOUND THEN 'null' ELSE refused__v('worker', 'not enlisted, or swept') END;
+    END LOOP;
+    RETURN '[' || array_to_string(outcomes, ',') || ']';
+END $$;
+
+-- worker, report
+CREATE FUNCTION report__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v jsonb;
+BEGIN
+    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
+        INSERT INTO drains AS d (worker, host, pid, reason, began, ended, held, report) VALUES (v->>0, '', 0, '', now, now, 0, v->>1)
+        ON CONFLICT (worker) DO UPDATE SET ended = excluded.ended, report = excluded.report WHERE NOT d.swept;
+    END LOOP;
+    PERFORM keep_newest_drains__v();
+    RETURN NULL;
+END $$;
+
+-- Open the report of a worker that is enlisted. One that is there stays as it is.
+CREATE FUNCTION open_report__v(who text, why text, now double precision) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    INSERT INTO drains (worker, host, pid, reason, began, held)
+    SELECT w.id, w.host, w.pid, why, now, (SELECT count(*) FROM runs r WHERE r.worker = who) FROM workers w WHERE w.id = who
+    ON CONFLICT (worker) DO NOTHING;
+    IF FOUND THEN
+        PERFORM keep_newest_drains__v();
+    END IF;
+END $$;
+
+CREATE FUNCTION keep_newest_drains__v() RETURNS void LANGUAGE sql VOLATILE AS $$
+    SELECT forget_drains__v(ARRAY(SELECT worker FROM drains ORDER BY number DESC OFFSET DRAINS_MAX__v))
+$$;
+
+CREATE FUNCTION forget_drains__v(who text[]) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF cardinality(who) > 0 THEN
+        DELETE FROM recoveries WHERE drain = ANY(who);
+        DELETE FROM drains WHERE worker = ANY(who);
+    END IF;
+END $$;
+
+-- samples: workflow, step, seconds
+CREATE FUNCTION measured__v(verbs jsonb) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    step record;
+BEGIN
+    INSERT INTO durations (workflow, step, seconds)
+    SELECT s->>0, s->>1, (s->>2)::double precision
+    FROM jsonb_array_elements(verbs) WITH ORDINALITY t(v, n), jsonb_array_elements(v->0) WITH ORDINALITY u(s, m) ORDER BY n, m;
+    FOR step IN
+        SELECT s->>0 AS workflow, s->>1 AS name, count(*) AS more FROM jsonb_array_elements(verbs) v, jsonb_array_elements(v->0) s GROUP BY 1, 2
+    LOOP
+        DELETE FROM durations d USING (
+            SELECT o.workflow, o.step, o.number FROM durations o WHERE o.workflow = step.workflow AND o.step = step.name
+            ORDER BY o.number DESC OFFSET DURATIONS_MAX__v LIMIT step.more + 10
+        ) old WHERE d.workflow = old.workflow AND d.step = old.step AND d.number = old.number;
+    END LOOP;
+    RETURN NULL;
+END $$;

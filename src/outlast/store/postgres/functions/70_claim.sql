@@ -1,0 +1,255 @@
+-- Who gets which run.
+
+-- worker, token, ids, queues, workflows, limit, returned, suspects; then the floors that the store remembers: see `ready`
+CREATE FUNCTION claim__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v jsonb;
+    outcomes text[];
+BEGIN
+    PERFORM ready_fences__v();
+    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
+        outcomes := outcomes || claim_one__v(v, now);
+    END LOOP;
+    RETURN '[' || array_to_string(outcomes, ',') || ']';
+END $$;
+
+-- The outcome is [runs, floors].
+CREATE FUNCTION claim_one__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    standing smallint;
+    floors text;
+    again text;
+BEGIN
+    SELECT draining INTO standing FROM workers WHERE id = v->>0 FOR SHARE;
+    IF NOT FOUND THEN
+        RETURN refused__v('worker', 'not enlisted, or swept');
+    END IF;
+    again := claimed__v(v->>0, v->>1);
+    IF again IS NOT NULL THEN
+        RETURN '[' || again || ',null]';
+    ELSIF standing = 1 THEN
+        RETURN refused__v('draining', '');
+    ELSIF jsonb_array_length(v->2) > 0 THEN
+        PERFORM claim_named__v(v, now);
+    ELSE
+        floors := claim_ready__v(v, now);
+    END IF;
+    RETURN '[' || coalesce(claimed__v(v->>0, v->>1), '[]') || ',' || coalesce(floors, 'null') || ']';
+END $$;
+
+-- What a worker has by a token. What would make the answer long is sent as numbers.
+CREATE FUNCTION claimed__v(who text, by text) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    r runs;
+    one text;
+    found_all text;
+BEGIN
+    FOR r IN SELECT * FROM runs WHERE worker = who AND token = by ORDER BY fence LOOP
+        one := CASE WHEN octet_length(found_all) > 60000 THEN json_build_array(r.pk, r.fence)::text ELSE row__v(r) END;
+        found_all := coalesce(found_all || ',', '') || one;
+    END LOOP;
+    RETURN '[' || found_all || ']';
+END $$;
+
+-- Who names a run wants that run: it is waited for, not skipped.
+CREATE FUNCTION claim_named__v(v jsonb, now double precision) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    r runs;
+    left_over bigint := (v->>5)::bigint;
+BEGIN
+    FOR r IN SELECT * FROM runs WHERE id = ANY(texts__v(v->2)) ORDER BY pk FOR NO KEY UPDATE LOOP
+        EXIT WHEN left_over <= 0;
+        IF r.status IN ('queued', 'waiting') AND (r.ready > 0 OR r.due <= now) THEN
+            PERFORM give__v(r, v->>0, v->>1, now);
+            left_over := left_over - 1;
+        END IF;
+    END LOOP;
+END $$;
+
+-- The first of what is ready, in the order of the contract. Candidates are read without locks and locked one by one, so that whoever claims at
+-- the same time is left everything that is not taken here. What another one has locked is skipped, and more is read in its place.
+-- The outcome is what to remember: see `ready`.
+CREATE FUNCTION claim_ready__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    wanted bigint := (v->>5)::bigint;
+    back_max bigint := least(coalesce((v->>6)::bigint, wanted), wanted);
+    state smallint := CASE WHEN (v->>7)::boolean THEN 2 ELSE 1 END;
+    floors jsonb := CASE WHEN state = 1 THEN v->8 END;
+    walked bigint := pg_stat_get_xact_tuples_returned('runs_ready'::regclass);
+    began double precision := seconds__v();
+    took double precision;
+    rooms jsonb;
+    got bigint := 0;
+    back bigint := 0;
+    tried bigint[] := '{}';
+    reach bigint := wanted;
+    candidates jsonb;
+    firsts jsonb;
+    c jsonb;
+    r runs;
+BEGIN
+    PERFORM come_due__v(floors, now);
+    IF wanted <= 0 THEN
+        RETURN NULL;
+    END IF;
+    rooms := rooms__v(v->3);
+    FOR round IN 1..4 LOOP
+        SELECT jsonb_agg(jsonb_build_array(f.queue, f.workflow, f.new, f.rank, f.since, f.due, f.pk, f.parent) ORDER BY f.rank, f.since, f.due, f.pk)
+        INTO candidates FROM ready__v(v->3, v->4, state, reach, least(back_max + cardinality(tried), reach), rooms, floors) f;
+        IF round = 1 THEN
+            took := seconds__v() - began;
+            walked := pg_stat_get_xact_tuples_returned('runs_ready'::regclass) - walked;
+            IF state = 1 AND walked > WALK_MAX__v THEN
+                firsts := firsts__v(candidates);
+            END IF;
+        END IF;
+        FOR c IN SELECT value FROM jsonb_array_elements(candidates) LOOP
+            EXIT WHEN got = wanted;
+            CONTINUE WHEN (c->>6)::bigint = ANY(tried) OR (c->>2 = '0' AND back >= back_max)
+                       OR (c->>7 IS NULL AND (rooms->>(c->>0))::bigint <= 0);
+            tried := tried || (c->>6)::bigint;
+            SELECT * INTO r FROM runs WHERE pk = (c->>6)::bigint FOR NO KEY UPDATE SKIP LOCKED;
+            CONTINUE WHEN NOT FOUND OR r.ready <> state OR (r.interrupted IS NULL) <> (c->>2 = '1');
+            IF r.abandon_after IS NOT NULL AND r.undoing IS NULL AND r.cancel IS NULL AND r.started IS NOT NULL
+               AND r.due + r.abandon_after < now THEN
+                PERFORM abandon__v(r, now);
+            END IF;
+            PERFORM give__v(r, v->>0, v->>1, now);
+            got := got + 1;
+            back := back + (c->>2 = '0')::int;
+            IF r.parent IS NULL AND rooms ? r.queue THEN
+                rooms := jsonb_set(rooms, ARRAY[r.queue], to_jsonb((rooms->>r.queue)::bigint - 1));
+            END IF;
+        END LOOP;
+        EXIT WHEN got = wanted OR jsonb_array_length(coalesce(candidates, '[]')) < reach;
+        reach := reach * 4;
+    END LOOP;
+    RETURN CASE WHEN state = 1 THEN json_build_array(took, walked, firsts) END;
+END $$;
+
+-- The first run of each line.
+CREATE FUNCTION firsts__v(candidates jsonb) RETURNS jsonb LANGUAGE sql VOLATILE AS $$
+    SELECT jsonb_agg(f) FROM (
+        SELECT DISTINCT ON (f->>0, f->>1, f->>2) f FROM jsonb_array_elements(candidates) WITH ORDINALITY e(f, n)
+        ORDER BY f->>0, f->>1, f->>2, n) first
+$$;
+
+-- How many more may be claimed of queues with a limit; the rows of these are locked.
+CREATE FUNCTION rooms__v(names jsonb) RETURNS jsonb LANGUAGE sql VOLATILE AS $$
+    SELECT coalesce(jsonb_object_agg(q.name, q.concurrency_max - (
+        SELECT count(*) FROM runs r WHERE r.queue = q.name AND r.status = 'running' AND r.parent IS NULL)), '{}')
+    FROM queues q WHERE q.concurrency_max IS NOT NULL AND (jsonb_array_length(names) = 0 OR names ? q.name)
+$$;
+
+-- What comes due is made ready, some at a time. What others have locked they make ready themselves.
+CREATE FUNCTION come_due__v(floors jsonb, now double precision) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    since double precision := coalesce((floors->>0)::double precision, '-infinity');
+BEGIN
+    IF EXISTS (SELECT 1 FROM runs WHERE ready = 0 AND status IN ('queued', 'waiting') AND due >= since AND due <= now) THEN
+        UPDATE runs SET ready = CASE WHEN deaths_in_a_row > 0 THEN 2 ELSE 1 END WHERE pk = ANY(ARRAY(
+            SELECT pk FROM runs WHERE ready = 0 AND status IN ('queued', 'waiting') AND due >= since AND due <= now
+            ORDER BY due, pk LIMIT 1000 FOR NO KEY UPDATE SKIP LOCKED));
+    END IF;
+END $$;
+
+-- A locked run that nobody has is the worker's.
+CREATE FUNCTION give__v(r runs, who text, by text, now double precision) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF r.left_by IS NOT NULL THEN
+        INSERT INTO recoveries (drain, run, seconds, by)
+        SELECT r.left_by, r.pk, greatest(now - r.left_at, 0), who WHERE EXISTS (SELECT 1 FROM drains WHERE worker = r.left_by)
+        ON CONFLICT (drain, run) DO UPDATE SET seconds = excluded.seconds, by = excluded.by;
+    END IF;
+    UPDATE runs SET status = 'running', ready = 0, left_by = NULL, left_at = NULL, fence = nextval('fences'), worker = who, token = give__v.by,
+                    waits = '', lives = lives + 1, started = coalesce(started, now),
+                    deadline = CASE WHEN undoing IS NULL THEN coalesce(deadline, now + timeout) END
+    WHERE pk = r.pk;
+END $$;
+
+-- Candidates of the lines: a line is a queue with a workflow, for what was interrupted and for what was not, and costs one seek.
+-- While somebody keeps a transaction open the index keeps an entry for every run claimed since, and each scan would walk over all of them. So a
+-- store that finds it slow remembers the place of the first run of each line, and has its next scans begin there (`floors`: [since when things came
+-- due, [queue, workflow, new, rank, since, due, pk]…]), until it looks at everything again.
+-- No workflows (NULL): all. None named: all that need no naming.
+CREATE FUNCTION ready__v(names jsonb, workflows jsonb, state smallint, reach bigint, back_max bigint, rooms jsonb, floors jsonb)
+RETURNS TABLE (queue text, workflow text, new int, rank bigint, since double precision, due double precision, pk bigint, parent text)
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    here text[] := texts__v(names);
+    known text[] := texts__v(workflows);
+    lines_here lines[] := ARRAY(
+        SELECT l FROM lines l WHERE (cardinality(here) = 0 OR l.queue = ANY(here))
+          AND CASE WHEN workflows IS NULL THEN true WHEN cardinality(known) = 0 THEN l.workflow <> '(each)' ELSE l.workflow = ANY(known) END);
+BEGIN
+    RETURN QUERY
+        SELECT l.queue, l.workflow, lane.new, c.rank, c.since, c.due, c.pk, c.parent
+        FROM unnest(lines_here) l CROSS JOIN (VALUES (0, back_max), (1, reach)) lane(new, most)
+        LEFT JOIN LATERAL (SELECT (f->>3)::bigint AS rank, (f->>4)::double precision AS since, (f->>5)::double precision AS due, (f->>6)::bigint AS pk
+                           FROM jsonb_array_elements(floors->1) f
+                           WHERE f->>0 = l.queue AND f->>1 = l.workflow AND (f->>2)::int = lane.new LIMIT 1) start ON true
+        CROSS JOIN LATERAL (
+            SELECT -r.priority AS rank, coalesce(r.interrupted, 1e12) AS since, r.due, r.pk, r.parent FROM runs r
+            WHERE r.ready > 0 AND r.queue = l.queue AND r.workflow = l.workflow AND r.ready = state
+              AND (CASE WHEN r.interrupted IS NULL THEN 1 ELSE 0 END) = lane.new
+              AND (-r.priority, coalesce(r.interrupted, 1e12), r.due, r.pk)
+                  >= (coalesce(start.rank, -9223372036854775807), coalesce(start.since, '-infinity'), coalesce(start.due, '-infinity'), coalesce(start.pk, 0))
+            ORDER BY -r.priority, coalesce(r.interrupted, 1e12), r.due, r.pk LIMIT lane.most
+        ) c
+        WHERE coalesce((rooms->>l.queue)::bigint, 1) > 0;
+    IF EXISTS (SELECT 1 FROM jsonb_each_text(rooms) room WHERE room.value::bigint < reach) THEN
+        RETURN QUERY  -- children take no slot of their queue: their parents do, and may wait for them
+            SELECT c.queue, c.workflow, CASE WHEN c.interrupted IS NULL THEN 1 ELSE 0 END, -c.priority, coalesce(c.interrupted, 1e12), c.due, c.pk, c.parent
+            FROM unnest(lines_here) l CROSS JOIN LATERAL (
+                SELECT * FROM runs r
+                WHERE r.ready > 0 AND r.parent IS NOT NULL AND r.queue = l.queue AND r.workflow = l.workflow AND r.ready = state
+                ORDER BY -r.priority, coalesce(r.interrupted, 1e12), r.due, r.pk LIMIT reach + back_max
+            ) c
+            WHERE (rooms->>l.queue)::bigint < reach;
+    END IF;
+END $$;
+
+-- Undo a run that nobody took for too long, if somebody was there who could have: a worker that is alive and has claimed from the run's queue, and
+-- for its workflow, since the run is due.
+CREATE FUNCTION abandon__v(r runs, now double precision) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    since double precision := greatest(r.due, awake__v(now));
+    seconds double precision := now - since;
+    name text := CASE WHEN strpos(r.id, '''') > 0 AND strpos(r.id, '"') = 0 THEN '"' || replace(r.id, '\', '\\') || '"'
+                      ELSE '''' || replace(replace(r.id, '\', '\\'), '''', '\''') || '''' END;
+    error text;
+BEGIN
+    IF since + r.abandon_after >= now OR NOT EXISTS (
+        SELECT 1 FROM workers w
+        WHERE w.draining = 0 AND w.started <= r.due AND w.queues::jsonb ? r.queue AND (w.workflows = '[]' OR w.workflows::jsonb ? r.workflow)
+          AND w.id NOT IN (SELECT d.worker FROM dying__v(now) d)) THEN
+        RETURN;
+    END IF;
+    -- as `encode_error(Abandoned(id, seconds))`
+    error := json_build_object(
+        'type', 'outlast.errors:Abandoned',
+        'message', format('run %s was abandoned: nobody took it for %s seconds, and its effects were undone. Start it again with `outlast retry %s`.',
+                          name, to_char(seconds, 'FM999,999,999,990.0'), r.id),
+        'args', json_build_array(r.id, seconds),
+        'state', json_build_object('id', r.id, 'reason', '', 'seconds', seconds))::text;
+    PERFORM begin_undo__v(r, '{"status": "failed", "value": null, "error": ' || to_json(error)::text || ', "reason": null, "failed_at": null}', now);
+END $$;
+
+-- What a claim would find: [the time, the next due time of what is not ready, first ready runs of lines, suspects, seconds that looking took, entries of indexes walked over].
+CREATE FUNCTION look__v(names jsonb, floors jsonb, at double precision) RETURNS text LANGUAGE plpgsql VOLATILE SETTINGS__v AS $$
+DECLARE
+    began double precision := seconds__v();
+    walked bigint := pg_stat_get_xact_tuples_returned('runs_ready'::regclass) + pg_stat_get_xact_tuples_returned('runs_later'::regclass);
+    soonest double precision;
+    ready jsonb;
+    suspects jsonb;
+BEGIN
+    SELECT r.due INTO soonest FROM runs r
+    WHERE r.ready = 0 AND r.status IN ('queued', 'waiting') AND r.due >= coalesce((floors->>0)::double precision, '-infinity')
+    ORDER BY r.due, r.pk LIMIT 1;
+    SELECT jsonb_agg(jsonb_build_array(f.queue, f.workflow, f.new, f.rank, f.since, f.due, f.pk)) INTO ready
+    FROM ready__v(names, NULL, 1::smallint, 1, 1, '{}', floors) f;
+    SELECT jsonb_agg(DISTINCT f.workflow) INTO suspects FROM ready__v(names, NULL, 2::smallint, 1, 1, '{}', NULL) f;
+    walked := pg_stat_get_xact_tuples_returned('runs_ready'::regclass) + pg_stat_get_xact_tuples_returned('runs_later'::regclass) - walked;
+    RETURN json_build_array(coalesce(at, seconds__v()), soonest, ready, suspects, seconds__v() - began, walked);
+END $$;

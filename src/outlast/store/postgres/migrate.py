@@ -1,0 +1,164 @@
+# ruff: noqa: S608 - only names of our own, and the schema's, quoted, are put in
+"""The schema: what version it has, and how it comes to the one that this release knows.
+
+A migration is a numbered file, executed once, in a transaction of its own under a lock, so that of two who migrate the second finds it done. What
+it does must be harmless to workers of the release before: columns and tables come, none goes. The functions come with it, under names that end in the version:
+workers of an older release go on calling theirs.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from hashlib import sha256
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from psycopg import errors
+
+from outlast.errors import StoreTooNew, StoreUnavailable
+from outlast.store.rows import RunRow
+from outlast.store.verbs import DRAINS_MAX, DURATIONS_MAX, TOKENS_MAX
+
+if TYPE_CHECKING:
+    from outlast.store.postgres.connection import Connection
+
+LOCK_SECONDS_MAX = 2
+TRIES_MAX = 10
+WALK_MAX = 1_000
+"""Entries of an index. A scan for something to claim that walks over more is remembered: see the function `ready`."""
+
+_META = """
+CREATE SCHEMA IF NOT EXISTS {schema};
+CREATE TABLE IF NOT EXISTS {schema}.meta (
+    version   integer NOT NULL,
+    oldest    integer NOT NULL,                                -- whose functions may still be called
+    functions text    NOT NULL,                                -- a fingerprint
+    timeline  text                                             -- of the server, see `fence`; NULL: it does not tell
+);
+INSERT INTO {schema}.meta (version, oldest, functions) SELECT 0, 0, '' WHERE NOT EXISTS (SELECT 1 FROM {schema}.meta);
+"""
+_TIMELINE = """
+DO $do$ BEGIN
+    UPDATE {schema}.meta SET timeline = left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) WHERE timeline IS NULL;
+EXCEPTION WHEN OTHERS THEN
+    RAISE NOTICE 'the timeline of the server is not known: %', SQLERRM;
+END $do$;
+"""
+_DROP = """
+DO $do$ DECLARE f regprocedure; BEGIN                          -- those of a version that is not released yet may differ in their signatures
+    FOR f IN SELECT oid FROM pg_proc
+        WHERE pronamespace = current_schema()::regnamespace AND proname LIKE '%\\_{version}' AND (SELECT functions FROM meta) NOT IN ('', '{fingerprint}')
+    LOOP EXECUTE 'DROP FUNCTION ' || f; END LOOP;
+END $do$;
+"""
+
+
+@cache
+def _files(folder: str) -> tuple[str, ...]:
+    files = resources.files(f"outlast.store.postgres.{folder}")
+    return tuple(
+        file.read_text()
+        for file in sorted(files.iterdir(), key=lambda file: file.name)
+        if file.name.endswith(".sql")
+    )
+
+
+def version() -> int:
+    """Of the schema that this release knows."""
+    return len(_files("migrations"))
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+@cache
+def functions(schema: str) -> str:
+    """Their statements, for this schema and version."""
+    text = "\n".join(_files("functions")).replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION")
+    settings = f"SET search_path = {quoted(schema)}, pg_temp SET enable_seqscan = off SET jit = off"
+    for word, value in (
+        ("SETTINGS__v", settings),
+        ("COLUMNS__v", ", ".join(f"r.{name}" for name in RunRow._fields)),
+        ("SCHEMA__v", schema.replace("'", "''")),
+        ("DRAINS_MAX__v", str(DRAINS_MAX)),
+        ("DURATIONS_MAX__v", str(DURATIONS_MAX)),
+        ("TOKENS_MAX__v", str(TOKENS_MAX)),
+        ("WALK_MAX__v", str(WALK_MAX)),
+    ):
+        text = text.replace(word, value)
+    return re.sub(r"\b([a-z_]+)__v\b", rf"\1_{version()}", text)
+
+
+@cache
+def fingerprint(schema: str) -> str:
+    return sha256(functions(schema).encode()).hexdigest()[:16]
+
+
+def steps(schema: str) -> list[str]:
+    """Statements that bring a schema of any version to this one, in order; each is for a transaction of its own, and does nothing where it was done."""
+    name = quoted(schema)
+    key = f"hashtextextended('outlast/' || {_literal(schema)}, 6074000)"
+    head = f"SET LOCAL lock_timeout = '{LOCK_SECONDS_MAX}s';\nSELECT pg_advisory_xact_lock({key});\n"
+    path = f"SET LOCAL search_path = {name}, pg_temp;\n"
+    found = [head + _META.format(schema=name) + _TIMELINE.format(schema=name)]
+    for number, text in enumerate(_files("migrations"), 1):
+        found.append(
+            f"{head}{path}DO $migration$ BEGIN IF (SELECT version FROM meta) = {number - 1} THEN\nEXECUTE $step$\n{text}\n$step$;\n"
+            f"UPDATE meta SET version = {number}, oldest = greatest(oldest, 1);\nEND IF; END $migration$;\n"
+        )
+    fresh = _DROP.format(version=version(), fingerprint=fingerprint(schema))
+    done = f"UPDATE meta SET functions = {_literal(fingerprint(schema))} WHERE version = {version()};\n"
+    found.append(f"{head}{path}SET LOCAL check_function_bodies = off;\n{fresh}{functions(schema)}\n{done}")
+    return found
+
+
+def script(schema: str) -> str:
+    """The same for a person with psql."""
+    body = "\n".join(f"BEGIN;\n{step}COMMIT;\n" for step in steps(schema))
+    return f"-- The schema of Outlast, version {version()}. It may be executed again: what is done already is left alone.\n{body}"
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def current(db: Connection) -> tuple[int, str]:
+    """The version that is there and the fingerprint of its functions; 0 if there is none."""
+    schema = quoted(db.address.schema)
+    try:
+        found = db.execute(f"SELECT version, functions FROM {schema}.meta")
+    except (errors.UndefinedTable, errors.InvalidSchemaName):
+        return 0, ""
+    return (found[0][0], found[0][1]) if found else (0, "")
+
+
+def check(db: Connection) -> bool:
+    """Whether the schema is as this release needs it. StoreTooNew."""
+    there, made = current(db)
+    if there > version():
+        raise StoreTooNew(
+            f"{db.address.place}: its schema {db.address.schema} is version {there}, this Outlast knows {version()}. It was written by "
+            "a newer Outlast: upgrade this one. Nothing was changed."
+        )
+    return there == version() and made == fingerprint(db.address.schema)
+
+
+def migrate(db: Connection) -> None:
+    """Bring the schema to this version. Somebody who keeps a lock is waited for, not stood in the way of."""
+    if check(db):
+        return
+    for step in steps(db.address.schema):
+        for turn in range(TRIES_MAX):
+            try:
+                with db.db().transaction():
+                    db.db().execute(step)
+                break
+            except (errors.LockNotAvailable, errors.DeadlockDetected):
+                if turn == TRIES_MAX - 1:
+                    raise
+    if not check(db):
+        raise StoreUnavailable(
+            f"{db.address.place}: another release of Outlast migrates it at the same time. Try again."
+        )

@@ -1,0 +1,108 @@
+# ruff: noqa: S608 - only names of our own, and the schema's, quoted, are put in
+"""Every statement of the Postgres store that reads. `{s}` is the schema, `{v}` its version. Values are always bound."""
+
+from __future__ import annotations
+
+from outlast.store.rows import DrainRow, Entry, RunRow, WorkerRow
+
+_RUN = ", ".join(RunRow._fields)
+_ENTRY = ", ".join(Entry._fields)
+
+COMMIT = "SELECT {s}.commit_{v}($1, $2, $3, $4, $5, $6, $7)"
+EPOCH = "SELECT {s}.epoch_{v}(%s)"
+GONE = "DELETE FROM {s}.writers WHERE id = %s"
+NOW = "SELECT {s}.seconds_{v}()"
+
+RUN_BY_ID = f"SELECT {_RUN} FROM {{s}}.runs WHERE id = %s"
+RUNS_BY_PK = f"SELECT {_RUN} FROM {{s}}.runs WHERE pk = ANY(%s)"
+RUNS = f"SELECT {_RUN} FROM {{s}}.runs WHERE {{where}} ORDER BY pk DESC LIMIT %(limit)s"
+RUNS_WHERE = {
+    "statuses": "status = ANY(%(statuses)s)",
+    "workflow": "workflow = %(workflow)s",
+    "queue": "queue = %(queue)s",
+    "items": "(workflow = '') = %(items)s",
+    "undoing": "(undoing IS NOT NULL) = %(undoing)s",
+    "parent": "parent = %(parent)s",
+    "waiting_for": r"ended IS NULL AND strpos(waits, E'\n' || %(waiting_for)s || E'\n') > 0",
+    "created_before": "created < %(created_before)s",
+    "created_after": "created >= %(created_after)s",
+    "before_pk": "pk < %(before_pk)s",
+}
+
+JOURNAL = f"SELECT {_ENTRY} FROM {{s}}.entries WHERE run = %s AND seq > %s ORDER BY seq LIMIT %s"
+HISTORY = f"SELECT {_ENTRY} FROM {{s}}.entries WHERE run = %s AND kind <> 'done' ORDER BY seq"
+LAST_SEQ = "SELECT coalesce(max(seq), 0) FROM {s}.entries WHERE run = %s"
+HAS_DEALT = "SELECT {s}.has_dealt_{v}(r) FROM {s}.runs r WHERE id = %s"
+DONE = (
+    "SELECT key, value FROM {s}.entries WHERE kind = 'done' AND run = %s AND key = ANY(%s) ORDER BY key, seq"
+)
+DONE_COUNT = "SELECT count(*) FROM {s}.entries WHERE kind = 'done' AND run = %s"
+MESSAGES = (
+    "SELECT number, name, id, value, at FROM {s}.messages WHERE run = %s AND number > %s ORDER BY number"
+)
+PROGRESS = "SELECT key, value FROM {s}.progress WHERE run = %s"
+
+WORKERS = f"""
+SELECT {", ".join(f"w.{name}" for name in WorkerRow._fields[:-1])}, (SELECT count(*) FROM {{s}}.runs r WHERE r.worker = w.id)
+FROM {{s}}.workers w ORDER BY started, id
+"""
+ASKED = "SELECT asked FROM {s}.workers WHERE id = %s"
+HOLDS = "SELECT pk, fence, id FROM {s}.runs WHERE worker = %s"
+CANCELS = "SELECT id, cancel FROM {s}.runs WHERE worker = %s AND cancel IS NOT NULL"
+DYING = "SELECT worker FROM {s}.dying_{v}(coalesce(%s, {s}.seconds_{v}()))"
+
+DRAINS = f"SELECT {', '.join(DrainRow._fields[:-1])} FROM {{s}}.drains ORDER BY number DESC LIMIT %s"
+RECOVERIES = "SELECT drain, seconds FROM {s}.recoveries WHERE drain = ANY(%s) ORDER BY seconds"
+DURATIONS = """
+SELECT d.workflow, d.step, d.seconds FROM unnest(%s::text[], %s::text[]) pair(workflow, step)
+JOIN {s}.durations d ON d.workflow = pair.workflow AND d.step = pair.step ORDER BY d.number
+"""
+
+LOOK = "SELECT {s}.look_{v}(%s, %s, %s)"
+DEPTH = "SELECT count(*) FROM {s}.runs WHERE queue = %s AND status = 'queued'"
+QUEUES = """
+WITH moment AS (SELECT coalesce(%s, {s}.seconds_{v}()) AS now)
+SELECT name, coalesce(queued, 0), coalesce(running, 0), coalesce(waiting, 0), coalesce(parked, 0), coalesce(dead, 0), oldest,
+       coalesce(submitted, 0), coalesce(just_ended, 0), depth_max, concurrency_max
+FROM {s}.queues LEFT JOIN (
+    SELECT queue, count(*) FILTER (WHERE status = 'queued') AS queued,
+           count(*) FILTER (WHERE status = 'running' AND parent IS NULL) AS running,
+           count(*) FILTER (WHERE status = 'waiting') AS waiting, count(*) FILTER (WHERE status = 'parked') AS parked,
+           count(*) FILTER (WHERE status = 'dead') AS dead,
+           min(created) FILTER (WHERE status = 'queued' AND due <= now) AS oldest,
+           count(*) FILTER (WHERE created > now - 60) AS submitted, count(*) FILTER (WHERE ended > now - 60) AS just_ended
+    FROM {s}.runs, moment GROUP BY queue
+) counts ON queue = name
+WHERE listed ORDER BY name
+"""
+
+SESSION = """
+SELECT s.id, s.version, s.updated, s.expires, f.field, f.value, f.last - f.first + 1 FROM {s}.sessions s
+LEFT JOIN {s}.session_fields f ON f.session = s.pk
+WHERE s.space = %s AND s.id = %s AND s.version > 0 AND (s.expires IS NULL OR s.expires > coalesce(%s, {s}.seconds_{v}())) ORDER BY f.field
+"""
+SESSIONS = """
+SELECT s.id, s.version, s.updated, s.expires, f.field, f.value, f.last - f.first + 1 FROM (
+    SELECT * FROM {s}.sessions
+    WHERE space = %(space)s AND (updated, id) < (%(before)s, %(before_id)s) AND version > 0
+      AND starts_with(id, %(prefix)s) AND (expires IS NULL OR expires > coalesce(%(now)s, {s}.seconds_{v}()))
+    ORDER BY updated DESC, id DESC LIMIT %(limit)s
+) s LEFT JOIN {s}.session_fields f ON f.session = s.pk ORDER BY s.updated DESC, s.id DESC, f.field
+"""
+ITEMS = """
+SELECT i.value FROM {s}.sessions s JOIN {s}.session_items i ON i.session = s.pk AND i.field = %(field)s
+WHERE s.space = %(space)s AND s.id = %(session)s AND (s.expires IS NULL OR s.expires > coalesce(%(now)s, {s}.seconds_{v}()))
+ORDER BY i.number DESC LIMIT %(last)s
+"""
+
+NOTIFY = "SELECT pg_notify(%s, '')"
+HEART = "SELECT {s}.heart_{v}(%s, %s, %s)"
+QUIET = "SELECT {s}.quiet_{v}(%s, %s)"
+
+REOPEN = """
+UPDATE {s}.runs SET status = 'queued', ready = 1, ended = NULL, due = 0, undoing = (
+    SELECT undo.value FROM {s}.entries AS undo WHERE undo.run = runs.pk AND undo.kind = 'undoing' AND NOT EXISTS (
+        SELECT 1 FROM {s}.entries e WHERE e.run = undo.run AND e.seq > undo.seq AND e.kind = 'retry' AND NOT (e.value::json->>'undoing')::boolean
+    ) ORDER BY undo.seq DESC LIMIT 1
+) WHERE id = %s
+"""

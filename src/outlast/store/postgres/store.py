@@ -1,0 +1,432 @@
+"""The store on a PostgreSQL server (14 or later): any number of processes on any number of hosts.
+
+Every batch is one call of a function in the server, so that no transaction is ever open while a client thinks: see `functions/10_commit.sql`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+
+from outlast.errors import SettingsError, StoreUnavailable
+from outlast.store.postgres import migrate
+from outlast.store.postgres import statements as sql
+from outlast.store.postgres.address import Address, parse
+from outlast.store.postgres.calls import Answer, Call, call
+from outlast.store.postgres.connection import Connection
+from outlast.store.postgres.ear import Ear, channel
+from outlast.store.postgres.failures import AGAIN, SHUT_OUT, translate, words
+from outlast.store.postgres.floors import Floors
+from outlast.store.protocol import BadValue, CommitUnknown
+from outlast.store.rows import (
+    NEVER,
+    DrainRow,
+    Entry,
+    Message,
+    Outlook,
+    QueueRow,
+    RunQuery,
+    RunRow,
+    SessionQuery,
+    SessionRow,
+    WorkerRow,
+)
+from outlast.store.sqlite import fork
+from outlast.store.sqlite.sessions import as_sessions
+from outlast.store.verbs import EACH, ITEM, LOUD, LOUD_AT_HOME, SESSION, Drain, Sweep, Swept, Verb
+
+AGAIN_MAX = 6
+"""How often a call is made again that met a deadlock."""
+RECOVER_SECONDS_MAX = 5
+"""How long `recover` waits for a call that goes on without us."""
+
+
+class PostgresStore:
+    def __init__(
+        self, address: Address, *, clock: Callable[[], float] | None = None, heartbeat: float = 0.2
+    ) -> None:
+        self.address = address
+        self.place = address.place
+        self._clock = clock
+        self._heartbeat = heartbeat
+        self._names = {"s": migrate.quoted(address.schema), "v": str(migrate.version())}
+        self._statements: dict[str, str] = {}
+        self._writing, self._reading = threading.Lock(), threading.Lock()
+        self._opened = False
+        self._ahead = 0.0
+        """How far the server's clock is ahead of our monotonic one."""
+
+    @classmethod
+    def at(
+        cls, address: str, *, clock: Callable[[], float] | None = None, heartbeat: float = 0.2
+    ) -> PostgresStore:
+        """The store of an address, not opened yet. SettingsError."""
+        return cls(parse(address), clock=clock, heartbeat=heartbeat)
+
+    # -- opening and closing
+
+    def open(self) -> None:
+        if self._opened:
+            return
+        self._writer, self._reader = Connection(self.address), Connection(self.address)
+        self._id, self._epoch = uuid4().hex, 0
+        self._floors = Floors()
+        self._ear = Ear(self.address, self._heartbeat, self._named, self._beat_elsewhere)
+        self._ear.learn = self._learn
+        try:
+            if self.address.migrate:
+                migrate.migrate(self._writer)
+            elif not migrate.check(self._writer):
+                raise StoreUnavailable(
+                    f"{self.place}: its schema is not of this release. Run `outlast migrate`."
+                )
+            self._begin_epoch()
+            self._learn(self._writer.execute(self._named(sql.NOW))[0][0])
+        except BaseException as error:
+            self._writer.drop()
+            if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:
+                raise SettingsError(f"{self.place}: {words(error, self.address)}") from error
+            if isinstance(error, (psycopg.Error, OSError)):
+                raise translate(error, self.address, sent=False, usable=False) from error
+            raise
+        self._opened = True
+        fork.watch(self)
+
+    def versions(self) -> tuple[int, int]:
+        """Of the schema that is there (0: there is none) and of the one that this release knows. It need not be open."""
+        db = Connection(self.address)
+        try:
+            return migrate.current(db)[0], migrate.version()
+        except (psycopg.Error, OSError) as error:
+            raise translate(error, self.address, sent=False, usable=False) from error
+        finally:
+            db.drop()
+
+    def migrate(self) -> None:
+        """Bring the schema to this release's version, also where the address says that opening must not. StoreTooNew, StoreUnavailable."""
+        db = Connection(self.address)
+        try:
+            migrate.migrate(db)
+        except (psycopg.Error, OSError) as error:
+            raise translate(error, self.address, sent=False, usable=False) from error
+        finally:
+            db.drop()
+
+    def _begin_epoch(self) -> None:
+        db = self._writer.db()
+        with db.transaction():
+            db.execute(f"SET LOCAL lock_timeout = '{RECOVER_SECONDS_MAX}s'")
+            self._epoch = self._writer.execute(self._named(sql.EPOCH), (self._id,))[0][0]
+
+    def close(self) -> None:
+        if not self._opened:
+            return
+        with self._writing:  # after a commit or a read that is under way
+            self._opened = False
+        with self._reading:
+            pass
+        self._ear.close()
+        with suppress(psycopg.Error):  # it is forgotten in time
+            if self._writer.is_usable:
+                self._writer.execute(self._named(sql.GONE), (self._id,))
+        self._writer.drop()
+        self._reader.drop()
+
+    def locks(self) -> list[threading.Lock]:
+        return [self._writing, self._reading]
+
+    def after_fork(self, *, at_rest: bool) -> None:
+        """In a forked child: its parent's sessions are not its own; it must open the store anew."""
+        if not self._opened:
+            return
+        self._opened = False
+        for db in (self._writer, self._reader):
+            db.forget_in_child()
+        self._ear.forget_in_child()
+        if not at_rest:
+            self._writing, self._reading = threading.Lock(), threading.Lock()
+
+    # -- writing
+
+    def now(self) -> float:
+        return self._clock() if self._clock is not None else self._ahead + time.monotonic()
+
+    def _learn(self, now: float) -> None:
+        self._ahead = now - time.monotonic()
+
+    def _at(self) -> float | None:
+        """The time to send along: None, the server's own."""
+        return None if self._clock is None else self._clock()
+
+    def try_commit(self, verbs: Sequence[Verb]) -> list[Any] | None:
+        """Commit if nobody else here is about to; None if not, and then nothing was written. What it may still wait for is the server."""
+        if not self._writing.acquire(blocking=False):
+            return None
+        try:
+            self._check_open()
+            if not self._writer.is_usable:
+                return None
+            return self._commit(verbs).outcomes
+        finally:
+            self._writing.release()
+
+    def commit(self, verbs: Sequence[Verb]) -> list[Any]:
+        if not verbs:
+            return []
+        with self._writing:
+            self._check_open()
+            answer = self._commit(verbs)
+        if answer.late:
+            try:
+                answer.fill([RunRow(*row) for row in self._read(sql.RUNS_BY_PK, (list(answer.late),))])
+            except StoreUnavailable as error:  # committed, but not known here: a repeat tells
+                raise CommitUnknown(str(error)) from error
+        kinds = set(map(type, verbs))
+        rings = answer.rings or any(
+            _has_news(outcome) for outcome in answer.outcomes if kinds & {Sweep, Drain}
+        )
+        if rings or not kinds.isdisjoint(LOUD):
+            self._ring(here=rings or not kinds.isdisjoint(LOUD_AT_HOME))
+        return answer.outcomes
+
+    def _commit(self, verbs: Sequence[Verb]) -> Answer:
+        floors = self._floors.now()
+        sent = call(verbs, floors)
+        for turn in range(AGAIN_MAX):
+            try:
+                answer = self._call(sent)
+            except psycopg.Error as error:
+                definite = self._writer.is_usable
+                if definite and error.sqlstate in AGAIN and turn < AGAIN_MAX - 1:
+                    time.sleep(random.uniform(0.0, 0.002 * 2**turn))  # noqa: S311
+                    continue
+                if definite and error.sqlstate == SHUT_OUT and turn < AGAIN_MAX - 1:
+                    self._renew_epoch()
+                    continue
+                raise translate(error, self.address, sent=True, usable=definite) from error
+            break
+        if self._clock is None:
+            self._learn(answer.now)
+        for scan in answer.scans:
+            self._floors.learn(*scan, answer.now, floored=floors is not None)
+        return answer
+
+    def _call(self, sent: Call) -> Answer:
+        try:
+            self._writer.db()
+        except (psycopg.Error, OSError) as error:
+            raise translate(error, self.address, sent=False, usable=False) from error
+        at = self._at()
+        words = (
+            self._id,
+            str(self._epoch),
+            None if at is None else repr(at),
+            sent.runs,
+            sent.fences,
+            sent.needs,
+            sent.groups,
+        )
+        try:
+            values = [None if word is None else word.encode() for word in words]
+        except UnicodeEncodeError as error:
+            raise BadValue(str(error)) from error
+        return Answer(self._writer.call(self._named(sql.COMMIT), values), sent.shape)
+
+    def _renew_epoch(self) -> None:
+        """Nobody knows this writer: it was forgotten in a long silence. A new one has nothing under way."""
+        self._id = uuid4().hex
+        try:
+            self._begin_epoch()
+        except psycopg.Error as error:
+            raise translate(error, self.address, sent=False, usable=True) from error
+
+    def recover(self) -> None:
+        """Shut out the call that was lost sight of: what it has done is done, and from now on it can do nothing more."""
+        with self._writing:
+            self._check_open()
+            self._writer.drop()
+            try:
+                self._begin_epoch()
+            except (psycopg.Error, OSError) as error:
+                self._writer.drop()
+                raise translate(error, self.address, sent=False, usable=False) from error
+
+    def _check_open(self) -> None:
+        if not self._opened:
+            raise StoreUnavailable(f"{self.place}: the store is not open (closed, or inherited over a fork).")
+
+    # -- reading
+
+    def _named(self, statement: str, **words: str) -> str:
+        """A statement with the names of this schema."""
+        if words:
+            return statement.format(**self._names, **words)
+        found = self._statements.get(statement)
+        if found is None:
+            found = self._statements[statement] = statement.format(**self._names)
+        return found
+
+    def _read(self, statement: str, values: Any = None, **words: str) -> list[Any]:
+        named = self._named(statement, **words)
+        with self._reading:
+            self._check_open()
+            for turn in range(2):
+                was_open = self._reader.is_open
+                try:
+                    return self._reader.execute(named, values)
+                except (psycopg.Error, OSError, UnicodeEncodeError) as error:
+                    if was_open and turn == 0 and not self._reader.is_usable:
+                        continue  # it was lost since the last time: once more, on another
+                    raise translate(error, self.address, sent=False, usable=self._reader.is_usable) from error
+        raise AssertionError("the second turn returns or raises")
+
+    def run(self, id: str) -> RunRow | None:
+        rows = self._read(sql.RUN_BY_ID, (id,))
+        return RunRow(*rows[0]) if rows else None
+
+    def runs(self, query: RunQuery) -> list[RunRow]:
+        values = query._asdict() | {"statuses": list(query.statuses) or None}
+        where = [text for name, text in sql.RUNS_WHERE.items() if values[name] is not None]
+        return [RunRow(*row) for row in self._read(sql.RUNS, values, where=" AND ".join(where) or "true")]
+
+    def journal(self, run: int, after: int = 0, limit: int = 10_000) -> list[Entry]:
+        return [Entry(*row) for row in self._read(sql.JOURNAL, (run, after, limit))]
+
+    def last_seq(self, run: int) -> int:
+        return int(self._read(sql.LAST_SEQ, (run,))[0][0])
+
+    def has_dealt(self, id: str) -> bool:
+        rows = self._read(sql.HAS_DEALT, (id,))
+        return bool(rows and rows[0][0])
+
+    def done(self, run: int, keys: Sequence[str]) -> dict[str, str | None]:
+        return dict(self._read(sql.DONE, (run, list(keys))))
+
+    def done_count(self, run: int) -> int:
+        return int(self._read(sql.DONE_COUNT, (run,))[0][0])
+
+    def history(self, run: int) -> list[Entry]:
+        return [Entry(*row) for row in self._read(sql.HISTORY, (run,))]
+
+    def messages(self, run: int, after: int = 0) -> list[Message]:
+        return [Message(*row) for row in self._read(sql.MESSAGES, (run, after))]
+
+    def progress(self, run: int) -> dict[str, str]:
+        return dict(self._read(sql.PROGRESS, (run,)))
+
+    def workers(self) -> list[WorkerRow]:
+        return [WorkerRow(*row) for row in self._read(sql.WORKERS)]
+
+    def asked(self, worker: str) -> str | None:
+        rows = self._read(sql.ASKED, (worker,))
+        return rows[0][0] if rows else None
+
+    def drains(self, limit: int = 20) -> list[DrainRow]:
+        rows = self._read(sql.DRAINS, (limit,))
+        seconds: dict[str, list[float]] = {row[0]: [] for row in rows}
+        for drain, took in self._read(sql.RECOVERIES, (list(seconds),)):
+            seconds[drain].append(took)
+        return [DrainRow._make((*row, tuple(seconds[row[0]]))) for row in rows]
+
+    def durations(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], list[float]]:
+        found: dict[tuple[str, str], list[float]] = {(workflow, step): [] for workflow, step in pairs}
+        if found:
+            workflows, steps = zip(*found, strict=True)
+            for workflow, step, seconds in self._read(sql.DURATIONS, (list(workflows), list(steps))):
+                found[workflow, step].append(seconds)
+        return found
+
+    def dead_workers(self) -> list[str]:
+        return [worker for (worker,) in self._read(sql.DYING, (self._at(),))]
+
+    def look(self, queues: tuple[str, ...], workflows: tuple[str, ...]) -> Outlook:
+        if not queues:
+            return Outlook(ready=False, suspect=False, next_due=None, overdue=False, unknown=())
+        floors = self._floors.text()
+        text = self._read(sql.LOOK, (json.dumps(queues, ensure_ascii=False), floors, self._at()))[0][0]
+        now, due, firsts, suspects, seconds, walked = json.loads(text)
+        self._floors.learn(seconds, walked, firsts, now, floored=floors is not None)
+        ready = {first[1] for first in firsts or ()}
+        known = set(workflows)
+        come_due = due is not None and due <= now
+        return Outlook(
+            ready=come_due or not ready.isdisjoint(known),
+            suspect=not known.isdisjoint(suspects or ()),
+            next_due=None if due is None or come_due or due >= NEVER else due,
+            overdue=come_due,
+            unknown=tuple(sorted(ready.union(suspects or ()) - known - {ITEM, EACH})),
+        )
+
+    def queues(self) -> list[QueueRow]:
+        return [QueueRow(*row) for row in self._read(sql.QUEUES, (self._at(),))]
+
+    def depth(self, queue: str) -> int:
+        return int(self._read(sql.DEPTH, (queue,))[0][0])
+
+    def held(self, worker: str) -> list[tuple[int, int, str]]:
+        return self._read(sql.HOLDS, (worker,))
+
+    def cancels(self, worker: str) -> list[tuple[str, str]]:
+        return self._read(sql.CANCELS, (worker,))
+
+    def session(self, id: str, space: str = SESSION) -> SessionRow | None:
+        found = as_sessions(self._read(sql.SESSION, (space, id, self._at())))
+        return found[0] if found else None
+
+    def items(self, session: str, field: str, last: int | None = None, space: str = SESSION) -> list[str]:
+        values = {"session": session, "field": field, "last": last, "space": space, "now": self._at()}
+        return [value for (value,) in reversed(self._read(sql.ITEMS, values))]
+
+    def sessions(self, query: SessionQuery) -> list[SessionRow]:
+        updated, id = query.before or (math.inf, "")
+        values = {**query._asdict(), "before": updated, "before_id": id, "now": self._at()}
+        return as_sessions(self._read(sql.SESSIONS, values))
+
+    # -- life signs
+
+    def listen(self, bell: Callable[[], None]) -> None:
+        self._ear.listen(bell)
+
+    def _ring(self, *, here: bool) -> None:
+        if here:
+            self._ear.ring_here()
+        if self._ear.is_awake:
+            self._ear.ring()
+            return
+        with suppress(StoreUnavailable):  # what was committed is: a lost ring fails nobody
+            self._read(sql.NOTIFY, (channel(self.address.schema),))
+
+    def hold(self, worker: str) -> None:
+        self._ear.hold(worker)
+
+    def let_go(self, worker: str) -> None:
+        self._ear.let_go(worker)
+
+    def _beat_elsewhere(self, workers: list[str], every: float) -> None:
+        with suppress(StoreUnavailable):  # the ear tries again
+            self._read(sql.HEART, (workers, every, []))
+
+    def die(self) -> None:
+        """For tests: close it as a killed process does, which lets go of its locks and cleans nothing up."""
+        self._ear.die()
+        self.close()
+
+    def reopen(self, id: str) -> None:
+        """For tests: make an ended run claimable as it stands, so that its journal can be replayed once more; of one that was undone, the undo."""
+        self._read(sql.REOPEN, (id,))
+
+
+def _has_news(outcome: Any) -> bool:
+    """A Sweep that found something, a Drain that gave something back."""
+    return (
+        bool(outcome.workers) if isinstance(outcome, Swept) else isinstance(outcome, tuple) and bool(outcome)
+    )

@@ -1,0 +1,125 @@
+"""What the scripts answer, as rows and outcomes. Numbers come as texts: Redis would cut them to integers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from outlast.store import verbs
+from outlast.store.rows import DrainRow, Entry, Message, QueueRow, RunRow, SessionRow, WorkerRow
+from outlast.store.verbs import Refused, Submitted, Swept
+
+
+def _pairs(flat: Sequence[Any]) -> dict[str, Any]:
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _float(text: str | None) -> float | None:
+    return None if text is None else float(text)
+
+
+def _int(text: str | None) -> int | None:
+    return None if text is None else int(text)
+
+
+def run_row(flat: Sequence[str]) -> RunRow:
+    got = _pairs(flat).get
+    return RunRow(
+        int(got("pk", "0")), got("id", ""), got("workflow", ""), got("args", ""), got("queue", ""), int(got("priority", "0")),
+        got("status", ""), int(got("fence", "0")), got("worker") or None, got("token"), got("seed", ""), got("parent"),
+        float(got("created", "0")), _float(got("started")), float(got("due", "0")), _float(got("timeout")),
+        _float(got("deadline")), _float(got("ended")), _float(got("interrupted")), int(got("deaths", "0")),
+        int(got("interruptions", "0")), got("waits", ""), got("cancel"), got("reason"), _int(got("failed_at")), got("value"),
+        got("error"), int(got("lives", "0")), int(got("ready", "0")), int(got("mark", "0")), int(got("deaths_in_a_row", "0")),
+        int(got("interruptions_in_a_row", "0")), int(got("failures", "0")), int(got("attempts_max", "0")),
+        int(got("interruptions_max", "0")), got("undoing"), _float(got("abandon_after")),
+    )  # fmt: skip
+
+
+def entries(flat: Sequence[str]) -> list[Entry]:
+    """From seq and text, one after the other."""
+    return [entry(int(seq), text) for seq, text in zip(flat[::2], flat[1::2], strict=True)]
+
+
+def entry(seq: int, text: str) -> Entry:
+    _, _, said = text.partition(" ")
+    return Entry(seq, *json.loads(said))
+
+
+def message(number: int, text: str) -> Message:
+    named, at, rest = text.split("\n", 2)
+    id, value = json.loads(rest)
+    return Message(number, json.loads(named)[0], id, value, float(at))
+
+
+def progress(flat: Sequence[str]) -> dict[str, str]:
+    """Each value stands behind its fence and its attempt."""
+    return {key: text.split(" ", 2)[2] for key, text in _pairs(flat).items()}
+
+
+def worker_row(flat: Sequence[str]) -> WorkerRow:
+    it = _pairs(flat)
+    return WorkerRow(
+        it["id"], it["host"], int(it["pid"]), float(it["started"]), float(it["lease_until"]), int(it["draining"]),
+        float(it["lease"]), float(it["renewed"]), it["queues"], it["workflows"], int(it["concurrency"]), it.get("asked"),
+        int(it["held"]),
+    )  # fmt: skip
+
+
+def drain_row(found: Sequence[Any]) -> DrainRow:
+    worker, flat, seconds = found
+    it = _pairs(flat)
+    return DrainRow(
+        worker, it["host"], int(it["pid"]), it["reason"], float(it["began"]), _float(it.get("ended")), int(it["held"]),
+        it.get("report"), tuple(sorted(map(float, seconds))),
+    )  # fmt: skip
+
+
+def queue_row(found: Sequence[Any]) -> QueueRow:
+    name, flat, oldest, submitted, ended = found
+    it = _pairs(flat)
+    counts = (int(it.get(status, "0")) for status in ("queued", "running", "waiting", "parked", "dead"))
+    limits = (_int(it.get("depth_max")), _int(it.get("concurrency_max")))
+    return QueueRow._make((name, *counts, _float(oldest), int(submitted), int(ended), *limits))
+
+
+def session_row(found: Sequence[Any]) -> SessionRow:
+    id, version, updated, expires, fields, lists = found
+    counts = {field: int(count) for field, count in sorted(_pairs(lists).items())}
+    return SessionRow(
+        id, int(version), float(updated), _float(expires), dict(sorted(_pairs(fields).items())), counts
+    )
+
+
+# -- outcomes
+
+
+def outcomes(batch: Sequence[verbs.Verb], answers: Sequence[Any]) -> list[Any]:
+    return [
+        None if answer is None else _outcome(type(verb), answer)
+        for verb, answer in zip(batch, answers, strict=True)
+    ]
+
+
+def _outcome(kind: type, answer: Any) -> Any:
+    if isinstance(answer, list) and answer and answer[0] == "!":
+        return Refused(answer[1], answer[2])
+    return _DECODE.get(kind, str)(answer)
+
+
+def _submitted(answer: Sequence[Any]) -> Submitted:
+    new, flat = answer
+    return Submitted(None if flat is None else run_row(flat), new == "1")
+
+
+_DECODE: dict[type, Callable[[Any], Any]] = {
+    verbs.Submit: _submitted,
+    verbs.SubmitMany: lambda answer: [_submitted(one) for one in answer[1:]],
+    verbs.Claim: lambda answer: [run_row(flat) for flat in answer[1:]],
+    verbs.Sweep: lambda answer: Swept(*map(tuple, answer)),
+    verbs.Drain: lambda answer: tuple(answer[1:]),
+    verbs.Prune: int,
+    verbs.Keep: int,
+}
+"""The others answer with nothing, or with a status."""

@@ -1,0 +1,230 @@
+"""Verbs as the script takes them. Every value is checked here: a script that meets one it cannot use is too late."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from types import NoneType, UnionType
+from typing import Any, TypeAlias, get_args, get_origin, get_type_hints
+
+from outlast.store import verbs
+from outlast.store.protocol import BadValue
+
+INTEGER_MAX = 2**53
+"""Lua's numbers are doubles."""
+SUBMIT_MANY_MAX = 10_000
+"""Runs of one SubmitMany, which is one call: nobody else is served meanwhile."""
+
+Check: TypeAlias = Callable[[Any], bool]
+
+_MARKS = {
+    "step": "p", "attempt": "p", "inner": "p", "session": "p", "child": "pi", "done": "pd", "intent": "i", "compensation": "i",
+}  # fmt: skip
+"""What the script must know of an entry: p for progress, i for a dealing with the outside, d for `done`."""
+
+_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def encode(batch: Sequence[verbs.Verb]) -> list[str | bytes | int]:
+    """The arguments of a call, behind its header. BadValue if something in it cannot be stored."""
+    arguments: list[str | bytes | int] = []
+    try:
+        for kind, group in groupby(batch, type):
+            alike = list(group)
+            arguments += [kind.__name__, len(alike)]
+            if kind is verbs.Record:
+                for record in alike:
+                    arguments += _record(record)  # type: ignore[arg-type]
+            else:
+                arguments += [_json(_ENCODE.get(kind, _plain)(verb)).encode() for verb in alike]
+    except UnicodeEncodeError as error:
+        raise BadValue(f"a text cannot be stored: {error}") from None
+    return arguments
+
+
+def _plain(verb: Any) -> dict[str, Any]:
+    for name, check in _checks(type(verb)):
+        value = getattr(verb, name)
+        if not check(value):
+            raise BadValue(f"{type(verb).__name__}.{name} cannot be {_shown(value)}.")
+    return {name: value for name, value in zip(verb._fields, verb, strict=True) if value is not None}
+
+
+# -- entries
+
+
+def _record(record: verbs.Record) -> tuple[int, int, int, str, bytes, bytes]:
+    run, seq, fence, kind, key = record[:5]
+    before, value, after = _parts(record)
+    marks = _MARKS.get(kind, "")
+    return (
+        run,
+        seq,
+        fence,
+        marks,
+        key.encode() if "d" in marks else b"",
+        f"{before}{_json(value)}{after}".encode(),
+    )
+
+
+def _parts(record: verbs.Record) -> tuple[str, str | None, str]:
+    """The text of an entry: what stands before its value, the value, and what stands behind it."""
+    _check_record(record)
+    _, _, fence, kind, key, at, args, value, *rest = record
+    while rest and rest[-1] is None:
+        rest.pop()
+    return f"{fence} {_json([kind, key, at, args])[:-1]},", value, f",{_json(rest)[1:]}" if rest else "]"
+
+
+def _check_record(record: verbs.Record) -> None:
+    for name, check in _checks(verbs.Record):
+        value = getattr(record, name)
+        if not check(value):
+            raise BadValue(f"Record.{name} cannot be {_shown(value)}.")
+
+
+def _noted(record: verbs.Record) -> dict[str, Any]:
+    """A record whose value the store writes."""
+    before, _, after = _parts(record)
+    return {
+        "run": str(record.run), "seq": str(record.seq), "fence": str(record.fence), "marks": _MARKS.get(record.kind, ""),
+        "key": record.key, "before": before, "after": after,
+    }  # fmt: skip
+
+
+# -- verbs that need more than their fields
+
+
+def _fenced(verb: Any) -> dict[str, Any]:
+    return _plain(verb) | {"run": str(verb.run)}
+
+
+def _submit_many(verb: verbs.SubmitMany) -> dict[str, Any]:
+    if len(verb.runs) > SUBMIT_MANY_MAX:
+        raise BadValue(
+            f"{len(verb.runs):,} runs are too many for one submit_many on Redis, which serves nobody else meanwhile: submit at "
+            f"most {SUBMIT_MANY_MAX:,} at once."
+        )
+    return {"runs": [_plain(run) for run in verb.runs]}
+
+
+def _decide(verb: verbs.Decide) -> dict[str, Any]:
+    said = _plain(verb)
+    try:
+        decision = json.dumps(json.loads(verb.decision) | {"token": verb.token})
+    except (ValueError, TypeError, RecursionError) as error:
+        raise BadValue(f"a decision must be a JSON object: {error}") from None
+    return said | {"decision": decision}
+
+
+def _enlist(verb: verbs.Enlist) -> dict[str, Any]:
+    return _plain(verb) | {"queues": json.dumps(verb.queues), "workflows": json.dumps(verb.workflows)}
+
+
+def _send(verb: verbs.Send) -> dict[str, Any]:
+    _plain(verb)
+    rest = _json([verb.message, verb.value])
+    return {
+        "id": verb.id,
+        "name": verb.name,
+        "message": verb.message,
+        "named": _json([verb.name]),
+        "rest": rest,
+    }
+
+
+def _keep(verb: verbs.Keep) -> dict[str, Any]:
+    said = _plain(verb)
+    said["fields"] = [[field] if value is None else [field, value] for field, value in verb.fields.items()]
+    said["appends"] = [{"field": field} | _plain(more) for field, more in verb.appends.items()]
+    if verb.record is not None:
+        said["record"] = _noted(verb.record)
+    return said
+
+
+def _forget(verb: verbs.Forget) -> dict[str, Any]:
+    said = _plain(verb)
+    if verb.record is not None:
+        said["record"] = _noted(verb.record)
+    return said
+
+
+_ENCODE: dict[type, Callable[[Any], dict[str, Any]]] = {
+    verbs.Save: _fenced,
+    verbs.Wait: _fenced,
+    verbs.Settle: _fenced,
+    verbs.Release: _fenced,
+    verbs.Undo: _fenced,
+    verbs.Ack: _fenced,
+    verbs.SubmitMany: _submit_many,
+    verbs.Decide: _decide,
+    verbs.Enlist: _enlist,
+    verbs.Send: _send,
+    verbs.Keep: _keep,
+    verbs.Forget: _forget,
+}
+
+# -- values
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and -INTEGER_MAX <= value <= INTEGER_MAX
+
+
+def _is_number(value: Any) -> bool:
+    return (isinstance(value, float) and math.isfinite(value)) or _is_integer(value)
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, (bool, int)) and value in (0, 1)
+
+
+_BY_TYPE: dict[Any, Check] = {str: _is_text, int: _is_integer, float: _is_number, bool: _is_flag}
+_found: dict[type, tuple[tuple[str, Check], ...]] = {}
+
+
+def _checks(kind: type) -> tuple[tuple[str, Check], ...]:
+    """What each field of a verb must be, by its annotation."""
+    checks = _found.get(kind)
+    if checks is None:
+        hints = get_type_hints(kind)
+        checks = _found[kind] = tuple((name, _check(hints[name])) for name in kind._fields)  # type: ignore[attr-defined]
+    return checks
+
+
+def _check(hint: Any) -> Check:
+    if hint in _BY_TYPE:
+        return _BY_TYPE[hint]
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is UnionType or NoneType in inner:
+        some = _check(next(part for part in inner if part is not NoneType))
+        return lambda value: value is None or some(value)
+    if origin is tuple and len(inner) == 2 and inner[1] is Ellipsis:
+        each = _check(inner[0])
+        return lambda value: all(map(each, value))
+    if origin is tuple:
+        parts = tuple(map(_check, inner))
+        return lambda value: all(check(part) for check, part in zip(parts, value, strict=True))
+    if origin is dict:
+        key, item = _check(inner[0]), _check(inner[1])
+        return lambda value: all(key(name) and item(part) for name, part in value.items())
+    return lambda value: isinstance(value, hint)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def integers(*values: int) -> Iterator[int]:
+    """Numbers that a read asks for. BadValue for one that no row can have."""
+    for value in values:
+        if not _is_integer(value):
+            raise BadValue(f"{_shown(value)} is no number of a row.")
+        yield value

@@ -1,0 +1,80 @@
+"""What the errors of a Redis server mean. They are known by their codes: their first word, which is part of the protocol.
+
+Whatever the server answers is definite: a call that was refused, or whose script failed, has written nothing. Only a connection
+that is lost in the middle of a call leaves its outcome unknown.
+"""
+
+from __future__ import annotations
+
+import re
+
+from redis import exceptions
+
+from outlast.errors import StoreBroken, StoreError, StoreUnavailable
+
+_ADVICE = {
+    "LOADING": "the server is loading its data. It answers when that is done.",
+    "BUSY": "the server is busy with somebody's script. `redis-cli SCRIPT KILL` ends one that does not end by itself.",
+    "READONLY": "this is a replica, which takes no writes. Give the address of the master.",
+    "MASTERDOWN": "this is a replica that has lost its master. Give the address of the master.",
+    "MISCONF": "the server cannot write to its disk, and takes no writes until it can. Its own log says why.",
+    "NOREPLICAS": "too few replicas are connected for the server's min-replicas-to-write.",
+    "OOM": "the server's memory is full (maxmemory). Give it more, or make room: `outlast prune --older-than 7d`.",
+    "CLUSTERDOWN": "the cluster is down.",
+    "TRYAGAIN": "the cluster moves the slot of these keys. It answers when that is done.",
+    "MOVED": "this node of a cluster does not have the slot of these keys. Give the address of the one that does.",
+    "ASK": "the cluster moves the slot of these keys. It answers when that is done.",
+    "NOAUTH": "the server wants a password: redis://:PASSWORD@host.",
+    "WRONGPASS": "the server does not take this user name and password.",
+    "NOPERM": "the user of this address may not do this. docs/redis.md says which rights Outlast needs.",
+    "UNKILLABLE": "the server is busy with somebody's script that has written already.",
+}
+_CLASSES = {
+    exceptions.BusyLoadingError: "LOADING",
+    exceptions.ReadOnlyError: "READONLY",
+    exceptions.OutOfMemoryError: "OOM",
+    exceptions.NoPermissionError: "NOPERM",
+    exceptions.AuthenticationError: "WRONGPASS",
+    exceptions.AuthenticationWrongNumberOfArgsError: "WRONGPASS",
+    exceptions.ClusterDownError: "CLUSTERDOWN",
+    exceptions.TryAgainError: "TRYAGAIN",
+    exceptions.MasterDownError: "MASTERDOWN",
+    exceptions.MovedError: "MOVED",
+    exceptions.AskError: "ASK",
+}
+"""redis-py takes the code away from those that it has a class for."""
+
+_IN_SCRIPT = re.compile(rf"-?\b({'|'.join(_ADVICE)})\b")
+
+
+def refused(error: exceptions.RedisError, place: str) -> StoreError:
+    """The store's word for what the server has answered, or for why it cannot be reached."""
+    code = _code(error)
+    if code in _ADVICE:
+        return StoreUnavailable(
+            f"{place}: {_ADVICE[code]} Nothing acknowledged is lost; the runs are resumable. ({error})"
+        )
+    if isinstance(error, (exceptions.ConnectionError, exceptions.TimeoutError)):
+        return StoreUnavailable(
+            f"{place}: the server cannot be reached. Nothing acknowledged is lost; the runs are resumable. ({error})"
+        )
+    return StoreBroken(f"{place}: the server does not do what Outlast asks of it: {error}")
+
+
+def fault(text: str, place: str, *, torn: bool) -> StoreError:
+    """For a script that failed; what it had written was taken back, unless it is `torn`."""
+    code = _IN_SCRIPT.search(text)
+    if torn:
+        return StoreBroken(f"{place}: a change failed, and could not be taken back whole: {text}")
+    if code is not None:
+        return StoreUnavailable(f"{place}: {_ADVICE[code[1]]} Nothing was written. ({text.strip()})")
+    return StoreBroken(
+        f"{place}: something in it is not as Outlast left it, or Outlast has a fault. Nothing was written. ({text})"
+    )
+
+
+def _code(error: exceptions.RedisError) -> str:
+    for kind, code in _CLASSES.items():
+        if type(error) is kind:
+            return code
+    return str(error).partition(" ")[0]

@@ -1,0 +1,126 @@
+-- The verbs of a drain, and how long steps take.
+
+local NOT_BEGUN = 'its worker drains before it began'
+
+local function key(worker)
+    return P .. 'drain:' .. worker
+end
+
+local function forget(worker)
+    local number = S.hget(key(worker), 'number')
+    if number then
+        S.zrem(P .. 'drains', tonumber(number), worker)
+        S.drop(key(worker))
+    end
+    S.drop(P .. 'recoveries:' .. worker)
+end
+
+local function keep_newest()
+    S.flush()
+    for _, worker in ipairs(call('ZREVRANGE', P .. 'drains', S.DRAINS_MAX, -1)) do
+        forget(worker)
+    end
+end
+
+local function open(worker, fields)
+    local number = S.hincr(P .. 'counters', 'drain', 1)
+    S.zadd(P .. 'drains', number, worker)
+    S.hset(key(worker), 'number', S.text(number))
+    S.hset(key(worker), 'began', S.text(S.now))
+    for field, value in pairs(fields) do
+        S.hset(key(worker), field, value)
+    end
+end
+
+-- Open the report of a worker that is enlisted. One that is there stays as it is.
+function S.open_report(worker, reason)
+    if S.hget(key(worker), 'number') then
+        return
+    end
+    S.flush()
+    local it = S.worker(worker)
+    local held = call('ZCARD', P .. 'held:' .. worker)
+    open(worker, {host = it.host, pid = it.pid, reason = reason, held = S.text(held)})
+    keep_newest()
+end
+
+-- All that a worker holds but these fences goes back, neither interrupted nor charged: their ids, by number.
+local function give_back_all_but(worker, keep)
+    local kept, ids = {}, {'ids'}
+    for _, fence in ipairs(keep) do
+        kept[fence] = true
+    end
+    for _, row in ipairs(S.held_by(worker)) do
+        if not kept[row.fence] then
+            S.forgive(row)
+            S.give_back(row, 'queued', S.now, NOT_BEGUN)
+            ids[#ids + 1] = row.id
+        end
+    end
+    return ids
+end
+
+function S.Drain(verb)
+    local draining = S.standing(verb.worker)
+    if not draining then
+        return S.WORKER
+    end
+    if draining == 0 then
+        S.hset(P .. 'worker:' .. verb.worker, 'draining', '1')
+        forget(verb.worker)  -- an earlier drain of a worker that is back under its id
+    end
+    local back = give_back_all_but(verb.worker, verb.keep)
+    S.open_report(verb.worker, verb.reason)
+    S.rings = S.rings or #back > 1
+    return back
+end
+
+function S.AskDrain(verb)
+    if not S.standing(verb.worker) then
+        return S.WORKER
+    end
+    local it = P .. 'worker:' .. verb.worker
+    if not S.hget(it, 'asked') then
+        S.hset(it, 'asked', verb.why)
+    end
+    return false
+end
+
+function S.Report(verb)
+    if not S.hget(key(verb.worker), 'number') then
+        open(verb.worker, {host = '', pid = '0', reason = '', held = '0'})
+        keep_newest()
+    end
+    if not S.hget(key(verb.worker), 'swept') then
+        S.hset(key(verb.worker), 'ended', S.text(S.now))
+        S.hset(key(verb.worker), 'report', verb.report)
+    end
+    return false
+end
+
+-- A draining worker died: close its report, if it did not do so itself.
+function S.cut_short(worker, left, why)
+    if S.hget(key(worker), 'number') and not S.hget(key(worker), 'ended') then
+        local ids = {}
+        for i, id in ipairs(left) do
+            ids[i] = cjson.encode(id)
+        end
+        local report = '{"cut_short": true, "left": [' .. table.concat(ids, ', ') .. '], "why": ' .. cjson.encode(why) .. '}'
+        S.hset(key(worker), 'ended', S.text(S.now))
+        S.hset(key(worker), 'report', report)
+        S.hset(key(worker), 'swept', '1')
+    end
+end
+
+function S.Measured(verb)
+    local touched = {}
+    for _, sample in ipairs(verb.samples) do
+        local list = P .. 'durations:' .. S.pair(sample[1], sample[2])
+        S.push(list, S.text(sample[3]))
+        touched[list] = true
+    end
+    for list in pairs(touched) do
+        S.keep(list, S.DURATIONS_MAX)
+    end
+    return false
+end

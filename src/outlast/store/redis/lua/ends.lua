@@ -1,0 +1,224 @@
+-- Fenced verbs that end a run or give it back, and messages.
+
+local function names(list)
+    return #list > 0 and '\n' .. table.concat(list, '\n') .. '\n' or ''
+end
+
+function S.Wait(verb)
+    local row = S.held(verb.run, verb.fence)
+    if not row then
+        return S.FENCE
+    end
+    S.put(row, 'waits', names(verb.names))
+    return false
+end
+
+-- The row if this fence, which is void by now, was the last.
+local function given_up(run, fence)
+    local row = S.row(run)
+    return row and fence > 0 and row.fence == -fence and row or nil
+end
+
+-- The fence is void, and nobody has the run.
+function S.void(row)
+    S.put(row, 'fence', -math.abs(row.fence))
+    S.put(row, 'worker', nil)
+end
+
+local SETTLED = {done = true, failed = true, cancelled = true, parked = true}
+
+function S.Settle(verb)
+    local row = S.held(verb.run, verb.fence)
+    if not row then
+        local again = given_up(verb.run, verb.fence)
+        -- With a row of deaths or interruptions it was a dead letter, cancelled since.
+        local by_this = again and SETTLED[again.status] and again.deaths_in_a_row == 0 and again.interruptions_in_a_row == 0
+        return not by_this and S.FENCE
+    end
+    local parked = verb.status == 'parked'
+    S.become(row, verb.status)
+    S.void(row)
+    for _, field in ipairs({'value', 'error', 'reason', 'failed_at'}) do
+        S.put(row, field, verb[field])
+    end
+    S.put(row, 'interrupted', nil)
+    S.put(row, 'waits', '')
+    S.put(row, 'deaths_in_a_row', 0)
+    S.put(row, 'interruptions_in_a_row', 0)
+    if parked then
+        S.put(row, 'due', S.now)  -- since when its clock stands still
+        S.put(row, 'ended', nil)
+    else
+        S.put(row, 'undoing', nil)
+        S.put(row, 'ended', S.now)
+        S.drop(P .. 'progress:' .. row.pk)
+    end
+    S.wake_parent(row)
+    return false
+end
+
+function S.Ack(verb)
+    local row = S.held(verb.run, verb.fence)
+    if not row then
+        local again = given_up(verb.run, verb.fence)
+        return not (again and again.status == 'done') and S.FENCE
+    end
+    S.become(row, 'done')
+    S.void(row)
+    S.put(row, 'ended', S.now)
+    return false
+end
+
+-- A run that waits is due, if it was not.
+local function wake(row)
+    S.put(row, 'due', math.min(row.due, S.now))
+    S.make_ready(row)
+end
+
+function S.wake_parent(row)
+    local parent = row.parent and S.row_of(row.parent)
+    if parent and parent.status == 'waiting' then
+        wake(parent)
+    end
+end
+
+-- Write what became of a held run. Its fence is void.
+function S.give_back(row, status, due, reason)
+    if row.workflow == '' and row.cancel then
+        status, reason = 'cancelled', row.cancel
+    end
+    S.become(row, status)
+    S.void(row)
+    S.put(row, 'due', due)
+    S.put(row, 'reason', reason)
+    S.put(row, 'ended', S.ENDED[status] and S.now or nil)
+    S.put(row, 'ready', 0)
+    if not S.ENDED[status] and due <= S.now then
+        S.make_ready(row)
+    elseif S.ENDED[status] then
+        S.wake_parent(row)
+    end
+    return status
+end
+
+-- If it got anywhere no row goes on. To be asked while the fence is good.
+function S.forgive(row)
+    if S.has_progress(row) then
+        S.put(row, 'deaths_in_a_row', 0)
+        S.put(row, 'interruptions_in_a_row', 0)
+        return true
+    end
+    return false
+end
+
+local function times(count)
+    return count == 1 and 'once' or S.text(count) .. ' times in a row'
+end
+
+S.times = times
+
+-- Free, and ahead of new work; but not for ever without getting anywhere. Left by a draining worker, its next claim is a recovery
+-- of that drain.
+function S.interrupt(row, due, reason, draining)
+    local worker, in_a_row, status = row.worker, row.interruptions_in_a_row + 1, 'queued'
+    S.put(row, 'interrupted', row.interrupted or S.now)
+    S.put(row, 'interruptions', row.interruptions + 1)
+    S.put(row, 'interruptions_in_a_row', in_a_row)
+    if in_a_row >= row.interruptions_max then
+        status = 'dead'
+        reason = 'interrupted ' .. times(in_a_row) .. ' without recording anything; the last time: ' .. reason
+    end
+    status = S.give_back(row, status, due, reason)
+    S.mark(row, 'interruption', '{"why":' .. cjson.encode(reason) .. '}')
+    if draining and status == 'queued' then
+        S.put(row, 'left_by', worker)
+        S.put(row, 'left_at', S.now)
+    end
+    return status
+end
+
+-- Whether there is more to know than the life knew.
+local function news(row, verb)
+    if row.cancel then
+        return true
+    end
+    for _, id in ipairs(verb.children) do
+        local child = S.row_of(id)
+        if not child or child.ended then
+            return true
+        end
+    end
+    if #verb.waits == 0 or row.mail <= verb.seen then
+        return false
+    end
+    local wanted = {}
+    for _, name in ipairs(verb.waits) do
+        wanted[name] = true
+    end
+    S.flush()
+    for start = verb.seen, row.mail - 1, S.CHUNK do
+        for _, message in ipairs(call('LRANGE', P .. 'mail:' .. row.pk, start, start + S.CHUNK - 1)) do
+            if wanted[cjson.decode(message:match('^[^\n]*'))[1]] then
+                return true
+            end
+        end
+    end
+    return false
+end
+
+local function given_back_by(run, fence)
+    local row = given_up(run, fence)
+    local status = row and row.status
+    local in_a_row = row and (row.deaths_in_a_row > 0 or row.interruptions_in_a_row > 0)
+    if status == 'queued' or status == 'waiting' or status == 'dead' then
+        return status
+    end
+    return status == 'cancelled' and (row.workflow == '' or in_a_row) and status or nil
+end
+
+function S.Release(verb)
+    local row = S.held(verb.run, verb.fence)
+    if not row then
+        return given_back_by(verb.run, verb.fence) or S.FENCE
+    end
+    S.forgive(row)
+    if verb.waiting then
+        local due = news(row, verb) and math.min(verb.due, S.now) or verb.due
+        S.put(row, 'interrupted', nil)
+        S.put(row, 'waits', names(verb.waits))
+        return S.give_back(row, 'waiting', due, verb.reason)
+    end
+    local due = S.now + verb.delay
+    if verb.failed then
+        S.put(row, 'failures', row.failures + 1)
+        local status = S.give_back(row, row.failures >= row.attempts_max and 'dead' or 'queued', due, verb.reason)
+        S.note(row, 'failure', '{"why":' .. cjson.encode(verb.reason) .. '}')
+        return status
+    end
+    if verb.interrupted then
+        return S.interrupt(row, due, verb.reason, S.standing(row.worker) == 1)
+    end
+    return S.give_back(row, 'queued', due, verb.reason)
+end
+
+-- A message is its name in a JSON list, a line break, the time, a line break, and the rest, which only Python reads.
+function S.Send(verb)
+    local row = S.row_of(verb.id)
+    if not row then
+        return {'!', 'unknown', ''}
+    end
+    if S.ENDED[row.status] then
+        return {'!', 'status', row.status}
+    end
+    local mailed, this = P .. 'mailed:' .. row.pk, S.pair(verb.name, verb.message)
+    if S.hget(mailed, this) then
+        return false
+    end
+    S.hset(mailed, this, '1')
+    S.put(row, 'mail', row.mail + 1)
+    S.push(P .. 'mail:' .. row.pk, verb.named .. '\n' .. S.text(S.now) .. '\n' .. verb.rest)
+    if row.status == 'waiting' and row.waits:find('\n' .. verb.name .. '\n', 1, true) then
+        wake(row)
+    end
+    return false
+end

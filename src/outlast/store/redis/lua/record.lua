@@ -1,0 +1,88 @@
+-- Journals. An entry is a text: the fence it was written under, a space, and JSON that only Python reads.
+
+S.FENCE = {'!', 'fence', ''}
+
+local function journal(pk)
+    return P .. 'journal:' .. pk
+end
+
+-- The text of an entry, whichever hash it is in.
+local function entry(pk, seq)
+    return S.hget(journal(pk), seq) or S.hget(P .. 'dones:' .. pk, seq)
+end
+
+-- Whether this fence has recorded this seq.
+function S.recorded(run, seq, fence)
+    local text = entry(run, seq)
+    return text and text:match('^%S+') == fence and text
+end
+
+-- The row if the entry may be written under this fence: it follows the last one. A hole would mean that the server has lost
+-- something which the life still goes by.
+function S.may_record(run, seq, fence)
+    local row = S.light(run)
+    local number = tonumber(fence)
+    return row and number > 0 and row.fence == number and tonumber(seq) == row.last + 1 and row or nil
+end
+
+-- `marks`: p for progress, i for a dealing with the outside, d for `done`, whose key is looked up.
+function S.append(row, seq, marks, key, text)
+    S.put(row, 'last', tonumber(seq))
+    if row.got ~= row.fence and row.last > row.mark and marks:find('p', 1, true) then
+        S.put(row, 'got', row.fence)
+    end
+    if not row.dealt and marks:find('i', 1, true) then
+        S.put(row, 'dealt', '1')
+    end
+    if marks == 'pd' then
+        S.hput(P .. 'dones:' .. row.pk, seq, text)
+        S.hset(P .. 'done:' .. row.pk, key, seq)
+    else
+        S.hput(journal(row.pk), seq, text)
+    end
+end
+
+function S.record(run, seq, fence, marks, key, text)
+    local row = S.may_record(run, seq, fence)
+    if row then
+        S.append(row, seq, marks, key, text)
+        return false
+    end
+    return not S.recorded(run, seq, fence) and S.FENCE
+end
+
+-- An entry by the store itself, in a verb that has just made the fence void; what comes after it is progress. It is under the void
+-- fence: the life that lost the run may still record this seq, and under its own fence the entry would pass for that record's repeat.
+-- `value` is JSON.
+function S.mark(row, kind, value, key)
+    local seq = row.last + 1
+    local said = {cjson.encode(kind), cjson.encode(key or ''), S.text(S.now), 'null', cjson.encode(value)}
+    S.append(row, S.text(seq), '', '', S.text(-math.abs(row.fence)) .. ' [' .. table.concat(said, ',') .. ']')
+    S.put(row, 'mark', seq)
+end
+
+function S.note(row, kind, value)
+    local mark = row.mark
+    S.mark(row, kind, value)
+    S.put(row, 'mark', mark)
+end
+
+function S.Save(verb)
+    local row = S.held(verb.run, verb.fence)
+    if not row then
+        return S.FENCE
+    end
+    local key = P .. 'progress:' .. row.pk
+    local before = S.hget(key, verb.key)
+    local fence, attempt = (before or '0 0 '):match('^(%S+) (%S+) ')
+    if verb.fence > tonumber(fence) or verb.attempt >= tonumber(attempt) then
+        S.hset(key, verb.key, S.text(verb.fence) .. ' ' .. S.text(verb.attempt) .. ' ' .. verb.value)
+        S.put(row, 'got', row.fence)
+    end
+    return false
+end
+
+-- Whether it has got anywhere since it was last taken away: then no row of deaths or interruptions goes on.
+function S.has_progress(row)
+    return row.fence > 0 and row.got == row.fence
+end

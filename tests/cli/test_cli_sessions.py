@@ -1,0 +1,134 @@
+"""`outlast sessions`: list, show, delete."""
+
+from __future__ import annotations
+
+import json
+
+from outlast.store.verbs import CHECKPOINT, Append, Keep
+
+
+def fill(outlast) -> None:
+    turns = tuple(json.dumps({"who": "user", "text": f"turn {n}"}) for n in range(15))
+    outlast.commit(
+        Keep("user:ada", "t", {"name": '"Ada"', "age": "36"}, ttl=3600.0, appends={"turns": Append(turns)}),
+        Keep("user:bob", "t", {"name": '"Bob"'}),
+        Keep("import", "t", {"page": "3", "done:fetch": "null"}, space=CHECKPOINT),
+    )
+
+
+def test_sessions_are_listed(outlast) -> None:
+    fill(outlast)
+    answer = outlast("sessions")
+    assert answer.code == 0
+    head, bob, ada = answer.out.splitlines()
+    assert head.split() == ["ID", "VERSION", "UPDATED", "EXPIRES", "FIELDS"]
+    assert bob.split()[0] == "user:bob"
+    assert "never" in bob
+    assert "age, name, turns[15]" in ada
+    assert "in 1 h" in ada or "in 59 min" in ada
+
+
+def test_a_list_has_a_prefix_and_a_limit(outlast) -> None:
+    fill(outlast)
+    found = outlast("sessions", "--prefix", "user:a", "--json").json
+    assert [one["id"] for one in found["sessions"]] == ["user:ada"]
+    assert found["sessions"][0]["lists"] == {"turns": 15}
+    assert found["sessions"][0]["fields"] == ["age", "name"]
+    one = outlast("sessions", "--limit", "1", "--json").json
+    assert (len(one["sessions"]), one["more"]) == (1, True)
+    assert "more than these 1" in outlast("sessions", "--limit", "1").err
+    assert "no sessions like that" in outlast("sessions", "--prefix", "user_").err
+
+
+def test_one_is_shown_with_its_fields_and_last_items(outlast) -> None:
+    fill(outlast)
+    answer = outlast("sessions", "user:ada")
+    assert answer.code == 0
+    assert 'name = "Ada"' in answer.out
+    assert "turns: 15 items, the last 10" in answer.out
+    assert "turn 14" in answer.out
+    assert "turn 4" not in answer.out
+    assert "turn 0" in outlast("sessions", "user:ada", "--limit", "15").out
+    shown = outlast("sessions", "user:ada", "--limit", "2", "--json").json["session"]
+    assert shown["values"] == {"age": 36, "name": "Ada"}
+    assert [turn["text"] for turn in shown["last"]["turns"]] == ["turn 13", "turn 14"]
+
+
+def test_checkpoints_are_shown_too(outlast) -> None:
+    fill(outlast)
+    assert [one["id"] for one in outlast("sessions", "--checkpoints", "--json").json["checkpoints"]] == [
+        "import"
+    ]
+    assert "page = 3" in outlast("sessions", "import", "--checkpoints").out
+    answer = outlast("sessions", "import")
+    assert (answer.code, "no session has the id 'import'" in answer.err) == (3, True)
+
+
+def test_one_is_deleted(outlast) -> None:
+    fill(outlast)
+    answer = outlast("sessions", "user:ada", "--delete")
+    assert (answer.code, "deleted session user:ada (it was at version 1)" in answer.err) == (0, True)
+    answer = outlast("sessions", "user:ada", "--delete", "--json")
+    assert (answer.code, answer.json["error"]["type"]) == (3, "UnknownSession")
+    assert (
+        outlast("sessions", "import", "--delete", "--checkpoints", "--json").json["deleted"]["id"] == "import"
+    )
+    assert [one["id"] for one in outlast("sessions", "--json").json["sessions"]] == ["user:bob"]
+
+
+def test_looking_moves_no_expiry(outlast) -> None:
+    fill(outlast)
+    first = outlast("sessions", "user:ada", "--json").json["session"]["expires"]
+    outlast("sessions")
+    assert outlast("sessions", "user:ada", "--json").json["session"]["expires"] == first
+
+
+def test_what_makes_no_sense_is_refused(outlast) -> None:
+    fill(outlast)
+    assert outlast("sessions", "--delete").code == 2
+    assert outlast("sessions", "x", "--prefix", "y").code == 2
+    assert outlast("sessions", "a\nb").code == 2
+
+
+def test_nobodys_text_is_obeyed_by_the_terminal(outlast) -> None:
+    outlast.commit(
+        Keep("evil\x1b[31m", "t", {"na\x1b[2Jme": '"\\u001b[31m"'}, appends={"l\n": Append(('"x\u202e"',))})
+    )
+    for words in (("sessions",), ("sessions", "--json")):
+        out = outlast(*words).out
+        assert "\x1b" not in out
+        assert "\u202e" not in out
+
+
+def test_pruning_deletes_what_has_expired(outlast) -> None:
+    outlast.commit(Keep("gone", "t", {}, ttl=0.001), Keep("stays", "t", {}))
+    assert outlast("prune", "--older-than", "7d").code == 0
+    import sqlite3
+    from contextlib import closing
+
+    with closing(sqlite3.connect(outlast.db)) as db:
+        assert db.execute("SELECT id FROM sessions").fetchall() == [("stays",)]
+
+
+PROGRAM = """
+from outlast import VersionConflict, session, workflow
+
+
+@workflow
+async def chat() -> None:
+    s = session("s")
+    await s.append("turns", "hello")
+    try:
+        await s.set("a", 1, version=9)
+    except VersionConflict:
+        pass
+"""
+
+
+def test_the_timeline_of_a_run_says_what_it_did_with_sessions(outlast) -> None:
+    (outlast.folder / "chat.py").write_text(PROGRAM)
+    assert outlast("run", "chat.py:chat", "--id", "r").code == 0
+    out = outlast("show", "r").out
+    assert "session.append#1" in out
+    assert '"s"' in out
+    assert "refused, it was at version 1" in out

@@ -1,0 +1,108 @@
+"""A crash at every write of a run that reads and changes sessions: each change is made once, and each read answered once."""
+
+import asyncio
+import json
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from conversation import TURNS, conversation, think
+
+from outlast import session, sync, workflow
+from outlast.store.address import store_at
+from outlast.testing import crash_everywhere, crash_processes
+from outlast.testing.crash import HEARTBEAT
+from places import a_place
+
+addresses: list = []
+"""Where the stores of a test's stories are."""
+
+
+@pytest.fixture(params=["sqlite", "file", "postgres", "redis"])
+def new_place(request, tmp_path):
+    """Makes a place for each story, on one kind of store."""
+    addresses.clear()
+    with ExitStack() as stack:
+
+        def new():
+            folder = tmp_path / str(len(addresses))
+            folder.mkdir()
+            address = stack.enter_context(a_place(request, request.param, folder))
+            addresses.append(address)
+            return lambda clock: store_at(address, clock=clock, heartbeat=HEARTBEAT)
+
+        yield new
+
+
+def ends():
+    """What every story left in its sessions."""
+    for address in addresses:
+        store = store_at(address, clock=lambda: 1_800_000_000.0)
+        store.open()
+        yield store
+        store.close()
+
+
+def test_each_append_is_made_once(new_place):
+    report = crash_everywhere(conversation("hi"), store=new_place, writes=range(1, 17, 3))
+    assert report.result == [TURNS, {"count": 2, "turns": TURNS}, True]
+    assert len(addresses) > 10
+    for store in ends():
+        assert store.items("s", "turns") == [f'"{turn}"' for turn in TURNS]
+        assert store.session("s").version == 5
+        assert store.session("s").fields == {"count": "2"}
+
+
+def test_each_append_is_made_once_though_every_life_dies():
+    report = crash_everywhere(conversation("hi"), every_life=True, writes=range(2, 17, 4))
+    assert report.result == [TURNS, {"count": 2, "turns": TURNS}, True]  # what was read last is what is there
+
+
+@workflow
+async def at_once() -> list:
+    s = session("s")
+    async with asyncio.timeout(50):
+        numbers = await asyncio.gather(*(s.append("l", n) for n in range(4)), think("x"))
+    await s.clear()
+    return [sorted(numbers[:4]), await s.append("l", "new"), await s.last("l")]
+
+
+def test_calls_at_once_are_each_made_once():
+    assert crash_everywhere(at_once()).result == [[1, 2, 3, 4], 1, ["new"]]
+
+
+@workflow
+async def child(n: int) -> int:
+    return await session("s").append("l", n)
+
+
+@workflow
+async def parent() -> list[int]:
+    await asyncio.gather(*(child(n) for n in range(2)))
+    await session("s").append("l", 9)
+    return sorted(await session("s").last("l"))
+
+
+def test_runs_that_share_a_session_make_each_of_their_changes_once():
+    assert crash_everywhere(parent()).result == [0, 1, 9]
+
+
+@sync.workflow
+def sync_conversation() -> list:
+    s = sync.session("s")
+    s.append("turns", "hi")
+    sync.checkpoint("c").save(n=s.append("turns", "you"))
+    return [s.last("turns"), sync.checkpoint("c").get("n"), s.clear(), s.info()]
+
+
+def test_a_sync_workflow_makes_each_change_once():
+    assert crash_everywhere(sync_conversation()).result == [["hi", "you"], 2, None, None]
+
+
+def test_processes_that_kill_themselves_make_each_change_once(tmp_path):
+    """With real deaths; what the run itself sees is what its session holds."""
+    report = crash_processes(
+        f"{Path(__file__).parent}/conversation.py:conversation", ['"hi"'], folder=tmp_path, every=7
+    )
+    assert json.loads(report.result or "") == [TURNS, {"count": 2, "turns": TURNS}, True]
+    assert report.crashes > 2

@@ -1,0 +1,67 @@
+"""A drain in the middle of session calls: what was begun is made once, what was not is another life's."""
+
+import asyncio
+
+from outlast import session, step, workflow
+from outlast.store.verbs import Keep
+
+held: list = []
+
+
+@step
+async def hold(n: int) -> int:
+    held.append(n)
+    await asyncio.sleep(5)
+    return n
+
+
+@workflow
+async def talks(count: int) -> list:
+    s = session("s")
+    for n in range(count):
+        await s.append("turns", n)
+        await hold(n)
+        await s.append("turns", -n)
+    return await s.last("turns", None)
+
+
+def test_a_run_that_was_drained_between_its_calls_makes_each_once(world):
+    held.clear()
+
+    async def drains(app):
+        await app.start(talks(3), id="run")
+        while len(held) < 2:
+            await asyncio.sleep(0.1)
+        await app.drain("test", grace=30)
+        return app.store.run("run").status
+
+    assert world.do(drains) == "queued"
+    assert world.store.items("s", "turns") == ["0", "0", "1"]
+    world.restart()
+    assert world.run(talks(3)) == [0, 0, 1, -1, 2, -2]
+    assert held == [0, 1, 2]
+
+
+@workflow
+async def busy() -> int:
+    s = session("s")
+    for n in range(1000):
+        await s.append("turns", n, keep=10)
+    return len(await s.last("turns", None))
+
+
+def test_a_drain_while_a_change_is_written_leaves_none_half_made(world):
+    async def drains(app):
+        await app.start(busy(), id="run")
+        while (app.store.session("s") or Keep("s", "", {}, version=0)).version < 100:
+            await asyncio.sleep(0)
+        report = await app.drain("test", grace=30)
+        return report, app.store.run("run")
+
+    _, row = world.do(drains)
+    assert row.status == "queued"
+    changes = [entry for entry in world.journal() if entry.kind == "session"]
+    assert world.store.session("s").version == len(changes)
+    world.restart()
+    assert world.run(busy()) == 10
+    assert world.store.session("s").version == 1000

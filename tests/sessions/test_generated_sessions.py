@@ -1,0 +1,96 @@
+"""Generated runs: session calls in gathers, time-outs and cancelled tasks, with a crash at their writes. Whatever becomes of each call, no
+change is made twice, and none is missing of those that the workflow has seen made."""
+
+import asyncio
+import json
+import random
+
+import pytest
+
+from outlast import VersionConflict, session, step, workflow
+from outlast.store.sqlite.store import SQLiteStore
+from outlast.testing import crash_everywhere
+from outlast.testing.crash import HEARTBEAT
+
+
+def plan(seed: int) -> list:
+    chance, numbers = random.Random(seed), iter(range(1000))
+
+    def node(depth: int) -> dict:
+        kinds = ["append", "append", "get", "set", "step"]
+        kinds += ["gather", "gather", "timeout", "cancel", "list"] if depth else []
+        kind = chance.choice(kinds)
+        if kind in ("gather", "list"):
+            return {"do": kind, "parts": [node(depth - 1) for _ in range(chance.randrange(2, 4))]}
+        if kind in ("timeout", "cancel"):
+            return {"do": kind, "after": chance.choice([0, 1, 5]), "part": node(depth - 1)}
+        return {"do": kind, "n": next(numbers), "seconds": chance.choice([0, 2, 10])}
+
+    return [node(3) for _ in range(4)]
+
+
+@step
+async def nap(n: int, seconds: float) -> int:
+    await asyncio.sleep(seconds)
+    return n
+
+
+@workflow
+async def generated(nodes: list) -> None:
+    s, seen = session("s"), []
+
+    async def play(node: dict) -> None:
+        match node["do"]:
+            case "append":
+                await s.append("l", node["n"])
+                seen.append(node["n"])
+            case "get":
+                await s.last("l", 3)
+            case "set":
+                try:
+                    await s.set("f", node["n"], version=node["n"])
+                except VersionConflict:
+                    await s.get("f")
+            case "step":
+                await nap(node["n"], node["seconds"])
+            case "list":
+                for part in node["parts"]:
+                    await play(part)
+            case "gather":
+                await asyncio.gather(*(play(part) for part in node["parts"]), return_exceptions=True)
+            case "timeout":
+                try:
+                    async with asyncio.timeout(node["after"]):
+                        await play(node["part"])
+                except TimeoutError:
+                    await s.append("timeouts", 1)
+            case "cancel":
+                task = asyncio.create_task(play(node["part"]))
+                await asyncio.sleep(node["after"])
+                task.cancel()
+                await asyncio.wait([task])
+
+    for node in nodes:
+        await play(node)
+    await s.set("seen", seen)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_change_is_made_twice_and_none_that_was_seen_is_missing(tmp_path, seed):
+    places = []
+
+    def place():
+        path = tmp_path / f"{len(places)}.db"
+        places.append(path)
+        return lambda clock: SQLiteStore(path, clock=clock, heartbeat=HEARTBEAT, synchronous="normal")
+
+    crash_everywhere(generated(plan(seed)), store=place, seed=seed, writes=range(3, 40, 5))
+    assert len(places) > 2
+    for path in places:
+        store = SQLiteStore(path, clock=lambda: 1_800_000_000.0)
+        store.open()
+        items = [json.loads(item) for item in store.items("s", "l")]
+        seen = json.loads(store.session("s").fields["seen"])
+        store.close()
+        assert len(items) == len(set(items)), path
+        assert set(seen) <= set(items), path

@@ -1,0 +1,83 @@
+"""Schemas for tests of the Postgres store, and sessions that are kept from one test to the next."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest import mock
+
+import psycopg
+
+from outlast.store.postgres import connection
+from outlast.store.postgres.address import parse
+from outlast.store.postgres.store import PostgresStore
+
+TABLES = (
+    "runs", "entries", "messages", "progress", "workers", "presence", "queues", "lines", "drains", "recoveries", "durations", "sessions",
+    "session_fields", "session_items",
+)  # fmt: skip
+
+
+@contextmanager
+def schema_of_this_process(url: str, name: str = "conformance") -> Iterator[str]:
+    """The address of a schema that is made, and removed at the end."""
+    schema = f"{name}_{os.getpid()}"
+    address = f"{url}{'&' if '?' in url else '?'}schema={schema}"
+    store = PostgresStore.at(address)
+    store.open()
+    store.close()
+    try:
+        yield address
+    finally:
+        with connected(address) as db:
+            db.execute(f"DROP SCHEMA {schema} CASCADE")
+
+
+@contextmanager
+def connected(address: str) -> Iterator[psycopg.Connection]:
+    """A session beside the store's, in its schema."""
+    known = parse(address)
+    with psycopg.connect(autocommit=True, **known.options) as db:
+        db.execute(f"SET search_path = {known.schema}")
+        yield db
+
+
+def emptied(address: str) -> None:
+    """As after a migration, but for the sequences: they only grow."""
+    with connected(address) as db, db.transaction():
+        for table in TABLES:
+            db.execute(f"DELETE FROM {table}")
+        db.execute("UPDATE pulse SET beat = 0, awake = 0")
+
+
+class Sessions:
+    """Keeps what a store closes for the next one: most of a short test is the planning that each session of the server does anew."""
+
+    def __init__(self) -> None:
+        self._idle: list[psycopg.Connection] = []
+        self._connect = psycopg.connect
+
+    @contextmanager
+    def kept(self) -> Iterator["Sessions"]:
+        with mock.patch.object(connection.psycopg, "connect", self.connect):
+            try:
+                yield self
+            finally:
+                for db in self._idle:
+                    type(db).close(db)
+
+    def connect(self, **options) -> psycopg.Connection:
+        while self._idle:
+            db = self._idle.pop()
+            if not db.closed and not db.broken:
+                return db
+        db = self._connect(**options)
+        db.close = lambda: self._close(db)
+        return db
+
+    def _close(self, db: psycopg.Connection) -> None:
+        if db.broken:
+            type(db).close(db)
+        elif db not in self._idle:
+            db.execute("SELECT pg_advisory_unlock_all()")
+            db.execute("UNLISTEN *")
+            self._idle.append(db)

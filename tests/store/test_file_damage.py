@@ -1,0 +1,234 @@
+"""A line that is torn is cut, and said; a line that is damaged is StoreBroken with its file and number, and nothing is changed."""
+
+import logging
+import os
+import re
+import shutil
+
+import pytest
+from file_tale import dump, opened, quick_folder, submit, tale
+
+from outlast.errors import StoreBroken
+from outlast.store.verbs import Enlist, Keep
+
+LONG = "OUTLAST_TEST_KILLS" in os.environ
+"""Every byte; otherwise some of them."""
+
+
+def last_line(data: bytes) -> int:
+    """Where it begins."""
+    return data.rfind(b"\n", 0, len(data) - 1) + 1
+
+
+@pytest.fixture
+def quick_path():
+    with quick_folder() as path:
+        yield path
+
+
+@pytest.fixture
+def dead(quick_path):
+    """The folder of a store that was killed: everything is in its log, and in its journals too."""
+    store = opened(quick_path / "dead")
+    tale(store)
+    before = dump(store)
+    store.die()
+    return quick_path / "dead", before
+
+
+@pytest.fixture
+def dying(quick_path):
+    """The same, killed when its last commit was in the log and nowhere else; and what it held before that commit, and after it."""
+    store = opened(quick_path / "dying")
+    tale(store)
+    before = dump(store)
+    shutil.copytree(store.folder, quick_path / "copied")
+    store.commit(
+        [submit("last", args="ä" * 9), Keep("s2", "last", {"c": "1"}), Enlist("w2", "host", 2, 60.0)]
+    )
+    after = dump(store)
+    store.die()
+    shutil.copy(store.folder / "commits.jsonl", quick_path / "copied")
+    return quick_path / "copied", before, after
+
+
+@pytest.fixture
+def closed(quick_path):
+    store = opened(quick_path / "closed")
+    tale(store)
+    store.close()
+    return quick_path / "closed"
+
+
+def journals(folder):
+    return [path for path in sorted(folder.rglob("*.jsonl")) if path.name != "commits.jsonl"]
+
+
+def copied(folder, number=0):
+    copy = folder.with_name("copy")
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(folder, copy)
+    return copy
+
+
+def refused(folder) -> str:
+    """How it is refused, and that nothing is changed by it."""
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != "lock"}
+    with pytest.raises(StoreBroken) as said:
+        opened(folder)
+    assert before == {path: path.read_bytes() for path in before}
+    return str(said.value)
+
+
+def test_a_log_that_is_torn_at_any_byte_loses_its_last_commit_and_nothing_else(dying, caplog):
+    folder, before, after = dying
+    log = (folder / "commits.jsonl").read_bytes()
+    start = last_line(log)
+    some = (
+        range(start, len(log) + 1)
+        if LONG
+        else [start, *range(start + 1, len(log), 37), *range(len(log) - 3, len(log) + 1)]
+    )
+    for size in some:
+        copy = copied(folder)
+        (copy / "commits.jsonl").write_bytes(log[:size])
+        caplog.clear()
+        store = opened(copy)
+        assert dump(store) == (after if size == len(log) else before)
+        said = [record.getMessage() for record in caplog.records if "torn" in record.getMessage()]
+        cut = f"{copy / 'commits.jsonl'}: its last line was torn, and nobody was told of it: {size - start} bytes were cut."
+        assert said == ([cut] if start < size < len(log) else [])
+        if size % 9:
+            store.close()
+            continue
+        store.commit([submit("more")])
+        store.die()
+        again = opened(copy)
+        assert again.run("more") is not None
+        again.close()
+
+
+def test_a_line_whose_beginning_never_came_to_the_disk_is_torn_too(dying):
+    """After a power cut the end of a line may be there and what is before it not."""
+    folder, before, _ = dying
+    log = (folder / "commits.jsonl").read_bytes()
+    start = last_line(log)
+    (folder / "commits.jsonl").write_bytes(log[:start] + b"\0" * (len(log) - start - 10) + log[-10:])
+    store = opened(folder)
+    assert dump(store) == before
+    store.close()
+
+
+def test_a_log_that_lost_a_line_that_somebody_was_told_of_is_broken(dead):
+    folder, _ = dead
+    log = (folder / "commits.jsonl").read_bytes()
+    for size in (last_line(log), last_line(log) + 9, len(log) - 1):
+        (folder / "commits.jsonl").write_bytes(log[:size])
+        assert "later than the log" in refused(folder)
+
+
+def test_a_journal_that_is_torn_anywhere_in_what_the_log_has_is_written_again(dead, caplog):
+    folder, before = dead
+    for path in journals(folder):
+        data = path.read_bytes()
+        start = last_line(data)
+        for size in [0, start, *range(start + 1, len(data), 61), len(data) - 1]:
+            copy = copied(folder)
+            (copy / path.relative_to(folder)).write_bytes(data[:size])
+            caplog.clear()
+            with caplog.at_level(logging.WARNING):
+                store = opened(copy)
+            assert dump(store) == before
+            assert (copy / path.relative_to(folder)).read_bytes() == data
+            torn = [record for record in caplog.records if path.name in record.getMessage()]
+            assert bool(torn) == (data[:size][-1:] not in (b"\n", b"")), size
+            store.close()
+
+
+def test_what_the_log_no_longer_has_and_is_torn_is_broken(closed):
+    for path in journals(closed):
+        data = path.read_bytes()
+        lines = data.count(b"\n")
+        for size in (0, last_line(data), last_line(data) + 5, len(data) - 1):
+            copy = copied(closed)
+            torn = copy / path.relative_to(closed)
+            torn.write_bytes(data[:size])
+            said = refused(copy)
+            if data[:size].endswith(b"\n"):  # whole lines are missing
+                assert "Something was removed, added or cut" in said
+            else:
+                assert f"{torn}, line {lines if size else 1}:" in said
+
+
+def test_a_journal_that_is_missing_or_too_many_is_broken(closed):
+    (run, *_) = [path for path in journals(closed) if path.parent.parent.name == "runs"]
+    copy = copied(closed)
+    (copy / run.relative_to(closed)).unlink()
+    assert "Something was removed" in refused(copy)
+    copy = copied(closed)
+    shutil.copy(run, run.with_name("000999.jsonl").as_posix().replace("closed", "copy"))
+    assert "000999.jsonl, line 1" in refused(copy)
+
+
+def test_a_log_that_is_missing_is_broken(dead):
+    folder, _ = dead
+    (folder / "commits.jsonl").unlink()
+    assert "commits.jsonl is missing" in refused(folder)
+
+
+@pytest.mark.parametrize("state", ["dead", "closed"])
+def test_a_byte_that_is_another_is_broken_with_file_and_line(request, state):
+    found = request.getfixturevalue(state)
+    folder = found[0] if state == "dead" else found
+    files = [*journals(folder)] if state == "closed" else [folder / "commits.jsonl"]
+    for path in files:
+        data = path.read_bytes()
+        for position in range(3, len(data) - 1, max(len(data) // 25, 1)):
+            if data[position : position + 1] == b"\n":
+                continue
+            copy = copied(folder)
+            flipped = data[:position] + bytes([data[position] ^ 0x01]) + data[position + 1 :]
+            (copy / path.relative_to(folder)).write_bytes(flipped)
+            line = data.count(b"\n", 0, position) + 1
+            said = refused(copy)
+            if flipped.count(b"\n") == data.count(b"\n"):
+                assert f"{copy / path.relative_to(folder)}, line {line}:" in said, (position, said)
+
+
+def test_a_line_that_is_missing_in_the_middle_or_twice_is_broken(closed, dead):
+    for folder, path in ((closed, closed / "store.jsonl"), (dead[0], dead[0] / "commits.jsonl")):
+        lines = path.read_bytes().splitlines(keepends=True)
+        for other in (
+            [*lines[:2], *lines[3:]],
+            [*lines[:3], lines[2], *lines[3:]],
+            [lines[1], lines[0], *lines[2:]],
+        ):
+            copy = copied(folder)
+            (copy / path.relative_to(folder)).write_bytes(b"".join(other))
+            assert re.search(rf"{path.name}, line [123456]:", refused(copy))
+
+
+def test_a_log_of_another_time_is_broken(dead):
+    folder, _ = dead
+    old = copied(folder)
+    store = opened(folder)
+    store.commit([submit("later")])
+    store.close()
+    for path in journals(folder):  # a folder of which only the log was restored
+        target = old / path.relative_to(folder)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, target)
+    assert "later than the log" in refused(old)
+
+
+def test_a_log_that_names_another_file_writes_nothing_there(dead):
+    from outlast.store.file.lines import seal
+
+    folder, _ = dead
+    line = (
+        seal('{"commit": 1, "at": 1.0, "parts": [{"file": "../../elsewhere.jsonl", "from": 0, "lines": []}]')
+        + b"\n"
+    )
+    (folder / "commits.jsonl").write_bytes(line)
+    assert "no journal" in refused(folder)
+    assert not (folder.parent.parent / "elsewhere.jsonl").exists()

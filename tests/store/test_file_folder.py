@@ -1,0 +1,378 @@
+"""A folder that people read: what is in it, whose it is, who may have it, and that no name of a user's is ever a path."""
+
+import json
+import os
+import signal
+import stat
+import subprocess
+
+import pytest
+from file_tale import dump, opened, small_files, submit, tale
+from store_processes import Child
+
+from outlast.errors import SettingsError, StoreBroken, StoreTooNew, StoreUnavailable
+from outlast.store.address import store_at
+from outlast.store.file import store as module
+from outlast.store.file.changes import SCHEMA, SEQUENCE
+from outlast.store.file.store import FileStore
+from outlast.store.rows import RunQuery
+from outlast.store.verbs import Ack, Append, Claim, Enlist, Forget, Keep, Prune, Record, Send, Settle
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = opened(tmp_path / "store")
+    yield store
+    store.close()
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def files(store):
+    return sorted(
+        path.relative_to(store.folder).as_posix() for path in store.folder.rglob("*") if path.is_file()
+    )
+
+
+# -- reading it
+
+
+def test_a_run_is_one_journal_that_anybody_can_read(store):
+    store.hold("w")
+    row = store.commit([Enlist("w", "host", 1, 60.0), submit("order-7", worker="w", args='["Zürich"]')])[
+        1
+    ].row
+    store.commit(
+        [Record(row.pk, 1, row.fence, "step", "pay#1", 5.0, value='{"paid": "12 €"}', cost='{"eur": 1}')]
+    )
+    store.commit([Send("order-7", "note", "1", '"hello"'), Settle(row.pk, row.fence, "done", value='"fine"')])
+    run, entry, message, end = lines(store.folder / "runs/000/000001.jsonl")
+    assert (run["insert"], run["row"]["id"], run["row"]["args"]) == ("runs", "order-7", ["Zürich"])
+    assert (entry["insert"], entry["row"]["key"], entry["row"]["value"]) == (
+        "entries",
+        "pay#1",
+        {"paid": "12 €"},
+    )
+    assert (message["insert"], message["row"]["value"]) == ("messages", "hello")
+    assert end["update"] == "runs"
+    assert {name: end["row"][name] for name in ("pk", "status", "value", "worker")} == {
+        "pk": 1, "status": "done", "value": "fine", "worker": None,
+    }  # fmt: skip
+    assert "12 €" in (store.folder / "runs/000/000001.jsonl").read_text()
+
+
+def test_a_session_is_one_journal_and_gone_when_it_is_forgotten(store):
+    store.commit([Keep("user/../7", "t", {"name": '"Ada"'}, appends={"turns": Append(('"hi"', '"ho"'))})])
+    path = store.folder / "sessions/000/000001.jsonl"
+    rows = [line["row"] for line in lines(path)]
+    assert rows[0]["id"] == "user/../7"
+    assert [row["value"] for row in rows if "number" in row] == ["hi", "ho"]
+    store.commit([Forget("user/../7")])
+    assert not path.exists()
+
+
+def test_what_has_not_begun_and_items_share_a_file(store):
+    store.commit([submit("later"), *(submit(f"i{n}", workflow="", queue="q") for n in range(5))])
+    assert files(store) == ["commits.jsonl", "format", "lock", "runs/000.jsonl", "store.jsonl"]
+    store.hold("w")
+    claimed = store.commit([Enlist("w", "h", 1, 60.0), Claim("w", "c", limit=9)])[1]
+    store.commit([Ack(row.pk, row.fence, "q") for row in claimed if row.workflow == ""])
+    (run,) = [row for row in claimed if row.id == "later"]
+    store.commit([Record(run.pk, 1, run.fence, "step", "a", 1.0)])
+    assert [file for file in files(store) if file.startswith("runs/")] == [
+        "runs/000.jsonl",
+        "runs/000/000001.jsonl",
+    ]
+    assert [line["moved"] for line in lines(store.folder / "runs/000.jsonl") if "moved" in line] == ["runs"]
+    before = dump(store)
+    store.die()
+    again = opened(store.folder)
+    assert dump(again) == before
+    again.close()
+
+
+def test_pruned_runs_leave_no_file(store):
+    store.hold("w")
+    runs = store.commit([Enlist("w", "h", 1, 60.0), *(submit(f"r{n}", worker="w") for n in range(3))])[1:]
+    store.commit([Record(out.row.pk, 1, out.row.fence, "step", "a", 1.0) for out in runs])
+    store.commit([Settle(out.row.pk, out.row.fence, "done") for out in runs[:2]])
+    assert sum(file.startswith("runs/000/") for file in files(store)) == 3
+    assert store.commit([Prune(store.now() + 1)]) == [2]
+    assert [file for file in files(store) if file.startswith("runs/000/")] == ["runs/000/000003.jsonl"]
+    store.die()
+    again = opened(store.folder)
+    assert [row.id for row in again.runs(RunQuery())] == ["r2"]
+    assert again.commit([submit("new")])[0].new
+    assert again.run("new").pk == 4  # numbers are not given again
+    again.close()
+
+
+def test_many_runs_are_in_folders_of_a_thousand(store):
+    store.hold("w")
+    store.commit([Enlist("w", "h", 1, 60.0)])
+    rows = [out.row for out in store.commit([submit(f"r{n}", worker="w") for n in range(2500)])]
+    store.commit([Record(row.pk, 1, row.fence, "step", "a", 1.0) for row in rows])
+    before = dump(store)
+    store.close()
+    folders = {
+        path.name: len(list(path.iterdir())) for path in (store.folder / "runs").iterdir() if path.is_dir()
+    }
+    assert folders == {"000": 999, "001": 1000, "002": 501}
+    again = opened(store.folder)
+    assert dump(again) == before
+    again.close()
+
+
+HOSTILE = (
+    "../../etc/passwd",
+    "/etc/passwd",
+    "a/b",
+    "..",
+    ".",
+    "",
+    "CON",
+    "nul.txt",
+    "a\\b",
+    "x" * 5000,
+    "\n",
+    "\x00",
+    "é\u202e",
+    "-rf",
+    "$(x)",
+    "a:b?",
+)
+
+
+def test_no_id_is_ever_a_path(tmp_path):
+    with small_files():
+        store = opened(tmp_path / "store")
+        store.hold("w")
+        store.commit([Enlist("w", "../w/..", 1, 60.0, queues=HOSTILE)])
+        outs = store.commit(
+            [submit(id, worker="w", workflow="../" + id, queue=id, token=id, parent=id) for id in HOSTILE]
+        )
+        for out in outs:
+            store.commit(
+                [
+                    Record(
+                        out.row.pk, 1, out.row.fence, "../kind", out.row.id, 1.0, value=json.dumps(out.row.id)
+                    )
+                ]
+            )
+            store.commit(
+                [Send(out.row.id, "../name", out.row.id, "1"), Keep(out.row.id, "t", {out.row.id: '"x"'})]
+            )
+        before = dump(store)
+        store.die()
+        again = opened(tmp_path / "store")
+        assert dump(again) == before
+        again.close()
+    names = {path.name for path in (tmp_path / "store").rglob("*")}
+    assert all(
+        name.strip("0123456789") in ("", ".jsonl")
+        for name in names - {"store.jsonl", "commits.jsonl", "format", "lock", "runs", "sessions"}
+    )
+    assert {path.name for path in tmp_path.iterdir()} == {"store"}
+
+
+def test_files_are_their_owners_only(tmp_path):
+    before = os.umask(0)
+    try:
+        with small_files():
+            store = opened(tmp_path / "store")
+            tale(store)
+            store.close()
+    finally:
+        os.umask(before)
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "store").rglob("*") if path.is_file()}
+    folders = {
+        stat.S_IMODE(path.stat().st_mode)
+        for path in [tmp_path / "store", *(tmp_path / "store").rglob("*")]
+        if path.is_dir()
+    }
+    assert (modes, folders) == ({0o600}, {0o700})
+
+
+def test_files_stay_short_however_often_little_changes(tmp_path):
+    with small_files():
+        store = opened(tmp_path / "store")
+        store.hold("w")
+        for number in range(300):
+            store.commit([Enlist("w", "host", number, 60.0), Keep("s", f"t{number}", {"a": str(number)})])
+        before = dump(store)
+        sizes = {path.name: path.stat().st_size for path in store.folder.rglob("*.jsonl")}
+        assert max(sizes.values()) < 20_000
+        store.die()
+        again = opened(tmp_path / "store")
+        assert dump(again) == before
+        again.close()
+
+
+# -- whose it is
+
+
+def test_a_folder_of_somebody_elses_is_broken_and_left_alone(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(StoreBroken, match="not one of Outlast's"):
+        opened(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+    with pytest.raises(StoreBroken, match="it is a file"):
+        opened(tmp_path / "notes.txt")
+    (tmp_path / "format").write_text("of something else")
+    with pytest.raises(StoreBroken, match="does not say"):
+        opened(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["format", "notes.txt"]
+
+
+def test_an_empty_folder_a_fresh_volume_and_one_that_died_while_it_was_made_are_taken(tmp_path):
+    for name, inside in (
+        ("empty", ()),
+        ("volume", ("lost+found/",)),
+        ("died", ("lock", "commits.jsonl", "format.new")),
+    ):
+        folder = tmp_path / name
+        folder.mkdir()
+        for file in inside:
+            (folder / file).mkdir() if file.endswith("/") else (folder / file).touch()
+        store = opened(folder)
+        assert store.commit([submit("r")])[0].new
+        store.close()
+
+
+def test_a_newer_format_or_schema_is_too_new_and_left_alone(tmp_path, monkeypatch):
+    store = opened(tmp_path / "store")
+    store.commit([submit("r")])
+    store.close()
+    steps = module._migrations()
+    monkeypatch.setattr(module, "_migrations", lambda: steps[:-1])
+    with pytest.raises(StoreTooNew, match="schema is version"):
+        opened(tmp_path / "store")
+    monkeypatch.undo()
+    (tmp_path / "store" / "format").write_text('{"outlast": "file store", "format": 2}\n')
+    with pytest.raises(StoreTooNew, match="its format is 2"):
+        opened(tmp_path / "store")
+
+
+def test_a_newer_schema_is_migrated_to_in_one_commit(tmp_path, monkeypatch):
+    store = opened(tmp_path / "store")
+    tale(store)
+    store.close()
+    more = """
+    ALTER TABLE runs ADD COLUMN mood TEXT NOT NULL DEFAULT 'calm';
+    UPDATE runs SET mood = 'glad' WHERE id = 'two';
+    CREATE TABLE moods (name TEXT PRIMARY KEY, n INTEGER) WITHOUT ROWID;
+    INSERT INTO moods SELECT mood, count(*) FROM runs GROUP BY mood;
+    """
+    steps = module._migrations()
+    monkeypatch.setattr(module, "_migrations", lambda: [*steps, more])
+    store = opened(tmp_path / "store")
+    assert dict(store._db.execute("SELECT id, mood FROM runs").fetchall()) == {"two": "glad", "three": "calm"}
+    store.commit([submit("four")])
+    before = dump(store)
+    assert before["moods"] == [("calm", 1), ("glad", 1)]
+    store.die()
+    again = opened(tmp_path / "store")
+    assert dump(again) == before
+    again.close()
+
+
+def test_every_table_is_watched_and_numbers_come_back_exactly(store):
+    tables = [name for name in store._changes.tables if name not in (SCHEMA.name, SEQUENCE.name)]
+    triggers = store._db.execute("SELECT count(*) FROM sqlite_temp_schema WHERE type = 'trigger'").fetchone()[
+        0
+    ]
+    assert triggers == 3 * len(tables) > 30
+    store._clock.now = 1731744655.1234567
+    store.commit([submit("r", delay=0.1 + 0.2)])
+    row = store.run("r")
+    store.die()
+    again = opened(store.folder)
+    assert again.run("r") == row
+    again.close()
+
+
+# -- who may have it
+
+HOLD = """
+from outlast.store.file.store import FileStore
+store = FileStore(sys.argv[1])
+store.open()
+store.commit([submit("r")])
+say("open")
+sys.stdin.readline()
+"""
+
+
+def test_a_second_process_is_told_who_has_it_and_what_to_do(tmp_path):
+    with Child(HOLD, tmp_path / "store") as child:
+        assert child.line() == "open"
+        with pytest.raises(
+            StoreUnavailable, match=rf"process {child.pid} on .* has it open. .*end that one first"
+        ):
+            opened(tmp_path / "store")
+        child.process.kill()
+        child.wait()
+        store = opened(tmp_path / "store")
+        assert store.run("r") is not None
+        with pytest.raises(StoreUnavailable, match="this process itself has it open"):
+            opened(tmp_path / "store")
+        store.close()
+
+
+def test_a_forked_child_must_not_write_and_does_not_keep_the_lock(tmp_path):
+    store = opened(tmp_path / "store")
+    store.commit([submit("r")])
+    told_read, told_write = os.pipe()
+    pid = os.fork()
+    if not pid:
+        try:
+            store.commit([submit("of the child")])
+        except StoreUnavailable:
+            os.write(told_write, b"refused")
+            signal.pause()  # it lives on until it is killed
+        finally:
+            os._exit(1)
+    os.close(told_write)
+    try:
+        assert os.read(told_read, 100) == b"refused"
+        assert store.commit([submit("of the parent")])[0].new
+        store.die()  # as a dead parent's: the child still lives
+        again = opened(tmp_path / "store")
+        assert {row.id for row in again.runs(RunQuery())} == {"r", "of the parent"}
+        again.close()
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(told_read)
+
+
+def test_a_program_that_is_started_does_not_inherit_the_lock(tmp_path):
+    store = opened(tmp_path / "store")
+    with subprocess.Popen(["sleep", "60"], close_fds=False) as sleeper:
+        store.die()
+        opened(tmp_path / "store").close()
+        sleeper.kill()
+
+
+# -- its address
+
+
+def test_an_address_names_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert store_at("file:///data/outlast").folder.as_posix() == "/data/outlast"
+    assert store_at("file:name/of it").folder == tmp_path / "name/of it"
+    assert store_at("file:///a%20b%3Fc").folder.as_posix() == "/a b?c"
+    assert isinstance(store_at("file:x"), FileStore)
+    assert store_at("file:x").place == "x"
+
+
+@pytest.mark.parametrize(
+    "address", ["file:", "file:///", "file://host/dir", "file:///a?x=1", "file:///a#b", "file:///a%00b"]
+)
+def test_an_address_that_names_none_is_refused(address):
+    with pytest.raises(SettingsError, match="file"):
+        store_at(address)

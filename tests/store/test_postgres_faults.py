@@ -1,0 +1,352 @@
+"""What goes wrong with a server: each on a real one, which these tests stop, cut off and fill up."""
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+from postgres_schemas import connected
+
+from outlast.errors import SettingsError, StoreUnavailable
+from outlast.store.postgres.store import PostgresStore
+from outlast.store.protocol import BadValue, CommitUnknown
+from outlast.store.verbs import Enlist, Keep, Record, Send, Settle, Submit
+from outlast.testing import servers
+
+CUT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND application_name = 'outlast'"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[servers.Server]:
+    with servers.postgres_server() as server:
+        yield server
+
+
+@pytest.fixture
+def address(server, request) -> Iterator[str]:
+    name = f"faults_{abs(hash(request.node.name))}"
+    yield f"{server.url}&schema={name}"
+    with psycopg.connect(server.url, autocommit=True) as db:
+        db.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE")
+
+
+@contextmanager
+def opened(address: str) -> Iterator[PostgresStore]:
+    store = PostgresStore.at(address)
+    store.open()
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def held(store: PostgresStore, id: str = "r"):
+    """A run that a living worker executes."""
+    store.hold("w")
+    store.commit([Enlist("w", "host", 1, 60.0)])
+    (submitted,) = store.commit([Submit(id, "flow", "[]", "t", "s", worker="w")])
+    return submitted.row
+
+
+def persist(store: PostgresStore, verb, patience: float = 30.0):
+    """As the writer does it: until it is definite."""
+    deadline, unknown = time.monotonic() + patience, False
+    while True:
+        try:
+            if unknown:
+                store.recover()
+            return store.commit([verb])[0]
+        except (StoreUnavailable, CommitUnknown) as error:
+            unknown = unknown or isinstance(error, CommitUnknown)
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+class Recording(threading.Thread):
+    """Records one entry after another, and counts those that were acknowledged."""
+
+    def __init__(self, store: PostgresStore, row) -> None:
+        super().__init__(daemon=True)
+        self.store, self.row, self.stop, self.acknowledged, self.refused = store, row, False, 0, []
+
+    def run(self) -> None:
+        while not self.stop:
+            seq = self.acknowledged + 1
+            outcome = persist(
+                self.store, Record(self.row.pk, seq, self.row.fence, "step", f"s#{seq}", 1.0, value=str(seq))
+            )
+            if outcome is not None:
+                self.refused.append(outcome)
+                return
+            self.acknowledged = seq
+
+    def until(self, count: int) -> None:
+        deadline = time.monotonic() + 60
+        while self.acknowledged < count and self.is_alive():
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+
+
+def nothing_was_lost_and_nobody_charged(store: PostgresStore, recording: Recording) -> None:
+    recording.stop = True
+    recording.join(60)
+    assert not recording.is_alive()
+    assert recording.refused == []
+    journal = store.journal(recording.row.pk)
+    assert [entry.seq for entry in journal] == [*range(1, len(journal) + 1)]
+    assert len(journal) >= recording.acknowledged
+    assert all(entry.kind == "step" and entry.value == str(entry.seq) for entry in journal)
+    row = store.run(recording.row.id)
+    assert row is not None
+    assert (row.status, row.worker, row.deaths, row.interruptions) == ("running", "w", 0, 0)
+    assert [worker.id for worker in store.workers()] == ["w"]
+
+
+def test_connections_that_are_cut_in_the_middle_of_commits_lose_nothing_and_charge_nobody(
+    server, address
+) -> None:
+    with (
+        opened(address) as store,
+        opened(address) as other,
+        psycopg.connect(server.url, autocommit=True) as db,
+    ):
+        recording = Recording(store, held(store))
+        recording.start()
+        for turn in range(1, 11):
+            recording.until(turn * 20)
+            db.execute(CUT)
+            assert "w" not in other.dead_workers()
+        nothing_was_lost_and_nobody_charged(store, recording)
+
+
+def test_a_server_that_is_stopped_at_once_and_started_again_loses_nothing_and_charges_nobody(
+    server, address
+) -> None:
+    with opened(address) as store:
+        recording = Recording(store, held(store))
+        recording.start()
+        for turn in (1, 2):
+            recording.until(turn * 60)
+            server.stop(signal.SIGQUIT)  # as `pg_ctl stop -m immediate`
+            with pytest.raises(StoreUnavailable):
+                store.run("r")
+            server.start()
+            assert store.dead_workers() == []
+        recording.until(150)
+        assert store.dead_workers() == []
+        nothing_was_lost_and_nobody_charged(store, recording)
+
+
+def test_what_was_lost_sight_of_is_over_before_a_repeat_looks(address) -> None:
+    """Its backend waits for a lock when the connection is lost: it may still commit. Recovering waits for it."""
+    with opened(address) as store, connected(address) as db:
+        row = held(store)
+        verb = Settle(row.pk, row.fence, "done", "1")
+        with db.transaction():
+            db.execute("SELECT 1 FROM runs FOR UPDATE")
+            cut = threading.Timer(0.3, lambda: _shut(store))
+            cut.start()
+            with pytest.raises(CommitUnknown):
+                store.commit([verb])
+            cut.join()
+            with pytest.raises(StoreUnavailable):
+                store.recover()
+        store.recover()
+        assert store.commit([verb]) == [None]
+        found = store.run("r")
+        assert found is not None
+        assert found.status == "done"
+
+
+def _shut(store: PostgresStore) -> None:
+    import socket
+
+    with socket.socket(fileno=store._writer.db().fileno()) as own:
+        own.shutdown(socket.SHUT_RDWR)
+        own.detach()
+
+
+def test_a_call_of_an_epoch_that_is_over_is_shut_out(address) -> None:
+    with opened(address) as store, connected(address) as db:
+        row = held(store)
+        late = (
+            store._id,
+            store._epoch,
+            None,
+            f"{{{row.pk}}}",
+            f"{{{row.fence}}}",
+            None,
+            f'[["Record",[[{row.pk},1,{row.fence},"step","k",1]]]]',
+        )
+        store.recover()
+        with pytest.raises(psycopg.Error) as refused:
+            db.execute("SELECT commit_1(%s, %s, %s, %s, %s, %s, %s)", late)
+        assert refused.value.sqlstate == "OL001"
+        assert store.journal(row.pk) == []
+        assert store.commit([Record(row.pk, 1, row.fence, "step", "k", 1.0)]) == [None]
+
+
+def test_a_writer_that_was_forgotten_begins_anew(address) -> None:
+    with opened(address) as store, connected(address) as db:
+        row = held(store)
+        db.execute("DELETE FROM writers")
+        assert store.commit([Record(row.pk, 1, row.fence, "step", "k", 1.0)]) == [None]
+
+
+def test_a_server_that_is_not_there_is_unavailable(tmp_path) -> None:
+    store = PostgresStore.at(f"postgresql://me:secret@/db?host={tmp_path}")
+    with pytest.raises(StoreUnavailable, match=str(tmp_path)) as error:
+        store.open()
+    assert "secret" not in str(error.value)
+    store = PostgresStore.at("postgresql://me@127.0.0.1:1/db?connect_timeout=2")
+    with pytest.raises(StoreUnavailable):
+        store.open()
+    with pytest.raises(StoreUnavailable):
+        store.run("r")
+
+
+def test_a_database_that_may_only_be_read_is_unavailable_and_says_why(address) -> None:
+    with opened(address):
+        pass
+    store = PostgresStore.at(f"{address}&options=-c%20default_transaction_read_only%3Don")
+    with pytest.raises(StoreUnavailable, match="read-only"):
+        store.open()
+
+
+def test_a_server_without_a_free_connection_is_unavailable_and_says_so(server, address) -> None:
+    with psycopg.connect(server.url, autocommit=True) as db:
+        db.execute("CREATE ROLE crowded LOGIN CONNECTION LIMIT 0")
+        try:
+            store = PostgresStore.at(address.replace("postgres@", "crowded@"))
+            with pytest.raises(StoreUnavailable, match="too many connections"):
+                store.open()
+        finally:
+            db.execute("DROP ROLE crowded")
+
+
+def test_a_user_without_rights_is_told_which_command_to_run(server, address) -> None:
+    with psycopg.connect(server.url, autocommit=True) as db:
+        db.execute("CREATE ROLE humble LOGIN")
+        try:
+            with pytest.raises(StoreUnavailable, match="outlast migrate --sql"):
+                PostgresStore.at(address.replace("postgres@", "humble@")).open()
+        finally:
+            db.execute("DROP ROLE humble")
+
+
+def test_a_statement_that_is_cancelled_has_written_nothing(address) -> None:
+    with opened(address) as store, connected(address) as db, connected(address) as another:
+        row = held(store)
+        pid = store._writer.db().info.backend_pid
+        with another.transaction():
+            another.execute("SELECT 1 FROM runs FOR UPDATE")
+            cancel = threading.Timer(0.3, lambda: db.execute("SELECT pg_cancel_backend(%s)", (pid,)))
+            cancel.start()
+            with pytest.raises(StoreUnavailable, match="cancelled"):
+                store.commit([Record(row.pk, 1, row.fence, "step", "k", 1.0)])
+            cancel.join()
+        assert store.journal(row.pk) == []
+        assert store.commit([Record(row.pk, 1, row.fence, "step", "k", 1.0)]) == [None]
+
+
+@pytest.mark.parametrize("text", ["a\0b", "\ud800", '"\0"'], ids=["nul", "surrogate", "quoted nul"])
+def test_a_text_that_the_server_cannot_hold_is_a_bad_value(address, text) -> None:
+    with opened(address) as store:
+        row = held(store)
+        for verb in (
+            Record(row.pk, 1, row.fence, "step", "k", 1.0, value=text),
+            Submit("new", "flow", text, "t", "s"),
+            Submit(text, "flow", "[]", "t", "s"),
+            Send("r", "n", "m", text),
+            Keep("s", "t", {"f": text}),
+        ):
+            with pytest.raises(BadValue):
+                store.commit([Record(row.pk, 2, row.fence, "step", "k", 1.0), verb])
+        assert store.journal(row.pk) == []
+        with pytest.raises(BadValue):
+            store.run(text)
+        assert store.commit([Record(row.pk, 1, row.fence, "step", "k", 1.0)]) == [None]
+
+
+@pytest.mark.parametrize("number", [2**63, -(2**70), 10**30])
+def test_a_number_that_the_server_cannot_hold_is_a_bad_value(address, number) -> None:
+    with opened(address) as store:
+        row = held(store)
+        for verb in (
+            Record(row.pk, 1, row.fence, "step", "k", 1.0, attempt=number),
+            Record(number, 1, row.fence, "step", "k", 1.0),
+            Settle(row.pk, number, "done"),
+            Submit("new", "flow", "[]", "t", "s", priority=number),
+        ):
+            with pytest.raises(BadValue):
+                store.commit([verb])
+        assert store.run("new") is None
+        assert store.journal(number) == []
+
+
+def test_no_error_and_no_log_tells_the_password(server, address, caplog) -> None:
+    caplog.set_level(logging.DEBUG)
+    secret = "s3cr3t/p@ss:word"
+    quoted = "s3cr3t%2Fp%40ss%3Aword"
+    said: list[str] = []
+    for bad in (
+        f"postgresql://me:{quoted}@127.0.0.1:1/db",
+        f"postgresql://me:{quoted}@127.0.0.1:notaport/db",
+        f"postgresql://me:{secret}@127.0.0.1:1/db",
+        f"postgresql://me:{quoted}@127.0.0.1:1/db?nosuch=1",
+        f"postgresql://me@127.0.0.1:1/db?password={quoted}&connect_timeout=soon",
+        f"postgresql://me:{quoted}@127.0.0.1:1/db?sslmode=sometimes",
+        address.replace("postgres@/postgres", f"postgres:{quoted}@/nosuchdatabase"),
+        address.replace("postgres@", f"nosuchuser:{quoted}@"),
+    ):
+        with pytest.raises((StoreUnavailable, SettingsError)) as error:
+            PostgresStore.at(bad).open()
+        said += [str(error.value), repr(error.value)]
+    with opened(address.replace("postgres@", f"postgres:{quoted}@")) as store:
+        said += [store.place, repr(store.address), repr(store)]
+    said.append(caplog.text)
+    assert not [text for text in said for shape in (secret, quoted, "s3cr3t") if shape in text]
+
+
+def test_unknown_options_are_refused_and_those_of_libpq_are_not(address) -> None:
+    for bad in (
+        "nosuch=1",
+        "synchronous=full",
+        "pooler=perhaps",
+        "schema=",
+        "schema=pg_mine",
+        "schema=" + "x" * 64,
+    ):
+        with pytest.raises(SettingsError):
+            PostgresStore.at(f"postgresql://me@host/db?{bad}")
+    with opened(f"{address}&application_name=mine&keepalives=1") as store:
+        assert store.runs.__self__ is store
+
+
+def test_a_role_with_another_isolation_level_is_set_right_or_refused(server, address) -> None:
+    options = "&options=-c%20default_transaction_isolation%3Drepeatable%5C%20read"
+    with opened(address + options) as store:
+        assert held(store).status == "running"
+    with (
+        opened(f"{address}{options}&pooler=yes") as store,
+        pytest.raises(StoreUnavailable, match="read committed"),
+    ):
+        store.commit([Enlist("w2", "host", 1, 60.0)])
+
+
+def test_what_is_acknowledged_is_durable_whatever_the_role_says(server, address) -> None:
+    """A server that ends at once loses what it has not written, which it would not have with synchronous_commit off."""
+    with opened(f"{address}&options=-c%20synchronous_commit%3Doff") as store:
+        row = held(store)
+        for seq in range(1, 4):
+            time.sleep(0.3)  # the server's own writer has caught up
+            store.commit([Record(row.pk, seq, row.fence, "step", "k", 1.0)])
+            server.stop(signal.SIGQUIT)
+            server.start()
+            assert [entry.seq for entry in store.journal(row.pk)] == [*range(1, seq + 1)]
+            store.recover()

@@ -1,0 +1,65 @@
+"""A forked child must not speak in its parent's sessions."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from postgres_schemas import emptied, schema_of_this_process
+
+from outlast.errors import StoreUnavailable
+from outlast.store.postgres.store import PostgresStore
+from outlast.store.verbs import Enlist, Record, Submit
+
+
+@pytest.fixture(scope="module")
+def schema(postgres_server) -> Iterator[str]:
+    with schema_of_this_process(postgres_server.url, "fork") as address:
+        yield address
+
+
+def in_child(work) -> int:
+    """Its exit code: 0 if the work was done."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_is_told_to_open_it_anew_and_its_parent_goes_on(schema) -> None:
+    emptied(schema)
+    store = PostgresStore.at(schema, heartbeat=0.05)
+    store.open()
+    store.hold("w")
+    store.commit([Enlist("w", "host", 1, 60.0), Submit("r", "flow", "[]", "t", "s", worker="w")])
+    row = store.run("r")
+    assert row is not None
+    sessions = [store._writer.db().info.backend_pid, store._reader.db().info.backend_pid]
+
+    def child() -> None:
+        for refused in (lambda: store.run("r"), lambda: store.commit([Enlist("w2", "host", 1, 60.0)])):
+            with pytest.raises(StoreUnavailable, match="fork"):
+                refused()
+        store.open()
+        assert store.run("r") == row
+        store.commit([Record(row.pk, 1, row.fence, "step", "k", 1.0)])
+        store.close()
+
+    for _ in range(3):
+        assert in_child(child) == 0
+    assert in_child(lambda: None) == 0
+    assert store.commit([Record(row.pk, 2, row.fence, "step", "k", 1.0)]) == [None]
+    assert [entry.seq for entry in store.journal(row.pk)] == [1, 2]
+    assert [store._writer.db().info.backend_pid, store._reader.db().info.backend_pid] == sessions, (
+        "they are the same sessions"
+    )
+    other = PostgresStore.at(schema)
+    other.open()
+    assert other.dead_workers() == []
+    other.close()
+    store.close()

@@ -1,0 +1,209 @@
+"""The schema: made once, by whoever comes first; under workers; by hand; and not by an older release."""
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+from postgres_schemas import connected
+
+from outlast.errors import StoreBroken, StoreTooNew, StoreUnavailable
+from outlast.store.postgres import migrate
+from outlast.store.postgres.address import parse
+from outlast.store.postgres.connection import Connection
+from outlast.store.postgres.store import PostgresStore
+from outlast.store.rows import RunQuery
+from outlast.store.verbs import Enlist, Record, Submit
+
+SHAPE = """
+SELECT 'table', table_name, column_name, data_type || coalesce(collation_name, '') || is_nullable || coalesce(column_default, '')
+FROM information_schema.columns WHERE table_schema = %(schema)s
+UNION ALL SELECT 'index', tablename, indexname, replace(indexdef, %(schema)s || '.', '') FROM pg_indexes WHERE schemaname = %(schema)s
+UNION ALL SELECT 'function', proname, pg_get_function_identity_arguments(oid), md5(prosrc) || provolatile::text FROM pg_proc WHERE pronamespace = %(schema)s::regnamespace
+UNION ALL SELECT 'rows', 'meta', version::text, oldest::text FROM meta
+ORDER BY 1, 2, 3, 4
+"""
+
+
+@pytest.fixture
+def address(postgres_server, request) -> Iterator[str]:
+    name = f"migrations_{abs(hash(request.node.name))}"
+    yield f"{postgres_server.url}&schema={name}"
+    with psycopg.connect(postgres_server.url, autocommit=True) as db:
+        db.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE")
+
+
+def shape(address: str) -> list[tuple[str, ...]]:
+    """Everything in a schema, without its name."""
+    schema = parse(address).schema
+    with connected(address) as db:
+        rows = db.execute(SHAPE, {"schema": schema}).fetchall()
+    return [
+        tuple(str(part).replace(schema, "S") for part in row)
+        for row in rows
+        if row[0] != "function" or row[1] != "key_1"
+    ]
+
+
+def made(address: str) -> PostgresStore:
+    store = PostgresStore.at(address)
+    store.open()
+    return store
+
+
+def test_many_who_open_it_at_once_find_one_schema(address) -> None:
+    start = threading.Barrier(6)
+
+    def open_one(_: int) -> list[object]:
+        start.wait(30)
+        store = made(address)
+        try:
+            return store.runs(RunQuery())
+        finally:
+            store.close()
+
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(open_one, range(6))) == [[]] * 6
+    with connected(address) as db:
+        assert db.execute("SELECT count(*), max(version) FROM meta").fetchone() == (1, migrate.version())
+        assert db.execute("SELECT count(*) FROM pulse").fetchone() == (1,)
+
+
+def test_what_is_printed_for_a_person_makes_the_same_schema_and_may_be_executed_again(
+    address, postgres_server
+) -> None:
+    made(address).close()
+    by_hand = address.replace("schema=migrations", "schema=by_hand")
+    script = migrate.script(parse(by_hand).schema)
+    try:
+        for _ in range(2):
+            with psycopg.connect(postgres_server.url, autocommit=True) as db:
+                db.execute(
+                    script
+                )  # as psql does it: one statement after the other, with BEGIN and COMMIT of its own
+        assert shape(by_hand) == shape(address)
+        store = PostgresStore.at(f"{by_hand}&migrate=no")
+        store.open()
+        store.close()
+    finally:
+        with psycopg.connect(postgres_server.url, autocommit=True) as db:
+            db.execute(f"DROP SCHEMA {parse(by_hand).schema} CASCADE")
+
+
+def test_workers_go_on_while_somebody_migrates(address) -> None:
+    store = made(address)
+    store.hold("w")
+    (submitted,) = store.commit(
+        [Enlist("w", "host", 1, 60.0), Submit("r", "flow", "[]", "t", "s", worker="w")]
+    )[1:]
+    row = submitted.row
+    stop, recorded = threading.Event(), [0]
+
+    def work() -> None:
+        while not stop.is_set():
+            assert store.commit([Record(row.pk, recorded[0] + 1, row.fence, "step", "k", 1.0)]) == [None]
+            recorded[0] += 1
+
+    with ThreadPoolExecutor(1) as pool:
+        working = pool.submit(work)
+        try:
+            for _ in range(5):
+                with connected(address) as db:
+                    db.execute(
+                        "UPDATE meta SET functions = ''"
+                    )  # as another release of this version left them
+                made(address).close()
+        finally:
+            stop.set()
+        working.result(30)
+    assert recorded[0] > 0
+    assert len(store.journal(row.pk)) == recorded[0]
+    store.close()
+
+
+def test_of_two_who_migrate_the_second_waits_and_workers_do_not(address) -> None:
+    store = made(address)
+    with connected(address) as first, ThreadPoolExecutor(1) as pool:
+        first.execute("UPDATE meta SET functions = ''")
+        first.execute("BEGIN")
+        first.execute(
+            "SELECT pg_advisory_xact_lock(hashtextextended('outlast/' || %s, 6074000))",
+            (parse(address).schema,),
+        )
+        second = pool.submit(lambda: made(address).close())
+        first.execute("SELECT pg_sleep(0.5)")
+        assert store.commit([Enlist("w", "host", 1, 60.0)]) == [None]
+        assert not second.done()
+        first.execute("COMMIT")
+        second.result(60)
+    store.close()
+
+
+def test_a_schema_of_a_newer_release_is_left_alone(address) -> None:
+    made(address).close()
+    with connected(address) as db:
+        db.execute("UPDATE meta SET version = version + 1")
+    before = shape(address)
+    for refuse in (lambda: made(address), lambda: PostgresStore.at(address).migrate()):
+        with pytest.raises(StoreTooNew, match="upgrade"):
+            refuse()
+    assert shape(address) == before
+
+
+def test_without_migrating_an_older_schema_is_refused_with_the_command_to_run(address) -> None:
+    store = PostgresStore.at(f"{address}&migrate=no")
+    with pytest.raises(StoreUnavailable, match="outlast migrate"):
+        store.open()
+    assert store.versions() == (0, migrate.version())
+    store.migrate()
+    assert store.versions() == (migrate.version(), migrate.version())
+    store.open()
+    store.close()
+
+
+def test_every_function_sees_what_was_committed_before_each_of_its_statements(address) -> None:
+    """A STABLE one has the snapshot of its caller, so that it would not see what a lock was waited for."""
+    made(address).close()
+    with connected(address) as db:
+        steady = db.execute(
+            "SELECT proname FROM pg_proc WHERE pronamespace = current_schema()::regnamespace AND provolatile <> 'v' ORDER BY 1"
+        ).fetchall()
+    pure = {"key", "texts", "refused", "waits", "times", "cancelled", "exact"}
+    assert {name for (name,) in steady} == {f"{name}_{migrate.version()}" for name in pure}
+
+
+def test_a_table_that_somebody_removed_is_a_broken_store(address) -> None:
+    store = made(address)
+    with connected(address) as db:
+        db.execute("DROP TABLE messages")
+    with pytest.raises(StoreBroken):
+        store.messages(1)
+    store.close()
+
+
+def test_the_command_migrates_and_says_so(address, tmp_path) -> None:
+    def outlast(*words: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "outlast", "migrate", "--store", address, *words],
+            capture_output=True, text=True, cwd=tmp_path, timeout=60, check=True,
+        )  # fmt: skip
+        return done.stdout
+
+    script = outlast("--sql")
+    assert script == migrate.script(parse(address).schema) + "\n"
+    assert PostgresStore.at(address).versions()[0] == 0
+    assert json.loads(outlast("--json"))["before"] == 0
+    assert json.loads(outlast("--json"))["before"] == migrate.version()
+
+
+def test_the_lock_of_migrating_is_let_go_with_its_transaction(address) -> None:
+    db = Connection(parse(address))
+    migrate.migrate(db)
+    assert db.execute(
+        "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"
+    ) == [(0,)]
+    db.drop()

@@ -1,0 +1,60 @@
+"""The Postgres store against the model of test_model: sequences of verbs that nobody thought of."""
+
+import time
+from unittest import mock
+
+import pytest
+import test_model
+from hypothesis import Phase, settings
+from hypothesis.stateful import initialize, run_state_machine_as_test
+from postgres_schemas import Sessions, connected, emptied, schema_of_this_process
+from test_model import WORKERS, StoreMachine
+
+from outlast.store.postgres.store import PostgresStore
+
+
+class PostgresMachine(StoreMachine):
+    address = ""
+
+    @initialize()
+    def open(self) -> None:
+        emptied(self.address)
+        with mock.patch.object(
+            test_model, "SQLiteStore", lambda _, clock: PostgresStore.at(self.address, clock=clock)
+        ):
+            super().open()
+
+    def a_process_is_killed(self, worker: str) -> None:
+        """Its session has gone, and its heart does not beat any more: for all to see at once."""
+        self.store.let_go(worker)
+        with connected(self.address) as db:
+            while db.execute("SELECT 1 FROM presence WHERE worker = %s AND beat > 0", (worker,)).fetchone():
+                time.sleep(0.002)
+            db.execute(
+                "INSERT INTO presence (worker, beat, every, server) VALUES (%s, 0, 0.2, pg_postmaster_start_time())"
+                " ON CONFLICT (worker) DO UPDATE SET beat = 0",
+                (worker,),
+            )
+        self.model.gone.add(worker)
+
+    def the_store_is_opened_again(self) -> None:
+        self.store.close()
+        self.store = PostgresStore.at(self.address, clock=self.clock)
+        self.store.open()
+        for worker in set(WORKERS) - self.model.gone:
+            self.store.hold(worker)
+
+
+@pytest.mark.timeout(600)
+def test_the_store_does_what_the_model_says(postgres_server) -> None:
+    with schema_of_this_process(postgres_server.url, "model") as address, Sessions().kept():
+        machine = type("Machine", (PostgresMachine,), {"address": address})
+        run_state_machine_as_test(
+            machine,
+            settings=settings(
+                StoreMachine.TestCase.settings,
+                max_examples=12,
+                stateful_step_count=8,
+                phases=(Phase.generate,),
+            ),
+        )

@@ -1,0 +1,112 @@
+"""Through a transaction pooler: every statement may be in another session of the server."""
+
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from postgres_schemas import emptied, schema_of_this_process
+from transaction_pooler import Pooler, pooling
+
+from outlast.store.postgres.address import parse
+from outlast.store.postgres.store import PostgresStore
+from outlast.store.verbs import Claim, Enlist, Record, Settle, Submit, Sweep
+from outlast.testing import servers
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[servers.Server]:
+    with servers.postgres_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def schema(server) -> Iterator[str]:
+    with schema_of_this_process(server.url, "pooler") as address:
+        yield address
+
+
+@pytest.fixture
+def pooler(schema) -> Iterator[Pooler]:
+    emptied(schema)
+    socket = Path(parse(schema).options["host"]) / ".s.PGSQL.5432"
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder, pooling(socket, Path(folder)) as pooler:
+        yield pooler
+
+
+def through(via: Pooler, schema: str, words: str = "") -> PostgresStore:
+    name = parse(schema).schema
+    address = f"postgresql://postgres@/postgres?host={via.own_socket.parent}&schema={name}{words}"
+    return PostgresStore.at(address, heartbeat=0.05)
+
+
+@pytest.mark.parametrize("words", ["", "&pooler=yes"], ids=["found out", "said"])
+def test_runs_are_executed_through_a_pooler(pooler, schema, words) -> None:
+    stores = [through(pooler, schema, words) for _ in range(3)]
+    for store in stores:
+        store.open()
+        assert store._writer.pooler
+    stores[0].commit([Submit(f"r{n}", "flow", "[]", "t", "s") for n in range(60)])
+
+    def work(number: int) -> int:
+        store, done = stores[number], 0
+        store.hold(f"w{number}")
+        store.commit([Enlist(f"w{number}", "host", 1, 60.0)])
+        while rows := store.commit([Claim(f"w{number}", f"{number}-{done}", limit=3)])[0]:
+            store.commit([Record(row.pk, 1, row.fence, "step", "k", 1.0) for row in rows])
+            assert store.commit([Settle(row.pk, row.fence, "done") for row in rows]) == [None] * len(rows)
+            assert len(store.journal(rows[0].pk)) == 1
+            done += len(rows)
+        return done
+
+    with ThreadPoolExecutor(3) as pool:
+        assert sum(pool.map(work, range(3))) == 60
+    assert stores[0].dead_workers() == [], "without a session of one's own nobody is dead by a lock"
+    assert len({session for _, session in pooler.lent}) == 3
+    assert len(pooler.lent) > 6, "sessions went from hand to hand"
+    for store in stores:
+        store.close()
+
+
+def test_a_ring_through_a_pooler_is_heard_by_those_without_one(pooler, schema) -> None:
+    direct, pooled = PostgresStore.at(schema), through(pooler, schema)
+    heard = threading.Event()
+    direct.open()
+    direct.listen(heard.set)
+    pooled.open()
+    pooled.hold("w")
+    time.sleep(0.1)
+    heard.clear()
+    pooled.commit([Submit("r", "flow", "[]", "t", "s")])
+    assert heard.wait(5)
+    direct.close()
+    pooled.close()
+
+
+def test_behind_a_pooler_the_lease_tells_who_is_dead(pooler, schema) -> None:
+    one, other = through(pooler, schema), through(pooler, schema)
+    one.open()
+    other.open()
+    one.hold("w")
+    one.commit([Enlist("w", "host", 1, 0.4)])
+    one.die()
+    deadline = time.monotonic() + 10
+    while other.commit([Sweep()])[0].workers != ("w",):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    other.close()
+
+
+def test_a_pooler_that_is_denied_is_noticed_when_the_session_changes(pooler, schema) -> None:
+    store = through(pooler, schema, "&pooler=no")
+    store.open()
+    store.hold("w")
+    store.commit([Enlist("w", "host", 1, 60.0)])
+    deadline = time.monotonic() + 10
+    while not store._ear._alone:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    store.close()

@@ -1,0 +1,71 @@
+"""The Redis store against the plain dict of `store_model`, over sequences of verbs that nobody thought of."""
+
+import os
+from uuid import uuid4
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import initialize, run_state_machine_as_test
+from store_model import Model
+from test_model import WORKERS, StoreMachine, SubmitMany, enlist
+
+from outlast.store.redis.connection import parse
+from outlast.store.redis.store import RedisStore
+from outlast.testing.conformance import HandClock
+
+EXAMPLES = int(os.environ.get("OUTLAST_TEST_MODEL_EXAMPLES", "25"))
+
+
+class KillableStore(RedisStore):
+    """Whoever was let go of counts as killed, and as missed for long enough: nobody waits a second for it."""
+
+    def __init__(self, place: str, clock: HandClock, alive: set[str]) -> None:
+        super().__init__(parse(place), clock=clock)
+        self._alive = alive
+
+    def hold(self, worker: str) -> None:
+        self._alive.add(worker)
+
+    def let_go(self, worker: str) -> None:
+        self._alive.discard(worker)
+
+    def _gone(self) -> list[str]:
+        return [row.id for row in self.workers() if row.id not in self._alive]
+
+
+class RedisMachine(StoreMachine):
+    server = ""
+
+    @initialize()
+    def open(self) -> None:
+        self.clock, self.alive = HandClock(), set()
+        self.place = f"{self.server}?prefix={uuid4().hex}"
+        self.store = KillableStore(self.place, self.clock, self.alive)
+        self.store.open()
+        self.model = Model(self.clock)
+        self.lives, self.records = [], []
+        self.commit([enlist(worker) for worker in WORKERS[:2]])
+        self.commit([SubmitMany(tuple(self.new(0, y, y % 4)._replace(depth_max=None) for y in range(5)))])
+
+    def the_store_is_opened_again(self) -> None:
+        self.store.close()
+        self.store = KillableStore(self.place, self.clock, self.alive)
+        self.store.open()
+        for worker in set(WORKERS) - self.model.gone:
+            self.store.hold(worker)
+
+
+@pytest.mark.timeout(600)  # only a failure takes long: it is made small
+def test_any_sequence_of_verbs_leaves_what_the_contracts_say(redis_server):
+    machine = type("Machine", (RedisMachine,), {"server": redis_server.url})
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=EXAMPLES,
+            stateful_step_count=20,
+            derandomize=bool(os.environ.get("CI")),
+            deadline=None,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
