@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from outlast.errors import SettingsError, StoreBroken, StoreUnavailable
+from outlast.errors import SettingsError, StoreBroken, StoreTooNew, StoreUnavailable
 from outlast.store.address import store_at
 from outlast.store.protocol import CommitUnknown
 from outlast.store.redis import scripts
@@ -575,6 +575,7 @@ def test_what_was_pruned_leaves_no_key(server, store, client):
     left = sorted(key.removeprefix("{outlast}:") for key in client.keys())
     assert left == [
         "counters",
+        "format",
         "pulse",
         "queue:default",
         "queue:items",
@@ -583,3 +584,12 @@ def test_what_was_pruned_leaves_no_key(server, store, client):
         "rate:items",
     ]
     assert store.runs(RunQuery()) == []
+
+
+def test_a_store_of_a_newer_outlast_is_refused_and_left_alone(store, client):
+    client.set("{outlast}:format", "2")
+    before = {key: client.dump(key) for key in client.keys()}
+    newer = store_at(store._address.place)
+    with pytest.raises(StoreTooNew, match="its format is 2, this Outlast knows 1"):
+        newer.open()
+    assert {key: client.dump(key) for key in client.keys()} == before

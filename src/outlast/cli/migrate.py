@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from outlast.cli.options import JsonOption, StoreOption
 from outlast.cli.output import answering, document, say
-from outlast.cli.stores import existing
+from outlast.cli.stores import shared
 from outlast.errors import SettingsError
-from outlast.store.sqlite.store import SQLiteStore
 
 if TYPE_CHECKING:
     from outlast.store.protocol import Store
@@ -34,7 +32,7 @@ def migrate(
     Opening a store does that too, unless a Postgres address says migrate=no.
     """
     with answering(as_json):
-        found = existing(store)
+        found = shared(store)
         if sql:
             script = _script(found)
             if as_json:
@@ -42,14 +40,13 @@ def migrate(
             else:
                 typer.echo(script)
             return
-        before = _version(found)
+        (before, _), place = found.versions(), found.place
         _migrate(found)
-        after = _version(found)
-        place = getattr(found, "place", "the store")
+        after, _ = found.versions()
         if as_json:
             document({"store": place, "before": before, "version": after})
-        elif after is None:
-            say(f"{place}: it has no schema that could be migrated.")
+        elif before == 0:
+            say(f"{place}: it was not there, and is of version {after} now.")
         elif before == after:
             say(f"{place}: its schema is version {after}, as this Outlast needs it.")
         else:
@@ -57,35 +54,16 @@ def migrate(
 
 
 def _script(store: Store) -> str:
-    if not _is_postgres(store):
+    script: Callable[[], str] | None = getattr(store, "script", None)
+    if script is None:
         raise SettingsError("--sql is for Postgres: any other store is migrated where it is opened.")
-    from outlast.store.postgres.migrate import script
-
-    postgres: Any = store
-    return script(postgres.address.schema)
-
-
-def _version(store: Store) -> int | None:
-    """Of what is there; None for a store that has none."""
-    if isinstance(store, SQLiteStore) and store.path is not None:
-        with closing(sqlite3.connect(store.path)) as db:
-            return int(db.execute("PRAGMA user_version").fetchone()[0])
-    if _is_postgres(store):
-        postgres: Any = store
-        there, _ = postgres.versions()
-        return int(there)
-    return None
+    return script()
 
 
 def _migrate(store: Store) -> None:
-    if _is_postgres(store):
-        postgres: Any = store
-        postgres.migrate()
-        return
-    store.open()
-    store.close()
-
-
-def _is_postgres(store: Store) -> bool:
-    """Without importing psycopg, which need not be there."""
-    return type(store).__name__ == "PostgresStore"
+    """By opening it, unless its address says that this must not migrate."""
+    ask: Callable[[], None] = getattr(store, "migrate", store.open)
+    try:
+        ask()
+    finally:
+        store.close()

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import stat
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TypeVar
 
 from outlast.app.outlast import Outlast
-from outlast.errors import OutlastError
+from outlast.errors import OutlastError, StoreError
 from outlast.settings.load import load
 from outlast.settings.masks import masked
 from outlast.store.address import store_at
@@ -44,10 +42,16 @@ def existing(address: str | None) -> Store:
     store = shared(address)
     if is_missing(store):
         raise NoStore(
-            f"there is no store at {masked(load({'store': address}).settings.store)} ({getattr(store, 'path', '')}). `outlast run`, `submit` and `worker` make one; "
+            f"there is no store at {masked(load({'store': address}).settings.store)}{_where(store)}. `outlast run`, `submit` and `worker` make one; "
             "--store ADDRESS or OUTLAST_STORE names another."
         )
     return store
+
+
+def _where(store: Store) -> str:
+    """Of a file or folder, which a relative address does not say."""
+    found = getattr(store, "path", None) or getattr(store, "folder", None)
+    return "" if found is None else f" ({found})"
 
 
 @contextmanager
@@ -83,13 +87,8 @@ def doing(store: Store, action: Callable[[Outlast, Store], Awaitable[T]], like: 
 
 def is_missing(store: Store) -> bool:
     """Whether opening the store would make it."""
-    path = getattr(store, "path", None)
-    if not isinstance(path, Path):
-        return False
     try:
-        found = path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    except OSError:
+        there, _ = store.versions()
+    except StoreError:
         return False  # it may be there: opening it says what is wrong
-    return stat.S_ISREG(found.st_mode) and found.st_size == 0
+    return there == 0

@@ -38,6 +38,13 @@ def whole_journal(store: Store, run: int) -> list[Entry]:
 
 
 class Store(Protocol):
+    place: str
+    """For people: where it is, without a password."""
+
+    def versions(self) -> tuple[int, int]:
+        """Of the schema that is there (0: there is no store) and of the one that this release makes. It need not be open, and nothing is made."""
+        ...
+
     def open(self) -> None:
         """Connect; create or migrate what is missing. StoreTooNew, StoreBroken, StoreUnavailable."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any, Literal, NamedTuple
 
 Status = Literal["queued", "running", "waiting", "parked", "done", "failed", "cancelled", "dead"]
 
@@ -160,6 +162,21 @@ class SessionRow(NamedTuple):
     """Those with a value, sorted by name."""
     lists: dict[str, int] = {}  # noqa: RUF012 - never changed
     """Those that are lists, and how many items each has; sorted by name."""
+
+
+def sessions_of(found: Iterable[Sequence[Any]]) -> list[SessionRow]:
+    """From one row a field, in order: (id, version, updated, expires, field, value, how many items)."""
+    sessions = []
+    for head, rows in groupby(found, lambda row: row[:4]):
+        fields: dict[str, str] = {}
+        lists: dict[str, int] = {}
+        for *_, field, value, count in rows:
+            if count is not None:
+                lists[field] = count
+            elif field is not None:
+                fields[field] = value
+        sessions.append(SessionRow._make((*head, fields, lists)))
+    return sessions
 
 
 class SessionQuery(NamedTuple):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import itertools
+import os
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
+from urllib.parse import quote
 
 from outlast.app.outlast import Outlast
 from outlast.define.effect import EffectBase
@@ -53,6 +55,8 @@ Place: TypeAlias = Callable[[Callable[[], float]], MortalStore]
 
 LIVES_MAX = 50
 HEARTBEAT = 0.001
+ADDRESS = "OUTLAST_TEST_CRASH_STORE"
+"""In the environment of a life that is a process: where its store is."""
 
 
 class Crash(SystemExit):
@@ -404,24 +408,34 @@ def _forget(loop: asyncio.AbstractEventLoop, app: App) -> None:
 
 
 def crash_processes(
-    target: str, args: Sequence[str] = (), *, folder: Path, every: int = 1, timeout: float = 60.0
+    target: str,
+    args: Sequence[str] = (),
+    *,
+    folder: Path,
+    every: int = 1,
+    timeout: float = 60.0,
+    store: Callable[[str], str] | None = None,
 ) -> CrashReport[str]:
     """The same with real processes: `target` is FILE:WORKFLOW, as for `outlast run`; each life that is to crash kills itself with
-    SIGKILL at its Nth write. `every` takes only each so-many-th N."""
+    SIGKILL at its Nth write. `every` takes only each so-many-th N.
+
+    Each story has a store of its own: a SQLite file in `folder`, or at the address that `store` gives for the story's name (`before-7`); nothing
+    may be there yet."""
     report: CrashReport[str] = CrashReport()
-    expected = _process(target, args, folder / "undisturbed.db", None, "after", timeout)
+    place = store or (lambda name: f"sqlite:///{quote(str(folder.resolve() / name))}.db")
+    expected = _process(target, args, place("undisturbed"), None, "after", timeout)
     report.result = expected.stdout
     at = 1
     while True:
         hit = False
         for when in ("before", "after"):
-            db = folder / f"{when}-{at}.db"
-            first = _process(target, args, db, at, when, timeout)
+            address = place(f"{when}-{at}")
+            first = _process(target, args, address, at, when, timeout)
             report.lives += 1
             if first.returncode == -9:
                 hit = True
                 report.crashes += 1
-                last = _process(target, args, db, None, when, timeout)
+                last = _process(target, args, address, None, when, timeout)
                 report.lives += 1
             else:
                 last = first
@@ -437,19 +451,21 @@ def crash_processes(
 
 
 def _process(
-    target: str, args: Sequence[str], db: Path, at: int | None, when: str, timeout: float
+    target: str, args: Sequence[str], address: str, at: int | None, when: str, timeout: float
 ) -> subprocess.CompletedProcess[str]:
     command = [
         sys.executable,
         "-m",
         "outlast.testing.crash_process",
-        str(db),
         str(at or 0),
         when,
         target,
         *args,
     ]
-    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)  # noqa: S603 - our own
+    environment = {**os.environ, ADDRESS: address}  # it may have a password, which the list of processes would show
+    return subprocess.run(  # noqa: S603 - our own
+        command, capture_output=True, text=True, timeout=timeout, check=False, env=environment
+    )
 
 
 __all__ = ["Broke", "CrashReport", "crash_everywhere", "crash_processes"]

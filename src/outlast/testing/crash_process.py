@@ -1,6 +1,6 @@
 """One life of a workflow in a process of its own, which kills itself with SIGKILL at its Nth write.
 
-python -m outlast.testing.crash_process DB N before|after FILE:WORKFLOW [JSON ARGS]
+OUTLAST_TEST_CRASH_STORE=ADDRESS python -m outlast.testing.crash_process N before|after FILE:WORKFLOW [JSON ARGS]
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 
 from outlast.app.outlast import Outlast
 from outlast.define.workflow import Workflow
-from outlast.store.sqlite.store import SQLiteStore
-from outlast.testing.crash import Plug
+from outlast.store.address import store_at
+from outlast.testing.crash import ADDRESS, Plug
 
 
 def main() -> None:
-    db, at, when, target, *args = sys.argv[1:]
+    at, when, target, *args = sys.argv[1:]
     file, _, name = target.rpartition(":")
     spec = importlib.util.spec_from_file_location(Path(file).stem, file)
     assert spec is not None, f"{file} cannot be imported"
@@ -30,7 +30,7 @@ def main() -> None:
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     workflow: Workflow[..., Any] = getattr(module, name)
-    store = SQLiteStore(db, heartbeat=0.05)
+    store = store_at(os.environ[ADDRESS], heartbeat=0.05)
     plug: Any = Plug(store, int(at) or None, when, lambda: os.kill(os.getpid(), signal.SIGKILL))  # type: ignore[arg-type]
 
     async def live() -> Any:

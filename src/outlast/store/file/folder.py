@@ -47,6 +47,11 @@ class Folder:
                 f"{self.path}: {LOG_NAME} is missing. Nothing was changed. Restore the folder from a copy."
             )
 
+    def format(self) -> int:
+        """Of what is there, 0 if nothing is. StoreBroken, StoreTooNew."""
+        self._check()
+        return FORMAT if (self.path / _FORMAT_FILE).exists() else 0
+
     def is_there(self) -> bool:
         """False if somebody has removed or replaced it."""
         return disk.is_same(self._fd, str(self.path / _LOCK_FILE))

@@ -23,7 +23,7 @@ from outlast.errors import SettingsError, StoreBroken, StoreError, StoreTooNew
 from outlast.settings.masks import masked
 from outlast.store.file.batch import Batch, Composer, Length
 from outlast.store.file.changes import SCHEMA, Change, Changes, tables
-from outlast.store.file.folder import Folder
+from outlast.store.file.folder import FORMAT, Folder
 from outlast.store.file.journals import Journals
 from outlast.store.file.load import Loader, Tail, files_in, schema_of, tails
 from outlast.store.file.log import Closed, History, Log, closed_line
@@ -56,6 +56,9 @@ class FileStore(SQLiteStore):
         return cls(_path(address), clock=clock)
 
     # -- opening
+
+    def versions(self) -> tuple[int, int]:
+        return Folder(self.folder).format(), FORMAT
 
     def _migrate(self) -> None:
         """The database in memory is new: make it what the files say. First all is read, and only if it is whole anything is written."""

@@ -49,8 +49,23 @@ class _Needs:
 
 def call(batch: Sequence[Verb], floors: Any) -> Call:
     """BadValue for what JSON cannot carry."""
+    try:
+        if all(type(verb) is verbs.Record for verb in batch):
+            return _records(batch)
+        return _mixture(batch, floors)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise BadValue(str(error)) from error
+
+
+def _records(batch: Sequence[Any]) -> Call:
+    """Most batches are entries and nothing else."""
+    runs, fences = {verb.run for verb in batch}, {verb.fence for verb in batch}
+    groups = _dumps([("Record", batch)])
+    return Call(_array(runs), _array(fences), None, groups, [(verbs.Record, list(batch))])
+
+
+def _mixture(batch: Sequence[Verb], floors: Any) -> Call:
     needs = _Needs()
-    only_records = all(type(verb) is verbs.Record for verb in batch)
     groups: list[Any] = []
     shape: list[tuple[type, list[Verb]]] = []
     for (kind, _), group in groupby(batch, _alike):
@@ -63,24 +78,14 @@ def call(batch: Sequence[Verb], floors: Any) -> Call:
             (kind.__name__, [_SENT[kind](verb, floors) for verb in some] if kind in _SENT else some)
         )
         shape.append((kind, some))
-    try:
-        return Call(
-            _array(needs.runs),
-            _array(needs.fences),
-            None if only_records else needs.document(),
-            _dumps(groups),
-            shape,
-        )
-    except (ValueError, TypeError, RecursionError) as error:
-        raise BadValue(str(error)) from error
+    return Call(_array(needs.runs), _array(needs.fences), needs.document(), _dumps(groups), shape)
 
 
 def _alike(verb: Verb) -> tuple[type, bool]:
     return type(verb), type(verb) is verbs.Submit and verb.worker is not None
 
 
-def _dumps(document: Any) -> str:
-    return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+_dumps = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
 def _array(numbers: set[int]) -> str:

@@ -77,7 +77,9 @@ def quoted(name: str) -> str:
 def functions(schema: str) -> str:
     """Their statements, for this schema and version."""
     text = "\n".join(_files("functions")).replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION")
-    settings = f"SET search_path = {quoted(schema)}, pg_temp SET enable_seqscan = off SET jit = off"
+    # A plan that was made while the tables were empty is used until they are analyzed: it must be by an index.
+    plans = "SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan"
+    settings = f"SET search_path = {quoted(schema)}, pg_temp {plans}"
     for word, value in (
         ("SETTINGS__v", settings),
         ("COLUMNS__v", ", ".join(f"r.{name}" for name in RunRow._fields)),

@@ -18,6 +18,7 @@ from uuid import uuid4
 import psycopg
 
 from outlast.errors import SettingsError, StoreUnavailable
+from outlast.store import fork
 from outlast.store.postgres import migrate
 from outlast.store.postgres import statements as sql
 from outlast.store.postgres.address import Address, parse
@@ -39,9 +40,8 @@ from outlast.store.rows import (
     SessionQuery,
     SessionRow,
     WorkerRow,
+    sessions_of,
 )
-from outlast.store.sqlite import fork
-from outlast.store.sqlite.sessions import as_sessions
 from outlast.store.verbs import EACH, ITEM, LOUD, LOUD_AT_HOME, SESSION, Drain, Sweep, Swept, Verb
 
 AGAIN_MAX = 6
@@ -110,6 +110,10 @@ class PostgresStore:
             raise translate(error, self.address, sent=False, usable=False) from error
         finally:
             db.drop()
+
+    def script(self) -> str:
+        """What `migrate` would execute in an empty database, for somebody else to."""
+        return migrate.script(self.address.schema)
 
     def migrate(self) -> None:
         """Bring the schema to this release's version, also where the address says that opening must not. StoreTooNew, StoreUnavailable."""
@@ -379,7 +383,7 @@ class PostgresStore:
         return self._read(sql.CANCELS, (worker,))
 
     def session(self, id: str, space: str = SESSION) -> SessionRow | None:
-        found = as_sessions(self._read(sql.SESSION, (space, id, self._at())))
+        found = sessions_of(self._read(sql.SESSION, (space, id, self._at())))
         return found[0] if found else None
 
     def items(self, session: str, field: str, last: int | None = None, space: str = SESSION) -> list[str]:
@@ -389,7 +393,7 @@ class PostgresStore:
     def sessions(self, query: SessionQuery) -> list[SessionRow]:
         updated, id = query.before or (math.inf, "")
         values = {**query._asdict(), "before": updated, "before_id": id, "now": self._at()}
-        return as_sessions(self._read(sql.SESSIONS, values))
+        return sessions_of(self._read(sql.SESSIONS, values))
 
     # -- life signs
 

@@ -15,7 +15,8 @@ from itertools import count
 from typing import Any
 from uuid import uuid4
 
-from outlast.errors import StoreBroken, StoreUnavailable
+from outlast.errors import StoreBroken, StoreTooNew, StoreUnavailable
+from outlast.store import fork
 from outlast.store.protocol import BadValue, CommitUnknown, whole_journal
 from outlast.store.redis import decode, scripts, warnings
 from outlast.store.redis.connection import ANSWER_SECONDS, Address, Line, Lost, parse
@@ -36,7 +37,6 @@ from outlast.store.rows import (
     SessionRow,
     WorkerRow,
 )
-from outlast.store.sqlite import fork
 from outlast.store.verbs import EACH, ITEM, LOUD, LOUD_AT_HOME, SESSION, Claim, Sweep, Verb
 
 log = logging.getLogger("outlast.store")
@@ -47,6 +47,8 @@ REPLICA_SECONDS = 5.0
 """How long a commit waits for replicas, where it is to."""
 VOID_SECONDS = 86_400.0
 """How long it is remembered that a lost call must not be executed any more."""
+FORMAT = 1
+"""Of what is in the keys. Two Outlasts that know the same can share a store."""
 PAGE = 1_000
 """Rows that one call looks at, at the most."""
 PAGE_BYTES = 4_000_000
@@ -63,6 +65,7 @@ class RedisStore:
     ) -> None:
         self._address, self._clock = address, clock
         self.place = address.place
+        self._format = f"{address.prefix}format"
         self._heartbeat = heartbeat
         self._writing, self._reading = threading.Lock(), threading.Lock()
         self._writer, self._reader = Line(address), Line(address)
@@ -104,6 +107,27 @@ class RedisStore:
             raise
         fork.watch(self)
 
+    def versions(self) -> tuple[int, int]:
+        line = Line(self._address)
+        try:
+            line.connect()
+            return int(line.call("GET", self._format) or 0), FORMAT
+        except Lost as error:
+            raise StoreUnavailable(f"{self.place}: the server cannot be reached. ({error})") from error
+        finally:
+            line.drop()
+
+    def _check_format(self) -> None:
+        """What is there may be of a newer Outlast; where there is nothing, what is made now is of this one."""
+        found = int(self._writer.call("GET", self._format) or 0)
+        if not found:
+            self._writer.call("SET", self._format, FORMAT, "NX")
+        elif found > FORMAT:
+            raise StoreTooNew(
+                f"{self.place}: its format is {found}, this Outlast knows {FORMAT}. It was written by a newer Outlast: upgrade this "
+                "one. Nothing was changed."
+            )
+
     def _look_at_server(self) -> None:
         self._writer.connect()
         told = warnings.info(self._writer, "server")
@@ -122,6 +146,7 @@ class RedisStore:
                 _said.add((self._address.server, danger))
                 log.warning("%s: %s", self._address.server, danger)
         self._server = told.get("run_id", "")
+        self._check_format()
         self._opened = True
         self._read("depth", "")  # sets the clock, and shows whether scripts may be called
 

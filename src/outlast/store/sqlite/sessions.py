@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
-from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from outlast.store import verbs
-from outlast.store.rows import SessionRow
 from outlast.store.sqlite import statements as sql
 from outlast.store.verbs import FENCE, TOKENS_MAX, VERSION, Refused
 
@@ -49,21 +47,6 @@ def prune(transaction: Transaction, verb: verbs.Prune) -> int:
     expired = transaction.db.execute(sql.SESSIONS_EXPIRED, (before, verb.limit)).fetchall()
     _drop(transaction, expired)
     return len(expired)
-
-
-def as_sessions(found: Iterable[Sequence[Any]]) -> list[SessionRow]:
-    """From one row a field, in order: (id, version, updated, expires, field, value, how many items)."""
-    sessions = []
-    for head, rows in groupby(found, lambda row: row[:4]):
-        fields: dict[str, str] = {}
-        lists: dict[str, int] = {}
-        for *_, field, value, count in rows:
-            if count is not None:
-                lists[field] = count
-            elif field is not None:
-                fields[field] = value
-        sessions.append(SessionRow._make((*head, fields, lists)))
-    return sessions
 
 
 def _said(transaction: Transaction, record: verbs.Record) -> dict[str, int] | Refused | None:

@@ -12,12 +12,13 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from outlast.errors import StoreBroken, StoreTooNew, StoreUnavailable
+from outlast.store import fork
 from outlast.store.rows import (
     NEVER,
     DrainRow,
@@ -30,14 +31,13 @@ from outlast.store.rows import (
     SessionQuery,
     SessionRow,
     WorkerRow,
+    sessions_of,
 )
-from outlast.store.sqlite import fork
 from outlast.store.sqlite import statements as sql
 from outlast.store.sqlite.apply import Transaction, ready_workflows
 from outlast.store.sqlite.bell import Bell, LocalBell
 from outlast.store.sqlite.failures import translate
 from outlast.store.sqlite.presence import NoPresence, Presence
-from outlast.store.sqlite.sessions import as_sessions
 from outlast.store.sqlite.turnstile import NoTurnstile, Turnstile
 from outlast.store.sqlite.workers import death
 from outlast.store.verbs import EACH, ITEM, LOUD, LOUD_AT_HOME, SESSION, Drain, Verb
@@ -68,6 +68,18 @@ class SQLiteStore:
         """What was opened and must be closed, last first."""
 
     # -- opening and closing
+
+    def versions(self) -> tuple[int, int]:
+        known = len(_migrations())
+        try:
+            if self.path is None or not self.path.stat().st_size:
+                return 0, known
+            with closing(sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True)) as db:
+                return _version_of(db, self.place), known
+        except (FileNotFoundError, NotADirectoryError):
+            return 0, known
+        except (sqlite3.Error, OSError) as error:
+            raise translate(error, self.place, committing=False) from error
 
     def open(self) -> None:
         if self._opened:
@@ -162,23 +174,13 @@ class SQLiteStore:
 
     def _check_schema(self) -> int:
         """Its version, if this Outlast may write to it."""
-        version: int = self._db.execute("PRAGMA user_version").fetchone()[0]
-        known = len(_migrations())
-        if not self._is_ours(version):
-            raise StoreBroken(
-                f"{self.place}: this SQLite database is not one of Outlast's. Use a file of its own."
-            )
+        version, known = _version_of(self._db, self.place), len(_migrations())
         if version > known:
             raise StoreTooNew(
                 f"{self.place}: its schema is version {version}, this Outlast knows {known}. It was written by "
                 "a newer Outlast: upgrade this one. Nothing was changed."
             )
         return version
-
-    def _is_ours(self, version: int) -> bool:
-        if self._db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID:
-            return True
-        return version == 0 and not self._db.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()
 
     def close(self) -> None:
         if not self._opened:
@@ -416,7 +418,7 @@ class SQLiteStore:
         return self._read(sql.CANCELS, (worker,))
 
     def session(self, id: str, space: str = SESSION) -> SessionRow | None:
-        found = as_sessions(
+        found = sessions_of(
             self._read(sql.SESSION_WITH_FIELDS, {"space": space, "session": id, "now": self.now()})
         )
         return found[0] if found else None
@@ -430,7 +432,7 @@ class SQLiteStore:
     def sessions(self, query: SessionQuery) -> list[SessionRow]:
         updated, id = query.before or (math.inf, "")
         values = {**query._asdict(), "before_updated": updated, "before_id": id, "now": self.now()}
-        return as_sessions(self._read(sql.SESSIONS, values))
+        return sessions_of(self._read(sql.SESSIONS, values))
 
     # -- life signs
 
@@ -466,6 +468,15 @@ class SQLiteStore:
         store._open_memory(image)
         store._opened = True
         return store
+
+
+def _version_of(db: sqlite3.Connection, place: str) -> int:
+    """Of the schema of a database that is ours, or empty (0)."""
+    version: int = db.execute("PRAGMA user_version").fetchone()[0]
+    ours = db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
+    if not ours and (version or db.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()):
+        raise StoreBroken(f"{place}: this SQLite database is not one of Outlast's. Use a file of its own.")
+    return version
 
 
 def _migrations() -> list[str]:
