@@ -11,7 +11,7 @@ import pytest
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.testing import App, VirtualClock
 from outlast.testing.crash import Crash, _forget
-from places import place  # noqa: F401 - a fixture
+from places import place, pytest_collection_modifyitems  # noqa: F401 - a fixture and a hook
 from servers import postgres_server, redis_server  # noqa: F401 - fixtures
 
 for _name in ("DATABASE_URL", "REDIS_URL", "REDIS_HOST", "STATE_DB_PATH", "SHUTDOWN_TIMEOUT"):

@@ -1,11 +1,13 @@
 """Where a test's store is: a file, a schema of a Postgres server, a prefix of a Redis server. Each test has a place of its own."""
 
+import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 from uuid import uuid4
+from zlib import crc32
 
 import psycopg
 import pytest
@@ -109,3 +111,19 @@ def _entries(store: RedisStore, run: int) -> Iterator[tuple[int, ...]]:
     flat = store._read("journal", run, 0, 1_000_000, 1_000_000_000)
     for seq, text in zip(flat[::2], flat[1::2], strict=True):
         yield int(text.partition(" ")[0]), *decode.entry(int(seq), text)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A test with processes runs on SQLite and on one of the servers, half of them on each; `make stores` runs all on all."""
+    if os.environ.get("OUTLAST_TEST_STORES") == "all" or any("[" in name for name in config.args):
+        return
+    left = [item for item in items if not _is_elsewhere(item)]
+    config.hook.pytest_deselected(items=[item for item in items if _is_elsewhere(item)])
+    items[:] = left
+
+
+def _is_elsewhere(item: pytest.Item) -> bool:
+    """Whether it is the other server's turn to have this test."""
+    kind = getattr(item, "callspec", None) and item.callspec.params.get("place")
+    name = item.nodeid.replace(str(kind), "")
+    return kind in SHARED[1:] and SHARED[1 + crc32(name.encode()) % 2] != kind

@@ -26,7 +26,7 @@ from outlast.define.checks import check_options
 from outlast.errors import CannotResume, OutlastError, SettingsError, StreamStalled, Unrecordable
 from outlast.replay.progress import Progress, body_of
 from outlast.values import plain
-from outlast.values.signature import _fingerprint
+from outlast.values.signature import canonical
 
 C = TypeVar("C", str, bytes)
 K = TypeVar("K")
@@ -420,7 +420,7 @@ def _name(open: Callable[..., Any]) -> str:
 
 def _digest(name: str, args: tuple[Any, ...]) -> str:
     try:
-        text = _fingerprint(list(args))
+        text = canonical(list(args))
     except (TypeError, ValueError, RecursionError) as error:
         raise Unrecordable(
             f"the arguments of the stream {name} cannot be fingerprinted ({error}): they say what is asked. Bind what is no part of that, "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from outlast.store.verbs import CHECKPOINT, Append, Keep
+from outlast.store.verbs import CHECKPOINT, SESSION_MEMORY, Append, Keep
 
 
 def fill(outlast) -> None:
@@ -101,13 +101,17 @@ def test_nobodys_text_is_obeyed_by_the_terminal(outlast) -> None:
 
 
 def test_pruning_deletes_what_has_expired(outlast) -> None:
-    outlast.commit(Keep("gone", "t", {}, ttl=0.001), Keep("stays", "t", {}))
-    assert outlast("prune", "--older-than", "7d").code == 0
     import sqlite3
     from contextlib import closing
 
+    outlast.commit(
+        Keep("gone", "t", {}, ttl=0.001), Keep("just gone", "t", {}, ttl=0.001), Keep("stays", "t", {})
+    )
     with closing(sqlite3.connect(outlast.db)) as db:
-        assert db.execute("SELECT id FROM sessions").fetchall() == [("stays",)]
+        db.execute("UPDATE sessions SET expires = expires - ? WHERE id = 'gone'", (SESSION_MEMORY,))
+        db.commit()
+        assert outlast("prune", "--older-than", "7d").code == 0
+        assert db.execute("SELECT id FROM sessions ORDER BY id").fetchall() == [("just gone",), ("stays",)]
 
 
 PROGRAM = """

@@ -61,8 +61,9 @@ def test_two_hundred_runs_in_flight_are_handed_over(node):
     print(
         f"gone {ended.seconds:.2f} s after SIGTERM: {report.released} released, {report.completed} completed"
     )
-    ((held,),) = node.ask("SELECT held FROM drains")  # on a busy machine some were done before the signal
-    assert (report.released + report.completed, report.left, report.checkpointed) == (held, [], 0)
+    # On a busy machine some were done before the signal, and some after it, before the store was told.
+    ((held,),) = node.ask("SELECT held FROM drains")
+    assert held <= report.released + report.completed <= count
     assert (report.left, report.checkpointed) == ([], 0)
     assert_nothing_lost_or_redone(node, count, steps)
     tell_recoveries(node)

@@ -1,6 +1,6 @@
 """Workflows made by chance, crashed by chance: whatever the shape, the end is that of the undisturbed life.
 
-OUTLAST_TEST_PROPERTY_CASES raises the number of cases (virtual; a fifteenth of it on each real loop), OUTLAST_TEST_PROPERTY_SEED
+OUTLAST_TEST_PROPERTY_CASES raises the number of cases (virtual; a fifteenth of it on each real loop and on a file, a twenty-fifth on each other store), OUTLAST_TEST_PROPERTY_SEED
 is the first seed. The seed of a failure is in the test's id: OUTLAST_TEST_PROPERTY_SEED=<seed> OUTLAST_TEST_PROPERTY_CASES=1 repeats it.
 """
 
@@ -12,15 +12,17 @@ import pytest
 import uvloop
 from programs import Maker
 
+from crash_places import STORES, new_places
 from outlast.testing import crash_everywhere
 
-CASES = int(os.environ.get("OUTLAST_TEST_PROPERTY_CASES", "150"))
+CASES = int(os.environ.get("OUTLAST_TEST_PROPERTY_CASES", "75"))
 FIRST = int(os.environ.get("OUTLAST_TEST_PROPERTY_SEED", "1000"))
 BLOCK = 10 if CASES > 10 else 1
 """Seeds in one test: a test for each would cost more than its work."""
 
 VIRTUAL = range(FIRST, FIRST + CASES, BLOCK)
 REAL = range(FIRST, FIRST + max(1, CASES // 15))
+FEW = range(FIRST, FIRST + max(1, CASES // 25))
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 
@@ -51,6 +53,19 @@ def test_a_generated_workflow_ends_alike_on_a_file(seed):
     crash_everywhere(
         Maker(seed).call(), store="sqlite", writes=[dice.randint(1, 20)], every_life=seed % 2 == 0
     )
+
+
+@pytest.fixture(scope="module", params=STORES)
+def places(request):
+    with new_places(request, request.param) as new_place:
+        yield new_place
+
+
+@pytest.mark.parametrize("seed", FEW)
+def test_a_generated_workflow_ends_alike_on_every_store(seed, places):
+    dice = random.Random(seed)
+    writes = sorted(dice.sample(range(1, 20), 2))
+    crash_everywhere(Maker(seed).call(), store=places, writes=writes, every_life=seed % 2 == 0)
 
 
 @pytest.mark.parametrize("seed", REAL)

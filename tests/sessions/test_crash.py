@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -106,3 +109,45 @@ def test_processes_that_kill_themselves_make_each_change_once(tmp_path):
     )
     assert json.loads(report.result or "") == [TURNS, {"count": 2, "turns": TURNS}, True]
     assert report.crashes > 2
+
+
+SETS = """
+import asyncio, os, sys
+from outlast import Outlast, session, sleep, workflow
+
+@workflow
+async def tags() -> list:
+    s = session("s")
+    names = {"alpha", "beta", "gamma", "delta", "epsilon"}
+    await s.set("tags", names)
+    await s.append("all", names, frozenset(names))
+    await s.update(dict.fromkeys(names, 1))
+    await s.delete(*names)
+    if sys.argv[2] == "die":
+        os._exit(9)
+    return sorted(await s.get("tags"))
+
+async def main():
+    async with Outlast(sys.argv[1]) as app:
+        print(await (await app.start(tags(), id="run")).result())
+        print((await app.session("s").info()).version)
+
+asyncio.run(main())
+"""
+
+
+def test_sets_are_the_same_in_a_process_with_another_order(tmp_path):
+    address = f"sqlite:///{tmp_path}/outlast.db"
+    said = ""
+    for seed, how in (("1", "die"), ("2", "die"), ("3", "end")):
+        done = subprocess.run(
+            [sys.executable, "-c", SETS, address, how],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert done.returncode == (9 if how == "die" else 0), done.stderr
+        said = done.stdout
+    assert said.split("\n")[:2] == ["['alpha', 'beta', 'delta', 'epsilon', 'gamma']", "4"]

@@ -7,7 +7,8 @@ from datetime import UTC, date, datetime
 import pytest
 
 from outlast import BadName, LimitExceeded, OutlastError, SettingsError, Unrecordable, VersionConflict
-from outlast.store.verbs import Append, Keep
+from outlast.store.protocol import CommitUnknown
+from outlast.store.verbs import SESSION_MEMORY, Append, Forget, Keep
 from outlast.testing import App
 
 DAY = 86_400.0
@@ -240,9 +241,15 @@ def test_what_has_expired_is_pruned_by_hand_and_by_workers(world):
     within(world, lambda s: s.set("a", 1), ttl=5)
     within(world, lambda s: s.set("a", 1), id="other", ttl=500)
     later(world, 10)
-    assert ids_in(world.store) == ["other", "s"]
-    assert world.do(lambda app: app.prune(older_than=1e6)) == 0
-    assert ids_in(world.store) == ["other"]
+    within(world, lambda s: s.clear(), id="cleared")
+    for seconds, left in (
+        (SESSION_MEMORY - 10, ["cleared", "other", "s"]),
+        (10, ["cleared", "other"]),
+        (5, ["other"]),
+    ):
+        later(world, seconds)
+        assert world.do(lambda app: app.prune(older_than=1e6)) == 0
+        assert ids_in(world.store) == left
 
 
 def test_a_worker_forgets_what_has_expired():
@@ -250,7 +257,7 @@ def test_a_worker_forgets_what_has_expired():
 
     @step
     async def wait() -> None:
-        await asyncio.sleep(100)
+        await asyncio.sleep(100 + SESSION_MEMORY)
 
     @workflow
     async def flow() -> None:
@@ -269,6 +276,89 @@ def test_a_worker_forgets_what_has_expired():
 
 def ids_in(store):
     return sorted(id for (id,) in store._db.execute("SELECT id FROM sessions"))
+
+
+# -- others in between
+
+
+def losing_the_answer(world, kind, action, meanwhile):
+    """Do `action(session)`; its commit is made, `meanwhile(store)` happens, and then the answer is lost, so that it is repeated."""
+    commit = world.store.commit
+
+    def lost(verbs):
+        if not any(isinstance(verb, kind) for verb in verbs):
+            return commit(verbs)
+        world.store.commit = commit
+        commit(verbs)
+        meanwhile(world.store)
+        raise CommitUnknown("the answer was lost")
+
+    world.store.commit = lost
+    return within(world, action)
+
+
+def test_a_clear_that_is_repeated_takes_nothing_from_who_made_the_session_anew(world):
+    within(world, lambda s: s.set("old", 1))
+    anew = Keep("s", "other", {"new": "1"}, version=0)
+    losing_the_answer(world, Forget, lambda s: s.clear(), lambda store: store.commit([anew]))
+    assert within(world, lambda s: s.all()) == {"new": 1}
+
+
+def test_a_change_that_is_repeated_brings_back_nothing_that_was_cleared(world):
+    cleared = Forget("s", "other")
+    made = losing_the_answer(world, Keep, lambda s: s.append("l", "x"), lambda store: store.commit([cleared]))
+    assert made == 1
+    assert within(world, lambda s: s.all()) == {}
+
+
+def test_deleting_of_what_was_cleared_meanwhile_does_not_make_it(world):
+    async def main(app):
+        session, writer = app.session("s"), app._open.writer
+        await session.set("f", 1)
+        ask = writer.ask
+
+        async def late(verb):
+            app._open.store.commit([Forget("s", "other")])
+            return await ask(verb)
+
+        writer.ask = late
+        return [await session.delete("f"), await session.info()]
+
+    assert world.do(main) == [0, None]
+
+
+@pytest.mark.parametrize(("becomes", "found"), [("value", "now"), (None, "default")])
+def test_a_list_that_becomes_something_else_while_it_is_read_is_that(world, becomes, found):
+    within(world, lambda s: s.append("f", 1, 2))
+    items = world.store.items
+
+    def late(*args):
+        world.store.items = items
+        world.store.commit([Keep("s", "other", {"f": '"now"' if becomes else None})])
+        return items(*args)
+
+    world.store.items = late
+    assert within(world, lambda s: s.get("f", "default")) == found
+
+
+def test_a_read_does_not_shorten_what_another_has_made_longer_meanwhile(world):
+    async def main(app):
+        session, writer = app.session("s", ttl=60), app._open.writer
+        await session.set("f", 1)
+        await asyncio.sleep(30)
+        put = writer.put
+
+        def late(verb, *rest):
+            writer.put = put
+            app._open.store.commit([Keep("s", "other", {"f": "2"}, ttl=None)])
+            put(verb, *rest)
+
+        writer.put = late
+        await session.get("f")
+        await asyncio.sleep(1)
+        return (await session.info()).expires_at
+
+    assert world.do(main) is None
 
 
 # -- listing
@@ -303,10 +393,32 @@ def test_an_id_is_one_like_any_other(world, id):
         world.app.session(id)
 
 
-@pytest.mark.parametrize("ttl", [0, -1, float("inf"), float("nan"), "10", True])
+@pytest.mark.parametrize(
+    "ttl",
+    [
+        0,
+        -1,
+        float("inf"),
+        float("nan"),
+        "10",
+        True,
+        1e12,
+        1e308,
+        pytest.param(10**5000, id="huge"),
+        101 * 365.25 * DAY,
+    ],
+)
 def test_a_time_to_live_is_a_number_of_seconds(world, ttl):
     with pytest.raises(SettingsError, match="ttl="):
         world.app.session("s", ttl=ttl)
+
+
+def test_a_time_to_live_may_be_a_hundred_years_and_what_is_later_is_shown_as_the_last_there_is(world):
+    within(world, lambda s: s.set("a", 1), ttl=100 * 365.25 * DAY)
+    assert 99 <= (within(world, lambda s: s.info()).expires_at - datetime.now(UTC)).days / 365.25 <= 101
+    world.store.commit([Keep("late", "t", {"a": "1"}, ttl=1e12), Keep("later", "t", {"a": "1"}, ttl=1e300)])
+    assert within(world, lambda s: s.info(), id="late").expires_at.year == 9999
+    assert {info.id for info in world.do(lambda app: app.sessions())} == {"s", "late", "later"}
 
 
 @pytest.mark.parametrize("name", ["", "a\nb", 7])

@@ -37,6 +37,13 @@ def test_a_sync_program_keeps_sessions(app):
     assert (s.info(), app.sessions()) == (None, [])
 
 
+def test_a_field_may_have_any_name(app):
+    names = ("method", "fn", "self", "make", "fields", "args", "kwargs", "func", "field")
+    app.checkpoint("c").save(**dict.fromkeys(names, 1))
+    app.session("s").update(**dict.fromkeys(names, 1))
+    assert app.checkpoint("c").get() == app.session("s").all() == dict.fromkeys(names, 1)
+
+
 def test_several_threads_append_to_one(app):
     def append(name):
         for n in range(10):
@@ -96,6 +103,24 @@ def test_a_session_of_the_app_can_be_used_in_its_workflows_and_steps(app):
 
     assert app.start(flow(), id="run").result() == [1, 2, False]
     assert [entry.kind for entry in app.journal("run")] == ["session", "step", "session"]
+
+
+def test_one_of_a_run_that_is_used_outside_says_what_it_is(app):
+    kept = []
+
+    @step
+    def body() -> None:
+        kept.extend([session("s"), checkpoint("c")])
+
+    @workflow
+    def flow() -> None:
+        body()
+
+    app.start(flow(), id="run").result()
+    with pytest.raises(NotInRun, match=r"app\.session\(id\)"):
+        kept[0].get("a")
+    with pytest.raises(NotInRun, match=r"checkpoint\(\) is for .* app\.checkpoint\(id\)"):
+        kept[1].get("a")
 
 
 def test_where_it_cannot_be_used_it_says_so(app):

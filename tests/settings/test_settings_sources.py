@@ -159,6 +159,18 @@ def test_another_env_file_may_be_named_or_none(env_file, setenv):
     assert found("grace") == (30.0, "default")
 
 
+def test_the_files_may_be_named_in_lower_case_too(env_file, setenv, secret, monkeypatch, tmp_path):
+    env_file("OUTLAST_GRACE=40")
+    env_file("OUTLAST_GRACE=50", "other.env")
+    setenv(outlast_env_file="other.env")
+    assert found("grace") == (50.0, "OUTLAST_GRACE in other.env")
+    setenv(OUTLAST_ENV_FILE="")
+    path = secret("outlast_grace", "60")
+    monkeypatch.delenv("OUTLAST_SECRETS_DIR")
+    setenv(outlast_secrets_dir=str(path.parent))
+    assert found("grace") == (60.0, str(path))
+
+
 def test_an_env_file_that_is_named_must_be_there(setenv):
     setenv(OUTLAST_ENV_FILE="missing.env")
     with pytest.raises(SettingsError, match=r"missing\.env cannot be read .*OUTLAST_ENV_FILE names it"):
@@ -228,6 +240,11 @@ def test_a_variable_may_name_the_file_of_one_setting(setenv, env_file, tmp_path)
     assert found("store") == ("redis://:pw@h/0", f"{tmp_path}/pw (OUTLAST_STORE_FILE)")
     env_file(f"OUTLAST_HTTP_SECRET_FILE={tmp_path}/pw\n")
     assert found("http_secret") == ("redis://:pw@h/0", f"{tmp_path}/pw (OUTLAST_HTTP_SECRET_FILE in .env)")
+
+
+def test_the_file_of_a_setting_that_is_given_is_not_needed(setenv):
+    setenv(OUTLAST_STORE_FILE="/nonexistent")
+    assert found("store", store="memory:") == ("memory:", "keyword")
 
 
 def test_a_file_that_is_named_wins_over_the_folder(secret, setenv, tmp_path):
@@ -388,6 +405,36 @@ def test_a_number_of_redis_that_is_none_is_an_error_for_who_needs_it(setenv, nam
     with pytest.raises(SettingsError, match=f"{name}='{text}' .*OUTLAST_STORE"):
         opened()
     opened("memory:")
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"REDIS_HOST": "cache", "REDIS_PORT": "redis://:s3cr3t@x:abc"},
+        {"REDIS_HOST": "redis://:s3cr3t@cache:6379"},
+        {"REDIS_HOST": "s3cr3t@cache"},
+    ],
+)
+def test_an_address_in_the_place_of_a_part_of_one_is_an_error_that_does_not_show_it(setenv, variables):
+    setenv(**variables)
+    loaded = load({})
+    with pytest.raises(SettingsError, match="REDIS_") as raised:
+        loaded.address()
+    assert "s3cr3t" not in str(raised.value)
+
+
+@pytest.mark.parametrize("path", [":memory:", "postgresql://u:s3cr3t@h/db"])
+def test_a_path_of_state_that_names_no_file_is_passed_over(setenv, path):
+    setenv(STATE_DB_PATH=path)
+    assert found("store") == ("sqlite:///outlast.db", "default")
+
+
+def test_an_address_of_others_that_cannot_be_read_is_an_error_for_who_needs_it(setenv):
+    setenv(DATABASE_URL="postgresql://u:s3/cr3t@h/db")
+    app = Outlast()
+    app.configure("memory:")
+    with pytest.raises(SettingsError, match="Percent-encode"):
+        asyncio.run(Outlast().__aenter__())
 
 
 def test_a_cache_that_was_found_so_is_refused_and_one_that_was_named_is_warned_of(setenv, caplog):

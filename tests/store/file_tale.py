@@ -78,7 +78,7 @@ def tale(store, told=lambda: None) -> None:
     do(Ack(item.pk, item.fence, "items"), Settle(one.pk, one.fence, "done", value='"end"'))
     do(Release(two.pk, two.fence, "drain"), Renew("w", 1000.0))
     do(Prune(clock.now + 1), submit("three"))
-    do(Forget("s"), Keep("s2", "k3", {"c": "3"}), Sweep())
+    do(Forget("s", "f1"), Keep("s2", "k3", {"c": "3"}), Sweep())
     for number in range(3):
         do(Renew("w", 1000.0), Keep("s2", f"n{number}", {"c": '"' + "x" * 300 + '"'}))
 

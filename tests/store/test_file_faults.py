@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from file_tale import (
@@ -24,7 +25,7 @@ from outlast.errors import StoreBroken, StoreUnavailable
 from outlast.store.file.store import FileStore
 from outlast.store.protocol import CommitUnknown
 from outlast.store.rows import RunQuery
-from outlast.store.verbs import Claim, Keep, Record, Renew, Submit
+from outlast.store.verbs import Claim, Keep, Measured, Record, Renew, Submit
 from outlast.testing.conformance import HandClock
 
 ROOT = os.geteuid() == 0
@@ -423,6 +424,64 @@ def test_a_folder_that_is_taken_away_while_in_use_is_broken(tmp_path, what):
     again = opened(tmp_path / "elsewhere")
     assert [row.id for row in again.runs(RunQuery())] == ["r"]
     again.close()
+
+
+def test_who_lost_its_lock_writes_nothing_more_beside_the_next(tmp_path):
+    store = opened(tmp_path / "store")
+    store.commit([submit("r")])
+    (tmp_path / "store/lock").unlink()
+    other = opened(tmp_path / "store")
+    for number in range(2):
+        with pytest.raises(StoreBroken, match="removed or replaced"):
+            store.commit([submit(f"lost{number}")])
+        other.commit([submit(f"r{number}")])
+    store.close()
+    other.close()
+    again = opened(tmp_path / "store")
+    assert sorted(row.id for row in again.runs(RunQuery())) == ["r", "r0", "r1"]
+    again.close()
+
+
+def test_a_file_in_the_place_of_the_folder_is_broken_and_what_cannot_be_looked_at_is_unavailable(tmp_path):
+    store = opened(tmp_path / "store")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "stat", lambda _: (_ for _ in ()).throw(OSError(errno.EIO, "planted")))
+        with pytest.raises(StoreUnavailable, match="planted"):
+            store.commit([submit("r")])
+    store.commit([submit("r")])
+    (tmp_path / "store").rename(tmp_path / "elsewhere")
+    (tmp_path / "store").write_text("a file")
+    with pytest.raises(StoreBroken, match="removed or replaced"):
+        store.commit([submit("r2")])
+    store.close()
+
+
+def test_the_log_is_not_emptied_before_the_new_name_of_a_rewritten_file_is_durable(tmp_path):
+    """The sync of the folder fails after the rename: with the log gone, a power cut could bring back the old file, never synced."""
+    seen: list[tuple[str, str]] = []
+    failing = [tmp_path / "store"]
+
+    def meddle(name, path, act, *_):
+        if name == "fsync" and path in map(str, failing) and ("replace", "store.jsonl.new") in seen:
+            failing.clear()
+            raise OSError(errno.EIO, "planted")
+        seen.append((name, Path(path).name))
+        return act()
+
+    store = opened(tmp_path / "store")
+    store.commit([Measured((("flow", "step", 1.0),))])
+    store.close()
+    store = opened(tmp_path / "store")  # all names in the folder are durable
+    with small_files(), Disk(tmp_path / "store", meddle).on():
+        for number in range(40):
+            store.commit([Measured((("flow", f"step{number}", 1.0),))])
+            if not failing and not store._sound:
+                break
+        assert not failing
+        del seen[:]
+        store.commit([Measured((("flow", "more", 1.0),))])
+    assert seen.index(("fsync", "store")) < seen.index(("ftruncate", "commits.jsonl"))
+    store.close()
 
 
 def test_a_bad_value_writes_nothing_and_what_is_next_is_written(tmp_path):

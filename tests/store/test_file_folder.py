@@ -71,8 +71,11 @@ def test_a_session_is_one_journal_and_gone_when_it_is_forgotten(store):
     rows = [line["row"] for line in lines(path)]
     assert rows[0]["id"] == "user/../7"
     assert [row["value"] for row in rows if "number" in row] == ["hi", "ho"]
-    store.commit([Forget("user/../7")])
+    store.commit([Forget("user/../7", "t2")])
     assert not path.exists()
+    assert "Ada" not in (store.folder / "sessions/000/000002.jsonl").read_text()  # its tokens, for a while
+    store.commit([Prune(store.now() + 1, sessions=True)])
+    assert [file for file in files(store) if file.startswith("sessions/")] == []
 
 
 def test_what_has_not_begun_and_items_share_a_file(store):

@@ -64,8 +64,19 @@ def test_json_stands_there_as_json():
     assert '"Grüße"' in line.decode()
 
 
+def test_a_value_that_is_deep_is_a_text_wherever_it_was_written_and_a_wide_one_is_json():
+    deep = {"value": "[" * 101 + "]" * 101, "args": '{"a":' * 101 + "1" + "}" * 101}
+    wide = {"value": "[" * 100 + "]" * 100, "args": json.dumps([["]", {"[": '{\\"['}]] * 500)}
+    for row, is_text in ((deep, True), (wide, False)):
+        encoded = json.loads(encode_row(row, JSON))
+        assert [isinstance(value, dict) and list(value) == ["$text"] for value in encoded.values()] == [
+            is_text
+        ] * 2
+        assert read_back(row) == row
+
+
 def test_values_nested_as_deep_as_can_be_parsed_are_read_wherever_the_stack_is():
-    for depth in (50, 200, 500, 800, 900, 990, 2000):
+    for depth in (50, 100, 101, 200, 500, 800, 900, 990, 2000, 100_000):
         text = "[" * depth + "]" * depth
         line = seal(f'{{"row": {encode_row({"value": text}, JSON)}')
 

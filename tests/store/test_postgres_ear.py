@@ -2,15 +2,19 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from unittest import mock
 
 import pytest
 from postgres_schemas import connected, emptied, schema_of_this_process
 
+from outlast.store.postgres.address import parse
 from outlast.store.postgres.ear import channel
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.verbs import Enlist, Record, Send, Submit, Sweep
@@ -179,3 +183,133 @@ def test_the_time_is_the_servers(stores, schema) -> None:
     assert abs(row.created - now) < 5
     store.commit([Record(row.pk, 1, row.fence, "step", "k", 1.0)])
     assert abs(store.now() - time.time()) < 5
+
+
+class Gate:
+    """Between a store and its server: who connects waits for `seconds`, and finds nobody if `shut`."""
+
+    def __init__(self, folder: str) -> None:
+        self._path = f"{folder}/.s.PGSQL.5432"
+        self.seconds, self.shut = 0.0, False
+        self._door = socket.create_server(("127.0.0.1", 0))
+        self.port = self._door.getsockname()[1]
+        self._thread = threading.Thread(target=self._open, daemon=True)
+        self._thread.start()
+
+    def _open(self) -> None:
+        with suppress(OSError):  # closed
+            while True:
+                guest, _ = self._door.accept()
+                threading.Thread(target=self._lead, args=(guest,), daemon=True).start()
+
+    def _lead(self, guest: socket.socket) -> None:
+        time.sleep(self.seconds)
+        with guest, socket.socket(socket.AF_UNIX) as host:
+            if self.shut:
+                return
+            host.connect(self._path)
+            back = threading.Thread(target=self._pass, args=(guest, host), daemon=True)
+            back.start()
+            self._pass(host, guest)
+            back.join()
+
+    def _pass(self, one: socket.socket, other: socket.socket) -> None:
+        with suppress(OSError):
+            while said := one.recv(65536):
+                other.sendall(said)
+        for each in (one, other):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._door.shutdown(socket.SHUT_RDWR)
+        self._thread.join(5)
+        self._door.close()
+
+
+@pytest.fixture
+def gate(postgres_server) -> Iterator[Gate]:
+    gate = Gate(parse(postgres_server.url).options["host"])
+    yield gate
+    gate.close()
+
+
+def cut_ears(schema: str) -> None:
+    with connected(schema) as db:
+        db.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ShareLock' AND pid <> pg_backend_pid()"
+        )
+
+
+@pytest.mark.parametrize("trouble", ["slow to connect", "a long read", "a long read and nobody let in"])
+def test_a_worker_whose_ear_is_cut_lives_on(stores, schema, gate, trouble) -> None:
+    """Over whatever connection it has left that is free."""
+    _, other = stores
+    store = PostgresStore.at(
+        f"postgresql://postgres@127.0.0.1:{gate.port}/postgres?schema={parse(schema).schema}"
+    )
+    store.open()
+    store.hold("w")
+    store.commit([Enlist("w", "host", 1, 600.0), Submit("r", "flow", "[]", "t", "s", worker="w")])
+    store.run("r")  # now it has a connection to read
+    reading = threading.Thread(target=lambda: store._read("SELECT pg_sleep(2.5)"))
+    if trouble != "slow to connect":
+        reading.start()
+    gate.seconds, gate.shut = 2.5 if trouble == "slow to connect" else 0.0, "nobody" in trouble
+    cut_ears(schema)
+    until_then = time.monotonic() + 2.2
+    while time.monotonic() < until_then:
+        assert other.dead_workers() == []
+        time.sleep(0.05)
+    assert other.commit([Sweep()])[0].workers == ()
+    gate.shut = False
+    if reading.ident:
+        reading.join(10)
+    store.close()
+
+
+def test_with_every_connection_busy_the_heart_makes_one_of_its_own(stores, schema, gate) -> None:
+    _, other = stores
+    store = PostgresStore.at(
+        f"postgresql://postgres@127.0.0.1:{gate.port}/postgres?schema={parse(schema).schema}"
+    )
+    store.open()
+    store.hold("w")
+    store.commit([Enlist("w", "host", 1, 600.0)])
+    with store._writing, store._reading, mock.patch.object(store._ear, "_session", side_effect=OSError):
+        cut_ears(schema)
+        for _ in range(25):
+            assert other.dead_workers() == []
+            time.sleep(0.05)
+    store.close()
+
+
+def test_who_was_let_go_is_not_brought_back_by_a_beat(stores, schema) -> None:
+    store, other = stores
+    store.hold("w")
+    store.commit([Enlist("w", "host", 1, 600.0)])
+    store.let_go("w")
+    with connected(schema) as db:
+        until(lambda: db.execute("SELECT count(*) FROM presence").fetchone() == (0,))
+        assert store._beat_writing(["w"])
+        assert db.execute("SELECT count(*) FROM presence").fetchone() == (0,)
+    assert other.dead_workers() == []
+
+
+def test_a_killed_process_is_dead_within_a_second(stores, schema) -> None:
+    store, _ = stores
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER.replace("0.05", "0.2"), schema], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "holds\n"
+        time.sleep(0.5)
+        process.kill()
+        killed = time.monotonic()
+        until(lambda: store.dead_workers() == ["w"], 5)
+        assert time.monotonic() - killed < 0.95
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()

@@ -178,8 +178,8 @@ def test_a_call_of_an_epoch_that_is_over_is_shut_out(address) -> None:
             store._id,
             store._epoch,
             None,
+            None,
             f"{{{row.pk}}}",
-            f"{{{row.fence}}}",
             None,
             f'[["Record",[[{row.pk},1,{row.fence},"step","k",1]]]]',
         )

@@ -268,6 +268,54 @@ def test_a_call_that_was_given_up_is_not_executed_any_more(store):
     assert store.commit([step(row, 1)]) == [None]
 
 
+def test_a_commit_on_the_loop_that_takes_too_long_is_waited_for_and_keeps_its_connection(store, client):
+    row = held(store)
+    store.commit([step(row, 1)])
+    connection = store._writer._connection
+    spinning = threading.Thread(target=client.eval, args=(SPIN, 0))
+    spinning.start()
+    time.sleep(0.1)
+    with pytest.raises(CommitUnknown, match="no answer within"):
+        store.try_commit([step(row, 2)])
+    assert store.try_commit([step(row, 2)]) is None, "there is somebody to wait for"
+    store.recover()
+    spinning.join()
+    assert [entry.seq for entry in store.journal(row.pk)] == [1, 2]
+    assert store.commit([step(row, 2), step(row, 3)]) == [None, None]
+    assert store._writer._connection is connection
+    assert client.zcard("{outlast}:void") == 0
+
+
+def test_a_late_answer_that_never_comes_leaves_a_call_that_is_not_executed_any_more(store, client):
+    row = held(store)
+    call = store._call
+    spinning = threading.Thread(target=client.eval, args=(SPIN, 0))
+    spinning.start()
+    time.sleep(0.1)
+    with pytest.raises(CommitUnknown):
+        store.try_commit([step(row, 1)])
+    store._writer._connection._sock.shutdown(socket.SHUT_RDWR)
+    assert persist(store, [step(row, 1), step(row, 2)]) == [None, None]
+    spinning.join()
+    assert client.zscore("{outlast}:void", call) is not None
+
+
+def test_an_interrupt_in_the_middle_of_a_commit_leaves_a_call_that_is_not_executed_any_more(
+    store, client, monkeypatch
+):
+    row = held(store)
+    call = store._call
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(store._writer._connection, "read_response", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        store.commit([step(row, 1)])
+    assert store.commit([step(row, 1), step(row, 2)]) == [None, None]
+    assert client.zscore("{outlast}:void", call) is not None
+
+
 def test_a_connection_that_was_closed_while_nothing_happened_is_no_error_for_readers(store, client):
     held(store)
     client.client_kill_filter(skipme=True, _type="normal")
@@ -358,6 +406,17 @@ def test_a_commit_may_wait_for_replicas(monkeypatch):
                 assert copy.run("a") is not None
 
 
+def test_whatever_goes_wrong_while_replicas_are_waited_for_the_commit_is_unknown(store, server, client):
+    with opened(f"{server.url}?wait=1") as waiting:
+        demotion = threading.Timer(0.3, client.replicaof, ("127.0.0.1", 1))
+        demotion.start()
+        with pytest.raises(CommitUnknown):
+            waiting.commit([Submit("a", "flow", "[]", "t", "s")])
+        demotion.join()
+        assert store.run("a") is not None
+        client.replicaof("NO", "ONE")
+
+
 def _free_port():
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
@@ -409,7 +468,7 @@ def test_a_safe_server_is_not_warned_of(server, caplog):
         ("redis://localhost?wait=some", "wait in"),
         ("redis://localhost?prefix={a}", "prefix in"),
         ("redis://localhost?prefix=", "prefix in"),
-        ("redis://localhost:port", "not a URL"),
+        ("redis://localhost:port", "must be a number"),
         ("unix://", "names no socket"),
         ("redis://localhost?ssl_ca_certs=x", "are for rediss://"),
     ],
@@ -422,8 +481,8 @@ def test_an_address_that_cannot_be_one_is_refused(address, said):
 @pytest.mark.parametrize(
     ("address", "place"),
     [
-        ("redis://user:secret@host:1234/3", "redis://user@host:1234/3"),
-        ("rediss://:secret@host", "rediss://host"),
+        ("redis://user:secret@host:1234/3", "redis://user:***@host:1234/3"),
+        ("rediss://:secret@host", "rediss://:***@host"),
         ("unix:///run/redis.sock?db=2", "unix:///run/redis.sock"),
         ("redis://host?prefix=other&strict&wait=2", "redis://host?prefix=other"),
     ],
@@ -482,9 +541,9 @@ def test_the_rights_that_the_page_names_are_enough_and_without_info_leases_alone
 # -- a script that fails
 
 
-def planted(number: int) -> scripts.Script:
+def planted(number: int, script: scripts.Script = SCRIPT) -> scripts.Script:
     """The script, which fails at its so manyth write."""
-    text = SCRIPT.text.decode()
+    text = script.text.decode()
     fault = f"""
     local writes = 0
     local READS = {{TIME=1, ZSCORE=1, HGET=1, HMGET=1, HGETALL=1, EXISTS=1, SISMEMBER=1, ZRANGE=1, ZRANGEBYSCORE=1, ZRANGEBYLEX=1,
@@ -517,7 +576,7 @@ def test_a_batch_whose_script_fails_at_any_of_its_writes_has_written_nothing(ser
         step(rows[0], 2), Save(rows[0].pk, rows[0].fence, "k", 1, "1"), Send("r1", "m", "1", "1"), Settle(rows[0].pk, rows[0].fence, "done", "1"),
         Submit("new", "flow", "[]", "t", "s", parent="r1"), Retry("ended", "t"), Release(rows[1].pk, rows[1].fence, "waits", waiting=True, waits=("m",), seen=0),
         Release(rows[2].pk, rows[2].fence, "drain"), Claim("w2", "c", limit=3), Cancel("r3", "why"), Drain("w2", "why"), Report("w2", "{}"),
-        Keep("s", "t2", {"a": None, "b": "2", "m": "1"}, appends={"l": Append(("4", "5"), keep=2)}), Forget("gone"),
+        Keep("s", "t2", {"a": None, "b": "2", "m": "1"}, appends={"l": Append(("4", "5"), keep=2)}), Forget("gone", "f"),
         Measured((("flow", "step", 2.0), ("flow", "other", 1.0))), Leave("w"), Prune(store.now() + 100), Sweep(),
     ]  # fmt: skip
     before = contents(server)
@@ -570,8 +629,8 @@ def test_what_was_pruned_leaves_no_key(server, store, client):
                 Keep(f"s{number}", "t", {"a": "1"}, ttl=1.0, appends={"l": Append(("1",))}),
             ]
         )
-        store.commit([Cancel(f"i{number}", "no"), Forget(f"s{number}")])
-    assert store.commit([Prune(store.now() + 100)]) == [9]
+        store.commit([Cancel(f"i{number}", "no"), Forget(f"s{number}", "f")])
+    assert store.commit([Prune(store.now() + 100), Prune(store.now() + 100, sessions=True)]) == [9, 3]
     left = sorted(key.removeprefix("{outlast}:") for key in client.keys())
     assert left == [
         "counters",

@@ -10,11 +10,12 @@ from contextlib import contextmanager
 from uuid import uuid4
 
 import pytest
+import redis
 
 from outlast.errors import StoreUnavailable
 from outlast.store.address import store_at
 from outlast.store.redis.presence import MISSED_SECONDS_MIN
-from outlast.store.verbs import Enlist, Send, Submit, Sweep
+from outlast.store.verbs import Enlist, Leave, Send, Submit, Sweep
 
 LEASE = 60.0
 WORKER = """
@@ -59,6 +60,12 @@ def place(redis_server):
 
 
 @pytest.fixture
+def client(redis_server):
+    with redis.Redis.from_url(redis_server.url) as client:
+        yield client
+
+
+@pytest.fixture
 def store(place):
     store = store_at(place)
     store.open()
@@ -94,6 +101,7 @@ def test_a_killed_process_is_known_to_be_dead_long_before_its_lease_is_over(stor
         after = dead_after(store, 20)
         assert after is not None
         assert after > MISSED_SECONDS_MIN * 0.9, "a connection may break: it has the time to come back"
+        assert after < 2, "its runs should go on within a second, on a machine that has nothing else to do"
     assert store.commit([Sweep()])[0].runs == ("r",)
     assert store.run("r").reason == "its worker died"
     assert store.workers() == []
@@ -177,6 +185,95 @@ def test_a_ring_comes_at_once_and_not_for_what_this_process_did_alone(store, pla
     store.commit([Send("r", "m", "1", "1")])
     assert rung.is_set(), "its own runs may wait for it"
     other.close()
+
+
+def heard(client, *channels):
+    return [count for _, count in client.pubsub_numsub(*channels)]
+
+
+def test_an_ear_that_lost_its_connection_while_it_was_busy_is_subscribed_to_everything_again(
+    store, place, client
+):
+    slow, rung, prefix = threading.Event(), [], store._address.prefix
+
+    def bell():
+        rung.append(1)
+        if slow.is_set():
+            time.sleep(0.5)
+
+    store.listen(bell)
+    store.hold("w0")
+    slow.set()
+    other = store_at(place)
+    other.open()
+    other.commit([Submit("a", "flow", "[]", "t", "s")])
+    time.sleep(0.1)
+    client.client_kill_filter(_type="pubsub")
+    holds = [threading.Thread(target=store.hold, args=(worker,)) for worker in ("w1", "w2")]
+    for hold in holds:
+        hold.start()
+    slow.clear()
+    channels = [f"{prefix}bell:0", *(f"{prefix}alive:0:w{n}" for n in range(3))]
+    deadline = time.monotonic() + 5
+    while heard(client, *channels) != [1, 1, 1, 1]:
+        assert time.monotonic() < deadline, heard(client, *channels)
+        time.sleep(0.02)
+    for hold in holds:
+        hold.join()
+    time.sleep(0.2)
+    rung.clear()
+    other.commit([Submit("b", "flow", "[]", "t", "s")])
+    deadline = time.monotonic() + 5
+    while not rung:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    other.close()
+
+
+def test_a_listener_that_fails_keeps_neither_the_ear_nor_other_listeners_from_hearing(store, place, client):
+    rung = threading.Event()
+
+    def broken():
+        raise RuntimeError("Event loop is closed")
+
+    store.listen(broken)
+    store.listen(rung.set)
+    store.hold("w")
+    assert rung.wait(5)
+    rung.clear()
+    other = store_at(place)
+    other.open()
+    other.commit([Submit("a", "flow", "[]", "t", "s")])
+    assert rung.wait(5)
+    assert heard(client, f"{store._address.prefix}alive:0:w") == [1]
+    store.commit([Submit("b", "flow", "[]", "t", "s")])
+    other.close()
+
+
+def test_only_who_is_enlisted_is_known_to_be_connected(store, client):
+    present = f"{store._address.prefix}present"
+    store.hold("w")
+    assert client.smembers(present) == set()
+    store.commit([Enlist("w", "host", 1, LEASE)])
+    assert client.smembers(present) == {b"w"}
+    store.commit([Leave("w")])
+    client.client_kill_filter(_type="pubsub")
+    assert not store._ear._wanted["w"].wait(0) or store._ear.hold("w")
+    deadline = time.monotonic() + 5
+    while heard(client, f"{store._address.prefix}alive:0:w") != [1]:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    time.sleep(0.1)
+    assert client.smembers(present) == set()
+
+
+def test_a_worker_that_was_let_go_of_and_is_held_again_is_known_again(store, client):
+    store.commit([Enlist("w", "host", 1, LEASE)])
+    for _ in range(20):
+        store.hold("w")
+        assert client.smembers(f"{store._address.prefix}present") == {b"w"}
+        store.let_go("w")
+    assert client.smembers(f"{store._address.prefix}present") == set()
 
 
 def test_two_prefixes_and_two_databases_do_not_hear_each_other(redis_server):

@@ -377,7 +377,7 @@ def story(store):
     conflict = Record(two.pk, 3, two.fence, "session", "k", 1.0)
     do(Keep("s", "k5", {"b": "4"}, version=1, record=conflict), Keep("s", "k6", {}, appends=turns))
     do(
-        Forget("s", record=Record(two.pk, 4, two.fence, "session", "k", 1.0)),
+        Forget("s", "f1", record=Record(two.pk, 4, two.fence, "session", "k", 1.0)),
         Keep("s", "k7", {"d": "1"}, ttl=20.0),
     )
     assert said[-3:] == [[3], [Refused(VERSION, "3"), 4], [None, 1]]

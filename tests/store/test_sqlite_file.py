@@ -13,8 +13,8 @@ import pytest
 from store_processes import Child, until
 
 from outlast.errors import SettingsError, StoreBroken, StoreTooNew, StoreUnavailable
-from outlast.store.address import store_at
 from outlast.store import fork
+from outlast.store.address import store_at
 from outlast.store.sqlite import store as module
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.store.verbs import Enlist, Submit, Sweep, Swept

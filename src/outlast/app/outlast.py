@@ -36,7 +36,8 @@ from outlast.replay.loop import RunLoop
 from outlast.replay.threads import THREAD
 from outlast.settings import Settings
 from outlast.settings.load import load
-from outlast.store.address import store_at
+from outlast.settings.origin import Kind
+from outlast.store.address import check_address, store_at
 from outlast.store.protocol import Store, whole_journal
 from outlast.store.rows import Entry, RunQuery, RunRow
 from outlast.store.verbs import UNKNOWN, Prune, Refused, Resume, Retry, Send
@@ -113,6 +114,8 @@ class Outlast:
         self._given |= {name: value for name, value in settings.items() if value is not None}
         self._loaded = load(self._given)
         self.settings: Settings = self._loaded.settings
+        if self._store is None and self._loaded.origins["store"].kind is not Kind.FOREIGN:
+            check_address(self.settings.store)
         self._worker = self._worker if worker is None else worker
         self._workflows = (*self._workflows, *workflows)
         for workflow in self._workflows:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import builtins
 import json
-import math
 import secrets
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from outlast.replay.sessions import At, Change, Look
 from outlast.replay.threads import THREAD
 from outlast.store.protocol import Store
 from outlast.store.rows import SessionQuery, SessionRow
-from outlast.store.verbs import SESSION, Append, Prune
+from outlast.store.verbs import SESSION, SESSION_MEMORY, Append, Prune
 from outlast.values.codec import Codec, codec_for, encode_message
 from outlast.values.names import check_field, check_id
 
@@ -37,11 +36,14 @@ T = TypeVar("T")
 D = TypeVar("D")
 Awaits = Coroutine[None, None, T]
 
+TTL_MAX = 100 * 365.25 * 86_400.0
+"""A hundred years. Who means longer means for ever."""
 TTL = 86_400.0
 """Seconds that a session is kept after the last access, unless said otherwise: a day."""
 PAGE = 100
 TRIES = 10
 """How often a session is read anew that changes while it is read."""
+_LAST = datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp()
 _ABSENT, _FOUND = "{}", '{"value":'
 
 
@@ -62,9 +64,8 @@ class SessionInfo:
 
     @classmethod
     def of(cls, row: SessionRow) -> SessionInfo:
-        expires = None if row.expires is None else datetime.fromtimestamp(row.expires, UTC)
-        updated = datetime.fromtimestamp(row.updated, UTC)
-        return cls(row.id, row.version, updated, expires, tuple(row.fields), dict(row.lists))
+        expires = None if row.expires is None else _moment(row.expires)
+        return cls(row.id, row.version, _moment(row.updated), expires, tuple(row.fields), dict(row.lists))
 
 
 class Session:
@@ -111,10 +112,7 @@ class Session:
         field, at = self._field(field), self._at
 
         def find(store: Store) -> tuple[SessionRow | None, str]:
-            row = store.session(at.id, at.space)
-            if row is not None and field in row.lists:
-                return row, f"{_FOUND}[{','.join(store.items(at.id, field, None, at.space))}]}}"
-            value = row.fields.get(field) if row is not None else None
+            row, value = _one(store, at, field)
             return row, _ABSENT if value is None else f"{_FOUND}{value}}}"
 
         return self._look(
@@ -196,14 +194,14 @@ class Session:
         texts = tuple(encode_message(value) for value in values)
         self._check_size(texts)
         more = {self._field(field): Append(texts, keep)}
-        return self._write(Change(self._at, self._name("append"), _token(), {}, more))
+        return self._write(Change(self._at, self._name("append"), _token(), (field, values), appends=more))
 
     def delete(self, *fields: str) -> Awaits[int]:
         """Delete fields, lists too. The session's new version; 0 if it is not there. `clear()` deletes the whole of it."""
         if not fields:
             raise ValueError("delete() takes names of fields. clear() deletes the whole session.")
         gone: dict[str, str | None] = {self._field(name): None for name in fields}
-        return self._write(Change(self._at, self._name("delete"), _token(), gone))
+        return self._write(Change(self._at, self._name("delete"), _token(), (sorted(gone),), gone))
 
     def clear(self) -> Awaits[None]:
         """Delete the session. There is nothing of it any more, its version neither."""
@@ -224,7 +222,8 @@ class Session:
             self._field(field): encode_message(value) for field, value in fields.items()
         }
         self._check_size(tuple(text for text in texts.values() if text is not None))
-        return self._write(Change(self._at, self._name(name), _token(), texts, version=version, quiet=quiet))
+        wanted = Change(self._at, self._name(name), _token(), (fields,), texts, version=version, quiet=quiet)
+        return self._write(wanted)
 
     def _name(self, what: str) -> str:
         """What a call is recorded under."""
@@ -286,6 +285,7 @@ class Session:
 
 
 def not_in_run(what: str) -> NotInRun:
+    """`what` is the space of a session, and the function that gives one."""
     return NotInRun(
         f"{what}() is for the code of a workflow or a step, and this is code outside any run. Elsewhere: app.{what}(id)."
     )
@@ -307,10 +307,10 @@ async def list_sessions(house: House, prefix: str, limit: int, space: str = SESS
 
 
 async def prune_sessions(house: House, batch: int) -> int:
-    """Delete what has expired, in batches. How many there were."""
+    """Delete what has expired, and what is left of what was cleared, in batches, as soon as nobody can repeat a change of it. How many there were."""
     deleted, count = 0, batch
     while count == batch:
-        count = await house.writer.ask(Prune(house.store.now(), batch, sessions=True))
+        count = await house.writer.ask(Prune(house.store.now() - SESSION_MEMORY, batch, sessions=True))
         deleted += count
     return deleted
 
@@ -321,21 +321,37 @@ def _everything(store: Store, at: At) -> tuple[SessionRow | None, dict[str, str]
     for _ in range(TRIES):
         if row is None:
             return None, {}
-        fields = dict(row.fields)
-        for name in row.lists:
-            fields[name] = f"[{','.join(store.items(at.id, name, None, at.space))}]"
+        fields = row.fields | {name: _list(store, at, name) for name in row.lists}
         before, row = row, store.session(at.id, at.space) if row.lists else row
         if row is not None and row.version == before.version:
             break
     return row, fields
 
 
+def _one(store: Store, at: At, field: str) -> tuple[SessionRow | None, str | None]:
+    """One field. Where it is a list, that is read after the rest: if there is nothing in it, it was something else by then."""
+    row, value = store.session(at.id, at.space), None
+    for _ in range(TRIES):
+        if row is None or field not in row.lists:
+            return row, None if row is None else row.fields.get(field)
+        value = _list(store, at, field)
+        if value != "[]":
+            break
+        row = store.session(at.id, at.space)
+    return row, value
+
+
+def _list(store: Store, at: At, field: str) -> str:
+    return f"[{','.join(store.items(at.id, field, None, at.space))}]"
+
+
 def _checked(ttl: float | None) -> float | None:
     if ttl is None:
         return None
-    if isinstance(ttl, bool) or not isinstance(ttl, (int, float)) or not 0 < ttl < math.inf:
+    if isinstance(ttl, bool) or not isinstance(ttl, (int, float)) or not 0 < ttl <= TTL_MAX:
+        shown = f"{ttl!r:.40}" if not isinstance(ttl, int) or abs(ttl) < 1e18 else "a very large number"
         raise SettingsError(
-            f"ttl={ttl!r} must be a number of seconds greater than 0, or None: then it never expires."
+            f"ttl={shown} must be a number of seconds greater than 0, up to a hundred years; or None: then it never expires."
         )
     return float(ttl)
 
@@ -345,6 +361,11 @@ def _decoded(codec: Codec, text: str, what: str) -> Any:
         return codec.decode(text)
     except Unrecordable as error:
         raise Unrecordable(f"{what} ({text[:80]}) is not what was asked for: {error}") from error
+
+
+def _moment(seconds: float) -> datetime:
+    """The last there can be, for one that is later: whoever wrote it may have meant it so."""
+    return datetime.fromtimestamp(min(seconds, _LAST), UTC)
 
 
 def _token() -> str:

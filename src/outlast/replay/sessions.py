@@ -12,7 +12,6 @@ import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from outlast.errors import Evicted, LimitExceeded, StoreError, VersionConflict
@@ -22,7 +21,7 @@ from outlast.store.protocol import Store
 from outlast.store.rows import SessionRow
 from outlast.store.verbs import VERSION, Append, Forget, Keep, Record, Refused, Touch
 from outlast.values.exceptions import encode_error
-from outlast.values.signature import FINGERPRINT_LENGTH
+from outlast.values.signature import canonical, shortened
 
 if TYPE_CHECKING:
     from outlast.app.house import House
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 log = logging.getLogger("outlast.sessions")
-
-NOTHING_CHANGED = '{"version": 0}'
 
 TOUCH_BELOW = 0.9
 """A read moves the expiry if less than this part of the time is left: not each one, since that is a write."""
@@ -70,6 +67,8 @@ class Change:
     at: At
     name: str
     token: str
+    args: tuple[Any, ...] = ()
+    """What was asked for: of a set, say, its text need not be the same in every process."""
     fields: dict[str, str | None] = field(default_factory=dict)
     appends: dict[str, Append] = field(default_factory=dict)
     version: int | None = None
@@ -78,19 +77,21 @@ class Change:
     """Who asked for it wants to know no version."""
 
     @property
-    def args(self) -> tuple[Any, ...]:
-        added = {name: more.values for name, more in self.appends.items()}
-        return (self.fields, added, self.version)
+    def identity(self) -> str:
+        try:
+            return fingerprint(self.at.id, *self.args, self.version)
+        except (TypeError, ValueError, RecursionError):  # then what is written must do
+            return fingerprint(self.at.id, self.fields, self.appends, self.version)
 
     def verb(self, record: Record | None = None) -> Keep | Forget:
         at = self.at
         if self.forget:
-            return Forget(at.id, at.space, record)
+            return Forget(at.id, self.token, at.space, record)
         return Keep(at.id, self.token, self.fields, at.ttl, self.version, self.appends, at.space, record)
 
-    def is_needless(self, row: SessionRow | None) -> bool:
-        """Fields are deleted of what is not there: that must not make it."""
-        return row is None and not self.forget and not self.appends and not any(self.fields.values())
+    @property
+    def may_grow(self) -> bool:
+        return bool(self.appends) or any(value is not None for value in self.fields.values())
 
     def check(self, row: SessionRow | None, house: House) -> None:
         """LimitExceeded if the session would be too large after it, as far as can be seen before. What is too large already can be made
@@ -129,18 +130,20 @@ async def look(house: House, asked: Look[T]) -> T:
 
 
 async def change(house: House, wanted: Change) -> Any:
-    row = None if wanted.forget else await house.read(house.store.session, wanted.at.id, wanted.at.space)
-    if wanted.is_needless(row):
-        return wanted.decode(NOTHING_CHANGED)
-    wanted.check(row, house)
+    await _check(house, wanted)
     outcome = await house.writer.ask(wanted.verb())
     text = said(outcome)
     assert text is not None, outcome
     return wanted.decode(text)
 
 
+async def _check(house: House, wanted: Change) -> None:
+    if wanted.may_grow:
+        wanted.check(await house.read(house.store.session, wanted.at.id, wanted.at.space), house)
+
+
 def touch(house: House, at: At, row: SessionRow | None) -> None:
-    """A read keeps what it has read. Nobody waits for that: a read does not fail by it. It never shortens the time."""
+    """A read keeps what it has read. Nobody waits for that: a read does not fail by it."""
     if row is None or row.expires is None:
         return
     if at.ttl is None or row.expires - house.store.now() < TOUCH_BELOW * at.ttl:
@@ -163,7 +166,7 @@ def look_in_run(life: Life, asked: Look[T]) -> Coroutine[Any, Any, T]:
 
 
 def change_in_run(life: Life, wanted: Change) -> Coroutine[Any, Any, Any]:
-    place = life.take("session", wanted.name, fingerprint(wanted.at.id, *wanted.args))
+    place = life.take("session", wanted.name, wanted.identity)
     place.codec = partial(_Reads, wanted.decode)
     return life.calling(place, partial(_launch, work=partial(_change, wanted=wanted)))
 
@@ -206,12 +209,7 @@ async def _look(life: Life, place: Place, asked: Look[Any]) -> None:
 
 
 async def _change(life: Life, place: Place, wanted: Change) -> None:
-    house = life.house
-    row = None if wanted.forget else await house.read(house.store.session, wanted.at.id, wanted.at.space)
-    if wanted.is_needless(row):
-        life.record("session", place.key, place.args, value=NOTHING_CHANGED)
-        return
-    wanted.check(row, house)
+    await _check(life.house, wanted)
     life.record("session", place.key, place.args, within=wanted.verb)
 
 
@@ -226,7 +224,4 @@ def said(outcome: Any) -> str | None:
 
 def fingerprint(*parts: Any) -> str:
     """Short text, equal for equal arguments, in every process."""
-    text = json.dumps(parts, separators=(",", ":"))[1:-1]
-    if len(text) <= FINGERPRINT_LENGTH:
-        return text
-    return f"{text[: FINGERPRINT_LENGTH - 40]}…{blake2b(text.encode(), digest_size=16).hexdigest()}"
+    return shortened(canonical(parts)[1:-1])

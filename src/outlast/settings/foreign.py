@@ -19,6 +19,7 @@ OURS = Path("outlast.db")
 
 _DRIVER = re.compile(r"(postgres(?:ql)?)\+\w+(://.*)", re.IGNORECASE | re.DOTALL)
 _REDIS = re.compile(r"(?:redis|rediss|unix)://", re.IGNORECASE)
+_HOST = re.compile(r"[\w.:\[\]%-]+")
 _LIBPQ = re.compile(
     "application_name|channel_binding|client_encoding|connect_timeout|dbname|fallback_application_name|gss.*|host|hostaddr|"
     "keepalives.*|krbsrvname|load_balance_hosts|options|passfile|password|port|require_auth|requirepeer|service|ssl.+|"
@@ -55,9 +56,10 @@ def _is_ours(address: str) -> bool:
 
 
 def plain_address(address: str) -> str:
-    """Without the driver that SQLAlchemy has in the scheme: `postgresql+psycopg://` is `postgresql://`."""
+    """Its scheme in lower case, and without the driver that SQLAlchemy has in it: `postgresql+psycopg://` is `postgresql://`."""
     found = _DRIVER.fullmatch(address)
-    return f"{found[1].lower()}{found[2]}" if found else address
+    scheme, colon, rest = (found[1] + found[2] if found else address).partition(":")
+    return f"{scheme.lower()}{colon}{rest}" if scheme.isalpha() else address
 
 
 def _database(environ: Mapping[str, str]) -> str | None:
@@ -95,6 +97,11 @@ def _redis_host(environ: Mapping[str, str]) -> str | None:
     host = environ.get("REDIS_HOST", "").strip()
     if not host:
         return None
+    if not _HOST.fullmatch(host):
+        raise SettingsError(
+            "REDIS_HOST is not the name of a host: it has a character that none can have. An address belongs into REDIS_URL; or name "
+            "the store: OUTLAST_STORE=redis://…"
+        )
     host = f"[{host}]" if ":" in host and not host.startswith("[") else host
     password = environ.get("REDIS_PASSWORD", "")
     who = f":{quote(password, safe='')}@" if password else ""
@@ -114,13 +121,15 @@ def _number(environ: Mapping[str, str], name: str, default: str, most: int) -> i
     digits = linked[1] if linked else text
     if not re.fullmatch(r"\d{1,9}", digits, re.ASCII) or int(digits) > most:
         raise SettingsError(
-            f"{name}={text!r} is no number from 0 to {most}. Mend it, or name the store: OUTLAST_STORE=redis://…"
+            f"{name}={masked(text)!r} is no number from 0 to {most}. Mend it, or name the store: OUTLAST_STORE=redis://…"
         )
     return int(digits)
 
 
 def _state(environ: Mapping[str, str]) -> str | None:
     path = environ.get("STATE_DB_PATH", "").strip()
-    if not path:
-        return None
-    return path if path.startswith("sqlite://") else f"sqlite:///{quote(path)}"
+    if path.lower().startswith("sqlite://"):
+        return plain_address(path)
+    if not path or path == ":memory:" or "://" in path:
+        return None  # it names no file
+    return f"sqlite:///{quote(path)}"

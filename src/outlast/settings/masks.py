@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from urllib.parse import unquote
 
 MASK = "***"
 SECRET = {"http_secret"}
@@ -12,28 +13,49 @@ ADDRESSES = {"store"}
 """Settings in which a password may be."""
 
 _SECRET_PART = re.compile(
-    r"(?P<name>(?<![^?&\s])\w*(?:password|passwd|pwd|secret|token|api_?key)\s*=\s*)(?P<value>'[^']*'?|\"[^\"]*\"?|[^&\s]*)",
+    r"(?P<name>(?<![^?&\s])(?:\w*(?:password|passwd|pwd|secret|token|api_?key)|[\w.-]*%[\w.%-]*)\s*=\s*)"
+    r"(?P<value>'[^']*'?|\"[^\"]*\"?|[^&\s]*)",
     re.IGNORECASE,
 )
+"""Also an option whose name is written with %: nobody does that but to hide it."""
+_PARTS = re.compile(
+    r"(?P<scheme>[a-z][\w+.-]*:(?=//)|(?:postgres(?:ql)?(?:\+\w+)?|rediss?|unix|sqlite|file|memory):|)(?P<slashes>/*)(?P<rest>.*)",
+    re.IGNORECASE | re.DOTALL,
+)
+_HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(?::\d*)?")
+_PATHS = ("sqlite:", "file:", "memory:")
+"""Schemes of addresses that are paths: an `@` in one is part of a name."""
+_LOGIN = re.compile(r":[^/@]*@")
 
 
 def masked(address: str) -> str:
     """An address of a store without its password: `postgresql://user:***@host/database`.
 
     Whatever is in front of the last `@` is taken for a name and a password, for one with a `/`, `?` or `@` in it may not have been
-    quoted. So more may be hidden than had to be, never less.
+    quoted, and a slash too many is soon written; and what should be a port, and is no number. So more may be hidden than had to be,
+    never less.
     """
-    scheme, mark, rest = _SECRET_PART.sub(rf"\g<name>{MASK}", address).partition("://")
-    if not mark:
-        scheme, rest = "", scheme
-    if not rest.startswith("/"):  # a path, and no host
-        who, at, where = rest.rpartition("@")
-        if ":" in who or "?" in who or "/" in who or (at and scheme.startswith("redis")):
-            # Of a name that is no plain one nobody knows what it is, and Redis has passwords without a name.
-            user, colon, _ = who.partition(":")
-            who = f"{user if colon and _is_plain(user) else ''}:{MASK}"
-        rest = f"{who}{at}{where}"
-    return f"{scheme}{mark}{rest}"
+    found = _PARTS.fullmatch(_SECRET_PART.sub(rf"\g<name>{MASK}", address))
+    assert found is not None  # it may all be empty
+    scheme, slashes, rest = found.groups()
+    who, at, where = rest.rpartition("@")
+    if scheme.lower() in _PATHS:
+        if not _LOGIN.search(unquote(rest)):
+            return f"{scheme}{slashes}{rest}"
+        if not at:  # it is all quoted
+            return f"{scheme}{slashes}{MASK}"
+    elif slashes or at:
+        end = min(place for mark in "/?#" if (place := f"{where}{mark}".find(mark)) >= 0)
+        where = ",".join(map(_without_port, where[:end].split(","))) + where[end:]
+    if at and (slashes != "//" or not _is_plain(who) or scheme.lower().startswith(("redis", "unix"))):
+        # Of a name that is no plain one nobody knows what it is, and Redis has passwords without a name.
+        user, colon, _ = who.partition(":")
+        who = f"{user if colon and _is_plain(user) and (slashes or not scheme) else ''}:{MASK}"
+    return f"{scheme}{slashes}{who}{at}{where}"
+
+
+def _without_port(host: str) -> str:
+    return host if _HOST.fullmatch(host) else f"{host.partition(':')[0]}:{MASK}"
 
 
 def shown(name: str, value: Any) -> str:
@@ -44,4 +66,4 @@ def shown(name: str, value: Any) -> str:
 
 
 def _is_plain(text: str) -> bool:
-    return not set(text) & set("/?#@&=")
+    return not set(text) & set(":/?#@&=")

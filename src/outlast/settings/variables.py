@@ -33,12 +33,13 @@ def of_environment(environ: Mapping[str, str]) -> dict[str, Said]:
     return found
 
 
-def of_env_file(environ: Mapping[str, str], known: Collection[str]) -> tuple[Path | None, dict[str, Said]]:
+def of_env_file(set_here: Mapping[str, Said], known: Collection[str]) -> tuple[Path | None, dict[str, Said]]:
     """The .env file that was read, and its OUTLAST_… variables. All others in it are somebody else's.
 
     It is the one in the working folder (never one above it), or the one that OUTLAST_ENV_FILE names, which must be there.
     """
-    chosen = environ.get(ENV_FILE)
+    said = set_here.get(ENV_FILE)
+    chosen = None if said is None else said.text
     if chosen == "":
         return None, {}
     path = Path(chosen or DEFAULT_ENV_FILE)

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from outlast.errors import SettingsError
 from outlast.settings.masks import masked
@@ -24,9 +24,15 @@ ELSEWHERE = {
 """Where the store of a scheme is, and which extra it needs. Each reads the rest of its address itself: `at`."""
 
 
+UNREADABLE = (
+    "the store's address cannot be read. Percent-encode special characters in the password: `@` is %40, `/` is %2F, `?` is %3F, "
+    "`#` is %23, `[` is %5B, and `%` itself is %25."
+)
+
+
 def store_at(address: str, *, clock: Callable[[], float] | None = None, heartbeat: float = 0.2) -> Store:
     """The store of an address, not opened yet. SettingsError for one that no store answers to."""
-    scheme = address.partition(":")[0]
+    scheme, address = _with_scheme(address)
     if scheme == "memory":
         from outlast.store.sqlite.store import SQLiteStore
 
@@ -49,18 +55,55 @@ def store_at(address: str, *, clock: Callable[[], float] | None = None, heartbea
             ) from error
         store: Store = found.at(address, clock=clock, heartbeat=heartbeat)
         return store
-    raise SettingsError(
+    raise _no_store(address)
+
+
+def check_address(address: str) -> None:
+    """SettingsError for one that no store answers to. No package of a server's is needed for that."""
+    scheme, address = _with_scheme(address)
+    if scheme in ("sqlite", "file", "memory"):
+        store_at(address)
+    elif scheme in ELSEWHERE:
+        server_parts(address)
+    else:
+        raise _no_store(address)
+
+
+def parts_of(address: str) -> SplitResult:
+    """SettingsError for what is no URL. Nothing of it is in the message."""
+    try:
+        return urlsplit(address)
+    except ValueError:
+        raise SettingsError(UNREADABLE) from None
+
+
+def server_parts(address: str) -> SplitResult:
+    """The same; also for an address in which a part of a password may have become something else."""
+    parts = parts_of(address)
+    if (
+        "@" in parts.path
+        or parts.fragment
+        or any("@" in part.partition("=")[0] for part in parts.query.split("&"))
+    ):
+        raise SettingsError(UNREADABLE)
+    return parts
+
+
+def _with_scheme(address: str) -> tuple[str, str]:
+    """The scheme in lower case, and the address with it so."""
+    scheme, colon, rest = address.partition(":")
+    return scheme.lower(), f"{scheme.lower()}{colon}{rest}"
+
+
+def _no_store(address: str) -> SettingsError:
+    return SettingsError(
         f"no store answers to {masked(address)[:80]!r}. Use sqlite:///outlast.db (relative), sqlite:////data/outlast.db, "
         "postgresql://user@host/database, redis://host:6379/0, file:///data/outlast or memory:."
     )
 
 
 def _sqlite_parts(address: str) -> tuple[str, dict[str, str]]:
-    shown = masked(address)
-    try:
-        parts = urlsplit(address)
-    except ValueError as error:
-        raise SettingsError(f"{shown!r} is no address: {error}. Use sqlite:///outlast.db.") from None
+    shown, parts = masked(address), parts_of(address)
     if parts.netloc:
         raise SettingsError(
             f"{shown!r} names a host. A path has three slashes if relative (sqlite:///outlast.db), "

@@ -46,6 +46,9 @@ CHECKPOINT = "checkpoint"
 TOKENS_MAX = 20
 """How many changes of a session can be told from their repeats: the newest."""
 
+SESSION_MEMORY = 300.0
+"""Seconds that a session stays in the store after it has expired or was forgotten, for its tokens: a later repeat is a new change."""
+
 
 class Refused(NamedTuple):
     """A verb that was not carried out. `why` is one of the constants of this module."""
@@ -438,7 +441,8 @@ class Prune(NamedTuple):
     """Delete up to `limit` runs that ended before `before`, with journal and mailbox. Result: how many.
 
     A child stays as long as its parent has not ended, and a dead letter that is not undone yet stays, with its children. With `items`
-    just items that were acked; with `sessions` no runs, but sessions of any space that have expired before it.
+    just items that were acked; with `sessions` no runs, but sessions of any space that have expired or were forgotten before it: with
+    their tokens, so `before` should be `SESSION_MEMORY` seconds ago.
     """
 
     before: float
@@ -458,8 +462,10 @@ class Keep(NamedTuple):
     """Change a session, and its expiry: fields are set (None deletes one), and values appended to lists. Result: the new version.
 
     A field has a value or is a list: one that is set is no list any more, one that is appended to loses its value. Fields are set
-    first. With `version`, refused with VERSION, and the current one, unless that is it (0: there is none yet). A repeat with the
-    token of one of the last `TOKENS_MAX` changes does nothing and gives the version that this change made.
+    first. With `version`, refused with VERSION, and the current one, unless that is it (0: there is none yet). One that only deletes
+    makes no session: where there is none, its result is 0.
+    A repeat with the token of one of the last `TOKENS_MAX` changes does nothing and gives the version that this change made, also where
+    the session has expired since, was forgotten, or was made anew after that: tokens outlive all of it, until they are pruned.
     With `record` it is also that Record, in one: fenced, and refused with FENCE where that would be. The entry's value is written by
     the store: {"version": the new one}, or, where it is refused with VERSION, {"conflict": the current one}, so a refusal is
     recorded too. A repeat of the record (same run, seq and fence) writes nothing and gives what its entry says.
@@ -476,7 +482,10 @@ class Keep(NamedTuple):
 
 
 class Touch(NamedTuple):
-    """Move a session's expiry to `ttl` seconds from now (None: never). Result: None, also where there is none. It is no change."""
+    """Have a session kept for `ttl` seconds from now at least (None: for ever). Result: None, also where there is none. It is no change.
+
+    The later expiry wins: it never shortens the time, whatever others have written since somebody thought that it was needed.
+    """
 
     session: str
     ttl: float | None
@@ -484,9 +493,14 @@ class Touch(NamedTuple):
 
 
 class Forget(NamedTuple):
-    """Delete a session. Result: None. A repeat is harmless. With `record` as for Keep; the entry's value is {}."""
+    """Delete a session: what was in it is gone at once. Result: None. With `record` as for Keep; the entry's value is {}.
+
+    What stays is a tombstone, also where there was no session: a row that nobody can read, expired now, with the tokens of the last
+    changes and this one's. So a repeat does nothing, neither of this nor of a change before it, whoever has made the session anew.
+    """
 
     session: str
+    token: str
     space: str = SESSION
     record: Record | None = None
 

@@ -457,12 +457,14 @@ def _process(
         sys.executable,
         "-m",
         "outlast.testing.crash_process",
+        "-",
         str(at or 0),
         when,
         target,
         *args,
     ]
-    environment = {**os.environ, ADDRESS: address}  # it may have a password, which the list of processes would show
+    # An address may have a password, which the list of processes would show.
+    environment = {**os.environ, ADDRESS: address}
     return subprocess.run(  # noqa: S603 - our own
         command, capture_output=True, text=True, timeout=timeout, check=False, env=environment
     )

@@ -1,6 +1,8 @@
 """One life of a workflow in a process of its own, which kills itself with SIGKILL at its Nth write.
 
-OUTLAST_TEST_CRASH_STORE=ADDRESS python -m outlast.testing.crash_process N before|after FILE:WORKFLOW [JSON ARGS]
+python -m outlast.testing.crash_process DB N before|after FILE:WORKFLOW [JSON ARGS]
+
+DB is a SQLite file, or `-`: then the variable OUTLAST_TEST_CRASH_STORE has the address of a store, which the list of processes does not show.
 """
 
 from __future__ import annotations
@@ -17,11 +19,15 @@ from typing import Any
 from outlast.app.outlast import Outlast
 from outlast.define.workflow import Workflow
 from outlast.store.address import store_at
+from outlast.store.protocol import Store
+from outlast.store.sqlite.store import SQLiteStore
 from outlast.testing.crash import ADDRESS, Plug
+
+HEARTBEAT = 0.05
 
 
 def main() -> None:
-    at, when, target, *args = sys.argv[1:]
+    db, at, when, target, *args = sys.argv[1:]
     file, _, name = target.rpartition(":")
     spec = importlib.util.spec_from_file_location(Path(file).stem, file)
     assert spec is not None, f"{file} cannot be imported"
@@ -30,11 +36,15 @@ def main() -> None:
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     workflow: Workflow[..., Any] = getattr(module, name)
-    store = store_at(os.environ[ADDRESS], heartbeat=0.05)
+    store: Store = (
+        store_at(os.environ[ADDRESS], heartbeat=HEARTBEAT)
+        if db == "-"
+        else SQLiteStore(db, heartbeat=HEARTBEAT)
+    )
     plug: Any = Plug(store, int(at) or None, when, lambda: os.kill(os.getpid(), signal.SIGKILL))  # type: ignore[arg-type]
 
     async def live() -> Any:
-        async with Outlast(plug, heartbeat=0.05, max_attempts=1_000) as app:
+        async with Outlast(plug, heartbeat=HEARTBEAT, max_attempts=1_000) as app:
             return await (await app.start(workflow(*map(json.loads, args)), id="crash")).result()
 
     try:

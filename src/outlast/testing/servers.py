@@ -159,12 +159,19 @@ def _wheel(package: str) -> Path:
 @contextmanager
 def _folder(prefix: str, given: Path | None) -> Iterator[Path]:
     """A short path, as a Unix socket needs; on the disk of the one that was given."""
-    there = Path("/tmp") if given is None or len(os.fspath(given)) > 60 else given  # noqa: S108 - a new folder in it
+    there = Path("/tmp") if given is None or len(os.fspath(given)) > 60 else _open_to_all(given)  # noqa: S108 - a new folder in it
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=there))
     try:
         yield folder
     finally:
         shutil.rmtree(folder)
+
+
+def _open_to_all(folder: Path) -> Path:
+    """The folder, or the first above it that a server which is another user's process can reach."""
+    above = [folder.resolve(), *folder.resolve().parents]
+    closed = [number for number, one in enumerate(above) if not one.stat().st_mode & 0o001]
+    return above[closed[-1] + 1] if closed and os.geteuid() == 0 else folder
 
 
 def _end_with_this_process(number: int) -> None:

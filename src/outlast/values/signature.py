@@ -85,16 +85,14 @@ class Signature:
                 f"the arguments of {self._fn.__qualname__} cannot be fingerprinted ({error}): mark what is no part "
                 "of the call's identity, like a client or a logger, Annotated[..., Unrecorded]."
             ) from error
-        if len(text) <= FINGERPRINT_LENGTH:
-            return text
-        return f"{text[: FINGERPRINT_LENGTH - 40]}…{blake2b(text.encode(), digest_size=16).hexdigest()}"
+        return shortened(text)
 
     def _text(self, bound: dict[str, Any]) -> str:
         parts: list[str] = []
         for name, value in bound.items():
             scalar = SCALARS.get(type(value))
             if scalar is None:
-                return _fingerprint(bound)
+                return canonical(bound)
             parts.append(self._labels[name] + scalar(value))
         return "{" + ",".join(parts) + "}"
 
@@ -172,6 +170,13 @@ class Signature:
         return "." in qualname and bool(self._names) and self._names[0] in ("self", "cls")
 
 
+def shortened(text: str) -> str:
+    """Still another for another text, and its beginning can be read."""
+    if len(text) <= FINGERPRINT_LENGTH:
+        return text
+    return f"{text[: FINGERPRINT_LENGTH - 40]}…{blake2b(text.encode(), digest_size=16).hexdigest()}"
+
+
 def _codec(parameter: inspect.Parameter, hints: dict[str, Any]) -> Codec:
     hint = hints.get(parameter.name, Any)
     if parameter.kind is parameter.VAR_POSITIONAL:
@@ -190,7 +195,7 @@ def _is_unrecorded(hint: Any) -> bool:
 def _canonical(value: Any) -> Any:
     """One level of what JSON does not know; the encoder asks again for what is inside."""
     if isinstance(value, (set, frozenset)):  # their order differs from process to process
-        return {"set": sorted(_fingerprint(item) for item in value)}
+        return {"set": sorted(canonical(item) for item in value)}
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in fields(value)}
     if hasattr(type(value), "model_fields"):
@@ -203,7 +208,8 @@ def _canonical(value: Any) -> Any:
         return to_jsonable_python(value, bytes_mode="base64")
 
 
-def _fingerprint(value: Any) -> str:
+def canonical(value: Any) -> str:
+    """Text, equal for equal values, in every process. TypeError, ValueError or RecursionError where there can be none."""
     try:
         return _fingerprints.encode(value)  # equal dicts may be in different orders
     except TypeError as error:

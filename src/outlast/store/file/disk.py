@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from contextlib import suppress
 from pathlib import Path
 
 FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, getattr(errno, "ESTALE", errno.ENOENT))
 NEW = ".new"
 """What the name of a file ends with that is not whole yet."""
 
@@ -97,8 +99,10 @@ def make_folder(path: Path) -> None:
 
 
 def is_same(fd: int, path: str) -> bool:
-    """Whether a name is still that of an open file."""
+    """Whether a name is still that of an open file. OSError where that cannot be found out."""
     try:
         return os.path.samestat(os.fstat(fd), os.stat(path))  # noqa: PTH116 - quicker, at every commit
-    except FileNotFoundError:
-        return False
+    except OSError as error:
+        if error.errno in _GONE:
+            return False
+        raise

@@ -27,6 +27,7 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._lock_name = str(path / _LOCK_FILE)
         self._fd = -1
 
     def enter(self) -> None:
@@ -53,8 +54,8 @@ class Folder:
         return FORMAT if (self.path / _FORMAT_FILE).exists() else 0
 
     def is_there(self) -> bool:
-        """False if somebody has removed or replaced it."""
-        return disk.is_same(self._fd, str(self.path / _LOCK_FILE))
+        """False if somebody has removed or replaced it, or its lock."""
+        return disk.is_same(self._fd, self._lock_name)
 
     def leave(self) -> None:
         """The kernel does it at a death."""

@@ -99,7 +99,12 @@ class Journals:
         """Whole and durable before the log says anything more of it."""
         data, length = composer.rewritten(file, commit, at)
         self._short[file] = length.size
+        folder = _folder_of(file)
+        self.unsynced[folder] = (
+            None  # until its new name is durable: who mends must not empty the log before that
+        )
         disk.replace(self.folder / file, data)
+        self.unsynced.pop(folder)
         self.lengths[file] = length
         log.debug("%s was rewritten: %d bytes", self.folder / file, length.size)
 

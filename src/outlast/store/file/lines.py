@@ -4,7 +4,7 @@
 
 Texts that are JSON themselves (a step's value, a run's arguments) stand there as JSON, character by character as they were given: who reads the
 file sees no escaped text, and what is read back is the very text. Where that cannot be (it is no JSON, or has a line break between its
-tokens, or is a JSON null, which could be taken for SQL's), it is `{"$text": "…"}`.
+tokens, or is a JSON null, which could be taken for SQL's, or is nested so deep that not every reader follows), it is `{"$text": "…"}`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import math
 import re
 from collections.abc import Collection, Mapping
 from functools import cache
+from itertools import accumulate
 from typing import Any
 from zlib import crc32
 
@@ -26,9 +27,11 @@ _TAIL = re.compile(rb', "crc": "([0-9a-f]{8})"}\Z')
 _TAIL_SIZE = 20
 _TEXT, _HEX = _MARKS = ('{"$text": ', '{"$hex": ')
 _NAME = re.compile(r'"(\w+)": ')
-_DEEP = 200
+_DEPTH_MAX = 100
+"""How deep JSON may be nested that stands in a line as it is. How deep it could be depends on who reads it, and where on its stack."""
 _INFINITE = (math.inf, -math.inf)
-_HEADROOM = 100
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+_NESTING = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 
 class Damaged(ValueError):
@@ -87,13 +90,19 @@ def _embed(text: str) -> str:
 
 
 def _is_json(text: str) -> bool:
-    # What is nested so deep that it can only just be parsed here might not be where it is read.
-    deep = text.count("[") + text.count("{") > _DEEP
-    probe = f"{'[' * _HEADROOM}{text}{']' * _HEADROOM}" if deep else text
-    try:
-        return _DECODER.raw_decode(probe)[1] == len(probe)
-    except (ValueError, RecursionError):
+    if _is_deep(text):
         return False
+    try:
+        return _DECODER.raw_decode(text)[1] == len(text)
+    except ValueError:
+        return False
+
+
+def _is_deep(text: str) -> bool:
+    if text.count("[") + text.count("{") <= _DEPTH_MAX:
+        return False
+    steps = (_NESTING[mark] for mark in _STRING.sub("", text) if mark in _NESTING)
+    return max(accumulate(steps), default=0) > _DEPTH_MAX
 
 
 @cache

@@ -75,9 +75,6 @@ class Log:
         """False while half a line may be at its end."""
         self._fd = -1
 
-    def create(self) -> None:
-        disk.end_with(self.path, 0, b"")
-
     def open(self) -> None:
         """To append to what is there."""
         self.close()

@@ -17,10 +17,11 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from outlast.errors import SettingsError, StoreBroken, StoreError, StoreTooNew
 from outlast.settings.masks import masked
+from outlast.store.address import parts_of
 from outlast.store.file.batch import Batch, Composer, Length
 from outlast.store.file.changes import SCHEMA, Change, Changes, tables
 from outlast.store.file.folder import FORMAT, Folder
@@ -200,7 +201,12 @@ class FileStore(SQLiteStore):
 
     def _check(self) -> None:
         super()._check()
-        if not (self._log if self._sound else self._entered).is_there():
+        try:
+            # The lock always: who removes it lets another process in. The log only where it is not being mended.
+            ours = self._entered.is_there() and (not self._sound or self._log.is_there())
+        except OSError as error:
+            raise translate(error, self.place, committing=False) from error
+        if not ours:
             raise StoreBroken(
                 f"{self.place}: it was removed or replaced while in use. Nothing more is written to it; start again."
             )
@@ -328,7 +334,7 @@ class FileStore(SQLiteStore):
 
 
 def _path(address: str) -> str:
-    shown, parts = masked(address), urlsplit(address)
+    shown, parts = masked(address), parts_of(address)
     if parts.netloc not in ("", "localhost"):
         raise SettingsError(
             f"{shown!r} names a host. The folder of a file store is written file:///data/outlast, or file:name if relative."

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote
 
 from psycopg import pq
 
 from outlast.errors import SettingsError
+from outlast.settings.masks import masked
+from outlast.store.address import UNREADABLE, server_parts
 
 SCHEMA = "outlast"
-SCHEMA_BYTES_MAX = 63
+_SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,62}")
 YES, NO = ("yes", "true", "on", "1"), ("no", "false", "off", "0")
 DEFAULTS = {
     "connect_timeout": ("PGCONNECT_TIMEOUT", "10"),
@@ -48,7 +51,9 @@ class Address:
 
 def parse(address: str) -> Address:
     """SettingsError for what neither we nor libpq understand. No error tells the password."""
-    parts = urlsplit(address)
+    parts = server_parts(address)
+    if "@" in parts.query:
+        raise SettingsError(UNREADABLE)  # what looks like an option may be a part of a password
     user, hosts = _user_and_hosts(parts.netloc)
     options = {**user, **hosts}
     if len(parts.path) > 1:
@@ -58,7 +63,8 @@ def parse(address: str) -> Address:
         name: given.pop(name) for name in ("schema", "pooler", "migrate") if name in given
     }
     known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
-    place = _place(parts.netloc, parts.path, given)
+    host = f"?host={given['host']}" if "host" in given else ""
+    place = f"{masked(address).partition('?')[0]}{host}"
     unknown = sorted(set(given) - known)
     if unknown:
         raise SettingsError(
@@ -70,8 +76,11 @@ def parse(address: str) -> Address:
             options[name] = value
     options["client_encoding"] = "UTF8"
     schema = ours.get("schema", SCHEMA)
-    if not schema or "\0" in schema or len(schema.encode()) > SCHEMA_BYTES_MAX or schema.startswith("pg_"):
-        raise SettingsError(f"{schema!r} in {place} cannot be the name of a schema.")
+    if not _SCHEMA.fullmatch(schema) or schema.startswith("pg_"):
+        raise SettingsError(
+            f"{schema!r} in {place} cannot be the name of a schema: use up to 63 letters (a-z, A-Z), digits, _ and -, and begin with a letter or _, "
+            "but not with pg_."
+        )
     pooler = _truth(ours, "pooler", place)
     return Address(place, schema, pooler, _truth(ours, "migrate", place) is not False, options)
 
@@ -95,19 +104,10 @@ def _user_and_hosts(netloc: str) -> tuple[dict[str, str], dict[str, str]]:
         if not colon:
             host, port = each, ""
         if port and not port.isdigit():
-            raise SettingsError(
-                "the port in a postgresql: address must be a number. A password with `@`, `/` or `:` in it must be percent-encoded."
-            )
+            raise SettingsError(f"the port in a postgresql: address must be a number. Or else: {UNREADABLE}")
         hosts.append(unquote(host).strip("[]"))
         ports.append(port)
     found = {"host": ",".join(hosts)} if any(hosts) else {}
     if any(ports):
         found["port"] = ",".join(ports)
     return user, found
-
-
-def _place(netloc: str, path: str, given: dict[str, str]) -> str:
-    before, _, after = netloc.rpartition("@")
-    user = before.partition(":")[0]
-    host = f"?host={given['host']}" if "host" in given else ""
-    return f"postgresql://{user}{'@' if user else ''}{after}{path}{host}"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from outlast.store import verbs
 from outlast.store.protocol import BadValue
@@ -17,8 +17,7 @@ FIELDS = len(RunRow._fields)
 
 class Call(NamedTuple):
     runs: str
-    """The numbers of runs that fenced verbs name, as an array of Postgres, like their fences."""
-    fences: str
+    """The numbers of runs that fenced verbs name, as an array of Postgres."""
     needs: str | None
     groups: str
     shape: list[tuple[type, list[Verb]]]
@@ -30,9 +29,9 @@ class _Needs:
 
     def __init__(self) -> None:
         self.runs: set[int] = set()
-        self.fences: set[int] = set()
         self.lists: dict[str, list[Any]] = {}
         self.depth_max: dict[str, int | None] = {}
+        """The least that is asked for, of each queue."""
         self.claims: list[str] | None = []
 
     def add(self, what: str, *things: Any) -> None:
@@ -47,24 +46,23 @@ class _Needs:
         return _dumps(found)
 
 
-def call(batch: Sequence[Verb], floors: Any) -> Call:
-    """BadValue for what JSON cannot carry."""
+def call(batch: Sequence[Verb], floors: Any, place: Callable[[verbs.Prune], Any]) -> Call:
+    """`place`: where a Prune goes on. BadValue for what JSON cannot carry."""
     try:
         if all(type(verb) is verbs.Record for verb in batch):
             return _records(batch)
-        return _mixture(batch, floors)
+        return _mixture(batch, floors, place)
     except (ValueError, TypeError, RecursionError) as error:
         raise BadValue(str(error)) from error
 
 
 def _records(batch: Sequence[Any]) -> Call:
     """Most batches are entries and nothing else."""
-    runs, fences = {verb.run for verb in batch}, {verb.fence for verb in batch}
     groups = _dumps([("Record", batch)])
-    return Call(_array(runs), _array(fences), None, groups, [(verbs.Record, list(batch))])
+    return Call(_array({verb.run for verb in batch}), None, groups, [(verbs.Record, list(batch))])
 
 
-def _mixture(batch: Sequence[Verb], floors: Any) -> Call:
+def _mixture(batch: Sequence[Verb], floors: Any, place: Callable[[verbs.Prune], Any]) -> Call:
     needs = _Needs()
     groups: list[Any] = []
     shape: list[tuple[type, list[Verb]]] = []
@@ -74,11 +72,20 @@ def _mixture(batch: Sequence[Verb], floors: Any) -> Call:
         if need is not None:
             for verb in some:
                 need(needs, verb)
-        groups.append(
-            (kind.__name__, [_SENT[kind](verb, floors) for verb in some] if kind in _SENT else some)
-        )
+        sent: list[Any] = some
+        if kind is verbs.Claim:
+            sent = [(*verb, floors) for verb in some]
+        elif kind is verbs.Prune:
+            sent = [(*verb, place(cast("verbs.Prune", verb))) for verb in some]
+        elif kind is verbs.Decide:
+            sent = [_with_token(cast("verbs.Decide", verb)) for verb in some]
+        groups.append((kind.__name__, sent))
         shape.append((kind, some))
-    return Call(_array(needs.runs), _array(needs.fences), needs.document(), _dumps(groups), shape)
+    waits = [kind for kind, _ in shape if kind in _WAIT_FOR_RUNS]
+    if len(waits) == 1 and waits[0] in _IN_ORDER and "ids" not in needs.lists:
+        needs.runs.clear()  # they are locked by its statement, and no other one waits for any
+        needs.lists.pop("enders", None)
+    return Call(_array(needs.runs), needs.document(), _dumps(groups), shape)
 
 
 def _alike(verb: Verb) -> tuple[type, bool]:
@@ -95,12 +102,7 @@ def _array(numbers: set[int]) -> str:
 # -- what a verb needs
 
 
-def _record(needs: _Needs, verb: verbs.Record) -> None:
-    needs.runs.add(verb.run)
-    needs.fences.add(verb.fence)
-
-
-def _changes(needs: _Needs, verb: verbs.Save | verbs.Wait | verbs.Undo | verbs.Ack) -> None:
+def _changes(needs: _Needs, verb: verbs.Record | verbs.Save | verbs.Wait | verbs.Undo | verbs.Ack) -> None:
     needs.runs.add(verb.run)
 
 
@@ -119,7 +121,14 @@ def _submit(needs: _Needs, verb: verbs.Submit) -> None:
     if verb.worker is not None:
         needs.add("readers", verb.worker)
     else:
-        needs.depth_max[verb.queue] = verb.depth_max
+        asked, known = verb.depth_max, needs.depth_max.get(verb.queue)
+        needs.depth_max[verb.queue] = (
+            min(asked, known)
+            if asked is not None and known is not None
+            else asked
+            if known is None
+            else known
+        )
 
 
 def _submit_many(needs: _Needs, verb: verbs.SubmitMany) -> None:
@@ -147,12 +156,13 @@ def _leaver(needs: _Needs, verb: verbs.Leave | verbs.Drain) -> None:
 
 def _session(needs: _Needs, verb: verbs.Keep | verbs.Forget) -> None:
     needs.add("sessions", (verb.space, verb.session))
+    needs.add("made", (verb.space, verb.session))
     if verb.record is not None:
         needs.runs.add(verb.record.run)
 
 
 _NEEDS: dict[type, Callable[[_Needs, Any], None]] = {
-    verbs.Record: _record,
+    verbs.Record: _changes,
     verbs.Save: _changes,
     verbs.Wait: _changes,
     verbs.Undo: _changes,
@@ -181,18 +191,26 @@ _NEEDS: dict[type, Callable[[_Needs, Any], None]] = {
 }
 
 
-def _with_token(verb: verbs.Decide, _: Any) -> verbs.Decide:
+_IN_ORDER = {verbs.Ack, verbs.Settle}
+"""Verbs of which a group locks all its runs by one statement. Nobody but their worker locks many of these, so that is order enough; and a
+deadlock is no more than a wait: see AGAIN."""
+_WAIT_FOR_RUNS = set(_NEEDS) - {
+    verbs.Claim,
+    verbs.Submit,
+    verbs.SubmitMany,
+    verbs.Enlist,
+    verbs.Renew,
+    verbs.AskDrain,
+    verbs.Limit,
+}
+"""Verbs that wait for runs that others have locked."""
+
+
+def _with_token(verb: verbs.Decide) -> verbs.Decide:
     try:
         return verb._replace(decision=json.dumps(json.loads(verb.decision) | {"token": verb.token}))
     except (ValueError, TypeError) as error:
         raise BadValue(f"a decision must be a JSON object: {error}") from None
-
-
-_SENT: dict[type, Callable[[Any, Any], Any]] = {
-    verbs.Decide: _with_token,
-    verbs.Claim: lambda verb, floors: (*verb, floors),
-}
-"""Those that are not sent as they are."""
 
 
 # -- what comes back
@@ -205,6 +223,8 @@ class Answer:
         self.now, self.rings, groups = json.loads(text)
         self.scans: list[tuple[float, int, Any]] = []
         """How long each claim looked for something, over how many entries, and the first runs that it found."""
+        self.places: list[Any] = []
+        """Where each Prune stopped; None: at the end."""
         self.late: dict[int, int] = {}
         """The fences of runs whose rows are still to be read, by their numbers."""
         self.outcomes: list[Any] = []
@@ -246,8 +266,13 @@ class Answer:
             self.scans.append(tuple(scan))
         return [self._row(row) for row in rows]
 
-    def fill(self, rows: Sequence[RunRow]) -> None:
-        """Put in the rows that were too long for the answer. What was claimed and is another's by now was not claimed."""
+    def _pruned(self, said: Any) -> Any:
+        self.places.append(said[1])
+        return said[0]
+
+    def fill(self, rows: Sequence[RunRow]) -> bool:
+        """Put in the rows that were too long for the answer. What was claimed and is another's by now was not claimed. False if one that was joined
+        is gone."""
         there = {row.pk: row for row in rows}
 
         def filled(outcome: Any) -> Any:
@@ -261,6 +286,15 @@ class Answer:
             return outcome
 
         self.outcomes = [filled(outcome) for outcome in self.outcomes]
+        return not any(outcome.row is not None and outcome.row.id == "" for outcome in _joined(self.outcomes))
+
+
+def _joined(outcomes: Sequence[Any]) -> Iterator[Submitted]:
+    for outcome in outcomes:
+        if isinstance(outcome, Submitted):
+            yield outcome
+        elif isinstance(outcome, list):
+            yield from _joined(outcome)
 
 
 _LATE = RunRow._make([0, "", *[None] * (FIELDS - 2)])
@@ -269,6 +303,7 @@ _READ: dict[type, Callable[[Answer, Any], Any]] = {
     verbs.Submit: Answer._submitted,
     verbs.SubmitMany: Answer._all_submitted,
     verbs.Claim: Answer._claimed,
+    verbs.Prune: Answer._pruned,
     verbs.Sweep: lambda _, said: Swept(*map(tuple, said)),
     verbs.Drain: lambda _, said: tuple(said),
 }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import select
 from typing import Any
 from weakref import WeakSet
 
@@ -23,6 +25,19 @@ _SESSION = (
     f"SET statement_timeout = '{STATEMENT_SECONDS_MAX}s';"
     "SET idle_in_transaction_session_timeout = '60s'"
 )
+
+
+def readable(files: list[int], seconds: float) -> set[int]:
+    """Which of them can be read from, as soon as one can. (`select` knows no number above 1,023.)"""
+    poll = select.poll()
+    for file in files:
+        poll.register(file, select.POLLIN)
+    return {file for file, _ in poll.poll(math.ceil(seconds * 1000))}
+
+
+class Late(psycopg.OperationalError):
+    """The server has not answered in time."""
+
 
 _prepared: WeakSet[psycopg.Connection[Any]] = WeakSet()
 """Sessions in which the call is prepared."""
@@ -45,6 +60,11 @@ class Connection:
     def is_usable(self) -> bool:
         """Whether the session is good for another statement."""
         return self._db is not None and self._db.pgconn.status == pq.ConnStatus.OK
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether a call can be made with a bound on its time."""
+        return not self.pooler and self.is_usable and self._db in _prepared
 
     def db(self) -> psycopg.Connection[Any]:
         """Connected. psycopg.Error if that is not possible now."""
@@ -82,9 +102,14 @@ class Connection:
         cursor = self.db().execute(statement, values)
         return cursor.fetchall() if cursor.description is not None else []
 
-    def call(self, statement: str, values: list[Any]) -> bytes:
-        """A statement with $1, $2… that gives one value, straight through libpq: a cursor takes longer than the server does. psycopg.Error."""
+    def call(self, statement: str, values: list[Any], seconds: float | None = None) -> bytes:
+        """A statement with $1, $2… that gives one value, straight through libpq: a cursor takes longer than the server does. psycopg.Error.
+
+        With `seconds`, for one that is prepared, it waits no longer than that for the server: Late, and the connection is gone.
+        """
         db = self.db()
+        if seconds is not None:
+            return self._value(self._call_soon(db, values, seconds))
         if not self.pooler:
             try:
                 return self._call_prepared(db, statement, values)
@@ -98,6 +123,19 @@ class Connection:
             self._value(db.pgconn.prepare(CALL, statement.encode()))
             _prepared.add(db)
         return self._value(db.pgconn.exec_prepared(CALL, values))
+
+    def _call_soon(self, db: psycopg.Connection[Any], values: list[Any], seconds: float) -> pq.abc.PGresult:
+        pgconn = db.pgconn
+        pgconn.send_query_prepared(CALL, values)
+        if not readable([pgconn.socket], seconds):
+            self.drop()
+            raise Late(f"no answer within {seconds} seconds")
+        result = pgconn.get_result()
+        if result is None:
+            raise psycopg.OperationalError("no result")
+        while pgconn.get_result() is not None:
+            continue
+        return result
 
     def _value(self, result: pq.abc.PGresult) -> bytes:
         if result.status == pq.ExecStatus.COMMAND_OK:

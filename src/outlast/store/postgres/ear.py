@@ -1,5 +1,5 @@
 """The ear: a thread with a connection of its own. It hears when others ring, rings for them, holds the locks that say that this process's workers
-are alive, and beats their hearts.
+are alive, and beats their hearts. While it cannot, the heart does: see there.
 
 Everything it does is a convenience. A ring may be lost, and without a lock or a beat the lease tells who is dead: so it never raises, it tries again.
 """
@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 import logging
 import os
-import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from hashlib import md5
 from typing import Any
@@ -22,8 +21,9 @@ import psycopg
 from outlast.errors import StoreError
 from outlast.store.postgres import statements as sql
 from outlast.store.postgres.address import Address
-from outlast.store.postgres.connection import Connection
+from outlast.store.postgres.connection import Connection, readable
 from outlast.store.postgres.failures import words
+from outlast.store.postgres.heart import Heart
 
 log = logging.getLogger("outlast.store")
 
@@ -46,11 +46,11 @@ class Ear:
         address: Address,
         heartbeat: float,
         format: Callable[[str], str],
-        beat_elsewhere: Callable[[list[str], float], None],
+        ways: Sequence[Callable[[list[str]], bool]],
     ) -> None:
         self._address, self._heartbeat = address, heartbeat
         self._format = format
-        self._beat_elsewhere = beat_elsewhere
+        self._heart = Heart(address, heartbeat, format, ways)
         self._db = Connection(address)
         self._channel = channel(address.schema)
         self._listeners: list[Callable[[], None]] = []
@@ -85,6 +85,8 @@ class Ear:
         """Held when this returns, if the server answers soon; otherwise as soon as it does."""
         self._workers.add(worker)
         self._start()
+        if not self._address.pooler:
+            self._heart.start(self._workers)
         with self._changed:
             self._changed.wait_for(lambda: worker in self._locked or self._alone, HOLD_SECONDS_MAX)
 
@@ -115,6 +117,7 @@ class Ear:
 
     def _end(self) -> None:
         self._stop = True
+        self._heart.close()
         thread = self._thread
         if thread is None:
             return
@@ -131,6 +134,7 @@ class Ear:
         self._listeners.clear()
         self._workers.clear()
         self._db.forget_in_child()
+        self._heart.forget_in_child()
         if self._thread is not None:
             self._thread = None
             os.close(self._wake_read)
@@ -164,16 +168,14 @@ class Ear:
                 log.debug("the ear lost its connection: %s", words(error, self._address))
                 pause = first if time.monotonic() - began > longest else min(pause * 2, longest)
                 self._db.drop()
-                self._beat_without(pause)
+                self._rest(pause)
         self._db.drop()
 
-    def _beat_without(self, seconds: float) -> None:
-        """Wait before connecting again. Hearts go on beating over another connection, as long as there is one."""
+    def _rest(self, seconds: float) -> None:
+        """Before connecting again."""
         until = time.monotonic() + seconds
-        while not self._stop and time.monotonic() < until:
-            if self._workers and not self._alone:
-                self._beat_elsewhere(sorted(self._workers), self._heartbeat)
-            self._sleep(min(self._heartbeat, max(until - time.monotonic(), 0.0)), None)
+        while not self._stop and (left := until - time.monotonic()) > 0:
+            self._sleep(left, None)
 
     def _session(self) -> None:
         """One connection, for as long as it lasts. psycopg.Error."""
@@ -217,6 +219,7 @@ class Ear:
             self._format(sql.HEART), (sorted(wanted), self._heartbeat, sorted(wanted - locked))
         )
         locked |= wanted
+        self._heart.felt()
         self._say(locked, alone=False)
         pid, now = json.loads(answer[0][0])
         self.learn(now)
@@ -248,8 +251,7 @@ class Ear:
 
     def _sleep(self, seconds: float, db: psycopg.Connection[Any] | None) -> None:
         files = [self._wake_read] if db is None else [self._wake_read, db.fileno()]
-        readable, _, _ = select.select(files, [], [], seconds)
-        if self._wake_read in readable:
+        if self._wake_read in readable(files, seconds):
             with suppress(BlockingIOError):
                 os.read(self._wake_read, 65536)
 

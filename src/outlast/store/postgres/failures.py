@@ -15,6 +15,7 @@ from outlast.store.protocol import BadValue, CommitUnknown
 SHUT_OUT = "OL001"
 TOO_OLD = "OL002"
 ISOLATION = "OL004"
+LOCKED = "55P03"
 AGAIN = ("40001", "40P01")
 """Nothing was written, and the same again may succeed at once."""
 

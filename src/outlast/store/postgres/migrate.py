@@ -27,14 +27,23 @@ LOCK_SECONDS_MAX = 2
 TRIES_MAX = 10
 WALK_MAX = 1_000
 """Entries of an index. A scan for something to claim that walks over more is remembered: see the function `ready`."""
+ANSWER_MAX = 60_000
+"""Bytes. Runs beyond it come as numbers, to be read later: see the function `row`."""
+GRACE_SECONDS = 0.6
+"""How long a heart may be silent at the least before its worker, whom nobody holds a lock for, is dead."""
 
 _META = """
-CREATE SCHEMA IF NOT EXISTS {schema};
+DO $do$ BEGIN                                                 -- one who owns the schema need not have the right to make another
+    IF to_regnamespace('{schema}') IS NULL THEN
+        CREATE SCHEMA {schema};
+    END IF;
+END $do$;
 CREATE TABLE IF NOT EXISTS {schema}.meta (
     version   integer NOT NULL,
     oldest    integer NOT NULL,                                -- whose functions may still be called
     functions text    NOT NULL,                                -- a fingerprint
-    timeline  text                                             -- of the server, see `fence`; NULL: it does not tell
+    timeline  text,                                            -- of the server, see `fences_from`; NULL: it does not tell
+    fences_from bigint NOT NULL DEFAULT 0
 );
 INSERT INTO {schema}.meta (version, oldest, functions) SELECT 0, 0, '' WHERE NOT EXISTS (SELECT 1 FROM {schema}.meta);
 """
@@ -48,7 +57,7 @@ END $do$;
 _DROP = """
 DO $do$ DECLARE f regprocedure; BEGIN                          -- those of a version that is not released yet may differ in their signatures
     FOR f IN SELECT oid FROM pg_proc
-        WHERE pronamespace = current_schema()::regnamespace AND proname LIKE '%\\_{version}' AND (SELECT functions FROM meta) NOT IN ('', '{fingerprint}')
+        WHERE pronamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema()) AND proname LIKE '%\\_{version}' AND (SELECT functions FROM meta) NOT IN ('', '{fingerprint}')
     LOOP EXECUTE 'DROP FUNCTION ' || f; END LOOP;
 END $do$;
 """
@@ -80,17 +89,18 @@ def functions(schema: str) -> str:
     # A plan that was made while the tables were empty is used until they are analyzed: it must be by an index.
     plans = "SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan"
     settings = f"SET search_path = {quoted(schema)}, pg_temp {plans}"
-    for word, value in (
-        ("SETTINGS__v", settings),
-        ("COLUMNS__v", ", ".join(f"r.{name}" for name in RunRow._fields)),
-        ("SCHEMA__v", schema.replace("'", "''")),
-        ("DRAINS_MAX__v", str(DRAINS_MAX)),
-        ("DURATIONS_MAX__v", str(DURATIONS_MAX)),
-        ("TOKENS_MAX__v", str(TOKENS_MAX)),
-        ("WALK_MAX__v", str(WALK_MAX)),
-    ):
-        text = text.replace(word, value)
-    return re.sub(r"\b([a-z_]+)__v\b", rf"\1_{version()}", text)
+    words = {
+        "SETTINGS": settings,
+        "COLUMNS": ", ".join(f"r.{name}" for name in RunRow._fields),
+        "SCHEMA": schema,
+        "DRAINS_MAX": str(DRAINS_MAX),
+        "DURATIONS_MAX": str(DURATIONS_MAX),
+        "TOKENS_MAX": str(TOKENS_MAX),
+        "WALK_MAX": str(WALK_MAX),
+        "ANSWER_MAX": str(ANSWER_MAX),
+        "GRACE": str(GRACE_SECONDS),
+    }
+    return re.sub(r"\b([A-Za-z_]+)__v\b", lambda found: words.get(found[1], f"{found[1]}_{version()}"), text)
 
 
 @cache

@@ -91,7 +91,7 @@ SELECT s.id, s.version, s.updated, s.expires, f.field, f.value, f.last - f.first
 """
 ITEMS = """
 SELECT i.value FROM {s}.sessions s JOIN {s}.session_items i ON i.session = s.pk AND i.field = %(field)s
-WHERE s.space = %(space)s AND s.id = %(session)s AND (s.expires IS NULL OR s.expires > coalesce(%(now)s, {s}.seconds_{v}()))
+WHERE s.space = %(space)s AND s.id = %(session)s AND s.version > 0 AND (s.expires IS NULL OR s.expires > coalesce(%(now)s, {s}.seconds_{v}()))
 ORDER BY i.number DESC LIMIT %(last)s
 """
 

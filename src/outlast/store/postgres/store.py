@@ -6,6 +6,7 @@ Every batch is one call of a function in the server, so that no transaction is e
 from __future__ import annotations
 
 import json
+import logging
 import math
 import random
 import threading
@@ -25,7 +26,7 @@ from outlast.store.postgres.address import Address, parse
 from outlast.store.postgres.calls import Answer, Call, call
 from outlast.store.postgres.connection import Connection
 from outlast.store.postgres.ear import Ear, channel
-from outlast.store.postgres.failures import AGAIN, SHUT_OUT, translate, words
+from outlast.store.postgres.failures import AGAIN, LOCKED, SHUT_OUT, translate, words
 from outlast.store.postgres.floors import Floors
 from outlast.store.protocol import BadValue, CommitUnknown
 from outlast.store.rows import (
@@ -42,8 +43,14 @@ from outlast.store.rows import (
     WorkerRow,
     sessions_of,
 )
-from outlast.store.verbs import EACH, ITEM, LOUD, LOUD_AT_HOME, SESSION, Drain, Sweep, Swept, Verb
+from outlast.store.verbs import EACH, ITEM, LOUD, LOUD_AT_HOME, SESSION, Drain, Prune, Sweep, Swept, Verb
 
+log = logging.getLogger("outlast.store")
+
+HERE_SECONDS = 0.25
+"""How long a commit on the loop itself may take before it is left to the thread that can wait."""
+PATIENCE_HERE = "5ms"
+"""And how long it waits there for each lock."""
 AGAIN_MAX = 6
 """How often a call is made again that met a deadlock."""
 RECOVER_SECONDS_MAX = 5
@@ -61,6 +68,7 @@ class PostgresStore:
         self._names = {"s": migrate.quoted(address.schema), "v": str(migrate.version())}
         self._statements: dict[str, str] = {}
         self._writing, self._reading = threading.Lock(), threading.Lock()
+        self._listing = threading.Lock()
         self._opened = False
         self._ahead = 0.0
         """How far the server's clock is ahead of our monotonic one."""
@@ -80,7 +88,8 @@ class PostgresStore:
         self._writer, self._reader = Connection(self.address), Connection(self.address)
         self._id, self._epoch = uuid4().hex, 0
         self._floors = Floors()
-        self._ear = Ear(self.address, self._heartbeat, self._named, self._beat_elsewhere)
+        self._ear = Ear(self.address, self._heartbeat, self._named, (self._beat_reading, self._beat_writing))
+        self._place: tuple[Any, Any] = (None, None)
         self._ear.learn = self._learn
         try:
             if self.address.migrate:
@@ -138,6 +147,8 @@ class PostgresStore:
             self._opened = False
         with self._reading:
             pass
+        with self._listing:
+            pass
         self._ear.close()
         with suppress(psycopg.Error):  # it is forgotten in time
             if self._writer.is_usable:
@@ -146,7 +157,7 @@ class PostgresStore:
         self._reader.drop()
 
     def locks(self) -> list[threading.Lock]:
-        return [self._writing, self._reading]
+        return [self._writing, self._reading, self._listing]
 
     def after_fork(self, *, at_rest: bool) -> None:
         """In a forked child: its parent's sessions are not its own; it must open the store anew."""
@@ -157,7 +168,7 @@ class PostgresStore:
             db.forget_in_child()
         self._ear.forget_in_child()
         if not at_rest:
-            self._writing, self._reading = threading.Lock(), threading.Lock()
+            self._writing, self._reading, self._listing = threading.Lock(), threading.Lock(), threading.Lock()
 
     # -- writing
 
@@ -172,16 +183,20 @@ class PostgresStore:
         return None if self._clock is None else self._clock()
 
     def try_commit(self, verbs: Sequence[Verb]) -> list[Any] | None:
-        """Commit if nobody else here is about to; None if not, and then nothing was written. What it may still wait for is the server."""
+        """Commit if that can be done without waiting for anybody, here or there; None if not, and then nothing was written.
+
+        It waits for the server, but not long: then the outcome is unknown.
+        """
         if not self._writing.acquire(blocking=False):
             return None
         try:
             self._check_open()
-            if not self._writer.is_usable:
+            if not self._writer.is_prepared:
                 return None
-            return self._commit(verbs).outcomes
+            answer = self._commit(verbs, HERE_SECONDS)
         finally:
             self._writing.release()
+        return None if answer is None else self._whole(answer)
 
     def commit(self, verbs: Sequence[Verb]) -> list[Any]:
         if not verbs:
@@ -189,27 +204,36 @@ class PostgresStore:
         with self._writing:
             self._check_open()
             answer = self._commit(verbs)
-        if answer.late:
-            try:
-                answer.fill([RunRow(*row) for row in self._read(sql.RUNS_BY_PK, (list(answer.late),))])
-            except StoreUnavailable as error:  # committed, but not known here: a repeat tells
-                raise CommitUnknown(str(error)) from error
+        assert answer is not None  # it has no patience to lose
+        outcomes = self._whole(answer)
         kinds = set(map(type, verbs))
-        rings = answer.rings or any(
-            _has_news(outcome) for outcome in answer.outcomes if kinds & {Sweep, Drain}
-        )
+        rings = answer.rings or any(_has_news(outcome) for outcome in outcomes if kinds & {Sweep, Drain})
         if rings or not kinds.isdisjoint(LOUD):
             self._ring(here=rings or not kinds.isdisjoint(LOUD_AT_HOME))
+        return outcomes
+
+    def _whole(self, answer: Answer) -> list[Any]:
+        """The outcomes, with the rows that were too long to come with them."""
+        if answer.late:
+            try:
+                rows = self._read(sql.RUNS_BY_PK, (list(answer.late),))
+            except StoreUnavailable as error:  # committed, but not known here: a repeat tells
+                raise CommitUnknown(str(error)) from error
+            if not answer.fill([RunRow(*row) for row in rows]):
+                raise CommitUnknown(f"{self.place}: a run was pruned while it was joined.")
         return answer.outcomes
 
-    def _commit(self, verbs: Sequence[Verb]) -> Answer:
+    def _commit(self, verbs: Sequence[Verb], seconds: float | None = None) -> Answer | None:
+        """`seconds`: how long it may take at the most. Then None if somebody has a lock: nothing was written."""
         floors = self._floors.now()
-        sent = call(verbs, floors)
+        sent = call(verbs, floors, self._place_of)
         for turn in range(AGAIN_MAX):
             try:
-                answer = self._call(sent)
+                answer = self._call(sent, seconds)
             except psycopg.Error as error:
                 definite = self._writer.is_usable
+                if definite and seconds is not None and error.sqlstate in (*AGAIN, LOCKED):
+                    return None
                 if definite and error.sqlstate in AGAIN and turn < AGAIN_MAX - 1:
                     time.sleep(random.uniform(0.0, 0.002 * 2**turn))  # noqa: S311
                     continue
@@ -222,9 +246,15 @@ class PostgresStore:
             self._learn(answer.now)
         for scan in answer.scans:
             self._floors.learn(*scan, answer.now, floored=floors is not None)
+        for verb, place in zip((verb for verb in verbs if type(verb) is Prune), answer.places, strict=True):
+            self._place = (verb, place)
         return answer
 
-    def _call(self, sent: Call) -> Answer:
+    def _place_of(self, verb: Prune) -> Any:
+        """Where the last one like it has stopped: it goes on from there."""
+        return self._place[1] if self._place[0] == verb else None
+
+    def _call(self, sent: Call, seconds: float | None) -> Answer:
         try:
             self._writer.db()
         except (psycopg.Error, OSError) as error:
@@ -234,8 +264,8 @@ class PostgresStore:
             self._id,
             str(self._epoch),
             None if at is None else repr(at),
+            None if seconds is None else PATIENCE_HERE,
             sent.runs,
-            sent.fences,
             sent.needs,
             sent.groups,
         )
@@ -243,7 +273,7 @@ class PostgresStore:
             values = [None if word is None else word.encode() for word in words]
         except UnicodeEncodeError as error:
             raise BadValue(str(error)) from error
-        return Answer(self._writer.call(self._named(sql.COMMIT), values), sent.shape)
+        return Answer(self._writer.call(self._named(sql.COMMIT), values, seconds), sent.shape)
 
     def _renew_epoch(self) -> None:
         """Nobody knows this writer: it was forgotten in a long silence. A new one has nothing under way."""
@@ -371,7 +401,16 @@ class PostgresStore:
         )
 
     def queues(self) -> list[QueueRow]:
-        return [QueueRow(*row) for row in self._read(sql.QUEUES, (self._at(),))]
+        """On a connection of its own: it looks at every run, and other reads must not wait for that."""
+        with self._listing:
+            self._check_open()
+            db = Connection(self.address)
+            try:
+                return [QueueRow(*row) for row in db.execute(self._named(sql.QUEUES), (self._at(),))]
+            except (psycopg.Error, OSError) as error:
+                raise translate(error, self.address, sent=False, usable=False) from error
+            finally:
+                db.drop()
 
     def depth(self, queue: str) -> int:
         return int(self._read(sql.DEPTH, (queue,))[0][0])
@@ -415,9 +454,26 @@ class PostgresStore:
     def let_go(self, worker: str) -> None:
         self._ear.let_go(worker)
 
-    def _beat_elsewhere(self, workers: list[str], every: float) -> None:
-        with suppress(StoreUnavailable):  # the ear tries again
-            self._read(sql.HEART, (workers, every, []))
+    def _beat_reading(self, workers: list[str]) -> bool:
+        return self._beat(self._reading, self._reader, workers)
+
+    def _beat_writing(self, workers: list[str]) -> bool:
+        return self._beat(self._writing, self._writer, workers)
+
+    def _beat(self, lock: threading.Lock, db: Connection, workers: list[str]) -> bool:
+        """For the heart: over a connection that is there, good and free; False if it is not."""
+        if not lock.acquire(timeout=self._heartbeat / 10):
+            return False
+        try:
+            if not self._opened or not db.is_usable:
+                return False
+            db.execute(self._named(sql.HEART), (workers, self._heartbeat, None))
+        except (psycopg.Error, OSError) as error:
+            log.debug("the heart beats elsewhere: %s", words(error, self.address))
+            return False
+        finally:
+            lock.release()
+        return True
 
     def die(self) -> None:
         """For tests: close it as a killed process does, which lets go of its locks and cleans nothing up."""

@@ -6,11 +6,12 @@ a commit must be repeated only when it is known that the first one cannot be exe
 
 from __future__ import annotations
 
+import logging
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, cast
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote
 
 from redis.backoff import NoBackoff
 from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection
@@ -20,8 +21,12 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
 from outlast.errors import SettingsError, StoreBroken, StoreUnavailable
+from outlast.settings.masks import masked
+from outlast.store.address import UNREADABLE, server_parts
 from outlast.store.redis.failures import refused
 from outlast.store.redis.scripts import Script
+
+log = logging.getLogger("outlast.store")
 
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 10.0
@@ -39,7 +44,7 @@ class Wire(Protocol):
 
     def connect(self) -> None: ...
     def disconnect(self) -> None: ...
-    def send_command(self, *command: Any, check_health: bool = False) -> None: ...
+    def send_packed_command(self, command: Sequence[bytes], check_health: bool = False) -> None: ...
     def read_response(self) -> Any: ...
     def can_read(self, timeout: float) -> bool: ...
 
@@ -60,14 +65,16 @@ class Address(NamedTuple):
 
 def parse(address: str) -> Address:
     """SettingsError for an address that cannot be one. Nothing that is said of it contains its password."""
+    parts = server_parts(address)
     try:
-        parts = urlsplit(address)
         host, port = parts.hostname, parts.port
     except ValueError:
-        raise SettingsError("the store's address is not a URL: redis://host:6379/0 is one.") from None
-    place = _place(parts.scheme, parts.username, host, port, parts.path)
+        raise SettingsError(f"the port in a redis: address must be a number. Or else: {UNREADABLE}") from None
+    place = masked(address).partition("?")[0]
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     unknown = sorted(set(options) - set(_OPTIONS))
+    if unknown and "@" in parts.query and "@" not in parts.netloc:
+        raise SettingsError(UNREADABLE)  # what looks like an option may be a part of a password
     if unknown:
         raise SettingsError(f"unknown option {', '.join(unknown)} in {place}. Known: {', '.join(_OPTIONS)}.")
     path = unquote(parts.path)
@@ -109,11 +116,6 @@ def parse(address: str) -> Address:
     )
 
 
-def _place(scheme: str, user: str | None, host: str | None, port: int | None, path: str) -> str:
-    shown = f"[{host}]" if host and ":" in host else host or ""
-    return f"{scheme}://{f'{user}@' if user else ''}{shown}{f':{port}' if port else ''}{path}"
-
-
 def _number(text: str, name: str, place: str) -> int:
     if not text.isascii() or not text.isdigit():
         raise SettingsError(f"{name} in {place} must be a number, not {text[:40]!r}.")
@@ -130,16 +132,35 @@ class Lost(Exception):
     """The connection was lost in the middle of a call: nobody knows whether it was executed."""
 
 
+class Late(Lost):
+    """The answer takes too long for who asked. The connection stands, and the answer is read before anything else is."""
+
+
+def packed(*command: str | bytes | float) -> bytes:
+    """A command as it is sent. UnicodeEncodeError for a text that cannot be."""
+    parts = [b"*%d\r\n" % len(command)]
+    for part in command:
+        sent = part if isinstance(part, bytes) else str(part).encode()
+        parts.append(b"$%d\r\n%b\r\n" % (len(sent), sent))
+    return b"".join(parts)
+
+
 class Line:
     """One connection, made when it is first needed. Not for two threads at once."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
         self._connection: Wire | None = None
+        self._owes = False
+        """An answer that came too late for who asked is still to be read."""
 
     @property
     def is_open(self) -> bool:
         return self._connection is not None
+
+    @property
+    def owes(self) -> bool:
+        return self._owes
 
     def connect(self) -> None:
         """StoreUnavailable if that cannot be."""
@@ -157,19 +178,33 @@ class Line:
                 ) from error
             self._connection = connection
 
-    def call(self, *command: Any, seconds: float = ANSWER_SECONDS) -> Any:
-        """The server's answer. Lost, StoreUnavailable, or StoreBroken."""
+    def call(self, *command: str | bytes | float, seconds: float = ANSWER_SECONDS) -> Any:
+        """The server's answer. Late, Lost, StoreUnavailable, or StoreBroken."""
+        sent = packed(*command)
+        self.catch_up()
         self.connect()
+        return self._answer(sent, seconds)
+
+    def catch_up(self) -> None:
+        """Read the answer that is owed, whatever it is: then what it is the answer to is over. Lost, if the connection is."""
+        if self._owes:
+            try:
+                self._answer(b"", ANSWER_SECONDS)
+            except (NoScriptError, StoreUnavailable, StoreBroken) as error:
+                log.debug("%s: too late an answer: %s", self._address.place, error)
+            self._owes = False
+
+    def _answer(self, sent: bytes, seconds: float) -> Any:
         connection = self._connection
         assert connection is not None
         try:
-            if seconds != ANSWER_SECONDS:
-                connection._sock.settimeout(seconds)
-            connection.send_command(*command)
+            if sent:
+                connection.send_packed_command([sent], check_health=False)
+            if seconds != ANSWER_SECONDS and not connection.can_read(seconds):
+                self._owes = True
+                raise Late(f"no answer within {seconds} seconds")
             answer = connection.read_response()
-            if seconds != ANSWER_SECONDS:
-                connection._sock.settimeout(ANSWER_SECONDS)
-        except NoScriptError:
+        except (NoScriptError, Late):
             raise
         except BusyLoadingError as error:
             self.drop()
@@ -188,7 +223,9 @@ class Line:
             raise
         return answer
 
-    def run(self, script: Script, key: str, *arguments: Any, seconds: float = ANSWER_SECONDS) -> Any:
+    def run(
+        self, script: Script, key: str, *arguments: str | bytes | float, seconds: float = ANSWER_SECONDS
+    ) -> Any:
         """Call a script by its SHA; one that the server does not know is sent whole."""
         try:
             return self.call("EVALSHA", script.sha, 1, key, *arguments, seconds=seconds)
@@ -197,6 +234,7 @@ class Line:
 
     def drop(self) -> None:
         """Also in a forked child: only its own copy of the descriptor is closed there."""
+        self._owes = False
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.disconnect()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from outlast.store import verbs
 from outlast.store.rows import DrainRow, Entry, Message, QueueRow, RunRow, SessionRow, WorkerRow
@@ -23,8 +23,8 @@ def _int(text: str | None) -> int | None:
     return None if text is None else int(text)
 
 
-def run_row(flat: Sequence[str]) -> RunRow:
-    got = _pairs(flat).get
+def run_row(text: str) -> RunRow:
+    got = _pairs(json.loads(text)).get
     return RunRow(
         int(got("pk", "0")), got("id", ""), got("workflow", ""), got("args", ""), got("queue", ""), int(got("priority", "0")),
         got("status", ""), int(got("fence", "0")), got("worker") or None, got("token"), got("seed", ""), got("parent"),
@@ -95,7 +95,10 @@ def session_row(found: Sequence[Any]) -> SessionRow:
 # -- outcomes
 
 
-def outcomes(batch: Sequence[verbs.Verb], answers: Sequence[Any]) -> list[Any]:
+def outcomes(batch: Sequence[verbs.Verb], answers: Sequence[Any] | int) -> list[Any]:
+    """A number of answers: there is nothing to say of any."""
+    if isinstance(answers, int):
+        return [None] * answers
     return [
         None if answer is None else _outcome(type(verb), answer)
         for verb, answer in zip(batch, answers, strict=True)
@@ -108,18 +111,30 @@ def _outcome(kind: type, answer: Any) -> Any:
     return _DECODE.get(kind, str)(answer)
 
 
-def _submitted(answer: Sequence[Any]) -> Submitted:
-    new, flat = answer
-    return Submitted(None if flat is None else run_row(flat), new == "1")
+class Pruned(NamedTuple):
+    """What one call has done of a Prune."""
+
+    gone: int
+    passed: int
+    """How many it has passed from the beginning that may not go."""
+    more: int
+    """1 if there are more behind."""
+
+
+def _submitted(answer: Any) -> Submitted:
+    if answer == "1":
+        return Submitted(None, new=True)
+    new, text = answer
+    return Submitted(run_row(text), new == "1")
 
 
 _DECODE: dict[type, Callable[[Any], Any]] = {
     verbs.Submit: _submitted,
     verbs.SubmitMany: lambda answer: [_submitted(one) for one in answer[1:]],
-    verbs.Claim: lambda answer: [run_row(flat) for flat in answer[1:]],
+    verbs.Claim: lambda answer: [run_row(text) for text in answer[1:]],
     verbs.Sweep: lambda answer: Swept(*map(tuple, answer)),
     verbs.Drain: lambda answer: tuple(answer[1:]),
-    verbs.Prune: int,
+    verbs.Prune: lambda answer: Pruned(*map(int, answer)),
     verbs.Keep: int,
 }
 """The others answer with nothing, or with a status."""

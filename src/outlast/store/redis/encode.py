@@ -14,6 +14,10 @@ from outlast.store.protocol import BadValue
 
 INTEGER_MAX = 2**53
 """Lua's numbers are doubles."""
+PRIORITY_MAX = 2**52
+"""Lines are sorted by the difference to it, which is a double too."""
+PRUNE_LOOK = 250
+"""Runs that one call of a Prune looks at, at the most."""
 SUBMIT_MANY_MAX = 10_000
 """Runs of one SubmitMany, which is one call: nobody else is served meanwhile."""
 
@@ -44,11 +48,14 @@ def encode(batch: Sequence[verbs.Verb]) -> list[str | bytes | int]:
     return arguments
 
 
-def _plain(verb: Any) -> dict[str, Any]:
-    for name, check in _checks(type(verb)):
-        value = getattr(verb, name)
+def _check_fields(verb: Any) -> None:
+    for (name, check), value in zip(_checks(type(verb)), verb, strict=True):
         if not check(value):
             raise BadValue(f"{type(verb).__name__}.{name} cannot be {_shown(value)}.")
+
+
+def _plain(verb: Any) -> dict[str, Any]:
+    _check_fields(verb)
     return {name: value for name, value in zip(verb._fields, verb, strict=True) if value is not None}
 
 
@@ -71,18 +78,11 @@ def _record(record: verbs.Record) -> tuple[int, int, int, str, bytes, bytes]:
 
 def _parts(record: verbs.Record) -> tuple[str, str | None, str]:
     """The text of an entry: what stands before its value, the value, and what stands behind it."""
-    _check_record(record)
+    _check_fields(record)
     _, _, fence, kind, key, at, args, value, *rest = record
     while rest and rest[-1] is None:
         rest.pop()
     return f"{fence} {_json([kind, key, at, args])[:-1]},", value, f",{_json(rest)[1:]}" if rest else "]"
-
-
-def _check_record(record: verbs.Record) -> None:
-    for name, check in _checks(verbs.Record):
-        value = getattr(record, name)
-        if not check(value):
-            raise BadValue(f"Record.{name} cannot be {_shown(value)}.")
 
 
 def _noted(record: verbs.Record) -> dict[str, Any]:
@@ -101,13 +101,20 @@ def _fenced(verb: Any) -> dict[str, Any]:
     return _plain(verb) | {"run": str(verb.run)}
 
 
+def _submit(verb: verbs.Submit) -> dict[str, Any]:
+    said = _plain(verb)
+    if abs(verb.priority) > PRIORITY_MAX:
+        raise BadValue(f"Submit.priority cannot be {verb.priority}.")
+    return said
+
+
 def _submit_many(verb: verbs.SubmitMany) -> dict[str, Any]:
     if len(verb.runs) > SUBMIT_MANY_MAX:
         raise BadValue(
             f"{len(verb.runs):,} runs are too many for one submit_many on Redis, which serves nobody else meanwhile: submit at "
             f"most {SUBMIT_MANY_MAX:,} at once."
         )
-    return {"runs": [_plain(run) for run in verb.runs]}
+    return {"runs": [_submit(run) for run in verb.runs]}
 
 
 def _decide(verb: verbs.Decide) -> dict[str, Any]:
@@ -120,7 +127,21 @@ def _decide(verb: verbs.Decide) -> dict[str, Any]:
 
 
 def _enlist(verb: verbs.Enlist) -> dict[str, Any]:
-    return _plain(verb) | {"queues": json.dumps(verb.queues), "workflows": json.dumps(verb.workflows)}
+    if verb.worker == "":
+        raise BadValue("a worker's id cannot be empty: that says that nobody has a run.")
+    said = _plain(verb)
+    "".join((*verb.queues, *verb.workflows)).encode()  # with its escapes json.dumps would take anything
+    return said | {"queues": json.dumps(verb.queues), "workflows": json.dumps(verb.workflows)}
+
+
+def _prune(verb: verbs.Prune) -> dict[str, Any]:
+    return _plain(verb) | {"start": 0, "look": PRUNE_LOOK}
+
+
+def more_of(prune: verbs.Prune, count: int, start: int) -> list[str | bytes | int]:
+    """The arguments of another call for the rest of a Prune: so many, from the so manyth on."""
+    said = _prune(prune) | {"limit": prune.limit - count, "start": start}
+    return ["Prune", 1, _json(said).encode()]
 
 
 def _send(verb: verbs.Send) -> dict[str, Any]:
@@ -158,7 +179,9 @@ _ENCODE: dict[type, Callable[[Any], dict[str, Any]]] = {
     verbs.Release: _fenced,
     verbs.Undo: _fenced,
     verbs.Ack: _fenced,
+    verbs.Submit: _submit,
     verbs.SubmitMany: _submit_many,
+    verbs.Prune: _prune,
     verbs.Decide: _decide,
     verbs.Enlist: _enlist,
     verbs.Send: _send,
@@ -174,7 +197,7 @@ def _is_text(value: Any) -> bool:
 
 
 def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and -INTEGER_MAX <= value <= INTEGER_MAX
+    return isinstance(value, int) and not isinstance(value, bool) and -INTEGER_MAX <= value <= INTEGER_MAX
 
 
 def _is_number(value: Any) -> bool:
@@ -182,7 +205,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_flag(value: Any) -> bool:
-    return isinstance(value, (bool, int)) and value in (0, 1)
+    return isinstance(value, bool) or (isinstance(value, int) and value in (0, 1))
 
 
 _BY_TYPE: dict[Any, Check] = {str: _is_text, int: _is_integer, float: _is_number, bool: _is_flag}
@@ -207,7 +230,7 @@ def _check(hint: Any) -> Check:
         return lambda value: value is None or some(value)
     if origin is tuple and len(inner) == 2 and inner[1] is Ellipsis:
         each = _check(inner[0])
-        return lambda value: all(map(each, value))
+        return lambda value: not isinstance(value, str) and all(map(each, value))
     if origin is tuple:
         parts = tuple(map(_check, inner))
         return lambda value: all(check(part) for check, part in zip(parts, value, strict=True))

@@ -10,22 +10,21 @@ from __future__ import annotations
 
 import logging
 import random
+import selectors
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
 
-from redis.exceptions import RedisError
-
-from outlast.store.redis.connection import Address, Wire
+from outlast.store.redis.connection import Address, Wire, packed
 
 log = logging.getLogger("outlast.store")
 
-MISSED_SECONDS_MIN = 1.0
+MISSED_SECONDS_MIN = 0.6
 """How long a worker is missed at the least before it counts as dead: a connection that broke is made again in less."""
 SILENCE_SECONDS = 5.0
 """After so long without a word the server is asked for one."""
-PAUSE_MAX = 0.5
+PAUSE_MAX = 0.25
 HOLD_SECONDS = 1.0
 
 
@@ -36,8 +35,12 @@ class Ear:
         self._listeners: list[Callable[[], None]] = []
         self._wanted: dict[str, threading.Event] = {}
         """The workers that are to be known as alive, and whether they are."""
+        self._unwanted: list[str] = []
         self._lock = threading.Lock()
         self._connection: Wire | None = None
+        """Only the ear's own thread uses it: one of redis-py's that two threads use is made anew by the one under the other."""
+        self._pokes: tuple[socket.socket, socket.socket] | None = None
+        """What is written to the first one wakes the ear."""
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
 
@@ -54,31 +57,33 @@ class Ear:
 
     def ring(self) -> None:
         for listener in tuple(self._listeners):
-            listener()
+            try:
+                listener()
+            except Exception:  # it may be of a loop that was closed; the others must hear
+                log.debug("a listener failed", exc_info=True)
 
     def hold(self, worker: str) -> bool:
         """Whether the server knows it by now. If not it will, as soon as it can be reached."""
         with self._lock:
             held = self._wanted.setdefault(worker, threading.Event())
-            self._send("SUBSCRIBE", self.channel(worker))
         self._start()
+        self._wake()
         return held.wait(HOLD_SECONDS)
 
     def let_go(self, worker: str) -> None:
         with self._lock:
             if self._wanted.pop(worker, None) is not None:
-                self._send("UNSUBSCRIBE", self.channel(worker))
+                self._unwanted.append(worker)
+        self._wake()
 
     def close(self) -> None:
         self._stop.set()
         self._listeners.clear()
-        with self._lock:
-            connection = self._connection
-            if connection is not None and connection._sock is not None:
-                _hang_up(connection)
+        self._wake()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
         self._wanted.clear()
+        self._close_pokes()
 
     def forget_in_child(self) -> None:
         """After fork: a connection that the child kept open would pass for a living parent."""
@@ -87,61 +92,83 @@ class Ear:
             self._connection.disconnect()
         self._listeners.clear()
         self._wanted.clear()
+        self._close_pokes()
+
+    def _wake(self) -> None:
+        if self._pokes is not None:
+            try:
+                self._pokes[0].send(b"!")
+            except OSError as error:  # enough was said already, or it is closed
+                log.debug("%s: the ear was not woken: %s", self._address.place, error)
+
+    def _close_pokes(self) -> None:
+        for poke in self._pokes or ():
+            poke.close()
 
     def _start(self) -> None:
         with self._lock:
             if self._thread is None and not self._stop.is_set():
+                self._pokes = socket.socketpair()
+                for poke in self._pokes:
+                    poke.settimeout(0)
                 self._thread = threading.Thread(target=self._hear, name="outlast-ear", daemon=True)
                 self._thread.start()
-
-    def _send(self, *command: str) -> None:
-        """With the lock. One that cannot be sent is made up for when the connection is made again."""
-        if self._connection is not None:
-            try:
-                self._connection.send_command(*command, check_health=False)
-            except (RedisError, OSError) as error:
-                log.debug("%s: the ear lost its connection: %s", self._address.place, error)
 
     def _hear(self) -> None:
         pause = 0.01
         while not self._stop.is_set():
-            connection = self._address.make()
+            connection = self._connection = self._address.make()
             try:
                 connection.connect()
-                with self._lock:
-                    if self._stop.is_set():
-                        return
-                    self._connection = connection
-                    channels = [self.channel(worker) for worker in self._wanted]
-                    connection.send_command(
-                        "SUBSCRIBE", f"{self._address.prefix}bell:{self._address.db}", *channels
-                    )
                 pause = 0.01
-                self.ring()  # something may have happened meanwhile
-                self._read(connection)
-            except (RedisError, OSError, ValueError) as error:
+                with selectors.DefaultSelector() as selector:
+                    self._read(connection, selector)
+            except Exception as error:  # whatever it is: without an ear everybody here would count as dead
                 log.debug("%s: the ear has no connection: %s", self._address.place, error)
             finally:
-                with self._lock:
-                    self._connection = None
-                    for held in self._wanted.values():
-                        held.clear()
+                for held in tuple(self._wanted.values()):
+                    held.clear()
                 connection.disconnect()
+                self._connection = None
             self._stop.wait(pause * (1 + random.random()))  # noqa: S311 - so that not all come back at once
             pause = min(2 * pause, PAUSE_MAX)
 
-    def _read(self, connection: Wire) -> None:
+    def _read(self, connection: Wire, selector: selectors.BaseSelector) -> None:
+        """Until the server does not answer any more. Another socket than the first one would be subscribed to nothing."""
+        assert self._pokes is not None
+        sock, (_, poked) = connection._sock, self._pokes
+        for one in (sock, poked):
+            selector.register(one, selectors.EVENT_READ)
+        sock.sendall(packed("SUBSCRIBE", f"{self._address.prefix}bell:{self._address.db}"))
+        subscribed: set[str] = set()
         asked = False
-        while not self._stop.is_set():
-            if not connection.can_read(timeout=SILENCE_SECONDS):
+        self.ring()  # something may have happened meanwhile
+        while not self._stop.is_set() and connection._sock is sock:
+            self._subscribe(sock, subscribed)
+            if connection.can_read(timeout=0):
+                self._heard(connection.read_response())
+                asked = False
+                continue
+            ready = [key.fileobj for key, _ in selector.select(SILENCE_SECONDS)]
+            if poked in ready:
+                poked.recv(4096)
+            elif not ready:
                 if asked:
                     return  # it hangs up on a server that does not answer
                 asked = True
-                with self._lock:
-                    connection.send_command("PING", check_health=False)
-                continue
-            asked = False
-            self._heard(connection.read_response())
+                sock.sendall(packed("PING"))
+
+    def _subscribe(self, sock: socket.socket, subscribed: set[str]) -> None:
+        """Say what has changed about who is to be known as alive."""
+        with self._lock:
+            subscribed.difference_update(self._unwanted)  # who is wanted again is to be known again
+            new = [worker for worker in self._wanted if worker not in subscribed]
+            unwanted = [worker for worker in self._unwanted if worker not in self._wanted]
+            self._unwanted.clear()
+        for command, workers in (("SUBSCRIBE", new), ("UNSUBSCRIBE", unwanted)):
+            if workers:
+                sock.sendall(packed(command, *map(self.channel, workers)))
+        subscribed.update(new)
 
     def _heard(self, said: object) -> None:
         match said:
@@ -176,11 +203,3 @@ class Missed:
         """Who was missed for long enough."""
         now = time.monotonic()
         return [worker for worker, since in self._since.items() if now - since >= self._seconds]
-
-
-def _hang_up(connection: Wire) -> None:
-    """Wakes the thread that reads from it."""
-    try:
-        connection._sock.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        log.debug("the ear's connection was gone already")

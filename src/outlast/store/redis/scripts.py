@@ -1,4 +1,4 @@
-"""The two scripts, each joined from files of `lua/`: one writes, one reads. They are called by their SHA.
+"""The scripts, each joined from files of `lua/`: one writes, one only records, which is most of the work, one reads. They are called by their SHA.
 
 A script is executed from its first line at every call, and to define a hundred functions takes longer than to record an entry. So each
 file is one function, called when something that it defines is first asked for.
@@ -15,16 +15,18 @@ from typing import NamedTuple
 from outlast.store.verbs import DRAINS_MAX, DURATIONS_MAX, TOKENS_MAX
 
 PARTS = (
-    "view", "rows", "queues", "record", "submit", "claim", "ends", "requests", "workers", "drains", "sessions", "prune",
+    "undo", "entries", "changes", "view", "lists", "places", "rows", "queues", "ending", "record", "submit", "claim", "ends", "requests", "workers", "drains", "sessions", "prune",
 )  # fmt: skip
 
 _HEAD = f"""\
 local S = {{DRAINS_MAX = {DRAINS_MAX}, DURATIONS_MAX = {DURATIONS_MAX}, TOKENS_MAX = {TOKENS_MAX}}}
 local P, call = KEYS[1], redis.call
 """
+RECORDING = ("undo", "entries")
 _LOAD = """\
 setmetatable(S, {__index = function(_, name)
-    local part = PART_OF[name]
+    local _, at = INDEX:find(' ' .. name .. '=', 1, true)
+    local part = at and INDEX:match('^%a+', at + 1)
     if part and PARTS[part] then
         local define = PARTS[part]
         PARTS[part] = nil
@@ -33,6 +35,7 @@ setmetatable(S, {__index = function(_, name)
     end
 end})
 """
+"""Which part defines what is one text, not a table, which would be made anew at each call."""
 _DEFINED = re.compile(r"^(?:function )?S\.(\w+)(?: = |\()", re.MULTILINE)
 
 
@@ -47,18 +50,22 @@ def commit_script() -> Script:
 
 
 @cache
+def record_script() -> Script:
+    """The same for a batch of nothing but Records."""
+    return _script("main", RECORDING)
+
+
+@cache
 def read_script() -> Script:
     return _script("reads")
 
 
-def _script(main: str) -> Script:
-    texts = {name: _file(name) for name in PARTS}
+def _script(main: str, parts_of_it: tuple[str, ...] = PARTS) -> Script:
+    texts = {name: _file(name) for name in parts_of_it}
     parts = "".join(f"{name} = function()\n{text}end,\n" for name, text in texts.items())
     owners = {name: part for part, text in texts.items() for name in _DEFINED.findall(text)}
-    part_of = ", ".join(f"{name} = '{part}'" for name, part in owners.items())
-    joined = (
-        f"{_HEAD}local PARTS = {{\n{parts}}}\nlocal PART_OF = {{{part_of}}}\n{_LOAD}{_file(main)}".encode()
-    )
+    index = " ".join(f"{name}={part}" for name, part in owners.items())
+    joined = f"{_HEAD}local PARTS = {{\n{parts}}}\nlocal INDEX = ' {index} '\n{_LOAD}{_file(main)}".encode()
     return Script(joined, hashlib.sha1(joined, usedforsecurity=False).hexdigest())
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -15,12 +16,12 @@ from itertools import count
 from typing import Any
 from uuid import uuid4
 
-from outlast.errors import StoreBroken, StoreTooNew, StoreUnavailable
+from outlast.errors import StoreBroken, StoreError, StoreTooNew, StoreUnavailable
 from outlast.store import fork
 from outlast.store.protocol import BadValue, CommitUnknown, whole_journal
 from outlast.store.redis import decode, scripts, warnings
-from outlast.store.redis.connection import ANSWER_SECONDS, Address, Line, Lost, parse
-from outlast.store.redis.encode import encode, integers
+from outlast.store.redis.connection import ANSWER_SECONDS, Address, Late, Line, Lost, parse
+from outlast.store.redis.encode import encode, integers, more_of
 from outlast.store.redis.failures import fault
 from outlast.store.redis.presence import Ear, Missed
 from outlast.store.rows import (
@@ -37,7 +38,7 @@ from outlast.store.rows import (
     SessionRow,
     WorkerRow,
 )
-from outlast.store.verbs import EACH, ITEM, LOUD, LOUD_AT_HOME, SESSION, Claim, Sweep, Verb
+from outlast.store.verbs import EACH, ITEM, LOUD, LOUD_AT_HOME, SESSION, Claim, Prune, Record, Sweep, Verb
 
 log = logging.getLogger("outlast.store")
 
@@ -45,6 +46,7 @@ HERE_SECONDS = 0.05
 """How long a commit on the loop itself may take before it is left to the thread that can wait."""
 REPLICA_SECONDS = 5.0
 """How long a commit waits for replicas, where it is to."""
+PRESENT = "if redis.call('ZSCORE', KEYS[1], ARGV[1]) then redis.call('SADD', KEYS[2], ARGV[1]) end"
 VOID_SECONDS = 86_400.0
 """How long it is remembered that a lost call must not be executed any more."""
 FORMAT = 1
@@ -76,6 +78,8 @@ class RedisStore:
         """The server's run id: another one after each start, and of each replica. Empty where it is not told."""
         self._unknown: list[str] = []
         """Calls that were lost, and may still be on their way."""
+        self._prune_from = 0
+        """How many that may not go stand before the next one that a Prune looks at."""
         self._renew_identity()
 
     @classmethod
@@ -158,7 +162,7 @@ class RedisStore:
         with self._reading:
             pass
         for worker in self._ear.held:
-            self._note_presence("SREM", worker)
+            self._note_absent(worker)
         self._drop()
 
     def _drop(self) -> None:
@@ -199,13 +203,13 @@ class RedisStore:
     def try_commit(self, verbs: Sequence[Verb]) -> list[Any] | None:
         """Commit if that can be done without waiting for anybody here; None if not, and then nothing was written.
 
-        It waits for the server, but not long: then the outcome is unknown.
+        It waits for the server, but not long: then the outcome is unknown until `recover` has waited for it.
         """
-        if not self._writing.acquire(blocking=False):
+        if Prune in set(map(type, verbs)) or not self._writing.acquire(blocking=False):
             return None
         try:
             self._check_open()
-            if not self._writer.is_open or self._address.wait:
+            if not self._writer.is_open or self._writer.owes or self._unknown or self._address.wait:
                 return None
             outcomes, _ = self._transact(verbs, HERE_SECONDS)
         finally:
@@ -222,6 +226,8 @@ class RedisStore:
         with self._writing:
             self._check_open()
             outcomes, rings = self._transact(verbs, ANSWER_SECONDS)
+            if Prune in kinds:
+                self._finish_prunes(verbs, outcomes)
         if rings or not kinds.isdisjoint(LOUD_AT_HOME):
             self._ear.ring()
         return outcomes
@@ -230,25 +236,75 @@ class RedisStore:
         kinds = set(map(type, verbs))
         arguments = encode(verbs)
         self._meet_server()
-        header = self._header() | {"call": self._call, "origin": self._origin, "server": self._server}
+        self._make_void()
+        header = self._commit_header()
         if not kinds.isdisjoint(LOUD):
             header["loud"] = True
         if not kinds.isdisjoint((Sweep, Claim)):
             header["gone"] = self._gone()
+        answer = self._send(kinds, header, arguments, seconds)
+        return self._outcomes(verbs, answer)
+
+    def _send(
+        self, kinds: set[type], header: dict[str, Any], arguments: list[Any], seconds: float = ANSWER_SECONDS
+    ) -> Any:
+        script = scripts.record_script() if kinds == {Record} else scripts.commit_script()
         try:
-            script = scripts.commit_script()
             answer = self._writer.run(
                 script, self._address.prefix, json.dumps(header), *arguments, seconds=seconds
             )
             if self._address.wait and answer[0] == "done":
                 self._wait_for_replicas()
+        except Late as error:
+            raise CommitUnknown(f"{self.place}: a commit takes its time ({error}).") from error
         except Lost as error:
-            self._unknown.append(self._call)
-            self._call = next(self._calls)
+            self._give_up_call()
             raise CommitUnknown(
                 f"{self.place}: the connection was lost in the middle of a commit ({error})."
             ) from error
-        return self._outcomes(verbs, answer)
+        except StoreError:
+            raise
+        except BaseException:  # an interrupt: nobody knows how far it came
+            self._give_up_call()
+            raise
+        return answer
+
+    def _give_up_call(self) -> None:
+        self._unknown.append(self._call)
+        self._call = next(self._calls)
+
+    def _finish_prunes(self, verbs: Sequence[Verb], outcomes: list[Any]) -> None:
+        """One call looks at a few hundred runs, so that others are served in between. What is left of a Prune is done in more of them.
+
+        From where the last one ended to the end, and from the beginning to there: what may not go (children of parents that have
+        not ended) may be much, and it is not looked at again for each batch of what stands behind it.
+        """
+        for number, verb in enumerate(verbs):
+            if isinstance(verb, Prune):
+                outcomes[number] = self._finish_prune(verb, outcomes[number])
+
+    def _finish_prune(self, prune: Prune, done: decode.Pruned) -> int:
+        count, at, more = done.gone, done.passed, bool(done.more)
+        before = self._prune_from if more and not prune.items and not prune.sessions else 0
+        turn = at if before > at else None
+        at, until = max(at, before), math.inf
+        while count < prune.limit and (more or turn is not None):
+            if not more and turn is not None:  # at the end: now what stands before
+                at, turn, until = turn, None, before
+            done = self._prune_more(prune, count, at)
+            count, at, more = count + done.gone, done.passed, bool(done.more) and done.passed < until
+        if not prune.items and not prune.sessions:
+            self._prune_from = at if more else 0
+        return count
+
+    def _prune_more(self, prune: Prune, count: int, start: int) -> decode.Pruned:
+        try:
+            answer = self._send({Prune}, self._commit_header(), more_of(prune, count, start))
+            outcomes, _ = self._outcomes([prune], answer)
+        except StoreUnavailable as error:  # the batch is written, and can be committed again
+            raise CommitUnknown(str(error)) from error
+        pruned: decode.Pruned = outcomes[0]
+        return pruned
 
     def _outcomes(self, verbs: Sequence[Verb], answer: Any) -> tuple[list[Any], bool]:
         match answer:
@@ -271,7 +327,11 @@ class RedisStore:
                 raise StoreUnavailable(f"{self.place}: the server cannot be reached. ({error})") from error
 
     def _wait_for_replicas(self) -> None:
-        reached = self._writer.call("WAIT", self._address.wait, int(REPLICA_SECONDS * 1000))
+        """Lost, whatever goes wrong: it is written, and not known by whom."""
+        try:
+            reached = self._writer.call("WAIT", self._address.wait, int(REPLICA_SECONDS * 1000))
+        except StoreError as error:
+            raise Lost(str(error)) from error
         if reached < self._address.wait:
             self._writer.drop()
             raise Lost(f"{reached} of {self._address.wait} replicas have it")
@@ -280,16 +340,23 @@ class RedisStore:
         """What was lost on its way must not be executed any more: from now on the script knows its name and refuses it."""
         with self._writing:
             self._check_open()
-            self._meet_server()
-            key = f"{self._address.prefix}void"
             try:
-                for call in tuple(self._unknown):
-                    now = time.time()
-                    self._writer.call("ZADD", key, now, call)
-                    self._writer.call("ZREMRANGEBYSCORE", key, "-inf", now - VOID_SECONDS)
-                    self._unknown.remove(call)
-            except Lost as error:
-                raise StoreUnavailable(f"{self.place}: the server cannot be reached. ({error})") from error
+                self._writer.catch_up()
+            except Lost:
+                self._give_up_call()
+            self._meet_server()
+            self._make_void()
+
+    def _make_void(self) -> None:
+        key = f"{self._address.prefix}void"
+        try:
+            for call in tuple(self._unknown):
+                now = time.time()
+                self._writer.call("ZADD", key, now, call)
+                self._writer.call("ZREMRANGEBYSCORE", key, "-inf", now - VOID_SECONDS)
+                self._unknown.remove(call)
+        except Lost as error:
+            raise StoreUnavailable(f"{self.place}: the server cannot be reached. ({error})") from error
 
     # -- reading
 
@@ -298,6 +365,9 @@ class RedisStore:
         if self._clock is not None:
             header["now"] = self._clock()
         return header
+
+    def _commit_header(self) -> dict[str, Any]:
+        return self._header() | {"call": self._call, "origin": self._origin, "server": self._server}
 
     def _set_clock(self, now: str) -> None:
         self._offset = float(now) - time.monotonic()
@@ -483,24 +553,33 @@ class RedisStore:
     def hold(self, worker: str) -> None:
         """Where the server cannot be reached, or does not tell which one it is, leases alone say who is alive."""
         self._check_open()
+        try:
+            worker.encode()
+        except UnicodeEncodeError as error:
+            raise BadValue(f"a text cannot be stored: {error}") from None
         self._ear.hold(worker)
 
     def _note_present(self, worker: str) -> None:
-        """Its connection tells of it from now on; a server that does not say which one it is cannot be trusted with that."""
+        """If it is enlisted its connection tells of it from now on (else Enlist says so); a server that does not say which one it
+        is cannot be trusted with that."""
         if self._server:
-            self._note_presence("SADD", worker)
+            keys = (f"{self._address.prefix}workers", f"{self._address.prefix}present")
+            self._note_presence("EVAL", PRESENT, 2, *keys, worker)
 
     def let_go(self, worker: str) -> None:
         if worker in self._ear.held:
-            self._note_presence("SREM", worker)
+            self._note_absent(worker)
             self._ear.let_go(worker)
 
-    def _note_presence(self, command: str, worker: str) -> None:
+    def _note_absent(self, worker: str) -> None:
+        self._note_presence("SREM", f"{self._address.prefix}present", worker)
+
+    def _note_presence(self, *command: str | int) -> None:
         with self._reading:
             try:
-                self._reader.call(command, f"{self._address.prefix}present", worker)
-            except (Lost, StoreUnavailable) as error:
-                log.debug("%s: %s of worker %s: %s", self.place, command, worker, error)
+                self._reader.call(*command)
+            except (Lost, StoreError) as error:
+                log.debug("%s: who is present was not noted: %s", self.place, error)
 
     # -- for tests
 
@@ -517,9 +596,5 @@ class RedisStore:
         verb = {"id": id} if undoing is None else {"id": id, "undoing": undoing}
         with self._writing:
             self._check_open()
-            header = json.dumps(
-                self._header() | {"call": self._call, "origin": self._origin, "server": self._server}
-            )
-            script = scripts.commit_script()
-            answer = self._writer.run(script, self._address.prefix, header, "Reopen", 1, json.dumps(verb))
+            answer = self._send(set(), self._commit_header(), ["Reopen", 1, json.dumps(verb)])
         assert answer[0] == "done", answer

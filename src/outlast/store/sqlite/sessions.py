@@ -34,7 +34,9 @@ def forget(transaction: Transaction, verb: verbs.Forget) -> Refused | None:
         if said is not None:
             return said if isinstance(said, Refused) else None
         _record(transaction, verb.record, {})
-    _drop(transaction, transaction.db.execute(sql.SESSION_ANY, (verb.space, verb.session)).fetchall())
+    pk, _, tokens = _found(transaction, verb)
+    if verb.token not in tokens:
+        _make(transaction, verb, pk, _with(tokens, verb.token, 0), version=0, ttl=0.0)
     return None
 
 
@@ -66,32 +68,59 @@ def _record(transaction: Transaction, record: verbs.Record, said: dict[str, int]
 
 
 def _change(transaction: Transaction, verb: verbs.Keep) -> int | Refused:
-    where = {"space": verb.space, "session": verb.session, "now": transaction.now}
-    pk, version, text = transaction.db.execute(sql.SESSION, where).fetchone() or (None, 0, "{}")
-    tokens: dict[str, int] = json.loads(text)
+    pk, version, tokens = _found(transaction, verb)
     if verb.token in tokens:
         return tokens[verb.token]
     if verb.version is not None and verb.version != version:
         return Refused(VERSION, str(version))
-    newest = dict(list({**tokens, verb.token: version + 1}.items())[-TOKENS_MAX:])
-    values = {
-        **where,
-        **_times(transaction, verb.ttl),
-        "pk": pk,
-        "version": version + 1,
-        "tokens": json.dumps(newest),
-    }
-    if pk is None:
-        # It may be there and expired: nothing of that one comes back.
-        _drop(transaction, transaction.db.execute(sql.SESSION_ANY, (verb.space, verb.session)).fetchall())
-        pk = transaction.db.execute(sql.SESSION_NEW, values).fetchone()[0]
+    if not version and _only_deletes(verb):
+        _make(transaction, verb, pk, _with(tokens, verb.token, 0), version=0, ttl=0.0)
+        return 0
+    newest = _with(tokens, verb.token, version + 1)
+    if pk is None or not version:
+        pk = _make(transaction, verb, pk, newest, version=1, ttl=verb.ttl)
     else:
+        values = {"pk": pk, "version": version + 1, "tokens": newest, **_times(transaction, verb.ttl)}
         transaction.db.execute(sql.SESSION_CHANGE, values)
     for field, value in verb.fields.items():
         _set(transaction, pk, field, value)
     for field, more in verb.appends.items():
         _append(transaction, pk, field, more)
-    return int(version) + 1
+    return version + 1
+
+
+def _found(
+    transaction: Transaction, verb: verbs.Keep | verbs.Forget
+) -> tuple[int | None, int, dict[str, int]]:
+    """Its row, its version (0: it is not there, or not any more) and its tokens."""
+    where = {"space": verb.space, "session": verb.session, "now": transaction.now}
+    pk, version, tokens = transaction.db.execute(sql.SESSION, where).fetchone() or (None, 0, "{}")
+    return pk, version, json.loads(tokens)
+
+
+def _with(tokens: dict[str, int], token: str, version: int) -> str:
+    return json.dumps(dict(list({**tokens, token: version}.items())[-TOKENS_MAX:]))
+
+
+def _make(
+    transaction: Transaction,
+    verb: verbs.Keep | verbs.Forget,
+    before: int | None,
+    tokens: str,
+    *,
+    version: int,
+    ttl: float | None,
+) -> int:
+    """A row of its own, or a tombstone: of the one before nothing stays but the tokens."""
+    if before is not None:
+        _drop(transaction, [(before,)])
+    where = {"space": verb.space, "session": verb.session, "version": version, "tokens": tokens}
+    pk: int = transaction.db.execute(sql.SESSION_NEW, where | _times(transaction, ttl)).fetchone()[0]
+    return pk
+
+
+def _only_deletes(verb: verbs.Keep) -> bool:
+    return bool(verb.fields) and not verb.appends and all(value is None for value in verb.fields.values())
 
 
 def _set(transaction: Transaction, pk: int, field: str, value: str | None) -> None:

@@ -338,36 +338,39 @@ PRUNE = (
     "DELETE FROM runs WHERE pk = ?",
 )
 
-_SESSION = "FROM sessions WHERE space = :space AND id = :session AND (expires IS NULL OR expires > :now)"
-SESSION = f"SELECT pk, version, tokens {_SESSION}"
+_THERE = "version > 0 AND (expires IS NULL OR expires > :now)"
+"""Version 0 is the tombstone of a session that was forgotten: whatever the clock says, it is not there."""
+_SESSION = f"FROM sessions WHERE space = :space AND id = :session AND {_THERE}"
+SESSION = f"SELECT pk, iif({_THERE}, version, 0), tokens FROM sessions WHERE space = :space AND id = :session"
 SESSION_WITH_FIELDS = f"""
 SELECT id, version, updated, expires, field, value, last - first + 1
 FROM (SELECT * {_SESSION}) LEFT JOIN session_fields ON session = pk ORDER BY field
 """
-SESSIONS = """
+SESSIONS = f"""
 SELECT id, version, updated, expires, field, value, last - first + 1 FROM (
     SELECT * FROM sessions
     WHERE space = :space AND (updated, id) < (:before_updated, :before_id)
-      AND instr(id, :prefix) = 1 AND (expires IS NULL OR expires > :now)
+      AND instr(id, :prefix) = 1 AND {_THERE}
     ORDER BY updated DESC, id DESC LIMIT :limit
 ) LEFT JOIN session_fields ON session = pk ORDER BY updated DESC, id DESC, field
 """
-SESSION_ITEMS = """
+SESSION_ITEMS = f"""
 SELECT value FROM session_items
-WHERE session = (SELECT pk FROM sessions WHERE space = :space AND id = :session AND (expires IS NULL OR expires > :now))
+WHERE session = (SELECT pk {_SESSION})
   AND field = :field
 ORDER BY number DESC LIMIT :last
 """
 SESSION_NEW = """
-INSERT INTO sessions (space, id, version, updated, expires, tokens) VALUES (:space, :session, 1, :now, :expires, :tokens)
-RETURNING pk
+INSERT INTO sessions (space, id, version, updated, expires, tokens)
+VALUES (:space, :session, :version, :now, :expires, :tokens) RETURNING pk
 """
 SESSION_CHANGE = """
 UPDATE sessions SET version = :version, updated = :now, expires = :expires, tokens = :tokens WHERE pk = :pk
 """
-SESSION_TOUCH = """
-UPDATE sessions SET expires = :expires WHERE space = :space AND id = :session AND (expires IS NULL OR expires > :now)
+SESSION_TOUCH = f"""
+UPDATE sessions SET expires = max(expires, :expires) WHERE space = :space AND id = :session AND {_THERE}
 """
+"""max() of NULL is NULL: never is later than anything."""
 SESSION_SET = """
 INSERT INTO session_fields (session, field, value) VALUES (:pk, :field, :value)
 ON CONFLICT (session, field) DO UPDATE SET value = excluded.value, first = NULL, last = NULL
@@ -382,7 +385,6 @@ RETURNING first, last
 SESSION_ADD = "INSERT INTO session_items (session, field, number, value) VALUES (?, ?, ?, ?)"
 SESSION_SHORTEN = "UPDATE session_fields SET first = :first WHERE session = :pk AND field = :field"
 SESSION_CUT = "DELETE FROM session_items WHERE session = :pk AND field = :field AND number < :first"
-SESSION_ANY = "SELECT pk FROM sessions WHERE space = ? AND id = ?"
 SESSIONS_EXPIRED = "SELECT pk FROM sessions WHERE expires < ? ORDER BY expires LIMIT ?"
 SESSION_FORGET = (
     "DELETE FROM session_items WHERE session = ?",

@@ -200,6 +200,15 @@ class FencePromises(Promises):
             assert desk.one(Prune(desk.clock.now)) == 1
         assert fences == sorted(set(fences))
 
+    def test_the_fence_of_another_run_is_none(self, desk: Desk) -> None:
+        """Also where all fences of a batch are good, each for another run."""
+        one, other = desk.held("one"), desk.held("other")
+        swapped = [entry(one, 1)._replace(fence=other.fence), entry(other, 1)._replace(fence=one.fence)]
+        assert [refused.why for refused in desk.commit(*swapped)] == [FENCE, FENCE]
+        taken, stolen = desk.commit(entry(one, 1), entry(other, 1)._replace(fence=one.fence))
+        assert (taken, stolen.why) == (None, FENCE)
+        assert [len(desk.store.journal(row.pk)) for row in (one, other)] == [1, 0]
+
     def test_a_writer_of_a_pruned_run_cannot_touch_the_next_run_of_that_id(self, desk: Desk) -> None:
         old = desk.ended()
         desk.clock.forward(1)

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
 
 from outlast.store.rows import RunRow
-from outlast.store.verbs import DEPTH, ITEM, Ack, Cancel, Claim, Leave, Limit, Refused, Submit, Submitted
+from outlast.store.verbs import (
+    DEPTH,
+    ITEM,
+    Ack,
+    Cancel,
+    Claim,
+    Leave,
+    Limit,
+    Refused,
+    Submit,
+    SubmitMany,
+    Submitted,
+)
 from outlast.testing.conformance.harness import Desk, Promises
 
 
@@ -51,6 +64,19 @@ def acked(desk: Desk, row: RunRow) -> None:
 
 class LimitPromises(Promises):
     # -- depth
+
+    def test_a_great_depth_binds_who_puts_in_alone_and_nobody_once_there_is_room(self, desk: Desk) -> None:
+        desk.one(Limit("default", 1_150, None))
+        outcomes = [desk.one(SubmitMany(tuple(new(f"{turn}-{n}") for n in range(100)))) for turn in range(12)]
+        assert [isinstance(outcome, Refused) for outcome in outcomes] == [False] * 11 + [True]
+        singles = desk.commit(*(new(f"s{n}") for n in range(60)))
+        assert [isinstance(outcome, Refused) for outcome in singles] == [False] * 50 + [True] * 10
+        assert desk.store.depth("default") == 1_150
+        desk.enlist()
+        assert len(desk.claim(queues=("default",), workflows=("flow",), limit=5)) == 5
+        deadline = time.monotonic() + 20  # a count may be a moment old, by a clock of the store's own
+        while isinstance(desk.one(new("late")), Refused):
+            assert time.monotonic() < deadline
 
     def test_a_submission_that_the_queue_has_no_room_for_is_refused(self, desk: Desk) -> None:
         desk.submit("a", depth_max=2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from outlast.store.verbs import Prune, Send
+from outlast.store.verbs import Claim, Forget, Keep, Prune, Send, Settle, Submit, SubmitMany
 from outlast.testing.conformance.harness import Desk, Promises
 
 
@@ -48,6 +48,25 @@ class PrunePromises(Promises):
         assert desk.store.run("b") is not None
         assert desk.one(Prune(desk.clock.now, limit=2)) == 1
 
+    def test_what_stays_for_its_parents_sake_keeps_nothing_behind_it_from_being_pruned(
+        self, desk: Desk
+    ) -> None:
+        """Asked again and again, as `app.prune` does: until less than the limit was found."""
+        parent = desk.held("parent")
+        for number in range(7):
+            desk.ended(f"kept{number}", parent="parent")
+            desk.clock.forward(1)
+            desk.ended(f"old{number}")
+        before = desk.clock.now + 1
+        counts: list[int] = []
+        while not counts or counts[-1] == 3:
+            counts.append(desk.one(Prune(before, limit=3)))
+        assert counts == [3, 3, 1]
+        assert all(desk.store.run(f"old{number}") is None for number in range(7))
+        assert all(desk.store.run(f"kept{number}") is not None for number in range(7))
+        desk.settle(parent)
+        assert desk.one(Prune(before, limit=100)) == 7 + (desk.clock.now < before)
+
     def test_a_child_stays_as_long_as_its_parent_has_not_ended(self, desk: Desk) -> None:
         parent = desk.held("parent")
         desk.ended("child", parent="parent")
@@ -62,3 +81,30 @@ class PrunePromises(Promises):
         desk.ended("parent")
         desk.ended("child", parent="parent")
         assert desk.one(Prune(desk.clock.now + 1)) == 2
+
+    def test_what_may_not_go_does_not_stand_before_what_may(self, desk: Desk) -> None:
+        parent = desk.held("parent")
+        children = (Submit(f"c{n}", "flow", "[]", "t", "s", parent="parent") for n in range(300))
+        desk.one(SubmitMany(tuple(children)))
+        rows = desk.one(Claim("w1", "all", limit=300))
+        desk.commit(*(Settle(row.pk, row.fence, "done") for row in rows))
+        for number in range(3):
+            desk.clock.forward(1)
+            desk.ended(f"x{number}")
+        desk.clock.forward(1)
+        counts = [desk.one(Prune(desk.clock.now, limit=2)) for _ in range(3)]
+        assert counts == [2, 1, 0]
+        desk.settle(parent)
+        desk.clock.forward(1)
+        assert desk.one(Prune(desk.clock.now, limit=1_000)) == 301
+
+    def test_of_what_one_batch_says_of_a_session_the_last_counts_when_it_is_pruned(self, desk: Desk) -> None:
+        desk.commit(Keep("kept", "1", {"f": "1"}, ttl=10.0), Keep("kept", "2", {"f": "2"}))
+        desk.commit(Keep("gone", "1", {"f": "1"}, ttl=10.0), Forget("gone", "2"))
+        desk.commit(Keep("short", "1", {"f": "1"}), Keep("short", "2", {"f": "2"}, ttl=10.0))
+        desk.clock.forward(100)
+        assert desk.one(Prune(desk.clock.now, sessions=True)) == 2
+        assert desk.one(Prune(desk.clock.now, sessions=True)) == 0
+        kept = desk.store.session("kept")
+        assert kept is not None
+        assert kept.fields == {"f": "2"}

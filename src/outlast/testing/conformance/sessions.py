@@ -262,19 +262,21 @@ class SessionPromises(Promises):
         assert kept(desk) == before._replace(expires=desk.clock.now + 10.0)
         desk.clock.forward(9)
         assert desk.store.items("s", "l") == ["1"]
-        assert desk.one(Touch("s", 0.5)) is None
-        desk.clock.forward(1)
+        desk.clock.forward(2)
         assert desk.store.session("s") is None
 
-    def test_a_touch_can_take_the_expiry_away_and_give_one(self, desk: Desk) -> None:
+    def test_a_touch_never_shortens_the_time_and_never_is_the_longest(self, desk: Desk) -> None:
         desk.one(Keep("s", "t1", {"a": "1"}, ttl=10.0, appends={"l": Append(("1",))}))
-        assert desk.commit(Touch("s", None), Touch("s", None)) == [None, None]
+        first = kept(desk)
+        assert desk.commit(Touch("s", 0.5), Touch("s", 9.9)) == [None, None]
+        assert kept(desk) == first
+        assert desk.commit(Touch("s", 10.5), Touch("s", 10.2)) == [None, None]
+        assert kept(desk).expires == desk.clock.now + 10.5
+        assert desk.commit(Touch("s", None), Touch("s", None), Touch("s", 10.0)) == [None, None, None]
         desk.clock.forward(1e6)
-        assert kept(desk).expires is None
+        assert kept(desk) == first._replace(expires=None)
         assert desk.store.items("s", "l") == ["1"]
-        desk.one(Touch("s", 10.0))
-        desk.clock.forward(11)
-        assert desk.store.session("s") is None
+        assert desk.one(Prune(desk.clock.now, sessions=True)) == 0
 
     def test_a_touch_brings_nothing_back_and_makes_nothing(self, desk: Desk) -> None:
         assert desk.one(Touch("absent", 10.0)) is None
@@ -297,17 +299,103 @@ class SessionPromises(Promises):
         desk.commit(
             Keep("s", "t1", {"a": "1"}, appends=lists), Keep("other", "t1", {"a": "1"}, appends=lists)
         )
-        assert desk.commit(Forget("s"), Forget("s")) == [None, None]
+        assert desk.commit(Forget("s", "f1"), Forget("s", "f2")) == [None, None]
         assert desk.store.session("s") is None
         assert desk.store.items("s", "l") == []
+        assert ids(desk) == ["other"]
+        desk.clock.forward(-25)  # whatever the clock says
+        assert desk.store.session("s") is None
+        assert ids(desk) == ["other"]
+        assert desk.one(Keep("s", "t0", {}, version=1)) == Refused(VERSION, "0")
         assert desk.one(Keep("s", "t2", {"b": "2"})) == 1
         assert kept(desk) == SessionRow("s", 1, desk.clock.now, None, {"b": "2"})
         assert kept(desk, "other").fields == {"a": "1"}
         assert desk.store.items("other", "l") == ["1"]
 
-    def test_the_token_of_a_change_before_it_was_forgotten_is_no_repeat(self, desk: Desk) -> None:
-        verb = Keep("s", "t1", {"a": "1"})
-        assert desk.commit(verb, Forget("s"), verb) == [1, None, 1]
+    def test_a_repeat_of_what_came_before_it_was_forgotten_brings_nothing_back(self, desk: Desk) -> None:
+        first, second = Keep("s", "t1", {"a": "1"}), Keep("s", "t2", {}, appends={"l": Append(("1",))})
+        assert desk.commit(first, second, Forget("s", "f"), first, second) == [1, 2, None, 1, 2]
+        assert desk.store.session("s") is None
+        desk.clock.forward(1)
+        assert desk.commit(second, first) == [2, 1]
+        assert desk.store.session("s") is None
+
+    @pytest.mark.parametrize("was_there", [True, False])
+    def test_a_repeat_of_forgetting_takes_nothing_from_who_made_it_anew(
+        self, desk: Desk, was_there: bool
+    ) -> None:
+        before = Keep("s", "t1", {"a": "1"}, appends={"l": Append(("1",))})
+        if was_there:
+            desk.one(before)
+        forgetting, anew = Forget("s", "f"), Keep("s", "t2", {"b": "2"}, version=0)
+        assert desk.commit(forgetting, anew, forgetting) == [None, 1, None]
+        desk.clock.forward(1)
+        assert desk.one(forgetting) is None
+        assert [desk.one(verb) for verb in (before, anew) if was_there] == [1, 1][: 2 * was_there]
+        assert (kept(desk).version, kept(desk).fields, kept(desk).lists) == (1, {"b": "2"}, {})
+        assert desk.commit(Forget("s", "f2"), forgetting, anew) == [None, None, 1]
+        assert desk.store.session("s") is None
+
+    def test_of_the_tokens_that_outlive_a_session_the_newest_stay(self, desk: Desk) -> None:
+        half = TOKENS_MAX // 2
+        verbs = [Keep("s", f"t{n}", {"n": str(n)}) for n in range(half)]
+        desk.commit(*verbs, Forget("s", "f"))
+        later = [Keep("s", f"u{n}", {"n": str(n)}) for n in range(half)]
+        assert desk.commit(*later) == [*range(1, half + 1)]
+        # half, one and half again are one too many: the first is not known any more
+        assert desk.commit(*verbs[1:], Forget("s", "f"), *later) == [
+            *range(2, half + 1),
+            None,
+            *range(1, half + 1),
+        ]
+        assert desk.one(verbs[0]) == half + 1
+
+    def test_the_tokens_of_an_expired_session_are_known_until_it_is_pruned(self, desk: Desk) -> None:
+        verb = Keep("s", "t1", {"a": "1"}, ttl=10.0)
+        desk.commit(verb, Keep("s", "t2", {"a": "2"}, ttl=10.0))
+        desk.clock.forward(11)
+        assert desk.one(verb) == 1
+        assert desk.store.session("s") is None
+        assert desk.one(Keep("s", "t3", {"b": "3"}, ttl=10.0)) == 1
+        assert desk.one(verb) == 1
+        assert kept(desk).fields == {"b": "3"}
+        desk.clock.forward(11)
+        assert desk.one(Prune(desk.clock.now, sessions=True)) == 1
+        assert desk.one(verb) == 1
+        assert kept(desk).fields == {"a": "1"}
+
+    def test_what_is_left_of_a_forgotten_session_is_pruned_when_its_time_has_come(self, desk: Desk) -> None:
+        forgotten, forgetting = desk.clock.now, Forget("s", "f")
+        desk.commit(Keep("s", "t1", {"a": "1"}, appends={"l": Append(("1",))}), forgetting)
+        desk.clock.forward(5)
+        assert desk.one(Prune(forgotten, sessions=True)) == 0  # before, not at
+        assert desk.one(Prune(forgotten + 1, sessions=True)) == 1
+        assert desk.one(Prune(forgotten + 1, sessions=True)) == 0
+        assert desk.one(Keep("s", "t2", {"a": "2"})) == 1
+        assert desk.one(forgetting) is None
+        assert desk.store.session("s") is None
+
+    def test_a_change_that_only_deletes_makes_no_session(self, desk: Desk) -> None:
+        deleting = Keep("s", "d1", {"a": None, "l": None})
+        assert desk.commit(deleting, deleting, Keep("s", "d2", {"a": None}, version=0)) == [0, 0, 0]
+        assert (desk.store.session("s"), ids(desk)) == (None, [])
+        assert desk.one(Keep("s", "d3", {"a": None}, version=1)) == Refused(VERSION, "0")
+        desk.commit(Keep("s", "t1", {"a": "1"}, ttl=10.0, appends={"l": Append(("1",))}))
+        assert desk.one(deleting) == 0  # a repeat, that takes nothing from who made it since
+        assert (kept(desk).fields, kept(desk).lists) == ({"a": "1"}, {"l": 1})
+        desk.clock.forward(11)
+        assert desk.one(Keep("s", "d4", {"a": None})) == 0
+        assert desk.store.session("s") is None
+        assert desk.one(Keep("s", "t2", {"a": None, "b": "2"})) == 1
+
+    def test_a_recorded_change_that_only_deletes_what_is_not_there_says_so(self, desk: Desk) -> None:
+        row = desk.held()
+        verb = Keep("s", "d1", {"a": None}, record=noted(row, 1))
+        assert desk.one(verb) == 0
+        (found,) = desk.store.journal(row.pk)
+        assert json.loads(found.value or "") == {"version": 0}
+        desk.one(Keep("s", "t1", {"a": "1"}))
+        assert desk.one(verb) == 0
         assert kept(desk).fields == {"a": "1"}
 
     def test_expired_sessions_of_every_space_are_pruned_the_oldest_first(self, desk: Desk) -> None:
@@ -367,7 +455,7 @@ class SessionPromises(Promises):
         assert desk.store.items("s", "l", space=CHECKPOINT) == ["2"]
         desk.one(Touch("s", 10.0, space=CHECKPOINT))
         assert kept(desk).expires is None
-        desk.one(Forget("s", space=CHECKPOINT))
+        desk.one(Forget("s", "f", space=CHECKPOINT))
         assert desk.store.session("s", CHECKPOINT) is None
         assert desk.store.items("s", "l") == ["1"]
 
@@ -388,7 +476,7 @@ class SessionPromises(Promises):
         for number, (session, field) in enumerate((left, right)):
             assert kept(desk, session).fields == {f"{field}+": str(number)}
             assert desk.store.items(session, field) == [str(number)]
-        desk.one(Forget(left[0]))
+        desk.one(Forget(left[0], "f"))
         assert desk.store.items(*right) == ["1"]
 
     # -- with a record
@@ -425,7 +513,7 @@ class SessionPromises(Promises):
     def test_a_repeat_is_known_after_the_fence_is_void_and_the_session_gone(self, desk: Desk) -> None:
         row = desk.held()
         verb = Keep("s", "t1", {"n": "1"}, record=noted(row, 1))
-        forgetting = Forget("s", record=noted(row, 2))
+        forgetting = Forget("s", "f", record=noted(row, 2))
         assert desk.commit(verb, forgetting) == [1, None]
         desk.one(Release(row.pk, row.fence, "drain"))
         assert desk.commit(verb, forgetting) == [1, None]
@@ -442,7 +530,7 @@ class SessionPromises(Promises):
         (found,) = desk.store.journal(row.pk)
         assert json.loads(found.value or "") == {"conflict": 2}
         assert kept(desk).fields == {"a": "2"}
-        desk.one(Forget("s"))
+        desk.one(Forget("s", "f"))
         desk.one(Keep("s", "t4", {}))
         assert desk.one(verb) == Refused(VERSION, "2")  # though now that version is the current one
         assert kept(desk).fields == {}
@@ -460,7 +548,7 @@ class SessionPromises(Promises):
             change,
             change._replace(version=7),
             Keep("s", "t1", {"a": "2"}, record=noted(row, seq)),
-            Forget("s", record=noted(row, seq)),
+            Forget("s", "f", record=noted(row, seq)),
         ):
             assert desk.one(stale) == Refused(FENCE)
         for void in (-row.fence, -after.fence, 0):
@@ -479,7 +567,7 @@ class SessionPromises(Promises):
         desk.release(first)
         second = desk.take()
         assert desk.one(Keep("s", "t", {"a": "1"}, record=noted(second, 1))) == Refused(FENCE)
-        assert desk.one(Forget("s", record=noted(second, 1))) == Refused(FENCE)
+        assert desk.one(Forget("s", "f", record=noted(second, 1))) == Refused(FENCE)
         assert desk.store.session("s") is None
 
     def test_the_token_of_the_last_change_with_a_new_record_writes_only_the_entry(self, desk: Desk) -> None:
@@ -492,15 +580,20 @@ class SessionPromises(Promises):
     def test_forgetting_with_a_record_happens_once(self, desk: Desk) -> None:
         row = desk.held()
         desk.one(Keep("s", "t1", {"a": "1"}))
-        verb = Forget("s", record=noted(row, 1))
+        verb = Forget("s", "f", record=noted(row, 1))
         assert desk.one(verb) is None
         (found,) = desk.store.journal(row.pk)
         assert (found.kind, json.loads(found.value or "")) == ("session", {})
         desk.one(Keep("s", "t2", {"b": "1"}))
         assert desk.one(verb) is None
         assert kept(desk).fields == {"b": "1"}
-        assert desk.one(Forget("absent", record=noted(row, 2))) is None
+        assert desk.one(Forget("absent", "f", record=noted(row, 2))) is None
         assert desk.store.last_seq(row.pk) == 2
+        assert (
+            desk.one(verb._replace(record=noted(row, 3))) is None
+        )  # its token is known: only the entry is new
+        assert desk.store.last_seq(row.pk) == 3
+        assert kept(desk).fields == {"b": "1"}
 
     def test_recorded_changes_stand_between_other_entries_of_a_batch(self, desk: Desk) -> None:
         row, other = desk.held(), desk.held("other")
@@ -510,7 +603,7 @@ class SessionPromises(Promises):
             entry(row, 3),
             Keep("s", "t2", {"a": "2"}, record=noted(other, 1)),
             Keep("s", "t3", {"a": "3"}, version=1, record=noted(row, 4)),
-            Forget("s", record=noted(row, 5)),
+            Forget("s", "f", record=noted(row, 5)),
             entry(row, 6),
         )
         assert outcomes == [None, 1, None, 2, Refused(VERSION, "2"), None, None]
@@ -545,7 +638,7 @@ class SessionPromises(Promises):
         desk.clock.forward(11)
         assert ids(desk) == ["c", "b"]
         assert ids(desk, space=CHECKPOINT) == ["d"]
-        desk.one(Forget("c"))
+        desk.one(Forget("c", "f"))
         assert ids(desk) == ["b"]
         desk.one(Keep("a", "t2", {}))
         assert ids(desk) == ["a", "b"]
@@ -655,9 +748,10 @@ KEYS = (("s", SESSION), ("s", CHECKPOINT), ("t", SESSION))
 def chosen(chance: random.Random, turn: int) -> Keep | Touch | Forget | Prune:
     id, space = chance.choice(KEYS)
     what, ttl = chance.random(), chance.choice((None, 4.0, 8.0))
-    if what < 0.08:
-        return Forget(id, space)
-    if what < 0.18:
+    token = f"t{turn - chance.choice((0, 0, 0, 1, 5))}"
+    if what < 0.12:
+        return Forget(id, token, space)
+    if what < 0.2:
         return Touch(id, ttl, space)
     if what < 0.25:
         return Prune(1e12, limit=chance.choice((1, 9)), sessions=True)
@@ -671,44 +765,48 @@ def chosen(chance: random.Random, turn: int) -> Keep | Touch | Forget | Prune:
         for field in chance.sample("abc", chance.randrange(3))
     }
     version = chance.choice((None, None, 0, 1, 2, 3))
-    token = f"t{turn - chance.choice((0, 0, 0, 1, 5))}"
     return Keep(id, token, fields, ttl, version, appends, space)
 
 
 class Model:
-    """Sessions as plain dictionaries: field to a value, or to a list."""
+    """Sessions as plain dictionaries: field to a value, or to a list. One that was forgotten has no version."""
 
     def __init__(self) -> None:
         self.there: dict[tuple[str, str], dict[str, Any]] = {}
 
     def _alive(self, key: tuple[str, str], now: float) -> dict[str, Any] | None:
         found = self.there.get(key)
-        return None if found is None or (found["expires"] is not None and found["expires"] <= now) else found
+        over = found is None or (found["expires"] is not None and found["expires"] <= now)
+        return None if over or found is None or not found["version"] else found
 
     def apply(self, verb: Keep | Touch | Forget | Prune, now: float) -> int | Refused | None:
         if isinstance(verb, Prune):
             expired = sorted(
-                (session["expires"], key) for key, session in self.there.items() if not self._alive(key, now)
+                (session["expires"], key)
+                for key, session in self.there.items()
+                if session["expires"] is not None and session["expires"] <= now
             )
             for _, key in expired[: verb.limit]:
                 del self.there[key]
             return len(expired[: verb.limit])
         key = (verb.session, verb.space)
-        if isinstance(verb, Forget):
-            self.there.pop(key, None)
-            return None
-        expires = None if verb.ttl is None else now + verb.ttl
         session = self._alive(key, now)
         if isinstance(verb, Touch):
-            if session is not None:
-                session["expires"] = expires
+            if session is not None and session["expires"] is not None:
+                session["expires"] = None if verb.ttl is None else max(session["expires"], now + verb.ttl)
+            return None
+        tokens = self.there.get(key, {"tokens": {}})["tokens"]
+        if verb.token in tokens:
+            return None if isinstance(verb, Forget) else int(tokens[verb.token])
+        if isinstance(verb, Forget):
+            self._put(key, 0, now, now, {}, tokens, verb.token)
             return None
         version = session["version"] if session else 0
-        tokens = session["tokens"] if session else {}
-        if verb.token in tokens:
-            return int(tokens[verb.token])
         if verb.version not in (None, version):
             return Refused(VERSION, str(version))
+        if not version and verb.fields and not verb.appends and set(verb.fields.values()) == {None}:
+            self._put(key, 0, now, now, {}, tokens, verb.token)
+            return 0
         fields = dict(session["fields"]) if session else {}
         for field, value in verb.fields.items():
             fields.pop(field, None)
@@ -718,11 +816,24 @@ class Model:
             before = fields.get(field)
             items = [*(before if isinstance(before, list) else []), *more.values]
             fields[field] = items if more.keep is None else items[-more.keep :]
-        self.there[key] = {
-            "version": version + 1, "updated": now, "expires": expires, "fields": fields,
-            "tokens": {**tokens, verb.token: version + 1},
-        }  # fmt: skip
+        expires = None if verb.ttl is None else now + verb.ttl
+        self._put(key, version + 1, now, expires, fields, tokens, verb.token)
         return int(version) + 1
+
+    def _put(
+        self,
+        key: tuple[str, str],
+        version: int,
+        now: float,
+        expires: float | None,
+        fields: dict[str, Any],
+        tokens: dict[str, int],
+        token: str,
+    ) -> None:
+        newest = dict(list({**tokens, token: version}.items())[-TOKENS_MAX:])
+        self.there[key] = {
+            "version": version, "updated": now, "expires": expires, "fields": fields, "tokens": newest,
+        }  # fmt: skip
 
     def session(self, key: tuple[str, str], now: float) -> SessionRow | None:
         session = self._alive(key, now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -65,7 +66,7 @@ class ValuePromises(Promises):
         assert desk.store.cancels("w1") == [(id, id)]
         query = RunQuery(workflow=id, queue=id, parent=id, waiting_for=id)
         assert [found.id for found in desk.store.runs(query)] == [id]
-        assert desk.commit(Settle(row.pk, row.fence, "cancelled", reason=id), Forget(id)) == [None, None]
+        assert desk.commit(Settle(row.pk, row.fence, "cancelled", reason=id), Forget(id, id)) == [None, None]
         assert desk.row(id).reason == id
         assert desk.one(Prune(desk.clock.now + 1)) == 1
         assert desk.store.run(id) is None
@@ -112,6 +113,19 @@ class ValuePromises(Promises):
         desk.record(row, 1, at=1_700_000_000.123_456_7, seconds=1e-9, attempt=2**31)
         (found,) = desk.store.journal(row.pk)
         assert (found.at, found.seconds, found.attempt) == (1_700_000_000.123_456_7, 1e-9, 2**31)
+
+    def test_nothing_is_another_thing_than_zero(self, desk: Desk) -> None:
+        zeros: dict[str, Any] = {
+            "timeout": 0.0,
+            "abandon_after": 0.0,
+            "attempts_max": 0,
+            "interruptions_max": 0,
+        }
+        for row in (desk.submit("queued", **zeros), desk.held("held", **zeros)):
+            assert {name: getattr(row, name) for name in zeros} == zeros
+        (row,) = desk.claim(ids=("queued",))
+        assert row.deadline == desk.clock.now
+        assert desk.release(row, interrupted=False, failed=True) == "dead"
 
     @pytest.mark.parametrize("text", ["\ud800", "a\udfffb"])
     def test_a_text_that_cannot_be_stored_is_a_bad_value_and_nothing_is_written(

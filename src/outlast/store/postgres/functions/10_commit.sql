@@ -2,12 +2,14 @@
 --   * VOLATILE, so that each statement sees what was committed before it began (READ COMMITTED);
 --   * a verb comes as the JSON array of its fields, in their order, and an outcome goes back as JSON: null, a value, or {"!": [why, detail]};
 --   * a row that a verb decides upon is locked by the statement that reads it. The lock phase is for the order only;
+--   * in SQL are just those that are expressions: any other one would be planned again in every transaction;
+--   * a join with runs also says `pk = ANY(…)`: else it may be planned as a walk over all of them;
 --   * names end in the schema's version: workers of an older release go on calling theirs.
 
 -- Of `writer` there is one call at a time, and none of an epoch that is over: whoever has raised it (`recover`) knows that what it
--- lost sight of has ended or never will be. `pks` and `fences` are the runs of fenced verbs and what they should have. With `needs`, what
--- else must be locked; without it they are all Records.
-CREATE FUNCTION commit__v(writer text, epoch bigint, at double precision, pks bigint[], fences bigint[], needs jsonb, batch jsonb)
+-- lost sight of has ended or never will be. `patience`: how long it waits for each lock, and then has done nothing (55P03); NULL: as the
+-- session is set. `pks` are the runs of fenced verbs. With `needs`, what else must be locked; without it they are all Records.
+CREATE FUNCTION commit__v(writer text, epoch bigint, at double precision, patience text, pks bigint[], needs jsonb, batch jsonb)
 RETURNS text LANGUAGE plpgsql VOLATILE SETTINGS__v AS $$
 DECLARE
     now double precision;
@@ -24,13 +26,16 @@ BEGIN
     IF current_setting('synchronous_commit') = 'off' THEN  -- what was acknowledged is durable, whatever the role's default
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
+    IF patience IS NOT NULL THEN
+        PERFORM set_config('lock_timeout', patience, true);
+    END IF;
     PERFORM pg_advisory_xact_lock_shared(key__v('writer', writer));
     PERFORM 1 FROM writers WHERE writers.id = writer AND writers.epoch = commit__v.epoch;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'this writer has been shut out' USING ERRCODE = 'OL001';
     END IF;
     IF needs IS NULL THEN
-        outcome := record__v(pks, fences, batch->0->1, true);
+        outcome := record__v(pks, batch->0->1);
         RETURN format('[%s,false,[%s]]', coalesce(at, seconds__v()), coalesce(outcome, 'null'));
     END IF;
     PERFORM lock__v(pks, needs, at);
@@ -38,9 +43,7 @@ BEGIN
     FOR part IN SELECT value FROM jsonb_array_elements(batch) LOOP
         verbs := part->1;
         CASE part->>0
-            WHEN 'Record' THEN
-                SELECT array_agg(DISTINCT (v->>0)::bigint), array_agg(DISTINCT (v->>2)::bigint) INTO pks, fences FROM jsonb_array_elements(verbs) v;
-                outcome := record__v(pks, fences, verbs, false);
+            WHEN 'Record' THEN outcome := record__v(ARRAY(SELECT (v->>0)::bigint FROM jsonb_array_elements(verbs) v), verbs);
             WHEN 'Settle' THEN outcome := settle__v(verbs, now);
             WHEN 'Ack' THEN
                 outcome := ack__v(verbs, now);
@@ -71,7 +74,7 @@ BEGIN
             WHEN 'Prune' THEN outcome := prune__v(verbs, now);
             WHEN 'Keep' THEN outcome := keep__v(verbs, now);
             WHEN 'Touch' THEN outcome := touch__v(verbs, now);
-            WHEN 'Forget' THEN outcome := forget__v(verbs);
+            WHEN 'Forget' THEN outcome := forget__v(verbs, now);
         END CASE;
         outcomes := outcomes || CASE WHEN outcomes = '' THEN '' ELSE ',' END || coalesce(outcome, 'null');
     END LOOP;
@@ -87,19 +90,23 @@ CREATE FUNCTION key__v(what text, name text) RETURNS bigint LANGUAGE sql IMMUTAB
     SELECT hashtextextended('SCHEMA__v/' || what || '/' || name, 6074001)
 $$;
 
--- Before fences are drawn. A server that was promoted may not have seen the last ones that its predecessor gave out: it jumps over them.
-CREATE FUNCTION ready_fences__v() RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+-- What is added to the numbers that are drawn for fences. A server that was promoted may not have seen the last ones that its predecessor gave
+-- out: it jumps over them.
+CREATE FUNCTION fences_from__v() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    known text;
+    known meta;
 BEGIN
-    SELECT timeline INTO known FROM meta;
-    IF known <> timeline__v() THEN
-        SELECT timeline INTO known FROM meta FOR UPDATE;
-        IF known <> timeline__v() THEN
-            PERFORM setval('fences', nextval('fences') + 1000000000);
-            UPDATE meta SET timeline = timeline__v();
+    SELECT * INTO known FROM meta;
+    IF known.timeline IS NULL THEN
+        RETURN known.fences_from;                              -- the server does not tell it, and may not be asked
+    END IF;
+    IF known.timeline <> timeline__v() THEN
+        SELECT * INTO known FROM meta FOR UPDATE;
+        IF known.timeline <> timeline__v() THEN
+            UPDATE meta SET timeline = timeline__v(), fences_from = fences_from + 1000000000 RETURNING * INTO known;
         END IF;
     END IF;
+    RETURN known.fences_from;
 END $$;
 
 CREATE FUNCTION timeline__v() RETURNS text LANGUAGE sql VOLATILE AS $$
@@ -111,14 +118,23 @@ $$;
 --   leavers        ids of workers of which everything is taken  sweep    whoever seems dead is one of them
 --   ids            of runs                                      enders   numbers, and ender_ids ids, of those that may end: their parents too
 --   depths         names of queues that are counted             limits   names that are changed
---   claims         names of queues to claim from (null: any)    sessions [space, id]
+--   claims         names of queues to claim from (null: any)    sessions [space, id], and made those of them that are made if missing
 CREATE FUNCTION lock__v(pks bigint[], needs jsonb, at double precision) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    changed text[] := texts__v(needs->'workers');
-    leavers text[] := texts__v(needs->'leavers');
-    named text[] := texts__v(needs->'ids') || texts__v(needs->'ender_ids');
-    every bigint[];
+    changed text[] := '{}';
+    leavers text[] := '{}';
+    named text[] := '{}';
+    limits text[] := '{}';
+    depths text[] := '{}';
+    claims text[] := '{}';
+    every bigint[] := pks;
 BEGIN
+    IF needs ? 'workers' THEN
+        changed := texts__v(needs->'workers');
+    END IF;
+    IF needs ? 'leavers' THEN
+        leavers := texts__v(needs->'leavers');
+    END IF;
     IF needs ? 'sweep' THEN
         leavers := leavers || ARRAY(SELECT worker FROM dying__v(coalesce(at, seconds__v())));
     END IF;
@@ -128,23 +144,35 @@ BEGIN
         PERFORM 1 FROM workers WHERE id = ANY(texts__v(needs->'readers')) ORDER BY id FOR SHARE;
     END IF;
     IF needs ? 'depths' OR needs ? 'limits' THEN
-        INSERT INTO queues (name) SELECT DISTINCT unnest(texts__v(needs->'depths') || texts__v(needs->'limits')) ORDER BY 1
-        ON CONFLICT DO NOTHING;
+        limits := texts__v(needs->'limits');
+        depths := texts__v(needs->'depths');
+        INSERT INTO queues (name) SELECT DISTINCT n FROM unnest(depths || limits) n
+        WHERE NOT EXISTS (SELECT 1 FROM queues o WHERE o.name = n) ORDER BY 1 ON CONFLICT DO NOTHING;
     END IF;
-    IF needs ? 'depths' OR needs ? 'limits' OR needs ? 'claims' THEN
-        PERFORM 1 FROM queues
-        WHERE name = ANY(texts__v(needs->'limits'))
-           OR (name = ANY(texts__v(needs->'depths')) AND exact__v(depth_max, (needs->'depth_max'->>name)::bigint))
-           OR (concurrency_max IS NOT NULL AND needs ? 'claims'
-               AND (needs->'claims' = 'null' OR name = ANY(texts__v(needs->'claims'))))
+    IF needs->'claims' = 'null' THEN
+        claims := ARRAY(SELECT name FROM queues WHERE concurrency_max IS NOT NULL);
+    ELSIF needs ? 'claims' THEN
+        claims := texts__v(needs->'claims');
+    END IF;
+    IF cardinality(limits || depths || claims) > 0 THEN
+        PERFORM 1 FROM queues WHERE name = ANY(limits || depths || claims) AND (
+            name = ANY(limits) OR (name = ANY(depths) AND exact__v(depth_max, (needs->'depth_max'->>name)::bigint))
+            OR (name = ANY(claims) AND concurrency_max IS NOT NULL))
         ORDER BY name FOR NO KEY UPDATE;
     END IF;
+    IF needs ? 'made' THEN  -- in their order: who makes them in the order of its verbs would wait for one who waits for him
+        INSERT INTO sessions (space, id, version, updated, expires, tokens)
+        SELECT DISTINCT s->>0, s->>1, 0, coalesce(at, seconds__v()), coalesce(at, seconds__v()), '[]'::jsonb
+        FROM jsonb_array_elements(needs->'made') s ORDER BY 1, 2 ON CONFLICT DO NOTHING;
+    END IF;
     IF needs ? 'sessions' THEN
-        PERFORM 1 FROM sessions WHERE (space, id) IN (SELECT s->>0, s->>1 FROM jsonb_array_elements(needs->'sessions') s)
+        PERFORM 1 FROM sessions WHERE space = ANY(ARRAY(SELECT s->>0 FROM jsonb_array_elements(needs->'sessions') s))
+          AND id = ANY(ARRAY(SELECT s->>1 FROM jsonb_array_elements(needs->'sessions') s))
+          AND (space, id) IN (SELECT s->>0, s->>1 FROM jsonb_array_elements(needs->'sessions') s)
         ORDER BY space, id FOR NO KEY UPDATE;
     END IF;
-    every := pks;
-    IF cardinality(named) > 0 THEN
+    IF needs ? 'ids' OR needs ? 'ender_ids' THEN
+        named := texts__v(needs->'ids') || texts__v(needs->'ender_ids');
         every := every || ARRAY(SELECT pk FROM runs WHERE id = ANY(named));
     END IF;
     IF cardinality(leavers) > 0 THEN
@@ -161,9 +189,11 @@ BEGIN
     END IF;
 END $$;
 
-CREATE FUNCTION texts__v(list jsonb) RETURNS text[] LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE WHEN jsonb_typeof(list) = 'array' THEN ARRAY(SELECT jsonb_array_elements_text(list)) ELSE '{}' END
-$$;
+CREATE FUNCTION texts__v(list jsonb) RETURNS text[] LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN (
+        SELECT CASE WHEN jsonb_typeof(list) = 'array' THEN ARRAY(SELECT jsonb_array_elements_text(list)) ELSE '{}' END);
+END $$;
 
 -- Why a verb was not carried out.
 CREATE FUNCTION refused__v(why text, detail text) RETURNS text LANGUAGE sql IMMUTABLE AS $$

@@ -25,31 +25,22 @@ CREATE FUNCTION row__v(r runs) RETURNS text LANGUAGE sql VOLATILE AS $$
     ELSE json_build_array(COLUMNS__v) END::text
 $$;
 
-CREATE FUNCTION record__v(pks bigint[], fences bigint[], verbs jsonb, locks boolean) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION record__v(pks bigint[], verbs jsonb) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    held bigint;
+    wrote bigint;
     outcome text;
 BEGIN
-    IF locks THEN
-        SELECT count(*) INTO held FROM (
-            SELECT r.fence FROM runs r WHERE r.pk = ANY(pks) ORDER BY r.pk FOR SHARE
-        ) mine WHERE mine.fence = ANY(fences) AND mine.fence > 0;
-    ELSE
-        SELECT count(*) INTO held FROM runs r WHERE r.pk = ANY(pks) AND r.fence = ANY(fences) AND r.fence > 0;
+    WITH mine AS MATERIALIZED (SELECT r.pk, r.fence FROM runs r WHERE r.pk = ANY(pks) ORDER BY r.pk FOR SHARE)
+    INSERT INTO entries (run, seq, fence, kind, key, at, args, value, error, seconds, attempt, asked, cost)
+    SELECT mine.pk, (v->>1)::bigint, mine.fence, v->>3, v->>4, (v->>5)::double precision, v->>6, v->>7, v->>8,
+           (v->>9)::double precision, (v->>10)::bigint, (v->>11)::boolean, v->>12
+    FROM jsonb_array_elements(verbs) v JOIN mine ON mine.pk = (v->>0)::bigint AND mine.fence = (v->>2)::bigint AND mine.fence > 0
+    ON CONFLICT (run, seq) DO NOTHING;
+    GET DIAGNOSTICS wrote = ROW_COUNT;
+    IF wrote = jsonb_array_length(verbs) THEN
+        RETURN NULL;
     END IF;
-    IF held = cardinality(fences) THEN  -- a fence is one run's for ever: all are as they should be
-        INSERT INTO entries (run, seq, fence, kind, key, at, args, value, error, seconds, attempt, asked, cost)
-        SELECT (v->>0)::bigint, (v->>1)::bigint, (v->>2)::bigint, v->>3, v->>4, (v->>5)::double precision, v->>6, v->>7, v->>8,
-               (v->>9)::double precision, (v->>10)::bigint, (v->>11)::boolean, v->>12
-        FROM jsonb_array_elements(verbs) v
-        ON CONFLICT (run, seq) DO NOTHING;
-        GET DIAGNOSTICS held = ROW_COUNT;
-        IF held = jsonb_array_length(verbs) THEN
-            RETURN NULL;
-        END IF;
-        held := -1;
-    END IF;
-    SELECT '[' || string_agg(record_one__v(v, held >= 0), ',' ORDER BY n) || ']' INTO outcome
+    SELECT '[' || string_agg(record_one__v(v, false), ',' ORDER BY n) || ']' INTO outcome
     FROM jsonb_array_elements(verbs) WITH ORDINALITY t(v, n);
     RETURN outcome;
 END $$;
@@ -88,11 +79,13 @@ BEGIN
 END $$;
 
 -- Whether the life that has the run has recorded anything of its own.
-CREATE FUNCTION progress__v(r runs) RETURNS boolean LANGUAGE sql VOLATILE AS $$
-    SELECT EXISTS (SELECT 1 FROM entries e WHERE e.run = r.pk AND e.seq > r.mark AND e.fence = r.fence
-                   AND e.kind IN ('step', 'attempt', 'inner', 'child', 'session', 'done'))
-        OR EXISTS (SELECT 1 FROM progress p WHERE p.run = r.pk AND p.fence = r.fence)
-$$;
+CREATE FUNCTION progress__v(r runs) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN (
+        SELECT EXISTS (SELECT 1 FROM entries e WHERE e.run = r.pk AND e.seq > r.mark AND e.fence = r.fence
+                       AND e.kind IN ('step', 'attempt', 'inner', 'child', 'session', 'done'))
+            OR EXISTS (SELECT 1 FROM progress p WHERE p.run = r.pk AND p.fence = r.fence));
+END $$;
 
 CREATE FUNCTION save__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -129,57 +122,67 @@ BEGIN
 END $$;
 
 -- A line break before, between and after: a name is found with its two, and no other text is.
-CREATE FUNCTION waits__v(names jsonb) RETURNS text LANGUAGE sql IMMUTABLE AS $$
-    SELECT coalesce((SELECT E'\n' || string_agg(name, E'\n' ORDER BY n) || E'\n'
-                     FROM jsonb_array_elements_text(names) WITH ORDINALITY t(name, n)), '')
-$$;
+CREATE FUNCTION waits__v(names jsonb) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN (
+        SELECT coalesce((SELECT E'\n' || string_agg(name, E'\n' ORDER BY n) || E'\n'
+                         FROM jsonb_array_elements_text(names) WITH ORDINALITY t(name, n)), ''));
+END $$;
 
+-- Those without a parent need no lock but their own. (`pk = ANY(pks)` says what `pk = s.pk` says, too: with it the plan is by an index, whatever the
+-- statistics are.)
 CREATE FUNCTION settle__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    v jsonb;
-    above text;
-    ends boolean;
-    outcomes text[];
+    pks bigint[] := ARRAY(SELECT (v->>0)::bigint FROM jsonb_array_elements(verbs) v);
+    above text[] := ARRAY(SELECT DISTINCT parent FROM runs WHERE pk = ANY(pks) AND parent IS NOT NULL);
+    settled bigint;
+    ended bigint[];
+    outcome text;
 BEGIN
-    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
-        ends := v->>2 <> 'parked';
-        UPDATE runs SET status = v->>2, fence = -abs(fence), worker = NULL, value = v->>3, error = v->>4, reason = v->>5,
-                        failed_at = (v->>6)::bigint, interrupted = NULL, waits = '', deaths_in_a_row = 0, interruptions_in_a_row = 0,
-                        undoing = CASE WHEN ends THEN NULL ELSE undoing END,
-                        due = CASE WHEN ends THEN due ELSE now END,  -- since when its clock stands still
-                        ended = CASE WHEN ends THEN now END
-        WHERE pk = (v->>0)::bigint AND fence = (v->>1)::bigint AND fence > 0
-        RETURNING parent INTO above;
-        IF FOUND THEN
-            IF ends THEN
-                DELETE FROM progress WHERE run = (v->>0)::bigint;
-            END IF;
-            PERFORM wake_parent__v(above, now);
-            outcomes := outcomes || 'null'::text;
-        ELSE
-            PERFORM 1 FROM runs WHERE pk = (v->>0)::bigint AND fence = -(v->>1)::bigint AND fence < 0
-                AND status IN ('done', 'failed', 'cancelled', 'parked')
-                AND deaths_in_a_row = 0 AND interruptions_in_a_row = 0;  -- else it was a dead letter, cancelled since
-            outcomes := outcomes || CASE WHEN FOUND THEN 'null' ELSE refused__v('fence', '') END;
-        END IF;
-    END LOOP;
-    RETURN '[' || array_to_string(outcomes, ',') || ']';
+    IF cardinality(above) > 0 THEN
+        PERFORM 1 FROM runs WHERE pk = ANY(pks || ARRAY(SELECT pk FROM runs WHERE id = ANY(above))) ORDER BY pk FOR NO KEY UPDATE;
+    END IF;
+    WITH done AS (
+        UPDATE runs SET status = s.status, fence = -abs(runs.fence), worker = NULL, value = s.value, error = s.error, reason = s.reason,
+                        failed_at = s.failed_at, interrupted = NULL, waits = '', deaths_in_a_row = 0, interruptions_in_a_row = 0,
+                        undoing = CASE WHEN s.status <> 'parked' THEN NULL ELSE undoing END,
+                        due = CASE WHEN s.status <> 'parked' THEN due ELSE now END,  -- since when its clock stands still
+                        ended = CASE WHEN s.status <> 'parked' THEN now END
+        FROM (SELECT (v->>0)::bigint AS pk, (v->>1)::bigint AS fence, v->>2 AS status, v->>3 AS value, v->>4 AS error, v->>5 AS reason,
+                     (v->>6)::bigint AS failed_at
+              FROM jsonb_array_elements(verbs) WITH ORDINALITY e(v, n) ORDER BY 1, n) s
+        WHERE runs.pk = ANY(pks) AND runs.pk = s.pk AND runs.fence = s.fence AND runs.fence > 0
+        RETURNING runs.pk, runs.ended
+    ) SELECT count(*), array_agg(done.pk) FILTER (WHERE done.ended IS NOT NULL) INTO settled, ended FROM done;
+    DELETE FROM progress WHERE run = ANY(ended);
+    PERFORM wake_parent__v(a, now) FROM unnest(above) a;
+    IF settled = cardinality(pks) THEN
+        RETURN NULL;
+    END IF;
+    SELECT '[' || string_agg(CASE WHEN r.pk IS NOT NULL THEN 'null' ELSE refused__v('fence', '') END, ',' ORDER BY n) || ']' INTO outcome
+    FROM jsonb_array_elements(verbs) WITH ORDINALITY t(v, n) LEFT JOIN runs r
+        ON r.pk = ANY(pks) AND r.pk = (v->>0)::bigint AND r.fence = -(v->>1)::bigint AND r.fence < 0 AND r.status IN ('done', 'failed', 'cancelled', 'parked')
+        AND r.deaths_in_a_row = 0 AND r.interruptions_in_a_row = 0;  -- else it was a dead letter, cancelled since
+    RETURN outcome;
 END $$;
 
 CREATE FUNCTION ack__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    v jsonb;
-    outcomes text[];
+    pks bigint[] := ARRAY(SELECT (v->>0)::bigint FROM jsonb_array_elements(verbs) v);
+    acked bigint;
+    outcome text;
 BEGIN
-    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
-        UPDATE runs SET status = 'done', fence = -fence, worker = NULL, ended = now
-        WHERE pk = (v->>0)::bigint AND fence = (v->>1)::bigint AND fence > 0;
-        IF NOT FOUND THEN
-            PERFORM 1 FROM runs WHERE pk = (v->>0)::bigint AND fence = -(v->>1)::bigint AND fence < 0 AND status = 'done';
-        END IF;
-        outcomes := outcomes || CASE WHEN FOUND THEN 'null' ELSE refused__v('fence', '') END;
-    END LOOP;
-    RETURN '[' || array_to_string(outcomes, ',') || ']';
+    UPDATE runs SET status = 'done', fence = -runs.fence, worker = NULL, ended = now
+    FROM (SELECT (v->>0)::bigint AS pk, (v->>1)::bigint AS fence FROM jsonb_array_elements(verbs) v ORDER BY 1) a
+    WHERE runs.pk = ANY(pks) AND runs.pk = a.pk AND runs.fence = a.fence AND runs.fence > 0;
+    GET DIAGNOSTICS acked = ROW_COUNT;
+    IF acked = cardinality(pks) THEN
+        RETURN NULL;
+    END IF;
+    SELECT '[' || string_agg(CASE WHEN r.pk IS NOT NULL THEN 'null' ELSE refused__v('fence', '') END, ',' ORDER BY n) || ']' INTO outcome
+    FROM jsonb_array_elements(verbs) WITH ORDINALITY t(v, n)
+    LEFT JOIN runs r ON r.pk = ANY(pks) AND r.pk = (v->>0)::bigint AND r.fence = -(v->>1)::bigint AND r.fence < 0 AND r.status = 'done';
+    RETURN outcome;
 END $$;
 
 -- Whoever waits for a run that has ended is due. Locked before it is looked at: who is about to rest sees the end, or is seen resting.

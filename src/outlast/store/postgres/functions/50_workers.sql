@@ -60,9 +60,11 @@ BEGIN
 END $$;
 
 -- Since when signs of life come without a gap of more than half a lease. A step back of less than a second is none: calls overlap.
-CREATE FUNCTION awake__v(now double precision) RETURNS double precision LANGUAGE sql VOLATILE AS $$
-    SELECT CASE WHEN now - beat > -1 AND now - beat <= (SELECT coalesce(min(lease), 0) FROM workers) / 2 THEN awake ELSE now END FROM pulse
-$$;
+CREATE FUNCTION awake__v(now double precision) RETURNS double precision LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN (
+        SELECT CASE WHEN now - beat > -1 AND now - beat <= (SELECT coalesce(min(lease), 0) FROM workers) / 2 THEN awake ELSE now END FROM pulse);
+END $$;
 
 -- A sign of life. Who finds another one beating need not.
 CREATE FUNCTION beat__v(now double precision) RETURNS double precision LANGUAGE plpgsql VOLATILE AS $$
@@ -85,13 +87,13 @@ BEGIN
 END $$;
 
 -- Who seems dead, and why. A lease that ran out is no proof: see `sweep`. Two signs say that a worker died: nobody has its lock, and its
--- heart has not beaten for five intervals, on the server that it last beat on. No beat on record says nothing.
+-- heart has not beaten for three intervals, on the server that it last beat on. No beat on record says nothing.
 CREATE FUNCTION dying__v(now double precision) RETURNS TABLE (worker text, lease double precision, draining boolean, why text)
 LANGUAGE plpgsql VOLATILE SETTINGS__v AS $$
 DECLARE
     silent text[] := ARRAY(
         SELECT p.worker FROM presence p
-        WHERE abs(seconds__v() - p.beat) > 5 * p.every AND p.server = pg_postmaster_start_time()
+        WHERE abs(seconds__v() - p.beat) > greatest(3 * p.every, GRACE__v) AND p.server = pg_postmaster_start_time()
           AND (EXISTS (SELECT 1 FROM workers w WHERE w.id = p.worker)));
 BEGIN
     IF cardinality(silent) > 0 THEN
@@ -112,14 +114,16 @@ BEGIN
 END $$;
 
 -- Who holds anything: one seek for each.
-CREATE FUNCTION holders__v() RETURNS TABLE (worker text) LANGUAGE sql VOLATILE AS $$
-    WITH RECURSIVE held AS (
-        (SELECT r.worker FROM runs r WHERE r.worker IS NOT NULL ORDER BY r.worker LIMIT 1)
-        UNION ALL
-        SELECT (SELECT r.worker FROM runs r WHERE r.worker IS NOT NULL AND r.worker > held.worker ORDER BY r.worker LIMIT 1)
-        FROM held WHERE held.worker IS NOT NULL
-    ) SELECT held.worker FROM held WHERE held.worker IS NOT NULL
-$$;
+CREATE FUNCTION holders__v() RETURNS TABLE (worker text) LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN QUERY
+        WITH RECURSIVE held AS (
+            (SELECT r.worker FROM runs r WHERE r.worker IS NOT NULL ORDER BY r.worker LIMIT 1)
+            UNION ALL
+            SELECT (SELECT r.worker FROM runs r WHERE r.worker IS NOT NULL AND r.worker > held.worker ORDER BY r.worker LIMIT 1)
+            FROM held WHERE held.worker IS NOT NULL
+        ) SELECT held.worker FROM held WHERE held.worker IS NOT NULL;
+END $$;
 
 -- backoff, backoff_max
 CREATE FUNCTION sweep__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
@@ -153,8 +157,9 @@ BEGIN
             PERFORM 1 FROM workers WHERE id = w.worker AND lease_until <= now FOR NO KEY UPDATE SKIP LOCKED;
         ELSIF w.why = 'its worker died' THEN
             PERFORM 1 FROM workers WHERE id = w.worker FOR NO KEY UPDATE SKIP LOCKED;
-        ELSE
-            PERFORM 1;
+        ELSE  -- unless it has enlisted since; from now on it cannot, before this is over
+            INSERT INTO workers (id, host, pid, started, lease_until, lease, renewed) VALUES (w.worker, '', 0, now, now, 0, now)
+            ON CONFLICT DO NOTHING;
         END IF;
         IF NOT FOUND THEN
             CONTINUE;

@@ -4,19 +4,20 @@
 CREATE FUNCTION submit__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v jsonb;
+    base bigint;
     outcomes text[];
 BEGIN
     IF verbs->0->>10 IS NULL THEN  -- they are all alike
-        RETURN enqueue__v(verbs, true, now);
+        RETURN enqueue__v(verbs, full__v(verbs), now);
     END IF;
-    PERFORM ready_fences__v();
+    base := fences_from__v();
     FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
-        outcomes := outcomes || submit_owned__v(v, now);
+        outcomes := outcomes || submit_owned__v(v, base, now);
     END LOOP;
     RETURN '[' || array_to_string(outcomes, ',') || ']';
 END $$;
 
-CREATE FUNCTION submit_owned__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION submit_owned__v(v jsonb, base bigint, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     standing smallint;
     r runs;
@@ -26,7 +27,7 @@ BEGIN
         RETURN refused__v('worker', 'not enlisted, or swept');
     END IF;
     IF standing = 1 THEN
-        r := run__v(v->>0);
+        SELECT * INTO r FROM runs WHERE id = v->>0;
         IF r.token = v->>3 AND r.worker = v->>10 THEN
             RETURN '[' || row__v(r) || ',true]';
         END IF;
@@ -35,107 +36,126 @@ BEGIN
     LOOP  -- a run that is in the way may be pruned before it is read
         INSERT INTO runs (pk, id, workflow, args, queue, priority, status, fence, worker, token, seed, parent, attempts_max,
                           interruptions_max, created, started, due, timeout, deadline, abandon_after, lives)
-        VALUES (nextval('numbers'), v->>0, v->>1, v->>2, v->>5, (v->>6)::bigint, 'running', nextval('fences'), v->>10, v->>3, v->>4,
+        VALUES (nextval('numbers'), v->>0, v->>1, v->>2, v->>5, (v->>6)::bigint, 'running', base + nextval('fences'), v->>10, v->>3, v->>4,
                 v->>9, (v->>11)::bigint, (v->>12)::bigint, now, now, now, (v->>8)::double precision, now + (v->>8)::double precision,
                 (v->>14)::double precision, 1)
         ON CONFLICT (id) DO NOTHING RETURNING * INTO r;
         IF FOUND THEN
-            PERFORM list__v(ARRAY[v->>5], ARRAY[v->>1]);
+            PERFORM list__v(ARRAY[v->>5], ARRAY[v->>1], NULL);
             RETURN '[' || row__v(r) || ',true]';
         END IF;
-        r := run__v(v->>0);
-        IF r.pk IS NOT NULL THEN
+        SELECT * INTO r FROM runs WHERE id = v->>0;
+        IF FOUND THEN
             RETURN '[' || row__v(r) || ',' || (r.token IS NOT DISTINCT FROM v->>3 AND r.worker IS NOT DISTINCT FROM v->>10)::text || ']';
         END IF;
     END LOOP;
 END $$;
 
--- Queues and workflows that are there from now on.
-CREATE FUNCTION list__v(names text[], workflows text[]) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+-- Queues and workflows that are there from now on; `more`: how many were put in. A count that goes on (see `depth`) is told of them, unless
+-- somebody else tells it just now.
+CREATE FUNCTION list__v(names text[], workflows text[], more bigint[]) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    put record;
 BEGIN
     INSERT INTO lines (queue, workflow)
-    SELECT DISTINCT n, w FROM unnest(names, workflows) t(n, w)
+    SELECT n, w FROM unnest(names, workflows) t(n, w)
     WHERE NOT EXISTS (SELECT 1 FROM lines l WHERE l.queue = n AND l.workflow = w) ORDER BY 1, 2
     ON CONFLICT DO NOTHING;
     INSERT INTO queues AS q (name, listed)
     SELECT DISTINCT n, true FROM unnest(names) n
     WHERE NOT EXISTS (SELECT 1 FROM queues o WHERE o.name = n AND o.listed) ORDER BY 1
     ON CONFLICT (name) DO UPDATE SET listed = true WHERE NOT q.listed;
+    IF more IS NOT NULL AND EXISTS (SELECT 1 FROM queues WHERE name = ANY(names) AND counted > seconds__v() - 11) THEN
+        FOR put IN SELECT n, m FROM unnest(names, more) t(n, m) ORDER BY n LOOP
+            UPDATE queues SET depth = depth + put.m WHERE name = (SELECT name FROM queues WHERE name = put.n FOR NO KEY UPDATE SKIP LOCKED);
+        END LOOP;
+    END IF;
 END $$;
 
--- Each for itself: joined if it is there, refused if its queue is full, else inserted with the others. Their numbers are drawn in their order, but
--- they are inserted in the order of their ids, in which nobody waits for one who waits for him.
-CREATE FUNCTION enqueue__v(verbs jsonb, limited boolean, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+-- Each for itself: joined if it is there, refused if there is a refusal at its place, else inserted with the others. Their numbers are drawn in
+-- their order, but they are inserted in the order of their ids, in which nobody waits for one who waits for him. One that is joined is not locked.
+CREATE FUNCTION enqueue__v(verbs jsonb, refusals text[], now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    refusals jsonb := CASE WHEN limited THEN full__v(verbs, now) END;
-    fresh bigint[];
+    fresh bigint[] := ARRAY(SELECT nextval('numbers') FROM generate_series(1, jsonb_array_length(verbs)));
     inserted bigint[];
-    outcomes text[];
+    names text[];
+    workflows text[];
+    more bigint[];
+    place int := 1;
+    long bigint := 0;
+    outcomes text[] := '{}';
+    outcome text;
     t record;
     r runs;
 BEGIN
-    fresh := ARRAY(SELECT CASE WHEN refusals ? (n - 1)::text THEN NULL ELSE nextval('numbers') END
-                   FROM generate_series(1, jsonb_array_length(verbs)) n ORDER BY n);
     WITH new AS (
         INSERT INTO runs (pk, id, workflow, args, queue, priority, status, fence, token, seed, parent, attempts_max,
                           interruptions_max, created, due, timeout, abandon_after, ready)
         SELECT fresh[n], v->>0, v->>1, v->>2, v->>5, (v->>6)::bigint, 'queued', 0, v->>3, v->>4, v->>9, (v->>11)::bigint, (v->>12)::bigint,
                now, now + (v->>7)::double precision, (v->>8)::double precision, (v->>14)::double precision,
                CASE WHEN (v->>7)::double precision <= 0 THEN 1 ELSE 0 END
-        FROM jsonb_array_elements(verbs) WITH ORDINALITY e(v, n) WHERE fresh[n] IS NOT NULL ORDER BY (v->>0) COLLATE "C", n
-        ON CONFLICT (id) DO NOTHING RETURNING pk
-    ) SELECT array_agg(pk) INTO inserted FROM new;
-    PERFORM list__v(array_agg(v->>5), array_agg(v->>1)) FROM jsonb_array_elements(verbs) WITH ORDINALITY e(v, n)
-    WHERE fresh[n] = ANY(inserted);
-    IF cardinality(inserted) = jsonb_array_length(verbs) THEN
+        FROM jsonb_array_elements(verbs) WITH ORDINALITY e(v, n) WHERE refusals[n] IS NULL ORDER BY (v->>0) COLLATE "C", n
+        ON CONFLICT (id) DO NOTHING RETURNING pk, queue, workflow
+    ), grouped AS (SELECT queue, workflow, count(*) AS more FROM new GROUP BY queue, workflow)
+    SELECT (SELECT array_agg(pk ORDER BY pk) FROM new), array_agg(g.queue), array_agg(g.workflow), array_agg(g.more)
+    INTO inserted, names, workflows, more FROM grouped g;
+    IF inserted IS NOT NULL THEN
+        PERFORM list__v(names, workflows, more);
+    END IF;
+    IF cardinality(inserted) = cardinality(fresh) THEN
         RETURN 'true';
     END IF;
-    FOR t IN SELECT v, n FROM jsonb_array_elements(verbs) WITH ORDINALITY e(v, n) ORDER BY n LOOP
-        IF refusals ? (t.n - 1)::text THEN
-            outcomes := outcomes || refused__v('depth', refusals->>(t.n - 1)::text);
-        ELSIF fresh[t.n] = ANY(inserted) THEN
-            outcomes := outcomes || '[null,true]'::text;
+    FOR t IN SELECT v->>0 AS id, v->>3 AS token, n FROM jsonb_array_elements(verbs) WITH ORDINALITY e(v, n) ORDER BY n LOOP
+        IF refusals[t.n] IS NOT NULL THEN
+            outcome := refused__v('depth', refusals[t.n]);
+        ELSIF inserted[place] = fresh[t.n] THEN
+            outcome := '[null,true]';
+            place := place + 1;
         ELSE
-            r := run__v(t.v->>0);
-            IF r.pk IS NULL THEN  -- pruned in between: the batch is tried again as a whole
+            SELECT * INTO r FROM runs WHERE id = t.id;
+            IF NOT FOUND THEN  -- pruned in between: the batch is tried again as a whole
                 RAISE EXCEPTION 'a run went while it was joined' USING ERRCODE = 'serialization_failure';
             END IF;
-            outcomes := outcomes || ('[' || row__v(r) || ','
-                || (r.token IS NOT DISTINCT FROM t.v->>3 AND r.status = 'queued' AND r.lives = 0)::text || ']');
+            outcome := '[' || CASE WHEN long > ANSWER_MAX__v THEN json_build_array(r.pk, r.fence)::text ELSE row__v(r) END || ','
+                || (r.token IS NOT DISTINCT FROM t.token AND r.status = 'queued' AND r.lives = 0)::text || ']';
+            long := long + octet_length(outcome);
         END IF;
+        outcomes[t.n] := outcome;
     END LOOP;
     RETURN '[' || array_to_string(outcomes, ',') || ']';
 END $$;
 
--- Which of them have no room, by their place: "depth/limit/needed".
-CREATE FUNCTION full__v(verbs jsonb, now double precision) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
+-- Which of them have no room: at their places "depth/limit/needed". NULL: all have.
+CREATE FUNCTION full__v(verbs jsonb) RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
+    names text[] := ARRAY(SELECT DISTINCT v->>5 FROM jsonb_array_elements(verbs) v);
     t record;
     bound bigint;
     depths jsonb := '{}';
     depth bigint;
-    taken text[] := '{}';
-    refusals jsonb := '{}';
+    refusals text[];
 BEGIN
-    IF NOT EXISTS (SELECT 1 FROM jsonb_array_elements(verbs) v
-                   WHERE v->>13 IS NOT NULL OR EXISTS (SELECT 1 FROM queues WHERE name = v->>5 AND depth_max IS NOT NULL)) THEN
-        RETURN '{}';
+    IF NOT EXISTS (SELECT 1 FROM jsonb_array_elements(verbs) v WHERE v->>13 IS NOT NULL)
+       AND NOT EXISTS (SELECT 1 FROM queues WHERE name = ANY(names) AND depth_max IS NOT NULL) THEN
+        RETURN NULL;
     END IF;
-    FOR t IN SELECT v->>0 AS id, v->>5 AS queue, (v->>13)::bigint AS asked, n FROM jsonb_array_elements(verbs) WITH ORDINALITY e(v, n) ORDER BY n LOOP
+    refusals := array_fill(NULL::text, ARRAY[jsonb_array_length(verbs)]);
+    FOR t IN
+        SELECT c.* FROM (
+            SELECT v->>0 AS id, v->>5 AS queue, (v->>13)::bigint AS asked, n, lag(n) OVER (PARTITION BY v->>0 ORDER BY n) AS same
+            FROM jsonb_array_elements(verbs) WITH ORDINALITY e(v, n)
+        ) c WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = c.id) ORDER BY c.n
+    LOOP
+        CONTINUE WHEN t.same IS NOT NULL AND refusals[t.same] IS NULL;  -- it joins that one
         bound := coalesce((SELECT depth_max FROM queues WHERE name = t.queue), t.asked);
-        IF t.id = ANY(taken) OR EXISTS (SELECT 1 FROM runs r WHERE r.id = t.id) THEN
-            CONTINUE;
+        CONTINUE WHEN bound IS NULL;
+        depth := coalesce((depths->>t.queue)::bigint, depth__v(t.queue, bound, 1));
+        IF depth + 1 > bound THEN
+            refusals[t.n] := format('%s/%s/1', depth, bound);
+        ELSE
+            depth := depth + 1;
         END IF;
-        IF bound IS NOT NULL THEN
-            depth := coalesce((depths->>t.queue)::bigint, depth__v(t.queue, bound, now));
-            IF depth + 1 > bound THEN
-                refusals := refusals || jsonb_build_object((t.n - 1)::text, format('%s/%s/1', depth, bound));
-                depths := depths || jsonb_build_object(t.queue, depth);
-                CONTINUE;
-            END IF;
-            depths := depths || jsonb_build_object(t.queue, depth + 1);
-        END IF;
-        taken := taken || t.id;
+        depths := depths || jsonb_build_object(t.queue, depth);
     END LOOP;
     RETURN refusals;
 END $$;
@@ -144,21 +164,25 @@ CREATE FUNCTION exact__v(own bigint, asked bigint) RETURNS boolean LANGUAGE sql 
     SELECT coalesce(own, asked) <= 1000
 $$;
 
--- How many are queued. A limit of up to 1,000 is counted each time, under the lock of the queue's row. A greater one goes by what was counted lately.
-CREATE FUNCTION depth__v(queue text, bound bigint, now double precision) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+-- How many are queued, for one who wants to put in `more`. A limit of up to 1,000 is counted each time, under the lock of the queue's row. A greater
+-- one goes by what was counted lately and was put in since; nobody is refused by a count that is old.
+CREATE FUNCTION depth__v(queue text, bound bigint, more bigint) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     q queues;
-    began double precision;
+    began double precision := seconds__v();
+    age double precision;
     there bigint;
 BEGIN
-    SELECT * INTO q FROM queues WHERE name = queue;
-    IF bound > 1000 AND q.name IS NOT NULL AND abs(now - q.counted) < least(greatest(1, 20 * q.count_seconds), 10) THEN
-        RETURN q.depth;
+    IF bound > 1000 THEN
+        SELECT * INTO q FROM queues WHERE name = queue;
+        age := abs(began - q.counted);
+        IF age < least(20 * q.count_seconds, 10) OR (age < 1 AND q.depth + more <= bound) THEN
+            RETURN q.depth;
+        END IF;
     END IF;
-    began := seconds__v();
     SELECT count(*) INTO there FROM (SELECT 1 FROM runs r WHERE r.queue = depth__v.queue AND r.status = 'queued' LIMIT bound + 10000) counted;
     IF bound > 1000 THEN
-        UPDATE queues SET depth = there, counted = now, count_seconds = seconds__v() - began
+        UPDATE queues SET depth = there, counted = began, count_seconds = seconds__v() - began
         WHERE name = (SELECT name FROM queues WHERE name = depth__v.queue FOR NO KEY UPDATE SKIP LOCKED);
     END IF;
     RETURN there;
@@ -181,6 +205,7 @@ DECLARE
     refusal text;
     outcome text;
     q record;
+    depth bigint;
 BEGIN
     refusal := taken__v(verbs);
     IF refusal IS NOT NULL THEN
@@ -193,12 +218,14 @@ BEGIN
             WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = v->>0) GROUP BY v->>5
         ) wanted ORDER BY wanted.first
     LOOP
-        IF q.bound IS NOT NULL AND depth__v(q.name, q.bound, now) + q.more > q.bound THEN
-            RETURN refused__v('depth', format('%s/%s/%s', depth__v(q.name, q.bound, now), q.bound, q.more));
+        CONTINUE WHEN q.bound IS NULL;
+        depth := depth__v(q.name, q.bound, q.more);
+        IF depth + q.more > q.bound THEN
+            RETURN refused__v('depth', format('%s/%s/%s', depth, q.bound, q.more));
         END IF;
     END LOOP;
     BEGIN
-        outcome := enqueue__v(verbs, false, now);
+        outcome := enqueue__v(verbs, NULL, now);
         refusal := taken__v(verbs);
         IF refusal IS NOT NULL THEN
             RAISE EXCEPTION 'undone' USING ERRCODE = 'OL003';
@@ -210,10 +237,12 @@ BEGIN
 END $$;
 
 -- The first of these ids that other work has, in the store or before it in here.
-CREATE FUNCTION taken__v(verbs jsonb) RETURNS text LANGUAGE sql VOLATILE AS $$
-    SELECT id FROM (
-        SELECT n, v->>0 AS id, v->>1 AS workflow, v->>2 AS args, first_value(v) OVER (PARTITION BY v->>0 ORDER BY n) AS first
-        FROM jsonb_array_elements(verbs) WITH ORDINALITY e(v, n)
-    ) asked LEFT JOIN LATERAL (SELECT r.workflow AS has, r.args AS does FROM runs r WHERE r.id = asked.id) there ON true
-    WHERE workflow <> coalesce(has, first->>1) OR args <> coalesce(does, first->>2) ORDER BY n LIMIT 1
-$$;
+CREATE FUNCTION taken__v(verbs jsonb) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN (
+        SELECT id FROM (
+            SELECT n, v->>0 AS id, v->>1 AS workflow, v->>2 AS args, first_value(v) OVER (PARTITION BY v->>0 ORDER BY n) AS first
+            FROM jsonb_array_elements(verbs) WITH ORDINALITY e(v, n)
+        ) asked LEFT JOIN LATERAL (SELECT r.workflow AS has, r.args AS does FROM runs r WHERE r.id = asked.id) there ON true
+        WHERE workflow <> coalesce(has, first->>1) OR args <> coalesce(does, first->>2) ORDER BY n LIMIT 1);
+END $$;

@@ -4,17 +4,17 @@
 CREATE FUNCTION claim__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v jsonb;
+    base bigint := fences_from__v();
     outcomes text[];
 BEGIN
-    PERFORM ready_fences__v();
     FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
-        outcomes := outcomes || claim_one__v(v, now);
+        outcomes := outcomes || claim_one__v(v, base, now);
     END LOOP;
     RETURN '[' || array_to_string(outcomes, ',') || ']';
 END $$;
 
 -- The outcome is [runs, floors].
-CREATE FUNCTION claim_one__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION claim_one__v(v jsonb, base bigint, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     standing smallint;
     floors text;
@@ -30,9 +30,9 @@ BEGIN
     ELSIF standing = 1 THEN
         RETURN refused__v('draining', '');
     ELSIF jsonb_array_length(v->2) > 0 THEN
-        PERFORM claim_named__v(v, now);
+        PERFORM claim_named__v(v, base, now);
     ELSE
-        floors := claim_ready__v(v, now);
+        floors := claim_ready__v(v, base, now);
     END IF;
     RETURN '[' || coalesce(claimed__v(v->>0, v->>1), '[]') || ',' || coalesce(floors, 'null') || ']';
 END $$;
@@ -40,19 +40,18 @@ END $$;
 -- What a worker has by a token. What would make the answer long is sent as numbers.
 CREATE FUNCTION claimed__v(who text, by text) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    r runs;
-    one text;
     found_all text;
 BEGIN
-    FOR r IN SELECT * FROM runs WHERE worker = who AND token = by ORDER BY fence LOOP
-        one := CASE WHEN octet_length(found_all) > 60000 THEN json_build_array(r.pk, r.fence)::text ELSE row__v(r) END;
-        found_all := coalesce(found_all || ',', '') || one;
-    END LOOP;
-    RETURN '[' || found_all || ']';
+    SELECT '[' || string_agg(CASE WHEN f.before > ANSWER_MAX__v THEN f.short ELSE f.one END, ',' ORDER BY f.fence) || ']' INTO found_all FROM (
+        SELECT o.*, sum(octet_length(o.one)) OVER (ORDER BY o.fence) AS before FROM (
+            SELECT r.fence, row__v(r) AS one, json_build_array(r.pk, r.fence)::text AS short
+            FROM runs r WHERE r.worker = who AND r.token = by OFFSET 0) o
+    ) f;
+    RETURN found_all;
 END $$;
 
 -- Who names a run wants that run: it is waited for, not skipped.
-CREATE FUNCTION claim_named__v(v jsonb, now double precision) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION claim_named__v(v jsonb, base bigint, now double precision) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     r runs;
     left_over bigint := (v->>5)::bigint;
@@ -60,7 +59,7 @@ BEGIN
     FOR r IN SELECT * FROM runs WHERE id = ANY(texts__v(v->2)) ORDER BY pk FOR NO KEY UPDATE LOOP
         EXIT WHEN left_over <= 0;
         IF r.status IN ('queued', 'waiting') AND (r.ready > 0 OR r.due <= now) THEN
-            PERFORM give__v(r, v->>0, v->>1, now);
+            PERFORM give__v(r, v->>0, v->>1, base, now);
             left_over := left_over - 1;
         END IF;
     END LOOP;
@@ -68,8 +67,8 @@ END $$;
 
 -- The first of what is ready, in the order of the contract. Candidates are read without locks and locked one by one, so that whoever claims at
 -- the same time is left everything that is not taken here. What another one has locked is skipped, and more is read in its place.
--- The outcome is what to remember: see `ready`.
-CREATE FUNCTION claim_ready__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+-- Where nothing is special the first round is one statement. The outcome is what to remember: see `ready`.
+CREATE FUNCTION claim_ready__v(v jsonb, base bigint, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     wanted bigint := (v->>5)::bigint;
     back_max bigint := least(coalesce((v->>6)::bigint, wanted), wanted);
@@ -85,6 +84,9 @@ DECLARE
     reach bigint := wanted;
     candidates jsonb;
     firsts jsonb;
+    pks bigint[];
+    new boolean[];
+    plain boolean;
     c jsonb;
     r runs;
 BEGIN
@@ -93,6 +95,26 @@ BEGIN
         RETURN NULL;
     END IF;
     rooms := rooms__v(v->3);
+    IF rooms = '{}' THEN
+        SELECT array_agg(f.pk ORDER BY f.rank, f.since, f.due, f.pk), array_agg(f.new = 1 ORDER BY f.rank, f.since, f.due, f.pk),
+               count(*) FILTER (WHERE f.new = 0), bool_and(f.plain) INTO pks, new, back, plain
+        FROM ready__v(v->3, v->4, state, wanted, back_max, rooms, floors) f;
+        took := seconds__v() - began;
+        pks := pks[1:wanted];
+        IF coalesce(plain, true) AND back <= back_max AND pg_stat_get_xact_tuples_returned('runs_ready'::regclass) - walked <= WALK_MAX__v THEN
+            SELECT count(*), count(*) FILTER (WHERE NOT g.fresh), array_agg(g.given) INTO got, back, tried
+            FROM give_all__v(pks, new, state, v->>0, v->>1, base, now) g;
+            IF got = wanted OR got = coalesce(cardinality(pks), 0) AND got < wanted THEN
+                walked := pg_stat_get_xact_tuples_returned('runs_ready'::regclass) - walked;
+                RETURN CASE WHEN state = 1 THEN json_build_array(took, walked, NULL) END;
+            END IF;
+            tried := coalesce(tried, '{}');
+        ELSE
+            back := 0;
+        END IF;
+        walked := pg_stat_get_xact_tuples_returned('runs_ready'::regclass);
+        began := seconds__v();
+    END IF;
     FOR round IN 1..4 LOOP
         SELECT jsonb_agg(jsonb_build_array(f.queue, f.workflow, f.new, f.rank, f.since, f.due, f.pk, f.parent) ORDER BY f.rank, f.since, f.due, f.pk)
         INTO candidates FROM ready__v(v->3, v->4, state, reach, least(back_max + cardinality(tried), reach), rooms, floors) f;
@@ -114,7 +136,7 @@ BEGIN
                AND r.due + r.abandon_after < now THEN
                 PERFORM abandon__v(r, now);
             END IF;
-            PERFORM give__v(r, v->>0, v->>1, now);
+            PERFORM give__v(r, v->>0, v->>1, base, now);
             got := got + 1;
             back := back + (c->>2 = '0')::int;
             IF r.parent IS NULL AND rooms ? r.queue THEN
@@ -128,18 +150,22 @@ BEGIN
 END $$;
 
 -- The first run of each line.
-CREATE FUNCTION firsts__v(candidates jsonb) RETURNS jsonb LANGUAGE sql VOLATILE AS $$
-    SELECT jsonb_agg(f) FROM (
-        SELECT DISTINCT ON (f->>0, f->>1, f->>2) f FROM jsonb_array_elements(candidates) WITH ORDINALITY e(f, n)
-        ORDER BY f->>0, f->>1, f->>2, n) first
-$$;
+CREATE FUNCTION firsts__v(candidates jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN (
+        SELECT jsonb_agg(f) FROM (
+            SELECT DISTINCT ON (f->>0, f->>1, f->>2) f FROM jsonb_array_elements(candidates) WITH ORDINALITY e(f, n)
+            ORDER BY f->>0, f->>1, f->>2, n) first);
+END $$;
 
 -- How many more may be claimed of queues with a limit; the rows of these are locked.
-CREATE FUNCTION rooms__v(names jsonb) RETURNS jsonb LANGUAGE sql VOLATILE AS $$
-    SELECT coalesce(jsonb_object_agg(q.name, q.concurrency_max - (
-        SELECT count(*) FROM runs r WHERE r.queue = q.name AND r.status = 'running' AND r.parent IS NULL)), '{}')
-    FROM queues q WHERE q.concurrency_max IS NOT NULL AND (jsonb_array_length(names) = 0 OR names ? q.name)
-$$;
+CREATE FUNCTION rooms__v(names jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN (
+        SELECT coalesce(jsonb_object_agg(q.name, q.concurrency_max - (
+            SELECT count(*) FROM runs r WHERE r.queue = q.name AND r.status = 'running' AND r.parent IS NULL)), '{}')
+        FROM queues q WHERE q.concurrency_max IS NOT NULL AND (jsonb_array_length(names) = 0 OR names ? q.name));
+END $$;
 
 -- What comes due is made ready, some at a time. What others have locked they make ready themselves.
 CREATE FUNCTION come_due__v(floors jsonb, now double precision) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
@@ -154,26 +180,41 @@ BEGIN
 END $$;
 
 -- A locked run that nobody has is the worker's.
-CREATE FUNCTION give__v(r runs, who text, by text, now double precision) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION give__v(r runs, who text, by text, base bigint, now double precision) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF r.left_by IS NOT NULL THEN
         INSERT INTO recoveries (drain, run, seconds, by)
         SELECT r.left_by, r.pk, greatest(now - r.left_at, 0), who WHERE EXISTS (SELECT 1 FROM drains WHERE worker = r.left_by)
         ON CONFLICT (drain, run) DO UPDATE SET seconds = excluded.seconds, by = excluded.by;
     END IF;
-    UPDATE runs SET status = 'running', ready = 0, left_by = NULL, left_at = NULL, fence = nextval('fences'), worker = who, token = give__v.by,
+    UPDATE runs SET status = 'running', ready = 0, left_by = NULL, left_at = NULL, fence = base + nextval('fences'), worker = who, token = give__v.by,
                     waits = '', lives = lives + 1, started = coalesce(started, now),
                     deadline = CASE WHEN undoing IS NULL THEN coalesce(deadline, now + timeout) END
     WHERE pk = r.pk;
+END $$;
+
+-- Of these, in their order, those that nobody else has locked, are still as they were found, and need nothing else to be done.
+CREATE FUNCTION give_all__v(pks bigint[], new boolean[], state smallint, who text, by text, base bigint, now double precision)
+RETURNS TABLE (given bigint, fresh boolean) LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN QUERY
+        WITH picked AS MATERIALIZED (
+            SELECT r.pk, k.new, k.n FROM unnest(pks, new) WITH ORDINALITY k(pk, new, n) CROSS JOIN LATERAL (
+                SELECT o.pk FROM runs o WHERE o.pk = k.pk AND o.ready + 0 = state AND (o.interrupted IS NULL) = k.new
+                AND o.abandon_after IS NULL AND o.left_by IS NULL FOR NO KEY UPDATE SKIP LOCKED) r
+        ), fenced AS MATERIALIZED (SELECT p.pk, p.new, base + nextval('fences') AS fence FROM (SELECT * FROM picked ORDER BY n) p)
+        UPDATE runs SET status = 'running', ready = 0, fence = f.fence, worker = who, token = by, waits = '', lives = lives + 1,
+                        started = coalesce(started, now), deadline = CASE WHEN undoing IS NULL THEN coalesce(deadline, now + timeout) END
+        FROM fenced f WHERE runs.pk = ANY(pks) AND runs.pk = f.pk RETURNING runs.pk, f.new;
 END $$;
 
 -- Candidates of the lines: a line is a queue with a workflow, for what was interrupted and for what was not, and costs one seek.
 -- While somebody keeps a transaction open the index keeps an entry for every run claimed since, and each scan would walk over all of them. So a
 -- store that finds it slow remembers the place of the first run of each line, and has its next scans begin there (`floors`: [since when things came
 -- due, [queue, workflow, new, rank, since, due, pk]…]), until it looks at everything again.
--- No workflows (NULL): all. None named: all that need no naming.
+-- `plain`: nothing is to be done at its claim but to give it. No workflows (NULL): all. None named: all that need no naming.
 CREATE FUNCTION ready__v(names jsonb, workflows jsonb, state smallint, reach bigint, back_max bigint, rooms jsonb, floors jsonb)
-RETURNS TABLE (queue text, workflow text, new int, rank bigint, since double precision, due double precision, pk bigint, parent text)
+RETURNS TABLE (queue text, workflow text, new int, rank bigint, since double precision, due double precision, pk bigint, parent text, plain boolean)
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     here text[] := texts__v(names);
@@ -183,14 +224,15 @@ DECLARE
           AND CASE WHEN workflows IS NULL THEN true WHEN cardinality(known) = 0 THEN l.workflow <> '(each)' ELSE l.workflow = ANY(known) END);
 BEGIN
     RETURN QUERY
-        SELECT l.queue, l.workflow, lane.new, c.rank, c.since, c.due, c.pk, c.parent
+        SELECT l.queue, l.workflow, lane.new, c.rank, c.since, c.due, c.pk, c.parent, c.plain
         FROM unnest(lines_here) l CROSS JOIN (VALUES (0, back_max), (1, reach)) lane(new, most)
         LEFT JOIN LATERAL (SELECT (f->>3)::bigint AS rank, (f->>4)::double precision AS since, (f->>5)::double precision AS due, (f->>6)::bigint AS pk
                            FROM jsonb_array_elements(floors->1) f
                            WHERE f->>0 = l.queue AND f->>1 = l.workflow AND (f->>2)::int = lane.new LIMIT 1) start ON true
         CROSS JOIN LATERAL (
-            SELECT -r.priority AS rank, coalesce(r.interrupted, 1e12) AS since, r.due, r.pk, r.parent FROM runs r
-            WHERE r.ready > 0 AND r.queue = l.queue AND r.workflow = l.workflow AND r.ready = state
+            SELECT -r.priority AS rank, coalesce(r.interrupted, 1e12) AS since, r.due, r.pk, r.parent,
+                   r.abandon_after IS NULL AND r.left_by IS NULL AS plain
+            FROM runs r WHERE r.ready > 0 AND r.queue = l.queue AND r.workflow = l.workflow AND r.ready = state
               AND (CASE WHEN r.interrupted IS NULL THEN 1 ELSE 0 END) = lane.new
               AND (-r.priority, coalesce(r.interrupted, 1e12), r.due, r.pk)
                   >= (coalesce(start.rank, -9223372036854775807), coalesce(start.since, '-infinity'), coalesce(start.due, '-infinity'), coalesce(start.pk, 0))
@@ -199,10 +241,10 @@ BEGIN
         WHERE coalesce((rooms->>l.queue)::bigint, 1) > 0;
     IF EXISTS (SELECT 1 FROM jsonb_each_text(rooms) room WHERE room.value::bigint < reach) THEN
         RETURN QUERY  -- children take no slot of their queue: their parents do, and may wait for them
-            SELECT c.queue, c.workflow, CASE WHEN c.interrupted IS NULL THEN 1 ELSE 0 END, -c.priority, coalesce(c.interrupted, 1e12), c.due, c.pk, c.parent
+            SELECT c.queue, c.workflow, CASE WHEN c.interrupted IS NULL THEN 1 ELSE 0 END, -c.priority, coalesce(c.interrupted, 1e12), c.due, c.pk, c.parent, false
             FROM unnest(lines_here) l CROSS JOIN LATERAL (
                 SELECT * FROM runs r
-                WHERE r.ready > 0 AND r.parent IS NOT NULL AND r.queue = l.queue AND r.workflow = l.workflow AND r.ready = state
+                WHERE r.ready + 0 > 0 AND r.parent IS NOT NULL AND r.queue = l.queue AND r.workflow = l.workflow AND r.ready = state
                 ORDER BY -r.priority, coalesce(r.interrupted, 1e12), r.due, r.pk LIMIT reach + back_max
             ) c
             WHERE (rooms->>l.queue)::bigint < reach;

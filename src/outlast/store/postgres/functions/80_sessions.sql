@@ -27,23 +27,27 @@ BEGIN
     RETURN '[' || array_to_string(outcomes, ',') || ']';
 END $$;
 
--- session, space, record
-CREATE FUNCTION forget__v(verbs jsonb) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+-- session, token, space, record
+CREATE FUNCTION forget__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v jsonb;
+    s sessions;
     said text;
     outcomes text[];
 BEGIN
     FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
-        IF v->>2 IS NOT NULL THEN
-            said := said__v(v->2);
+        IF v->>3 IS NOT NULL THEN
+            said := said__v(v->3);
             IF said IS NOT NULL THEN
                 outcomes := outcomes || CASE WHEN said LIKE '{"!"%' THEN said ELSE 'null' END;
                 CONTINUE;
             END IF;
-            PERFORM note__v(v->2, '{}');
+            PERFORM note__v(v->3, '{}');
         END IF;
-        PERFORM drop_sessions__v(ARRAY(SELECT pk FROM sessions WHERE space = v->>1 AND id = v->>0 FOR UPDATE));
+        s := session__v(v->>2, v->>0, now);
+        IF made__v(s.tokens, v->>1) IS NULL THEN
+            PERFORM bury__v(s, with__v(s.tokens, v->>1, 0), now);
+        END IF;
         outcomes := outcomes || 'null'::text;
     END LOOP;
     RETURN '[' || array_to_string(outcomes, ',') || ']';
@@ -55,8 +59,8 @@ DECLARE
     v jsonb;
 BEGIN
     FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
-        UPDATE sessions SET expires = now + (v->>1)::double precision
-        WHERE space = v->>2 AND id = v->>0 AND (expires IS NULL OR expires > now);
+        UPDATE sessions SET expires = CASE WHEN v->>1 IS NOT NULL THEN greatest(expires, now + (v->>1)::double precision) END
+        WHERE space = v->>2 AND id = v->>0 AND version > 0 AND expires > now;
     END LOOP;
     RETURN NULL;
 END $$;
@@ -82,36 +86,24 @@ $$;
 
 CREATE FUNCTION change__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    s sessions;
-    until double precision := now + (v->>3)::double precision;
-    is_over boolean;
-    made bigint;
+    s sessions := session__v(v->>6, v->>0, now);
+    version bigint := CASE WHEN s.expires <= now THEN 0 ELSE s.version END;
+    made bigint := made__v(s.tokens, v->>1);
     part record;
 BEGIN
-    LOOP  -- until it is there, and locked: of two who make it, one is the first
-        SELECT * INTO s FROM sessions WHERE space = v->>6 AND id = v->>0 FOR NO KEY UPDATE;
-        EXIT WHEN FOUND;
-        INSERT INTO sessions (space, id, version, updated, tokens) VALUES (v->>6, v->>0, 0, now, '[]') ON CONFLICT DO NOTHING;
-    END LOOP;
-    is_over := s.version = 0 OR coalesce(s.expires <= now, false);
-    IF is_over AND (v->>4)::bigint <> 0 THEN
-        DELETE FROM sessions WHERE pk = s.pk AND version = 0;
-        RETURN refused__v('version', '0');
-    ELSIF NOT is_over THEN
-        SELECT (t->>1)::bigint INTO made FROM jsonb_array_elements(s.tokens) t WHERE t->>0 = v->>1;
-        IF FOUND THEN
-            RETURN made;
-        ELSIF (v->>4)::bigint <> s.version THEN
-            RETURN refused__v('version', s.version::text);
-        END IF;
-    ELSIF s.version > 0 THEN  -- nothing of it comes back
-        PERFORM drop_sessions__v(ARRAY[s.pk]);
-        INSERT INTO sessions (space, id, version, updated, tokens) VALUES (v->>6, v->>0, 0, now, '[]') RETURNING * INTO s;
+    IF made IS NOT NULL THEN
+        RETURN made;
+    ELSIF (v->>4)::bigint <> version THEN
+        DELETE FROM sessions WHERE pk = s.pk AND tokens = '[]';  -- there was none
+        RETURN refused__v('version', version::text);
+    ELSIF version = 0 AND v->5 = '{}' AND v->2 <> '{}' AND NOT EXISTS (SELECT 1 FROM jsonb_each_text(v->2) WHERE value IS NOT NULL) THEN
+        PERFORM bury__v(s, with__v(s.tokens, v->>1, 0), now);
+        RETURN 0;
+    ELSIF version = 0 THEN  -- nothing of it comes back
+        s := bury__v(s, s.tokens, now);
     END IF;
-    UPDATE sessions SET version = s.version + 1, updated = now, expires = until,
-        tokens = (SELECT jsonb_agg(t ORDER BY n) FROM jsonb_array_elements(s.tokens || jsonb_build_array(jsonb_build_array(v->>1, s.version + 1)))
-                  WITH ORDINALITY e(t, n) WHERE n > jsonb_array_length(s.tokens) + 1 - TOKENS_MAX__v)
-    WHERE pk = s.pk;
+    UPDATE sessions u SET version = s.version + 1, updated = now, expires = now + (v->>3)::double precision, tokens = with__v(s.tokens, v->>1, s.version + 1)
+    WHERE u.pk = s.pk;
     FOR part IN SELECT * FROM jsonb_each_text(v->2) LOOP
         DELETE FROM session_items WHERE session = s.pk AND field = part.key;
         IF part.value IS NULL THEN
@@ -125,6 +117,42 @@ BEGIN
         PERFORM lengthen__v(s.pk, part.key, texts__v(part.value->0), (part.value->>1)::bigint);
     END LOOP;
     RETURN s.version + 1;
+END $$;
+
+-- Its row, locked, which is made where there is none: of two who make it, one is the first.
+CREATE FUNCTION session__v(its_space text, its_id text, now double precision) RETURNS sessions LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    s sessions;
+BEGIN
+    LOOP
+        SELECT * INTO s FROM sessions WHERE space = its_space AND id = its_id FOR NO KEY UPDATE;
+        IF FOUND THEN
+            RETURN s;
+        END IF;
+        INSERT INTO sessions (space, id, version, updated, expires, tokens) VALUES (its_space, its_id, 0, now, now, '[]') ON CONFLICT DO NOTHING;
+    END LOOP;
+END $$;
+
+-- Nothing of it stays but tokens: it is a tombstone, of which nobody sees anything. It is the same row: who waits for its lock gets it.
+CREATE FUNCTION bury__v(INOUT s sessions, its_tokens jsonb, now double precision) LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    DELETE FROM session_items WHERE session = s.pk;
+    DELETE FROM session_fields WHERE session = s.pk;
+    UPDATE sessions u SET version = 0, updated = now, expires = now, tokens = its_tokens WHERE u.pk = s.pk RETURNING u.* INTO s;
+END $$;
+
+-- Which version a change has made; NULL if it is not known.
+CREATE FUNCTION made__v(tokens jsonb, token text) RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN (
+        SELECT (t->>1)::bigint FROM jsonb_array_elements(tokens) t WHERE t->>0 = token);
+END $$;
+
+CREATE FUNCTION with__v(tokens jsonb, token text, version bigint) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN (
+        SELECT jsonb_agg(t ORDER BY n) FROM jsonb_array_elements(tokens || jsonb_build_array(jsonb_build_array(token, version)))
+        WITH ORDINALITY e(t, n) WHERE n > jsonb_array_length(tokens) + 1 - TOKENS_MAX__v);
 END $$;
 
 CREATE FUNCTION lengthen__v(pk bigint, name text, more text[], keep bigint) RETURNS void LANGUAGE plpgsql VOLATILE AS $$

@@ -12,7 +12,8 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- before, limit, items, sessions
+-- before, limit, items, sessions; then where to go on: [ended, pk] of the last one looked at by the call before. The outcome is [how many, where it
+-- stopped], or without a place if it has come to the end.
 CREATE FUNCTION prune__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v jsonb;
@@ -24,50 +25,80 @@ BEGIN
             old := ARRAY(SELECT pk FROM sessions WHERE expires < (v->>0)::double precision AND expires <= now
                          ORDER BY expires LIMIT (v->>1)::bigint FOR UPDATE SKIP LOCKED);
             PERFORM drop_sessions__v(old);
+            outcomes := outcomes || json_build_array(cardinality(old), NULL)::text;
         ELSE
-            old := prune_runs__v((v->>0)::double precision, (v->>1)::bigint, (v->>2)::boolean);
+            outcomes := outcomes || prune_runs__v((v->>0)::double precision, (v->>1)::bigint, (v->>2)::boolean, v->4);
         END IF;
-        outcomes := outcomes || cardinality(old)::text;
     END LOOP;
     RETURN '[' || array_to_string(outcomes, ',') || ']';
 END $$;
 
--- Candidates and their parents are locked, then tested again: somebody may just have had one retried.
-CREATE FUNCTION prune_runs__v(before double precision, most bigint, items boolean) RETURNS bigint[] LANGUAGE plpgsql VOLATILE AS $$
+-- Page by page, from the oldest on, until there are enough: what stays for its parent's sake is passed once, not by each call anew.
+CREATE FUNCTION prune_runs__v(before double precision, most bigint, items boolean, place jsonb) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
+    last double precision := coalesce((place->>0)::double precision, '-infinity');
+    last_pk bigint := coalesce((place->>1)::bigint, -1);
+    page bigint := least(greatest(most, 100), 1000);
+    looked bigint[];
+    ends double precision[];
     old bigint[];
-    above text[];
+    upto bigint;
+    pruned bigint := 0;
 BEGIN
-    IF items THEN
-        old := ARRAY(SELECT pk FROM runs WHERE workflow = '' AND status = 'done' AND ended < before ORDER BY ended LIMIT most FOR UPDATE SKIP LOCKED);
-    ELSE
-        old := ARRAY(
-            SELECT pk FROM runs WHERE ended < before AND undoing IS NULL AND kept_by__v(parent) IS NULL
-              AND ((ended IS NOT NULL AND NOT (workflow = '' AND status = 'done')) OR (workflow = '' AND status = 'done'))
-            ORDER BY ended LIMIT most FOR UPDATE SKIP LOCKED);
-        above := ARRAY(SELECT DISTINCT parent FROM runs WHERE pk = ANY(old) AND parent IS NOT NULL);
-        IF cardinality(above) > 0 THEN
-            above := ARRAY(SELECT p FROM unnest(above) p WHERE EXISTS (SELECT 1 FROM runs WHERE id = p)
-                           EXCEPT SELECT l.id FROM (SELECT id FROM runs WHERE id = ANY(above) ORDER BY pk FOR NO KEY UPDATE SKIP LOCKED) l);
-            old := ARRAY(SELECT pk FROM runs WHERE pk = ANY(old) AND (parent IS NULL OR (parent <> ALL(above) AND kept_by__v(parent) IS NULL)));
+    WHILE pruned < most LOOP
+        SELECT array_agg(o.pk ORDER BY o.ended, o.pk), array_agg(o.ended ORDER BY o.ended, o.pk) INTO looked, ends FROM (
+            SELECT * FROM (
+                (SELECT pk, ended FROM runs WHERE workflow = '' AND status = 'done' AND (ended, pk) > (last, last_pk) AND ended < before
+                 ORDER BY ended, pk LIMIT page)
+                UNION ALL
+                (SELECT pk, ended FROM runs WHERE ended IS NOT NULL AND NOT (workflow = '' AND status = 'done') AND NOT items
+                 AND (ended, pk) > (last, last_pk) AND ended < before ORDER BY ended, pk LIMIT page)
+            ) either ORDER BY ended, pk LIMIT page
+        ) o;
+        IF looked IS NULL THEN
+            RETURN json_build_array(pruned, NULL);
         END IF;
+        SELECT array_agg(c.pk), max(c.n) INTO old, upto FROM (
+            SELECT l.pk, l.n FROM unnest(looked) WITH ORDINALITY l(pk, n) JOIN runs r ON r.pk = l.pk
+            WHERE r.pk = ANY(looked) AND r.undoing IS NULL AND NOT EXISTS (
+                SELECT 1 FROM runs p WHERE p.id = r.parent AND (p.ended IS NULL OR p.undoing IS NOT NULL)) ORDER BY l.n LIMIT most - pruned) c;
+        IF coalesce(cardinality(old), 0) < most - pruned THEN
+            upto := cardinality(looked);
+        END IF;
+        last := ends[upto];
+        last_pk := looked[upto];
+        pruned := pruned + prune_all__v(old, before);
+    END LOOP;
+    RETURN json_build_array(pruned, json_build_array(last, last_pk));
+END $$;
+
+-- Candidates and their parents are locked, then tested again: somebody may just have had one retried.
+CREATE FUNCTION prune_all__v(candidates bigint[], before double precision) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    old bigint[] := ARRAY(SELECT pk FROM runs WHERE pk = ANY(candidates) AND ended < before AND undoing IS NULL ORDER BY pk FOR UPDATE SKIP LOCKED);
+    above text[] := ARRAY(SELECT DISTINCT parent FROM runs WHERE pk = ANY(old) AND parent IS NOT NULL);
+BEGIN
+    IF cardinality(above) > 0 THEN
+        above := ARRAY(SELECT p FROM unnest(above) p WHERE EXISTS (SELECT 1 FROM runs WHERE id = p)
+                       EXCEPT SELECT l.id FROM (SELECT id FROM runs WHERE id = ANY(above) ORDER BY pk FOR NO KEY UPDATE SKIP LOCKED) l);
+        old := ARRAY(SELECT pk FROM runs r WHERE pk = ANY(old) AND (parent IS NULL OR (parent <> ALL(above) AND NOT EXISTS (
+            SELECT 1 FROM runs p WHERE p.id = r.parent AND (p.ended IS NULL OR p.undoing IS NOT NULL)))));
     END IF;
-    old := ARRAY(SELECT pk FROM runs WHERE pk = ANY(old) AND ended < before AND undoing IS NULL);
     DELETE FROM entries WHERE run = ANY(old);
     DELETE FROM messages WHERE run = ANY(old);
     DELETE FROM progress WHERE run = ANY(old);
     DELETE FROM runs WHERE pk = ANY(old);
-    RETURN old;
+    RETURN cardinality(old);
 END $$;
 
--- A parent for whose sake its children stay.
-CREATE FUNCTION kept_by__v(parent text) RETURNS bigint LANGUAGE sql VOLATILE AS $$
-    SELECT r.pk FROM runs r WHERE r.id = kept_by__v.parent AND (r.ended IS NULL OR r.undoing IS NOT NULL)
-$$;
-
 -- A worker's heart beats; in the session that has its locks they are taken first. The backend's pid tells whether it is still the same session.
+-- In another session (`locks` is NULL) it beats for those that are known to: who has just been let go is not brought back.
 CREATE FUNCTION heart__v(who text[], every double precision, locks text[]) RETURNS text LANGUAGE plpgsql VOLATILE SETTINGS__v AS $$
 BEGIN
+    IF locks IS NULL THEN
+        UPDATE presence SET beat = seconds__v(), server = pg_postmaster_start_time() WHERE worker = ANY(who);
+        RETURN NULL;
+    END IF;
     PERFORM pg_advisory_lock_shared(key__v('worker', w)) FROM unnest(locks) w;
     INSERT INTO presence AS p (worker, beat, every, server)
     SELECT w, seconds__v(), heart__v.every, pg_postmaster_start_time() FROM unnest(who) w ORDER BY w
@@ -89,8 +120,8 @@ DECLARE
     raised bigint;
 BEGIN
     PERFORM pg_advisory_xact_lock(key__v('writer', writer));
-    INSERT INTO writers AS w (id, epoch) VALUES (writer, 1)
-    ON CONFLICT (id) DO UPDATE SET epoch = w.epoch + 1, since = clock_timestamp() RETURNING w.epoch INTO raised;
+    INSERT INTO writers AS w (id, epoch) VALUES (writer, nextval('epochs'))
+    ON CONFLICT (id) DO UPDATE SET epoch = excluded.epoch, since = clock_timestamp() RETURNING w.epoch INTO raised;
     DELETE FROM writers WHERE id IN (
         SELECT id FROM writers WHERE since < clock_timestamp() - interval '30 days' LIMIT 100 FOR UPDATE SKIP LOCKED);
     RETURN raised;

@@ -1,6 +1,7 @@
 -- Names are compared byte by byte (COLLATE "C"): the same order everywhere, whatever the database's language.
 CREATE SEQUENCE fences AS bigint CACHE 1;
 CREATE SEQUENCE numbers AS bigint CACHE 1;                     -- of runs: never used again, even after pruning
+CREATE SEQUENCE epochs AS bigint CACHE 1;                      -- of writers: a call of one that is over never counts again
 
 CREATE TABLE writers (                                         -- who may commit: see `commit`
     id    text        COLLATE "C" PRIMARY KEY,
@@ -54,13 +55,14 @@ CREATE TABLE runs (
 CREATE INDEX runs_ready ON runs
     (queue, workflow, ready, (CASE WHEN interrupted IS NULL THEN 1 ELSE 0 END), (-priority), coalesce(interrupted, 1e12), due, pk)
     WHERE ready > 0;
-CREATE INDEX runs_ready_children ON runs (queue, workflow, ready) WHERE ready > 0 AND parent IS NOT NULL;
+CREATE INDEX runs_ready_children ON runs (queue, workflow, ready, (-priority), coalesce(interrupted, 1e12), due, pk)
+    WHERE ready + 0 > 0 AND parent IS NOT NULL;                -- so written, no plan for it can be by the other one
 CREATE INDEX runs_later ON runs (due, pk) WHERE ready = 0 AND status IN ('queued', 'waiting');
 CREATE INDEX runs_queued ON runs (queue) WHERE status = 'queued';
 CREATE INDEX runs_running ON runs (queue) WHERE status = 'running' AND parent IS NULL;
 CREATE INDEX runs_held ON runs (worker, token) WHERE worker IS NOT NULL;
-CREATE INDEX runs_ended ON runs (ended) WHERE ended IS NOT NULL AND NOT (workflow = '' AND status = 'done');
-CREATE INDEX runs_acked ON runs (ended) WHERE workflow = '' AND status = 'done';
+CREATE INDEX runs_ended ON runs (ended, pk) WHERE ended IS NOT NULL AND NOT (workflow = '' AND status = 'done');
+CREATE INDEX runs_acked ON runs (ended, pk) WHERE workflow = '' AND status = 'done';
 CREATE INDEX runs_parent ON runs (parent) WHERE parent IS NOT NULL;
 
 CREATE TABLE entries (
@@ -178,10 +180,10 @@ CREATE TABLE durations (
 );
 
 CREATE TABLE sessions (
-    pk      bigint           GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- a session that is there again has another
+    pk      bigint           GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     space   text             COLLATE "C" NOT NULL,
     id      text             COLLATE "C" NOT NULL,
-    version bigint           NOT NULL,                         -- 0: a place for one that is being made
+    version bigint           NOT NULL,                         -- 0: one that was forgotten, or is being made
     updated double precision NOT NULL,
     expires double precision,
     tokens  jsonb            NOT NULL,                         -- of the last changes, newest last: [token, the version it made]

@@ -25,44 +25,74 @@ local function set_of(list)
     return set
 end
 
--- The first of every line that this claim may take from.
-local function first_of_lines(verb, returned)
+-- Every line that this claim may take from, with its first, in the order of these, backwards.
+local function lines_of(verb, returned)
     local ready = verb.suspects and '2' or '1'
     local known, any = set_of(verb.workflows), #verb.workflows == 0
     local found, seen = {}, {}
+    local function add(line, key)
+        line.key, line.members, line.at, line.seen = key, call('ZRANGE', key, 0, 0), 1, 1
+        if line.members[1] then
+            found[#found + 1] = line
+        end
+    end
     for _, queue in ipairs(#verb.queues > 0 and verb.queues or call('ZRANGE', P .. 'queues', 0, -1)) do
         local room = S.room(queue)
         for _, line in ipairs(seen[queue] and {} or call('SMEMBERS', P .. 'lines:' .. queue)) do
             local new, child, workflow = line:sub(2, 2), line:sub(3, 3), line:sub(4)
-            local count = math.min(new == '1' and verb.limit or returned, child == '1' and math.huge or room)
             local wanted = line:sub(1, 1) == ready and (known[workflow] or any and workflow ~= EACH)
-            if wanted and count > 0 then
-                local key = S.line(ready, new, child, queue, workflow)
-                for _, member in ipairs(call('ZRANGE', key, 0, count - 1)) do
-                    found[#found + 1] = {at = member, queue = queue, back = new == '0', child = child == '1'}
-                end
+            if wanted and (new == '1' or returned > 0) and (child == '1' or room > 0) then
+                local it = {queue = queue, listed = line, back = new == '0', child = child == '1'}
+                add(it, S.line(ready, new, child, queue, workflow))
             end
         end
         seen[queue] = true
     end
-    table.sort(found, function(one, other) return one.at < other.at end)
+    table.sort(found, function(one, other) return one.members[1] > other.members[1] end)
     return found
+end
+
+local MORE = 20
+
+-- The first of a line was looked at: the line stands where its next belongs.
+local function move_on(lines, line)
+    line.at = line.at + 1
+    if not line.members[line.at] then
+        line.members, line.at = call('ZRANGE', line.key, line.seen, line.seen + MORE - 1), 1
+        line.seen = line.seen + #line.members
+    end
+    local head = line.members[line.at]
+    if not head then
+        return
+    end
+    local low, high = 1, #lines + 1
+    while low < high do
+        local middle = math.floor((low + high) / 2)
+        if lines[middle].members[lines[middle].at] > head then
+            low = middle + 1
+        else
+            high = middle
+        end
+    end
+    table.insert(lines, low, line)
 end
 
 local function claimable(verb)
     come_due()
     local returned = math.min(verb.returned or verb.limit, verb.limit)
     local chosen, taken, back = {}, {}, 0
-    for _, place in ipairs(first_of_lines(verb, returned)) do
-        if #chosen == verb.limit then
-            break
-        end
-        local used = taken[place.queue] or 0
-        local is_full = not place.child and used >= S.room(place.queue)
-        if not (place.back and back == returned) and not is_full then
-            back = back + (place.back and 1 or 0)
-            taken[place.queue] = used + (place.child and 0 or 1)
-            chosen[#chosen + 1] = S.row(S.standing_in(place.at))
+    local lines = lines_of(verb, returned)
+    while #chosen < verb.limit and #lines > 0 do
+        local line = table.remove(lines)
+        local used = taken[line.queue] or 0
+        local is_full = not line.child and used >= S.room(line.queue)
+        if not (line.back and back == returned) and not is_full then  -- else nothing more of this line
+            back = back + (line.back and 1 or 0)
+            taken[line.queue] = used + (line.child and 0 or 1)
+            chosen[#chosen + 1] = {S.standing_in(line.members[line.at]), line, line.members[line.at]}
+            if #chosen < verb.limit then
+                move_on(lines, line)
+            end
         end
     end
     return chosen
@@ -132,6 +162,66 @@ local function sent(rows)
     return flat
 end
 
+local fields = {}  -- of one run at a time
+
+-- The same as `take`, of one that stands in a line and is not in the view. As it is sent; nil if there is more to it than that.
+local function take_here(pk, line, member, verb)
+    if not S.is_free(pk) then
+        return nil
+    end
+    local flat = call('HGETALL', P .. 'run:' .. pk)
+    local size = #flat
+    for name in pairs(fields) do
+        fields[name] = nil
+    end
+    for i = 1, size, 2 do
+        fields[flat[i]] = flat[i + 1]
+    end
+    if fields.left_by or fields.undoing or fields.abandon_after and fields.started then
+        return nil
+    end
+    local status, timeout = fields.status, fields.timeout
+    S.zrem(line.key, '0', member, P .. 'lines:' .. line.queue, line.listed)
+    if status == 'queued' then
+        S.zrem(P .. 'oldest:' .. line.queue, tonumber(fields.created), pk)
+    end
+    S.zrem(P .. 'status:' .. status, pk, pk)
+    S.zadd(P .. 'status:running', pk, pk)
+    S.zadd(P .. 'held:' .. verb.worker, '0', S.pair(verb.token, pk), P .. 'holders', verb.worker)
+    S.counted(line.queue, line.child, status, 'running')
+    local last = size
+    local function add(name, value)
+        flat[last + 1], flat[last + 2] = name, value
+        last = last + 2
+    end
+    add('status', 'running')
+    add('ready', '0')
+    add('fence', S.text(S.next_fence()))
+    add('worker', verb.worker)
+    add('token', verb.token)
+    add('lives', S.text((tonumber(fields.lives) or 0) + 1))
+    if fields.waits ~= '' then
+        add('waits', '')
+    end
+    if not fields.started then
+        add('started', S.text(S.now))
+    end
+    if timeout and not fields.deadline then
+        add('deadline', S.text(S.now + tonumber(timeout)))
+    end
+    S.change_whole(pk, flat, size)
+    return cjson.encode({'pk', pk, unpack(flat)})
+end
+
+local function take_in_view(row, verb, by_name)
+    recovered(row)
+    if not by_name and may_be_abandoned(row) then
+        S.abandon(row)
+    end
+    take(row, verb)
+    return S.sent(row)
+end
+
 function S.Claim(verb)
     local draining = S.standing(verb.worker)
     if not draining then
@@ -144,14 +234,16 @@ function S.Claim(verb)
     if draining == 1 then
         return S.DRAINING
     end
-    local by_name = #verb.ids > 0
-    local chosen = by_name and named(verb) or claimable(verb)
-    for _, row in ipairs(chosen) do
-        recovered(row)
-        if not by_name and may_be_abandoned(row) then
-            S.abandon(row)
+    local answer = {'rows'}
+    if #verb.ids > 0 then
+        for _, row in ipairs(named(verb)) do
+            answer[#answer + 1] = take_in_view(row, verb, true)
         end
-        take(row, verb)
+        return answer
     end
-    return sent(chosen)
+    for _, place in ipairs(claimable(verb)) do
+        local pk, line, member = unpack(place)
+        answer[#answer + 1] = take_here(pk, line, member, verb) or take_in_view(S.row(pk), verb, false)
+    end
+    return answer
 end

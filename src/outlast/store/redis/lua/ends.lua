@@ -27,7 +27,7 @@ end
 
 local SETTLED = {done = true, failed = true, cancelled = true, parked = true}
 
-function S.Settle(verb)
+function S.settle_in_view(verb)
     local row = S.held(verb.run, verb.fence)
     if not row then
         local again = given_up(verb.run, verb.fence)
@@ -57,7 +57,7 @@ function S.Settle(verb)
     return false
 end
 
-function S.Ack(verb)
+function S.ack_in_view(verb)
     local row = S.held(verb.run, verb.fence)
     if not row then
         local again = given_up(verb.run, verb.fence)

@@ -1,70 +1,81 @@
--- Prune.
+-- Prune. One call looks at no more than `look` runs, and removes of these what may go: nobody else is served meanwhile. Its answer: how many
+-- went, how many it has passed from the beginning that may not go, and whether there are more behind. Who asks goes on from there.
 
-local LOOK_MAX = 5000  -- rows that one Prune looks at: nobody else is served meanwhile
+local GOING = {'fence', 'id', 'status', 'workflow', 'queue', 'parent', 'ended'}
 
-local function stays(row)
-    if row.undoing then
-        return true
+local parents = {}  -- id -> whether its children stay
+
+local function children_stay(id)
+    if parents[id] == nil then
+        local pk = S.hget(P .. 'ids', id)
+        local ended, undoing
+        if pk then
+            ended, undoing = unpack(S.read(pk, {'ended', 'undoing'}), 1, 2)
+        end
+        parents[id] = pk and (not ended or undoing) and true or false
     end
-    local parent = row.parent and S.row_of(row.parent)
-    return parent and (not parent.ended or parent.undoing) or false
+    return parents[id]
 end
 
--- Up to `limit` that may go, oldest first, from the so manyth on; at how many it stopped (0: at the end).
-local function prunable(verb, key, start)
-    local found, at = {}, start
-    while #found < verb.limit and at - start < LOOK_MAX do
-        local flat = call('ZRANGEBYSCORE', P .. key, '-inf', '(' .. S.text(verb.before), 'WITHSCORES', 'LIMIT', at, verb.limit)
+local function stays(pk)
+    local undoing, parent = unpack(S.read(pk, {'undoing', 'parent'}), 1, 2)
+    return undoing or parent and children_stay(parent)
+end
+
+-- Up to `limit` that may go, oldest first. How many may not that stand before them; whether there are more.
+local function prunable(verb, key, start, check)
+    local found, kept, looked = {}, 0, 0
+    local most = math.min(verb.limit, verb.look)
+    while #found < most and looked < verb.look do
+        local count = math.min(most - #found, verb.look - looked)
+        local from = start + kept + #found
+        local flat = call('ZRANGEBYSCORE', P .. key, '-inf', '(' .. S.text(verb.before), 'WITHSCORES', 'LIMIT', from, count)
         for i = 1, #flat, 2 do
-            local row = S.row(flat[i])
-            if #found < verb.limit and not stays(row) then
-                found[#found + 1] = {row = row, ended = tonumber(flat[i + 1])}
+            if check and stays(flat[i]) then
+                kept = kept + 1
+            else
+                found[#found + 1] = {pk = flat[i], ended = tonumber(flat[i + 1])}
             end
         end
-        at = at + #flat / 2
-        if #flat < 2 * verb.limit then
-            return found, 0
+        looked = looked + count
+        if #flat < 2 * count then
+            return found, kept, false
         end
     end
-    return found, at - #found
+    return found, kept, true
 end
 
--- What may not go yet (children of parents that have not ended) stands before the rest: the next Prune starts behind what this
--- one has seen of it, and at the beginning again when it was at the end.
-local function prune_runs(verb)
-    local start = tonumber(S.hget(P .. 'counters', 'prune_from')) or 0
-    local found, stopped = prunable(verb, 'ended', start)
-    if #found == 0 and start > 0 then
-        found, stopped = prunable(verb, 'ended', 0)
+local function remove(found, count)
+    for i = 1, count do
+        S.remove(S.light(found[i].pk, GOING))
     end
-    for _, item in ipairs((prunable(verb, 'acked', 0))) do
+end
+
+local function prune_runs(verb)
+    local found, kept, more = prunable(verb, 'ended', verb.start, true)
+    local acked, _, more_acked = prunable(verb, 'acked', 0, true)
+    for _, item in ipairs(acked) do
         found[#found + 1] = item
     end
     table.sort(found, function(one, other) return one.ended < other.ended end)
-    for i = 1, math.min(#found, verb.limit) do
-        S.remove(found[i].row)
-    end
-    if stopped ~= start then
-        S.hset(P .. 'counters', 'prune_from', stopped > 0 and S.text(stopped) or nil)
-    end
-    return S.text(math.min(#found, verb.limit))
+    local count = math.min(#found, verb.limit)
+    remove(found, count)
+    return count, verb.start + kept, more or more_acked and #acked > 0 or count < #found
 end
 
 local function prune_items(verb)
-    local found = call('ZRANGEBYSCORE', P .. 'acked', '-inf', '(' .. S.text(verb.before), 'LIMIT', 0, verb.limit)
-    for _, pk in ipairs(found) do
-        S.remove(S.row(pk))
-    end
-    return S.text(#found)
+    local found, _, more = prunable(verb, 'acked', 0, false)
+    remove(found, #found)
+    return #found, 0, more
 end
 
 function S.Prune(verb)
     if verb.limit <= 0 then
-        return '0'
+        return {'0', '0', '0'}
     end
     S.flush()
-    if verb.sessions then
-        return S.prune_sessions(verb)
-    end
-    return verb.items and prune_items(verb) or prune_runs(verb)
+    parents = {}
+    local prune = verb.sessions and S.prune_sessions or verb.items and prune_items or prune_runs
+    local count, passed, more = prune(verb)
+    return {S.text(count), S.text(passed), more and '1' or '0'}
 end

@@ -40,25 +40,25 @@ function S.list_queue(queue)
     end
 end
 
-local function one(row, status, by)
-    if COUNTED[status] and not (status == 'running' and row.parent) then
-        S.hincr(key(row.queue), status, by)
+local function one(queue, child, status, by)
+    if COUNTED[status] and not (status == 'running' and child) then
+        S.hincr(key(queue), status, by)
     end
 end
 
--- A run went from one status to another (nil: it is new, or gone).
-function S.counted(row, before, after)
+-- A run went from one status to another (nil: it is new, or gone). `child`: it has a parent.
+function S.counted(queue, child, before, after)
     if before == after then
         return
     end
-    S.list_queue(row.queue)
+    S.list_queue(queue)
     if before then
-        one(row, before, -1)
+        one(queue, child, before, -1)
     end
     if after then
-        one(row, after, 1)
+        one(queue, child, after, 1)
     end
-    if before == 'running' and not row.parent and S.limit(row.queue, 'concurrency_max') then
+    if before == 'running' and not child and S.limit(queue, 'concurrency_max') then
         S.rings = true
     end
 end

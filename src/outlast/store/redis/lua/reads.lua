@@ -269,7 +269,7 @@ end
 
 local function session(space, id)
     local it = S.hall(P .. 'session:' .. S.pair(space, id))
-    if not it.version or (it.expires and tonumber(it.expires) <= S.now) then
+    if not S.is_session(it) then
         return nil
     end
     local fields, lists = {}, {}

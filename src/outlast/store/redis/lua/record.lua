@@ -8,6 +8,7 @@ end
 
 -- The text of an entry, whichever hash it is in.
 local function entry(pk, seq)
+    S.write_pending(pk)
     return S.hget(journal(pk), seq) or S.hget(P .. 'dones:' .. pk, seq)
 end
 
@@ -17,15 +18,14 @@ function S.recorded(run, seq, fence)
     return text and text:match('^%S+') == fence and text
 end
 
--- The row if the entry may be written under this fence: it follows the last one. A hole would mean that the server has lost
--- something which the life still goes by.
+-- The row if the entry may be written under this fence: it follows the last one.
 function S.may_record(run, seq, fence)
     local row = S.light(run)
     local number = tonumber(fence)
     return row and number > 0 and row.fence == number and tonumber(seq) == row.last + 1 and row or nil
 end
 
--- `marks`: p for progress, i for a dealing with the outside, d for `done`, whose key is looked up.
+-- As in `S.record`, for a run that is in the view.
 function S.append(row, seq, marks, key, text)
     S.put(row, 'last', tonumber(seq))
     if row.got ~= row.fence and row.last > row.mark and marks:find('p', 1, true) then
@@ -42,7 +42,7 @@ function S.append(row, seq, marks, key, text)
     end
 end
 
-function S.record(run, seq, fence, marks, key, text)
+function S.record_in_view(run, seq, fence, marks, key, text)
     local row = S.may_record(run, seq, fence)
     if row then
         S.append(row, seq, marks, key, text)

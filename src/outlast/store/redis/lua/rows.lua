@@ -58,6 +58,7 @@ end
 function S.row(pk)
     local it = rows[pk]
     if it == nil or (it and it.light) then
+        S.write_pending(pk)
         local flat = call('HGETALL', P .. 'run:' .. pk)
         if #flat == 0 then
             rows[pk] = false
@@ -69,23 +70,30 @@ function S.row(pk)
     return it and it.row
 end
 
--- The same, or only what Record needs of it.
-function S.light(pk)
+-- The same, or only what Record needs of it, or these fields. The first is one that every row has.
+function S.light(pk, fields)
     local it = rows[pk]
     if it == nil then
-        local values = call('HMGET', P .. 'run:' .. pk, unpack(LIGHT))
+        S.write_pending(pk)
+        fields = fields or LIGHT
+        local values = call('HMGET', P .. 'run:' .. pk, unpack(fields))
         if not values[1] then
             rows[pk] = false
             return nil
         end
         local raw = {}
-        for i, field in ipairs(LIGHT) do
+        for i, field in ipairs(fields) do
             raw[field] = values[i] or nil
         end
         it = found(pk, raw)
         it.light = true
     end
     return it and it.row
+end
+
+-- Whether a run is in the view.
+function S.knows(pk)
+    return rows[pk] ~= nil
 end
 
 function S.row_of(id)
@@ -98,7 +106,7 @@ function S.put(row, field, value)
     if row[field] == value then
         return
     end
-    if it.old[field] == nil and not it.new then
+    if it.old[field] == nil then
         it.old[field] = it.raw[field] or false
     end
     if value == nil then
@@ -117,21 +125,8 @@ function S.held(run, fence)
     return row and fence > 0 and row.fence == fence and row or nil
 end
 
--- A new run, of these fields: it is where its row says.
-function S.insert(fields)
-    local pk = text(S.hincr(P .. 'counters', 'pk', 1))
-    local it = {raw = {}, old = {}, new = true, moved = true}
-    fields.pk, fields.it, fields.waits = pk, it, ''
-    it.row = setmetatable(fields, {__index = COUNTS})
-    rows[pk], dirty[pk] = it, it
-    S.hput(P .. 'ids', fields.id, pk)
-    S.counted(fields, nil, fields.status)
-    S.happened(fields.queue, 's', S.now)
-    return fields
-end
-
 function S.become(row, status)
-    S.counted(row, row.status, status)
+    S.counted(row.queue, row.parent, row.status, status)
     S.put(row, 'status', status)
 end
 
@@ -141,59 +136,9 @@ function S.remove(row)
         S.drop(P .. part .. row.pk)
     end
     S.hset(P .. 'ids', row.id, nil)
-    S.counted(row, row.status, nil)
+    S.counted(row.queue, row.parent, row.status, nil)
     S.put(row, 'status', nil)
     row.it.gone = true
-end
-
--- Ready runs of one kind stand in one line, by priority, interruption, due time and number.
-function S.line(ready, new, child, queue, workflow)
-    return P .. 'ready:' .. ready .. new .. child .. ':' .. S.pair(queue, workflow)
-end
-
--- Doubles that are not negative sort like their bytes, the greatest first.
-local function member(row, interrupted, due)
-    return struct.pack('>dddd', 2 ^ 52 - row.priority, math.max(interrupted or S.NEVER, 0), math.max(due, 0), tonumber(row.pk))
-end
-
-function S.standing_in(member_)
-    return string.format('%.0f', (struct.unpack('>d', member_, 25)))
-end
-
-local function place_waiting(act, row, status, ready, interrupted, due)
-    if ready > 0 then
-        local new, child = interrupted and '0' or '1', row.parent and '1' or '0'
-        local line = S.line(ready, new, child, row.queue, row.workflow)
-        act(line, '0', member(row, interrupted, due), P .. 'lines:' .. row.queue, ready .. new .. child .. row.workflow)
-        if status == 'queued' then
-            act(P .. 'oldest:' .. row.queue, row.created, row.pk)
-        end
-    elseif (status == 'queued' or status == 'waiting') and due < S.NEVER then
-        act(P .. 'later', due, row.pk)
-    end
-end
-
-local function place_ended(act, row, status, ended)
-    if ended then
-        act(P .. (row.workflow == '' and status == 'done' and 'acked' or 'ended'), ended, row.pk)
-    end
-end
-
-local function place_held(act, row, worker, token)
-    if worker then
-        act(P .. 'held:' .. worker, '0', S.pair(token or '', row.pk), P .. 'holders', worker)
-    end
-end
-
--- Every sorted set that a run is in, by what its fields were or are.
-local function place(act, row, get)
-    local status = get(row, 'status')
-    if status then
-        act(P .. 'status:' .. status, row.pk, row.pk)
-        place_held(act, row, get(row, 'worker'), get(row, 'token'))
-        place_ended(act, row, status, get(row, 'ended'))
-        place_waiting(act, row, status, get(row, 'ready'), get(row, 'interrupted'), get(row, 'due'))
-    end
 end
 
 local function was(row, field)
@@ -224,16 +169,9 @@ function S.place_rows()
     for _, it in pairs(dirty) do
         local row = it.row
         if it.moved then
-            if it.new then
-                if row.parent then
-                    S.zadd(P .. 'children:' .. row.parent, row.pk, row.pk)
-                end
-                count_end(row, nil, row.ended)
-            else
-                place(S.zrem, row, was)
-                count_end(row, was(row, 'ended'), row.ended)
-            end
-            place(S.zadd, row, is)
+            S.place(S.zrem, row, was)
+            count_end(row, was(row, 'ended'), row.ended)
+            S.place(S.zadd, row, is)
             it.moved = nil
         end
         if it.gone and row.parent then
@@ -244,24 +182,6 @@ end
 
 local function as_text(value)
     return type(value) == 'number' and text(value) or value
-end
-
-local function flush_new(it)
-    local flat = {}
-    for field, value in pairs(it.row) do
-        if value ~= 0 and field ~= 'it' and field ~= 'pk' then
-            flat[#flat + 1], flat[#flat + 2] = field, as_text(value)
-        end
-    end
-    for _, field in ipairs({'fence', 'priority'}) do
-        if it.row[field] == 0 then
-            flat[#flat + 1], flat[#flat + 2] = field, '0'
-        end
-    end
-    local key = P .. 'run:' .. it.row.pk
-    S.write({'UNLINK', key}, 'HSET', key, unpack(flat))
-    it.new = nil
-    fill(it, flat)
 end
 
 local function flush_changed(it)
@@ -291,8 +211,6 @@ function S.flush_rows()
     for pk, it in pairs(dirty) do
         if it.gone then
             rows[pk] = false
-        elseif it.new then
-            flush_new(it)
         else
             flush_changed(it)
         end
@@ -300,27 +218,19 @@ function S.flush_rows()
     dirty = {}
 end
 
--- As it is sent: names and texts, one after the other.
+-- As it is sent: names and texts, one after the other, as JSON. What is said twice counts as it is said later.
 function S.sent(row)
-    local it, flat = row.it, {'pk', row.pk}
-    if it.new then
-        for field, value in pairs(row) do
-            if field ~= 'it' and field ~= 'pk' then
-                flat[#flat + 1], flat[#flat + 2] = field, as_text(value)
-            end
-        end
-        return flat
-    end
-    flat = {unpack(it.flat)}  -- as it is now: the row may change in the same call
+    local it = row.it
+    local flat = {unpack(it.flat)}  -- as it is now: the row may change in the same call
     flat[#flat + 1], flat[#flat + 2] = 'pk', row.pk
     local function changed(fields)
-        for field in pairs(fields) do  -- said twice: what comes later counts
-            flat[#flat + 1], flat[#flat + 2] = field, as_text(rawget(row, field)) or false
+        for field in pairs(fields) do
+            flat[#flat + 1], flat[#flat + 2] = field, as_text(rawget(row, field)) or cjson.null
         end
     end
     for _, past in ipairs(it.past or {}) do
         changed(past)
     end
     changed(it.old)
-    return flat
+    return cjson.encode(flat)
 end

@@ -1,5 +1,6 @@
 -- Sessions: a hash (version, times, tokens; `f:` + name for a value, `l:` + name for a list), and a list for each list.
 -- No key has a TTL: a policy that evicts such keys would take one part of a session and leave the other.
+-- One that was forgotten leaves a hash with its tokens, version 0 and an expiry: it is listed nowhere but among what expires.
 
 local function key(verb)
     return P .. 'session:' .. S.pair(verb.space, verb.session)
@@ -25,10 +26,27 @@ local function drop(verb)
     S.drop(key(verb))
 end
 
--- What there is of it and has not expired.
+-- What there is of it and has not expired; and the tokens of its last changes, which outlive it.
 local function current(verb)
     local it = S.hall(key(verb))
-    return it.version and not (it.expires and tonumber(it.expires) <= S.now) and it or nil
+    local tokens = it.tokens and cjson.decode(it.tokens) or {}
+    return S.is_session(it) and it or nil, tokens
+end
+
+local function known(tokens, token)
+    for _, pair in ipairs(tokens) do
+        if pair[1] == token then
+            return pair[2]
+        end
+    end
+end
+
+local function remember(verb, tokens, version)
+    tokens[#tokens + 1] = {verb.token, version}
+    while #tokens > S.TOKENS_MAX do
+        table.remove(tokens, 1)
+    end
+    S.hset(key(verb), 'tokens', cjson.encode(tokens))
 end
 
 local function expire(verb, was, expires)
@@ -42,6 +60,23 @@ local function expire(verb, was, expires)
         end
         S.hset(key(verb), 'expires', expires and S.text(expires))
     end
+end
+
+-- Nothing is left but the tokens, until these are pruned.
+local function bury(verb, tokens)
+    drop(verb)
+    S.hset(key(verb), 'version', '0')
+    remember(verb, tokens, 0)
+    expire(verb, nil, S.now)
+end
+
+local function only_deletes(verb)
+    for _, pair in ipairs(verb.fields) do
+        if pair[2] then
+            return false
+        end
+    end
+    return #verb.fields > 0 and #verb.appends == 0
 end
 
 local function unlist(verb, field)
@@ -74,23 +109,21 @@ end
 
 -- The new version, or a refusal.
 local function change(verb)
-    local it = current(verb)
+    local it, tokens = current(verb)
     local version = it and tonumber(it.version) or 0
-    local tokens = it and cjson.decode(it.tokens) or {}
-    for _, known in ipairs(tokens) do
-        if known[1] == verb.token then
-            return known[2]
-        end
+    local made = known(tokens, verb.token)
+    if made then
+        return made
     end
     if verb.version and verb.version ~= version then
         return {'!', 'version', S.text(version)}
     end
+    if not it and only_deletes(verb) then
+        bury(verb, tokens)
+        return 0
+    end
     if not it then  -- it may be there and expired
         drop(verb)
-    end
-    tokens[#tokens + 1] = {verb.token, version + 1}
-    while #tokens > S.TOKENS_MAX do
-        table.remove(tokens, 1)
     end
     local updated = it and tonumber(it.updated)
     if updated ~= S.now then
@@ -101,7 +134,7 @@ local function change(verb)
     end
     S.hset(key(verb), 'version', S.text(version + 1))
     S.hset(key(verb), 'updated', S.text(S.now))
-    S.hset(key(verb), 'tokens', cjson.encode(tokens))
+    remember(verb, tokens, version + 1)
     expire(verb, it and tonumber(it.expires), verb.ttl and S.now + verb.ttl)
     set_fields(verb)
     append_items(verb)
@@ -149,28 +182,50 @@ function S.Forget(verb)
         end
         write(row, verb.record, '{}')
     end
-    drop(verb)
+    local _, tokens = current(verb)
+    if not known(tokens, verb.token) then
+        bury(verb, tokens)
+    end
     return false
 end
 
 function S.Touch(verb)
     local it = current(verb)
-    if it then
-        expire(verb, tonumber(it.expires), verb.ttl and S.now + verb.ttl)
+    if it and it.expires then  -- the later one wins, and never is later than anything
+        local was = tonumber(it.expires)
+        expire(verb, was, verb.ttl and math.max(was, S.now + verb.ttl))
     end
     return false
 end
 
+-- Whether what is in its hash is a session that can be seen.
+function S.is_session(it)
+    return it.version and it.version ~= '0' and not (it.expires and tonumber(it.expires) <= S.now)
+end
+
+-- How many went; 0; whether there are more. What is listed with another expiry than its own, or without being there, is put right.
 function S.prune_sessions(verb)
     S.flush()
     local most = '(' .. S.text(math.min(verb.before, S.now))
     if verb.before > S.now then
         most = S.text(S.now)
     end
-    local expired = call('ZRANGEBYSCORE', P .. 'expiring', '-inf', most, 'LIMIT', 0, verb.limit)
-    for _, member in ipairs(expired) do
+    local count, look = 0, math.min(verb.limit, verb.look)
+    local flat = call('ZRANGEBYSCORE', P .. 'expiring', '-inf', most, 'WITHSCORES', 'LIMIT', 0, look)
+    for i = 1, #flat, 2 do
+        local member, score = flat[i], tonumber(flat[i + 1])
         local size, rest = member:match('^(%d+):(.*)$')
-        drop({space = rest:sub(1, tonumber(size)), session = rest:sub(tonumber(size) + 2)})
+        local it = {space = rest:sub(1, tonumber(size)), session = rest:sub(tonumber(size) + 2)}
+        local expires = tonumber(S.hget(key(it), 'expires'))
+        if expires == score then
+            drop(it)
+            count = count + 1
+        else
+            S.zrem(P .. 'expiring', score, member)
+            if expires then
+                S.zadd(P .. 'expiring', expires, member)
+            end
+        end
     end
-    return S.text(#expired)
+    return count, 0, #flat == 2 * look
 end

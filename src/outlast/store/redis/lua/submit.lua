@@ -21,15 +21,6 @@ function S.next_fence()
     return fence
 end
 
-local function fresh(verb)
-    return {
-        id = verb.id, workflow = verb.workflow, args = verb.args, queue = verb.queue, priority = verb.priority,
-        token = verb.token, seed = verb.seed, parent = verb.parent, attempts_max = verb.attempts_max,
-        interruptions_max = verb.interruptions_max, created = S.now, timeout = verb.timeout,
-        abandon_after = verb.abandon_after,
-    }
-end
-
 local function submit_owned(verb)
     local draining = S.standing(verb.worker)
     if not draining then
@@ -43,11 +34,11 @@ local function submit_owned(verb)
     if row then
         return {own and '1' or '0', S.sent(row)}
     end
-    row = fresh(verb)
-    row.status, row.worker, row.fence, row.lives = 'running', verb.worker, S.next_fence(), 1
-    row.started, row.due = S.now, S.now
-    row.deadline = verb.timeout and S.now + verb.timeout
-    return {'1', S.sent(S.insert(row))}
+    verb.status, verb.fence, verb.lives, verb.ready = 'running', S.next_fence(), 1, 0
+    verb.started, verb.due = S.now, S.now
+    verb.deadline = verb.timeout and S.now + verb.timeout
+    local flat = S.insert(verb)
+    return {'1', cjson.encode({'pk', verb.pk, unpack(flat)})}
 end
 
 -- A refusal if so many more would be too many for the queue.
@@ -58,11 +49,10 @@ local function full(verb, count)
 end
 
 local function enqueue(verb)
-    local row = fresh(verb)
-    row.status, row.due = 'queued', S.now + verb.delay
-    row.ready = verb.delay <= 0 and 1 or 0
-    S.insert(row)
-    return {'1', false}
+    verb.status, verb.due, verb.worker = 'queued', S.now + verb.delay, nil
+    verb.ready = verb.delay <= 0 and 1 or 0
+    S.insert(verb)
+    return '1'
 end
 
 local function joined(verb, row)

@@ -1,63 +1,6 @@
--- What one call sees of the store, and what it is going to write.
---
--- A script that fails has no rollback. So verbs change a view in memory; `S.flush` writes it, each command with its inverse, and
--- whatever fails, the inverses are executed backwards: a call happens whole or not at all. What cannot be taken back
--- (freeing memory) is done last, when nothing can fail any more.
+-- What one call sees of the store, and what it is going to write: verbs change it in memory, and `S.flush` writes it.
 
-local CHUNK = 1000  -- arguments of one command, at the most: `unpack` ends at 8,000
-S.CHUNK = CHUNK
-S.NEVER = 1e12
-
--- Lua writes numbers with 14 digits unless told.
-local now_text
-local function text(number)
-    if number == S.now then
-        now_text = now_text or string.format('%.17g', number)
-        return now_text
-    end
-    return string.format('%.17g', number)
-end
-S.text = text
-
--- A name of a user's in front of another one: its length first, so that no two pairs are one text.
-function S.pair(first, second)
-    return #first .. ':' .. first .. ':' .. second
-end
-
-local undo = {}  -- what takes back what was written, in the order of writing: commands, or {fields of a hash as they were}
-local last = {}  -- commands for the end
-
-function S.write(inverse, ...)
-    call(...)
-    undo[#undo + 1] = inverse
-end
-
-local function every(flat, act)
-    for start = 1, #flat, CHUNK do
-        act(unpack(flat, start, math.min(start + CHUNK - 1, #flat)))
-    end
-end
-
--- Whether anything was written; how many inverses failed.
-function S.take_back()
-    local failed = 0
-    local function try(...)
-        local result = redis.pcall(...)
-        if type(result) == 'table' and result.err then
-            failed = failed + 1
-        end
-    end
-    for i = #undo, 1, -1 do
-        local it = undo[i]
-        if it.fields then
-            every(it.absent, function(...) try('HDEL', it.fields, ...) end)
-            every(it.reset, function(...) try('HSET', it.fields, ...) end)
-        else
-            try(unpack(it))
-        end
-    end
-    return #undo > 0, failed
-end
+local CHUNK, text = S.CHUNK, S.text
 
 -- Hashes, field by field. `now` has false for what is not there; `was` has it for what is changed.
 
@@ -141,84 +84,75 @@ function S.hall(key)
     return all
 end
 
--- Sorted sets and lists: only written here; who reads one flushes first.
-
-local added, removed = {}, {}  -- key -> {score (a number or its text), member, ...}
-local directory = {}           -- key -> where it is listed while it is not empty, and as what
-local lists = {}               -- key -> {{values} or a count, ...}
-local drops = {}               -- keys, in order
-
-local function change(changes, key, score, member, listed_in, as)
-    local it = changes[key]
-    if not it then
-        it = {}
-        changes[key] = it
-        directory[key] = listed_in and {listed_in, as} or nil
-    end
-    local size = #it
-    it[size + 1], it[size + 2] = score, member
-end
-
-function S.zadd(key, score, member, listed_in, as)
-    change(added, key, score, member, listed_in, as)
-end
-
-function S.zrem(key, score, member, listed_in, as)
-    change(removed, key, score, member, listed_in, as)
-end
-
-function S.push(key, value)
-    local ops = lists[key] or {}
-    lists[key] = ops
-    local newest = ops[#ops]
-    if type(newest) == 'table' and #newest < CHUNK then
-        newest[#newest + 1] = value
-    else
-        ops[#ops + 1] = {value}
-    end
-end
-
--- Only the newest so many items of a list stay.
-function S.keep(key, count)
-    local ops = lists[key] or {}
-    lists[key] = ops
-    ops[#ops + 1] = count
-end
-
--- A key goes, whatever it is and whatever of it is in the view.
-function S.drop(key)
-    lists[key], hashes[key], dirty[key] = nil, nil, nil
-    drops[#drops + 1] = key
+-- It goes, whatever is to be written of it.
+function S.forget_hash(key)
+    hashes[key], dirty[key] = nil, nil
     hash(key).whole = true
 end
 
-local function flush_drops()
-    for _, key in ipairs(drops) do
-        if call('EXISTS', key) == 1 then
-            -- Renaming can be taken back, and frees nothing yet.
-            local grave = P .. 'grave:' .. #last
-            S.write({'RENAME', grave, key}, 'RENAME', key, grave)
-            last[#last + 1] = {'UNLINK', grave}
-        end
+-- Sorted sets: only written here; who reads one flushes first.
+
+local sets = {}       -- key -> {was = {member -> score}, now = the same}: of what was changed. A score is a number or its text
+local directory = {}  -- key -> where it is listed while it is not empty, and as what
+
+local function sorted(key, listed_in, as)
+    local it = sets[key]
+    if not it then
+        it = {was = {}, now = {}}
+        sets[key] = it
+        directory[key] = listed_in and {listed_in, as} or nil
     end
-    drops = {}
+    return it
 end
 
--- Both ways round: {score, member, ...} and {member, ...}.
-local function flush_sorted(changes, adds)
-    for key, flat in pairs(changes) do
-        for start = 1, #flat, CHUNK do
-            local scored, plain = {'ZADD', key}, {'ZREM', key}
-            for i = start, math.min(start + CHUNK - 1, #flat), 2 do
-                local score, size = flat[i], #scored
-                scored[size + 1], scored[size + 2] = type(score) == 'number' and text(score) or score, flat[i + 1]
-                plain[#plain + 1] = flat[i + 1]
+-- A member that is not there, or was taken out.
+function S.zadd(key, score, member, listed_in, as)
+    sorted(key, listed_in, as).now[member] = score
+end
+
+-- A member that is there with this score, or was put in.
+function S.zrem(key, score, member, listed_in, as)
+    local it = sorted(key, listed_in, as)
+    if it.now[member] ~= nil then
+        it.now[member] = nil
+    elseif it.was[member] == nil then
+        it.was[member] = score
+    end
+end
+
+local function as_text(score)
+    return type(score) == 'number' and text(score) or score
+end
+
+-- Members go out of a sorted set, or come in: both ways round, each the other's inverse. So many at a time.
+local function flush_members(key, scores, others, comes)
+    local scored, plain, size = {'ZADD', key}, {'ZREM', key}, 2
+    local function write()
+        if size > 2 and comes then
+            S.write(plain, unpack(scored))
+        elseif size > 2 then
+            S.write(scored, unpack(plain))
+        end
+        scored, plain, size = {'ZADD', key}, {'ZREM', key}, 2
+    end
+    for member, score in pairs(scores) do
+        if others[member] == nil then
+            size = size + 1
+            plain[size], scored[2 * size - 3], scored[2 * size - 2] = member, as_text(score), member
+            if size > CHUNK then
+                write()
             end
-            if adds then
-                S.write(plain, unpack(scored))
-            else
-                S.write(scored, unpack(plain))
-            end
+        end
+    end
+    write()
+end
+
+-- Members that stay, with another score.
+local function flush_moved(key, it)
+    for member, score in pairs(it.now) do
+        local was = it.was[member]
+        if was ~= nil and was ~= score then
+            S.write({'ZADD', key, as_text(was), member}, 'ZADD', key, as_text(score), member)
         end
     end
 end
@@ -235,20 +169,6 @@ local function flush_directory()
         end
     end
     directory = {}
-end
-
--- Fields of a hash: those to set and unset, and, to take that back, those to set again and to unset. The first command proves that
--- the key is a hash; none after it can fail.
-function S.write_fields(key, set, unset, reset, absent)
-    local back = {fields = key, reset = reset, absent = absent}
-    for start = 1, #unset, CHUNK do
-        call('HDEL', key, unpack(unset, start, math.min(start + CHUNK - 1, #unset)))
-        undo[#undo + 1], back = back, nil
-    end
-    for start = 1, #set, CHUNK do
-        call('HSET', key, unpack(set, start, math.min(start + CHUNK - 1, #set)))
-        undo[#undo + 1], back = back, nil
-    end
 end
 
 local function flush_hash(key, it)
@@ -279,48 +199,28 @@ local function flush_hash(key, it)
     S.write_fields(key, set, unset, reset, absent)
 end
 
-local function flush_list(key, ops)
-    for _, op in ipairs(ops) do
-        if type(op) == 'table' then
-            S.write({'LTRIM', key, 0, -#op - 1}, 'RPUSH', key, unpack(op))
-        else
-            local too_many = call('LLEN', key) - op
-            while too_many > 0 do
-                local count = math.min(too_many, CHUNK)
-                local old, back = call('LRANGE', key, 0, count - 1), {}
-                for i = #old, 1, -1 do
-                    back[#back + 1] = old[i]
-                end
-                S.write({'LPUSH', key, unpack(back)}, 'LTRIM', key, count, -1)
-                too_many = too_many - count
-            end
-        end
-    end
-end
-
 -- Write the view. What frees memory goes first: a full server refuses the first command that needs some, or none.
 function S.flush()
-    S.place_rows()
-    flush_drops()
-    flush_sorted(removed, false)
-    removed = {}
-    S.flush_rows()
+    S.at_hand('place_rows')
+    S.at_hand('flush_drops')
+    local changed = sets
+    sets = {}
+    for key, it in pairs(changed) do
+        flush_members(key, it.was, it.now, false)
+    end
+    S.write_all_pending()
+    S.at_hand('flush_rows')
     for key, it in pairs(dirty) do
         flush_hash(key, it)
     end
     dirty = {}
-    flush_sorted(added, true)
-    added = {}
-    for key, ops in pairs(lists) do
-        flush_list(key, ops)
+    for key, it in pairs(changed) do
+        flush_members(key, it.now, it.was, true)
+        if next(it.was) ~= nil then
+            flush_moved(key, it)
+        end
     end
-    lists = {}
+    S.at_hand('flush_lists')
     flush_directory()
 end
 
--- What cannot be taken back, after all the rest.
-function S.finish()
-    for _, command in ipairs(last) do
-        redis.pcall(unpack(command))
-    end
-end

@@ -77,6 +77,19 @@ local function beat()
     return since
 end
 
+local function channel(worker)
+    return P .. 'alive:' .. S.header.db .. ':' .. worker
+end
+
+-- A worker that is connected: from now on that tells of it.
+local function note_present(worker)
+    local present = P .. 'present'
+    local connected = S.header.server ~= '' and call('PUBSUB', 'NUMSUB', channel(worker))[2] > 0
+    if connected and call('SISMEMBER', present, worker) == 0 then
+        S.write({'SREM', present, worker}, 'SADD', present, worker)
+    end
+end
+
 function S.Enlist(verb)
     local it = key(verb.worker)
     if not S.hget(it, 'started') then
@@ -90,6 +103,7 @@ function S.Enlist(verb)
     S.hset(it, 'queues', verb.queues)
     S.hset(it, 'workflows', verb.workflows)
     S.hset(it, 'concurrency', S.text(verb.concurrency))
+    note_present(verb.worker)
     beat()
     return false
 end
@@ -147,8 +161,7 @@ local function is_gone(worker, it)
         return false
     end
     local known_for = S.now - tonumber(S.hget(pulse, 'server_since'))
-    local channel = P .. 'alive:' .. S.header.db .. ':' .. worker
-    return known_for >= tonumber(it.lease) and call('PUBSUB', 'NUMSUB', channel)[2] == 0
+    return known_for >= tonumber(it.lease) and call('PUBSUB', 'NUMSUB', channel(worker))[2] == 0
 end
 
 -- Why a worker seems dead, nil if it does not. A lease that ran out is no proof: see Sweep.

@@ -1,0 +1,90 @@
+-- In which sorted sets a run is follows from its row, here and nowhere else. And new runs.
+
+local text = S.text
+
+-- Ready runs of one kind stand in one line, by priority, interruption, due time and number.
+function S.line(ready, new, child, queue, workflow)
+    return P .. 'ready:' .. ready .. new .. child .. ':' .. S.pair(queue, workflow)
+end
+
+-- Doubles that are not negative sort like their bytes, the greatest first.
+local function member(row, interrupted, due)
+    return struct.pack('>dddd', 2 ^ 52 - row.priority, math.max(interrupted or S.NEVER, 0), math.max(due, 0), tonumber(row.pk))
+end
+
+function S.standing_in(member_)
+    return string.format('%.0f', (struct.unpack('>d', member_, 25)))
+end
+
+local function place_waiting(act, row, status, ready, interrupted, due)
+    if ready > 0 then
+        local new, child = interrupted and '0' or '1', row.parent and '1' or '0'
+        local line = S.line(ready, new, child, row.queue, row.workflow)
+        act(line, '0', member(row, interrupted, due), P .. 'lines:' .. row.queue, ready .. new .. child .. row.workflow)
+        if status == 'queued' then
+            act(P .. 'oldest:' .. row.queue, row.created, row.pk)
+        end
+    elseif (status == 'queued' or status == 'waiting') and due < S.NEVER then
+        act(P .. 'later', due, row.pk)
+    end
+end
+
+local function place_ended(act, row, status, ended)
+    if ended then
+        act(P .. (row.workflow == '' and status == 'done' and 'acked' or 'ended'), ended, row.pk)
+    end
+end
+
+local function place_held(act, row, worker, token)
+    if worker then
+        act(P .. 'held:' .. worker, '0', S.pair(token or '', row.pk), P .. 'holders', worker)
+    end
+end
+
+-- Every sorted set that a run is in, by what its fields were or are.
+function S.place(act, row, get)
+    local status = get(row, 'status')
+    if status then
+        act(P .. 'status:' .. status, row.pk, row.pk)
+        place_held(act, row, get(row, 'worker'), get(row, 'token'))
+        place_ended(act, row, status, get(row, 'ended'))
+        place_waiting(act, row, status, get(row, 'ready'), get(row, 'interrupted'), get(row, 'due'))
+    end
+end
+
+-- What a new run may have.
+local OPTIONAL = {'parent', 'worker', 'lives', 'started', 'timeout', 'deadline', 'abandon_after'}
+
+local function is(row, field)
+    return row[field]
+end
+
+-- A new run: what is asked for, with its status, due time and the like. It is where that says. As it is sent.
+function S.insert(row)
+    local pk = text(S.hincr(P .. 'counters', 'pk', 1))
+    row.pk, row.created = pk, S.now
+    local flat = {
+        'id', row.id, 'workflow', row.workflow, 'args', row.args, 'queue', row.queue, 'priority', text(row.priority), 'token', row.token,
+        'seed', row.seed, 'attempts_max', text(row.attempts_max), 'interruptions_max', text(row.interruptions_max), 'waits', '',
+        'created', text(S.now), 'status', row.status, 'due', text(row.due), 'fence', text(row.fence or 0),
+    }
+    if row.ready > 0 then
+        flat[#flat + 1], flat[#flat + 2] = 'ready', text(row.ready)
+    end
+    for _, field in ipairs(OPTIONAL) do
+        local value = row[field]
+        if value then
+            local size = #flat
+            flat[size + 1], flat[size + 2] = field, type(value) == 'number' and text(value) or value
+        end
+    end
+    S.put_fresh(pk, flat)
+    S.hput(P .. 'ids', row.id, pk)
+    S.counted(row.queue, row.parent, nil, row.status)
+    S.happened(row.queue, 's', S.now)
+    if row.parent then
+        S.zadd(P .. 'children:' .. row.parent, pk, pk)
+    end
+    S.place(S.zadd, row, is)
+    return flat
+end

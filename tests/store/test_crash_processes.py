@@ -1,0 +1,49 @@
+"""Processes that kill themselves with SIGKILL before and after a write, on a server. OUTLAST_TEST_KILLS takes every write."""
+
+import json
+import os
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from outlast.testing import Broke, crash_processes
+from places import postgres_place, redis_place
+
+LONG = "OUTLAST_TEST_KILLS" in os.environ
+PLACES = {"postgres": postgres_place, "redis": redis_place}
+
+
+@pytest.fixture(params=PLACES)
+def new_address(request):
+    """Gives the address of a new place for each story."""
+    server = request.getfixturevalue(f"{request.param}_server").url
+    with ExitStack() as stack:
+        yield lambda _: stack.enter_context(PLACES[request.param](server))
+
+
+@pytest.mark.timeout(3600 if LONG else 120)
+def test_a_process_killed_before_or_after_a_write_is_followed_by_one_that_ends_the_run(new_address, tmp_path):
+    program = Path(__file__).with_name("crash_program.py")
+    every = 1 if LONG else 8
+    report = crash_processes(f"{program}:small", ['"tides"'], folder=tmp_path, store=new_address, every=every)
+    assert json.loads(report.result or "") == ["TIDES", "FLAKY", "C", {"1": 2, "2": 4}, ["TIDES", "C"]]
+    assert report.crashes >= 6
+    assert list(tmp_path.iterdir()) == [], "nothing is where a SQLite file would be"
+
+
+FORGETFUL = """
+import os
+from outlast import workflow
+
+@workflow
+async def life() -> int:
+    return os.getpid()
+"""
+
+
+def test_it_finds_an_end_that_differs_and_says_where(tmp_path):
+    program = tmp_path / "forgetful 100%.py"
+    program.write_text(FORGETFUL)
+    with pytest.raises(Broke, match=r"SIGKILL before write 1 led to 0"):
+        crash_processes(f"{program}:life", folder=tmp_path)

@@ -1,0 +1,373 @@
+"""What a call costs, waits for and answers stays bounded: however much is there, and whoever else is at it."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from postgres_schemas import connected, emptied, schema_of_this_process
+
+from outlast.errors import SettingsError
+from outlast.store.postgres import calls
+from outlast.store.postgres.address import parse
+from outlast.store.postgres.store import HERE_SECONDS, PostgresStore
+from outlast.store.protocol import CommitUnknown
+from outlast.store.verbs import (
+    Ack,
+    Claim,
+    Enlist,
+    Keep,
+    Limit,
+    Prune,
+    Record,
+    Refused,
+    Settle,
+    Submit,
+    SubmitMany,
+    Sweep,
+)
+
+COLUMNS = "pk, id, workflow, args, queue, priority, status, fence, seed, created, due, attempts_max, interruptions_max"
+READ = "SELECT coalesce(sum(idx_tup_read), 0) FROM pg_stat_user_indexes WHERE schemaname = current_schema() AND relname = 'runs'"
+
+
+@pytest.fixture(scope="module")
+def schema(postgres_server) -> Iterator[str]:
+    with schema_of_this_process(postgres_server.url, "bounds") as address:
+        yield address
+
+
+@pytest.fixture
+def store(schema) -> Iterator[PostgresStore]:
+    emptied(schema)
+    store = PostgresStore.at(schema)
+    store.open()
+    store.commit([Enlist("w", "host", 1, 600.0)])
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def other(schema) -> Iterator[PostgresStore]:
+    store = PostgresStore.at(schema)
+    store.open()
+    yield store
+    store.close()
+
+
+def owned(store: PostgresStore, id: str = "r"):
+    return store.commit([Submit(id, "flow", "[]", "t", "s", worker="w")])[0].row
+
+
+def entries_read(db: psycopg.Connection, store: PostgresStore) -> int:
+    """Of the indexes of runs, ever."""
+    store._writer.execute("SELECT pg_stat_force_next_flush()")
+    store._writer.execute("SELECT 1")
+    return int(db.execute(READ).fetchone()[0])
+
+
+def filled(db: psycopg.Connection, count: int, more: str = "", values: str = "") -> None:
+    db.execute(
+        f"INSERT INTO runs ({COLUMNS}, ended{more}) SELECT nextval('numbers'), 'x' || n, 'flow', '[]', 'default', 0, 'done', 0, 's', 1, 1, 5, 100,"
+        f" n{values} FROM generate_series(1, {count}) n"
+    )
+
+
+def test_a_prune_among_many_that_have_ended_looks_at_no_more_than_it_prunes(store, schema) -> None:
+    with connected(schema) as db:
+        filled(db, 20_000)
+        before = entries_read(db, store)
+        for _ in range(4):
+            assert store.commit([Prune(2e9, 50)]) == [50]
+        assert entries_read(db, store) - before < 4 * 50 * 20
+
+
+def test_what_stays_for_its_parents_sake_is_passed_once(store, schema) -> None:
+    owned(store, "parent")
+    with connected(schema) as db:
+        filled(db, 5_000, ", parent", ", 'parent'")
+        db.execute(
+            f"INSERT INTO runs ({COLUMNS}, ended) SELECT nextval('numbers'), 'y' || n, 'flow', '[]', 'default', 0, 'done', 0, 's', 1, 1, 5, 100,"
+            " 100000 + n FROM generate_series(1, 500) n"
+        )
+        assert store.commit([Prune(2e9, 50)]) == [50]
+        before = entries_read(db, store)
+        counts = [store.commit([Prune(2e9, 50)])[0] for _ in range(10)]
+        assert counts == [50] * 9 + [0]
+        assert entries_read(db, store) - before < 15_000
+
+
+def test_settles_and_acks_and_claims_do_not_walk_over_what_is_there(store, schema) -> None:
+    """The plans were made while there was nothing."""
+    turn = 0
+
+    def some() -> None:
+        nonlocal turn
+        turn += 1
+        store.commit([Submit(f"i{turn}-{n}", "", "[]", "t", "s", "items") for n in range(5)])
+        rows = store.commit([Claim("w", f"i{turn}", (), ("items",), ("",), 5)])[0]
+        assert len(rows) == 5
+        assert store.commit([Ack(row.pk, row.fence, "items") for row in rows]) == [None] * 5
+        runs = [owned(store, f"r{turn}-{n}") for n in range(5)]
+        assert store.commit([Settle(row.pk, row.fence, "done") for row in runs]) == [None] * 5
+
+    for _ in range(8):
+        some()
+    with connected(schema) as db:
+        filled(db, 20_000)
+        before = entries_read(db, store)
+        some()
+        assert entries_read(db, store) - before < 500
+
+
+def test_children_of_a_full_queue_are_found_without_looking_at_all_of_them(store, schema) -> None:
+    store.commit([Limit("q", None, 1), Submit("parent", "flow", "[]", "t", "s", "q")])
+    store.commit([Claim("w", "p", (), ("q",), ("flow",), 1)])
+    with connected(schema) as db:
+        db.execute("INSERT INTO lines VALUES ('q', 'child') ON CONFLICT DO NOTHING")
+        db.execute(
+            f"INSERT INTO runs ({COLUMNS}, ready, parent) SELECT nextval('numbers'), 'c' || n, 'child', '[]', 'q', 0, 'queued', 0, 's', 1, n, 5, 100, 1,"
+            " 'parent' FROM generate_series(1, 5000) n"
+        )
+        before = entries_read(db, store)
+        rows = store.commit([Claim("w", "c", (), ("q",), ("child",), 2)])[0]
+        assert [row.id for row in rows] == ["c1", "c2"]
+        assert entries_read(db, store) - before < 500
+
+
+def test_many_put_in_at_once_cost_in_proportion_and_a_repeat_is_answered_shortly(store, monkeypatch) -> None:
+    def seconds(count: int) -> float:
+        many = SubmitMany(tuple(Submit(f"{count}-{n}", "f", "[]", "t", "s", "big") for n in range(count)))
+        began = time.perf_counter()
+        assert len(store.commit([many])[0]) == count
+        return time.perf_counter() - began
+
+    seconds(100)
+    few, many = min(seconds(1_000), seconds(1_001)), seconds(20_000)
+    assert many < 60 * few
+    lengths: list[int] = []
+    read = calls.Answer.__init__
+
+    def noted(self, text, shape) -> None:
+        lengths.append(len(text))
+        read(self, text, shape)
+
+    monkeypatch.setattr(calls.Answer, "__init__", noted)
+    again = SubmitMany(tuple(Submit(f"20000-{n}", "f", "[]", "t", "s", "big") for n in range(20_000)))
+    outcomes = store.commit([again])[0]
+    assert [outcome.row.id for outcome in outcomes] == [run.id for run in again.runs]
+    assert max(lengths) < 1_000_000
+
+
+def test_a_repeated_submission_waits_for_nobody_who_has_the_run_locked(store, schema) -> None:
+    submit = Submit("r", "flow", "[]", "t", "s")
+    store.commit([submit])
+    with connected(schema) as db, db.transaction():
+        db.execute("SELECT 1 FROM runs WHERE id = 'r' FOR UPDATE")
+        began = time.monotonic()
+        assert store.commit([submit])[0].row.id == "r"
+        assert store.commit([SubmitMany((submit,))])[0][0].row.id == "r"
+        assert time.monotonic() - began < 5
+
+
+def test_a_commit_on_the_loop_waits_for_no_lock_and_has_written_nothing(store, schema) -> None:
+    row = owned(store)
+    record = Record(row.pk, 1, row.fence, "step", "k", 1.0)
+    with connected(schema) as db:
+        with db.transaction():
+            db.execute("SELECT 1 FROM runs WHERE id = 'r' FOR UPDATE")
+            began = time.monotonic()
+            assert store.try_commit([record]) is None
+            assert time.monotonic() - began < 0.2
+        assert store.journal(row.pk) == []
+        assert store.try_commit([record]) == [None]
+        assert db.execute("SELECT current_setting('lock_timeout')").fetchone() == ("0",)
+    assert store._writer.execute("SELECT current_setting('lock_timeout')") == [("0",)]
+
+
+def test_a_commit_on_the_loop_does_not_wait_for_a_server_that_is_silent(store) -> None:
+    row = owned(store)
+    record = Record(row.pk, 1, row.fence, "step", "k", 1.0)
+    backend = store._writer.db().info.backend_pid
+    os.kill(backend, signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        with pytest.raises(CommitUnknown):
+            store.try_commit([record])
+        assert time.monotonic() - began < HERE_SECONDS + 1
+    finally:
+        os.kill(backend, signal.SIGCONT)
+    store.recover()
+    assert store.commit([record]) == [None]
+    assert len(store.journal(row.pk)) == 1
+
+
+def test_a_long_run_that_is_submitted_on_the_loop_comes_whole(store) -> None:
+    (outcome,) = store.try_commit([Submit("long", "flow", f'"{"x" * 3000}"', "t", "s", worker="w")])
+    assert (outcome.row.id, len(outcome.row.args)) == ("long", 3002)
+
+
+def test_the_least_depth_of_a_queue_that_is_named_twice_binds(schema, store) -> None:
+    stores = [PostgresStore.at(schema) for _ in range(4)]
+    outcomes: list[object] = []
+    for each in stores:
+        each.open()
+    store.commit([Submit("there", "f", "[]", "t", "s", "q")])
+
+    def put(number: int, into: PostgresStore) -> None:
+        both = [
+            Submit(f"new{number}", "f", "[]", "t", "s", "q", depth_max=3),
+            Submit("there", "f", "[]", "t", "s", "q"),
+        ]
+        outcomes.append(into.commit(both)[0])
+
+    with connected(schema) as db:
+        with db.transaction():
+            db.execute("LOCK TABLE runs IN SHARE MODE")  # all wait at the same place
+            threads = [threading.Thread(target=put, args=each) for each in enumerate(stores)]
+            for thread in threads:
+                thread.start()
+            time.sleep(0.5)
+        for thread in threads:
+            thread.join(20)
+    for each in stores:
+        each.close()
+    assert store.depth("q") == 3
+    assert sum(isinstance(outcome, Refused) for outcome in outcomes) == 2
+
+
+def test_who_enlists_while_others_sweep_is_not_struck_off(store, other, schema) -> None:
+    with connected(schema) as db:
+        (text,) = db.execute("SELECT pg_get_functiondef('holders_1'::regproc)").fetchone()
+        slow = text.replace("BEGIN\n", "BEGIN\n    PERFORM pg_sleep(0.4);\n", 1)
+        assert slow != text
+        db.execute(slow)
+        try:
+            swept: list[object] = []
+            sweep = threading.Thread(target=lambda: swept.append(other.commit([Sweep()])[0]))
+            sweep.start()
+            time.sleep(0.6)  # it has locked whoever seemed dead, and looks again
+            store.commit(
+                [
+                    Enlist("living", "h", 1, 60.0),
+                    Submit("mine", "f", "[]", "t", "s", worker="living"),
+                ]
+            )
+            sweep.join(20)
+        finally:
+            db.execute(text)
+    assert swept[0].workers == ()
+    row = store.run("mine")
+    assert (row.status, row.worker, row.deaths) == ("running", "living", 0)
+
+
+def test_sessions_that_are_made_in_two_orders_do_not_wait_for_each_other(store, other, schema) -> None:
+    """One has made its first when the other begins: its turn comes, without a deadlock."""
+    deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+
+    def keep(into: PostgresStore, names: str, tag: str) -> None:
+        for turn in range(30):
+            into.commit([Keep(f"{turn}-{name}", f"{tag}{turn}{name}", {"a": "1"}) for name in names])
+
+    with connected(schema) as db:
+        before = db.execute(deadlocks).fetchone()
+        threads = [
+            threading.Thread(target=keep, args=each)
+            for each in ((store, "abcdefgh", "x"), (other, "hgfedcba", "y"))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        time.sleep(0.2)
+        assert db.execute(deadlocks).fetchone() == before
+
+
+def test_an_epoch_is_never_given_again(store, other, schema) -> None:
+    with connected(schema) as db:
+        first = store._epoch
+        db.execute("DELETE FROM writers WHERE id = %s", (store._id,))
+        store.recover()
+        assert store._epoch > first
+
+
+def test_listing_the_queues_keeps_no_other_read_waiting(store, schema) -> None:
+    store.commit([Submit("r", "flow", "[]", "t", "s")])
+    with connected(schema) as db:
+        with db.transaction():
+            db.execute("LOCK TABLE queues IN ACCESS EXCLUSIVE MODE")
+            listing = threading.Thread(target=store.queues)
+            listing.start()
+            time.sleep(0.3)
+            began = time.monotonic()
+            assert store.run("r") is not None
+            assert time.monotonic() - began < 2
+        listing.join(20)
+
+
+@pytest.mark.parametrize("schema_name", ["MyApp", "x__v", "SETTINGS__v", "a-b", "x" * 63])
+def test_a_schema_with_an_odd_name_is_one_of_its_own(postgres_server, schema_name) -> None:
+    with psycopg.connect(postgres_server.url, autocommit=True) as db:
+        beside = PostgresStore.at(f"{postgres_server.url}&schema={schema_name.lower()}")
+        there = PostgresStore.at(f"{postgres_server.url}&schema={schema_name}")
+        try:
+            for each in (beside, there):
+                each.open()
+            db.execute(f"UPDATE \"{schema_name}\".meta SET functions = 'of another build'")
+            again = PostgresStore.at(f"{postgres_server.url}&schema={schema_name}")
+            again.open()
+            for each in (beside, there, again):
+                each.commit([Enlist("w", "h", 1, 60.0)])
+                assert [worker.id for worker in each.workers()] == ["w"]
+                each.close()
+        finally:
+            for name in {schema_name, schema_name.lower()}:
+                db.execute(f'DROP SCHEMA IF EXISTS "{name}" CASCADE')
+
+
+@pytest.mark.parametrize(
+    "name", ["", "pg_x", "a b", "a'b", 'a"b', "a$$b", "a%25b", "1a", "x" * 64, "%C3%BC", "a.b"]
+)
+def test_a_name_that_no_schema_should_have_is_refused(name) -> None:
+    with pytest.raises(SettingsError, match="cannot be the name of a schema"):
+        parse(f"postgresql://u:hidden@h/db?schema={name}")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresql://user:123/hidden@host/db",
+        "postgresql://user:123?hidden@host/db",
+        "postgresql://user:123?sslmode=hidden@host/db",
+        "postgresql://host/db?application_name=x&hidden@y=1",
+    ],
+)
+def test_an_address_with_a_password_that_was_not_quoted_is_refused_without_a_word_of_it(address) -> None:
+    with pytest.raises(SettingsError) as refused:
+        parse(address)
+    assert "hidden" not in str(refused.value)
+
+
+def test_a_role_that_may_only_use_sequences_gets_fences_after_a_failover(
+    postgres_server, schema, store
+) -> None:
+    name = parse(schema).schema
+    with connected(schema) as db:
+        db.execute("CREATE ROLE modest LOGIN")
+        try:
+            db.execute(
+                f"GRANT USAGE ON SCHEMA {name} TO modest;"
+                f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {name} TO modest;"
+                f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {name} TO modest"
+            )
+            modest = PostgresStore.at(schema.replace("postgres@", "modest@"))
+            modest.open()
+            first = owned(modest, "a").fence
+            db.execute("UPDATE meta SET timeline = 'FFFFFFFF'")
+            assert owned(modest, "b").fence >= first + 1_000_000_000
+            modest.close()
+        finally:
+            db.execute("DROP OWNED BY modest; DROP ROLE modest")

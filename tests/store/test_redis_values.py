@@ -1,0 +1,60 @@
+"""Values that the script could not use are refused before it is called."""
+
+from uuid import uuid4
+
+import pytest
+
+from outlast.store.address import store_at
+from outlast.store.protocol import BadValue
+from outlast.store.verbs import Claim, Enlist, Record, Renew, Submit, SubmitMany
+
+ODD = "\ud800"
+
+
+@pytest.fixture
+def store(redis_server):
+    store = store_at(f"{redis_server.url}?prefix={uuid4().hex}")
+    store.open()
+    yield store
+    store.close()
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        Submit("a", "flow", "[]", "t", "s", priority=2**52 + 1),
+        Submit("a", "flow", "[]", "t", "s", priority=-(2**52) - 1),
+        SubmitMany((Submit("a", "flow", "[]", "t", "s", priority=2**53),)),
+        Submit("a", "flow", "[]", "t", "s", priority=True),
+        Submit("a", "flow", "[]", "t", "s", timeout=True),
+        Record(True, 1, 1, "step", "k", 1.0),
+        Record(1, True, 1, "step", "k", 1.0),
+        Enlist("", "host", 1, 30.0),
+        Enlist(ODD, "host", 1, 30.0),
+        Enlist("w", "host", 1, 30.0, (ODD,)),
+        Enlist("w", "host", 1, 30.0, (), (ODD,)),
+        Enlist("w", "host", 1, 30.0, "default"),
+        Renew(ODD, 30.0),
+        Claim("w", ODD),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_a_bad_one(store, verb):
+    with pytest.raises(BadValue):
+        store.commit([verb])
+    assert store.workers() == []
+    assert store.run("a") is None
+
+
+def test_the_greatest_and_the_least_priority_keep_their_order(store):
+    store.commit([Enlist("w", "host", 1, 30.0)])
+    for priority in (0, -(2**52), 2**52, -1, 1):
+        store.commit([Submit(f"{priority}", "flow", "[]", "t", "s", priority=priority)])
+    (rows,) = store.commit([Claim("w", "c", limit=9)])
+    assert [row.priority for row in rows] == [2**52, 1, 0, -1, -(2**52)]
+
+
+def test_a_worker_that_cannot_be_named_does_not_deafen_the_others(store):
+    store.hold("w")
+    with pytest.raises(BadValue):
+        store.hold(ODD)
+    assert store._ear.held == {"w"}
