@@ -21,10 +21,10 @@ def test_with_grace_enough_no_step_is_redone(node):
     first = node.worker(http=True, grace=6).up()
     node.submit(chains(30, 6, 0.3))
     until(lambda: len(node.lines("after")) >= 20)
-    second = node.worker(http=True).up()
     ended = first.delete(8)
     assert (ended.code, ended.killed) == (0, False), first.errors()
     assert node.under_way(first.pid) == set(), "what had begun has ended"
+    second = node.worker(http=True).up()
     assert_results(node, 30, 6)
     assert node.lines(pid=second.pid), "some of it was handed over"
     assert node.redone() == {}
@@ -47,10 +47,10 @@ def test_with_no_grace_only_the_steps_under_way_are_redone(node):
     first = node.worker().up()
     node.submit(chains(20, 4, 0.3))
     until(lambda: len(node.lines("after")) >= 30)
-    node.worker().up()
     ended = first.delete(0)
     assert (ended.code, ended.killed) == (-signal.SIGKILL, True)
     assert node.under_way(first.pid)
+    node.worker().up()
     assert_results(node, 20, 4)
     # A body that has just ended may be killed before its entry is durable: one step a run, and none that was recorded.
     redone = [run for run, _ in node.redone()]
@@ -156,7 +156,7 @@ def test_post_shutdown_as_pre_stop_begins_the_one_drain_that_sigterm_then_joins(
 def test_outlast_drain_as_pre_stop_returns_when_the_worker_is_gone(node):
     drain = [sys.executable, "-W", "error", "-m", "outlast", "drain", "--wait", "--store", node.address]
     first = node.worker(http=True, grace=6, pre_stop=drain).up()
-    node.submit(chains(10, 3, 0.6))
+    node.submit(chains(10, 3, 1.5))  # longer than a busy machine takes to start the command
     node.until_begun("r9")
     ended = first.delete(8)
     said = (node.folder / "pre_stop").read_text()

@@ -26,6 +26,7 @@ SILENCE_SECONDS = 5.0
 """After so long without a word the server is asked for one."""
 PAUSE_MAX = 0.25
 HOLD_SECONDS = 1.0
+CLOSE_SECONDS_MAX = 1.0
 
 
 class Ear:
@@ -81,7 +82,7 @@ class Ear:
         self._listeners.clear()
         self._wake()
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+            self._thread.join(CLOSE_SECONDS_MAX)
         self._wanted.clear()
         self._close_pokes()
 
