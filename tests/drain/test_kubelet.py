@@ -46,7 +46,7 @@ def test_steps_in_threads_are_not_redone_either(node):
 def test_with_no_grace_only_the_steps_under_way_are_redone(node):
     first = node.worker().up()
     node.submit(chains(20, 4, 0.3))
-    until(lambda: len(node.lines("after")) >= 30)
+    until(lambda: len(node.lines("after")) >= 40 and len(node.under_way(first.pid)) >= 10)
     ended = first.delete(0)
     assert (ended.code, ended.killed) == (-signal.SIGKILL, True)
     assert node.under_way(first.pid)
