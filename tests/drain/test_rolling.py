@@ -49,7 +49,7 @@ def tell_recoveries(node: Node) -> float:
 
 
 def test_two_hundred_runs_in_flight_are_handed_over(node):
-    count, steps = 200, 4
+    count, steps = 200, 8
     first = node.worker(concurrency=count, grace=10).up()
     submit(node, count, steps)
     until(lambda: len({line.run for line in node.lines()}) == count)
