@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from outlast.errors import StoreError
 from outlast.store.rows import (
+    NEVER,
     DrainRow,
     Entry,
     Message,
@@ -18,7 +19,7 @@ from outlast.store.rows import (
     SessionRow,
     WorkerRow,
 )
-from outlast.store.verbs import SESSION, Verb
+from outlast.store.verbs import EACH, ITEM, SESSION, Verb
 
 
 class BadValue(StoreError):
@@ -35,6 +36,20 @@ def whole_journal(store: Store, run: int) -> list[Entry]:
     while page := store.journal(run, after=entries[-1].seq if entries else 0):
         entries += page
     return entries
+
+
+def outlook(
+    ready: set[str], suspects: set[str], due: float | None, now: float, workflows: Iterable[str]
+) -> Outlook:
+    """What `look` says of the workflows that have ready runs and suspects, and of when the first run that is not ready is due."""
+    known, come_due = set(workflows), due is not None and due <= now
+    return Outlook(
+        ready=come_due or not known.isdisjoint(ready),
+        suspect=not known.isdisjoint(suspects),
+        next_due=None if due is None or come_due or due >= NEVER else due,
+        overdue=come_due,
+        unknown=tuple(sorted((ready | suspects) - known - {ITEM, EACH})),
+    )
 
 
 class Store(Protocol):

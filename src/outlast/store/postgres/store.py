@@ -28,9 +28,8 @@ from outlast.store.postgres.connection import Connection
 from outlast.store.postgres.ear import Ear, channel
 from outlast.store.postgres.failures import AGAIN, LOCKED, SHUT_OUT, translate, words
 from outlast.store.postgres.floors import Floors
-from outlast.store.protocol import BadValue, CommitUnknown
+from outlast.store.protocol import BadValue, CommitUnknown, outlook
 from outlast.store.rows import (
-    NEVER,
     DrainRow,
     Entry,
     Message,
@@ -43,7 +42,7 @@ from outlast.store.rows import (
     WorkerRow,
     sessions_of,
 )
-from outlast.store.verbs import EACH, ITEM, LOUD, LOUD_AT_HOME, SESSION, Drain, Prune, Sweep, Swept, Verb
+from outlast.store.verbs import LOUD, LOUD_AT_HOME, SESSION, Drain, Prune, Sweep, Swept, Verb
 
 log = logging.getLogger("outlast.store")
 
@@ -389,16 +388,7 @@ class PostgresStore:
         text = self._read(sql.LOOK, (json.dumps(queues, ensure_ascii=False), floors, self._at()))[0][0]
         now, due, firsts, suspects, seconds, walked = json.loads(text)
         self._floors.learn(seconds, walked, firsts, now, floored=floors is not None)
-        ready = {first[1] for first in firsts or ()}
-        known = set(workflows)
-        come_due = due is not None and due <= now
-        return Outlook(
-            ready=come_due or not ready.isdisjoint(known),
-            suspect=not known.isdisjoint(suspects or ()),
-            next_due=None if due is None or come_due or due >= NEVER else due,
-            overdue=come_due,
-            unknown=tuple(sorted(ready.union(suspects or ()) - known - {ITEM, EACH})),
-        )
+        return outlook({first[1] for first in firsts or ()}, set(suspects or ()), due, now, workflows)
 
     def queues(self) -> list[QueueRow]:
         """On a connection of its own: it looks at every run, and other reads must not wait for that."""

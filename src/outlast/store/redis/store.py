@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from outlast.errors import StoreBroken, StoreError, StoreTooNew, StoreUnavailable
 from outlast.store import fork
-from outlast.store.protocol import BadValue, CommitUnknown, whole_journal
+from outlast.store.protocol import BadValue, CommitUnknown, outlook, whole_journal
 from outlast.store.redis import decode, scripts, warnings
 from outlast.store.redis.connection import ANSWER_SECONDS, Address, Late, Line, Lost, parse
 from outlast.store.redis.encode import encode, integers, more_of
@@ -26,7 +26,6 @@ from outlast.store.redis.failures import fault
 from outlast.store.redis.presence import Ear, Missed
 from outlast.store.rows import (
     ENDED,
-    NEVER,
     DrainRow,
     Entry,
     Message,
@@ -38,7 +37,7 @@ from outlast.store.rows import (
     SessionRow,
     WorkerRow,
 )
-from outlast.store.verbs import EACH, ITEM, LOUD, LOUD_AT_HOME, SESSION, Claim, Prune, Record, Sweep, Verb
+from outlast.store.verbs import LOUD, LOUD_AT_HOME, SESSION, Claim, Prune, Record, Sweep, Verb
 
 log = logging.getLogger("outlast.store")
 
@@ -487,15 +486,8 @@ class RedisStore:
 
     def look(self, queues: tuple[str, ...], workflows: tuple[str, ...]) -> Outlook:
         ready, suspect, text = self._read("look", *dict.fromkeys(queues))
-        due, known = None if text is None else float(text), set(workflows)
-        come_due = due is not None and due <= self.now()
-        return Outlook(
-            ready=come_due or not known.isdisjoint(ready),
-            suspect=not known.isdisjoint(suspect),
-            next_due=None if due is None or come_due or due >= NEVER else due,
-            overdue=come_due,
-            unknown=tuple(sorted({*ready, *suspect} - known - {ITEM, EACH})),
-        )
+        due = None if text is None else float(text)
+        return outlook(set(ready), set(suspect), due, self.now(), workflows)
 
     def queues(self) -> list[QueueRow]:
         return [decode.queue_row(found) for found in self._read("queues")]

@@ -19,8 +19,8 @@ from typing import Any
 
 from outlast.errors import StoreBroken, StoreTooNew, StoreUnavailable
 from outlast.store import fork
+from outlast.store.protocol import outlook
 from outlast.store.rows import (
-    NEVER,
     DrainRow,
     Entry,
     Message,
@@ -40,7 +40,7 @@ from outlast.store.sqlite.failures import translate
 from outlast.store.sqlite.presence import NoPresence, Presence
 from outlast.store.sqlite.turnstile import NoTurnstile, Turnstile
 from outlast.store.sqlite.workers import death
-from outlast.store.verbs import EACH, ITEM, LOUD, LOUD_AT_HOME, SESSION, Drain, Verb
+from outlast.store.verbs import LOUD, LOUD_AT_HOME, SESSION, Drain, Verb
 
 APPLICATION_ID = 0x4F75744C  # "OutL"
 BUSY_SECONDS = 2.0
@@ -385,24 +385,13 @@ class SQLiteStore:
             try:
                 self._check_open()
                 due: float | None = self._reader.execute(sql.NEXT_DUE).fetchone()[0]
-                ready = {
-                    (queue, name) for queue in queues for name in ready_workflows(self._reader, queue, 1)
-                }
-                suspect = {
-                    (queue, name) for queue in queues for name in ready_workflows(self._reader, queue, 2)
-                }
+                ready, suspect = (
+                    {name for queue in queues for name in ready_workflows(self._reader, queue, number)}
+                    for number in (1, 2)
+                )
             except sqlite3.Error as error:
                 raise translate(error, self.place, committing=False) from error
-        known = set(workflows)
-        unknown = {name for _, name in ready | suspect} - known - {ITEM, EACH}
-        come_due = due is not None and due <= self.now()
-        return Outlook(
-            ready=come_due or any(name in known for _, name in ready),
-            suspect=any(name in known for _, name in suspect),
-            next_due=None if due is None or come_due or due >= NEVER else due,
-            overdue=come_due,
-            unknown=tuple(sorted(unknown)),
-        )
+        return outlook(ready, suspect, due, self.now(), workflows)
 
     def queues(self) -> list[QueueRow]:
         return [QueueRow(*row) for row in self._read(sql.QUEUES, {"now": self.now()})]
