@@ -56,9 +56,17 @@ def until(condition, seconds: float = WAIT_SECONDS):
     return found
 
 
-def connect(url: str, host: str | None = None) -> socket.socket:
+def connect(url: str, host: str | None = None, *, buffer: int | None = None) -> socket.socket:
+    """`buffer` bounds what the kernel takes in for a client that does not read: by itself it may be tens of megabytes."""
     parts = urlsplit(url)
-    return socket.create_connection((host or parts.hostname, parts.port), timeout=WAIT_SECONDS)
+    address = (host or parts.hostname, parts.port)
+    if buffer is None:
+        return socket.create_connection(address, timeout=WAIT_SECONDS)
+    client = socket.socket()
+    client.settimeout(WAIT_SECONDS)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+    client.connect(address)
+    return client
 
 
 def read_all(client: socket.socket) -> bytes:
