@@ -56,7 +56,7 @@ def test_four_processes_that_commit_back_to_back_get_a_fair_share(tmp_path):
 
 
 STAND_IN_THE_WAY = """
-from outlast.store.sqlite.turnstile import lock
+from outlast.store.locks import lock
 store = SQLiteStore(sys.argv[1])
 store.open()
 if sys.argv[2] == "room":

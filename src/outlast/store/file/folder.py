@@ -12,7 +12,7 @@ from outlast.errors import StoreBroken, StoreTooNew, StoreUnavailable
 from outlast.store.file import disk
 from outlast.store.file.log import NAME as LOG_NAME
 from outlast.store.file.log import OLD as OLD_LOG_NAME
-from outlast.store.sqlite.turnstile import lock, open_private
+from outlast.store.locks import lock, open_private
 
 FORMAT = 1
 _FORMAT_FILE, _LOCK_FILE = "format", "lock"

@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from outlast.store.sqlite.turnstile import lock, open_private
+from outlast.store.locks import lock, open_private
 
 PREFIX, SUFFIX = "worker-", ".lock"
 
