@@ -369,7 +369,7 @@ def test_what_is_to_be_decided_is_shown_with_its_arguments_and_its_time(unknown)
 def test_an_act_that_may_be_under_way_is_shown_with_its_time(outlast, monkeypatch):
     row = outlast.started("r1")
     intent = {
-        "key": "k", "effect": "send", "module": "m", "arguments": "{}", "compensation": None,
+        "key": "k", "effect": "send", "code": "m", "arguments": "{}", "compensation": None,
         "timeout": 60, "threaded": False, "generation": 0,
     }  # fmt: skip
     outlast.entry(row, 1, "intent", "send#1", value=json.dumps(intent))
@@ -411,7 +411,7 @@ def test_undoing_is_a_status_that_runs_can_be_listed_by(unknown):
 def test_effects_of_one_name_are_listed_in_the_order_of_their_calls(outlast):
     row = outlast.started("r1")
     intent = {
-        "key": "k", "effect": "send", "module": "m", "arguments": "{}", "compensation": "undo send",
+        "key": "k", "effect": "send", "code": "m", "arguments": "{}", "compensation": "undo send",
         "timeout": 60, "threaded": False, "generation": 0,
     }  # fmt: skip
     for seq, place in enumerate(["send#2", "other#1", "send#10", "send#1"], 1):
@@ -450,7 +450,7 @@ HOSTILE = "\x1b]0;owned\x07\x9b31m \u202eevil\r\n\u2028x"
 def test_names_and_values_of_effects_have_no_power_over_a_terminal(outlast):
     row = outlast.started("r1")
     intent = {
-        "key": HOSTILE, "effect": HOSTILE, "module": "m", "arguments": HOSTILE, "compensation": HOSTILE,
+        "key": HOSTILE, "effect": HOSTILE, "code": "m", "arguments": HOSTILE, "compensation": HOSTILE,
         "timeout": 1, "threaded": False, "generation": 0,
     }  # fmt: skip
     error = json.dumps({"type": f"m:{HOSTILE}", "message": HOSTILE})
@@ -467,7 +467,7 @@ def test_names_and_values_of_effects_have_no_power_over_a_terminal(outlast):
         8,
         "compensation",
         "c#1",
-        value=json.dumps({"effect": HOSTILE, "module": "", "arguments": HOSTILE}),
+        value=json.dumps({"effect": HOSTILE, "code": "", "arguments": HOSTILE}),
     )
     outlast.commit(Settle(row.pk, row.fence, "parked", reason=f"unknown: {HOSTILE} Say `outlast x`"))
     for words in (["show", "r1"], ["show", "r1", "--full"], ["runs"], ["show", "r1", "--json"]):

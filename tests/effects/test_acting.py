@@ -86,7 +86,7 @@ def test_the_intent_tells_all_that_somebody_needs_who_has_only_the_journal(world
     assert said == {
         "key": bank.keys[0],
         "effect": "pay",
-        "module": pay.code,
+        "code": pay.code,
         "compensation": None,
         "timeout": TIMEOUT,
         "threaded": False,

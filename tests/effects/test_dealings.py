@@ -34,7 +34,7 @@ class Book:
         said = {
             "key": key,
             "effect": place.partition("#")[0],
-            "module": "shop",
+            "code": "shop",
             "arguments": '{"amount":3}',
             "compensation": None,
             "timeout": 10.0,
@@ -97,7 +97,7 @@ def test_an_intent_is_open_and_has_all_that_is_needed_to_ask_after_it():
     dealing = only(book)
     assert (dealing.open, dealing.happened, dealing.closed) == (True, None, None)
     assert (dealing.intent, dealing.first, dealing.at, dealing.acts) == (seq, seq, 101.0, 1)
-    assert (dealing.effect, dealing.module, dealing.key, dealing.timeout) == ("pay", "shop", "k-1", 10.0)
+    assert (dealing.effect, dealing.code, dealing.key, dealing.timeout) == ("pay", "shop", "k-1", 10.0)
     assert (dealing.args, dealing.arguments) == ("fingerprint", '{"amount":3}')
 
 

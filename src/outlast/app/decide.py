@@ -85,7 +85,7 @@ def choose(run: str, dealings: Dealings, effect: str) -> Dealing:
         return named[0]
     undone = dealings.get(effect.removeprefix(UNDO)) if effect.startswith(UNDO) else None
     if undone is not None and undone.undoable and dealings.undoing is not None:  # not begun: undone by hand
-        return Dealing(effect, "intent", 0, undone.compensation or undone.effect, undone.module)
+        return Dealing(effect, "intent", 0, undone.compensation or undone.effect, undone.code)
     raise UnknownEffect(run, effect, [one.place for one in named or there])
 
 
@@ -104,10 +104,10 @@ def _check_seen(run: str, dealing: Dealing, intent: int | None) -> None:
 
 def _check_result(dealing: Dealing, text: str) -> None:
     """Where this program has the effect's code, what is said must be a result of it."""
-    code = find(dealing.effect, dealing.module)
-    if code is not None and not dealing.place.startswith(UNDO):
+    effect = find(dealing.effect, dealing.code)
+    if effect is not None and not dealing.place.startswith(UNDO):
         try:
-            code.signature.returns().decode(text)
+            effect.signature.returns().decode(text)
         except Unrecordable as unfit:
             raise Unrecordable(f"{text[:80]} is no result of effect {dealing.effect}: {unfit}") from unfit
 

@@ -43,7 +43,8 @@ class Dealing:
     first: int
     """The seq of its first entry: the order in which things are undone."""
     effect: str = ""
-    module: str = ""
+    code: str = ""
+    """Whose effect it is: module, qualified name and name of the function. A hint where two effects have one name."""
     args: str | None = None
     """The fingerprint of its call."""
     arguments: str = "{}"
@@ -182,13 +183,13 @@ class Dealings:
         dealing.open, dealing.happened, dealing.closed, dealing.decision = True, None, None, None
         dealing.key, dealing.timeout = said["key"], said["timeout"]
         dealing.generation = said["generation"]
-        dealing.effect, dealing.module, dealing.arguments = said["effect"], said["module"], said["arguments"]
+        dealing.effect, dealing.code, dealing.arguments = said["effect"], said["code"], said["arguments"]
         dealing.compensation, dealing.threaded = said["compensation"], said["threaded"]
 
     def _compensation(self, entry: Entry | Record) -> None:
         said = json.loads(entry.value or "{}")
         self.places[entry.key] = Dealing(
-            entry.key, "compensation", entry.seq, said["effect"], said["module"], entry.args, said["arguments"],
+            entry.key, "compensation", entry.seq, said["effect"], said["code"], entry.args, said["arguments"],
             closed=entry, happened=True,
         )  # fmt: skip
 

@@ -216,7 +216,7 @@ class Dealer:
         else:
             key = self.errand.make_key(life.row.seed, self.place.key, generation)
         said: dict[str, Any] = {
-            "key": key, "effect": effect.name, "module": effect.code, "arguments": self.errand.arguments,
+            "key": key, "effect": effect.name, "code": effect.code, "arguments": self.errand.arguments,
             "compensation": effect.compensation.name if effect.compensation is not None else None,
             "timeout": effect.timeout, "threaded": not effect.is_async, "generation": generation,
         }  # fmt: skip

@@ -31,7 +31,7 @@ def register(life: Life, errand: Errand) -> Coroutine[Any, Any, None]:
     """Have it recorded that this is to be done if the run is undone. Its place is taken now."""
     effect = errand.effect
     check_known(effect)
-    value = json.dumps({"effect": effect.name, "module": effect.code, "arguments": errand.arguments})
+    value = json.dumps({"effect": effect.name, "code": effect.code, "arguments": errand.arguments})
     life.house.check_size(value, f"the arguments of {effect.name}")
     units = units_around(effect, needs_compensation=False)
     place = life.take("compensation", f"compensate:{effect.name}", errand.fingerprint, while_cancelling=True)
@@ -90,7 +90,7 @@ async def _is_on_record(life: Life, dealing: Dealing | None) -> bool:
 async def _resolve(life: Life, dealing: Dealing) -> None:
     if await _is_on_record(life, dealing):
         return
-    effect = await _known(life, dealing.effect, dealing.module)
+    effect = await _known(life, dealing.effect, dealing.code)
     place = life.take_at("step", dealing.place, dealing.args)
     await _outcome(life, effects.attend(life, place, Errand.recorded(effect, dealing, resolve_only=True)))
 
@@ -104,12 +104,12 @@ async def _compensate(life: Life, dealing: Dealing) -> None:
     needless = dealing.kind == "intent" and dealing.compensation is None
     if needless or await _is_on_record(life, begun):
         return
-    effect = await _known(life, dealing.effect, dealing.module)
+    effect = await _known(life, dealing.effect, dealing.code)
     errand = Errand.recorded(effect, dealing, resolve_only=False)
     if dealing.kind == "intent":
         compensation = effect.compensation
         if compensation is None or compensation.name != dealing.compensation:
-            compensation = await _known(life, dealing.compensation or "", dealing.module)
+            compensation = await _known(life, dealing.compensation or "", dealing.code)
         if begun is not None and begun.intent:
             # What is on record counts, also if the code takes other arguments by now.
             errand = Errand.recorded(compensation, begun, resolve_only=False)
