@@ -43,6 +43,8 @@ Interrupted is not failed: `Evicted` never ends a run.
 
 from __future__ import annotations
 
+from outlast.values.sentences import stopped
+
 
 class OutlastError(Exception):
     """The root of every error that a program may catch."""
@@ -313,7 +315,7 @@ class Diverged(BaseException):
 
     def __str__(self) -> str:
         return (
-            f"the journal recorded {self.recorded}, the code asked for {self.asked}. "
+            f"{stopped(f'the journal recorded {self.recorded}, the code asked for {self.asked}')} "
             "The workflow changed since, or does something that differs from life to life (a clock, chance, "
             "the order of a set). Bring the old code back or mend it, then `outlast resume ID`."
         )

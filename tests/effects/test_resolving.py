@@ -559,6 +559,31 @@ def test_the_reason_tells_what_the_act_raised(world):
         world.run(mailing())
 
 
+async def cut(what: str) -> str:
+    raise ConnectionError(f"the line went dead at {what}.")
+
+
+blind = effect(timeout=TIMEOUT, name="blind")(cut)
+asking = effect(timeout=TIMEOUT, name="asking")(cut)
+repeated = effect(timeout=TIMEOUT, name="repeated", idempotent=True)(cut)
+
+
+@asking.verify
+async def _asks(what: str) -> None:
+    raise LookupError(f"nobody answers of {what}.")
+
+
+@pytest.mark.parametrize("fx", [blind, asking, repeated], ids=lambda fx: fx.name)
+def test_a_reason_has_one_full_stop_where_the_error_brings_its_own(world, fx):
+    @workflow(name=f"calls {fx.name}")
+    async def calls() -> str:
+        return await fx("noon")
+
+    with pytest.raises(RunParked, match=r" noon\. Say `outlast decide") as parked:
+        world.run(calls())
+    assert ".." not in parked.value.reason
+
+
 def test_the_hook_is_told_of_a_run_that_waits_for_a_decision(world):
     told = []
     world.settings = {"on_parked": lambda info: told.append((info.id, info.status, info.reason))}

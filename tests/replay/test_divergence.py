@@ -143,6 +143,19 @@ def test_the_reason_names_what_was_recorded_and_what_was_asked(world):
     assert '"two"' in parked.value.reason
 
 
+def test_a_result_that_does_not_fit_any_more_is_told_in_sentences_with_one_full_stop_each(world):
+    @step(name="a")
+    async def counts(label: str) -> int:
+        return len(label)
+
+    async def counted() -> int:
+        return await counts("1")
+
+    began(world)
+    with pytest.raises(RunParked, match=r"'1' is not int\. The workflow changed since"):
+        world.run(flow(counted)())
+
+
 def test_what_comes_after_the_recorded_part_may_change(world):
     async def longer() -> list[str]:
         return [*[await a("1"), await b("2")], await make_step("d")("new"), await c("3")]

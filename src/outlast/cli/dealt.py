@@ -10,13 +10,14 @@ from rich.text import Text
 from outlast.cli.grid import Cell, Column, grid
 from outlast.cli.hints import becomes, command, verdict, waits_for_a_person
 from outlast.cli.history import History
-from outlast.cli.text import moment, one_line, recorded, recorded_error, safe, short, span, stopped
+from outlast.cli.text import moment, one_line, recorded, recorded_error, safe, short, span
 from outlast.replay.dealings import UNDO, Dealing, Dealings
 from outlast.replay.undo import CHILDREN
 from outlast.settings import Settings
 from outlast.store.rows import Entry, RunRow
 from outlast.values.cost import Cost
 from outlast.values.exceptions import CANCELLED
+from outlast.values.sentences import stopped
 
 EFFECTS = (
     Column("EFFECT"), Column("STATE"), Column("WHEN", right=True), Column("KEY"), Column("RESULT"), Column("UNDO")

@@ -14,10 +14,11 @@ from outlast.cli.options import IdArgument, JsonOption, StoreOption, checked_id
 from outlast.cli.output import answering, document, say
 from outlast.cli.stores import acting
 from outlast.cli.takers import Fleet
-from outlast.cli.text import one_line, stopped
+from outlast.cli.text import one_line
 from outlast.errors import OutlastError, UnknownRun, WrongStatus
 from outlast.store.protocol import Store
 from outlast.store.rows import RunRow
+from outlast.values.sentences import stopped
 
 
 def decide(

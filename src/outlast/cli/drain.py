@@ -29,6 +29,7 @@ from outlast.settings import Settings
 from outlast.store.protocol import Store
 from outlast.store.rows import DrainRow, WorkerRow
 from outlast.store.verbs import AskDrain, Refused
+from outlast.values.sentences import stopped
 
 LINGER_SECONDS = 3.0
 """How long after its drain a worker has for its clean-up, before it counts as a program that goes on."""
@@ -272,7 +273,7 @@ def _sentence(asked: Asked, choice: Choice, timeout: float | None) -> str:
         return f"{who} (pid {asked.pid} on {asked.host}) was asked to drain.{unless}"
     if asked.state == "draining":
         reason = f": {asked.drain.reason}" if asked.drain is not None and asked.drain.reason else ""
-        return f"{who} drains already{reason}."
+        return stopped(f"{who} drains already{reason}")
     if asked.state == "drained" and asked.drain is not None:
         return f"{outcome(asked.drain)} Its process goes on: it is somebody's own program, and not `outlast worker`."
     if asked.state == "waiting":

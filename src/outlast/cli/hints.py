@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Mapping
 from typing import Any
@@ -13,9 +12,6 @@ from outlast.cli.text import one_line, recorded_error, safe
 from outlast.settings.masks import masked
 from outlast.store.rows import RunRow
 from outlast.store.verbs import EACH, ITEM
-
-_DOUBLED = re.compile(r"(?<!\.)\.\.(?=\s|$)")
-"""A message with a full stop of its own, in a sentence."""
 
 
 def noun(row: RunRow) -> str:
@@ -51,8 +47,7 @@ def waits_for_a_person(row: RunRow) -> bool:
 def short_reason(row: RunRow) -> str:
     """Why it is as it is; where a person has to decide, without the commands for that."""
     reason = row.reason or ""
-    shown = one_line(reason.partition(" Say `outlast ")[0] if waits_for_a_person(row) else reason)
-    return _DOUBLED.sub(".", shown)
+    return one_line(reason.partition(" Say `outlast ")[0] if waits_for_a_person(row) else reason)
 
 
 def becomes(row: RunRow) -> str:

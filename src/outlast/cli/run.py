@@ -25,13 +25,14 @@ from outlast.cli.options import (
 from outlast.cli.output import answering, document, say
 from outlast.cli.stores import is_missing, store_of
 from outlast.cli.target import call_of, load, recorded_call
-from outlast.cli.text import recorded_error, short, stopped
+from outlast.cli.text import recorded_error, short
 from outlast.define.workflow import Call, Workflow
 from outlast.errors import OutlastError, StoreUnavailable, UnknownRun
 from outlast.settings import Settings
 from outlast.store.protocol import Store
 from outlast.store.rows import ENDED, RunRow
 from outlast.values.names import check_id
+from outlast.values.sentences import stopped
 
 
 class Order(NamedTuple):
@@ -158,7 +159,7 @@ def _how_it_ended(row: RunRow, store: str | None) -> str:
         return command(name, row.id, store=store)
 
     if waits_for_a_person(row):
-        return f"run {row.id} is parked: {short(short_reason(row), 2_000).rstrip('. ')}. What to decide, and how: {hint('show')}."
+        return f"run {row.id} is parked: {stopped(short(short_reason(row), 2_000))} What to decide, and how: {hint('show')}."
     reason = f": {short(row.reason, 2_000).rstrip('. ')}" if row.reason else ""
     again = "then the same command again"
     if row.status == "parked":

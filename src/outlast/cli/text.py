@@ -33,11 +33,6 @@ def short(text: str, length: int) -> str:
     return text if len(text) <= length else text[: max(1, length) - 1] + "…"
 
 
-def stopped(text: str) -> str:
-    """With one full stop at its end, whether it had one or not: messages of others come both ways."""
-    return text.rstrip(". ") + "."
-
-
 def readable(value: Any, indent: int | None = None) -> str:
     """A value as JSON that people can read and no terminal obeys: still JSON, still the same value."""
     text = json.dumps(value, ensure_ascii=False, indent=indent)

@@ -30,6 +30,7 @@ from outlast.define.inside import current
 from outlast.define.step import Awaits
 from outlast.effects.folder import Folder, Note
 from outlast.errors import OutlastError, StaleFence
+from outlast.values.sentences import stopped
 
 DOC = """Write a file, whole: `write_file(path, text)` or `write_file(path, data=b"...")`, in an async workflow `await write_file.aio(...)`.
 
@@ -69,7 +70,7 @@ class FileNotWritten(OutlastError):
         super().__init__(path, reason, errno)
 
     def __str__(self) -> str:
-        return f"{self.path} was not written, and is as it was: {self.reason}."
+        return f"{self.path} was not written, and is as it was: {stopped(self.reason)}"
 
 
 class FileNotRestored(OutlastError):

@@ -12,6 +12,7 @@ from outlast.errors import Unrecordable
 from outlast.replay.dealings import Dealing, Decision
 from outlast.replay.errand import DID_NOT, NOT_DONE, Happened, Outcome
 from outlast.values.exceptions import describe_error, encode_error
+from outlast.values.sentences import stopped
 
 if TYPE_CHECKING:
     from outlast.replay.effects import Dealer
@@ -33,7 +34,7 @@ async def resolve(dealer: Dealer, dealing: Dealing) -> Outcome | None:
     if effect.verifier is not None:
         return await _verify(dealer, dealing)
     if not effect.idempotent:
-        why = f" It raised {describe_error(dealing.error)}." if dealing.error else ""
+        why = f" It raised {stopped(describe_error(dealing.error))}" if dealing.error else ""
         return await dealer.unknown(f"nobody can tell whether it happened.{why}")
     if dealer.unwanted and dealing.compensation is None:
         return NOT_DONE  # nothing hangs on it any more
@@ -66,7 +67,7 @@ async def decided(dealer: Dealer, decision: Decision) -> Outcome:
         said = text != "null" or not dealer.errand.resolve_only
         if said and not dealer.is_compensation:
             return await dealer.unknown(
-                f"it was decided that it happened, but {text[:80]} is no result of it: {unfit}."
+                f"it was decided that it happened, but {text[:80]} is no result of it: {stopped(str(unfit))}"
             )
         error = Unrecordable(f"what was decided of effect {dealer.effect.name} is no result of it: {unfit}")
         return Outcome(text, None, encode_error(error, dealer.house.settings.error_text_max))
@@ -76,7 +77,7 @@ async def _verify(dealer: Dealer, dealing: Dealing) -> Outcome | None:
     while True:
         if dealing.asked >= dealer.house.settings.verify_attempts:
             doubt = describe_error(dealing.doubt) if dealing.doubt else "it does not say why"
-            return await dealer.unknown(f"verify could not tell: {doubt}.")
+            return await dealer.unknown(f"verify could not tell: {stopped(doubt)}")
         await dealer.until(dealing.ask_at)
         try:
             answer = await _ask(dealer, dealing)
@@ -132,4 +133,4 @@ def is_exhausted(dealer: Dealer, dealing: Dealing) -> bool:
 
 def failures(dealing: Dealing) -> str:
     last = describe_error(dealing.error) if dealing.error else "something that is not on record"
-    return f"it has failed {dealing.raised} times, at last by {last}."
+    return f"it has failed {dealing.raised} times, at last by {stopped(last)}"

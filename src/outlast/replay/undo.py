@@ -14,6 +14,7 @@ from outlast.replay import children, effects, leaving
 from outlast.replay.dealings import UNDO, Dealing
 from outlast.replay.errand import Errand, check_known, find
 from outlast.replay.unit import units_around
+from outlast.values.sentences import stopped
 
 if TYPE_CHECKING:
     from outlast.define.effect import EffectBase
@@ -128,7 +129,7 @@ async def _undoing(
     try:
         return errand.undo(compensation, dealing.key, result)
     except Unrecordable as unfit:
-        why = f"its compensation {compensation.name} cannot be called: {unfit}. Undo it by hand, then decide that it happened."
+        why = f"its compensation {compensation.name} cannot be called: {stopped(str(unfit))} Undo it by hand, then decide that it happened."
         leaving.cannot_tell(life, UNDO + dealing.place, why)
         await asyncio.Future(loop=life.loop)
         raise

@@ -11,6 +11,7 @@ import psycopg
 from outlast.errors import StoreBroken, StoreError, StoreTooNew, StoreUnavailable
 from outlast.store.postgres.address import Address
 from outlast.store.protocol import BadValue, CommitUnknown
+from outlast.values.sentences import stopped
 
 SHUT_OUT = "OL001"
 TOO_OLD = "OL002"
@@ -63,7 +64,7 @@ def translate(error: Exception, address: Address, *, sent: bool, usable: bool) -
     if code.startswith(BAD_VALUES):
         return BadValue(said)
     if code == TOO_OLD:
-        return StoreTooNew(f"{address.place}: {said}. Upgrade this Outlast. Nothing was changed.")
+        return StoreTooNew(f"{address.place}: {stopped(said)} Upgrade this Outlast. Nothing was changed.")
     if code in _BROKEN:
         return StoreBroken(f"{address.place}: {_BROKEN[code]} ({said})")
     # libpq gives no code with a connection that fails: the server's own words must do.
