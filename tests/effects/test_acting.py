@@ -28,6 +28,7 @@ from outlast import (
     Evicted,
     Happened,
     LimitExceeded,
+    NotInRun,
     RunDead,
     RunParked,
     Unrecordable,
@@ -527,7 +528,7 @@ def test_an_effect_called_in_a_step_is_refused_and_a_step_in_an_effect_too(world
     async def calls_an_effect() -> str:
         return await pay("rent")
 
-    @effect(timeout=10, failed_on=Exception)
+    @effect(timeout=10, failed_on=NotInRun)
     async def calls_a_step() -> str:
         return await inner()
 
@@ -553,7 +554,7 @@ def test_an_effect_called_in_a_step_is_refused_and_a_step_in_an_effect_too(world
 
 
 def test_an_effect_called_in_an_effect_is_refused(world):
-    @effect(timeout=10, failed_on=Exception)
+    @effect(timeout=10, failed_on=NotInRun)
     async def outer() -> str:
         return await pay("rent")
 

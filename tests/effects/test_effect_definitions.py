@@ -65,6 +65,19 @@ def test_failed_on_takes_exception_types(failed_on):
         effect(timeout=10, failed_on=failed_on)(pay)
 
 
+@pytest.mark.parametrize("failed_on", [Exception, BaseException, (OSError, Exception)])
+def test_failed_on_does_not_take_every_exception_there_is(failed_on):
+    async def pay() -> None: ...
+
+    with pytest.raises(
+        SettingsError, match=r"failed_on of effect pay names (Base)?Exception: .*ConnectionRefusedError"
+    ):
+        effect(timeout=10, failed_on=failed_on)(pay)
+    paid = effect(timeout=10, name="paid")(pay)
+    with pytest.raises(SettingsError, match="failed_on of effect"):
+        paid.compensate(failed_on=failed_on)(lambda _: None)
+
+
 @pytest.mark.parametrize("options", [{"retries": -1}, {"backoff": -1}, {"backoff_max": "x"}])
 def test_numbers_are_at_least_zero(options):
     async def pay() -> None: ...

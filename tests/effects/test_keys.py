@@ -5,7 +5,7 @@ import json
 import re
 
 import pytest
-from bank import bank, pay, push
+from bank import Refused, bank, pay, push
 
 from outlast import KEY, Happened, RunFailed, effect, sleep, step, workflow
 
@@ -46,7 +46,7 @@ async def three_retries() -> str:
     return await patient_pay("rent")
 
 
-@effect(timeout=10, failed_on=Exception, retries=3)
+@effect(timeout=10, failed_on=(Refused, ConnectionError), retries=3)
 async def patient_pay(label: str, key: str = KEY) -> str:
     return await bank.act(label, 1.0, key)
 

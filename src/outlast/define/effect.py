@@ -68,6 +68,12 @@ class EffectBase(StepBase[P, R]):
         failed = failed_on if isinstance(failed_on, tuple) else (failed_on,)
         if not all(isinstance(one, type) and issubclass(one, BaseException) for one in failed):
             raise SettingsError(f"failed_on of effect {self.name} takes exception types, not {failed_on!r}.")
+        everything = next((one for one in failed if one in (Exception, BaseException)), None)
+        if everything is not None:
+            raise SettingsError(
+                f"failed_on of effect {self.name} names {everything.__name__}: that is every error, also a lost connection or a fault that comes after "
+                "the act has happened. Name those that can only come if it did not: the other side's refusals, ConnectionRefusedError."
+            )
         self.failed_on, self.idempotent, self.undo_needed = failed, bool(idempotent), undo is not None
         self.code = f"{fn.__module__}:{fn.__qualname__}:{self.name}"
         """Where it is: recorded as a hint, for where two effects have one name."""
@@ -219,7 +225,7 @@ def effect(fn: Any = None, /, **options: Any) -> Any:
     """Make a function an effect: `@effect(timeout=30)`. It acts once: an intent is recorded before it, its outcome after.
 
     - `timeout`: seconds for one act. After a death nothing is asked or done before it is over (and `effect_margin` seconds more).
-    - `failed_on`: exceptions that mean that it did not happen. Any other, and a time-out, leave that open. - `retries`: how often to act again
+    - `failed_on`: exceptions that mean that it did not happen (not `Exception`: that is any). Any other, and a time-out, leave that open. - `retries`: how often to act again
       after one of them, waiting `backoff` seconds, then twice that and so on up to `backoff_max`, with jitter.
     - `idempotent`: the other side does nothing twice under one key, so that it may simply be called again where nobody can tell.
     - `undo=None`: it has no compensation, and needs none; otherwise give it one with `@fx.compensate`. Without either it is refused in a unit.
