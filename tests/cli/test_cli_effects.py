@@ -333,6 +333,20 @@ def test_a_unit_that_cannot_be_undone_is_tried_again_by_a_resume(trips):
     assert trips("run", "trips.py:picnic", "--id", "p1").out == '"home"\n'
 
 
+def test_an_effect_is_shown_with_the_units_that_it_was_called_in(trips):
+    assert trips("run", "trips.py:picnic", "--id", "p1").out == '"home"\n'
+    shown = trips("show", "p1")
+    assert table(shown)["book#1"][-1] == "basket"
+    assert trips("show", "p1", "--json").json["effects"][0]["units"] == ["basket"]
+
+
+def test_of_effects_outside_a_unit_none_is_shown(trips):
+    trips.trip()
+    shown = trips("show", "t1")
+    assert "UNIT" not in shown.out
+    assert [one["units"] for one in trips("show", "t1", "--json").json["effects"]] == [[], [], []]
+
+
 def test_an_effect_that_did_not_happen_says_so(trips):
     assert trips("run", "trips.py:welcome", "--id", "w1").out == '"nobody"\n'
     answer = trips("show", "w1")

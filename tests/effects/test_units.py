@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from outside import Refused, book, fail, outside, put, say, sput, work
 
-from outlast import KEY, OutlastError, RunCancelled, RunParked, effect, sleep, workflow
+from outlast import KEY, OutlastError, RunCancelled, RunParked, compensate_with, effect, sleep, workflow
 from outlast import sync as s
 from outlast.define.unit import unit
 
@@ -175,6 +175,21 @@ def test_what_an_inner_unit_committed_is_undone_with_the_outer_one_and_nothing_t
 ):
     ends_alike(world, nested(inner, outer), seen)
     assert outside.log == log
+
+
+def test_the_units_around_an_effect_and_a_registered_compensation_are_on_record(world):
+    @workflow
+    async def one() -> None:
+        await book("a")
+        async with unit("outer"):
+            await book("b")
+            async with unit("inner"):
+                await book("c")
+                await compensate_with(say, "d")
+
+    world.run(one())
+    effects = world.do(lambda app: app.effects("run"))
+    assert [effect.units for effect in effects] == [(), ("outer",), ("outer", "inner"), ("outer", "inner")]
 
 
 def test_an_exception_that_leaves_both_undoes_the_inner_one_first(world):

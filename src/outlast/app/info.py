@@ -88,6 +88,8 @@ class EffectInfo:
     """How often it was about to be done."""
     compensation: str | None
     """The effect that undoes it."""
+    units: tuple[str, ...]
+    """The names of the units that it was called in, outermost first."""
     undo_error: str | None
     """Why it could not be undone so far."""
     undo: EffectInfo | None
@@ -127,6 +129,7 @@ class EffectInfo:
             intent=one.intent,
             acts=one.acts,
             compensation=one.compensation if one.kind == "intent" else one.effect,
+            units=one.units,
             undo_error=describe_error(failed) if failed else None,
             undo=cls._of(undo, None) if undo is not None and undo.intent else None,
         )

@@ -22,6 +22,8 @@ from outlast.values.sentences import stopped
 EFFECTS = (
     Column("EFFECT"), Column("STATE"), Column("WHEN", right=True), Column("KEY"), Column("RESULT"), Column("UNDO")
 )  # fmt: skip
+IN_UNITS = (*EFFECTS, Column("UNIT"))
+"""Where one of them was called in a unit."""
 STATES = {
     "happened": "green",
     "undone": "magenta",
@@ -104,7 +106,14 @@ def effect_lines(history: History, began: float, room: int | None) -> list[Text]
     own = _in_order([one for one in reversed(list(dealings)) if one.intent or one.kind == "compensation"])
     undone = sorted(one.undone for one in own if one.undone is not None)
     rows = [_row(one, dealings, history, undone, began, room) for one in own]
-    return grid(EFFECTS, rows)
+    if not any(one.units for one in own):
+        return grid(EFFECTS, rows)
+    return grid(IN_UNITS, [[*row, Cell(_units(one) or "-")] for row, one in zip(rows, own, strict=True)])
+
+
+def _units(one: Dealing) -> str:
+    """The units that it was called in, outermost first."""
+    return " > ".join(short(safe(str(name)), PLACE_LENGTH) for name in one.units)
 
 
 def _in_order(own: list[Dealing]) -> list[Dealing]:

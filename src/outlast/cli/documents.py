@@ -81,6 +81,7 @@ def effect_document(effect: EffectInfo) -> dict[str, Any]:
         "intent": effect.intent,
         "acts": effect.acts,
         "compensation": effect.compensation,
+        "units": list(effect.units),
         "undo_error": effect.undo_error,
         "undo": None if effect.undo is None else effect_document(effect.undo),
     }

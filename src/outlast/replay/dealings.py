@@ -53,6 +53,8 @@ class Dealing:
     """Its idempotency key."""
     generation: int = 0
     compensation: str | None = None
+    units: tuple[str, ...] = ()
+    """The names of the units that it was called in, outermost first: they undo it if they are rolled back."""
     threaded: bool = False
     intent: int = 0
     """The seq of the last intent, and `at` its time."""
@@ -185,12 +187,13 @@ class Dealings:
         dealing.generation = said["generation"]
         dealing.effect, dealing.code, dealing.arguments = said["effect"], said["code"], said["arguments"]
         dealing.compensation, dealing.threaded = said["compensation"], said["threaded"]
+        dealing.units = tuple(said.get("units", ()))
 
     def _compensation(self, entry: Entry | Record) -> None:
         said = json.loads(entry.value or "{}")
         self.places[entry.key] = Dealing(
             entry.key, "compensation", entry.seq, said["effect"], said["code"], entry.args, said["arguments"],
-            closed=entry, happened=True,
+            units=tuple(said.get("units", ())), closed=entry, happened=True,
         )  # fmt: skip
 
     def _child(self, entry: Entry | Record) -> None:

@@ -19,7 +19,7 @@ from outlast.replay import leaving, resolve
 from outlast.replay.bodies import BODY, Body, delay_before
 from outlast.replay.dealings import UNDO, Dealing
 from outlast.replay.errand import DID_NOT, NOT_DONE, Errand, Outcome, check_known
-from outlast.replay.unit import UNIT, units_around
+from outlast.replay.unit import UNIT, join, units_around
 from outlast.values.exceptions import describe_error, encode_error
 
 if TYPE_CHECKING:
@@ -41,8 +41,7 @@ def call(life: Life, errand: Errand) -> Coroutine[Any, Any, Any]:
     life.house.check_size(errand.arguments, f"the arguments of effect {effect.name}")
     units = units_around(effect)
     place = life.take("step", effect.name, errand.fingerprint)
-    for one in units:
-        one.members.append(place)
+    join(units, place)
     return attend(life, place, errand)
 
 
@@ -220,6 +219,8 @@ class Dealer:
             "compensation": effect.compensation.name if effect.compensation is not None else None,
             "timeout": effect.timeout, "threaded": not effect.is_async, "generation": generation,
         }  # fmt: skip
+        if self.place.units:
+            said["units"] = self.place.units
         slow = max(SLOW_SECONDS, self.house.settings.effect_margin / 2)
         for _ in range(INTENTS_MAX):
             self.may_repeat, self.acted_at = False, life.host.time()

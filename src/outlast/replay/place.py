@@ -33,6 +33,7 @@ class Place:
         "stop",
         "text",
         "undone",
+        "units",
         "value",
         "watchers",
     )
@@ -62,6 +63,8 @@ class Place:
         """Of an effect that has happened: its result, as it is recorded."""
         self.undone = False
         """It was compensated in this life."""
+        self.units: tuple[str, ...] = ()
+        """The names of the units that an effect was called in, outermost first."""
         self.watchers: list[asyncio.Future[None]] = []
         """Who else wants to know when it is answered."""
         self.delivered = False

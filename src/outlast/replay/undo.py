@@ -13,7 +13,7 @@ from outlast.errors import Unrecordable
 from outlast.replay import children, effects, leaving
 from outlast.replay.dealings import UNDO, Dealing
 from outlast.replay.errand import Errand, check_known, find
-from outlast.replay.unit import units_around
+from outlast.replay.unit import join, units_around
 from outlast.values.sentences import stopped
 
 if TYPE_CHECKING:
@@ -32,14 +32,15 @@ def register(life: Life, errand: Errand) -> Coroutine[Any, Any, None]:
     """Have it recorded that this is to be done if the run is undone. Its place is taken now."""
     effect = errand.effect
     check_known(effect)
-    value = json.dumps({"effect": effect.name, "code": effect.code, "arguments": errand.arguments})
-    life.house.check_size(value, f"the arguments of {effect.name}")
+    said: dict[str, Any] = {"effect": effect.name, "code": effect.code, "arguments": errand.arguments}
+    life.house.check_size(json.dumps(said), f"the arguments of {effect.name}")
     units = units_around(effect, needs_compensation=False)
     place = life.take("compensation", f"compensate:{effect.name}", errand.fingerprint, while_cancelling=True)
     place.errand = errand
-    for unit in units:
-        unit.members.append(place)
-    return life.calling(place, partial(_record, value=value))
+    join(units, place)
+    if place.units:
+        said["units"] = place.units
+    return life.calling(place, partial(_record, value=json.dumps(said)))
 
 
 def _record(life: Life, place: Place, value: str) -> None:
@@ -93,6 +94,7 @@ async def _resolve(life: Life, dealing: Dealing) -> None:
         return
     effect = await _known(life, dealing.effect, dealing.code)
     place = life.take_at("step", dealing.place, dealing.args)
+    place.units = dealing.units
     await _outcome(life, effects.attend(life, place, Errand.recorded(effect, dealing, resolve_only=True)))
 
 

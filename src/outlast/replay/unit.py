@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 class Holds(Protocol):
     """A unit, as replay sees it."""
 
+    name: str
     holds: bool
     """A drain waits for it."""
     members: list[Place]
@@ -43,3 +44,10 @@ def units_around(effect: EffectBase[..., Any], *, needs_compensation: bool = Tru
         units.append(unit)
         unit = unit.outer
     return units
+
+
+def join(units: list[Holds], place: Place) -> None:
+    """Make what is done at a place part of these units, which are given innermost first."""
+    place.units = tuple(unit.name for unit in reversed(units))
+    for unit in units:
+        unit.members.append(place)
