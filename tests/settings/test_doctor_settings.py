@@ -1,6 +1,7 @@
 """`outlast doctor --settings`: what is in force and where it came from; and bad settings on the command line."""
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import fields
@@ -9,7 +10,9 @@ from typing import NamedTuple
 import pytest
 
 from outlast.cli import main
+from outlast.errors import SettingsError
 from outlast.settings import Settings
+from outlast.store.paths import making
 
 
 class Answer(NamedTuple):
@@ -143,7 +146,16 @@ def test_a_bad_setting_is_a_usage_error_of_every_command(outlast, setenv, tmp_pa
     assert [path.name for path in tmp_path.iterdir() if path.suffix == ".db"] == []
 
 
-@pytest.mark.parametrize("store", ["folder", "file/x.db", "file/deep/x.db", "x" * 300, "loop/x.db"])
+IMPOSSIBLE = [
+    *(
+        f"sqlite:///{path}"
+        for path in ("folder", "file/x.db", "file/deep/x.db", "x" * 300, "loop/x.db", "pipe")
+    ),
+    *(f"file:{path}" for path in ("file", "file/x", "x" * 300, "loop/x", "pipe")),
+]
+
+
+@pytest.mark.parametrize("store", IMPOSSIBLE, ids=lambda store: store[:30])
 @pytest.mark.parametrize(
     "words", [["runs"], ["run", "agent.py:w"], ["submit", "agent.py:w"], ["worker", "agent.py"], ["retry", "r1"], ["doctor"]],
     ids=lambda words: words[0],
@@ -154,9 +166,16 @@ def test_a_path_at_which_no_store_can_be_is_a_usage_error(outlast, tmp_path, sto
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
     (tmp_path / "loop").symlink_to("loop")
-    answer = outlast(*words, "--store", f"sqlite:///{store}")
+    os.mkfifo(tmp_path / "pipe")
+    answer = outlast(*words, "--store", store)
     assert answer.code == 2, answer.err
     assert "the store cannot be at" in answer.err
+
+
+def test_a_folder_that_takes_no_other_one_is_a_setting_too(tmp_path):
+    """As /proc does: it is there, and what is made in it is not found."""
+    with pytest.raises(SettingsError, match="the store cannot be at"), making(tmp_path / "x.db"):
+        (tmp_path / "gone" / "x.db.d").mkdir()
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import errno
-import stat
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from outlast.errors import SettingsError
 from outlast.settings.masks import masked
+from outlast.store.paths import check_file
 from outlast.store.protocol import Store
 
 ELSEWHERE = {
@@ -41,7 +39,7 @@ def store_at(address: str, *, clock: Callable[[], float] | None = None, heartbea
         from outlast.store.sqlite.store import SQLiteStore
 
         path, options = _sqlite_parts(address)
-        _check_path(path)
+        check_file(path)
         return SQLiteStore(
             path, clock=clock, synchronous=options.get("synchronous", "full"), heartbeat=heartbeat
         )
@@ -119,21 +117,3 @@ def _sqlite_parts(address: str) -> tuple[str, dict[str, str]]:
     if not path or "\0" in path:
         raise SettingsError(f"{shown!r} has no usable path: sqlite:///outlast.db is a file in this folder.")
     return path, {name: value.lower() for name, value in options.items()}
-
-
-def _check_path(path: str) -> None:
-    """SettingsError for one at which no file can be, however often it is tried."""
-    try:
-        found = Path(path).stat()
-    except FileNotFoundError:
-        return  # it is made
-    except OSError as error:
-        if error.errno in (errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL):
-            raise SettingsError(
-                f"the store cannot be at {path[:200]} ({error.strerror}). Name a file in a folder: sqlite:////data/outlast.db."
-            ) from None
-        return  # opening it says what is wrong, and that may be mended
-    if stat.S_ISDIR(found.st_mode):
-        raise SettingsError(
-            f"the store cannot be at {path[:200]}: that is a folder. Name a file in it: sqlite:///{path.rstrip('/')[:200]}/outlast.db."
-        )

@@ -13,6 +13,7 @@ from outlast.store.file import disk
 from outlast.store.file.log import NAME as LOG_NAME
 from outlast.store.file.log import OLD as OLD_LOG_NAME
 from outlast.store.locks import lock, open_private
+from outlast.store.paths import making
 
 FORMAT = 1
 _FORMAT_FILE, _LOCK_FILE = "format", "lock"
@@ -35,7 +36,8 @@ class Folder:
         self._check()
         missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         for folder in reversed(missing):
-            disk.make_folder(folder)
+            with making(self.path):
+                disk.make_folder(folder)
             disk.sync_path(folder.parent)
         self._lock()
         if not (self.path / _FORMAT_FILE).exists():

@@ -28,6 +28,7 @@ from outlast.store.file.folder import FORMAT, Folder
 from outlast.store.file.journals import Journals
 from outlast.store.file.load import Loader, Tail, files_in, schema_of, tails
 from outlast.store.file.log import Closed, History, Log, closed_line
+from outlast.store.paths import check_folder
 from outlast.store.protocol import CommitUnknown
 from outlast.store.sqlite import statements as sql
 from outlast.store.sqlite.failures import translate
@@ -348,6 +349,7 @@ def _path(address: str) -> str:
         raise SettingsError(f"{shown!r} has no usable path: file:///data/outlast is a folder.")
     if os.name == "nt" and path[2:3] == ":":
         path = path[1:]
+    check_folder(path)
     return path
 
 

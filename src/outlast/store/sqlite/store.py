@@ -19,6 +19,7 @@ from typing import Any
 
 from outlast.errors import StoreBroken, StoreTooNew, StoreUnavailable
 from outlast.store import fork
+from outlast.store.paths import making
 from outlast.store.protocol import outlook
 from outlast.store.rows import (
     DrainRow,
@@ -108,9 +109,10 @@ class SQLiteStore:
         self._migrate()
 
     def _open_file(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         folder = path.with_name(path.name + ".d")
-        folder.mkdir(mode=0o700, exist_ok=True)
+        with making(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
         # Made here, so that it is private from its first moment; -wal and -shm take its mode. One that exists is not opened:
         # closing any descriptor of it would drop the locks that SQLite holds on it elsewhere in this process.
         with suppress(FileExistsError):
