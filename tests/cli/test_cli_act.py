@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from outlast import Outlast
+from outlast.errors import StoreUnavailable
 from outlast.store.verbs import Release, Settle, Wait
 
 
@@ -85,6 +87,69 @@ def test_an_unknown_run_exits_3(outlast, words):
     outlast.commit()
     assert outlast(*words).code == 3
     assert outlast(*words, "--json").json["error"]["type"] == "UnknownRun"
+
+
+# -- several
+
+
+def test_several_runs_are_cancelled_each_with_a_line(outlast):
+    for id in ("r1", "r2", "r3"):
+        outlast.submitted(id)
+    answer = outlast("cancel", "r1", "r3", "--why", "enough")
+    assert (answer.code, answer.out) == (0, "")
+    assert answer.err == "outlast: run r1 is cancelled.\noutlast: run r3 is cancelled.\n"
+    assert [outlast.row(id).status for id in ("r1", "r2", "r3")] == ["cancelled", "queued", "cancelled"]
+
+
+def test_one_that_is_refused_stops_no_other_and_decides_the_exit_code(outlast):
+    settled(outlast, "failed", reason="test")
+    outlast.submitted("r2")
+    answer = outlast("retry", "r2", "no", "r1")
+    assert answer.code == 4
+    refused, unknown, queued = answer.err.splitlines()
+    assert refused.startswith("outlast: r2: run 'r2' is queued")
+    assert unknown.startswith("outlast: no: no run has the id 'no'")
+    assert queued.startswith("outlast: run r1 is queued again.")
+    assert outlast("retry", "no", "r2").code == 3
+    assert outlast.row("r1").status == "queued"
+
+
+def test_several_as_json_are_a_list_in_their_order(outlast):
+    settled(outlast, "parked", reason="the code changed")
+    answer = outlast("resume", "no", "r1", "--json")
+    assert answer.code == 3
+    unknown, resumed = answer.json
+    assert (unknown["id"], unknown["error"]["type"], unknown["error"]["exit_code"]) == ("no", "UnknownRun", 3)
+    assert (resumed["id"], resumed["run"]["status"]) == ("r1", "queued")
+    outlast.submitted("r2")
+    assert [set(one) for one in outlast("cancel", "r1", "r2", "--json").json] == [{"id", "run", "held"}] * 2
+
+
+def test_the_same_id_twice_is_one(outlast):
+    outlast.submitted("r1")
+    answer = outlast("cancel", "r1", "r1", "--json")
+    assert (answer.code, set(answer.json)) == (0, {"run", "held"})
+
+
+def test_of_several_ids_one_that_cannot_be_is_told_before_anything_is_done(outlast):
+    outlast.submitted("r1")
+    assert outlast("cancel", "r1", "a\nb").code == 2
+    assert outlast.row("r1").status == "queued"
+
+
+def test_once_the_store_is_lost_the_rest_is_told_so_and_not_tried(outlast, monkeypatch):
+    for id in ("r1", "r2", "r3"):
+        outlast.submitted(id)
+    tried = []
+
+    async def lost(self, id, why):
+        tried.append(id)
+        raise StoreUnavailable("it is gone")
+
+    monkeypatch.setattr(Outlast, "cancel", lost)
+    answer = outlast("cancel", "r1", "r2", "r3", "--json")
+    assert (answer.code, tried) == (75, ["r1"])
+    assert [one["error"]["type"] for one in answer.json] == ["StoreUnavailable"] * 3
 
 
 def test_a_message_reaches_the_run(outlast):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
 from uuid import uuid4
 
 import typer
@@ -11,10 +12,18 @@ import typer
 from outlast.app.outlast import Outlast
 from outlast.cli.documents import run_document
 from outlast.cli.hints import becomes, command, noun, taken_up, waits_for_a_person
-from outlast.cli.options import EndedBefore, IdArgument, JsonOption, StoreOption, WhyOption, checked_id
+from outlast.cli.options import (
+    EndedBefore,
+    IdArgument,
+    IdsArgument,
+    JsonOption,
+    StoreOption,
+    WhyOption,
+    checked_id,
+)
 from outlast.cli.output import answering, document, say
+from outlast.cli.several import Acted, Deed, do_to
 from outlast.cli.stores import acting
-from outlast.cli.takers import Fleet
 from outlast.cli.text import one_line
 from outlast.errors import UnknownRun, WrongStatus
 from outlast.store.protocol import Store
@@ -23,72 +32,56 @@ from outlast.values.sentences import stopped
 
 
 def cancel(
-    id: IdArgument,
+    ids: IdsArgument,
     why: WhyOption = "cancelled by its user",
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask a run to end: it is told why, its `finally` blocks execute, no new step starts, and its effects are undone.
+    """Ask runs to end: each is told why, its `finally` blocks execute, no new step starts, and its effects are undone.
 
     A dead letter, an item and a run that never started or is parked are cancelled at once; if there is something to undo, when that is
     done. What is being undone already ends by itself.
     """
 
-    async def action(app: Outlast, opened: Store) -> tuple[RunRow, Fleet]:
+    async def act(app: Outlast, opened: Store, id: str) -> RunRow:
         try:
             await app.cancel(id, why)
         except WrongStatus:
             _refuse_undoing(_row(opened, id), store)
             raise
-        return _row(opened, id), Fleet.of(opened)
+        return _row(opened, id)
 
-    with answering(as_json):
-        checked_id(id)
-        row, fleet = acting(store, action)
-        held = row.worker is not None and row.worker not in fleet.dead
-        if as_json:
-            document({"run": run_document(row), "held": held})
-        elif row.ended is not None:
-            say(f"{noun(row)} {id} is {row.status}.")
-        elif row.undoing is not None:
-            then = taken_up(row, fleet, store, to="have it undone")
-            say(f"run {id} has effects: it is being undone, and ends as {stopped(becomes(row))} {then}")
-        elif held:
-            say(f"{noun(row)} {id} was asked to end; the process that executes it ends it.")
-        else:
-            then = taken_up(row, fleet, store, to="end it")
-            say(f"{noun(row)} {id} was asked to end. It had started and no process holds it. {then}")
+    def told(acted: Acted) -> dict[str, Any]:
+        return {"run": run_document(acted.row), "held": _is_held(acted)}
+
+    do_to(ids, Deed(act, told, lambda acted: _cancelled(acted, store)), store, as_json)
 
 
-def retry(id: IdArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Queue a failed, cancelled or dead run again, from the step that ended it, or from the first effect that was undone; or a dead item.
+def retry(ids: IdsArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Queue failed, cancelled or dead runs again, each from the step that ended it, or from the first effect that was undone; or dead items.
 
     One that is stuck while it is undone: what could not be undone is tried again.
     """
 
-    async def action(app: Outlast, opened: Store) -> tuple[RunRow, Fleet]:
+    async def act(app: Outlast, opened: Store, id: str) -> RunRow:
         try:
             await app.retry(id)
         except WrongStatus:
             _refuse_parked(_row(opened, id), store)
             raise
-        return _row(opened, id), Fleet.of(opened)
+        return _row(opened, id)
 
-    with answering(as_json):
-        checked_id(id)
-        _queued(acting(store, action), store, as_json)
+    _queue_again(ids, act, store, as_json)
 
 
-def resume(id: IdArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Queue a parked run again, once what parked it is mended."""
+def resume(ids: IdsArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Queue parked runs again, once what parked them is mended."""
 
-    async def action(app: Outlast, opened: Store) -> tuple[RunRow, Fleet]:
+    async def act(app: Outlast, opened: Store, id: str) -> RunRow:
         await app.resume(id)
-        return _row(opened, id), Fleet.of(opened)
+        return _row(opened, id)
 
-    with answering(as_json):
-        checked_id(id)
-        _queued(acting(store, action), store, as_json)
+    _queue_again(ids, act, store, as_json)
 
 
 def send(
@@ -139,13 +132,35 @@ def prune(older_than: EndedBefore, store: StoreOption = None, as_json: JsonOptio
             say(f"deleted {deleted} run{'' if deleted == 1 else 's'}.")
 
 
-def _queued(queued: tuple[RunRow, Fleet], store: str | None, as_json: bool) -> None:
-    row, fleet = queued
-    if as_json:
-        document({"run": run_document(row)})
-    else:
+def _cancelled(acted: Acted, store: str | None) -> str:
+    row, fleet = acted
+    if row.ended is not None:
+        return f"{noun(row)} {row.id} is {row.status}."
+    if row.undoing is not None:
+        then = taken_up(row, fleet, store, to="have it undone")
+        return f"run {row.id} has effects: it is being undone, and ends as {stopped(becomes(row))} {then}"
+    if _is_held(acted):
+        return f"{noun(row)} {row.id} was asked to end; the process that executes it ends it."
+    then = taken_up(row, fleet, store, to="end it")
+    return f"{noun(row)} {row.id} was asked to end. It had started and no process holds it. {then}"
+
+
+def _is_held(acted: Acted) -> bool:
+    return acted.row.worker is not None and acted.row.worker not in acted.fleet.dead
+
+
+def _queue_again(
+    ids: list[str],
+    act: Callable[[Outlast, Store, str], Awaitable[RunRow]],
+    store: str | None,
+    as_json: bool,
+) -> None:
+    def sentence(acted: Acted) -> str:
+        row, fleet = acted
         undoing = f", and is being undone, to end as {becomes(row)}" if row.undoing is not None else ""
-        say(f"{stopped(f'{noun(row)} {row.id} is queued again{undoing}')} {taken_up(row, fleet, store)}")
+        return f"{stopped(f'{noun(row)} {row.id} is queued again{undoing}')} {taken_up(row, fleet, store)}"
+
+    do_to(ids, Deed(act, lambda acted: {"run": run_document(acted.row)}, sentence), store, as_json)
 
 
 def _refuse_undoing(row: RunRow, store: str | None) -> None:

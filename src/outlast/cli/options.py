@@ -75,6 +75,7 @@ WaitOption = Annotated[
     ),
 ]
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The run's id.")]
+IdsArgument = Annotated[list[str], typer.Argument(metavar="ID", help="The run's id, or those of several.")]
 WhyOption = Annotated[
     str, typer.Option("--why", parser=_storable, metavar="TEXT", help="The reason, as the run is told it.")
 ]

@@ -66,21 +66,24 @@ def answering(as_json: bool) -> Iterator[None]:
     try:
         yield
     except OutlastError as error:
-        code, message = code_of(error), _message(error)
         if as_json:
-            names = FACTS.get(type(error), ())
-            facts = {name: getattr(error, name) for name in names}
-            document(
-                {"error": {"type": type(error).__name__, "message": message, "exit_code": code, **facts}}
-            )
-        say(message)
-        raise typer.Exit(code) from None
+            document(error_document(error))
+        say(error_message(error))
+        raise typer.Exit(code_of(error)) from None
     except KeyboardInterrupt:
         say("interrupted.")
         raise typer.Exit(INTERRUPTED) from None
 
 
-def _message(error: OutlastError) -> str:
+def error_document(error: OutlastError) -> dict[str, Any]:
+    """An error for programs."""
+    facts = {name: getattr(error, name) for name in FACTS.get(type(error), ())}
+    said = {"type": type(error).__name__, "message": error_message(error), "exit_code": code_of(error)}
+    return {"error": {**said, **facts}}
+
+
+def error_message(error: OutlastError) -> str:
+    """An error for people."""
     return _unknown_effect(error) if isinstance(error, UnknownEffect) else str(error)
 
 
