@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 from uuid import uuid4
@@ -24,7 +23,7 @@ from outlast.cli.options import (
 from outlast.cli.output import answering, document, say
 from outlast.cli.several import Acted, Deed, do_to
 from outlast.cli.stores import acting
-from outlast.cli.text import one_line
+from outlast.cli.text import one_line, parse_json
 from outlast.errors import UnknownRun, WrongStatus
 from outlast.store.protocol import Store
 from outlast.store.rows import RunRow
@@ -100,7 +99,7 @@ def send(
 ) -> None:
     """Send a message to a run, durable when this returns; it is received now or later."""
     try:
-        parsed = json.loads(value) if value is not None else None
+        parsed = parse_json(value) if value is not None else None
     except (ValueError, RecursionError) as error:
         hint = f"{one_line(str(error))}. A text is quoted twice: '\"yes\"'."
         raise typer.BadParameter(f"it is not JSON: {hint}", param_hint="JSON") from None

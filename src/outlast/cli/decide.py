@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 import typer
@@ -14,7 +13,7 @@ from outlast.cli.options import IdArgument, JsonOption, StoreOption, checked_id
 from outlast.cli.output import answering, document, say
 from outlast.cli.stores import acting
 from outlast.cli.takers import Fleet
-from outlast.cli.text import one_line
+from outlast.cli.text import one_line, parse_json
 from outlast.errors import OutlastError, UnknownRun, WrongStatus
 from outlast.store.protocol import Store
 from outlast.store.rows import RunRow
@@ -104,11 +103,7 @@ def _said(happened: str | None, did_not: bool, compensate: bool, result: str | N
 
 def _parsed(text: str, option: str) -> Any:
     try:
-        return json.loads(text, parse_constant=_no_constant)
+        return parse_json(text)
     except (ValueError, RecursionError) as error:
         hint = f"{one_line(str(error))}. A text is quoted twice: '\"ref-17\"'; nothing is null."
         raise typer.BadParameter(f"it is not JSON: {hint}", param_hint=option) from None
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")

@@ -16,7 +16,7 @@ import typer
 
 from outlast.cli.exits import FAILED
 from outlast.cli.output import say
-from outlast.cli.text import one_line, safe
+from outlast.cli.text import one_line, parse_json, safe
 from outlast.define.workflow import Call, Workflow
 from outlast.errors import OutlastError
 
@@ -38,7 +38,7 @@ def imported(place: str, parameter: str = "FILE:WORKFLOW") -> ModuleType:
 def call_of(workflow: Workflow[..., Any], args: Sequence[str], kwargs: str | None) -> Call[Any]:
     """Texts of the command line by the workflow's annotations. A usage error if they do not fit."""
     try:
-        named = json.loads(kwargs, parse_constant=_no_constant) if kwargs is not None else {}
+        named = parse_json(kwargs) if kwargs is not None else {}
     except (ValueError, RecursionError) as error:
         raise refusal(f"it is not JSON: {one_line(str(error))}", "--kwargs") from None
     if not isinstance(named, dict):
@@ -71,13 +71,9 @@ def _values(workflow: Workflow[..., Any], texts: Sequence[str]) -> list[Any]:
 
 def _value(text: str) -> Any:
     try:
-        return json.loads(text, parse_constant=_no_constant)
+        return parse_json(text)
     except (ValueError, RecursionError):
         return text
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _import_file(place: str, parameter: str) -> ModuleType:

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NoReturn
 
 from outlast.values.exceptions import describe_error
 
@@ -64,6 +64,11 @@ def recorded_error(text: str, length: int | None) -> str:
     return shown if length is None else short(shown, length)
 
 
+def parse_json(text: str) -> Any:
+    """What somebody has typed, as JSON: without NaN and the infinities, which are none. ValueError or RecursionError otherwise."""
+    return json.loads(text, parse_constant=_no_constant)
+
+
 def parse_age(text: str) -> float:
     """`30s`, `5m`, `2h`, `7d`, `1w`, or several together (`1h30m`), in seconds. ValueError otherwise."""
     compact = text.strip().lower()
@@ -111,6 +116,10 @@ def iso(seconds: float | None) -> str | None:
         return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     except (ValueError, OverflowError, OSError):
         return None
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
 
 
 def _escape(char: str) -> str:
