@@ -26,6 +26,10 @@ from outlast.testing.conformance.queries import QueryPromises
 from outlast.testing.conformance.reports import ReportPromises
 from outlast.testing.conformance.requests import RequestPromises
 from outlast.testing.conformance.saves import SavePromises
+from outlast.testing.conformance.session_ends import SessionEndPromises
+from outlast.testing.conformance.session_listing import SessionListingPromises
+from outlast.testing.conformance.session_model import SessionModelPromises
+from outlast.testing.conformance.session_records import SessionRecordPromises
 from outlast.testing.conformance.sessions import SessionPromises
 from outlast.testing.conformance.submissions import SubmissionPromises
 from outlast.testing.conformance.undoing import UndoPromises
@@ -60,6 +64,10 @@ class StoreConformance(
     EachPromises,
     PrunePromises,
     SessionPromises,
+    SessionEndPromises,
+    SessionRecordPromises,
+    SessionListingPromises,
+    SessionModelPromises,
     QueryPromises,
     LookPromises,
     ValuePromises,

@@ -1,0 +1,158 @@
+"""Whatever is done, a session is what a plain dictionary would be."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from outlast.store.rows import SessionQuery, SessionRow
+from outlast.store.verbs import (
+    CHECKPOINT,
+    SESSION,
+    TOKENS_MAX,
+    VERSION,
+    Append,
+    Forget,
+    Keep,
+    Prune,
+    Refused,
+    Touch,
+)
+from outlast.testing.conformance.harness import Desk, Promises
+
+
+class SessionModelPromises(Promises):
+    @pytest.mark.parametrize("seed", range(6))
+    def test_whatever_is_done_a_session_is_what_a_plain_dictionary_would_be(
+        self, desk: Desk, seed: int
+    ) -> None:
+        chance, model = random.Random(seed), Model()  # noqa: S311 - a story, no secret
+        for turn in range(120):
+            desk.clock.forward(chance.choice((0, 0, 1, 3)))
+            verb = chosen(chance, turn)
+            assert desk.one(verb) == model.apply(verb, desk.clock.now), (turn, verb)
+            for key in KEYS:
+                assert desk.store.session(*key) == model.session(key, desk.clock.now), (turn, verb)
+                for field in "abc":
+                    for last in (None, 2):
+                        found = desk.store.items(key[0], field, last, key[1])
+                        assert found == model.items(key, field, last, desk.clock.now), (turn, verb)
+            for space in (SESSION, CHECKPOINT):
+                listed = [
+                    session for key in KEYS if key[1] == space and (session := desk.store.session(*key))
+                ]
+                listed.sort(key=lambda row: (row.updated, row.id), reverse=True)
+                assert desk.store.sessions(SessionQuery(space)) == listed
+
+
+KEYS = (("s", SESSION), ("s", CHECKPOINT), ("t", SESSION))
+
+
+def chosen(chance: random.Random, turn: int) -> Keep | Touch | Forget | Prune:
+    id, space = chance.choice(KEYS)
+    what, ttl = chance.random(), chance.choice((None, 4.0, 8.0))
+    token = f"t{turn - chance.choice((0, 0, 0, 1, 5))}"
+    if what < 0.12:
+        return Forget(id, token, space)
+    if what < 0.2:
+        return Touch(id, ttl, space)
+    if what < 0.25:
+        return Prune(1e12, limit=chance.choice((1, 9)), sessions=True)
+    fields = {
+        field: chance.choice((None, f"{turn}{field}")) for field in chance.sample("abc", chance.randrange(3))
+    }
+    appends = {
+        field: Append(
+            tuple(f"{turn}.{n}" for n in range(chance.randrange(1, 4))), chance.choice((None, 1, 2, 5))
+        )
+        for field in chance.sample("abc", chance.randrange(3))
+    }
+    version = chance.choice((None, None, 0, 1, 2, 3))
+    return Keep(id, token, fields, ttl, version, appends, space)
+
+
+class Model:
+    """Sessions as plain dictionaries: field to a value, or to a list. One that was forgotten has no version."""
+
+    def __init__(self) -> None:
+        self.there: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def _alive(self, key: tuple[str, str], now: float) -> dict[str, Any] | None:
+        found = self.there.get(key)
+        over = found is None or (found["expires"] is not None and found["expires"] <= now)
+        return None if over or found is None or not found["version"] else found
+
+    def apply(self, verb: Keep | Touch | Forget | Prune, now: float) -> int | Refused | None:
+        if isinstance(verb, Prune):
+            expired = sorted(
+                (session["expires"], key)
+                for key, session in self.there.items()
+                if session["expires"] is not None and session["expires"] <= now
+            )
+            for _, key in expired[: verb.limit]:
+                del self.there[key]
+            return len(expired[: verb.limit])
+        key = (verb.session, verb.space)
+        session = self._alive(key, now)
+        if isinstance(verb, Touch):
+            if session is not None and session["expires"] is not None:
+                session["expires"] = None if verb.ttl is None else max(session["expires"], now + verb.ttl)
+            return None
+        tokens = self.there.get(key, {"tokens": {}})["tokens"]
+        if verb.token in tokens:
+            return None if isinstance(verb, Forget) else int(tokens[verb.token])
+        if isinstance(verb, Forget):
+            self._put(key, 0, now, now, {}, tokens, verb.token)
+            return None
+        version = session["version"] if session else 0
+        if verb.version not in (None, version):
+            return Refused(VERSION, str(version))
+        if not version and verb.fields and not verb.appends and set(verb.fields.values()) == {None}:
+            self._put(key, 0, now, now, {}, tokens, verb.token)
+            return 0
+        fields = dict(session["fields"]) if session else {}
+        for field, value in verb.fields.items():
+            fields.pop(field, None)
+            if value is not None:
+                fields[field] = value
+        for field, more in verb.appends.items():
+            before = fields.get(field)
+            items = [*(before if isinstance(before, list) else []), *more.values]
+            fields[field] = items if more.keep is None else items[-more.keep :]
+        expires = None if verb.ttl is None else now + verb.ttl
+        self._put(key, version + 1, now, expires, fields, tokens, verb.token)
+        return int(version) + 1
+
+    def _put(
+        self,
+        key: tuple[str, str],
+        version: int,
+        now: float,
+        expires: float | None,
+        fields: dict[str, Any],
+        tokens: dict[str, int],
+        token: str,
+    ) -> None:
+        newest = dict(list({**tokens, token: version}.items())[-TOKENS_MAX:])
+        self.there[key] = {
+            "version": version, "updated": now, "expires": expires, "fields": fields, "tokens": newest,
+        }  # fmt: skip
+
+    def session(self, key: tuple[str, str], now: float) -> SessionRow | None:
+        session = self._alive(key, now)
+        if session is None:
+            return None
+        fields = sorted(session["fields"].items())
+        return SessionRow(
+            key[0], session["version"], session["updated"], session["expires"],
+            {field: value for field, value in fields if isinstance(value, str)},
+            {field: len(value) for field, value in fields if isinstance(value, list)},
+        )  # fmt: skip
+
+    def items(self, key: tuple[str, str], field: str, last: int | None, now: float) -> list[str]:
+        session = self._alive(key, now)
+        value = session["fields"].get(field) if session else None
+        items = value if isinstance(value, list) else []
+        return items if last is None else items[-last:]
