@@ -193,7 +193,7 @@ def test_a_step_in_a_thread_whose_task_the_program_cancels_is_executed_again_aft
 def test_a_run_is_parked_when_its_threads_have_ended_so_that_no_step_executes_twice_at_once(
     gate, monkeypatch
 ):
-    monkeypatch.setattr("outlast.replay.life.CALLBACKS_MAX", 10_000)
+    monkeypatch.setattr("outlast.replay.delivery.CALLBACKS_MAX", 10_000)
     slow, mended = Slow(gate), []
 
     @workflow

@@ -22,7 +22,7 @@ async def other() -> str:
 
 
 def test_a_workflow_that_spins_is_parked_with_a_reason(world, monkeypatch):
-    monkeypatch.setattr("outlast.replay.life.CALLBACKS_MAX", 10_000)
+    monkeypatch.setattr("outlast.replay.delivery.CALLBACKS_MAX", 10_000)
 
     @workflow
     async def one() -> None:

@@ -186,7 +186,7 @@ class Unit:
 
     def _enter_run(self) -> None:
         assert self._life is not None
-        if self._life._may_start(UNIT.get()):
+        if self._life.may_start(UNIT.get()):
             self._life.units += 1
             self.holds = True
         # Otherwise it is too late: its first step waits for another life, and the whole unit with it.

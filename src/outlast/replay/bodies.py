@@ -313,7 +313,7 @@ async def _pause(body: Body, seconds: float) -> None:
         if house.draining:
             house.drain.look(body.life)
         await asyncio.sleep(seconds)
-        if not body.life._may_start(UNIT.get()):
+        if not body.life.may_start(UNIT.get()):
             await house.loop.create_future()  # it is cancelled when its run is given back
     elif seconds > 0:
         await asyncio.wait([house.drain.heard], timeout=seconds)

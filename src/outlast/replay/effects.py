@@ -178,7 +178,7 @@ class Dealer:
         if self.unwanted and not in_doubt:
             return NOT_DONE
         has_time = self._has_time()
-        if not self.life._may_start(UNIT.get()) or not has_time:
+        if not self.life.may_start(UNIT.get()) or not has_time:
             if not has_time:
                 self.life.units = 0  # a unit cannot end here either
             self.house.drain.look(self.life)

@@ -12,12 +12,13 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
-from outlast.errors import Diverged, Evicted, LimitExceeded, Unrecordable, VersionConflict
-from outlast.replay import effects, ending, leaving, requests, sessions, undo
+from outlast.errors import Diverged, LimitExceeded
+from outlast.replay import delivery, effects, ending, leaving, sessions, undo
 from outlast.replay.account import Account, account_of
 from outlast.replay.dealings import KINDS as DEALT
+from outlast.replay.delivery import describe
 from outlast.replay.ending import End
-from outlast.replay.journal import DELIVERED, PLACED, Journal
+from outlast.replay.journal import DELIVERED, Journal
 from outlast.replay.loop import RunLoop, RunTask
 from outlast.replay.mail import Mail
 from outlast.replay.place import Place
@@ -26,8 +27,7 @@ from outlast.replay.timers import Timers
 from outlast.replay.unit import UNIT, Holds
 from outlast.store.rows import Entry, Message, RunRow
 from outlast.store.verbs import Record, Save, Settle, Verb
-from outlast.values.cost import UNITS_MAX
-from outlast.values.exceptions import CANCELLED, SEQ, decode_error
+from outlast.values.exceptions import CANCELLED
 
 if TYPE_CHECKING:
     from outlast.app.house import House
@@ -36,12 +36,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("outlast.replay")
 
-CALLBACKS_MAX = 1_000_000
-"""Callbacks between two entries: a workflow that takes more does not wait for anything, it spins."""
 PROGRESS = frozenset({"step", "attempt", "inner", "child", "session"})
 """Entries that show that a run has got somewhere in this life."""
-SLICE = 200
-"""Entries replayed before the host's loop gets its turn."""
 
 
 class Life:
@@ -103,9 +99,9 @@ class Life:
         self.deferred: list[Place] = []
         self.first: set[int] = set()
         self._waiters: dict[int, asyncio.Future[None]] = {}
-        self._last_at = self.wall
+        self.last_at = self.wall
         self.seq = self.journal.last_seq
-        self._asked_for = 0
+        self.asked_for = 0
         """Entries that the workflow has asked for so far: the same number at the same point of every life."""
         self.pending: Any = self.journal.pending
         self._advancing = False
@@ -176,15 +172,15 @@ class Life:
         """Take a certain place."""
         if self.over is not None:
             raise self.over
-        self._asked_for += 1
-        if self._asked_for > self.house.settings.journal_entries_max:
+        self.asked_for += 1
+        if self.asked_for > self.house.settings.journal_entries_max:
             limit, what = self.house.settings.journal_entries_max, f"the journal of run {self.id!r}"
-            raise LimitExceeded("journal_entries_max", limit, self._asked_for, what)
+            raise LimitExceeded("journal_entries_max", limit, self.asked_for, what)
         self.had_children = self.had_children or kind == "child"
         place = Place(kind, key, args)
         recorded = self.journal.placed.get(place.key)
         if recorded is not None and (recorded.kind != kind or recorded.args != args):
-            raise self.diverge(_describe(recorded), str(place))
+            raise self.diverge(describe(recorded), str(place))
         self.places[place.key] = place
         return place
 
@@ -228,17 +224,18 @@ class Life:
     def _begin(self, place: Place) -> None:
         if place.key in self.journal.placed:
             return
-        if self.replaying or not self._may_start(UNIT.get()):
+        if self.replaying or not self.may_start(UNIT.get()):
             place.context = copy_context()
             self.deferred.append(place)
         else:
-            self._launch(place)
+            self.launch(place)
 
-    def _may_start(self, unit: Holds | None) -> bool:
+    def may_start(self, unit: Holds | None) -> bool:
         """In a drain only what is in a unit may, and nothing once its time is up."""
         return not self.house.draining or (unit is not None and unit.holds and self.units > 0)
 
-    def _launch(self, place: Place) -> None:
+    def launch(self, place: Place) -> None:
+        """Start what was called at a place, or record what is known to have come of it."""
         saved = self.journal.salvage.pop(place.key, None)
         if saved is not None and saved.args == place.args and saved.kind == place.kind:
             self.record(
@@ -287,7 +284,7 @@ class Life:
         if self.over is not None and (not late or self.concluded or getattr(self.over, "lost", False)):
             return 0
         seq = self.seq = self.seq + 1
-        at = self._last_at = max(self._last_at, at_least, self.now())
+        at = self.last_at = max(self.last_at, at_least, self.now())
         record = Record(
             self.pk, seq, self.fence, kind, key, at, args, value, error, seconds, attempt, asked, cost
         )
@@ -387,7 +384,7 @@ class Life:
             return
         self._advancing = True
         try:
-            self._advance()
+            delivery.deliver_pending(self)
         except Diverged as diverged:
             self.over = self.over or diverged
         except Exception as error:  # an entry that cannot be read: nothing more may happen to the run
@@ -414,146 +411,11 @@ class Life:
         """Steps under way: not those that wait for their next attempt, nor what follows children."""
         return [body for body in list(self.bodies.values()) if body is not None and not body.idle]
 
-    def _advance(self) -> None:
-        delivered = 0
-        while True:
-            if not self.loop.pump(CALLBACKS_MAX):
-                raise self.diverge(
-                    "a workflow that waits", f"more than {CALLBACKS_MAX:,} callbacks without waiting"
-                )
-            if self.over is not None or self.main is None:
-                return
-            if self.main.done():
-                self._finish(self.main)
-                return
-            if self.thread is not None and self.thread.busy:
-                return
-            if not self.pending:
-                break
-            if delivered >= SLICE:
-                self.host.call_soon(self.advance)
-                return
-            self._deliver(self.pending.popleft())
-            delivered += 1
-        if self.replaying:
-            self._catch_up()
-        elif not (self.bodies or self._under_way() or self.timers or self.mail.waiting or self.pending):
-            raise self.diverge(
-                "a run with something to wait for",
-                "something that can never come: no step, timer, message or child is under way, and a lock, event or queue "
-                "that is shared with other runs or with steps cannot wake a workflow",
-            )
-
-    def _under_way(self) -> bool:
-        return any(place.coro is None for place in self.places.values())
-
     def forget_unstarted(self, key: str) -> None:
         """A task that was to await a step has ended before its first turn: nobody will."""
         place = self.places.get(key)
         if place is not None and place.coro is not None:
             del self.places[key]
-
-    def _deliver(self, entry: Entry | Record) -> None:
-        if entry.kind in ("retry", "resume", "decision"):
-            self.gap += max(0.0, entry.at - self.wall)
-        self.wall = max(self.wall, entry.at)
-        self.time = self.wall - self.gap
-        self._last_at = max(self._last_at, self.wall)
-        self.loop.open = True
-        try:
-            if entry.kind in PLACED:
-                self._answer(entry)
-            elif entry.kind == "intent":
-                self._check_intent(entry)
-            elif entry.kind == "fired":
-                self._asked_for += 1
-                handle = self.timers.fired(entry.key)
-                if handle is not None:
-                    self.loop.ready.append(handle)
-            elif entry.kind == "message":
-                self.mail.deliver(int(entry.value or 0), entry.seq)
-            elif entry.kind == "cancel":
-                requests.cancel_main(self, entry)
-        finally:
-            self.loop.open = False
-        if entry.seq in self.first:
-            self.first.discard(entry.seq)
-            if not self.first:
-                self.host.call_soon(self._start_deferred)
-
-    def _asked(self) -> str:
-        """What the code has called instead of what an entry is about."""
-        calls = [str(place) for place in self.places.values()]
-        more = f" and {len(calls) - 3} more" if len(calls) > 3 else ""
-        return (", ".join(calls[:3]) + more) if calls else "nothing more"
-
-    def _answer(self, entry: Entry | Record) -> None:
-        place = self.places.pop(entry.key, None)
-        self.journal.placed.pop(entry.key, None)
-        if place is None or place.kind != entry.kind:
-            raise self.diverge(_describe(entry), self._asked())
-        if place.errand is not None:
-            place.text = entry.value
-        if place.cancelled and not entry.asked and place.errand is None:
-            # It had ended, but the cancellation was first.
-            place.value, place.error = None, asyncio.CancelledError()
-        elif place.value is None and place.error is None:
-            if entry.error is not None:
-                place.error = decode_error(entry.error)
-                place.error.__dict__[SEQ] = entry.seq
-            elif entry.value is not None and place.codec is not None:
-                try:
-                    place.value = place.codec().decode(entry.value)
-                except Unrecordable as error:
-                    raise self.diverge(_describe(entry), str(error)) from error
-                except VersionConflict as refused:
-                    place.error = refused
-                    refused.__dict__[SEQ] = entry.seq
-        place.delivered, place.stop = True, None
-        place.wake()
-
-    def _check_intent(self, entry: Entry | Record) -> None:
-        """It changes nothing for the workflow, but must be one of its effects."""
-        place = self.places.get(entry.key)
-        if place is None or place.errand is None or place.args != entry.args:
-            raise self.diverge(_describe(entry), self._asked())
-
-    def _catch_up(self) -> None:
-        """The journal is exhausted. What came due meanwhile goes first: it may cancel what would start now."""
-        self.replaying = False
-        self._saved()
-        for key in self.timers.overdue():
-            self.timers.fire(key)
-            self.first.add(self.seq)
-        requests.check(self)
-        if self.row.deadline is not None and self.row.deadline <= self.now():
-            requests.deadline_due(self)
-        if not self.first:
-            self.host.call_soon(self._start_deferred)
-
-    def _saved(self) -> None:
-        """The replay is over: what a death or an interruption cut off goes on from here, and this much was not spent again."""
-        # One that only woke up may have a journal that ends like this too, but was neither elevated nor suspected.
-        came_back = self.row.interrupted is not None or self.row.deaths_in_a_row > 0
-        if self.account is not None and self.account.is_cut and came_back:
-            self.house.saved = self.house.saved.plus(self.account.kept, UNITS_MAX)
-
-    def _start_deferred(self) -> None:
-        if self.over is not None:
-            return
-        deferred, self.deferred = self.deferred, []
-        for place in deferred:
-            assert place.context is not None
-            if not self._may_start(place.context.get(UNIT)):
-                self.deferred.append(place)
-            elif not place.delivered:
-                place.context.run(self._launch, place)
-        self.timers.arm_all()
-        if self.row.deadline is not None and self.deadline is None:
-            requests.watch_deadline(self)
-        if self.mail.waiting:
-            self.house.post.look_for(self)
-        self.advance()
 
     # -- ending
 
@@ -579,28 +441,6 @@ class Life:
             self.over = why
             # Not here: this may be a task of the host's, and the run loop is pumped from callbacks only.
             self.host.call_soon(ending.wind_down, self)
-
-    def _finish(self, main: RunTask) -> None:
-        """The workflow's function has returned or raised: the run ends, unless the journal says it cannot have."""
-        if self.undoing and not main.cancelled() and main.exception() is not None:
-            self.over = leaving.parked(
-                f"stuck: it cannot be undone ({main.exception()!r}). Mend that, then `outlast retry {self.id}`."
-            )
-            return
-        left = [entry for key, entry in self.journal.placed.items() if key not in self.places]
-        if left:
-            raise self.diverge(_describe(left[0]), f"the end of {self.workflow.name}")
-        for entry in self.pending:
-            if entry.kind == "intent" and entry.key not in self.places:
-                raise self.diverge(_describe(entry), f"the end of {self.workflow.name}")
-        if self.replaying:
-            self._saved()
-        self.verdict = ending.judge(self, main)
-        self.over = Evicted("the run has ended")
-
-
-def _describe(entry: Any) -> str:
-    return f"{entry.kind} {entry.key}({entry.args or ''})"
 
 
 def _cancel_again(task: asyncio.Task[Any] | None) -> None:
