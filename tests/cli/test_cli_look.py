@@ -280,9 +280,10 @@ def test_show_as_json_has_stable_keys(outlast):
     assert document["run"]["args"] == {"topic": "tides"}
     [entry] = document["journal"]
     assert set(entry) == {
-        "seq", "kind", "key", "at", "args", "value", "error", "seconds", "attempt", "cost", "void"
+        "seq", "kind", "key", "at", "args", "value", "error", "seconds", "attempt", "cost", "fence", "void"
     }  # fmt: skip
     assert entry["value"] == "notes"
+    assert entry["fence"] == document["run"]["fence"] == row.fence
     [message] = document["messages"]
     assert set(message) == {"number", "name", "id", "value", "at", "received"}
     assert message["value"] == {"ok": True}

@@ -164,6 +164,7 @@ def entry_document(entry: Entry, void: bool) -> dict[str, Any]:
         "seconds": entry.seconds,
         "attempt": entry.attempt,
         "cost": Cost.read(entry.cost).document() or None,
+        "fence": entry.fence,
         "void": void,
     }
 

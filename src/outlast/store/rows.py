@@ -30,6 +30,9 @@ class Entry(NamedTuple):
     """Whether the step had been asked to stop before it ended."""
     cost: str | None = None
     """What it has cost: a JSON object of numbers."""
+    fence: int = 0
+    """Of the life that wrote it. What the store wrote by itself has the negative of the run's last fence, which is void from then on (0: it had
+    none yet). So in one journal abs(fence) never falls, and after -n nothing is written under n: else a stale writer got in."""
 
 
 class RunRow(NamedTuple):

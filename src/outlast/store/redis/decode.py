@@ -43,8 +43,8 @@ def entries(flat: Sequence[str]) -> list[Entry]:
 
 
 def entry(seq: int, text: str) -> Entry:
-    _, _, said = text.partition(" ")
-    return Entry(seq, *json.loads(said))
+    fence, _, said = text.partition(" ")
+    return Entry(seq, *json.loads(said), fence=int(fence))  # type: ignore[misc]  # it is not among what is said
 
 
 def message(number: int, text: str) -> Message:

@@ -54,6 +54,11 @@ class AbandonmentPromises(Promises):
         assert counts(desk) == (0, 1)
         assert desk.kinds(row) == ["intent", "interruption", "undoing"]
         assert desk.store.journal(row.pk)[-1].value == claimed.undoing
+        assert [e.fence for e in desk.store.journal(row.pk)] == [
+            -row.fence,
+            row.fence,
+            row.fence,
+        ]  # not the claim's
         verdict = json.loads(claimed.undoing or "")
         assert (verdict["status"], verdict["value"], verdict["reason"], verdict["failed_at"]) == (
             "failed", None, None, None

@@ -33,8 +33,9 @@ class EntryPromises(Promises):
                 3,
                 asked=True,
                 cost='{"usd":0.5}',
+                fence=row.fence,
             ),
-            Entry(2, "fired", "t", 13.0),
+            Entry(2, "fired", "t", 13.0, fence=row.fence),
         ]
 
     def test_a_batch_of_entries_keeps_its_order(self, desk: Desk) -> None:

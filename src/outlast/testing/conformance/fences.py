@@ -13,6 +13,7 @@ from outlast.store.verbs import (
     UNKNOWN,
     Cancel,
     Decide,
+    Keep,
     Leave,
     Prune,
     Record,
@@ -116,6 +117,29 @@ class FencePromises(Promises):
         taken = desk.store.journal(stale.pk)[-1].seq
         assert taken == 2
         assert desk.record(stale, taken, value='"lost"') == Refused(FENCE)
+
+    @pytest.mark.parametrize("lose", LOSSES)
+    def test_an_entry_tells_under_which_fence_it_was_written(
+        self, desk: Desk, lose: Callable[[Desk, RunRow], None]
+    ) -> None:
+        """Of a life's its own, also of a `done`; the store's own have the negative of the one that is void."""
+        first = desk.held()
+        desk.commit(entry(first, 1), entry(first, 2, kind="done", key="item"))
+        lose(desk, first)
+        second = desk.take(worker="w2")
+        desk.commit(Keep("s", "t", {"a": "1"}, record=entry(second, 4)), entry(second, 5))
+        own, other = first.fence, second.fence
+        fences = {e.seq: e.fence for e in desk.store.journal(first.pk)}
+        assert fences == {1: own, 2: own, 3: -own, 4: other, 5: other}
+        del fences[2]
+        assert {e.seq: e.fence for e in desk.store.history(first.pk)} == fences
+
+    def test_an_entry_of_a_run_that_never_had_a_fence_has_none(self, desk: Desk) -> None:
+        row = desk.submit()
+        desk.commit(Cancel("r", "no"), Retry("r", "t"))
+        assert [(e.kind, e.fence) for e in desk.store.journal(row.pk)] == [("retry", 0)]
+        desk.record(held := desk.take(), 2)
+        assert [e.fence for e in desk.store.journal(row.pk)] == [0, held.fence]
 
     @pytest.mark.parametrize("verb", FENCED)
     @pytest.mark.parametrize("status", ["done", "failed", "cancelled", "parked"])

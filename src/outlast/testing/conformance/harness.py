@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import Any, ClassVar, TypeAlias
 
 import pytest
 
 from outlast.store.protocol import Store
-from outlast.store.rows import ENDED, NEVER, RunQuery, RunRow
+from outlast.store.rows import ENDED, NEVER, Entry, RunQuery, RunRow
 from outlast.store.verbs import (
     ITEM,
     Claim,
@@ -190,6 +190,20 @@ def check_rows(store: Store) -> None:
         assert row.ready == ((2 if row.deaths_in_a_row else 1) if claimable else 0), row
         assert (row.worker is not None) == (row.status == "running") == (row.fence > 0), row
         assert (row.ended is not None) == (row.status in ENDED), row
+        if row.lives > 1:
+            check_fences(row, store.journal(row.pk))
+
+
+def check_fences(row: RunRow, journal: Sequence[Entry]) -> None:
+    """No stale writer got in: fences never fall, one that is void is not written under again, and none is above the run's own."""
+    last = 0
+    for one in journal:
+        assert abs(one.fence) > abs(last) or (abs(one.fence) == abs(last) and one.fence <= last), (
+            row,
+            journal,
+        )
+        last = one.fence
+    assert abs(last) <= abs(row.fence), (row, journal)
 
 
 class Promises:
