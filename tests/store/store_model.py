@@ -131,6 +131,7 @@ class Hand:
     started: float
     queues: tuple[str, ...]
     draining: bool = False
+    renewed: float = 0.0
 
 
 @dataclass
@@ -160,6 +161,8 @@ class Model:
         self.workers: dict[str, Hand] = {}
         self.drains: dict[str, Report] = {}
         self.gone: set[str] = set()
+        self.last_beat: float | None = None
+        """Of those who are gone; None: the store does not know it."""
         """Whose lock is free: they are dead for all to see."""
         self.queues: dict[str, Bounds] = {}
         self.beat = self.awake = 0.0
@@ -453,7 +456,7 @@ class Model:
         if run.progress():
             run.deaths_in_a_row = run.interruptions_in_a_row = 0
 
-    def _interrupt(self, run: Run, due: float, drain: str | None = None) -> str:
+    def _interrupt(self, run: Run, due: float, drain: str | None = None, seen: float | None = None) -> str:
         self._forgive(run)
         run.interruptions += 1
         run.interruptions_in_a_row += 1
@@ -462,7 +465,7 @@ class Model:
         status = self._give_back(run, "dead" if dead else "queued", due)
         run.append_mark("interruption")
         if drain is not None and status == "queued":
-            run.left = (drain, self.now)
+            run.left = (drain, self.now if seen is None else seen)
         return status
 
     def _give_back(self, run: Run, status: str, due: float) -> str:
@@ -567,13 +570,14 @@ class Model:
     def enlist(self, verb: Enlist, _):
         hand = self.workers.setdefault(verb.worker, Hand(0.0, 0.0, self.now, ()))
         hand.lease, hand.until, hand.queues = verb.lease, self.now + verb.lease, verb.queues
+        hand.renewed = self.now
         self._beat()
 
     def renew(self, verb: Renew, _):
         if verb.worker not in self.workers:
             return WORKER
         hand = self.workers[verb.worker]
-        hand.lease, hand.until = verb.lease, self.now + verb.lease
+        hand.lease, hand.until, hand.renewed = verb.lease, self.now + verb.lease, self.now
         hand.draining = hand.draining or verb.draining
         self._beat()
 
@@ -630,7 +634,7 @@ class Model:
             parents = {run.id: run.parent for run in held}
             for run in held:
                 if self.workers[worker].draining:
-                    self._interrupt(run, self.now, worker)
+                    self._interrupt(run, self.now, worker, self._seen(worker))
                 else:
                     family = set(self._ancestors(run, parents)) | {run.id}
                     self._die(run, run.id in parents.values(), family == set(parents), verb)
@@ -640,6 +644,13 @@ class Model:
         assert sorted(outcome.runs) == sorted(run.id for run in swept)
         assert sorted(outcome.dead) == sorted(run.id for run in swept if run.status == "dead")
         return outcome
+
+    def _seen(self, worker: str) -> float:
+        """When it gave its last sign of life."""
+        hand = self.workers[worker]
+        if worker not in self.gone:
+            return min(self.now, hand.renewed)
+        return min(self.now, hand.until if self.last_beat is None else max(hand.renewed, self.last_beat))
 
     def _ancestors(self, run: Run, parents: dict[str, str | None]) -> list[str]:
         above = parents.get(run.id)

@@ -1,5 +1,6 @@
 """The ear: rings, locks, hearts; what is dead at once, what is not, and what stays without it."""
 
+import json
 import os
 import signal
 import socket
@@ -106,7 +107,13 @@ def test_a_killed_process_is_dead_at_once_and_its_run_goes_back(stores, schema) 
         assert store.dead_workers() == [], "its heart does not beat, but the lock is its own"
         os.kill(process.pid, signal.SIGKILL)
         until(lambda: store.dead_workers() == ["w"], 5)
+        (worker,) = store.workers()
         assert store.commit([Sweep()])[0].runs == ("r",)
+        facts = json.loads(store.journal(store.run("r").pk)[-1].value)
+        assert facts["by"] == "lock"
+        assert worker.renewed + 5 * HEARTBEAT < facts["seen"] < store.now() - 20 * HEARTBEAT, (
+            "when it was stopped"
+        )
     finally:
         process.kill()
         process.wait()

@@ -36,6 +36,7 @@ class PostgresMachine(StoreMachine):
                 (worker,),
             )
         self.model.gone.add(worker)
+        self.model.last_beat = 0.0
 
     def the_store_is_opened_again(self) -> None:
         self.store.close()

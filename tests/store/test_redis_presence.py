@@ -1,5 +1,6 @@
 """Who is alive, on Redis: a subscription that the server drops when a process is gone. With real processes."""
 
+import json
 import os
 import signal
 import subprocess
@@ -102,8 +103,14 @@ def test_a_killed_process_is_known_to_be_dead_long_before_its_lease_is_over(stor
         assert after is not None
         assert after > MISSED_SECONDS_MIN * 0.9, "a connection may break: it has the time to come back"
         assert after < 2, "its runs should go on within a second, on a machine that has nothing else to do"
+    before = store.now()
     assert store.commit([Sweep()])[0].runs == ("r",)
     assert store.run("r").reason == "its worker died"
+    facts = json.loads(store.journal(store.run("r").pk)[-1].value)
+    assert facts["by"] == "lock"
+    assert before - 0.1 <= facts["seen"] <= store.now(), (
+        "when its connection was missed: no heartbeat is on record"
+    )
     assert store.workers() == []
 
 

@@ -1,5 +1,6 @@
 """The SQLite store as a file among other files and processes."""
 
+import json
 import os
 import shutil
 import sqlite3
@@ -286,7 +287,15 @@ sys.stdin.readline()
         killed = time.monotonic()
         until(lambda: store.dead_workers() == ["mortal"], timeout=10)
         assert time.monotonic() - killed < 5
+        time.sleep(1)
         assert store.commit([Sweep()]) == [Swept(("r",), (), ("mortal",))]
+        swept, (entry,) = store.now(), store.journal(store.run("r").pk)
+        facts = json.loads(entry.value)
+        assert facts["by"] == "lock"
+        since = time.monotonic() - killed
+        assert since - 0.1 < swept - facts["seen"] < since + 1, (
+            "its heart beat until it was killed, not until the sweep"
+        )
     assert not [p for p in store.path.with_name("outlast.db.d").iterdir() if "mortal" in p.name]
 
 

@@ -124,7 +124,8 @@ class DrainRow(NamedTuple):
     report: str | None
     """JSON."""
     recoveries: tuple[float, ...]
-    """For each run that it left interrupted and that was claimed since: how many seconds that took. Ascending."""
+    """For each run that it left interrupted and that was claimed since: how many seconds that took, from its release, or, where the drain was cut
+    short, from when the worker was last seen. Ascending."""
 
 
 class Outlook(NamedTuple):

@@ -350,7 +350,7 @@ class Renew(NamedTuple):
 
 
 class Leave(NamedTuple):
-    """Strike a worker off. Runs it still holds are swept as interrupted, not dead. Result: None.
+    """Strike a worker off. Runs it still holds are swept as interrupted, not dead; `seen` of their entries (see `Sweep`) is now. Result: None.
 
     The report of its drain stays open: only the worker knows that it has ended.
     """
@@ -370,6 +370,9 @@ class Sweep(NamedTuple):
     each it is due later, after `backoff` seconds doubled (none after the first death); at `attempts_max` it is a dead letter.
     The runs of a worker that was draining get an `interruption` instead, and are not charged. Its report, if it is still open or was
     never opened, is closed with what is known: {"cut_short": true, "left": ids of what was taken from it, "why": how it died}.
+    The entries say in their JSON, besides `why`, when the worker was last `seen`, by the store's clock and never later than now, and
+    `by` what: "lease" (it ran out: the last renewal), "lock" (nobody holds it: the last heartbeat, or, where the store knows of none, now, but no
+    later than the end of the lease), "leave", or "sweep" (nothing is known of it: now). A recovery of its drain counts from there.
     """
 
     backoff: float = 1.0

@@ -331,10 +331,12 @@ class Transaction:
             self._append(row.pk, row.fence, "failure", {"why": verb.reason})
         return status
 
-    def interrupt(self, row: RunRow, after: RunRow, *, draining: bool) -> str:
+    def interrupt(
+        self, row: RunRow, after: RunRow, *, draining: bool, seen: workers.Seen | None = None
+    ) -> str:
         """Free, and ahead of new work; but not for ever without getting anywhere.
 
-        Left by a draining worker, its next claim is a recovery of that drain.
+        Left by a draining worker, its next claim is a recovery of that drain. `seen`: its worker did not give it back itself.
         """
         in_a_row = row.interruptions_in_a_row + 1
         after = after._replace(
@@ -347,9 +349,9 @@ class Transaction:
             why = f"interrupted {times} without recording anything; the last time: {after.reason}"
             after = after._replace(status="dead", reason=why)
         status = self.give_back(row, after)
-        self.mark(row, "interruption", {"why": after.reason})
+        self.mark(row, "interruption", {"why": after.reason} | (seen._asdict() if seen else {}))
         if draining and status == "queued":
-            self.db.execute(sql.LEFT, (row.worker, self.now, row.pk))
+            self.db.execute(sql.LEFT, (row.worker, seen.seen if seen else self.now, row.pk))
         return status
 
     def give_back(self, row: RunRow, after: RunRow) -> str:

@@ -59,6 +59,13 @@ class Presence:
         finally:
             os.close(fd)  # lets go of the lock too
 
+    def silence(self, worker: str) -> float | None:
+        """For how many seconds its heart has not beaten; None if nothing tells."""
+        try:
+            return time.time() - self._path(worker).stat().st_mtime
+        except OSError:
+            return None
+
     def bury(self, worker: str) -> None:
         if worker not in self._held:
             with suppress(OSError):
@@ -107,6 +114,9 @@ class NoPresence:
 
     def is_dead(self, worker: str) -> bool:
         return worker not in self._held
+
+    def silence(self, worker: str) -> None:
+        """Nothing beats here."""
 
     def bury(self, worker: str) -> None:
         pass

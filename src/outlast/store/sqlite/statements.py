@@ -254,8 +254,8 @@ RENEW = "UPDATE workers SET lease_until = :now + :lease, lease = :lease, renewed
 STANDING = "SELECT draining FROM workers WHERE id = ?"
 LEAVE = "DELETE FROM workers WHERE id = ?"
 HOLDERS = """
-SELECT id, lease_until, lease, draining FROM workers
-UNION SELECT DISTINCT worker, NULL, NULL, 0 FROM runs WHERE worker IS NOT NULL AND worker NOT IN (SELECT id FROM workers)
+SELECT id, lease_until, lease, draining, renewed FROM workers
+UNION SELECT DISTINCT worker, NULL, NULL, 0, NULL FROM runs WHERE worker IS NOT NULL AND worker NOT IN (SELECT id FROM workers)
 """
 DRAIN = "UPDATE workers SET draining = 1 WHERE id = ?"
 ASK_DRAIN = "UPDATE workers SET asked = coalesce(asked, :why) WHERE id = :worker"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from outlast.store import verbs
 from outlast.store.rows import RunRow
@@ -15,10 +15,22 @@ if TYPE_CHECKING:
     from outlast.store.sqlite.apply import Transaction
 
 RAN_OUT = "its worker's lease ran out"
+DIED = "its worker died"
 
 
 class Alive(Protocol):
     def is_dead(self, worker: str) -> bool: ...
+
+    def silence(self, worker: str) -> float | None:
+        """For how many seconds its heart has not beaten; None: that is not known."""
+        ...
+
+
+class Seen(NamedTuple):
+    """When a worker was last seen, and by what. As it is said in entries: see `Sweep`."""
+
+    seen: float
+    by: str
 
 
 def enlist(transaction: Transaction, verb: verbs.Enlist) -> None:
@@ -41,9 +53,10 @@ def renew(transaction: Transaction, verb: verbs.Renew) -> Refused | None:
 
 def leave(transaction: Transaction, verb: verbs.Leave) -> None:
     draining = bool(transaction.standing(verb.worker))
+    seen = Seen(transaction.now, "leave")
     for row, _ in transaction.held_by(verb.worker):
         after = row._replace(status="queued", due=transaction.now, reason="its worker left")
-        transaction.interrupt(row, after, draining=draining)
+        transaction.interrupt(row, after, draining=draining, seen=seen)
     transaction.db.execute(sql.LEAVE, (verb.worker,))
 
 
@@ -52,7 +65,7 @@ def sweep(transaction: Transaction, verb: verbs.Sweep) -> verbs.Swept:
     dead: list[str] = []
     workers: list[str] = []
     awake = _beat(transaction)
-    for worker, until, lease, draining in transaction.db.execute(sql.HOLDERS).fetchall():
+    for worker, until, lease, draining, renewed in transaction.db.execute(sql.HOLDERS).fetchall():
         why = death(worker, until, transaction.now, transaction.alive)
         if why is None or (why is RAN_OUT and awake + lease > transaction.now):
             continue
@@ -60,7 +73,8 @@ def sweep(transaction: Transaction, verb: verbs.Sweep) -> verbs.Swept:
             drains.open_report(
                 transaction, worker, ""
             )  # it has one, unless a mere renewal said that it drains
-        taken = _take(transaction, worker, why, draining=draining, verb=verb)
+        seen = _seen(transaction, worker, why, until, renewed)
+        taken = _take(transaction, worker, why, seen, draining=draining, verb=verb)
         swept += taken
         dead += [id for id, status in taken.items() if status == "dead"]
         if draining:
@@ -73,7 +87,7 @@ def sweep(transaction: Transaction, verb: verbs.Sweep) -> verbs.Swept:
 
 
 def _take(
-    transaction: Transaction, worker: str, why: str, *, draining: bool, verb: verbs.Sweep
+    transaction: Transaction, worker: str, why: str, seen: Seen, *, draining: bool, verb: verbs.Sweep
 ) -> dict[str, str]:
     """Take everything from a dead worker: the status after, by id."""
     taken: dict[str, str] = {}
@@ -83,13 +97,26 @@ def _take(
         if draining:
             reason = f"{why}, while it was draining"
             after = row._replace(status="queued", due=transaction.now, reason=reason)
-            taken[row.id] = transaction.interrupt(row, after, draining=True)
+            taken[row.id] = transaction.interrupt(row, after, draining=True, seen=seen)
         else:
             innocent = progress or row.id in parents.values()
             alone = len(parents) == len(_line(row.id, parents))
             taken[row.id] = _die(transaction, row, why, innocent=innocent, alone=alone, verb=verb)
-            transaction.mark(row, "death", {"worker": worker, "why": why})
+            transaction.mark(row, "death", {"worker": worker, "why": why} | seen._asdict())
     return taken
+
+
+def _seen(
+    transaction: Transaction, worker: str, why: str, until: float | None, renewed: float | None
+) -> Seen:
+    """The last sign of life of a dead worker."""
+    now = transaction.now
+    if until is None or renewed is None:
+        return Seen(now, "sweep")
+    if why is RAN_OUT:
+        return Seen(min(now, renewed), "lease")
+    silence = transaction.alive.silence(worker)
+    return Seen(min(now, until if silence is None else max(now - silence, renewed)), "lock")
 
 
 def _die(
@@ -131,7 +158,7 @@ def death(worker: str, until: float | None, now: float, alive: Alive) -> str | N
     if until is None:
         return "its worker was struck off"
     if alive.is_dead(worker):
-        return "its worker died"
+        return DIED
     return RAN_OUT if until <= now else None
 
 

@@ -21,7 +21,7 @@ from outlast.store.verbs import (
     Sweep,
     Swept,
 )
-from outlast.testing.conformance.harness import NOBODY, Desk, Promises, entry
+from outlast.testing.conformance.harness import LEASE, NOBODY, Desk, Promises, entry, seen_of
 
 
 def given_back(desk: Desk, row: RunRow) -> None:
@@ -52,6 +52,36 @@ def died(desk: Desk, row: RunRow) -> None:
 
 
 class DeathPromises(Promises):
+    @pytest.mark.parametrize("draining", [False, True])
+    def test_the_entry_of_a_death_tells_when_its_worker_was_last_seen(
+        self, desk: Desk, draining: bool
+    ) -> None:
+        row = desk.held()
+        desk.clock.forward(12.25)
+        desk.renew(draining=draining)
+        renewed = desk.clock.now
+        desk.lease_over()
+        assert desk.clock.now == renewed + LEASE
+        assert desk.kinds(row) == ["interruption" if draining else "death"]
+        assert seen_of(desk, row) == (renewed, "lease")
+
+    def test_who_leaves_was_seen_then_and_who_gives_a_run_back_says_so_itself(self, desk: Desk) -> None:
+        left, released = desk.held(), desk.held("released")
+        desk.clock.forward(12.25)
+        desk.release(released)
+        desk.one(Leave("w1"))
+        assert seen_of(desk, left) == (desk.clock.now, "leave")
+        assert seen_of(desk, released) == (None, None)
+
+    def test_a_worker_is_never_seen_in_the_future(self, desk: Desk) -> None:
+        """The clock was set back, by more than a lease."""
+        desk.enlist("w2")
+        row = desk.held()
+        desk.clock.forward(-1000)
+        desk.lease_over("w2")
+        seen, by = seen_of(desk, row)
+        assert (seen is not None and seen <= desk.clock.now, by) == (True, "lease")
+
     def test_the_runs_of_a_dead_worker_are_queued_with_a_death_on_record(self, desk: Desk) -> None:
         row, second = desk.held(), desk.held("second")
         alive = desk.held("alive", "w2")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
@@ -166,6 +167,12 @@ class Desk:
 def entry(row: RunRow, seq: int, **fields: Any) -> Record:
     defaults: dict[str, Any] = {"kind": "step", "key": f"flow/step#{seq}", "at": 1.5}
     return Record(run=row.pk, seq=seq, fence=row.fence, **(defaults | fields))
+
+
+def seen_of(desk: Desk, row: RunRow) -> tuple[float | None, str | None]:
+    """When the run's last worker was last seen, and by what, as the last entry of its journal tells."""
+    facts = json.loads(desk.store.journal(row.pk)[-1].value or "{}")
+    return facts.get("seen"), facts.get("by")
 
 
 def check_rows(store: Store) -> None:

@@ -17,7 +17,7 @@ from outlast.store.verbs import (
     Retry,
     Swept,
 )
-from outlast.testing.conformance.harness import Desk, Promises
+from outlast.testing.conformance.harness import LEASE, Desk, Promises, seen_of
 
 
 class ReportPromises(Promises):
@@ -154,15 +154,27 @@ class ReportPromises(Promises):
         (drain,) = desk.store.drains()
         assert drain.recoveries == (0.0,)
 
-    def test_what_it_held_when_it_left_or_died_is_recovered_too(self, desk: Desk) -> None:
-        for worker, end in (("left", lambda: desk.one(Leave("left"))), ("died", desk.lease_over)):
-            row = desk.held(worker, worker)
-            desk.one(Drain(worker, "x", (row.fence,)))
-            end()
-            desk.clock.forward(2)
-            (again,) = desk.claim("w9")
-            desk.settle(again)
-            assert desk.store.drains(1)[0].recoveries == (2.0,)
+    def test_what_it_held_when_it_left_is_recovered_too(self, desk: Desk) -> None:
+        row = desk.held()
+        desk.one(Drain("w1", "x", (row.fence,)))
+        desk.clock.forward(30)
+        desk.one(Leave("w1"))
+        desk.clock.forward(2)
+        desk.take("r", "w9")
+        assert desk.store.drains(1)[0].recoveries == (2.0,)
+
+    def test_what_was_cut_is_recovered_from_when_its_worker_was_last_seen(self, desk: Desk) -> None:
+        """Not from when somebody noticed: that is most of the time for which nobody executed it."""
+        row, given_back = desk.held(), desk.held("given back")
+        desk.one(Drain("w1", "x", (row.fence, given_back.fence)))
+        desk.clock.forward(10)
+        desk.renew(draining=True)
+        desk.release(given_back)
+        desk.lease_over()
+        desk.clock.forward(2)
+        desk.claim("w9", limit=2)
+        assert desk.store.drains(1)[0].recoveries == (LEASE + 2, LEASE + 2)
+        assert seen_of(desk, row) == (desk.clock.now - LEASE - 2, "lease")
 
     def test_what_was_given_back_in_another_way_is_no_recovery(self, desk: Desk) -> None:
         rows = [

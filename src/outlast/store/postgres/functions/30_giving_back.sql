@@ -49,7 +49,7 @@ BEGIN
         PERFORM append__v(r.pk, r.fence, 'failure', '', json_build_object('why', v->>2)::text, NULL, now);
         RETURN outcome;
     ELSIF (v->>5)::boolean THEN
-        RETURN to_json(interrupt__v(r, after, EXISTS (SELECT 1 FROM workers WHERE id = r.worker AND draining = 1), now));
+        RETURN to_json(interrupt__v(r, after, EXISTS (SELECT 1 FROM workers WHERE id = r.worker AND draining = 1), NULL, NULL, now));
     END IF;
     RETURN to_json(give_back__v(r, after, now));
 END $$;
@@ -78,7 +78,9 @@ BEGIN
 END $$;
 
 -- Free, and ahead of new work; but not for ever without getting anywhere. Left by a draining worker, its next claim is a recovery of that drain.
-CREATE FUNCTION interrupt__v(r runs, after runs, drains boolean, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+-- `seen`, and by what: its worker did not give it back itself.
+CREATE FUNCTION interrupt__v(r runs, after runs, drains boolean, seen double precision, by text, now double precision)
+RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     status text;
 BEGIN
@@ -90,9 +92,10 @@ BEGIN
         after.status := 'dead';
     END IF;
     status := give_back__v(r, after, now);
-    PERFORM mark__v(r, 'interruption', '', json_build_object('why', after.reason)::text, NULL, now);
+    PERFORM mark__v(r, 'interruption', '', CASE WHEN seen IS NULL THEN json_build_object('why', after.reason)
+                    ELSE json_build_object('why', after.reason, 'seen', seen, 'by', by) END::text, NULL, now);
     IF drains AND status = 'queued' THEN
-        UPDATE runs SET left_by = r.worker, left_at = now WHERE pk = r.pk;
+        UPDATE runs SET left_by = r.worker, left_at = coalesce(seen, now) WHERE pk = r.pk;
     END IF;
     RETURN status;
 END $$;

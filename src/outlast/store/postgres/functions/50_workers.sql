@@ -52,7 +52,7 @@ BEGIN
             after.status := 'queued';
             after.due := now;
             after.reason := 'its worker left';
-            PERFORM interrupt__v(r, after, drains, now);
+            PERFORM interrupt__v(r, after, drains, now, 'leave', now);
         END LOOP;
         DELETE FROM workers WHERE id = v->>0;
     END LOOP;
@@ -87,8 +87,9 @@ BEGIN
 END $$;
 
 -- Who seems dead, and why. A lease that ran out is no proof: see `sweep`. Two signs say that a worker died: nobody has its lock, and its
--- heart has not beaten for three intervals, on the server that it last beat on. No beat on record says nothing.
-CREATE FUNCTION dying__v(now double precision) RETURNS TABLE (worker text, lease double precision, draining boolean, why text)
+-- heart has not beaten for three intervals, on the server that it last beat on. No beat on record says nothing. `seen`, and by what: the last sign of life.
+CREATE FUNCTION dying__v(now double precision)
+RETURNS TABLE (worker text, lease double precision, draining boolean, why text, seen double precision, told_by text)
 LANGUAGE plpgsql VOLATILE SETTINGS__v AS $$
 DECLARE
     silent text[] := ARRAY(
@@ -106,10 +107,13 @@ BEGIN
     END IF;
     RETURN QUERY
         SELECT w.id, w.lease, w.draining = 1,
-               CASE WHEN w.id = ANY(silent) THEN 'its worker died' ELSE 'its worker''s lease ran out' END
+               CASE WHEN w.id = ANY(silent) THEN 'its worker died' ELSE 'its worker''s lease ran out' END,
+               least(now, CASE WHEN w.id = ANY(silent) THEN greatest(w.renewed, now - seconds__v() + (
+                   SELECT p.beat FROM presence p WHERE p.worker = w.id)) ELSE w.renewed END),
+               CASE WHEN w.id = ANY(silent) THEN 'lock' ELSE 'lease' END
         FROM workers w WHERE w.id = ANY(silent) OR w.lease_until <= now
         UNION ALL
-        SELECT h.worker, NULL, false, 'its worker was struck off' FROM holders__v() h
+        SELECT h.worker, NULL, false, 'its worker was struck off', now, 'sweep' FROM holders__v() h
         WHERE NOT EXISTS (SELECT 1 FROM workers w WHERE w.id = h.worker);
 END $$;
 
@@ -167,7 +171,7 @@ BEGIN
         IF w.draining THEN
             PERFORM open_report__v(w.worker, '', now);  -- it has one, unless a mere renewal said that it drains
         END IF;
-        SELECT * INTO taken, gone FROM take__v(w.worker, w.why, w.draining, backoff, backoff_max, now);
+        SELECT * INTO taken, gone FROM take__v(w.worker, w.why, w.seen, w.told_by, w.draining, backoff, backoff_max, now);
         swept := swept || taken;
         dead := dead || gone;
         IF w.draining THEN
@@ -183,8 +187,8 @@ BEGIN
 END $$;
 
 -- Take everything from a dead worker.
-CREATE FUNCTION take__v(holder text, why text, drains boolean, backoff double precision, backoff_max double precision,
-                        now double precision, OUT taken text[], OUT dead text[])
+CREATE FUNCTION take__v(holder text, why text, seen double precision, by text, drains boolean, backoff double precision,
+                        backoff_max double precision, now double precision, OUT taken text[], OUT dead text[])
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     held runs[] := ARRAY(SELECT h FROM (SELECT * FROM runs WHERE worker = holder ORDER BY pk FOR NO KEY UPDATE) h);
@@ -203,10 +207,10 @@ BEGIN
             after.status := 'queued';
             after.due := now;
             after.reason := why || ', while it was draining';
-            status := interrupt__v(r, after, true, now);
+            status := interrupt__v(r, after, true, seen, by, now);
         ELSE
             status := die__v(r, why, r.id = ANY(above), cardinality(ids) = ancestry__v(r.id, ids, above), backoff, backoff_max, now);
-            PERFORM mark__v(r, 'death', '', json_build_object('worker', holder, 'why', why)::text, NULL, now);
+            PERFORM mark__v(r, 'death', '', json_build_object('worker', holder, 'why', why, 'seen', seen, 'by', by)::text, NULL, now);
         END IF;
         taken := taken || r.id;
         IF status = 'dead' THEN

@@ -118,8 +118,8 @@ end
 S.times = times
 
 -- Free, and ahead of new work; but not for ever without getting anywhere. Left by a draining worker, its next claim is a recovery
--- of that drain.
-function S.interrupt(row, due, reason, draining)
+-- of that drain. `seen`, and by what: its worker did not give it back itself.
+function S.interrupt(row, due, reason, draining, seen, by)
     local worker, in_a_row, status = row.worker, row.interruptions_in_a_row + 1, 'queued'
     S.put(row, 'interrupted', row.interrupted or S.now)
     S.put(row, 'interruptions', row.interruptions + 1)
@@ -129,10 +129,10 @@ function S.interrupt(row, due, reason, draining)
         reason = 'interrupted ' .. times(in_a_row) .. ' without recording anything; the last time: ' .. reason
     end
     status = S.give_back(row, status, due, reason)
-    S.mark(row, 'interruption', '{"why":' .. cjson.encode(reason) .. '}')
+    S.mark(row, 'interruption', '{"why":' .. cjson.encode(reason) .. (seen and S.said_seen(seen, by) or '') .. '}')
     if draining and status == 'queued' then
         S.put(row, 'left_by', worker)
-        S.put(row, 'left_at', S.now)
+        S.put(row, 'left_at', seen or S.now)
     end
     return status
 end

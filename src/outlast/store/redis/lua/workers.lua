@@ -148,7 +148,7 @@ function S.Leave(verb)
     local draining = S.standing(verb.worker) == 1
     for _, row in ipairs(S.held_by(verb.worker)) do
         S.forgive(row)
-        S.interrupt(row, S.now, 'its worker left', draining)
+        S.interrupt(row, S.now, 'its worker left', draining, S.now, 'leave')
     end
     strike_off(verb.worker)
     return false
@@ -173,6 +173,21 @@ function S.death(worker, it)
         return 'its worker died'
     end
     return tonumber(it.lease_until) <= S.now and RAN_OUT or nil
+end
+
+-- The last sign of life of a dead worker, and what told it. No heartbeat is on record: who is not connected was seen now, while it had a lease.
+local function last_seen(why, it)
+    if not it.started then
+        return S.now, 'sweep'
+    end
+    if why == RAN_OUT then
+        return math.min(S.now, tonumber(it.renewed)), 'lease'
+    end
+    return math.min(S.now, tonumber(it.lease_until)), 'lock'
+end
+
+function S.said_seen(seen, by)
+    return ',"seen":' .. S.text(seen) .. ',"by":"' .. by .. '"'
 end
 
 -- A run and its ancestors, as far as they are here: how many.
@@ -205,7 +220,7 @@ local function die(row, why, innocent, alone, verb)
 end
 
 -- Take everything from a dead worker: ids, and those of them that are dead letters now.
-local function take(worker, why, draining, verb)
+local function take(worker, why, draining, verb, seen, by)
     local held, parents, is_parent, count = S.held_by(worker), {}, {}, 0
     for _, row in ipairs(held) do
         parents[row.id] = row.parent or false
@@ -216,11 +231,12 @@ local function take(worker, why, draining, verb)
     for _, row in ipairs(held) do
         local progress, status = S.forgive(row), nil
         if draining then
-            status = S.interrupt(row, S.now, why .. ', while it was draining', true)
+            status = S.interrupt(row, S.now, why .. ', while it was draining', true, seen, by)
         else
             local alone = count == line(row.id, parents)
             status = die(row, why, progress or is_parent[row.id], alone, verb)
-            S.mark(row, 'death', '{"worker":' .. cjson.encode(worker) .. ',"why":' .. cjson.encode(why) .. '}')
+            local said = '{"worker":' .. cjson.encode(worker) .. ',"why":' .. cjson.encode(why) .. S.said_seen(seen, by) .. '}'
+            S.mark(row, 'death', said)
         end
         ids[#ids + 1] = row.id
         if status == 'dead' then
@@ -263,7 +279,7 @@ function S.Sweep(verb)
             if draining then
                 S.open_report(worker, '')  -- it has one, unless a mere renewal said that it drains
             end
-            local ids, letters = take(worker, why, draining, verb)
+            local ids, letters = take(worker, why, draining, verb, last_seen(why, it))
             extend(swept, ids)
             extend(dead, letters)
             if draining then
