@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from outlast.store.verbs import Cancel, Enlist, Limit, Release, Renew, Settle, Submit
+from outlast.store.verbs import Cancel, Claim, Enlist, Limit, Release, Renew, Settle, Submit, Undo, verdict
 
 HOSTILE = "\x1b[2J\x07 [red]\u202e\x9b31m\r\n\x7f"
 FORBIDDEN = set("\x1b\x07\x9b\r\x7f\u202e")
@@ -20,7 +20,8 @@ WORKER_KEYS = {
 }  # fmt: skip
 QUEUE_KEYS = {
     "name", "queued", "running", "waiting", "parked", "dead", "oldest", "oldest_seconds", "submitted_last_minute",
-    "ended_last_minute", "depth_max", "concurrency_max", "unknown_workflows",
+    "ended_last_minute", "depth_max", "concurrency_max", "returned", "returned_since", "returned_seconds", "undoing",
+    "stuck", "unknown_workflows",
 }  # fmt: skip
 
 
@@ -273,6 +274,23 @@ def test_queues_as_json_have_stable_keys(outlast):
     assert queue["oldest"].endswith("Z")
     assert queue["oldest_seconds"] >= 0
     assert queue["unknown_workflows"] == ["report"]
+
+
+def test_what_came_back_and_what_is_being_undone_have_a_line(outlast):
+    outlast.enlisted()
+    back, undone, stuck = (outlast.submitted(id, worker="w1") for id in ("back", "undone", "stuck"))
+    outlast.commit(Release(back.pk, back.fence, "drain"))
+    for row in (undone, stuck):
+        outlast.commit(Undo(row.pk, row.fence, verdict("failed")))
+    ((held,),) = outlast.commit(Claim("w1", "t", ids=("stuck",)))
+    outlast.commit(Settle(held.pk, held.fence, "parked", reason="its effect is open"))
+    lines = outlast("queues").out.splitlines()[2:]
+    assert re.fullmatch(r"default: 2 of those queued came back, one for \d.* m?s\.", lines[0])
+    assert lines[1:3] == ["default: 1 being undone.", "default: 1 parked while being undone."]
+    [queue] = outlast("queues", "--json").json["queues"]
+    assert (queue["returned"], queue["undoing"], queue["stuck"]) == (2, 1, 1)
+    assert queue["returned_since"].endswith("Z")
+    assert queue["returned_seconds"] >= 0
 
 
 def test_a_workflow_that_no_living_worker_knows_has_a_line(outlast):

@@ -40,6 +40,7 @@ from outlast.store.verbs import (
     UndoChild,
 )
 from outlast.testing.conformance import HandClock
+from outlast.testing.conformance.harness import EVERYTHING, check_apart
 
 PARENTS = {"a": None, "b": "a", "c": "b", "d": "a", "e": None, "i": None, "j": None}
 IDS = tuple(PARENTS)
@@ -300,7 +301,7 @@ class StoreMachine(RuleBasedStateMachine):
             ]
 
     def counts_and_workers_are_as_the_model_says(self) -> None:
-        queues = self.store.queues()
+        queues, rows = self.store.queues(), self.store.runs(EVERYTHING)
         assert [queue.name for queue in queues] == sorted(self.model.queues)
         counts = self.model.counts()
         for queue in queues:
@@ -312,6 +313,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert queue.concurrency_max == bounds.concurrency_max
             assert queue.depth_max == bounds.depth_max
             assert self.store.depth(queue.name) == queue.queued
+            check_apart(queue, [row for row in rows if row.queue == queue.name], self.clock.now)
         workers = {worker.id: worker for worker in self.store.workers()}
         assert set(workers) == set(self.model.workers)
         for id, hand in self.model.workers.items():

@@ -151,12 +151,22 @@ class QueueInfo:
     ended_last_minute: int
     depth_max: int | None
     concurrency_max: int | None
+    returned: int = 0
+    """Queued, after an interruption or a death."""
+    returned_since: datetime | None = None
+    """Since when the one of these that has waited longest is due."""
+    undoing: int = 0
+    """Being undone: queued, running or waiting."""
+    stuck: int = 0
+    """Parked while being undone."""
 
     @classmethod
     def of(cls, row: QueueRow) -> QueueInfo:
         counts = (row.queued, row.running, row.waiting, row.parked, row.dead)
         lately = (row.submitted, row.ended)
-        return cls(row.name, *counts, _time(row.oldest), *lately, row.depth_max, row.concurrency_max)
+        limits = (row.depth_max, row.concurrency_max)
+        since, oldest = _time(row.returned_since), _time(row.oldest)
+        return cls(row.name, *counts, oldest, *lately, *limits, row.returned, since, row.undoing, row.stuck)
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,13 +126,22 @@ def queue_document(row: QueueRow, unknown: Sequence[str], now: float) -> dict[st
         "parked": row.parked,
         "dead": row.dead,
         "oldest": iso(row.oldest),
-        "oldest_seconds": None if row.oldest is None else round(max(0.0, now - row.oldest), 3),
+        "oldest_seconds": _age(row.oldest, now),
         "submitted_last_minute": row.submitted,
         "ended_last_minute": row.ended,
         "depth_max": row.depth_max,
         "concurrency_max": row.concurrency_max,
+        "returned": row.returned,
+        "returned_since": iso(row.returned_since),
+        "returned_seconds": _age(row.returned_since, now),
+        "undoing": row.undoing,
+        "stuck": row.stuck,
         "unknown_workflows": list(unknown),
     }
+
+
+def _age(since: float | None, now: float) -> float | None:
+    return None if since is None else round(max(0.0, now - since), 3)
 
 
 def drain_document(row: DrainRow) -> dict[str, Any]:

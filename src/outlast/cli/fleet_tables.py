@@ -56,6 +56,7 @@ def _worker(row: WorkerRow, state: str, now: float) -> list[Cell]:
 
 def queue_lines(rows: Sequence[QueueRow], unknown: Mapping[str, Sequence[str]], now: float) -> list[Text]:
     lines = grid(QUEUES, [_queue(row, now) for row in rows])
+    lines += [line for row in rows for line in _apart(row, now)]
     lines += [
         Text(
             f"{safe(queue)}: runs of {safe(name)} are ready, and no living worker that takes from this queue knows it.",
@@ -64,6 +65,19 @@ def queue_lines(rows: Sequence[QueueRow], unknown: Mapping[str, Sequence[str]], 
         for queue, names in unknown.items()
         for name in names
     ]
+    return lines
+
+
+def _apart(row: QueueRow, now: float) -> list[Text]:
+    """What is seldom anything but 0 has no column."""
+    lines = []
+    if row.returned:
+        since = "" if row.returned_since is None else f", one for {span(max(0.0, now - row.returned_since))}"
+        lines.append(Text(f"{safe(row.name)}: {row.returned} of those queued came back{since}.", "yellow"))
+    if row.undoing:
+        lines.append(Text(f"{safe(row.name)}: {row.undoing} being undone.", "yellow"))
+    if row.stuck:
+        lines.append(Text(f"{safe(row.name)}: {row.stuck} parked while being undone.", BAD))
     return lines
 
 

@@ -63,14 +63,20 @@ DEPTH = "SELECT count(*) FROM {s}.runs WHERE queue = %s AND status = 'queued'"
 QUEUES = """
 WITH moment AS (SELECT coalesce(%s, {s}.seconds_{v}()) AS now)
 SELECT name, coalesce(queued, 0), coalesce(running, 0), coalesce(waiting, 0), coalesce(parked, 0), coalesce(dead, 0), oldest,
-       coalesce(submitted, 0), coalesce(just_ended, 0), depth_max, concurrency_max
+       coalesce(submitted, 0), coalesce(just_ended, 0), depth_max, concurrency_max,
+       coalesce(returned, 0), returned_since, coalesce(undone, 0), coalesce(stuck, 0)
 FROM {s}.queues LEFT JOIN (
     SELECT queue, count(*) FILTER (WHERE status = 'queued') AS queued,
            count(*) FILTER (WHERE status = 'running' AND parent IS NULL) AS running,
            count(*) FILTER (WHERE status = 'waiting') AS waiting, count(*) FILTER (WHERE status = 'parked') AS parked,
            count(*) FILTER (WHERE status = 'dead') AS dead,
            min(created) FILTER (WHERE status = 'queued' AND due <= now) AS oldest,
-           count(*) FILTER (WHERE created > now - 60) AS submitted, count(*) FILTER (WHERE ended > now - 60) AS just_ended
+           count(*) FILTER (WHERE created > now - 60) AS submitted, count(*) FILTER (WHERE ended > now - 60) AS just_ended,
+           count(*) FILTER (WHERE status = 'queued' AND (interrupted IS NOT NULL OR deaths_in_a_row > 0)) AS returned,
+           min(due) FILTER (WHERE status = 'queued' AND (interrupted IS NOT NULL OR deaths_in_a_row > 0) AND due > 0 AND due <= now)
+               AS returned_since,
+           count(*) FILTER (WHERE undoing IS NOT NULL AND status IN ('queued', 'running', 'waiting')) AS undone,
+           count(*) FILTER (WHERE undoing IS NOT NULL AND status = 'parked') AS stuck
     FROM {s}.runs, moment GROUP BY queue
 ) counts ON queue = name
 WHERE listed ORDER BY name

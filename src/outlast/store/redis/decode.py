@@ -77,11 +77,12 @@ def drain_row(found: Sequence[Any]) -> DrainRow:
 
 
 def queue_row(found: Sequence[Any]) -> QueueRow:
-    name, flat, oldest, submitted, ended = found
+    name, flat, oldest, submitted, ended, (returned, since, undoing, stuck) = found
     it = _pairs(flat)
     counts = (int(it.get(status, "0")) for status in ("queued", "running", "waiting", "parked", "dead"))
     limits = (_int(it.get("depth_max")), _int(it.get("concurrency_max")))
-    return QueueRow._make((name, *counts, _float(oldest), int(submitted), int(ended), *limits))
+    apart = (int(returned), _float(since), int(undoing), int(stuck))
+    return QueueRow._make((name, *counts, _float(oldest), int(submitted), int(ended), *limits, *apart))
 
 
 def session_row(found: Sequence[Any]) -> SessionRow:

@@ -312,13 +312,18 @@ LIMIT = """
 INSERT INTO queues (name, depth_max, concurrency_max) VALUES (:queue, :depth_max, :concurrency_max)
 ON CONFLICT (name) DO UPDATE SET depth_max = excluded.depth_max, concurrency_max = excluded.concurrency_max
 """
-QUEUES = """
+_RETURNED = "(status = 'queued' AND (interrupted IS NOT NULL OR deaths_in_a_row > 0))"
+QUEUES = f"""
 SELECT name, queued, running, coalesce(waiting, 0), coalesce(parked, 0), coalesce(dead, 0), oldest,
-       coalesce(submitted, 0), coalesce(just_ended, 0), depth_max, concurrency_max
+       coalesce(submitted, 0), coalesce(just_ended, 0), depth_max, concurrency_max,
+       coalesce(returned, 0), returned_since, coalesce(undone, 0), coalesce(stuck, 0)
 FROM queues LEFT JOIN (
     SELECT queue, sum(status = 'waiting') AS waiting, sum(status = 'parked') AS parked, sum(status = 'dead') AS dead,
            min(CASE WHEN status = 'queued' AND due <= :now THEN created END) AS oldest,
-           sum(created > :now - 60) AS submitted, sum(ended > :now - 60) AS just_ended
+           sum(created > :now - 60) AS submitted, sum(ended > :now - 60) AS just_ended,
+           sum({_RETURNED}) AS returned, min(CASE WHEN {_RETURNED} AND due > 0 AND due <= :now THEN due END) AS returned_since,
+           sum(undoing IS NOT NULL AND status IN ('queued', 'running', 'waiting')) AS undone,
+           sum(undoing IS NOT NULL AND status = 'parked') AS stuck
     FROM runs GROUP BY queue
 ) ON queue = name
 ORDER BY name

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeAlias
 import pytest
 
 from outlast.store.protocol import Store
-from outlast.store.rows import ENDED, NEVER, Entry, RunQuery, RunRow
+from outlast.store.rows import ENDED, NEVER, Entry, QueueRow, RunQuery, RunRow
 from outlast.store.verbs import (
     ITEM,
     Claim,
@@ -190,6 +190,7 @@ def check_rows(store: Store) -> None:
         due = [row.created for row in there if row.status == "queued" and row.due <= now]
         assert queue.oldest == min(due, default=None), queue
         assert store.depth(name) == queue.queued
+        check_apart(queue, there, now)
     held = Counter(row.worker for row in rows if row.worker is not None)
     assert all(worker.held == held[worker.id] for worker in store.workers())
     for row in rows:
@@ -199,6 +200,20 @@ def check_rows(store: Store) -> None:
         assert (row.ended is not None) == (row.status in ENDED), row
         if row.lives > 1:
             check_fences(row, store.journal(row.pk))
+
+
+def check_apart(queue: QueueRow, rows: Sequence[RunRow], now: float) -> None:
+    """What came back, and what is being undone."""
+    returned = [
+        row for row in rows if row.status == "queued" and (row.interrupted is not None or row.deaths_in_a_row)
+    ]
+    assert queue.returned == len(returned), queue
+    assert queue.returned_since == min((row.due for row in returned if 0 < row.due <= now), default=None), (
+        queue
+    )
+    undoing = Counter(row.status for row in rows if row.undoing is not None)
+    assert queue.undoing == undoing["queued"] + undoing["running"] + undoing["waiting"], queue
+    assert queue.stuck == undoing["parked"], queue
 
 
 def check_fences(row: RunRow, journal: Sequence[Entry]) -> None:

@@ -5,10 +5,15 @@ from __future__ import annotations
 import json
 
 from outlast.store.rows import Outlook
-from outlast.store.verbs import ITEM, Cancel, Enlist, Leave, Limit, Submit
+from outlast.store.verbs import ITEM, Cancel, Enlist, Leave, Limit, Resume, Submit, Undo, verdict
 from outlast.testing.conformance.harness import Desk, Promises
 
 NOTHING = Outlook(ready=False, suspect=False, next_due=None, overdue=False, unknown=())
+
+
+def returned(desk: Desk) -> tuple[int, float | None]:
+    (queue,) = desk.store.queues()
+    return queue.returned, queue.returned_since
 
 
 class LookPromises(Promises):
@@ -122,6 +127,56 @@ class LookPromises(Promises):
         assert [(q.submitted, q.ended) for q in desk.store.queues()] == [(8, 3)]
         desk.clock.forward(1)
         assert [(q.submitted, q.ended) for q in desk.store.queues()] == [(0, 0)]
+
+    def test_what_came_back_is_counted_with_how_long_the_first_of_it_has_waited(self, desk: Desk) -> None:
+        desk.submit("new")
+        assert returned(desk) == (0, None)
+        first, suspect = desk.held("first"), desk.held("suspect", "w2")
+        desk.release(first)
+        assert returned(desk) == (1, desk.clock.now)
+        desk.die(suspect)
+        since = desk.row("first").due
+        assert returned(desk) == (2, since)
+        held = desk.take("first", "w3")
+        assert returned(desk) == (1, desk.row("suspect").due)
+        assert [row.id for row in desk.claim("w3", suspects=True)] == ["suspect"]
+        assert returned(desk) == (0, None)
+        desk.clock.forward(3600)
+        desk.renew("w3")
+        desk.release(held)
+        assert desk.row("first").interrupted == since
+        assert returned(desk) == (1, desk.clock.now), "from when it came back the last time, not the first"
+        desk.settle(desk.claim("w3")[0])
+        assert returned(desk) == (0, None)
+
+    def test_what_came_back_and_is_due_later_is_counted_and_has_not_waited(self, desk: Desk) -> None:
+        desk.release(desk.held(), delay=10.0)
+        desk.wait(desk.held("waits"))
+        assert returned(desk) == (1, None)
+        due = desk.clock.now + 10
+        desk.clock.forward(15)
+        assert returned(desk) == (1, due)
+        assert [row.id for row in desk.claim("w2")] == ["r"]
+        assert returned(desk) == (0, None)
+
+    def test_what_is_being_undone_is_counted_and_apart_from_what_is_stuck_in_that(self, desk: Desk) -> None:
+        def counts() -> tuple[int, int]:
+            (queue,) = desk.store.queues()
+            return queue.undoing, queue.stuck
+
+        row = desk.held()
+        desk.ended("parked", status="parked")
+        assert counts() == (0, 0)
+        desk.one(Undo(row.pk, row.fence, verdict("failed")))
+        assert counts() == (1, 0)
+        for end, after in (("parked", (0, 1)), ("failed", (0, 0))):
+            held = desk.take()
+            assert counts() == (1, 0)
+            desk.settle(held, end, reason="why")
+            assert counts() == after
+            if end == "parked":
+                desk.one(Resume("r", "t"))
+                assert counts() == (1, 0)
 
     def test_queues_are_listed_by_name_also_when_they_are_empty_again(self, desk: Desk) -> None:
         for queue in ("b", "a", "c"):

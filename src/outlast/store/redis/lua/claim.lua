@@ -185,6 +185,9 @@ local function take_here(pk, line, member, verb)
     if status == 'queued' then
         S.zrem(P .. 'oldest:' .. line.queue, tonumber(fields.created), pk)
     end
+    if status == 'queued' and (fields.interrupted or (tonumber(fields.deaths_in_a_row) or 0) > 0) then
+        S.zrem(P .. 'returned:' .. line.queue, tonumber(fields.due), pk)
+    end
     S.zrem(P .. 'status:' .. status, pk, pk)
     S.zadd(P .. 'status:running', pk, pk)
     S.zadd(P .. 'held:' .. verb.worker, '0', S.pair(verb.token, pk), P .. 'holders', verb.worker)

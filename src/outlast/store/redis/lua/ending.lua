@@ -42,7 +42,7 @@ end
 
 local function settle_here(verb)
     local before = verb.status ~= 'parked' and held_here(verb, SETTLING)
-    if not before then
+    if not before or before[13] then  -- one that was being undone stands in one set more
         return false
     end
     end_here(verb.run, before, verb.status)

@@ -41,6 +41,18 @@ local function place_held(act, row, worker, token)
     end
 end
 
+local UNDOING = {queued = true, running = true, waiting = true}
+
+-- For those who look at queues: what came back, and what is being undone.
+local function place_apart(act, row, get, status)
+    if status == 'queued' and (get(row, 'interrupted') or (get(row, 'deaths_in_a_row') or 0) > 0) then
+        act(P .. 'returned:' .. row.queue, get(row, 'due'), row.pk)
+    end
+    if get(row, 'undoing') and (UNDOING[status] or status == 'parked') then
+        act(P .. (UNDOING[status] and 'undoing:' or 'stuck:') .. row.queue, row.pk, row.pk)
+    end
+end
+
 -- Every sorted set that a run is in, by what its fields were or are.
 function S.place(act, row, get)
     local status = get(row, 'status')
@@ -49,6 +61,7 @@ function S.place(act, row, get)
         place_held(act, row, get(row, 'worker'), get(row, 'token'))
         place_ended(act, row, status, get(row, 'ended'))
         place_waiting(act, row, status, get(row, 'ready'), get(row, 'interrupted'), get(row, 'due'))
+        place_apart(act, row, get, status)
     end
 end
 

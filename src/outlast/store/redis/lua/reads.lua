@@ -169,6 +169,14 @@ local function oldest_come_due()
     return oldest
 end
 
+-- What came back, and since when the first of it is due (0 is no time); what is being undone, and what is stuck in that.
+local function apart(queue)
+    local returned = P .. 'returned:' .. queue
+    local since = call('ZRANGEBYSCORE', returned, '(0', S.text(S.now), 'WITHSCORES', 'LIMIT', 0, 1)[2] or false
+    local undoing, stuck = call('ZCARD', P .. 'undoing:' .. queue), call('ZCARD', P .. 'stuck:' .. queue)
+    return {S.text(call('ZCARD', returned)), since, S.text(undoing), S.text(stuck)}
+end
+
 function R.queues()
     local answer, come_due = {}, oldest_come_due()
     for _, queue in ipairs(call('ZRANGE', P .. 'queues', 0, -1)) do
@@ -177,7 +185,7 @@ function R.queues()
         local submitted, ended = S.happened_lately(queue)
         answer[#answer + 1] = {
             queue, call('HGETALL', P .. 'queue:' .. queue), oldest < math.huge and S.text(oldest) or false,
-            S.text(submitted), S.text(ended),
+            S.text(submitted), S.text(ended), apart(queue),
         }
     end
     return answer

@@ -10,7 +10,10 @@ local NUMBERS = {
 }
 
 -- What says in which sorted sets a run is.
-local PLACING = {status = true, worker = true, token = true, ready = true, due = true, ended = true, interrupted = true}
+local PLACING = {
+    status = true, worker = true, token = true, ready = true, due = true, ended = true, interrupted = true, deaths_in_a_row = true,
+    undoing = true,
+}
 
 S.ENDED = {done = true, failed = true, cancelled = true, dead = true}
 
