@@ -129,6 +129,10 @@ class Store(Protocol):
         """Newest first."""
         ...
 
+    def measured(self) -> list[tuple[str, str]]:
+        """Workflows and steps that there are durations of, in order."""
+        ...
+
     def durations(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], list[float]]:
         """What was measured of each of these pairs of workflow and step, oldest first; empty if nothing was."""
         ...

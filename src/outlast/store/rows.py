@@ -212,6 +212,8 @@ class RunQuery(NamedTuple):
     waiting_for: str | None = None
     created_before: float | None = None
     created_after: float | None = None
+    ended_after: float | None = None
+    """Those that have ended, at that time or later."""
     items: bool | None = None
     """Plain work items: only them, or none of them."""
     undoing: bool | None = None

@@ -26,6 +26,7 @@ RUNS_WHERE = {
     "waiting_for": r"ended IS NULL AND strpos(waits, E'\n' || %(waiting_for)s || E'\n') > 0",
     "created_before": "created < %(created_before)s",
     "created_after": "created >= %(created_after)s",
+    "ended_after": "ended >= %(ended_after)s",
     "before_pk": "pk < %(before_pk)s",
 }
 
@@ -53,6 +54,7 @@ DYING = "SELECT worker FROM {s}.dying_{v}(coalesce(%s, {s}.seconds_{v}()))"
 
 DRAINS = f"SELECT {', '.join(DrainRow._fields[:-1])} FROM {{s}}.drains ORDER BY number DESC LIMIT %s"
 RECOVERIES = "SELECT drain, seconds FROM {s}.recoveries WHERE drain = ANY(%s) ORDER BY seconds"
+MEASURED_PAIRS = "SELECT DISTINCT workflow, step FROM {s}.durations ORDER BY workflow, step"
 DURATIONS = """
 SELECT d.workflow, d.step, d.seconds FROM unnest(%s::text[], %s::text[]) pair(workflow, step)
 JOIN {s}.durations d ON d.workflow = pair.workflow AND d.step = pair.step ORDER BY d.number

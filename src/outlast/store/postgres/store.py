@@ -378,6 +378,9 @@ class PostgresStore:
                 found[workflow, step].append(seconds)
         return found
 
+    def measured(self) -> list[tuple[str, str]]:
+        return self._read(sql.MEASURED_PAIRS)
+
     def dead_workers(self) -> list[str]:
         return [worker for (worker,) in self._read(sql.DYING, (self._at(),))]
 

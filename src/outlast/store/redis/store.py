@@ -527,6 +527,9 @@ class RedisStore:
 
     # -- life signs
 
+    def measured(self) -> list[tuple[str, str]]:
+        return sorted((workflow, step) for workflow, step in map(json.loads, self._read("measured")))
+
     def dead_workers(self) -> list[str]:
         dead, _ = self._look_for_missing()
         return [*dict.fromkeys([*dead, *self._gone()])]

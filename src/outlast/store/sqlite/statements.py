@@ -291,6 +291,7 @@ DURATIONS_TOO_MANY = """
 DELETE FROM durations WHERE workflow = :workflow AND step = :step
     AND number <= (SELECT max(number) FROM durations WHERE workflow = :workflow AND step = :step) - :kept
 """
+MEASURED_PAIRS = "SELECT DISTINCT workflow, step FROM durations ORDER BY workflow, step"
 DURATIONS = """
 SELECT durations.workflow, step, seconds FROM json_each(?) AS pair CROSS JOIN durations
 WHERE durations.workflow = json_extract(pair.value, '$[0]') AND step = json_extract(pair.value, '$[1]')
@@ -421,6 +422,7 @@ WHERE (:statuses IS NULL OR status IN (SELECT value FROM json_each(:statuses)))
   AND (:waiting_for IS NULL OR (ended IS NULL AND instr(waits, char(10) || :waiting_for || char(10)) > 0))
   AND (:created_before IS NULL OR created < :created_before)
   AND (:created_after IS NULL OR created >= :created_after)
+  AND (:ended_after IS NULL OR ended >= :ended_after)
   AND (:before_pk IS NULL OR pk < :before_pk)
 ORDER BY pk DESC LIMIT :limit
 """

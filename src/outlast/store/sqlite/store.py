@@ -374,6 +374,9 @@ class SQLiteStore:
             found[workflow, step].append(seconds)
         return found
 
+    def measured(self) -> list[tuple[str, str]]:
+        return self._read(sql.MEASURED_PAIRS)
+
     def dead_workers(self) -> list[str]:
         now = self.now()
         return [

@@ -16,10 +16,12 @@ class MeasurePromises(Promises):
             ("other", "a"): [7.0],
             ("flow", "unknown"): [],
         }
+        assert desk.store.measured() == [("flow", "a"), ("flow", "b"), ("other", "a")]
 
     def test_nothing_measured_and_nothing_asked_is_nothing(self, desk: Desk) -> None:
         assert desk.one(Measured(())) is None
         assert desk.store.durations([]) == {}
+        assert desk.store.measured() == []
         assert desk.store.durations([("flow", "a"), ("flow", "a")]) == {("flow", "a"): []}
 
     def test_only_the_last_ones_of_each_are_kept(self, desk: Desk) -> None:
@@ -42,3 +44,4 @@ class MeasurePromises(Promises):
         pairs = [('"', "[0]"), ("", ""), ("ünï", "\U0001f600"), ("a\nb", "'")]
         desk.one(Measured(tuple((*pair, float(n)) for n, pair in enumerate(pairs))))
         assert desk.store.durations(pairs) == {pair: [float(n)] for n, pair in enumerate(pairs)}
+        assert desk.store.measured() == sorted(pairs)

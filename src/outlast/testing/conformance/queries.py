@@ -45,6 +45,23 @@ class QueryPromises(Promises):
         query = RunQuery(created_after=start + 10, created_before=start + 30)
         assert [row.id for row in desk.store.runs(query)] == ["r2", "r1"]
 
+    def test_runs_are_found_by_when_they_ended(self, desk: Desk) -> None:
+        """Whenever they were created; and none that has not."""
+        rows = [desk.held(f"r{number}") for number in range(4)]
+        for row in reversed(rows[1:]):
+            desk.clock.forward(10)
+            desk.settle(row, "parked" if row.id == "r2" else "done")
+        at = desk.row("r3").ended
+        assert at is not None
+        found = {
+            start: [row.id for row in desk.store.runs(RunQuery(ended_after=start))]
+            for start in (at, at + 1, at + 21)
+        }
+        assert found == {at: ["r3", "r1"], at + 1: ["r1"], at + 21: []}
+        assert [
+            row.id for row in desk.store.runs(RunQuery(ended_after=at, limit=1, before_pk=rows[3].pk))
+        ] == ["r1"]
+
     def test_runs_are_read_in_pages(self, desk: Desk) -> None:
         for number in range(7):
             desk.submit(f"r{number}")

@@ -115,7 +115,11 @@ end
 function S.Measured(verb)
     local touched = {}
     for _, sample in ipairs(verb.samples) do
-        local list = P .. 'durations:' .. S.pair(sample[1], sample[2])
+        local pair = S.pair(sample[1], sample[2])
+        local list = P .. 'durations:' .. pair
+        if not S.hget(P .. 'measured', pair) then
+            S.hset(P .. 'measured', pair, cjson.encode({sample[1], sample[2]}))
+        end
         S.push(list, S.text(sample[3]))
         touched[list] = true
     end

@@ -109,6 +109,10 @@ function R.drains(limit)
     return answer
 end
 
+function R.measured()
+    return call('HVALS', P .. 'measured')
+end
+
 function R.durations(...)
     local names, answer = {...}, {}
     for i = 1, #names, 2 do
@@ -244,6 +248,7 @@ local function fits(query, row)
         and (query.waiting_for == nil or not row.ended and row.waits:find('\n' .. query.waiting_for .. '\n', 1, true))
         and (query.created_before == nil or tonumber(row.created) < query.created_before)
         and (query.created_after == nil or tonumber(row.created) >= query.created_after)
+        and (query.ended_after == nil or row.ended and tonumber(row.ended) >= query.ended_after)
 end
 
 -- A page of a walk: the number to go on below (false: at the end), and the rows that fit. It looks at no more than `look` rows.
