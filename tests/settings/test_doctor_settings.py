@@ -104,12 +104,15 @@ def test_the_store_may_be_named_on_the_command_line(outlast, setenv):
     assert lines(answer)["store"] == ("memory:", "--store")
 
 
-def test_without_an_option_it_says_what_it_has_checked(outlast):
+def test_without_an_option_it_says_what_it_has_checked(outlast, tmp_path):
     answer = outlast("doctor")
-    assert (answer.code, answer.out) == (0, "")
-    assert "the settings are in order" in answer.err
-    assert "not checked yet" in answer.err
-    assert json.loads(outlast("doctor", "--json").out) == {"ok": True, "checked": ["settings"]}
+    assert answer.code == 0
+    assert "lease" in answer.out
+    assert "0 errors" in answer.err
+    said = json.loads(outlast("doctor", "--json").out)
+    assert said["ok"] is True
+    assert {"lease", "grace", "runs"} <= {one["check"] for one in said["findings"]}
+    assert list(tmp_path.iterdir()) == [], "a store that is not there is not made"
 
 
 def test_it_opens_nothing(outlast, tmp_path):

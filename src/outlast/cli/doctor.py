@@ -1,15 +1,20 @@
-"""`outlast doctor`: what is in force here, where it comes from, and what is wrong with it."""
+"""`outlast doctor`: what goes wrong in practice, and how to mend it; which settings are in force, and where they come from."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from outlast.cli.options import JsonOption, StoreOption
+from outlast.cli.exits import FAILED
+from outlast.cli.options import JsonOption, RolloutBudget, StoreOption
 from outlast.cli.output import answering, console, document, say
-from outlast.cli.text import safe
+from outlast.cli.text import one_line, safe
+from outlast.doctor.finding import Finding, Level
+from outlast.errors import SettingsError
 from outlast.settings.load import RESERVES, Loaded, load
 from outlast.settings.masks import ADDRESSES, MASK, SECRET, masked
 from outlast.settings.origin import Kind
@@ -23,26 +28,102 @@ def doctor(
     *,
     settings: Annotated[
         bool,
-        typer.Option("--settings", help="Show every setting in force, and where it came from."),
+        typer.Option("--settings", help="Only show every setting in force, and where it came from."),
     ] = False,
+    manifest: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--manifest",
+            metavar="FILE",
+            help="Check this file instead (may be repeated): Kubernetes YAML, a compose file, a .service unit, a Dockerfile.",
+        ),
+    ] = None,
+    rollout_budget: RolloutBudget = None,
+    strict: Annotated[bool, typer.Option("--strict", help="End with 1 for a warning too.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check the settings of this environment and folder, as a program that is started here would get them.
+    """Look for what goes wrong in practice, and say how to mend it: grace periods, signals that do not arrive, file systems, what a server can lose, runs that nobody takes.
 
-    What is unknown or impossible is told, and ends with 2. Nothing is opened. Secrets, and passwords in addresses, are not
-    shown. With --settings everything in force is listed.
+    Ends with 1 if something is wrong, with 2 if a setting is unknown or impossible. The store is only looked at, and none is made. With
+    --manifest nothing but the files is looked at, for a pipeline. Secrets, and passwords in addresses, are not shown.
     """
     with answering(as_json):
-        loaded = load({"store": store})
-        if settings and not as_json:
+        if settings and manifest:
+            raise SettingsError("--settings is about this environment, --manifest about files: one of them.")
+        findings = (
+            _of_files(manifest, rollout_budget) if manifest else _of_here(store, as_json, settings=settings)
+        )
+    if findings is None:
+        return
+    if as_json:
+        document({"ok": not _wrong(findings, strict), "findings": [_document_of(one) for one in findings]})
+    else:
+        _show(findings)
+    if _wrong(findings, strict):
+        raise typer.Exit(FAILED)
+
+
+def _of_files(files: list[Path], budget: float | None) -> list[Finding]:
+    from outlast.doctor.examine import IN_MANIFESTS, examine
+    from outlast.doctor.facts import Facts
+    from outlast.doctor.manifests import read
+
+    workloads = tuple(one for path in files for one in read(path))
+    return examine(
+        Facts(load({"store": "memory:"}, {}), "", workloads=workloads, rollout_budget=budget), IN_MANIFESTS
+    )
+
+
+def _of_here(store: str | None, as_json: bool, *, settings: bool) -> list[Finding] | None:
+    loaded = load({"store": store})
+    if settings:
+        if as_json:
+            document(_document(loaded))
+        else:
             for line in _lines(loaded):
                 console().print(line)
         store_at(loaded.address(), heartbeat=loaded.settings.heartbeat)  # an address that a store answers to
-        if as_json:
-            document(_document(loaded) if settings else {"ok": True, "checked": ["settings"]})
-        if not settings:
-            say("the settings are in order (--settings lists them). Other things are not checked yet.")
+        return None
+    from outlast.doctor.examine import HERE, examine
+    from outlast.doctor.facts import gather
+
+    return examine(gather(loaded), HERE)
+
+
+def _wrong(findings: Iterable[Finding], strict: bool) -> bool:
+    levels = {Level.ERROR, Level.WARNING} if strict else {Level.ERROR}
+    return any(one.level in levels for one in findings)
+
+
+def _document_of(finding: Finding) -> dict[str, str]:
+    return {
+        "check": finding.check,
+        "level": finding.level.value,
+        "what": finding.what,
+        "fix": finding.fix,
+        "where": finding.where,
+    }
+
+
+_STYLES = {Level.OK: "green", Level.NOTE: "cyan", Level.WARNING: "yellow", Level.ERROR: "bold red"}
+
+
+def _show(findings: list[Finding]) -> None:
+    from rich.text import Text
+
+    width = max((len(one.check) for one in findings), default=0)
+    for one in findings:
+        line = Text.assemble(
+            (f"{one.level.value:<8}", _STYLES[one.level]), f"{one.check:<{width}}  {one_line(one.what)}"
+        )
+        if one.where:
+            line.append(f"  [{one_line(one.where)}]", "dim")
+        console().print(line)
+        if one.fix:
+            console().print(Text(f"{'':<{8 + width}}  -> {one_line(one.fix)}"))
+    counts = {level: sum(one.level is level for one in findings) for level in (Level.ERROR, Level.WARNING)}
+    say(f"{counts[Level.ERROR]} errors, {counts[Level.WARNING]} warnings.")
 
 
 def value_shown(name: str, value: Any) -> Any:

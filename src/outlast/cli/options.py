@@ -96,6 +96,15 @@ NewerThan = Annotated[
     float | None,
     typer.Option("--newer-than", parser=_age, metavar="AGE", help="Created less long ago than this."),
 ]
+RolloutBudget = Annotated[
+    float | None,
+    typer.Option(
+        "--rollout-budget",
+        parser=_seconds,
+        metavar="SECONDS",
+        help="With --manifest: a roll-out that may take longer is told. Else an hour.",
+    ),
+]
 EndedBefore = Annotated[
     float,
     typer.Option("--older-than", parser=_age, metavar="AGE", help="Ended longer ago than 30s, 5m, 2h, 7d."),

@@ -1,0 +1,41 @@
+"""What a check says."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Level(StrEnum):
+    OK = "ok"
+    NOTE = "note"
+    """It could not be found out, or is worth knowing."""
+    WARNING = "warning"
+    ERROR = "error"
+    """What Outlast promises does not hold as it is."""
+
+
+class Finding(NamedTuple):
+    check: str
+    level: Level
+    what: str
+    fix: str = ""
+    """What to do about it."""
+    where: str = ""
+    """The file and what in it, or the run, worker or queue that it is about."""
+
+
+def ok(check: str, what: str, where: str = "") -> Finding:
+    return Finding(check, Level.OK, what, "", where)
+
+
+def note(check: str, what: str, fix: str = "", where: str = "") -> Finding:
+    return Finding(check, Level.NOTE, what, fix, where)
+
+
+def warning(check: str, what: str, fix: str, where: str = "") -> Finding:
+    return Finding(check, Level.WARNING, what, fix, where)
+
+
+def error(check: str, what: str, fix: str, where: str = "") -> Finding:
+    return Finding(check, Level.ERROR, what, fix, where)

@@ -1,0 +1,88 @@
+"""What waits in the store, who is there to take it, and what came of the last drains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from outlast.doctor.facts import Facts
+from outlast.doctor.finding import Finding, error, note, ok, warning
+
+RECENT_SECONDS = 7 * 86_400.0
+
+
+def runs(facts: Facts) -> Iterator[Finding]:
+    found = facts.store
+    if found is None:
+        yield note("runs", f"nothing is known of the store: {facts.store_error}")
+        return
+    trouble = False
+    for queue in found.queues:
+        where = f"queue {queue.name}"
+        if queue.stuck:
+            trouble = True
+            yield error("runs", f"{queue.stuck} runs cannot be undone: what they did outside is still done.", "`outlast runs --undoing --status parked`, `outlast show ID`; mend it, then `outlast retry ID`.", where)  # fmt: skip
+        if queue.dead:
+            trouble = True
+            yield warning("runs", f"{queue.dead} dead letters.", "`outlast runs --status dead`, `outlast show ID`, then `outlast retry ID` or `outlast cancel ID`.", where)  # fmt: skip
+        if queue.parked > queue.stuck:
+            trouble = True
+            yield warning("runs", f"{queue.parked - queue.stuck} runs wait for a person.", "`outlast runs --status parked`, `outlast show ID` says what to decide.", where)  # fmt: skip
+        names = found.unknown.get(queue.name, ())
+        if names:
+            trouble = True
+            yield warning("runs", f"runs wait whose workflow no living worker knows: {', '.join(names[:5])}.", "Start a worker with the module that has it, or give it its old name: @workflow(name=…).", where)  # fmt: skip
+        since = queue.returned_since
+        if queue.returned and since is not None and found.now - since > facts.loaded.settings.lease:
+            trouble = True
+            yield warning(
+                "runs", f"{queue.returned} interrupted runs wait, the longest for {found.now - since:.0f} s.",
+                "Are there enough workers with free slots (`outlast workers`)? Is the queue limited (`outlast queues`)?", where,
+            )  # fmt: skip
+    if not trouble:
+        waiting = sum(queue.queued for queue in found.queues)
+        yield ok("runs", f"no run is parked, dead or stuck; {waiting} queued.")
+
+
+def workers(facts: Facts) -> Iterator[Finding]:
+    found = facts.store
+    if found is None:
+        return
+    if found.dead:
+        yield warning("workers", f"{len(found.dead)} workers seem dead and are not swept yet: {', '.join(sorted(found.dead)[:5])}.", "A living worker of this store does that within a lease. Is there one?")  # fmt: skip
+    alive = [one for one in found.workers if one.id not in found.dead]
+    claiming = [one for one in alive if one.concurrency and not one.draining]
+    queued = sum(queue.queued for queue in found.queues)
+    if queued and not claiming:
+        yield warning(
+            "workers",
+            f"{queued} runs are queued, and no worker claims any.",
+            "Start one: outlast worker MODULE.",
+        )
+    elif not found.dead:
+        yield ok("workers", f"{len(claiming)} claim, {len(alive)} have the store open.")
+
+
+def drains(facts: Facts) -> Iterator[Finding]:
+    found = facts.store
+    if found is None:
+        return
+    recent = [one for one in found.drains if one.began and found.now - one.began.timestamp() < RECENT_SECONDS]
+    cut = [one for one in recent if one.cut_short]
+    stubborn = sorted({step for one in recent for step in one.not_checkpointed})
+    if cut:
+        yield error(
+            "drains", f"{len(cut)} of the last {len(recent)} drains were cut short: the process was killed before its grace was over.",
+            "Its surroundings give less than OUTLAST_GRACE: `outlast doctor --manifest FILE`. `outlast drains` has them.", f"worker {cut[0].worker}",
+        )  # fmt: skip
+    if stubborn:
+        yield warning(
+            "drains", f"steps that were told to stop and did not: {', '.join(stubborn[:5])}.",
+            "A thread cannot be cancelled: have it ask current().draining, or await what can be cancelled.",
+        )  # fmt: skip
+    if not cut and not stubborn:
+        yield ok(
+            "drains",
+            f"{len(recent)} drains in the last week, none cut short."
+            if recent
+            else "no drain is on record yet.",
+        )

@@ -1,0 +1,109 @@
+"""Time: the grace of a drain against its surroundings and against what steps take, and leases."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from statistics import median
+
+from outlast.doctor.facts import Facts
+from outlast.doctor.finding import Finding, note, ok, warning
+from outlast.settings import Settings
+from outlast.settings.checks import EXIT_SECONDS
+
+SAMPLES_MIN = 5
+"""Of a step's durations, before anything is said of it."""
+NAMED_MAX = 5
+
+
+def grace(facts: Facts) -> Iterator[Finding]:
+    """Here the surroundings cannot be asked how long they give."""
+    seconds = facts.loaded.settings.grace
+    pod = "KUBERNETES_SERVICE_HOST" in os.environ
+    where = "this pod's terminationGracePeriodSeconds is" if pod else "what the surroundings give is"
+    yield note(
+        "grace",
+        f"grace is {seconds:g} s; {where} not to be seen from here.",
+        f"Give at least {seconds + 2:g} s, and the length of a preStop command on top: outlast doctor --manifest FILE compares them.",
+    )
+
+
+def step_seconds(settings: Settings) -> float:
+    """How long a step has in a drain before it is told to stop."""
+    gone = min(EXIT_SECONDS, settings.grace / 4)
+    return settings.grace - settings.checkpoint_reserve - settings.exit_reserve - gone
+
+
+def steps(facts: Facts) -> Iterator[Finding]:
+    if facts.store is None:
+        return
+    has = step_seconds(facts.loaded.settings)
+    never, mostly = [], []
+    measured = {pair: found for pair, found in facts.store.durations.items() if len(found) >= SAMPLES_MIN}
+    for (workflow, step), found in sorted(measured.items()):
+        if min(found) > has:
+            never.append(f"{step} of {workflow} (at least {min(found):.0f} s)")
+        elif median(found) > has:
+            mostly.append(f"{step} of {workflow} (median {median(found):.0f} s)")
+    fix = "Raise grace, or have the step save progress, so that it goes on from there and not from its beginning (docs/shutdown.md)."
+    if never:
+        yield warning(
+            "steps",
+            f"steps that can never end in the {has:g} s that a drain has for them: {_some(never)}.",
+            fix,
+        )
+    if mostly:
+        yield note(
+            "steps",
+            f"steps that mostly do not end in the {has:g} s that a drain has for them: {_some(mostly)}.",
+            fix,
+        )
+    if not never and not mostly:
+        yield ok(
+            "steps",
+            f"{len(measured)} steps with recorded durations end in the {has:g} s that a drain has for them.",
+        )
+
+
+def lease(facts: Facts) -> Iterator[Finding]:
+    settings = facts.loaded.settings
+    found = False
+    if settings.stall_max >= settings.lease:
+        found = True
+        yield warning(
+            "lease",
+            f"stall_max={settings.stall_max:g} is not below lease={settings.lease:g}: a worker whose loop stands still keeps its lease until it is over, and learns late that it lost its runs.",
+            f"Set stall_max to {settings.lease * 2 / 3:g} or less.",
+        )
+    if settings.lease < 5:
+        found = True
+        yield warning(
+            "lease",
+            f"lease={settings.lease:g} s: a busy node or a slow store makes living workers look dead, and their steps are redone.",
+            "Use 15 to 60 s. Deaths are noticed sooner by a lock in any case.",
+        )
+    if settings.poll > settings.lease / 2:
+        found = True
+        yield warning(
+            "lease",
+            f"poll={settings.poll:g} s is more than half of lease={settings.lease:g}: where no bell rings, what dead workers left is found late.",
+            "Lower poll to 2 s or so.",
+        )
+    others = {worker.lease for worker in facts.store.workers} if facts.store else set()
+    if len(others) > 1:
+        found = True
+        yield warning(
+            "lease",
+            f"workers of this store have different leases: {', '.join(f'{one:g} s' for one in sorted(others))}.",
+            "Give all of them the same OUTLAST_LEASE: who sweeps goes by the lease of the worker that is dead, but alerts and people go by one number.",
+        )
+    if not found:
+        yield ok(
+            "lease",
+            f"lease {settings.lease:g} s, heartbeat {settings.heartbeat:g} s, poll {settings.poll:g} s.",
+        )
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - NAMED_MAX
+    return ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")

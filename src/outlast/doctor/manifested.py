@@ -1,0 +1,267 @@
+"""What is wrong with manifests, before they are applied."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from outlast.doctor.facts import Facts
+from outlast.doctor.finding import Finding, error, note, ok, warning
+from outlast.doctor.place import is_loopback
+from outlast.doctor.workload import ELSEWHERE, Workload
+from outlast.errors import SettingsError
+from outlast.settings import Settings
+
+MARGIN_MIN = 2.0
+"""Seconds that the surroundings must give more than everything takes."""
+ROLLOUT_SECONDS = 3_600.0
+START_SECONDS = 30.0
+"""Until a new pod is ready, about."""
+
+
+def _mine(facts: Facts) -> list[Workload]:
+    return [one for one in facts.workloads if one.is_worker]
+
+
+def settings_of(workload: Workload) -> Settings | None:
+    """The settings as far as they are in the manifest; None if they cannot be."""
+    env = {name: value for name, value in workload.env.items() if value != ELSEWHERE}
+    env.setdefault("OUTLAST_SECRETS_DIR", "")
+    env.setdefault("OUTLAST_ENV_FILE", "")
+    env = {
+        name: value for name, value in env.items() if not name.endswith("_FILE") or name == "OUTLAST_ENV_FILE"
+    }
+    try:
+        return Settings.load({}, env)
+    except SettingsError:
+        return None
+
+
+def settings(facts: Facts) -> Iterator[Finding]:
+    found = _mine(facts)
+    if not found:
+        yield note(
+            "settings",
+            "no worker of Outlast is in these files: neither an OUTLAST_ variable nor a command `outlast`.",
+        )
+    for one in found:
+        env = {
+            name: value
+            for name, value in one.env.items()
+            if value != ELSEWHERE and not name.endswith("_FILE")
+        }
+        try:
+            Settings.load({}, {**env, "OUTLAST_SECRETS_DIR": "", "OUTLAST_ENV_FILE": ""})
+        except SettingsError as wrong:
+            yield error("settings", str(wrong), "Mend the variable.", one.where)
+        else:
+            yield ok(
+                "settings",
+                f"{sum(name.startswith('OUTLAST_') for name in one.env)} settings are in order.",
+                one.where,
+            )
+
+
+def grace(facts: Facts) -> Iterator[Finding]:
+    for one in _mine(facts):
+        chosen = settings_of(one)
+        if chosen is None or one.period_default is None:
+            continue
+        hidden = [name for name in ("OUTLAST_GRACE", "SHUTDOWN_TIMEOUT") if one.env.get(name) == ELSEWHERE]
+        if hidden or (one.env_elsewhere and not {"OUTLAST_GRACE", "SHUTDOWN_TIMEOUT"} & set(one.env)):
+            yield note("grace", "OUTLAST_GRACE is not in this file: it may be in a secret, a config map or another file.", f"Compare it with {one.period_name} yourself, or name it here.", one.where)  # fmt: skip
+            continue
+        period = one.period_default if one.period is None else one.period
+        said = f"{one.period_name} is {period:g} s{' unless given' if one.period is None else ''}"
+        if one.pre_stop is None:
+            yield note(
+                "grace",
+                "how long the preStop command takes cannot be told.",
+                "Give it a time-out: outlast drain --wait --timeout 10.",
+                one.where,
+            )
+        before = one.pre_stop or 0.0
+        needs = before + chosen.grace + MARGIN_MIN
+        parts = f"grace {chosen.grace:g} s" + (f" after a preStop of {before:g} s" if before else "")
+        if period < needs:
+            yield error("grace", f"{said}, and the worker takes up to {parts}: its drain is cut short by SIGKILL.", f"Set {one.period_name} to {math.ceil(needs + 3)} or more, or lower OUTLAST_GRACE.", one.where)  # fmt: skip
+        else:
+            yield ok("grace", f"{said}, enough for {parts}.", one.where)
+
+
+def signals(facts: Facts) -> Iterator[Finding]:
+    for one in _mine(facts):
+        trouble = False
+        if one.shell is not None and not one.shell.lstrip().startswith("exec "):
+            trouble = True
+            yield error(
+                "signals", f"the command is given to a shell ({one.shell[:60]!r}): the shell is PID 1, gets SIGTERM, and does not pass it on.",
+                'Use the exec form, ["outlast", "worker", …], or put `exec` in front.', one.where,
+            )  # fmt: skip
+        if one.stop_signal is not None and one.stop_signal.upper().removeprefix("SIG") not in (
+            "TERM",
+            "15",
+            "INT",
+            "2",
+        ):
+            trouble = True
+            yield error(
+                "signals",
+                f"it is stopped by {one.stop_signal}, which begins no drain.",
+                "Use SIGTERM.",
+                one.where,
+            )
+        if one.kill_mode in ("control-group", "process", "none"):
+            trouble = True
+            why = {
+                "control-group": "what steps have started gets SIGTERM together with the worker, and fails before it can end",
+                "process": "what steps have started is left behind when the worker is gone",
+                "none": "nothing is stopped at all",
+            }[one.kill_mode]  # fmt: skip
+            yield warning("signals", f"KillMode={one.kill_mode}: {why}.", "Set KillMode=mixed.", one.where)
+        if not trouble and (one.command or one.kind in ("compose", "systemd", "Dockerfile")):
+            yield ok("signals", "SIGTERM goes to the worker itself.", one.where)
+
+
+def _share(text: str | None, replicas: int, *, up: bool) -> int:
+    """A number, or a share of the replicas, as Kubernetes rounds it."""
+    if text is None:
+        return 0
+    if text.endswith("%"):
+        part = replicas * float(text[:-1]) / 100
+        return math.ceil(part) if up else math.floor(part)
+    return int(text) if text.isdigit() else 0
+
+
+def rollout(facts: Facts) -> Iterator[Finding]:
+    for one in _mine(facts):
+        chosen = settings_of(one)
+        if one.kind != "Deployment" or chosen is None:
+            continue
+        replicas = one.replicas or 1
+        surge, unavailable = _share(one.surge, replicas, up=True), _share(one.unavailable, replicas, up=False)
+        if one.recreate or unavailable > surge:
+            how = (
+                "Recreate" if one.recreate else f"maxUnavailable {one.unavailable} above maxSurge {one.surge}"
+            )
+            yield warning("rollout", f"a roll-out removes more workers than it adds ({how}): what they leave waits for room.", "Set maxSurge: 1 and maxUnavailable: 0.", one.where)  # fmt: skip
+        together = max(1, surge + unavailable)
+        seconds = math.ceil(replicas / together) * ((one.pre_stop or 0.0) + chosen.grace + START_SECONDS)
+        budget = facts.rollout_budget or ROLLOUT_SECONDS
+        said = f"{replicas} pods, {together} at a time, each up to {(one.pre_stop or 0.0) + chosen.grace:g} s of drain: a roll-out takes up to {seconds / 60:.0f} minutes"
+        if seconds > budget:
+            yield warning(
+                "rollout",
+                f"{said}, more than {budget / 60:.0f}.",
+                "Raise maxSurge, or lower OUTLAST_GRACE.",
+                one.where,
+            )
+        elif (
+            one.progress_deadline is not None
+            and one.progress_deadline < START_SECONDS + (one.pre_stop or 0.0) + chosen.grace
+        ):
+            yield warning("rollout", f"progressDeadlineSeconds={one.progress_deadline:g} is shorter than the drain of one pod: a roll-out is taken to have failed.", "Raise it.", one.where)  # fmt: skip
+        else:
+            yield ok("rollout", f"{said}.", one.where)
+
+
+def filesystem(facts: Facts) -> Iterator[Finding]:
+    for one in _mine(facts):
+        address = one.env.get("OUTLAST_STORE", "")
+        scheme, _, rest = address.partition(":")
+        if scheme not in ("sqlite", "file"):
+            continue
+        path = (
+            PurePosixPath("/" + rest.lstrip("/"))
+            if rest.startswith("////" if scheme == "sqlite" else "///")
+            else None
+        )
+        if one.kind == "Deployment" and (one.replicas or 1) > 1:
+            yield error("filesystem", f"{one.replicas} replicas and a store that is a file: pods on different nodes would not see the same one.", "Use a StatefulSet with one replica, or a Postgres or Redis store.", one.where)  # fmt: skip
+        if one.kind in ("systemd", "Dockerfile"):
+            continue
+        if path is None:
+            yield warning("filesystem", f"the store {address} lies in the working folder of the container: it is gone with it.", "Give it an absolute path on a volume: sqlite:////data/outlast.db.", one.where)  # fmt: skip
+            continue
+        over = [(mount, kind) for mount, kind in one.mounts.items() if path.is_relative_to(mount)]
+        kind = max(over, key=lambda found: len(found[0]))[1] if over else None
+        if kind is None or kind in ("emptyDir", "tmpfs"):
+            lies = (
+                "in the container" if kind is None else f"on an {kind}" if kind == "emptyDir" else "in memory"
+            )
+            yield error("filesystem", f"the store {path} lies {lies}: it is gone with the pod, and every run in it.", "Mount a volume that stays (a claim) at its folder.", one.where)  # fmt: skip
+        elif kind == "nfs":
+            yield error(
+                "filesystem",
+                f"the store {path} lies on NFS: its locks and syncs are not what SQLite needs.",
+                "Use a disk, or Postgres.",
+                one.where,
+            )
+        else:
+            yield ok("filesystem", f"the store {path} lies on a volume.", one.where)
+
+
+def redis(facts: Facts) -> Iterator[Finding]:
+    for one in facts.workloads:
+        if one.image.rpartition("/")[2].partition(":")[0] not in ("redis", "valkey"):
+            continue
+        words = [word.lower() for word in one.command or ()]
+        said = {word: words[place + 1] for place, word in enumerate(words[:-1]) if word.startswith("--")}
+        if said.get("--appendonly") != "yes":
+            yield error("redis", "appendonly is not switched on here: when this server ends, everything since its last snapshot is lost.", "Start it with --appendonly yes, unless a redis.conf in the image says so.", one.where)  # fmt: skip
+        elif said.get("--maxmemory-policy", "noeviction") != "noeviction" and not said[
+            "--maxmemory-policy"
+        ].startswith("volatile-"):
+            yield error(
+                "redis",
+                f"maxmemory-policy is {said['--maxmemory-policy']}: a full server drops runs and journals.",
+                "Use noeviction.",
+                one.where,
+            )
+        elif not any(kind in ("claim", "volume", "host") for kind in one.mounts.values()):
+            yield error(
+                "redis",
+                "what it writes is on no volume: it is gone with the container.",
+                "Mount one at /data.",
+                one.where,
+            )
+        else:
+            yield ok("redis", "appendonly is on, on a volume, and nothing is evicted.", one.where)
+
+
+def http(facts: Facts) -> Iterator[Finding]:
+    for one in _mine(facts):
+        address = one.env.get("OUTLAST_HTTP", "")
+        if not address or address == ELSEWHERE:
+            continue
+        if (
+            not is_loopback(address)
+            and not one.env.get("OUTLAST_HTTP_SECRET")
+            and "OUTLAST_HTTP_SECRET_FILE" not in one.env
+        ):
+            yield warning("http", f"the HTTP server is open to others ({address}) and has no secret.", "Set OUTLAST_HTTP_SECRET from a secret. A sidecar makes everybody loopback, and lets them end the worker.", one.where)  # fmt: skip
+        else:
+            yield ok("http", f"the HTTP server ({address}) is for this machine, or has a secret.", one.where)
+
+
+def probes(facts: Facts) -> Iterator[Finding]:
+    for one in _mine(facts):
+        if one.liveness is not None and one.liveness.rstrip("/").endswith("/ready"):
+            yield error("probes", "the liveness probe asks for /ready, which says 503 in a drain: the kubelet kills a worker that is being stopped in an orderly way.", "Ask for /health.", one.where)  # fmt: skip
+        elif one.liveness is not None and one.liveness_patience is not None and one.liveness_patience < 20:
+            yield warning("probes", f"the liveness probe loses patience after {one.liveness_patience:g} s: a loop that is busy for so long is killed, with everything under way.", "Raise failureThreshold or periodSeconds.", one.where)  # fmt: skip
+        elif one.liveness is not None or one.readiness is not None:
+            yield ok("probes", "no probe ends a drain.", one.where)
+        elif one.kind in ("Deployment", "StatefulSet"):
+            yield note("probes", "there are no probes: a worker that hangs is not restarted.", "OUTLAST_HTTP=0.0.0.0:8080, then livenessProbe /health and readinessProbe /ready.", one.where)  # fmt: skip
+
+
+def job(facts: Facts) -> Iterator[Finding]:
+    for one in _mine(facts):
+        if one.kind not in ("Job", "CronJob"):
+            continue
+        if not one.knows_75:
+            yield warning("job", "an interrupted run exits with 75, which counts against backoffLimit here.", "podFailurePolicy with action Ignore for exit code 75 (docs/shutdown.md), or restartPolicy: OnFailure.", one.where)  # fmt: skip
+        else:
+            yield ok("job", "exit code 75, interrupted, is not counted as a failure.", one.where)

@@ -1,0 +1,78 @@
+"""What a server can lose, and how it is reached."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from outlast.doctor.facts import Facts
+from outlast.doctor.finding import Finding, error, note, ok, warning
+
+SKEW_SECONDS = 1.0
+
+
+def redis(facts: Facts) -> Iterator[Finding]:
+    if facts.scheme != "redis" or not facts.server:
+        return
+    said = facts.server
+    for danger in said["dangers"]:
+        level = note if "does not tell" in danger else error
+        yield level("redis", danger, "docs/redis.md says what each setting can lose.")
+    if said.get("appendfsync") == "everysec":
+        yield note("redis", "appendfsync is everysec: a crash of its machine loses up to about a second of what was acknowledged.", "`appendfsync always` loses nothing (docs/redis.md).")  # fmt: skip
+    yield from _skew("redis", facts)
+    if not said["dangers"]:
+        yield ok(
+            "redis",
+            f"Redis {said.get('version') or '?'}: appendonly is on, nothing is evicted, it is no replica.",
+        )
+
+
+def postgres(facts: Facts) -> Iterator[Finding]:
+    if facts.scheme != "postgresql" or not facts.server:
+        return
+    said, found = facts.server, False
+    for name, bad, what in (
+        ("fsync", "off", "a crash of its machine may leave the database broken"),
+        (
+            "synchronous_commit",
+            "off",
+            "the last commits before a crash are lost, although they were acknowledged",
+        ),
+        ("full_page_writes", "off", "a crash of its machine may leave the database broken"),
+    ):
+        if said.get(name) == bad:
+            found = True
+            yield error(
+                "postgres",
+                f"{name} is {bad}: {what}.",
+                f"Set {name} = on, at least for Outlast's role: ALTER ROLE … SET {name} = on.",
+            )
+    if said.get("replica") or said.get("transaction_read_only") == "on":
+        found = True
+        yield error("postgres", "this server takes no writes: it is a replica, or read-only.", "Give the address of the primary (target_session_attrs=read-write).")  # fmt: skip
+    if said.get("pooler"):
+        found = True
+        yield note(
+            "postgres", "a transaction pooler is in between: no LISTEN, no advisory locks. New work is found by looking, and a death by the lease.",
+            "Give workers a direct address (or session pooling), or lower poll and lease; ?pooler=yes saves finding out.",
+        )  # fmt: skip
+    most, used = int(said.get("max_connections", 0)), int(said.get("used", 0))
+    if most and used > most * 0.8:
+        found = True
+        yield warning("postgres", f"{used} of {most} connections are taken.", "Each worker takes three. Raise max_connections, or put a pooler in between.")  # fmt: skip
+    skewed = list(_skew("postgres", facts))
+    yield from skewed
+    if not found and not skewed:
+        yield ok(
+            "postgres",
+            f"PostgreSQL {said.get('server_version')}: durable, direct, {used} of {most} connections taken.",
+        )
+
+
+def _skew(check: str, facts: Facts) -> Iterator[Finding]:
+    skew, trip = float(facts.server.get("skew", 0.0)), float(facts.server.get("trip", 0.0))
+    if abs(skew) > SKEW_SECONDS + trip:
+        yield warning(
+            check, f"this machine's clock is {abs(skew):.1f} s {'behind' if skew > 0 else 'ahead of'} the server's.",
+            "Outlast goes by the server's, so nothing is lost; but logs and traces do not fit together. Start NTP.",
+        )  # fmt: skip

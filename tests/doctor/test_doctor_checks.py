@@ -1,0 +1,129 @@
+"""Checks of this machine and its store, with made facts: each fires, and does not."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from outlast.doctor import fleet, grace, place, processes, servers
+from outlast.doctor.facts import Facts, Folder, InStore
+from outlast.doctor.finding import Level
+from outlast.doctor.machine import Mount, Process
+from outlast.drain.report import DrainReport
+from outlast.settings.load import load
+from outlast.store.rows import QueueRow, WorkerRow
+
+NOW = 1_000_000.0
+QUEUE = QueueRow("default", 3, 1, 0, 0, 0, None, 0, 0, None, None)
+WORKER = WorkerRow("w1", "host", 7, 0.0, NOW + 30, 0, 30.0, NOW, '["default"]', '["f"]', 20, None, 0)
+FOLDER = Folder(
+    Path("/data/x.db"),
+    exists=True,
+    writable=True,
+    free=50 * 10**9,
+    size=100 * 10**9,
+    mount=Mount("/data", "ext4", "/dev/sda"),
+)
+STORE = InStore(NOW, (QUEUE,), {}, (WORKER,))
+POSTGRES = {
+    "server_version": "16.1", "fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", "max_connections": "100",
+    "transaction_read_only": "off", "used": 10, "replica": False, "pooler": False, "skew": 0.01, "trip": 0.001,
+}  # fmt: skip
+REDIS = {"dangers": [], "version": "7.0", "appendfsync": "always", "skew": 0.0, "trip": 0.0}
+
+
+def own(**changes) -> Process:
+    return Process(50, 1, "outlast", ("outlast", "worker"), False, True)._replace(**changes)
+
+
+def parent(pid: int, name: str, above: int = 0) -> Process:
+    return Process(pid, above, name, (name,), False, False)
+
+
+def script(name: str) -> Process:
+    return Process(9, 1, name, (name, "-c", "outlast worker x.py"), False, False)
+
+
+def facts(**changes) -> Facts:
+    settings = changes.pop("settings", {})
+    whole = Facts(load({"store": "sqlite:////data/x.db", **settings}, {}), "sqlite", FOLDER, STORE)
+    return replace(whole, **changes)
+
+
+def levels(found) -> list[str]:
+    return [one.level.value for one in found if one.level is not Level.OK]
+
+
+def drained(**changes) -> DrainReport:
+    return DrainReport("w0", began=datetime.fromtimestamp(NOW - 60, UTC), seconds=3.0, **changes)
+
+
+CASES = [
+    (grace.steps, {}, {"store": replace(STORE, durations={("f", "slow"): [100.0] * 5})}, "warning", "can never end in the 24.7 s"),
+    (grace.steps, {"store": replace(STORE, durations={("f", "slow"): [100.0] * 4})}, {"store": replace(STORE, durations={("f", "slow"): [1.0, 1.0, 100.0, 100.0, 100.0]})}, "note", "mostly"),
+    (grace.lease, {}, {"settings": {"stall_max": 40.0}}, "warning", "stall_max=40"),
+    (grace.lease, {}, {"settings": {"lease": 4.0, "stall_max": 2.0}}, "warning", "lease=4 s"),
+    (grace.lease, {}, {"settings": {"poll": 20.0}}, "warning", "poll=20"),
+    (grace.lease, {}, {"store": replace(STORE, workers=(WORKER, WORKER._replace(id="w2", lease=60.0)))}, "warning", "30 s, 60 s"),
+    (processes.signals, {"processes": {"w1": (own(), parent(1, "tini"))}}, {"processes": {"w1": (own(parent=1), parent(1, "sh"))}}, "error", "PID 1 is a shell"),
+    (processes.signals, {"processes": {"w1": (own(pid=1, parent=0),)}}, {"processes": {"w1": (own(ignores_term=True),)}}, "error", "ignores SIGTERM"),
+    (processes.signals, {"processes": {"w1": (own(), script("bash"), parent(1, "systemd"))}}, {"processes": {"w1": (own(), script("bash"), parent(1, "tini"))}}, "warning", "between PID 1"),
+    (processes.signals, {"processes": {"w1": (own(), parent(9, "bash", 1), parent(1, "myapp"))}}, {"processes": {"w1": (own(), script("sh"), parent(1, "myapp"))}}, "warning", "between PID 1"),
+    (processes.signals, {"processes": {"w1": (own(), parent(1, "tini"))}}, {"processes": {"w1": (own(catches_term=False),)}}, "warning", "no handler"),
+    (processes.signals, {"processes": {"w1": (own(),)}}, {"processes": {"w1": (own(),)}, "settings": {"signals": 0}}, "warning", "signals=0"),
+    (processes.signals, {"processes": {"w1": (own(),)}}, {"has_proc": False}, "note", "no /proc"),
+    (processes.signals, {"processes": {"w1": (own(),)}}, {}, "note", "no worker of this host"),
+    (place.filesystem, {}, {"folder": replace(FOLDER, writable=False)}, "error", "cannot be written"),
+    (place.filesystem, {}, {"folder": replace(FOLDER, mount=Mount("/data", "nfs4", "srv:/x"))}, "error", "nfs4"),
+    (place.filesystem, {}, {"folder": replace(FOLDER, mount=Mount("/data", "fuse.sshfs", "x"))}, "error", "fuse.sshfs"),
+    (place.filesystem, {}, {"folder": replace(FOLDER, mount=Mount("/", "overlay", "overlay"))}, "warning", "gone with the container"),
+    (place.filesystem, {}, {"folder": replace(FOLDER, mount=None)}, "note", "cannot be seen"),
+    (place.filesystem, {}, {"folder": replace(FOLDER, free=50_000_000)}, "error", "50 MB"),
+    (place.filesystem, {"folder": replace(FOLDER, free=900_000_000, size=10**9)}, {"folder": replace(FOLDER, free=900_000_000)}, "warning", "900 MB"),
+    (place.http, {"settings": {"http": "127.0.0.1:8080"}}, {"settings": {"http": "0.0.0.0:8080"}}, "warning", "no secret"),
+    (place.http, {"settings": {"http": "0.0.0.0:8080", "http_secret": "s"}}, {}, "note", "no HTTP server"),
+    (servers.postgres, {"scheme": "postgresql", "server": POSTGRES}, {"scheme": "postgresql", "server": {**POSTGRES, "fsync": "off"}}, "error", "fsync is off"),
+    (servers.postgres, {}, {"scheme": "postgresql", "server": {**POSTGRES, "synchronous_commit": "off"}}, "error", "synchronous_commit"),
+    (servers.postgres, {}, {"scheme": "postgresql", "server": {**POSTGRES, "replica": True}}, "error", "takes no writes"),
+    (servers.postgres, {}, {"scheme": "postgresql", "server": {**POSTGRES, "pooler": True}}, "note", "transaction pooler"),
+    (servers.postgres, {}, {"scheme": "postgresql", "server": {**POSTGRES, "used": 90}}, "warning", "90 of 100"),
+    (servers.postgres, {}, {"scheme": "postgresql", "server": {**POSTGRES, "skew": -3.0}}, "warning", "3.0 s ahead of"),
+    (servers.redis, {"scheme": "redis", "server": REDIS}, {"scheme": "redis", "server": {**REDIS, "dangers": ["appendonly is off: lost."]}}, "error", "appendonly"),
+    (servers.redis, {}, {"scheme": "redis", "server": {**REDIS, "dangers": ["the server does not tell whether appendonly is on."]}}, "note", "does not tell"),
+    (servers.redis, {}, {"scheme": "redis", "server": {**REDIS, "appendfsync": "everysec"}}, "note", "everysec"),
+    (servers.redis, {}, {"scheme": "redis", "server": {**REDIS, "skew": 5.0}}, "warning", "5.0 s behind"),
+    (fleet.runs, {}, {"store": replace(STORE, queues=(QUEUE._replace(parked=2, stuck=2),))}, "error", "2 runs cannot be undone"),
+    (fleet.runs, {}, {"store": replace(STORE, queues=(QUEUE._replace(parked=3, stuck=0),))}, "warning", "3 runs wait for a person"),
+    (fleet.runs, {}, {"store": replace(STORE, queues=(QUEUE._replace(dead=4),))}, "warning", "4 dead letters"),
+    (fleet.runs, {}, {"store": replace(STORE, unknown={"default": ("old_flow",)})}, "warning", "old_flow"),
+    (fleet.runs, {"store": replace(STORE, queues=(QUEUE._replace(returned=5, returned_since=NOW - 10),))}, {"store": replace(STORE, queues=(QUEUE._replace(returned=5, returned_since=NOW - 100),))}, "warning", "the longest for 100 s"),
+    (fleet.runs, {}, {"store": None, "store_error": "it is away"}, "note", "it is away"),
+    (fleet.workers, {}, {"store": replace(STORE, dead=frozenset({"w1"}))}, "warning", "w1"),
+    (fleet.workers, {}, {"store": replace(STORE, workers=())}, "warning", "no worker claims"),
+    (fleet.drains, {"store": replace(STORE, drains=(drained(),))}, {"store": replace(STORE, drains=(drained(cut_short=True),))}, "error", "1 of the last 1"),
+    (fleet.drains, {}, {"store": replace(STORE, drains=(drained(not_checkpointed=["crunch"]),))}, "warning", "crunch"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("check", "fine", "wrong", "level", "says"), CASES)
+def test_it_fires_and_does_not(check, fine, wrong, level, says):
+    assert levels(check(facts(**fine))) == [], "nothing is wrong here"
+    found = [one for one in check(facts(**wrong)) if one.level.value == level]
+    assert len(found) >= 1
+    assert any(says in one.what for one in found), found
+    assert all(one.fix for one in found if one.level in (Level.WARNING, Level.ERROR))
+
+
+def test_without_a_manifest_the_surroundings_are_not_known(monkeypatch):
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    (found,) = grace.grace(facts())
+    assert (found.level, "32 s" in found.fix) == (Level.NOTE, True)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    (found,) = grace.grace(facts())
+    assert "terminationGracePeriodSeconds" in found.what
+
+
+def test_an_old_drain_is_no_news():
+    old = DrainReport("w0", began=datetime.fromtimestamp(NOW - 30 * 86_400, UTC), cut_short=True)
+    assert levels(fleet.drains(facts(store=replace(STORE, drains=(old,))))) == []

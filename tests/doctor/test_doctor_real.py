@@ -1,0 +1,210 @@
+"""The doctor on what is really there: this machine's processes and mounts, stores, servers, workers."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from outlast.doctor.facts import gather
+from outlast.doctor.machine import ancestry, mount_of, process
+from outlast.settings.load import load
+
+FLOWS = """
+from outlast import step, workflow
+
+@step
+async def nap() -> None: ...
+
+@workflow
+async def idle() -> None:
+    await nap()
+"""
+
+
+def doctor(*words: object, cwd: Path, **env: str) -> tuple[int, dict]:
+    command = [sys.executable, "-m", "outlast", "doctor", "--json", *map(str, words)]
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("OUTLAST_")}
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False, cwd=cwd, env={**clean, **env}
+    )
+    assert "Traceback" not in done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+def by_check(answer: dict) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for one in answer["findings"]:
+        found.setdefault(one["check"], []).append(one["level"])
+    return found
+
+
+@pytest.fixture
+def worker(tmp_path):
+    """`outlast worker`, started by these words in front."""
+    (tmp_path / "flows.py").write_text(FLOWS)
+    started = []
+
+    def start(*before: str, **env: str):
+        line = [
+            sys.executable,
+            "-m",
+            "outlast",
+            "worker",
+            "flows.py",
+            "--store",
+            "sqlite:///x.db",
+            "--log",
+            "json",
+        ]
+        process = subprocess.Popen([*before, *line], cwd=tmp_path, stderr=subprocess.PIPE, text=True, env={**os.environ, **env}, start_new_session=True)  # fmt: skip
+        started.append(process)
+        while '"event": "working"' not in (said := process.stderr.readline()):
+            assert said, "it ended"
+        return process
+
+    yield start
+    for one in started:
+        if one.poll() is None:
+            os.killpg(one.pid, signal.SIGKILL)
+        one.communicate()
+
+
+def test_a_store_with_a_worker_is_in_order(tmp_path, worker):
+    worker()
+    code, answer = doctor("--store", "sqlite:///x.db", cwd=tmp_path)
+    found = by_check(answer)
+    assert found["signals"] == ["ok"], answer
+    assert found["workers"] == ["ok"]
+    assert found["runs"] == ["ok"]
+    assert (code, answer["ok"]) == (0, True)
+
+
+def test_a_worker_that_ignores_sigterm_is_told(tmp_path, worker):
+    worker("sh", "-c", 'trap "" TERM; exec "$@"', "sh")
+    code, answer = doctor("--store", "sqlite:///x.db", cwd=tmp_path)
+    assert by_check(answer)["signals"] == ["error"]
+    assert (code, answer["ok"]) == (1, False)
+
+
+def test_no_store_is_made_by_looking(tmp_path):
+    code, answer = doctor("--store", "sqlite:///none.db", cwd=tmp_path)
+    assert code == 0, answer
+    assert by_check(answer)["runs"] == ["note"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_written(tmp_path):
+    """To root everything can be, so the question is asked as another user where the tests are root's."""
+    folder = tmp_path / "closed"
+    folder.mkdir(mode=0o555)
+    for parent in (tmp_path, *tmp_path.parents):
+        if not parent.stat().st_mode & 0o001:
+            parent.chmod(parent.stat().st_mode | 0o001)
+    code = f"""
+import os
+from outlast.doctor.facts import gather
+from outlast.settings.load import load
+there = load({{"store": "sqlite:///{folder}/x.db"}}, {{}})
+gather(there)  # everything is imported: the libraries may be root's alone
+if os.geteuid() == 0:
+    os.setgid(65534)
+    os.setuid(65534)
+print(gather(there).folder.writable)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout.strip() == "False", done.stderr
+
+
+def test_strict_counts_warnings(tmp_path):
+    calm, _ = doctor("--store", "sqlite:///none.db", cwd=tmp_path, OUTLAST_HTTP="0.0.0.0:8080")
+    strict, answer = doctor(
+        "--store", "sqlite:///none.db", "--strict", cwd=tmp_path, OUTLAST_HTTP="0.0.0.0:8080"
+    )
+    assert (calm, strict) == (0, 1)
+    assert by_check(answer)["http"] == ["warning"]
+
+
+def test_a_wrong_setting_ends_with_2(tmp_path):
+    code, answer = doctor(cwd=tmp_path, OUTLAST_GRAZE="1")
+    assert code == 2
+    assert "OUTLAST_GRACE" in answer["error"]["message"]
+    code, answer = doctor("--settings", "--manifest", "x.yaml", cwd=tmp_path)
+    assert code == 2
+
+
+def test_postgres_says_what_it_can_lose(tmp_path, postgres_server):
+    found = gather(load({"store": postgres_server.url}, {}))
+    assert found.server["fsync"] == "off", "this test's server never waits for the disk"
+    assert abs(found.server["skew"]) < 5
+    code, answer = doctor("--store", postgres_server.url, cwd=tmp_path)
+    assert "error" in by_check(answer)["postgres"]
+    assert code == 1
+
+
+def test_redis_says_what_it_can_lose(tmp_path, redis_server):
+    code, answer = doctor("--store", redis_server.url, cwd=tmp_path)
+    assert "error" in by_check(answer)["redis"], "this test's server keeps nothing on the disk"
+    assert code == 1
+
+
+def test_a_server_that_is_away_is_a_note_of_the_runs(tmp_path):
+    code, answer = doctor(
+        "--store", f"redis+unix://{tmp_path}/none.sock".replace("redis+unix", "unix"), cwd=tmp_path
+    )
+    notes = [one["what"] for one in answer["findings"] if one["check"] == "runs"]
+    assert notes
+    assert "nothing is known of the store" in notes[0]
+    assert code in (0, 1)
+
+
+def test_this_process_and_its_parents():
+    chain = ancestry(os.getpid())
+    assert chain[0].pid == os.getpid()
+    assert [one.pid for one in chain][1] == os.getppid()
+    assert chain[-1].parent == 0
+    assert process(2**30) is None
+
+
+def test_the_last_and_longest_mount_counts(tmp_path):
+    table = tmp_path / "mountinfo"
+    table.write_text(
+        "1 0 0:1 / / rw - overlay overlay rw\n"
+        "2 1 0:2 / /data rw - ext4 /dev/sda rw\n"
+        "3 1 0:3 / /data rw - nfs4 srv:/x rw\n"
+        f"4 1 0:4 / {str(tmp_path).replace(' ', chr(92) + '040')} rw - xfs /dev/sdb rw\n"
+        "nonsense\n"
+    )
+    assert mount_of(Path("/data/deep/er"), table).kind == "nfs4"
+    assert mount_of(Path("/database"), table).kind == "overlay"
+    assert mount_of(tmp_path, table).kind == "xfs"
+    assert mount_of(tmp_path, tmp_path / "none") is None
+
+
+def test_runs_that_nobody_knows_and_steps_that_never_end(tmp_path, worker):
+    from outlast.store.address import store_at
+    from outlast.store.verbs import Measured
+
+    process = worker()
+    other = tmp_path / "other.py"
+    other.write_text("from outlast import workflow\n\n@workflow\nasync def stranger() -> None: ...\n")
+    subprocess.run([sys.executable, "-m", "outlast", "submit", "other.py:stranger", "--store", "sqlite:///x.db"], cwd=tmp_path, check=True, timeout=60, capture_output=True)  # fmt: skip
+    store = store_at(f"sqlite:///{tmp_path}/x.db")
+    store.open()
+    store.commit([Measured(tuple(("idle", "nap", 500.0) for _ in range(6)))])
+    store.close()
+    _, answer = doctor("--store", "sqlite:///x.db", cwd=tmp_path)
+    said = {one["check"]: one["what"] for one in answer["findings"] if one["level"] == "warning"}
+    assert "stranger" in said["runs"]
+    assert "nap of idle" in said["steps"]
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    time.sleep(0.5)
+    _, answer = doctor("--store", "sqlite:///x.db", cwd=tmp_path)
+    assert by_check(answer)["workers"] == ["warning", "warning"], "it seems dead, and nobody else claims"
