@@ -13,6 +13,7 @@ from outlast.cli.doctor import doctor
 from outlast.cli.drain import drain
 from outlast.cli.drains import drains
 from outlast.cli.exits import EPILOG
+from outlast.cli.manifest import manifest
 from outlast.cli.migrate import migrate
 from outlast.cli.run import run
 from outlast.cli.sessions import sessions
@@ -47,6 +48,6 @@ def outlast_command(
 
 for command in (
     run, submit, worker, look.runs, look.show, fleet.workers, fleet.queues, fleet.limit, drain, drains,
-    act.cancel, act.retry, act.resume, decide, act.send, act.prune, sessions, migrate, doctor,
+    act.cancel, act.retry, act.resume, decide, act.send, act.prune, sessions, migrate, doctor, manifest,
 ):  # fmt: skip
     app.command(epilog=EPILOG)(command)

@@ -1,0 +1,118 @@
+"""`outlast manifest`: what a worker is deployed with, made from one set of numbers."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from outlast.cli.options import JsonOption
+from outlast.cli.output import answering, document, say
+from outlast.deploying.documents import DOCUMENTS, Document
+from outlast.deploying.numbers import BACKENDS, Numbers
+from outlast.errors import OutlastError, SettingsError
+
+Kind = StrEnum("Kind", {name.upper(): name for name in DOCUMENTS})  # type: ignore[misc]
+Backend = StrEnum("Backend", {name.upper(): name for name in BACKENDS})  # type: ignore[misc]
+_DEFAULT = Numbers()
+
+
+def manifest(
+    *,
+    kind: Annotated[Kind | None, typer.Option("--kind", help="Which document.")] = None,
+    write: Annotated[
+        Path | None,
+        typer.Option(
+            "--write", metavar="FOLDER", help="Write every kind into this folder instead, over what is there."
+        ),
+    ] = None,
+    store: Annotated[
+        Backend | None,
+        typer.Option("--store", help="What the workers share; sqlite: one worker with a volume."),
+    ] = None,
+    grace: Annotated[int, typer.Option("--grace", help="OUTLAST_GRACE, in seconds.")] = _DEFAULT.grace,
+    pre_stop: Annotated[
+        int, typer.Option("--pre-stop", help="Seconds that the preStop command waits for the drain.")
+    ] = _DEFAULT.pre_stop,
+    lease: Annotated[int, typer.Option("--lease", help="OUTLAST_LEASE, in seconds.")] = _DEFAULT.lease,
+    replicas: Annotated[
+        int | None, typer.Option("--replicas", min=1, help="Workers; with autoscaling, at least.")
+    ] = None,
+    replicas_max: Annotated[
+        int, typer.Option("--replicas-max", help="What autoscaling ends at.")
+    ] = _DEFAULT.replicas_max,
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", help="Runs that a worker executes at once.")
+    ] = _DEFAULT.concurrency,
+    port: Annotated[
+        int, typer.Option("--port", help="Of the HTTP server: probes and metrics.")
+    ] = _DEFAULT.port,
+    objective: Annotated[
+        int, typer.Option("--objective", help="Seconds in which an interrupted run is to go on: for alerts.")
+    ] = _DEFAULT.objective,
+    name: Annotated[str, typer.Option("--name", help="What it is called.")] = _DEFAULT.name,
+    image: Annotated[str, typer.Option("--image", help="The container's image.")] = _DEFAULT.image,
+    module: Annotated[
+        str, typer.Option("--module", metavar="MODULE[:APP]", help="What `outlast worker` is given.")
+    ] = _DEFAULT.module,
+    as_json: JsonOption = False,
+) -> None:
+    """Print what a worker is deployed with: a Dockerfile, a compose file, Kubernetes manifests, a systemd unit, alert rules or a dashboard.
+
+    Grace periods, time-outs of preStop commands, probes, leases and alerts all follow from the same numbers, so that they cannot disagree.
+    `outlast doctor --manifest FILE` checks what you make of it.
+    """
+    with answering(as_json):
+        if (kind is None) == (write is None):
+            raise SettingsError(f"--kind or --write, one of them. Kinds: {', '.join(DOCUMENTS)}.")
+        numbers = Numbers(
+            name=name, image=image, module=module, grace=grace, pre_stop=pre_stop, lease=lease, replicas=1,
+            replicas_max=max(replicas_max, 1), concurrency=concurrency, port=port, objective=objective,
+        )  # fmt: skip
+        chosen = DOCUMENTS if kind is None else {kind.value: DOCUMENTS[kind.value]}
+        texts = {
+            one: found.write(_for(found, numbers, store, replicas, only=kind is not None))
+            for one, found in chosen.items()
+        }
+        if write is not None:
+            for one, text in texts.items():
+                _put(write / DOCUMENTS[one].path, text)
+        if as_json:
+            document(
+                {
+                    "numbers": asdict(numbers) | {"period": numbers.period, "stop": numbers.stop},
+                    "documents": texts,
+                }
+            )
+        elif write is None:
+            sys.stdout.write("".join(texts.values()))
+        else:
+            say(f"{write}: {', '.join(sorted(DOCUMENTS[one].path for one in texts))}.")
+
+
+def _for(
+    found: Document, numbers: Numbers, store: Backend | None, replicas: int | None, *, only: bool
+) -> Numbers:
+    """The numbers with the store that was asked for; where none was, or among all kinds one cannot have it, with the one that this kind is mostly for."""
+    backend = found.stores[0] if store is None else store.value
+    if backend not in found.stores:
+        if only:
+            raise SettingsError(f"this kind is for --store {' or '.join(found.stores)}, not {backend}.")
+        backend = found.stores[0]
+    embedded = backend == "sqlite"
+    count = 1 if embedded and not (only and replicas) else replicas or _DEFAULT.replicas
+    return replace(numbers, store=backend, replicas=count, replicas_max=max(numbers.replicas_max, count))
+
+
+def _put(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_name(f".{path.name}.new")
+        fresh.write_text(text, encoding="utf-8", newline="\n")
+        fresh.replace(path)
+    except OSError as error:
+        raise OutlastError(f"{path} cannot be written: {error.strerror or error}.") from None

@@ -1,0 +1,115 @@
+"""Prometheus alert rules: what a person must look at, or the objective is missed.
+
+What the whole store has is exported alike by every worker, so it is asked for with `max`, never summed.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from outlast.deploying.numbers import Numbers
+
+RECENT = "15m"
+"""The window of the gauges that say what came of drains (`telemetry`)."""
+
+
+class Rule(NamedTuple):
+    name: str
+    expr: str
+    wait: str
+    """How long it must hold."""
+    severity: str
+    summary: str
+    action: str
+
+
+def rules(n: Numbers) -> list[Rule]:
+    seconds = n.objective
+    return [
+        Rule(
+            "OutlastDrainCutShort",
+            'max(outlast_recent_drains{end="cut_short"}) > 0',
+            "0m",
+            "warning",
+            "{{ $value }} workers were killed in the middle of their drain in the last 15 minutes.",
+            "`outlast drains` names them. Give them longer: `outlast doctor --manifest FILE` compares OUTLAST_GRACE with what the surroundings give.",
+        ),
+        Rule(
+            "OutlastRecoverySlow",
+            "histogram_quantile(0.95, sum by (le) (increase(outlast_recovery_seconds_bucket[15m]))) "
+            f"> {seconds} or max by (queue) (outlast_queue_returned_seconds) > {seconds}",
+            "0m",
+            "warning",
+            f"Interrupted runs are taken up again later than the objective of {seconds} s: {{{{ $value | humanizeDuration }}}}.",
+            "Are there workers (`outlast workers`), do they know the workflows (`outlast queues`), have they free slots?",
+        ),
+        Rule(
+            "OutlastRunsParked",
+            'max by (queue) (outlast_queue_runs{status="parked"}) > 0',
+            "5m",
+            "warning",
+            "{{ $value }} runs of queue {{ $labels.queue }} wait for a person.",
+            "`outlast runs --status parked`, then `outlast show ID` says why, and how to decide or resume.",
+        ),
+        Rule(
+            "OutlastDeadLetters",
+            'max by (queue) (outlast_queue_runs{status="dead"}) > 0',
+            "0m",
+            "critical",
+            "{{ $value }} dead letters in queue {{ $labels.queue }}: they have killed their workers, or failed too often.",
+            "`outlast runs --status dead` and `outlast show ID`; then `outlast retry ID`, `outlast cancel ID`, or prune.",
+        ),
+        Rule(
+            "OutlastCompensationsStuck",
+            'max by (queue) (outlast_queue_runs{status="stuck"}) > 0',
+            "0m",
+            "critical",
+            "{{ $value }} runs of queue {{ $labels.queue }} cannot be undone: what they did outside is still done.",
+            "`outlast runs --undoing --status parked`, `outlast show ID`; mend what fails, then `outlast retry ID`, or decide it by hand.",
+        ),
+        Rule(
+            "OutlastRecoveryQueueGrowing",
+            'deriv(max by (queue) (outlast_queue_runs{status="returned"})[10m:1m]) > 0 '
+            f'and max by (queue) (outlast_queue_runs{{status="returned"}}) > {n.concurrency}',
+            "5m",
+            "warning",
+            "More runs are interrupted than are taken up again in queue {{ $labels.queue }}.",
+            "Workers end quicker than others take over: a crash loop, a roll-out without room, or a limit on the queue. `outlast workers`, `outlast drains`.",
+        ),
+        Rule(
+            "OutlastStoreUnreachable",
+            "min(outlast_store_up) == 0",
+            "2m",
+            "critical",
+            "A worker has not reached its store for two minutes.",
+            "`outlast doctor` on that host says what it gets for an answer.",
+        ),
+    ]
+
+
+def alerts(n: Numbers) -> str:
+    head = f"""\
+# Made by: outlast manifest --kind alerts --objective {n.objective} --concurrency {n.concurrency}
+# Every worker exports the numbers of the whole store alike: they are asked for with max, never summed.
+groups:
+  - name: outlast
+    rules:
+"""
+    return head + "\n".join(_text(rule) for rule in rules(n))
+
+
+def _text(rule: Rule) -> str:
+    return f"""\
+      - alert: {rule.name}
+        expr: >-
+          {rule.expr}
+        for: {rule.wait}
+        labels: {{severity: {rule.severity}}}
+        annotations:
+          summary: {_quoted(rule.summary)}
+          action: {_quoted(rule.action)}
+"""
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

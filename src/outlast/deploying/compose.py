@@ -1,0 +1,79 @@
+"""A compose file: the agent with its volumes, and the servers it may use, each durable."""
+
+from __future__ import annotations
+
+from outlast.deploying.numbers import Numbers
+
+_STORE = {
+    "postgres": "OUTLAST_STORE_FILE: /run/secrets/store    # it has the password in it",
+    "redis": "OUTLAST_STORE: redis://redis:6379/0?strict",
+    "sqlite": "OUTLAST_STORE: sqlite:////data/outlast.db",
+}
+
+
+def compose(n: Numbers) -> str:
+    depends = "" if n.embedded else f"\n    depends_on:\n      {n.store}: {{condition: service_healthy}}"
+    secrets = "\n    secrets: [store]" if n.store == "postgres" else ""
+    return f"""\
+# Made by: outlast manifest --kind compose --store {n.store} --grace {n.grace}
+#   python3 -c 'import secrets; print(secrets.token_hex(24), end="")' > postgres-password
+#   printf 'postgresql://agents:%s@postgres:5432/agents' "$(cat postgres-password)" > store
+#   docker compose up --build --scale agent={1 if n.embedded else n.replicas}
+name: {n.name}
+services:
+  agent:
+    build: .
+    image: {n.image}
+    command: ["worker", "{n.module}"]
+    restart: unless-stopped
+    stop_signal: SIGTERM
+    stop_grace_period: {n.stop}s    # OUTLAST_GRACE {n.grace} + 5; the container is gone as soon as the worker is
+    environment:
+      {_STORE[n.store]}
+      OUTLAST_GRACE: "{n.grace}"
+      OUTLAST_LEASE: "{n.lease}"
+      OUTLAST_CONCURRENCY: "{n.concurrency}"
+      OUTLAST_HTTP: 127.0.0.1:{n.port}    # for the health check of the image{secrets}
+    volumes:
+      - data:/data
+      - logs:/logs    # what the agents write by themselves; the worker logs to stderr
+    read_only: true
+    tmpfs: [/tmp]
+    cap_drop: [ALL]
+    security_opt: ["no-new-privileges:true"]
+    logging: {{driver: json-file, options: {{max-size: 10m, max-file: "5"}}}}{depends}
+
+  redis:
+    image: redis:7-alpine
+    # everysec may lose the last second at a power cut; always loses nothing. An evicted key would be a lost run.
+    command: ["redis-server", "--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction"]
+    restart: unless-stopped
+    stop_grace_period: 30s
+    volumes:
+      - redis:/data
+    healthcheck: {{test: ["CMD", "redis-cli", "ping"], interval: 5s, timeout: 3s, retries: 10}}
+
+  postgres:
+    image: postgres:16-alpine
+    restart: unless-stopped
+    stop_signal: SIGINT    # a fast shutdown: sessions are ended, nothing is lost
+    stop_grace_period: 60s
+    environment:
+      POSTGRES_USER: agents
+      POSTGRES_DB: agents
+      POSTGRES_PASSWORD_FILE: /run/secrets/postgres-password
+    secrets: [postgres-password]
+    volumes:
+      - postgres:/var/lib/postgresql/data
+    healthcheck: {{test: ["CMD", "pg_isready", "-U", "agents"], interval: 5s, timeout: 3s, retries: 20}}
+
+volumes:
+  data: {{}}
+  logs: {{}}
+  redis: {{}}
+  postgres: {{}}
+
+secrets:
+  postgres-password: {{file: ./postgres-password}}
+  store: {{file: ./store}}
+"""

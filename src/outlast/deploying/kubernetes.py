@@ -1,0 +1,174 @@
+"""Kubernetes: a Deployment for workers that share a store, a StatefulSet for one with a SQLite file on its volume."""
+
+from __future__ import annotations
+
+from outlast.deploying.numbers import Numbers
+
+
+def deployment(n: Numbers) -> str:
+    return f"""\
+# Workers on {_STORES[n.store]}. Made by: outlast manifest --kind deployment --store {n.store} --grace {n.grace} --pre-stop {n.pre_stop} --replicas {n.replicas}
+# The secret that it needs:
+#   kubectl create secret generic {n.name} --from-literal=store={_EXAMPLES[n.store]} --from-literal=http-secret=...
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: {n.name}
+  labels: {{app.kubernetes.io/name: {n.name}}}
+spec:
+  replicas: {n.replicas}            # the autoscaler's from its first look on
+  progressDeadlineSeconds: {n.progress_deadline}
+  strategy:
+    type: RollingUpdate
+    rollingUpdate: {{maxSurge: 1, maxUnavailable: 0}}    # the new pod is ready before an old one is told to stop
+  selector:
+    matchLabels: {{app.kubernetes.io/name: {n.name}}}
+  template:
+{_pod(n)}\
+---
+{_budget(n)}\
+---
+{_scaler(n)}"""
+
+
+def statefulset(n: Numbers) -> str:
+    return f"""\
+# One worker with its store on a volume of its own. Made by: outlast manifest --kind statefulset --store sqlite --grace {n.grace} --pre-stop {n.pre_stop}
+# A SQLite file serves the processes of one node; a second replica would be a second store. For more pods: --kind deployment --store postgres.
+# The secret that it needs:
+#   kubectl create secret generic {n.name} --from-literal=http-secret=...
+apiVersion: v1
+kind: Service
+metadata:
+  name: {n.name}
+  labels: {{app.kubernetes.io/name: {n.name}}}
+spec:
+  clusterIP: None
+  selector: {{app.kubernetes.io/name: {n.name}}}
+  ports:
+    - {{name: http, port: {n.port}, targetPort: http}}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata:
+  name: {n.name}
+  labels: {{app.kubernetes.io/name: {n.name}}}
+spec:
+  serviceName: {n.name}
+  replicas: {n.replicas}
+  updateStrategy: {{type: RollingUpdate}}    # the old pod is gone before the new one has the volume: its runs wait for so long, none is lost
+  selector:
+    matchLabels: {{app.kubernetes.io/name: {n.name}}}
+  template:
+{_pod(n)}\
+  volumeClaimTemplates:
+    - metadata:
+        name: data
+      spec:
+        accessModes: [ReadWriteOncePod]      # a disk, never NFS or SMB: their locks and syncs are not SQLite's
+        resources: {{requests: {{storage: 10Gi}}}}
+---
+{_budget(n)}"""
+
+
+_STORES = {"postgres": "Postgres", "redis": "Redis", "sqlite": "SQLite"}
+_EXAMPLES = {
+    "postgres": "'postgresql://agents:PASSWORD@postgres:5432/agents?sslmode=verify-full'",
+    "redis": "'rediss://:PASSWORD@redis:6379/0?strict'",
+}
+
+
+def _pod(n: Numbers) -> str:
+    data = "            - {name: data, mountPath: /data}\n" if n.embedded else ""
+    store = (
+        '{name: OUTLAST_STORE, value: "sqlite:////data/outlast.db"}'
+        if n.embedded
+        else f"{{name: OUTLAST_STORE, valueFrom: {{secretKeyRef: {{name: {n.name}, key: store}}}}}}"
+    )
+    return f"""\
+    metadata:
+      labels: {{app.kubernetes.io/name: {n.name}}}
+      annotations: {{prometheus.io/scrape: "true", prometheus.io/port: "{n.port}", prometheus.io/path: /metrics}}
+    spec:
+      terminationGracePeriodSeconds: {n.period}    # preStop {n.pre_stop} + OUTLAST_GRACE {n.grace} + 5 for the node; the pod is gone as soon as the worker is
+      automountServiceAccountToken: false
+      enableServiceLinks: false
+      securityContext:
+        runAsNonRoot: true
+        runAsUser: 10001
+        runAsGroup: 10001
+        fsGroup: 10001
+        seccompProfile: {{type: RuntimeDefault}}
+      containers:
+        - name: worker
+          image: {n.image}
+          command: ["outlast", "worker", "{n.module}"]    # no shell in between: it is PID 1 and gets the signals
+          env:
+            - {store}
+            - {{name: OUTLAST_GRACE, value: "{n.grace}"}}
+            - {{name: OUTLAST_LEASE, value: "{n.lease}"}}
+            - {{name: OUTLAST_CONCURRENCY, value: "{n.concurrency}"}}
+            - {{name: OUTLAST_HTTP, value: "0.0.0.0:{n.port}"}}    # probes come from outside the pod
+            - {{name: OUTLAST_HTTP_SECRET, valueFrom: {{secretKeyRef: {{name: {n.name}, key: http-secret}}}}}}
+            - {{name: OUTLAST_HEALTH_STALL, value: "{n.health_stall}"}}    # longer than a drain: no probe cuts one short
+          ports:
+            - {{name: http, containerPort: {n.port}}}
+          startupProbe: {{httpGet: {{path: /health, port: http}}, periodSeconds: 2, timeoutSeconds: 2, failureThreshold: 60}}
+          readinessProbe: {{httpGet: {{path: /ready, port: http}}, periodSeconds: 2, timeoutSeconds: 2, failureThreshold: 1}}
+          livenessProbe: {{httpGet: {{path: /health, port: http}}, periodSeconds: 10, timeoutSeconds: 5, failureThreshold: 6}}
+          lifecycle:
+            preStop:    # the drain begins here, and SIGTERM joins it; a worker that is done by then is not sent one
+              exec: {{command: ["outlast", "drain", "--wait", "--timeout", "{n.pre_stop}", "--why", "its pod is to go"]}}
+          resources:
+            requests: {{cpu: 250m, memory: 256Mi}}
+            limits: {{memory: 1Gi}}    # an OOM kill is a death: what was under way is redone, and a run that does it again and again is a dead letter
+          securityContext:
+            allowPrivilegeEscalation: false
+            readOnlyRootFilesystem: true
+            capabilities: {{drop: [ALL]}}
+          volumeMounts:
+            - {{name: tmp, mountPath: /tmp}}
+{data}\
+      volumes:
+        - {{name: tmp, emptyDir: {{}}}}
+"""
+
+
+def _budget(n: Numbers) -> str:
+    return f"""\
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: {n.name}
+spec:
+  maxUnavailable: 1    # one at a time; with minAvailable, one replica could never be moved
+  selector:
+    matchLabels: {{app.kubernetes.io/name: {n.name}}}
+"""
+
+
+def _scaler(n: Numbers) -> str:
+    return f"""\
+# Needs an adapter that serves outlast_queue_depth as an external metric: max by (queue) (outlast_queue_depth), which every worker exports alike.
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata:
+  name: {n.name}
+spec:
+  scaleTargetRef: {{apiVersion: apps/v1, kind: Deployment, name: {n.name}}}
+  minReplicas: {n.replicas}
+  maxReplicas: {n.replicas_max}
+  metrics:
+    - type: External
+      external:
+        metric:
+          name: outlast_queue_depth
+          selector: {{matchLabels: {{queue: default}}}}
+        target: {{type: AverageValue, averageValue: "{n.concurrency}"}}    # as many waiting as one pod executes at once: one more pod
+  behavior:
+    scaleUp:
+      policies: [{{type: Pods, value: 2, periodSeconds: 30}}]
+    scaleDown:
+      stabilizationWindowSeconds: 300
+      policies: [{{type: Pods, value: 1, periodSeconds: {n.period}}}]    # one whole drain at a time
+"""

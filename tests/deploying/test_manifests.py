@@ -1,0 +1,278 @@
+"""Documents made from one set of numbers: they are valid, they agree, and `deploy/` has them as they come out."""
+
+import json
+import re
+import subprocess
+import sys
+from configparser import ConfigParser
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+from outlast.deploying.alerts import rules
+from outlast.deploying.documents import DOCUMENTS
+from outlast.deploying.numbers import MARGIN, Numbers
+from outlast.errors import SettingsError
+from outlast.settings import Settings
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+SCHEMAS = Path(__file__).parent / "schemas"
+CASES = [(kind, store) for kind, document in DOCUMENTS.items() for store in document.stores]
+OTHER = {"grace": 137, "pre_stop": 23, "lease": 41, "concurrency": 7, "port": 9137, "objective": 219, "name": "bots", "image": "reg.example/bots:7", "module": "pkg.bots:app"}  # fmt: skip
+
+
+def numbers_for(store: str, **chosen) -> Numbers:
+    return Numbers(store=store, replicas=1 if store == "sqlite" else 3, **chosen)
+
+
+def written(kind: str, store: str, **chosen) -> str:
+    return DOCUMENTS[kind].write(numbers_for(store, **chosen))
+
+
+def documents(kind: str, store: str, **chosen) -> list[dict]:
+    return list(yaml.safe_load_all(written(kind, store, **chosen)))
+
+
+def schema(name: str) -> Draft202012Validator:
+    found = json.loads((SCHEMAS / f"{name}.json").read_text())
+    Draft202012Validator.check_schema(found)
+    return Draft202012Validator(found)
+
+
+def of_kind(found: list[dict], kind: str) -> dict:
+    (one,) = [document for document in found if document["kind"] == kind]
+    return one
+
+
+def worker_of(found: list[dict]) -> tuple[dict, dict, dict[str, str]]:
+    """The pod's spec, its container, and the variables that have plain values."""
+    (spec,) = [
+        one["spec"]["template"]["spec"] for one in found if one["kind"] in ("Deployment", "StatefulSet")
+    ]
+    (container,) = spec["containers"]
+    return spec, container, {one["name"]: one["value"] for one in container["env"] if "value" in one}
+
+
+def outlast(*words: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "outlast", "manifest", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=cwd)
+
+
+@pytest.mark.parametrize("kind", DOCUMENTS)
+def test_the_folder_has_each_as_it_comes_out(kind):
+    document = DOCUMENTS[kind]
+    there = (DEPLOY / document.path).read_text(encoding="utf-8")
+    assert there == written(kind, document.stores[0]), "make it anew: outlast manifest --write deploy"
+
+
+@pytest.mark.parametrize(
+    ("kind", "store"), [case for case in CASES if case[0] in ("deployment", "statefulset")]
+)
+@pytest.mark.parametrize("chosen", [{}, OTHER], ids=["default", "other"])
+def test_kubernetes_manifests_are_valid(kind, store, chosen):
+    for document in documents(kind, store, **chosen):
+        schema("kubernetes").validate(document)
+
+
+@pytest.mark.parametrize("store", DOCUMENTS["compose"].stores)
+@pytest.mark.parametrize("chosen", [{}, OTHER], ids=["default", "other"])
+def test_compose_files_are_valid(store, chosen):
+    (found,) = documents("compose", store, **chosen)
+    schema("compose").validate(found)
+    used = {
+        volume.partition(":")[0] for service in found["services"].values() for volume in service["volumes"]
+    }
+    assert used == set(found["volumes"])
+    wanted = {name for service in found["services"].values() for name in service.get("secrets", ())}
+    assert wanted <= set(found["secrets"])
+
+
+def test_a_schema_refuses_what_kubernetes_would():
+    (found, *_) = documents("deployment", "postgres")
+    found["spec"]["template"]["spec"]["containers"][0]["livenesProbe"] = {}
+    assert not schema("kubernetes").is_valid(found)
+    (found,) = documents("compose", "postgres")
+    found["services"]["agent"]["stop_grace_period"] = 65
+    assert not schema("compose").is_valid(found)
+
+
+@pytest.mark.parametrize(
+    ("kind", "store"), [case for case in CASES if case[0] in ("deployment", "statefulset")]
+)
+@pytest.mark.parametrize("chosen", [{}, OTHER], ids=["default", "other"])
+def test_numbers_of_a_pod_agree(kind, store, chosen):
+    found, n = documents(kind, store, **chosen), numbers_for(store, **chosen)
+    spec, container, env = worker_of(found)
+    pre_stop = container["lifecycle"]["preStop"]["exec"]["command"]
+    waits = int(pre_stop[pre_stop.index("--timeout") + 1])
+    assert waits == n.pre_stop
+    assert int(env["OUTLAST_GRACE"]) == n.grace
+    assert spec["terminationGracePeriodSeconds"] == waits + n.grace + MARGIN
+    assert int(env["OUTLAST_HEALTH_STALL"]) >= spec["terminationGracePeriodSeconds"], "no probe ends a drain"
+    assert container["ports"][0]["containerPort"] == n.port == int(env["OUTLAST_HTTP"].rpartition(":")[2])
+    for probe, path in (
+        ("startupProbe", "/health"),
+        ("readinessProbe", "/ready"),
+        ("livenessProbe", "/health"),
+    ):
+        assert container[probe]["httpGet"] == {"path": path, "port": "http"}
+    assert container["command"] == ["outlast", "worker", n.module]
+    Settings.load({}, {name: value for name, value in env.items() if name != "OUTLAST_STORE"})
+
+
+def test_a_roll_out_never_removes_more_than_it_adds():
+    found = documents("deployment", "postgres")
+    update = of_kind(found, "Deployment")["spec"]["strategy"]["rollingUpdate"]
+    assert update == {"maxSurge": 1, "maxUnavailable": 0}
+    assert of_kind(found, "PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
+    scaler = of_kind(found, "HorizontalPodAutoscaler")["spec"]
+    assert scaler["metrics"][0]["external"]["metric"]["name"] == "outlast_queue_depth"
+    (down,) = scaler["behavior"]["scaleDown"]["policies"]
+    assert down["value"] == 1
+    assert down["periodSeconds"] == Numbers().period
+
+
+def test_sqlite_has_one_pod_and_a_volume_of_its_own():
+    found = documents("statefulset", "sqlite")
+    state = of_kind(found, "StatefulSet")["spec"]
+    assert state["replicas"] == 1
+    spec, container, env = worker_of(found)
+    (claim,) = state["volumeClaimTemplates"]
+    assert {"name": claim["metadata"]["name"], "mountPath": "/data"} in container["volumeMounts"]
+    assert env["OUTLAST_STORE"].startswith("sqlite:////data/")
+    assert spec["securityContext"]["fsGroup"] == spec["securityContext"]["runAsUser"], "it can write there"
+
+
+@pytest.mark.parametrize("store", DOCUMENTS["compose"].stores)
+def test_the_compose_agent_is_given_longer_than_its_grace(store):
+    (found,) = documents("compose", store, **OTHER)
+    agent = found["services"]["agent"]
+    assert agent["stop_grace_period"] == f"{OTHER['grace'] + MARGIN}s"
+    assert {"data:/data", "logs:/logs"} <= set(agent["volumes"])
+    env = {name: value for name, value in agent["environment"].items() if name != "OUTLAST_STORE_FILE"}
+    assert Settings.load({}, env).grace == OTHER["grace"]
+    redis = found["services"]["redis"]["command"]
+    assert redis[redis.index("--appendonly") + 1] == "yes"
+    assert redis[redis.index("--maxmemory-policy") + 1] == "noeviction"
+
+
+def test_the_image_is_in_exec_form_and_not_root():
+    lines = re.sub(r"\\\n\s*", "", written("dockerfile", "postgres", **OTHER)).splitlines()
+    words = [line.split(" ", 1) for line in lines if line and not line.startswith("#")]
+    last = dict(words)
+    assert json.loads(last["ENTRYPOINT"]) == ["outlast"]
+    assert json.loads(last["CMD"]) == ["worker", OTHER["module"]]
+    assert json.loads(last["HEALTHCHECK"].partition("CMD ")[2])[0] == "python"
+    assert last["USER"].partition(":")[0].isdigit()
+    assert last["USER"].partition(":")[0] != "0"
+    assert [rest for word, rest in words if word == "FROM"][-1].endswith("-slim")
+    settings = dict(
+        part.split("=", 1)
+        for word, rest in words
+        if word == "ENV"
+        for part in rest.split()
+        if "OUTLAST" in part
+    )
+    assert Settings.load({}, settings).grace == OTHER["grace"]
+
+
+@pytest.mark.parametrize("store", DOCUMENTS["systemd"].stores)
+def test_the_unit_gives_longer_than_the_grace(store):
+    lines = written("systemd", store, **OTHER)
+    unit = ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str
+    unit.read_string(lines)
+    service = unit["Service"]
+    assert service["TimeoutStopSec"] == str(OTHER["grace"] + MARGIN)
+    assert (service["KillMode"], service["KillSignal"]) == ("mixed", "SIGTERM")
+    assert service["ExecStart"] == f"/opt/bots/.venv/bin/outlast worker {OTHER['module']} --log json"
+    said = [
+        part for line in lines.splitlines() if line.startswith("Environment=") for part in line[12:].split()
+    ]
+    env = dict(part.split("=", 1) for part in said)
+    assert ("OUTLAST_STORE_FILE" in env) == (store != "sqlite"), "a password is in no unit"
+    env.pop("OUTLAST_STORE_FILE", None)
+    assert Settings.load({}, env).grace == OTHER["grace"]
+
+
+def test_alert_rules_are_valid_and_follow_the_objective():
+    (found,) = documents("alerts", "postgres", **OTHER)
+    schema("alerts").validate(found)
+    by_name = {rule["alert"]: rule for rule in found["groups"][0]["rules"]}
+    assert list(by_name) == [rule.name for rule in rules(Numbers())]
+    assert f"> {OTHER['objective']}" in by_name["OutlastRecoverySlow"]["expr"]
+    assert by_name["OutlastRecoverySlow"]["expr"] == next(
+        rule.expr
+        for rule in rules(replace(Numbers(), objective=OTHER["objective"]))
+        if rule.name == "OutlastRecoverySlow"
+    )
+
+
+def test_the_dashboard_has_its_places_and_its_queries():
+    board = json.loads(written("dashboard", "postgres"))
+    panels = board["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken: set[tuple[int, int]] = set()
+    for panel in panels:
+        at = panel["gridPos"]
+        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert not cells & taken, f"{panel['title']} lies on another"
+        assert all(x < 24 for x, _ in cells)
+        taken |= cells
+        assert panel["type"] == "row" or all(target["expr"] for target in panel["targets"])
+
+
+@pytest.mark.parametrize(
+    ("chosen", "says"),
+    [
+        ({"grace": 0}, "--grace 0"),
+        ({"grace": 1.5}, "whole number"),
+        ({"store": "sqlite", "replicas": 2}, "2 stores"),
+        ({"store": "mysql"}, "none of postgres, redis, sqlite"),
+        ({"replicas": 9, "replicas_max": 3}, "--replicas-max 3"),
+        ({"name": "Agents"}, "--name 'Agents'"),
+        ({"name": "a: {b}"}, "--name"),
+        ({"module": "agents.py\n  evil: true"}, "--module"),
+        ({"module": "--help"}, "--module"),
+        ({"image": 'a"b'}, "--image"),
+        ({"port": 80}, "--port 80"),
+    ],
+)
+def test_numbers_that_cannot_be_are_refused(chosen, says):
+    with pytest.raises(SettingsError, match=re.escape(says)):
+        Numbers(**chosen)
+
+
+def test_the_command_prints_what_the_folder_has(tmp_path):
+    printed = outlast("--kind", "deployment")
+    assert (printed.returncode, printed.stderr) == (0, "")
+    assert printed.stdout == (DEPLOY / "kubernetes/deployment.yaml").read_text()
+    wrote = outlast("--write", tmp_path / "d", "--grace", 90, "--store", "redis")
+    assert wrote.returncode == 0, wrote.stderr
+    for document in DOCUMENTS.values():
+        assert (tmp_path / "d" / document.path).stat().st_size > 0
+    deployed = (tmp_path / "d/kubernetes/deployment.yaml").read_text()
+    assert "on Redis" in deployed
+    assert 'OUTLAST_GRACE, value: "90"' in deployed
+    assert "sqlite:////" in (tmp_path / "d/kubernetes/statefulset.yaml").read_text(), "the one that it can be"
+    said = json.loads(outlast("--kind", "systemd", "--json", "--grace", 90).stdout)
+    assert said["numbers"]["grace"] == 90
+    assert "TimeoutStopSec=95" in said["documents"]["systemd"]
+
+
+def test_the_command_says_what_is_wrong(tmp_path):
+    for words, says in (
+        ((), "--kind or --write"),
+        (("--kind", "statefulset", "--store", "postgres"), "for --store sqlite"),
+        (("--kind", "deployment", "--grace", "0"), "--grace 0"),
+        (("--kind", "statefulset", "--replicas", "2"), "2 stores"),
+    ):
+        refused = outlast(*words, "--json", cwd=tmp_path)
+        assert refused.returncode == 2, refused
+        assert says in json.loads(refused.stdout)["error"]["message"]
+    (tmp_path / "file").write_text("")
+    refused = outlast("--write", tmp_path / "file")
+    assert (refused.returncode, "cannot be written" in refused.stderr) == (1, True)
