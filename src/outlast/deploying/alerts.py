@@ -13,6 +13,13 @@ RECENT = "15m"
 """The window of the gauges that say what came of drains (`telemetry`)."""
 
 
+class Recording(NamedTuple):
+    """What is worked out by Prometheus once, for those who ask for it often or cannot ask for it in full (an autoscaler)."""
+
+    name: str
+    expr: str
+
+
 class Rule(NamedTuple):
     name: str
     expr: str
@@ -21,6 +28,18 @@ class Rule(NamedTuple):
     severity: str
     summary: str
     action: str
+
+
+RECORDINGS = [
+    Recording("outlast_queue_depth_max", "max by (queue) (outlast_queue_depth)"),
+    # A counter is often born with its value: a new worker takes up interrupted runs before anybody has scraped it. So one that is younger than the window counts
+    # in full, also if its worker is gone again.
+    Recording(
+        "outlast_recovery_seconds_recent",
+        f"sum by (le, cause) ((last_over_time(outlast_recovery_seconds_bucket[{RECENT}]) unless "
+        f"last_over_time(outlast_recovery_seconds_bucket[5m] offset {RECENT})) or increase(outlast_recovery_seconds_bucket[{RECENT}]))",
+    ),
+]
 
 
 def rules(n: Numbers) -> list[Rule]:
@@ -36,8 +55,8 @@ def rules(n: Numbers) -> list[Rule]:
         ),
         Rule(
             "OutlastRecoverySlow",
-            "histogram_quantile(0.95, sum by (le) (increase(outlast_recovery_seconds_bucket[15m]))) "
-            f"> {seconds} or max by (queue) (outlast_queue_returned_seconds) > {seconds}",
+            f"histogram_quantile(0.95, sum by (le) (outlast_recovery_seconds_recent)) > {seconds} "
+            f"or max by (queue) (outlast_queue_returned_seconds) > {seconds}",
             "0m",
             "warning",
             f"Interrupted runs are taken up again later than the objective of {seconds} s: {{{{ $value | humanizeDuration }}}}.",
@@ -95,7 +114,8 @@ groups:
   - name: outlast
     rules:
 """
-    return head + "\n".join(_text(rule) for rule in rules(n))
+    recorded = [f"      - record: {one.name}\n        expr: >-\n          {one.expr}\n" for one in RECORDINGS]
+    return head + "\n".join([*recorded, *map(_text, rules(n))])
 
 
 def _text(rule: Rule) -> str:

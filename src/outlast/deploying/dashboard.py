@@ -24,15 +24,15 @@ def rows(n: Numbers) -> list[tuple[str, list[Panel]]]:
     return [
         ("Shutdown", [
             Panel("Drains of the last 15 minutes", (("max by (end) (outlast_recent_drains)", "{{end}}"),), says="clean, with something left, cut short"),
-            Panel("Slowest drain of the last 15 minutes", (("max(outlast_recent_drain_seconds_max)", "slowest"),), "s", "From the first sign to the report", n.grace * 0.9),
-            Panel("What became of what was in hand", (("sum by (end) (increase(outlast_drain_runs_total[15m]))", "{{end}}"),), says="As long as draining workers are still scraped"),
+            Panel("How long they took", (("max by (quantile) (outlast_recent_drain_seconds)", "{{quantile}}"),), "s", "From the first sign to the report", n.grace * 0.9),
+            Panel("What became of what was in hand", (("max by (end) (outlast_recent_drain_runs)", "{{end}}"), ("max(outlast_recent_not_checkpointed)", "steps that did not stop")), says="Of the drains of the last 15 minutes"),
         ]),
         ("Recovery", [
             Panel(
                 "Time to recovery",
                 (
-                    ("histogram_quantile(0.5, sum by (le, cause) (increase(outlast_recovery_seconds_bucket[15m])))", "p50 {{cause}}"),
-                    ("histogram_quantile(0.95, sum by (le, cause) (increase(outlast_recovery_seconds_bucket[15m])))", "p95 {{cause}}"),
+                    ("histogram_quantile(0.5, sum by (le, cause) (outlast_recovery_seconds_recent))", "p50 {{cause}}"),
+                    ("histogram_quantile(0.95, sum by (le, cause) (outlast_recovery_seconds_recent))", "p95 {{cause}}"),
                 ),
                 "s", "From the old worker's last sign of life to the new claim", n.objective,
             ),

@@ -16,7 +16,7 @@ metadata:
   name: {n.name}
   labels: {{app.kubernetes.io/name: {n.name}}}
 spec:
-  replicas: {n.replicas}            # the autoscaler's from its first look on
+  # No number of replicas: it is the autoscaler's below, and every apply would set it back.
   progressDeadlineSeconds: {n.progress_deadline}
   strategy:
     type: RollingUpdate
@@ -98,6 +98,7 @@ def _pod(n: Numbers) -> str:
         runAsUser: 10001
         runAsGroup: 10001
         fsGroup: 10001
+        fsGroupChangePolicy: OnRootMismatch
         seccompProfile: {{type: RuntimeDefault}}
       containers:
         - name: worker
@@ -149,7 +150,8 @@ spec:
 
 def _scaler(n: Numbers) -> str:
     return f"""\
-# Needs an adapter that serves outlast_queue_depth as an external metric: max by (queue) (outlast_queue_depth), which every worker exports alike.
+# Needs an adapter that serves outlast_queue_depth_max, a recording rule of prometheus/alerts.yaml, as an external metric. Every worker exports the depth of
+# the whole queue: a sum over them would grow with every pod that is added.
 apiVersion: autoscaling/v2
 kind: HorizontalPodAutoscaler
 metadata:
@@ -162,7 +164,7 @@ spec:
     - type: External
       external:
         metric:
-          name: outlast_queue_depth
+          name: outlast_queue_depth_max
           selector: {{matchLabels: {{queue: default}}}}
         target: {{type: AverageValue, averageValue: "{n.concurrency}"}}    # as many waiting as one pod executes at once: one more pod
   behavior:
