@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 4
 
-.PHONY: demo test lint types stores soak pythons check-fresh bench burst format clean
+.PHONY: demo test lint types stores soak alerts pythons check-fresh bench burst format clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Outlast needs Python 3.11 or later: make PYTHON=python3.12 ...")'
@@ -34,6 +34,16 @@ stores: $(STAMP)
 # The long forms of the tests that kill and of the generated workflows, on the stock loop and on uvloop.
 soak: $(STAMP)
 	OUTLAST_TEST_KILLS=200 OUTLAST_TEST_PROPERTY_CASES=3000 OUTLAST_TEST_ITEMS=1000000 $(BIN)/python -m pytest -n $(WORKERS) --timeout 3600 tests/process tests/property tests/fleet tests/each tests/drain tests/effects tests/streams tests/store tests/sessions
+
+# Each alert rule, firing and not firing, by Prometheus' own promtool on what real workers exported. promtool is taken from
+# Debian's package, unpacked and not installed, unless there is one.
+PROMTOOL ?= $(or $(shell command -v promtool),$(CURDIR)/.cache/prometheus/usr/bin/promtool)
+
+$(CURDIR)/.cache/prometheus/usr/bin/promtool:
+	mkdir -p .cache && cd .cache && apt-get download prometheus && dpkg -x prometheus_*.deb prometheus
+
+alerts: $(STAMP) $(PROMTOOL)
+	PROMTOOL=$(PROMTOOL) $(BIN)/python -m pytest -q tests/alerts/rules_evaluated.py
 
 # The tests on every Python from 3.11 on that is installed, each in an environment of its own.
 pythons:

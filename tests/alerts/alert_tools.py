@@ -1,0 +1,151 @@
+"""Real workers, what they export over time, and Prometheus' own judgement of it."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+FLOWS = Path(__file__).with_name("alert_flows.py")
+WAIT_SECONDS = 60.0
+Scrape = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+FAST = {
+    "OUTLAST_LEASE": "2", "OUTLAST_STALL_MAX": "1", "OUTLAST_HEARTBEAT": "0.1", "OUTLAST_POLL": "0.3", "OUTLAST_RAMP": "0", "OUTLAST_GRACE": "20",
+    "OUTLAST_EFFECT_MARGIN": "0", "OUTLAST_MAX_ATTEMPTS": "1", "OUTLAST_DEATH_BACKOFF": "0.1", "OUTLAST_SUSPECT_PATIENCE": "0.1",
+}  # fmt: skip
+
+
+def until(condition: Callable[[], Any], what: str = "it") -> Any:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"{what} did not come about"
+        time.sleep(0.05)
+    return found
+
+
+class Fleet:
+    """Workers on one store, each with its HTTP server. `with Fleet(folder) as fleet:`"""
+
+    def __init__(self, folder: Path, store: str | None = None) -> None:
+        self.folder, self.store = folder, store or f"sqlite:///{folder}/alerts.db"
+        self.workers: list[tuple[subprocess.Popen[bytes], int]] = []
+
+    def __enter__(self) -> "Fleet":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process, _ in self.workers:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+    def _env(self, **more: str) -> dict[str, str]:
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("OUTLAST_")}
+        return {**clean, **FAST, "OUTLAST_STORE": self.store, **more}
+
+    def worker(self, queue: str = "default", concurrency: int = 20) -> int:
+        """Its number."""
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = int(free.getsockname()[1])
+        number = len(self.workers)
+        with (self.folder / f"worker-{number}.log").open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "outlast", "worker", str(FLOWS), "--queue", queue, "--concurrency", str(concurrency)],
+                env=self._env(OUTLAST_HTTP=f"127.0.0.1:{port}"), stderr=log, cwd=self.folder,
+            )  # fmt: skip
+        self.workers.append((process, port))
+        until(lambda: self._ready(port), f"worker {number}")
+        return number
+
+    def _ready(self, port: int) -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/ready", timeout=5) as answer:
+                return answer.status == 200
+        except OSError:
+            return False
+
+    def submit(self, workflow: str, *args: object, count: int = 1) -> None:
+        for number in range(count):
+            words = [str(arg if arg != "N" else number) for arg in args]
+            subprocess.run(
+                [sys.executable, "-m", "outlast", "submit", f"{FLOWS}:{workflow}", *words],
+                env=self._env(), check=True, capture_output=True, timeout=WAIT_SECONDS, cwd=self.folder,
+            )  # fmt: skip
+
+    def signal(self, number: int, which: signal.Signals) -> None:
+        self.workers[number][0].send_signal(which)
+
+    def kill(self, number: int) -> None:
+        self.signal(number, signal.SIGKILL)
+        self.workers[number][0].wait()
+
+    def scrape(self, number: int) -> Scrape:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{self.workers[number][1]}/metrics", timeout=10
+        ) as answer:
+            text = answer.read().decode()
+        return {
+            (sample.name, tuple(sorted({**sample.labels, "pod": str(number)}.items()))): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+
+    def value(self, number: int, name: str, **labels: str) -> float:
+        found = self.scrape(number)
+        return found.get((name, tuple(sorted({**labels, "pod": str(number)}.items()))), 0.0)
+
+
+class History:
+    """What was scraped, laid out in minutes for promtool: each `add` holds for so many."""
+
+    def __init__(self) -> None:
+        self._minutes: list[Scrape] = []
+
+    def add(self, minutes: int, *scrapes: Scrape) -> int:
+        """The last minute of it."""
+        whole = {key: value for scrape in scrapes for key, value in scrape.items()}
+        self._minutes += [whole] * minutes
+        return len(self._minutes) - 1
+
+    def judged(
+        self, folder: Path, rules: str, expected: dict[int, dict[str, bool]]
+    ) -> subprocess.CompletedProcess[str]:
+        """By minute: which alerts fire then, and which do not."""
+        (folder / "rules.yaml").write_text(rules)
+        keys = sorted({key for scrape in self._minutes for key in scrape})
+        series = [
+            {
+                "series": name + "{" + ",".join(f'{label}="{value}"' for label, value in labels) + "}",
+                "values": " ".join(_number(scrape.get((name, labels))) for scrape in self._minutes),
+            }
+            for name, labels in keys
+        ]
+        asked = [
+            {
+                "expr": f'count(ALERTS{{alertname="{alert}",alertstate="firing"}}) > bool 0',
+                "eval_time": f"{minute}m",
+                "exp_samples": [{"labels": "{}", "value": 1}] if fires else [],
+            }
+            for minute, alerts in expected.items()
+            for alert, fires in alerts.items()
+        ]
+        test = {
+            "rule_files": ["rules.yaml"], "evaluation_interval": "1m",
+            "tests": [{"interval": "1m", "input_series": series, "promql_expr_test": asked}],
+        }  # fmt: skip
+        (folder / "test.yaml").write_text(yaml.safe_dump(test, width=10_000))
+        promtool = os.environ["PROMTOOL"]
+        return subprocess.run([promtool, "test", "rules", "test.yaml"], cwd=folder, capture_output=True, text=True, timeout=120, check=False)  # fmt: skip
+
+
+def _number(value: float | None) -> str:
+    return "_" if value is None else repr(float(value))

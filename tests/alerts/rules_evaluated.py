@@ -1,0 +1,156 @@
+"""`make alerts`: each alert rule, firing and not firing, evaluated by promtool on what real workers exported.
+
+Not part of `make test`, because promtool is no Python package. A minute of a history is one scrape.
+"""
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from alert_tools import Fleet, History, until
+
+from outlast.deploying.alerts import alerts, rules
+from outlast.deploying.numbers import Numbers
+from outlast.testing.servers import redis_server
+
+ALL = [rule.name for rule in rules(Numbers())]
+CALM = dict.fromkeys(ALL, False)
+SOON = Numbers(objective=1, concurrency=5, replicas_max=12)
+
+
+def check(history: History, folder: Path, expected, numbers: Numbers = SOON) -> None:
+    done = history.judged(folder, alerts(numbers), expected)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_judge_that_is_wrong_is_noticed(tmp_path):
+    with Fleet(tmp_path) as fleet:
+        history = History()
+        last = history.add(5, fleet.scrape(fleet.worker()))
+    assert history.judged(tmp_path, alerts(SOON), {last: {"OutlastDeadLetters": True}}).returncode != 0
+
+
+def test_nothing_fires_while_all_is_well(tmp_path):
+    with Fleet(tmp_path) as fleet:
+        one, two = fleet.worker(), fleet.worker()
+        fleet.submit("hold", "N", count=2)
+        until(lambda: fleet.value(one, "outlast_in_hand") + fleet.value(two, "outlast_in_hand") == 2)
+        history = History()
+        first = history.add(10, fleet.scrape(one), fleet.scrape(two))
+        fleet.signal(two, signal.SIGTERM)
+        fleet.workers[two][0].wait(60)
+        until(lambda: fleet.value(one, "outlast_recent_drains", end="clean") == 1, "the report")
+        last = history.add(20, fleet.scrape(one))
+    check(history, tmp_path, {first: CALM, last: CALM}, Numbers())
+
+
+def test_a_drain_cut_short(tmp_path):
+    with Fleet(tmp_path) as fleet:
+        one, two = fleet.worker("other"), fleet.worker()
+        fleet.submit("hold", 1)
+        until(lambda: fleet.value(two, "outlast_in_hand") == 1)
+        history = History()
+        before = history.add(5, fleet.scrape(one), fleet.scrape(two))
+        fleet.signal(two, signal.SIGTERM)
+        until(lambda: fleet.value(one, "outlast_workers", status="draining") == 1, "the drain")
+        fleet.kill(two)
+        until(lambda: fleet.value(one, "outlast_recent_drains", end="cut_short") == 1, "the sweep")
+        after = history.add(5, fleet.scrape(one))
+    check(history, tmp_path, {before: CALM, after: {"OutlastDrainCutShort": True}})
+
+
+@pytest.mark.parametrize("scraped_before", [True, False], ids=["counted", "born with its value"])
+def test_a_recovery_slower_than_its_objective(tmp_path, scraped_before):
+    with Fleet(tmp_path) as fleet:
+        one = fleet.worker()
+        fleet.submit("hold", 1)
+        until(lambda: fleet.value(one, "outlast_in_hand") == 1)
+        history = History()
+        before = history.add(5, fleet.scrape(one))
+        fleet.kill(one)
+        time.sleep(4)
+        two = fleet.worker()
+        if scraped_before:
+            history.add(
+                2, {key: 0.0 if "recovery" in key[0] else value for key, value in fleet.scrape(two).items()}
+            )
+        until(lambda: fleet.value(two, "outlast_recovery_seconds_count", cause="death") == 1, "the recovery")
+        until(lambda: fleet.value(two, "outlast_queue_returned_seconds", queue="default") == 0)
+        after = history.add(3, fleet.scrape(two))
+    check(history, tmp_path, {before: CALM, after: {"OutlastRecoverySlow": True}})
+    check(history, tmp_path, {after: {"OutlastRecoverySlow": False}}, Numbers(objective=600))
+
+
+def test_an_interrupted_run_that_nobody_takes_up(tmp_path):
+    with Fleet(tmp_path) as fleet:
+        one, two = fleet.worker("other"), fleet.worker()
+        fleet.submit("hold", 1)
+        until(lambda: fleet.value(two, "outlast_in_hand") == 1)
+        fleet.kill(two)
+        until(lambda: fleet.value(one, "outlast_queue_returned_seconds", queue="default") > 3, "the wait")
+        history = History()
+        after = history.add(3, fleet.scrape(one))
+    check(history, tmp_path, {after: {"OutlastRecoverySlow": True}})
+    check(history, tmp_path, {after: {"OutlastRecoverySlow": False}}, Numbers(objective=600))
+
+
+@pytest.mark.parametrize(
+    ("workflow", "status", "alert"),
+    [("park", "parked", "OutlastRunsParked"), ("stuck", "stuck", "OutlastCompensationsStuck"), ("poison", "dead", "OutlastDeadLetters")],
+)  # fmt: skip
+def test_runs_for_a_person(tmp_path, workflow, status, alert):
+    with Fleet(tmp_path) as fleet:
+        one, two = fleet.worker("other"), fleet.worker()
+        history = History()
+        before = history.add(5, fleet.scrape(one))
+        fleet.submit(workflow)
+        until(lambda: fleet.value(one, "outlast_queue_runs", queue="default", status=status) == 1, status)
+        after = history.add(8, fleet.scrape(one))
+        assert two == 1
+    check(history, tmp_path, {before: CALM, after: {alert: True}})
+
+
+def test_a_growing_queue_of_interrupted_runs(tmp_path):
+    with Fleet(tmp_path) as fleet:
+        one = fleet.worker("other")
+        fleet.submit("hold", "N", count=16)
+        history = History()
+        before = history.add(5, fleet.scrape(one))
+        for concurrency in (2, 8, 16):
+            victim = fleet.worker(concurrency=concurrency)
+            until(lambda: fleet.value(victim, "outlast_in_hand") >= 1)
+            time.sleep(2)
+            fleet.kill(victim)
+            seen = fleet.value(one, "outlast_queue_runs", queue="default", status="returned")
+            time.sleep(3)
+            until(lambda: fleet.value(one, "outlast_queue_runs", queue="default", status="returned") >= seen)
+            history.add(3, fleet.scrape(one))
+        returned = fleet.value(one, "outlast_queue_runs", queue="default", status="returned")
+        assert returned > 5, returned
+        during = history.add(1, fleet.scrape(one))
+        after = history.add(40, fleet.scrape(one))
+    expected = {
+        before: CALM,
+        during: {"OutlastRecoveryQueueGrowing": True},
+        after: {"OutlastRecoveryQueueGrowing": False},
+    }
+    check(history, tmp_path, expected)
+
+
+def test_a_store_that_is_away(tmp_path):
+    with redis_server(tmp_path) as server, Fleet(tmp_path, server.url) as fleet:
+        one = fleet.worker()
+        history = History()
+        before = history.add(5, fleet.scrape(one))
+        server.stop()
+        until(lambda: fleet.value(one, "outlast_store_up") == 0, "the failed look")
+        after = history.add(4, fleet.scrape(one))
+    check(history, tmp_path, {before: CALM, after: {"OutlastStoreUnreachable": True}})
+
+
+def test_every_rule_is_tested():
+    text = Path(__file__).read_text()
+    assert [name for name in ALL if f'"{name}": True' not in text and f'"{name}")' not in text] == []
+    assert yaml.safe_load(alerts(Numbers()))["groups"]
