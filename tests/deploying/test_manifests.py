@@ -15,8 +15,13 @@ from jsonschema import Draft202012Validator
 from outlast.deploying.alerts import rules
 from outlast.deploying.documents import DOCUMENTS
 from outlast.deploying.numbers import MARGIN, Numbers
+from outlast.doctor.examine import IN_MANIFESTS, examine
+from outlast.doctor.facts import Facts
+from outlast.doctor.finding import Level
+from outlast.doctor.manifests import read
 from outlast.errors import SettingsError
 from outlast.settings import Settings
+from outlast.settings.load import load
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SCHEMAS = Path(__file__).parent / "schemas"
@@ -121,6 +126,21 @@ def test_numbers_of_a_pod_agree(kind, store, chosen):
         assert container[probe]["httpGet"] == {"path": path, "port": "http"}
     assert container["command"] == ["outlast", "worker", n.module]
     Settings.load({}, {name: value for name, value in env.items() if name != "OUTLAST_STORE"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "store"), [case for case in CASES if case[0] not in ("alerts", "dashboard")]
+)
+@pytest.mark.parametrize("chosen", [{}, OTHER], ids=["default", "other"])
+def test_the_doctor_finds_nothing_wrong(tmp_path, kind, store, chosen):
+    path = tmp_path / Path(DOCUMENTS[kind].path).name
+    path.write_text(written(kind, store, **chosen))
+    workloads = tuple(read(path))
+    assert any(one.is_worker for one in workloads)
+    found = examine(Facts(load({"store": "memory:"}, {}), "", workloads=workloads), IN_MANIFESTS)
+    assert [one for one in found if one.level is not Level.OK] == []
+    checked = {one.check for one in found}
+    assert checked >= {"settings", "signals"} | ({"grace"} if kind != "dockerfile" else set())
 
 
 def test_a_roll_out_never_removes_more_than_it_adds():

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -98,13 +99,10 @@ def test_no_store_is_made_by_looking(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_that_cannot_be_written(tmp_path):
+def test_a_folder_that_cannot_be_written():
     """To root everything can be, so the question is asked as another user where the tests are root's."""
-    folder = tmp_path / "closed"
-    folder.mkdir(mode=0o555)
-    for parent in (tmp_path, *tmp_path.parents):
-        if not parent.stat().st_mode & 0o001:
-            parent.chmod(parent.stat().st_mode | 0o001)
+    folder = Path(tempfile.mkdtemp(prefix="outlast-closed-"))  # pytest's own folders are closed to that user
+    folder.chmod(0o555)
     code = f"""
 import os
 from outlast.doctor.facts import gather
@@ -119,6 +117,7 @@ print(gather(there).folder.writable)
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
     )
+    folder.rmdir()
     assert done.stdout.strip() == "False", done.stderr
 
 
