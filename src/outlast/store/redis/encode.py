@@ -41,6 +41,10 @@ def encode(batch: Sequence[verbs.Verb]) -> list[str | bytes | int]:
             if kind is verbs.Record:
                 for record in alike:
                     arguments += _record(record)  # type: ignore[arg-type]
+            elif kind is verbs.Ack:
+                for ack in alike:
+                    _check_fields(ack)
+                    arguments += ack[:2]
             else:
                 arguments += [_json(_ENCODE.get(kind, _plain)(verb)).encode() for verb in alike]
     except UnicodeEncodeError as error:
@@ -178,7 +182,6 @@ _ENCODE: dict[type, Callable[[Any], dict[str, Any]]] = {
     verbs.Settle: _fenced,
     verbs.Release: _fenced,
     verbs.Undo: _fenced,
-    verbs.Ack: _fenced,
     verbs.Submit: _submit,
     verbs.SubmitMany: _submit_many,
     verbs.Prune: _prune,

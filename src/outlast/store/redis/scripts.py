@@ -15,14 +15,14 @@ from typing import NamedTuple
 from outlast.store.verbs import DRAINS_MAX, DURATIONS_MAX, TOKENS_MAX
 
 PARTS = (
-    "undo", "entries", "changes", "view", "lists", "places", "rows", "queues", "ending", "record", "submit", "claim", "ends", "requests", "workers", "drains", "sessions", "prune",
+    "undo", "back", "entries", "changes", "view", "sets", "lists", "places", "rows", "queues", "counters", "ending", "record", "submit", "claim", "ends", "requests", "workers", "drains", "sessions", "prune",
 )  # fmt: skip
 
 _HEAD = f"""\
 local S = {{DRAINS_MAX = {DRAINS_MAX}, DURATIONS_MAX = {DURATIONS_MAX}, TOKENS_MAX = {TOKENS_MAX}}}
 local P, call = KEYS[1], redis.call
 """
-RECORDING = ("undo", "entries")
+RECORDING = ("undo", "back", "entries")
 _LOAD = """\
 setmetatable(S, {__index = function(_, name)
     local _, at = INDEX:find(' ' .. name .. '=', 1, true)

@@ -1,7 +1,6 @@
--- New rows, and changes of a few fields of runs whose rows are not in the view. Whoever needs such a run whole has it written first.
+-- Changes of runs whose rows are not in the view, and new ones. Whoever needs such a run whole has it written first.
 
-local changed = {}  -- pk -> {names, their values before, what to set, what to unset}
-local fresh = {}    -- pk -> its fields
+local changed = {}  -- pk -> {what to set, from where to where in that, what to unset, what takes it back, and what that takes}
 
 -- Whether the run's row can be had here. What is to be written of it is, so that it can be read.
 function S.is_free(pk)
@@ -18,72 +17,38 @@ function S.read(pk, names)
     return call('HMGET', P .. 'run:' .. pk, unpack(names))
 end
 
--- Set and unset fields of a run that was read so, and no others than were read.
-function S.change(pk, names, before, set, unset)
-    changed[pk] = {names, before, set, unset}
+-- Set these fields of a run, names and values one after the other, and unset those. The run must be free. To take it back,
+-- `take_back` is called with the key and `before`.
+function S.change(pk, take_back, before, set, unset)
+    changed[pk] = {set, 1, #set, unset, take_back, before}
 end
 
-local function values_before(try, key, it)
-    for i, name in ipairs(it[1]) do
-        if it[2][i] then
-            try('HSET', key, name, it[2][i])
-        else
-            try('HDEL', key, name)
-        end
+-- The same, where what to set stands in a list behind what there was.
+function S.change_tail(pk, take_back, flat, from, to)
+    changed[pk] = {flat, from, to, nil, take_back, {flat, from - 1}}
+end
+
+local function write(pk, it)
+    local key, unset = P .. 'run:' .. pk, it[4]
+    if unset and #unset > 0 then
+        call('HDEL', key, unpack(unset))
+        S.wrote(it[5], key, it[6])
     end
-end
-
--- The same, of a run that was read whole: `before` is its names and values up to a number, and what is new behind.
-function S.change_whole(pk, before, number)
-    changed[pk] = {false, before, number}
-end
-
-local function row_before(try, key, it)
-    try('DEL', key)
-    try('HSET', key, unpack(it[2], 1, it[3]))
-end
-
-local function write_change(pk, it)
-    local key = P .. 'run:' .. pk
-    if not it[1] then
-        call('HSET', key, unpack(it[2], it[3] + 1))
-        S.wrote(row_before, key, it)
-        return
-    end
-    if it[4] and #it[4] > 0 then
-        call('HDEL', key, unpack(it[4]))
-        S.wrote(values_before, key, it)
-    end
-    call('HSET', key, unpack(it[3]))
-    S.wrote(values_before, key, it)
-end
-
-function S.put_fresh(pk, flat)
-    fresh[pk] = flat
-end
-
-local function write_fresh(pk, flat)
-    local key = P .. 'run:' .. pk
-    S.write({'UNLINK', key}, 'HSET', key, unpack(flat))
+    call('HSET', key, unpack(it[1], it[2], it[3]))
+    S.wrote(it[5], key, it[6])
 end
 
 function S.write_changes(pk)
-    if changed[pk] then
-        write_change(pk, changed[pk])
+    local it = changed[pk]
+    if it then
         changed[pk] = nil
-    end
-    if fresh[pk] then
-        write_fresh(pk, fresh[pk])
-        fresh[pk] = nil
+        write(pk, it)
     end
 end
 
 function S.write_all_changes()
     for pk, it in pairs(changed) do
-        write_change(pk, it)
+        write(pk, it)
     end
-    for pk, flat in pairs(fresh) do
-        write_fresh(pk, flat)
-    end
-    changed, fresh = {}, {}
+    changed = {}
 end

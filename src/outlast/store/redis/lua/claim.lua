@@ -164,6 +164,11 @@ end
 
 local fields = {}  -- of one run at a time
 
+local function not_taken(try, key, it)
+    try('DEL', key)
+    try('HSET', key, unpack(it[1], 1, it[2]))
+end
+
 -- The same as `take`, of one that stands in a line and is not in the view. As it is sent; nil if there is more to it than that.
 local function take_here(pk, line, member, verb)
     if not S.is_free(pk) then
@@ -180,40 +185,38 @@ local function take_here(pk, line, member, verb)
     if fields.left_by or fields.undoing or fields.abandon_after and fields.started then
         return nil
     end
-    local status, timeout = fields.status, fields.timeout
+    local status, worker, token = fields.status, verb.worker, verb.token
     S.zrem(line.key, '0', member, P .. 'lines:' .. line.queue, line.listed)
     if status == 'queued' then
-        S.zrem(P .. 'oldest:' .. line.queue, tonumber(fields.created), pk)
+        S.zrem(P .. 'oldest:' .. line.queue, fields.created, pk)
     end
     if status == 'queued' and (fields.interrupted or (tonumber(fields.deaths_in_a_row) or 0) > 0) then
         S.zrem(P .. 'returned:' .. line.queue, tonumber(fields.due), pk)
     end
     S.zrem(P .. 'status:' .. status, pk, pk)
     S.zadd(P .. 'status:running', pk, pk)
-    S.zadd(P .. 'held:' .. verb.worker, '0', S.pair(verb.token, pk), P .. 'holders', verb.worker)
+    S.zadd(P .. 'held:' .. worker, '0', S.pair(token, pk), P .. 'holders', worker)
     S.counted(line.queue, line.child, status, 'running')
-    local last = size
-    local function add(name, value)
-        flat[last + 1], flat[last + 2] = name, value
+    flat[size + 1], flat[size + 2], flat[size + 3], flat[size + 4] = 'fence', S.text(S.next_fence()), 'status', 'running'
+    flat[size + 5], flat[size + 6], flat[size + 7], flat[size + 8] = 'token', token, 'worker', worker
+    flat[size + 9], flat[size + 10], flat[size + 11] = 'ready', '0', 'lives'
+    flat[size + 12] = S.text((tonumber(fields.lives) or 0) + 1)
+    local last = size + 12
+    if fields.waits ~= '' then
+        flat[last + 1], flat[last + 2] = 'waits', ''
         last = last + 2
     end
-    add('status', 'running')
-    add('ready', '0')
-    add('fence', S.text(S.next_fence()))
-    add('worker', verb.worker)
-    add('token', verb.token)
-    add('lives', S.text((tonumber(fields.lives) or 0) + 1))
-    if fields.waits ~= '' then
-        add('waits', '')
-    end
     if not fields.started then
-        add('started', S.text(S.now))
+        flat[last + 1], flat[last + 2] = 'started', S.text(S.now)
+        last = last + 2
     end
-    if timeout and not fields.deadline then
-        add('deadline', S.text(S.now + tonumber(timeout)))
+    if fields.timeout and not fields.deadline then
+        flat[last + 1], flat[last + 2] = 'deadline', S.text(S.now + tonumber(fields.timeout))
+        last = last + 2
     end
-    S.change_whole(pk, flat, size)
-    return cjson.encode({'pk', pk, unpack(flat)})
+    S.change_tail(pk, not_taken, flat, size + 1, last)
+    flat[last + 1], flat[last + 2] = 'pk', pk
+    return cjson.encode(flat)
 end
 
 local function take_in_view(row, verb, by_name)

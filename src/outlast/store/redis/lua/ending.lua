@@ -1,22 +1,23 @@
 -- Settle and Ack of runs that are held and not in the view: the way that most of them end.
 
--- A run ends that is held, and whose row is not in the view: where it is then. Of a child the parent may have waited for that.
-local ENDING = {'fence', 'status', 'worker', 'token', 'parent', 'workflow', 'queue'}
+-- What is read of a run before it ends: first of all that.
+local FENCE, STATUS, WORKER, TOKEN, PARENT, WORKFLOW, QUEUE = 1, 2, 3, 4, 5, 6, 7
 
+-- A run ends that is held, and whose row is not in the view: where it is then. Of a child the parent may have waited for that.
 local function end_here(pk, before, status)
-    local _, was, worker, token, parent, workflow, queue = unpack(before, 1, #ENDING)
-    S.zrem(P .. 'status:' .. was, pk, pk)
+    local worker, queue = before[WORKER], before[QUEUE]
+    S.zrem(P .. 'status:running', pk, pk)
     S.zadd(P .. 'status:' .. status, pk, pk)
-    S.zrem(P .. 'held:' .. worker, '0', S.pair(token or '', pk), P .. 'holders', worker)
-    S.zadd(P .. (workflow == '' and status == 'done' and 'acked' or 'ended'), S.now, pk)
-    S.counted(queue, parent, was, status)
+    S.zrem(P .. 'held:' .. worker, '0', S.pair(before[TOKEN] or '', pk), P .. 'holders', worker)
+    S.zadd(P .. (before[WORKFLOW] == '' and status == 'done' and 'acked' or 'ended'), S.now, pk)
+    S.counted(queue, before[PARENT], 'running', status)
     S.happened(queue, 'e', S.now)
 end
 
--- What is known of a run before it ends, if this fence holds it and it can be done without the view.
-local function held_here(verb, names)
-    local before = S.is_free(verb.run) and verb.fence > 0 and S.read(verb.run, names)
-    return before and before[1] == S.text(verb.fence) and before[2] == 'running' and before or nil
+-- What is known of a run before it ends, if this fence, a text, holds it and it can be done without the view.
+local function held_here(run, fence, names)
+    local before = S.is_free(run) and S.read(run, names)
+    return before and before[FENCE] == fence and before[STATUS] == 'running' and before or nil
 end
 
 local SETTLING = {
@@ -40,19 +41,29 @@ local function ending(verb, before)
     return set, unset
 end
 
+local function not_settled(try, key, before)
+    for i, name in ipairs(SETTLING) do
+        if before[i] then
+            try('HSET', key, name, before[i])
+        else
+            try('HDEL', key, name)
+        end
+    end
+end
+
 local function settle_here(verb)
-    local before = verb.status ~= 'parked' and held_here(verb, SETTLING)
+    local before = verb.status ~= 'parked' and held_here(verb.run, S.text(verb.fence), SETTLING)
     if not before or before[13] then  -- one that was being undone stands in one set more
         return false
     end
     end_here(verb.run, before, verb.status)
-    S.change(verb.run, SETTLING, before, ending(verb, before))
+    S.change(verb.run, not_settled, before, ending(verb, before))
     local progress = P .. 'progress:' .. verb.run
     if call('EXISTS', progress) == 1 then
         S.drop(progress)
     end
-    if before[5] then
-        S.wake_parent({parent = before[5]})
+    if before[PARENT] then
+        S.wake_parent({parent = before[PARENT]})
     end
     return true
 end
@@ -61,15 +72,20 @@ function S.Settle(verb)
     return not settle_here(verb) and S.settle_in_view(verb)
 end
 
-local ACKING = {'fence', 'status', 'worker', 'token', 'parent', 'workflow', 'queue', 'ended'}
+local ACKING = {'fence', 'status', 'worker', 'token', 'parent', 'workflow', 'queue'}
 
-function S.Ack(verb)
-    local before = held_here(verb, ACKING)
+-- (A run that is held has not ended.)
+local function not_acked(try, key, before)
+    try('HSET', key, 'fence', before[FENCE], 'status', before[STATUS], 'worker', before[WORKER])
+    try('HDEL', key, 'ended')
+end
+
+function S.Ack(run, fence)
+    local before = held_here(run, fence, ACKING)
     if not before then
-        return S.ack_in_view(verb)
+        return S.ack_in_view(run, tonumber(fence))
     end
-    end_here(verb.run, before, 'done')
-    local set = {'status', 'done', 'fence', S.text(-verb.fence), 'worker', '', 'ended', S.text(S.now)}
-    S.change(verb.run, ACKING, before, set)
+    end_here(run, before, 'done')
+    S.change(run, not_acked, before, {'fence', '-' .. fence, 'status', 'done', 'worker', '', 'ended', S.text(S.now)})
     return false
 end

@@ -57,10 +57,10 @@ function S.settle_in_view(verb)
     return false
 end
 
-function S.ack_in_view(verb)
-    local row = S.held(verb.run, verb.fence)
+function S.ack_in_view(run, fence)
+    local row = S.held(run, fence)
     if not row then
-        local again = given_up(verb.run, verb.fence)
+        local again = given_up(run, fence)
         return not (again and again.status == 'done') and S.FENCE
     end
     S.become(row, 'done')

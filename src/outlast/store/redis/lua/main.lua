@@ -1,5 +1,5 @@
--- One call: a header, then groups of verbs of one kind: its name, how many, and each one's arguments (Record: six texts; the others:
--- one JSON object). The answer: the time, whether others should look, and an outcome a verb; or what went wrong, when nothing was
+-- One call: a header, then groups of verbs of one kind: its name, how many, and each one's arguments (Record: six texts; Ack: two; the
+-- others: one JSON object). The answer: the time, whether others should look, and an outcome a verb; or what went wrong, when nothing was
 -- written.
 
 S.header = cjson.decode(ARGV[1])
@@ -11,28 +11,37 @@ for _, worker in ipairs(S.header.gone or {}) do
 end
 
 local function records(at, count, outcomes)
+    local record = S.record
     for i = at, at + 6 * (count - 1), 6 do
-        outcomes[#outcomes + 1] = S.record(ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5])
+        outcomes[#outcomes + 1] = record(ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5])
     end
     return at + 6 * count
+end
+
+local function acks(at, count, outcomes)
+    local ack = S.Ack
+    for i = at, at + 2 * (count - 1), 2 do
+        outcomes[#outcomes + 1] = ack(ARGV[i], ARGV[i + 1])
+    end
+    return at + 2 * count
+end
+
+local function others(at, count, outcomes, kind)
+    local act = S[kind]
+    for i = at, at + count - 1 do
+        outcomes[#outcomes + 1] = act(cjson.decode(ARGV[i])) or false
+    end
+    return at + count
 end
 
 local function main()
     local outcomes, at = {}, 2
     while at <= #ARGV do
         local kind, count = ARGV[at], tonumber(ARGV[at + 1])
-        at = at + 2
-        if kind == 'Record' then
-            at = records(at, count, outcomes)
-        else
-            for i = at, at + count - 1 do
-                outcomes[#outcomes + 1] = S[kind](cjson.decode(ARGV[i])) or false
-            end
-            at = at + count
-        end
+        local group = kind == 'Record' and records or kind == 'Ack' and acks or others
+        at = group(at + 2, count, outcomes, kind)
     end
-    local write = S.flush or S.write_all_pending  -- the script that only records has no view
-    write()
+    S.flush()
     return outcomes
 end
 

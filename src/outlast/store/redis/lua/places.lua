@@ -19,8 +19,8 @@ end
 local function place_waiting(act, row, status, ready, interrupted, due)
     if ready > 0 then
         local new, child = interrupted and '0' or '1', row.parent and '1' or '0'
-        local line = S.line(ready, new, child, row.queue, row.workflow)
-        act(line, '0', member(row, interrupted, due), P .. 'lines:' .. row.queue, ready .. new .. child .. row.workflow)
+        local line = S.line(text(ready), new, child, row.queue, row.workflow)
+        act(line, '0', member(row, interrupted, due), P .. 'lines:' .. row.queue, text(ready) .. new .. child .. row.workflow)
         if status == 'queued' then
             act(P .. 'oldest:' .. row.queue, row.created, row.pk)
         end
@@ -72,14 +72,18 @@ local function is(row, field)
     return row[field]
 end
 
+local function not_inserted(try, key)
+    try('UNLINK', key)
+end
+
 -- A new run: what is asked for, with its status, due time and the like. It is where that says. As it is sent.
 function S.insert(row)
-    local pk = text(S.hincr(P .. 'counters', 'pk', 1))
+    local pk = text(S.next_pk())
     row.pk, row.created = pk, S.now
     local flat = {
-        'id', row.id, 'workflow', row.workflow, 'args', row.args, 'queue', row.queue, 'priority', text(row.priority), 'token', row.token,
-        'seed', row.seed, 'attempts_max', text(row.attempts_max), 'interruptions_max', text(row.interruptions_max), 'waits', '',
-        'created', text(S.now), 'status', row.status, 'due', text(row.due), 'fence', text(row.fence or 0),
+        'fence', text(row.fence or 0), 'status', row.status, 'token', row.token, 'workflow', row.workflow, 'queue', row.queue, 'id', row.id,
+        'args', row.args, 'priority', text(row.priority), 'seed', row.seed, 'attempts_max', text(row.attempts_max), 'interruptions_max',
+        text(row.interruptions_max), 'waits', '', 'created', text(S.now), 'due', text(row.due),
     }
     if row.ready > 0 then
         flat[#flat + 1], flat[#flat + 2] = 'ready', text(row.ready)
@@ -91,7 +95,7 @@ function S.insert(row)
             flat[size + 1], flat[size + 2] = field, type(value) == 'number' and text(value) or value
         end
     end
-    S.put_fresh(pk, flat)
+    S.change(pk, not_inserted, nil, flat)
     S.hput(P .. 'ids', row.id, pk)
     S.counted(row.queue, row.parent, nil, row.status)
     S.happened(row.queue, 's', S.now)

@@ -1,49 +1,40 @@
 -- Queues: their counts, which are exact, and their limits. Nothing here is a table of all runs.
 
+local text = S.text
+
+local FIELDS = {'queued', 'running', 'waiting', 'parked', 'dead', 'depth_max', 'concurrency_max'}
 local COUNTED = {queued = true, running = true, waiting = true, parked = true, dead = true}
 local MINUTE = 60
 
-local keys, rates = {}, {}  -- made once a call
+-- name -> {was, now: its fields, the limits by name too; s, e: second -> how many more were submitted, ended}; `touched`: to be written
+local queues = {}
 
-local function key(name)
-    local found = keys[name]
-    if not found then
-        found = P .. 'queue:' .. name
-        keys[name], rates[name] = found, P .. 'rate:' .. name
+local function of(name)
+    local it = queues[name]
+    if not it then
+        local was, now = call('HMGET', P .. 'queue:' .. name, unpack(FIELDS)), {}
+        for i = 1, #FIELDS do
+            now[FIELDS[i]] = tonumber(was[i] or nil)
+        end
+        it = {was = was, now = now, s = {}, e = {}}
+        queues[name] = it
     end
-    return found
+    return it
 end
 
 -- How many are in a status. `running` leaves out children: these execute with their parents and take no slot.
 function S.count(queue, status)
-    return tonumber(S.hget(key(queue), status)) or 0
+    return of(queue).now[status] or 0
 end
 
 function S.limit(queue, name)
-    return tonumber(S.hget(key(queue), name))
+    return of(queue).now[name]
 end
 
 -- How many more of its runs may be claimed.
 function S.room(queue)
-    local most = S.limit(queue, 'concurrency_max')
-    return most and most - S.count(queue, 'running') or math.huge
-end
-
-local listed = {}
-
-function S.list_queue(queue)
-    if not listed[queue] then
-        listed[queue] = true
-        if not call('ZSCORE', P .. 'queues', queue) then
-            S.zadd(P .. 'queues', 0, queue)
-        end
-    end
-end
-
-local function one(queue, child, status, by)
-    if COUNTED[status] and not (status == 'running' and child) then
-        S.hincr(key(queue), status, by)
-    end
+    local now = of(queue).now
+    return now.concurrency_max and now.concurrency_max - (now.running or 0) or math.huge
 end
 
 -- A run went from one status to another (nil: it is new, or gone). `child`: it has a parent.
@@ -51,29 +42,112 @@ function S.counted(queue, child, before, after)
     if before == after then
         return
     end
-    S.list_queue(queue)
-    if before then
-        one(queue, child, before, -1)
+    local it = of(queue)
+    local now = it.now
+    it.touched = true
+    if COUNTED[before] and not (child and before == 'running') then
+        now[before] = (now[before] or 0) - 1
     end
-    if after then
-        one(queue, child, after, 1)
+    if COUNTED[after] and not (child and after == 'running') then
+        now[after] = (now[after] or 0) + 1
     end
-    if before == 'running' and not child and S.limit(queue, 'concurrency_max') then
+    if before == 'running' and not child and now.concurrency_max then
         S.rings = true
     end
 end
 
 -- Something happened in a queue ('s': submitted, 'e': ended): counted by the second, for a minute.
 function S.happened(queue, what, at, by)
-    local second = math.floor(at)
-    key(queue)
-    local rate = rates[queue]
-    if S.hincr(rate, what .. second, by or 1) == 1 then
-        for field in pairs(S.hall(rate)) do
-            local age = second - tonumber(field:sub(2))
+    local it = of(queue)
+    local seconds, second = it[what], math.floor(at)
+    it.touched = true
+    seconds[second] = (seconds[second] or 0) + (by or 1)
+end
+
+function S.Limit(verb)
+    local it = of(verb.queue)
+    it.touched = true
+    it.now.depth_max, it.now.concurrency_max = verb.depth_max, verb.concurrency_max
+end
+
+local function rate_before(try, rate, it)
+    if it[2] then
+        try('HDEL', rate, it[1])
+    else
+        try('HINCRBY', rate, it[1], -it[3])
+    end
+end
+
+-- The first of a second takes away what is older than anybody asks for.
+local function write_rate(rate, field, by)
+    local is_first = call('HINCRBY', rate, field, by) == by
+    S.wrote(rate_before, rate, {field, is_first, by})
+    if is_first then
+        local flat, now = call('HGETALL', rate), math.floor(S.now)
+        for i = 1, #flat, 2 do
+            local age = now - tonumber(flat[i]:sub(2))
             if age > 2 * MINUTE or age < -2 * MINUTE then
-                S.hset(rate, field, nil)
+                S.write({'HSET', rate, flat[i], flat[i + 1]}, 'HDEL', rate, flat[i])
             end
+        end
+    end
+end
+
+local function fields_before(try, key, was)
+    for i = 1, #FIELDS do
+        if was[i] then
+            try('HSET', key, FIELDS[i], was[i])
+        else
+            try('HDEL', key, FIELDS[i])
+        end
+    end
+end
+
+local function write_fields(key, it)
+    local was, now, set, unset = it.was, {}, {}, {}
+    for i = 1, #FIELDS do
+        local value = it.now[FIELDS[i]]
+        now[i] = value and text(value) or false
+        if now[i] and now[i] ~= was[i] then
+            set[#set + 1], set[#set + 2] = FIELDS[i], now[i]
+        elseif was[i] and not now[i] then
+            unset[#unset + 1] = FIELDS[i]
+        end
+    end
+    it.was = now
+    if #unset > 0 then
+        call('HDEL', key, unpack(unset))
+        S.wrote(fields_before, key, was)
+    end
+    if #set > 0 then
+        call('HSET', key, unpack(set))
+        S.wrote(fields_before, key, was)
+    end
+end
+
+local function write(name, it)
+    if not it.listed then
+        it.listed = true
+        if not call('ZSCORE', P .. 'queues', name) then
+            S.write({'ZREM', P .. 'queues', name}, 'ZADD', P .. 'queues', '0', name)
+        end
+    end
+    write_fields(P .. 'queue:' .. name, it)
+    for _, what in ipairs({'s', 'e'}) do
+        for second, by in pairs(it[what]) do
+            if by ~= 0 then
+                write_rate(P .. 'rate:' .. name, what .. text(second), by)
+            end
+        end
+        it[what] = {}
+    end
+    it.touched = nil
+end
+
+function S.flush_queues()
+    for name, it in pairs(queues) do
+        if it.touched then
+            write(name, it)
         end
     end
 end
@@ -88,10 +162,4 @@ function S.happened_lately(queue)
         end
     end
     return found.s, found.e
-end
-
-function S.Limit(verb)
-    S.list_queue(verb.queue)
-    S.hset(key(verb.queue), 'depth_max', verb.depth_max and S.text(verb.depth_max))
-    S.hset(key(verb.queue), 'concurrency_max', verb.concurrency_max and S.text(verb.concurrency_max))
 end

@@ -5,20 +5,7 @@ S.DRAINING = {'!', 'draining', ''}
 
 -- 0 for a worker, 1 for one that drains, nil for one that is not enlisted.
 function S.standing(worker)
-    return tonumber(S.hget(P .. 'worker:' .. worker, 'draining'))
-end
-
-local fence
-
--- They only grow, also over a server that has lost its last seconds: no clock stands still while one is restarted.
-function S.next_fence()
-    if not fence then
-        local counter = tonumber(S.hget(P .. 'counters', 'fence')) or 0
-        fence = math.max(counter, S.server_time[1] * 1000000 + S.server_time[2] - 1)
-    end
-    fence = fence + 1
-    S.hset(P .. 'counters', 'fence', fence)
-    return fence
+    return tonumber(S.peek(P .. 'worker:' .. worker, 'draining'))
 end
 
 local function submit_owned(verb)

@@ -1,8 +1,9 @@
--- What one call sees of the store, and what it is going to write: verbs change it in memory, and `S.flush` writes it.
+-- What one call sees of the store, and what it is going to write: verbs change it in memory, and `S.flush` writes it. Here: hashes,
+-- field by field.
 
 local CHUNK, text = S.CHUNK, S.text
 
--- Hashes, field by field. `now` has false for what is not there; `was` has it for what is changed.
+-- `now` has false for what is not there; `was` has it for what is changed.
 
 local hashes, dirty = {}, {}
 
@@ -90,85 +91,35 @@ function S.forget_hash(key)
     hash(key).whole = true
 end
 
--- Sorted sets: only written here; who reads one flushes first.
-
-local sets = {}       -- key -> {was = {member -> score}, now = the same}: of what was changed. A score is a number or its text
-local directory = {}  -- key -> where it is listed while it is not empty, and as what
-
-local function sorted(key, listed_in, as)
-    local it = sets[key]
-    if not it then
-        it = {was = {}, now = {}}
-        sets[key] = it
-        directory[key] = listed_in and {listed_in, as} or nil
-    end
-    return it
-end
-
--- A member that is not there, or was taken out.
-function S.zadd(key, score, member, listed_in, as)
-    sorted(key, listed_in, as).now[member] = score
-end
-
--- A member that is there with this score, or was put in.
-function S.zrem(key, score, member, listed_in, as)
-    local it = sorted(key, listed_in, as)
-    if it.now[member] ~= nil then
-        it.now[member] = nil
-    elseif it.was[member] == nil then
-        it.was[member] = score
+local function every(flat, act)
+    for start = 1, #flat, CHUNK do
+        act(unpack(flat, start, math.min(start + CHUNK - 1, #flat)))
     end
 end
 
-local function as_text(score)
-    return type(score) == 'number' and text(score) or score
+local function fields(try, key, before)
+    every(before.absent, function(...) try('HDEL', key, ...) end)
+    every(before.reset, function(...) try('HSET', key, ...) end)
 end
 
--- Members go out of a sorted set, or come in: both ways round, each the other's inverse. So many at a time.
-local function flush_members(key, scores, others, comes)
-    local scored, plain, size = {'ZADD', key}, {'ZREM', key}, 2
-    local function write()
-        if size > 2 and comes then
-            S.write(plain, unpack(scored))
-        elseif size > 2 then
-            S.write(scored, unpack(plain))
-        end
-        scored, plain, size = {'ZADD', key}, {'ZREM', key}, 2
-    end
-    for member, score in pairs(scores) do
-        if others[member] == nil then
-            size = size + 1
-            plain[size], scored[2 * size - 3], scored[2 * size - 2] = member, as_text(score), member
-            if size > CHUNK then
-                write()
-            end
+-- Fields of a hash: those to set and unset, and, to take that back, those to set again and to unset. The first command proves that
+-- the key is a hash; none after it can fail.
+function S.write_fields(key, set, unset, reset, absent)
+    local before = {reset = reset, absent = absent}
+    local function wrote()
+        if before then
+            S.wrote(fields, key, before)
+            before = nil
         end
     end
-    write()
-end
-
--- Members that stay, with another score.
-local function flush_moved(key, it)
-    for member, score in pairs(it.now) do
-        local was = it.was[member]
-        if was ~= nil and was ~= score then
-            S.write({'ZADD', key, as_text(was), member}, 'ZADD', key, as_text(score), member)
-        end
-    end
-end
-
-local function flush_directory()
-    for key, where in pairs(directory) do
-        local empty = call('EXISTS', key) == 0
-        if empty ~= (call('SISMEMBER', where[1], where[2]) == 0) then
-            if empty then
-                S.write({'SADD', where[1], where[2]}, 'SREM', where[1], where[2])
-            else
-                S.write({'SREM', where[1], where[2]}, 'SADD', where[1], where[2])
-            end
-        end
-    end
-    directory = {}
+    every(unset, function(...)
+        call('HDEL', key, ...)
+        wrote()
+    end)
+    every(set, function(...)
+        call('HSET', key, ...)
+        wrote()
+    end)
 end
 
 local function flush_hash(key, it)
@@ -199,28 +150,9 @@ local function flush_hash(key, it)
     S.write_fields(key, set, unset, reset, absent)
 end
 
--- Write the view. What frees memory goes first: a full server refuses the first command that needs some, or none.
-function S.flush()
-    S.at_hand('place_rows')
-    S.at_hand('flush_drops')
-    local changed = sets
-    sets = {}
-    for key, it in pairs(changed) do
-        flush_members(key, it.was, it.now, false)
-    end
-    S.write_all_pending()
-    S.at_hand('flush_rows')
+function S.flush_hashes()
     for key, it in pairs(dirty) do
         flush_hash(key, it)
     end
     dirty = {}
-    for key, it in pairs(changed) do
-        flush_members(key, it.now, it.was, true)
-        if next(it.was) ~= nil then
-            flush_moved(key, it)
-        end
-    end
-    S.at_hand('flush_lists')
-    flush_directory()
 end
-
