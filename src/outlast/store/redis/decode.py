@@ -26,14 +26,14 @@ def _int(text: str | None) -> int | None:
 def run_row(text: str) -> RunRow:
     got = _pairs(json.loads(text)).get
     return RunRow(
-        int(got("pk", "0")), got("id", ""), got("workflow", ""), got("args", ""), got("queue", ""), int(got("priority", "0")),
-        got("status", ""), int(got("fence", "0")), got("worker") or None, got("token"), got("seed", ""), got("parent"),
+        int(got("pk", 0)), got("id", ""), got("workflow", ""), got("args", ""), got("queue", ""), int(got("priority", 0)),
+        got("status", ""), int(got("fence", 0)), got("worker") or None, got("token"), got("seed", ""), got("parent"),
         float(got("created", "0")), _float(got("started")), float(got("due", "0")), _float(got("timeout")),
-        _float(got("deadline")), _float(got("ended")), _float(got("interrupted")), int(got("deaths", "0")),
-        int(got("interruptions", "0")), got("waits", ""), got("cancel"), got("reason"), _int(got("failed_at")), got("value"),
-        got("error"), int(got("lives", "0")), int(got("ready", "0")), int(got("mark", "0")), int(got("deaths_in_a_row", "0")),
-        int(got("interruptions_in_a_row", "0")), int(got("failures", "0")), int(got("attempts_max", "0")),
-        int(got("interruptions_max", "0")), got("undoing"), _float(got("abandon_after")),
+        _float(got("deadline")), _float(got("ended")), _float(got("interrupted")), int(got("deaths", 0)),
+        int(got("interruptions", 0)), got("waits", ""), got("cancel"), got("reason"), _int(got("failed_at")), got("value"),
+        got("error"), int(got("lives", 0)), int(got("ready", 0)), int(got("mark", 0)), int(got("deaths_in_a_row", 0)),
+        int(got("interruptions_in_a_row", 0)), int(got("failures", 0)), int(got("attempts_max", 0)),
+        int(got("interruptions_max", 0)), got("undoing"), _float(got("abandon_after")),
     )  # fmt: skip
 
 

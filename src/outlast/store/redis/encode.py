@@ -29,33 +29,67 @@ _MARKS = {
 """What the script must know of an entry: p for progress, i for a dealing with the outside, d for `done`."""
 
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_quoted = json.encoder.encode_basestring
+"""The same of a text alone."""
 
 
 def encode(batch: Sequence[verbs.Verb]) -> list[str | bytes | int]:
-    """The arguments of a call, behind its header. BadValue if something in it cannot be stored."""
+    """The arguments of a call, behind its header: of each group of verbs of one kind its name, how many they are, and what they say.
+
+    Record and Ack are texts of their own, the others one JSON list. BadValue if something in it cannot be stored.
+    """
     arguments: list[str | bytes | int] = []
     try:
         for kind, group in groupby(batch, type):
-            alike = list(group)
-            arguments += [kind.__name__, len(alike)]
+            alike: list[Any] = list(group)
+            arguments += (kind.__name__, len(alike))
             if kind is verbs.Record:
                 for record in alike:
-                    arguments += _record(record)  # type: ignore[arg-type]
+                    arguments += _record(record)
             elif kind is verbs.Ack:
                 for ack in alike:
                     _check_fields(ack)
                     arguments += ack[:2]
             else:
-                arguments += [_json(_ENCODE.get(kind, _plain)(verb)).encode() for verb in alike]
+                arguments.append(_json(list(map(_ENCODE.get(kind, _plain), alike))).encode())
     except UnicodeEncodeError as error:
         raise BadValue(f"a text cannot be stored: {error}") from None
     return arguments
 
 
+def alone(name: str, said: dict[str, Any]) -> list[str | bytes | int]:
+    """The arguments of a call for one thing that is no verb of the protocol's, or not quite."""
+    return [name, 1, _json([said]).encode()]
+
+
 def _check_fields(verb: Any) -> None:
-    for (name, check), value in zip(_checks(type(verb)), verb, strict=True):
+    """BadValue for a value that cannot be stored. Of one whose type alone says that it can, only the type is looked at."""
+    kind = type(verb)
+    shape = (kind, *map(type, verb))
+    numbers = _shapes.get(shape)
+    if numbers is not None:
+        for at in numbers:
+            if not -INTEGER_MAX <= verb[at] <= INTEGER_MAX:
+                break
+        else:
+            return
+    checks = _checks(kind)
+    for (name, check), value in zip(checks, verb, strict=True):
         if not check(value):
-            raise BadValue(f"{type(verb).__name__}.{name} cannot be {_shown(value)}.")
+            raise BadValue(f"{kind.__name__}.{name} cannot be {_shown(value)}.")
+    if all(_is_enough(part, check) for part, (_, check) in zip(shape[1:], checks, strict=True)):
+        _shapes[shape] = tuple(at for at, part in enumerate(shape[1:]) if part in (int, float))
+
+
+def _is_enough(part: type, check: Check) -> bool:
+    """Whether a value of this type needs no other check than that of its size. (A flag may be 0 or 1, and no other number.)"""
+    return part in (str, bool, float, NoneType) or (part is int and check(INTEGER_MAX))
+
+
+_shapes: dict[tuple[type, ...], tuple[int, ...]] = {}
+"""Of verbs that were found good and have nothing but texts, flags and numbers: their types, and which fields are numbers.
+
+A number within the bounds of an integer is good as a float too."""
 
 
 def _plain(verb: Any) -> dict[str, Any]:
@@ -67,26 +101,28 @@ def _plain(verb: Any) -> dict[str, Any]:
 
 
 def _record(record: verbs.Record) -> tuple[int, int, int, str, bytes, bytes]:
-    run, seq, fence, kind, key = record[:5]
     before, value, after = _parts(record)
-    marks = _MARKS.get(kind, "")
-    return (
-        run,
-        seq,
-        fence,
-        marks,
-        key.encode() if "d" in marks else b"",
-        f"{before}{_json(value)}{after}".encode(),
-    )
+    marks = _MARKS.get(record[3], "")
+    said = "null" if value is None else _quoted(value)
+    key = record[4].encode() if "d" in marks else b""
+    return (*record[:3], marks, key, f"{before}{said}{after}".encode())
+
+
+_NO_REST = (None,) * 5
 
 
 def _parts(record: verbs.Record) -> tuple[str, str | None, str]:
     """The text of an entry: what stands before its value, the value, and what stands behind it."""
     _check_fields(record)
-    _, _, fence, kind, key, at, args, value, *rest = record
-    while rest and rest[-1] is None:
+    _, _, fence, kind, key, at, args, value, *_ = record
+    time = float.__repr__(at) if isinstance(at, float) else int.__repr__(at)
+    before = f"{fence} [{_quoted(kind)},{_quoted(key)},{time},{'null' if args is None else _quoted(args)},"
+    if record[8:] == _NO_REST:
+        return before, value, "]"
+    rest = list(record[8:])
+    while rest[-1] is None:
         rest.pop()
-    return f"{fence} {_json([kind, key, at, args])[:-1]},", value, f",{_json(rest)[1:]}" if rest else "]"
+    return before, value, f",{_json(rest)[1:]}"
 
 
 def _noted(record: verbs.Record) -> dict[str, Any]:
@@ -145,7 +181,7 @@ def _prune(verb: verbs.Prune) -> dict[str, Any]:
 def more_of(prune: verbs.Prune, count: int, start: int) -> list[str | bytes | int]:
     """The arguments of another call for the rest of a Prune: so many, from the so manyth on."""
     said = _prune(prune) | {"limit": prune.limit - count, "start": start}
-    return ["Prune", 1, _json(said).encode()]
+    return alone("Prune", said)
 
 
 def _send(verb: verbs.Send) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from outlast.store import fork
 from outlast.store.protocol import BadValue, CommitUnknown, outlook, whole_journal
 from outlast.store.redis import decode, scripts, warnings
 from outlast.store.redis.connection import ANSWER_SECONDS, Address, Late, Line, Lost, parse
-from outlast.store.redis.encode import encode, integers, more_of
+from outlast.store.redis.encode import alone, encode, integers, more_of
 from outlast.store.redis.failures import fault
 from outlast.store.redis.presence import Ear, Missed
 from outlast.store.rows import (
@@ -591,5 +591,5 @@ class RedisStore:
         verb = {"id": id} if undoing is None else {"id": id, "undoing": undoing}
         with self._writing:
             self._check_open()
-            answer = self._send(set(), self._commit_header(), ["Reopen", 1, json.dumps(verb)])
+            answer = self._send(set(), self._commit_header(), alone("Reopen", verb))
         assert answer[0] == "done", answer

@@ -1,5 +1,5 @@
 -- One call: a header, then groups of verbs of one kind: its name, how many, and each one's arguments (Record: six texts; Ack: two; the
--- others: one JSON object). The answer: the time, whether others should look, and an outcome a verb; or what went wrong, when nothing was
+-- others: one JSON list of all). The answer: the time, whether others should look, and an outcome a verb; or what went wrong, when nothing was
 -- written.
 
 S.header = cjson.decode(ARGV[1])
@@ -26,12 +26,12 @@ local function acks(at, count, outcomes)
     return at + 2 * count
 end
 
-local function others(at, count, outcomes, kind)
+local function others(at, _, outcomes, kind)
     local act = S[kind]
-    for i = at, at + count - 1 do
-        outcomes[#outcomes + 1] = act(cjson.decode(ARGV[i])) or false
+    for _, verb in ipairs(cjson.decode(ARGV[at])) do
+        outcomes[#outcomes + 1] = act(verb) or false
     end
-    return at + count
+    return at + 1
 end
 
 local function main()
