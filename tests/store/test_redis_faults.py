@@ -1,6 +1,7 @@
 """What can go wrong with a Redis server, on real ones: each test has a server of its own, which it stops, fills or spoils."""
 
 import logging
+import os
 import re
 import signal
 import socket
@@ -314,6 +315,29 @@ def test_an_interrupt_in_the_middle_of_a_commit_leaves_a_call_that_is_not_execut
         store.commit([step(row, 1)])
     assert store.commit([step(row, 1), step(row, 2)]) == [None, None]
     assert client.zscore("{outlast}:void", call) is not None
+
+
+def test_a_close_does_not_wait_for_a_server_that_does_not_answer(server, store):
+    store.hold("w")
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        start = time.monotonic()
+        store.close()
+        assert time.monotonic() - start < 4.0
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+
+
+def test_a_socket_whose_server_takes_nobody_in_keeps_nobody_waiting(tmp_path):
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as deaf, socket.socket(socket.AF_UNIX) as first:
+        deaf.bind(str(path))
+        deaf.listen(0)
+        first.connect(str(path))  # nobody accepts it: the next one has no place
+        start = time.monotonic()
+        with pytest.raises(StoreUnavailable):
+            store_at(f"unix://{path}").open()
+        assert time.monotonic() - start < 8.0
 
 
 def test_a_connection_that_was_closed_while_nothing_happened_is_no_error_for_readers(store, client):

@@ -1,5 +1,6 @@
 """Values that the script could not use are refused before it is called."""
 
+import math
 from uuid import uuid4
 
 import pytest
@@ -58,3 +59,17 @@ def test_a_worker_that_cannot_be_named_does_not_deafen_the_others(store):
     with pytest.raises(BadValue):
         store.hold(ODD)
     assert store._ear.held == {"w"}
+
+
+def test_a_value_is_bad_however_many_good_ones_of_its_type_came_before(store):
+    """Types that were found good are remembered; what they do not say is looked at each time."""
+    good = Record(1, 1, 1, "step", "k", 1.0, asked=True)
+    flag = good._replace(asked=1)
+    store.commit([good, flag, good, flag])
+    for bad in (
+        flag._replace(asked=2), good._replace(at=math.nan), good._replace(at=math.inf), good._replace(seq=2**53 + 1),
+        good._replace(run=-(2**53) - 1), good._replace(key=None), good._replace(seq=1.0), good._replace(key=ODD),
+    ):  # fmt: skip
+        with pytest.raises(BadValue):
+            store.commit([bad])
+    store.commit([good._replace(at=1e300)])

@@ -95,11 +95,11 @@ def parse(address: str) -> Address:
     fixed: dict[str, Any] = {
         "db": db, "username": unquote(parts.username) if parts.username else None,
         "password": unquote(parts.password) if parts.password else None,
-        "socket_timeout": ANSWER_SECONDS, "retry": Retry(NoBackoff(), 0), "protocol": 2,
+        "socket_timeout": ANSWER_SECONDS, "socket_connect_timeout": CONNECT_SECONDS, "retry": Retry(NoBackoff(), 0), "protocol": 2,
         "encoding": "utf-8", "encoding_errors": "strict", "decode_responses": True,
     }  # fmt: skip
     if kind is not UnixDomainSocketConnection:
-        fixed |= {"socket_connect_timeout": CONNECT_SECONDS, "socket_keepalive": True}
+        fixed["socket_keepalive"] = True
     prefix = options.get("prefix", "outlast")
     if not _PREFIX.fullmatch(prefix):
         raise SettingsError(

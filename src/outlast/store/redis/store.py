@@ -18,26 +18,14 @@ from uuid import uuid4
 
 from outlast.errors import StoreBroken, StoreError, StoreTooNew, StoreUnavailable
 from outlast.store import fork
-from outlast.store.protocol import BadValue, CommitUnknown, outlook, whole_journal
+from outlast.store.protocol import BadValue, CommitUnknown, whole_journal
 from outlast.store.redis import decode, scripts, warnings
 from outlast.store.redis.connection import ANSWER_SECONDS, Address, Late, Line, Lost, parse
-from outlast.store.redis.encode import alone, encode, integers, more_of
+from outlast.store.redis.encode import alone, encode, more_of
 from outlast.store.redis.failures import fault
 from outlast.store.redis.presence import Ear, Missed
-from outlast.store.rows import (
-    ENDED,
-    DrainRow,
-    Entry,
-    Message,
-    Outlook,
-    QueueRow,
-    RunQuery,
-    RunRow,
-    SessionQuery,
-    SessionRow,
-    WorkerRow,
-)
-from outlast.store.verbs import LOUD, LOUD_AT_HOME, SESSION, Claim, Prune, Record, Sweep, Verb
+from outlast.store.redis.reads import Reads
+from outlast.store.verbs import LOUD, LOUD_AT_HOME, Claim, Prune, Record, Sweep, Verb
 
 log = logging.getLogger("outlast.store")
 
@@ -50,29 +38,22 @@ VOID_SECONDS = 86_400.0
 """How long it is remembered that a lost call must not be executed any more."""
 FORMAT = 1
 """Of what is in the keys. Two Outlasts that know the same can share a store."""
-PAGE = 1_000
-"""Rows that one call looks at, at the most."""
-PAGE_BYTES = 4_000_000
-STATUSES = ("queued", "running", "waiting", "parked", *sorted(ENDED))
-
+ABSENT_SECONDS = 1.0
+"""How long a close waits to say that nobody is here any more, which is a courtesy."""
 
 _said: set[tuple[str, str]] = set()
 """Servers and dangers that this process has warned of: once is enough."""
 
 
-class RedisStore:
+class RedisStore(Reads):
     def __init__(
         self, address: Address, *, clock: Callable[[], float] | None = None, heartbeat: float = 0.2
     ) -> None:
-        self._address, self._clock = address, clock
-        self.place = address.place
+        super().__init__(address, clock, Missed(heartbeat))
         self._format = f"{address.prefix}format"
         self._heartbeat = heartbeat
-        self._writing, self._reading = threading.Lock(), threading.Lock()
-        self._writer, self._reader = Line(address), Line(address)
-        self._opened = False
-        self._offset = 0.0
-        """The server's clock less this process's monotonic one."""
+        self._writing = threading.Lock()
+        self._writer = Line(address)
         self._server = ""
         """The server's run id: another one after each start, and of each replica. Empty where it is not told."""
         self._unknown: list[str] = []
@@ -160,8 +141,9 @@ class RedisStore:
             self._opened = False
         with self._reading:
             pass
-        for worker in self._ear.held:
-            self._note_absent(worker)
+        if self._reader.is_open:
+            for worker in self._ear.held:
+                self._note_absent(worker, ABSENT_SECONDS)
         self._drop()
 
     def _drop(self) -> None:
@@ -190,14 +172,7 @@ class RedisStore:
             self._reader.drop()
             self._renew_identity()
 
-    def _check_open(self) -> None:
-        if not self._opened:
-            raise StoreUnavailable(f"{self.place}: the store is not open (closed, or inherited over a fork).")
-
     # -- writing
-
-    def now(self) -> float:
-        return self._clock() if self._clock is not None else time.monotonic() + self._offset
 
     def try_commit(self, verbs: Sequence[Verb]) -> list[Any] | None:
         """Commit if that can be done without waiting for anybody here; None if not, and then nothing was written.
@@ -357,173 +332,8 @@ class RedisStore:
         except Lost as error:
             raise StoreUnavailable(f"{self.place}: the server cannot be reached. ({error})") from error
 
-    # -- reading
-
-    def _header(self) -> dict[str, Any]:
-        header: dict[str, Any] = {"db": str(self._address.db)}
-        if self._clock is not None:
-            header["now"] = self._clock()
-        return header
-
     def _commit_header(self) -> dict[str, Any]:
         return self._header() | {"call": self._call, "origin": self._origin, "server": self._server}
-
-    def _set_clock(self, now: str) -> None:
-        self._offset = float(now) - time.monotonic()
-
-    def _read(self, name: str, *arguments: str | int) -> Any:
-        """A read may be repeated: where a connection has gone stale, a new one is tried once."""
-        try:
-            sent = [str(argument).encode() for argument in arguments]
-        except UnicodeEncodeError as error:
-            raise BadValue(f"a text cannot be stored: {error}") from None
-        with self._reading:
-            self._check_open()
-            script = scripts.read_script()
-            for again in (False, True):
-                stale = self._reader.is_open
-                try:
-                    header = json.dumps(self._header())
-                    now, answer = self._reader.run(script, self._address.prefix, header, name, *sent)
-                except Lost as error:
-                    self._missed.forget()
-                    if again or not stale:
-                        raise StoreUnavailable(
-                            f"{self.place}: the server cannot be reached. Nothing acknowledged is lost; the runs are resumable. ({error})"
-                        ) from error
-                else:
-                    self._set_clock(now)
-                    return answer
-        raise AssertionError("unreachable")
-
-    def run(self, id: str) -> RunRow | None:
-        flat = self._read("run", id)
-        return decode.run_row(flat) if flat else None
-
-    def runs(self, query: RunQuery) -> list[RunRow]:
-        """A walk in pages, so that it keeps nobody waiting however many runs there are."""
-        rows: list[RunRow] = []
-        before = query.before_pk
-        asked = {name: value for name, value in query._asdict().items() if value is not None}
-        del asked["statuses"]
-        of = query.statuses or STATUSES
-        while len(rows) < query.limit:
-            page = {"of": of, "look": PAGE, "limit": min(query.limit - len(rows), PAGE)}
-            if query.statuses:
-                page["statuses"] = dict.fromkeys(query.statuses, True)
-            if before is not None:
-                page["before"] = before
-            at, found = self._read("runs", json.dumps(asked | page, ensure_ascii=False))
-            rows += map(decode.run_row, found)
-            if at is None:
-                break
-            before = int(at)
-        return rows
-
-    def journal(self, run: int, after: int = 0, limit: int = 10_000) -> list[Entry]:
-        entries: list[Entry] = []
-        run, after, limit = integers(run, after, limit)
-        while len(entries) < limit:
-            last = entries[-1].seq if entries else after
-            page = decode.entries(
-                self._read("journal", run, last, min(limit - len(entries), PAGE), PAGE_BYTES)
-            )
-            if not page:
-                break
-            entries += page
-        return entries
-
-    def last_seq(self, run: int) -> int:
-        return int(self._read("last_seq", *integers(run)))
-
-    def has_dealt(self, id: str) -> bool:
-        return bool(self._read("has_dealt", id) == "1")
-
-    def done(self, run: int, keys: Sequence[str]) -> dict[str, str | None]:
-        found: dict[str, str | None] = {}
-        for start in range(0, len(keys), PAGE):
-            flat = self._read("done", *integers(run), *keys[start : start + PAGE])
-            found |= {
-                key: decode.entry(0, text).value for key, text in zip(flat[::2], flat[1::2], strict=True)
-            }
-        return found
-
-    def done_count(self, run: int) -> int:
-        return int(self._read("done_count", *integers(run)))
-
-    def history(self, run: int) -> list[Entry]:
-        if not self.done_count(run):
-            return whole_journal(self, run)
-        return sorted(decode.entries(self._read("history", *integers(run))))
-
-    def messages(self, run: int, after: int = 0) -> list[Message]:
-        texts = self._read("messages", *integers(run, after))
-        return [decode.message(number, text) for number, text in enumerate(texts, after + 1)]
-
-    def progress(self, run: int) -> dict[str, str]:
-        return decode.progress(self._read("progress", *integers(run)))
-
-    def workers(self) -> list[WorkerRow]:
-        return sorted(map(decode.worker_row, self._read("workers")), key=lambda row: (row.started, row.id))
-
-    def asked(self, worker: str) -> str | None:
-        why: str | None = self._read("asked", worker)
-        return why
-
-    def drains(self, limit: int = 20) -> list[DrainRow]:
-        return (
-            [decode.drain_row(found) for found in self._read("drains", *integers(limit))] if limit > 0 else []
-        )
-
-    def durations(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], list[float]]:
-        found: dict[tuple[str, str], list[float]] = {}
-        for start in range(0, len(pairs), PAGE):
-            some = pairs[start : start + PAGE]
-            lists = self._read("durations", *(name for pair in some for name in pair))
-            for (workflow, step), texts in zip(some, lists, strict=True):
-                found[workflow, step] = [float(text) for text in texts]
-        return found
-
-    def look(self, queues: tuple[str, ...], workflows: tuple[str, ...]) -> Outlook:
-        ready, suspect, text = self._read("look", *dict.fromkeys(queues))
-        due = None if text is None else float(text)
-        return outlook(set(ready), set(suspect), due, self.now(), workflows)
-
-    def queues(self) -> list[QueueRow]:
-        return [decode.queue_row(found) for found in self._read("queues")]
-
-    def depth(self, queue: str) -> int:
-        return int(self._read("depth", queue))
-
-    def held(self, worker: str) -> list[tuple[int, int, str]]:
-        return [(int(run), int(fence), id) for run, fence, id in self._read("held", worker)]
-
-    def cancels(self, worker: str) -> list[tuple[str, str]]:
-        return [(id, why) for id, why in self._read("cancels", worker)]
-
-    def session(self, id: str, space: str = SESSION) -> SessionRow | None:
-        found = self._read("session", space, id)
-        return decode.session_row(found) if found else None
-
-    def items(self, session: str, field: str, last: int | None = None, space: str = SESSION) -> list[str]:
-        if last is not None and last <= 0:
-            return []
-        found: list[str] = self._read("items", space, session, field, "" if last is None else last)
-        return found
-
-    def sessions(self, query: SessionQuery) -> list[SessionRow]:
-        rows: list[SessionRow] = []
-        skip = 0
-        asked: dict[str, Any] = {"space": query.space, "prefix": query.prefix, "look": PAGE}
-        if query.before is not None:
-            asked["before"], asked["id"] = query.before
-        while len(rows) < query.limit:
-            looked, found = self._read("sessions", json.dumps(asked | {"skip": skip}, ensure_ascii=False))
-            rows += map(decode.session_row, found)
-            skip += int(looked)
-            if int(looked) < PAGE:
-                break
-        return rows[: query.limit]
 
     # -- life signs
 
@@ -566,13 +376,13 @@ class RedisStore:
             self._note_absent(worker)
             self._ear.let_go(worker)
 
-    def _note_absent(self, worker: str) -> None:
-        self._note_presence("SREM", f"{self._address.prefix}present", worker)
+    def _note_absent(self, worker: str, seconds: float = ANSWER_SECONDS) -> None:
+        self._note_presence("SREM", f"{self._address.prefix}present", worker, seconds=seconds)
 
-    def _note_presence(self, *command: str | int) -> None:
+    def _note_presence(self, *command: str | int, seconds: float = ANSWER_SECONDS) -> None:
         with self._reading:
             try:
-                self._reader.call(*command)
+                self._reader.call(*command, seconds=seconds)
             except (Lost, StoreError) as error:
                 log.debug("%s: who is present was not noted: %s", self.place, error)
 
