@@ -99,11 +99,6 @@ function S.knows(pk)
     return rows[pk] ~= nil
 end
 
-function S.row_of(id)
-    local pk = S.hget(P .. 'ids', id)
-    return pk and S.row(pk)
-end
-
 function S.put(row, field, value)
     local it = row.it
     if row[field] == value then

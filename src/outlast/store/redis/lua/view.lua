@@ -27,6 +27,12 @@ local function hget(key, field)
 end
 S.hget = hget
 
+-- The row of the run with this id; nil if there is none, and then `rows.lua` is not needed.
+function S.row_of(id)
+    local pk = hget(P .. 'ids', id)
+    return pk and S.row(pk)
+end
+
 -- nil deletes the field; a number is written when the view is.
 function S.hset(key, field, value)
     local before = hget(key, field) or false
