@@ -119,6 +119,13 @@ def test_without_a_pre_stop_requests_go_astray_until_the_endpoint_is_gone(node):
         assert set(service.astray) == {(pod.pid, 503)}
 
 
+def test_a_drained_process_leaves_the_collector_nothing_to_go_through(node):
+    """On its way out no thread can end it: what is left to do there must be short."""
+    pod = node.worker(module="drain_frozen.py", grace=5).up()
+    assert pod.delete(8).code == 0, pod.errors()
+    assert int((node.folder / "collected").read_text()) < 2_000
+
+
 def test_a_pod_is_not_ready_before_it_can_work_nor_from_the_moment_it_drains(node):
     pod = node.worker(module="drain_app.py", http=True, grace=6)
     until(lambda: get(pod.port, "/ready") == 503)

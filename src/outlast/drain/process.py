@@ -7,6 +7,7 @@ it anyway does.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -123,6 +124,10 @@ class Process:
             self._signals.restore()
         if self._drain.layer is None or self._ours is None:
             self._deadline.stop()
+        else:
+            # While the interpreter ends, the deadline's thread has no turn any more, and the collector would go through all that the
+            # process has ever imported: on a busy machine that takes seconds, and ends in SIGALRM.
+            gc.freeze()
 
     def raise_again(self) -> None:
         """The drain is over, in a program that left the signal's effect to Python: let it have that effect."""
