@@ -1,9 +1,9 @@
 """The two ways in which the script changes a run: its row in the view, or only what is needed of it. And what a call may cost."""
 
-import time
 from uuid import uuid4
 
 import pytest
+import redis
 from test_redis_faults import ALWAYS, contents, held, opened, planted, step
 
 from outlast.errors import StoreBroken
@@ -174,7 +174,14 @@ def test_of_what_a_batch_does_to_a_run_twice_the_last_counts(store):
     assert store.runs(RunQuery()) == []
 
 
-def test_a_claim_costs_about_the_same_however_many_workflows_have_something_in_line(store):
+def cpu_seconds(server):
+    """What the server has used: no neighbour of this machine's counts."""
+    with redis.Redis.from_url(server.url) as client:
+        used = client.info("cpu")
+    return used["used_cpu_user"] + used["used_cpu_sys"]
+
+
+def test_a_claim_costs_about_the_same_however_many_workflows_have_something_in_line(redis_server, store):
     """It looks at the first of each line, not at as many of each as it may take."""
     seconds = {}
     for kinds in (1, 200):
@@ -185,9 +192,9 @@ def test_a_claim_costs_about_the_same_however_many_workflows_have_something_in_l
             store.commit([SubmitMany(tuple(runs))])
         times = []
         for number in range(5):
-            started = time.perf_counter()
+            before = cpu_seconds(redis_server)
             assert len(claim(store, 50, queue, f"{queue}-{number}")) == 50
-            times.append(time.perf_counter() - started)
+            times.append(cpu_seconds(redis_server) - before)
         seconds[kinds] = min(times)
     assert seconds[200] < 5 * seconds[1], seconds
 

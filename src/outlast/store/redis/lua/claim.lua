@@ -54,11 +54,12 @@ end
 
 local MORE = 20
 
--- The first of a line was looked at: the line stands where its next belongs.
+-- The first of a line was looked at: the line stands where its next belongs. Of the only line more are wanted than of each of many.
 local function move_on(lines, line)
     line.at = line.at + 1
     if not line.members[line.at] then
-        line.members, line.at = call('ZRANGE', line.key, line.seen, line.seen + MORE - 1), 1
+        local more = math.max(math.floor(MORE / (#lines + 1)), 1)
+        line.members, line.at = call('ZRANGE', line.key, line.seen, line.seen + more - 1), 1
         line.seen = line.seen + #line.members
     end
     local head = line.members[line.at]
