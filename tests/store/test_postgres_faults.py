@@ -1,5 +1,6 @@
 """What goes wrong with a server: each on a real one, which these tests stop, cut off and fill up."""
 
+import asyncio
 import logging
 import signal
 import threading
@@ -11,10 +12,11 @@ import psycopg
 import pytest
 from postgres_schemas import connected
 
+from outlast import Outlast, step, workflow
 from outlast.errors import SettingsError, StoreUnavailable
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.protocol import BadValue, CommitUnknown
-from outlast.store.verbs import Enlist, Keep, Record, Send, Settle, Submit
+from outlast.store.verbs import Enlist, Forget, Keep, Record, Refused, Send, Settle, Submit, Wait
 from outlast.testing import servers
 
 CUT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND application_name = 'outlast'"
@@ -196,6 +198,60 @@ def test_a_writer_that_was_forgotten_begins_anew(address) -> None:
         row = held(store)
         db.execute("DELETE FROM writers")
         assert store.commit([Record(row.pk, 1, row.fence, "step", "k", 1.0)]) == [None]
+
+
+def test_a_journal_that_lost_its_tail_takes_no_hole(address) -> None:
+    """As after a failover to a standby that had not received the last entries, while their worker lives on."""
+    with opened(address) as store, connected(address) as db:
+        row, other = held(store), held(store, "other")
+
+        def step(seq: int, row=row) -> Record:
+            return Record(row.pk, seq, row.fence, "step", f"s#{seq}", 1.0)
+
+        def kept(seq: int) -> Keep:
+            return Keep("s", f"t{seq}", {"a": "1"}, record=step(seq))
+
+        assert store.commit([step(1), step(2), step(1, other)]) == [None] * 3
+        db.execute("DELETE FROM entries WHERE run = %s AND seq = 2", (row.pk,))
+        hole = Refused("fence")
+        assert store.commit([step(3)]) == [hole]
+        assert store.try_commit([step(3)]) == [hole]
+        assert store.commit([step(3), step(2, other)]) == [hole, None], "one of each run"
+        assert store.commit([step(3), step(4), step(3, other)]) == [hole, hole, None], "several of a run"
+        assert store.commit([step(4), Wait(row.pk, row.fence, ())]) == [hole, None], "beside another verb"
+        assert store.commit([kept(3)]) == [hole]
+        assert store.commit([Forget("s", "f", record=step(3))]) == [hole]
+        assert store.session("s") is None
+        assert [entry.seq for entry in store.journal(row.pk)] == [1]
+        assert store.commit([step(1), step(2), step(3), step(3, other)]) == [None] * 4, "some of it repeated"
+        assert store.commit([kept(4), step(5), step(7)]) == [1, None, hole]
+        assert [entry.seq for entry in store.journal(row.pk)] == [1, 2, 3, 4, 5]
+        assert [entry.seq for entry in store.journal(other.pk)] == [1, 2, 3]
+
+
+def test_a_run_whose_journal_lost_its_tail_is_taken_up_from_what_is_there(address) -> None:
+    ledger: list[int] = []
+
+    @step
+    async def told(number: int) -> int:
+        ledger.append(number)
+        return number
+
+    @workflow
+    async def count() -> int:
+        total = await told(1) + await told(2)
+        if len(ledger) == 2:
+            with connected(address) as db:
+                db.execute("DELETE FROM entries WHERE seq = 2")
+        return total + await told(3) + await told(4)
+
+    async def main() -> int:
+        async with Outlast(address, poll=0.2) as app:
+            run = await app.start(count(), id="r")
+            return await asyncio.wait_for(run.result(), 60)
+
+    assert asyncio.run(main()) == 10
+    assert ledger == [1, 2, 3, 2, 3, 4], "the third was not recorded: it did not follow the first"
 
 
 def test_a_server_that_is_not_there_is_unavailable(tmp_path) -> None:

@@ -43,7 +43,7 @@ BEGIN
     FOR part IN SELECT value FROM jsonb_array_elements(batch) LOOP
         verbs := part->1;
         CASE part->>0
-            WHEN 'Record' THEN outcome := record__v(ARRAY(SELECT (v->>0)::bigint FROM jsonb_array_elements(verbs) v), verbs);
+            WHEN 'Record' THEN outcome := record__v(ARRAY(SELECT DISTINCT (v->>0)::bigint FROM jsonb_array_elements(verbs) v), verbs);
             WHEN 'Settle' THEN outcome := settle__v(verbs, now);
             WHEN 'Ack' THEN
                 outcome := ack__v(verbs, now);

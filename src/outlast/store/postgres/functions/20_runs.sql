@@ -25,37 +25,64 @@ CREATE FUNCTION row__v(r runs) RETURNS text LANGUAGE sql VOLATILE AS $$
     ELSE json_build_array(COLUMNS__v) END::text
 $$;
 
+-- An entry must follow the last one: a hole would mean that the server has lost something which the life still goes by. Who holds the fence is the
+-- journal's only writer, so what is read of it without a lock is as good. Most batches are one new entry of each run, which one statement writes; where
+-- a run has several it counts them from the last. Whatever is not all new, and written, goes one by one.
 CREATE FUNCTION record__v(pks bigint[], verbs jsonb) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     wrote bigint;
     outcome text;
 BEGIN
-    WITH mine AS MATERIALIZED (SELECT r.pk, r.fence FROM runs r WHERE r.pk = ANY(pks) ORDER BY r.pk FOR SHARE)
-    INSERT INTO entries (run, seq, fence, kind, key, at, args, value, error, seconds, attempt, asked, cost)
-    SELECT mine.pk, (v->>1)::bigint, mine.fence, v->>3, v->>4, (v->>5)::double precision, v->>6, v->>7, v->>8,
-           (v->>9)::double precision, (v->>10)::bigint, (v->>11)::boolean, v->>12
-    FROM jsonb_array_elements(verbs) v JOIN mine ON mine.pk = (v->>0)::bigint AND mine.fence = (v->>2)::bigint AND mine.fence > 0
-    ON CONFLICT (run, seq) DO NOTHING;
-    GET DIAGNOSTICS wrote = ROW_COUNT;
+    BEGIN
+        IF cardinality(pks) = jsonb_array_length(verbs) THEN
+            WITH mine AS MATERIALIZED (SELECT r.pk, r.fence FROM runs r WHERE r.pk = ANY(pks) ORDER BY r.pk FOR SHARE)
+            INSERT INTO entries (run, seq, fence, kind, key, at, args, value, error, seconds, attempt, asked, cost)
+            SELECT mine.pk, (v->>1)::bigint, mine.fence, v->>3, v->>4, (v->>5)::double precision, v->>6, v->>7, v->>8,
+                   (v->>9)::double precision, (v->>10)::bigint, (v->>11)::boolean, v->>12
+            FROM jsonb_array_elements(verbs) v JOIN mine ON mine.pk = (v->>0)::bigint AND mine.fence = (v->>2)::bigint AND mine.fence > 0
+            WHERE (v->>1)::bigint = 1 OR EXISTS (SELECT 1 FROM entries e WHERE e.run = mine.pk AND e.seq = (v->>1)::bigint - 1);
+        ELSE
+            WITH mine AS MATERIALIZED (
+                SELECT r.pk, r.fence, (SELECT coalesce(max(e.seq), 0) FROM entries e WHERE e.run = r.pk) AS last
+                FROM runs r WHERE r.pk = ANY(pks) ORDER BY r.pk FOR SHARE
+            )
+            INSERT INTO entries (run, seq, fence, kind, key, at, args, value, error, seconds, attempt, asked, cost)
+            SELECT run, seq, fence, v->>3, v->>4, (v->>5)::double precision, v->>6, v->>7, v->>8,
+                   (v->>9)::double precision, (v->>10)::bigint, (v->>11)::boolean, v->>12
+            FROM (
+                SELECT v, mine.pk AS run, (v->>1)::bigint AS seq, mine.fence, mine.last,
+                       row_number() OVER (PARTITION BY mine.pk ORDER BY (v->>1)::bigint) AS turn
+                FROM jsonb_array_elements(verbs) v JOIN mine ON mine.pk = (v->>0)::bigint AND mine.fence = (v->>2)::bigint AND mine.fence > 0
+            ) new WHERE seq = last + turn;
+        END IF;
+        GET DIAGNOSTICS wrote = ROW_COUNT;
+    EXCEPTION WHEN unique_violation THEN
+        wrote := -1;
+    END;
     IF wrote = jsonb_array_length(verbs) THEN
         RETURN NULL;
     END IF;
-    SELECT '[' || string_agg(record_one__v(v, false), ',' ORDER BY n) || ']' INTO outcome
-    FROM jsonb_array_elements(verbs) WITH ORDINALITY t(v, n);
+    SELECT '[' || string_agg(record_one__v(v), ',' ORDER BY n) || ']' INTO outcome
+    FROM (SELECT * FROM jsonb_array_elements(verbs) WITH ORDINALITY t(v, n) ORDER BY n) each;
     RETURN outcome;
 END $$;
 
-CREATE FUNCTION record_one__v(v jsonb, write boolean) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION record_one__v(v jsonb) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    r runs;
 BEGIN
-    IF write THEN
-        INSERT INTO entries (run, seq, fence, kind, key, at, args, value, error, seconds, attempt, asked, cost)
-        SELECT (v->>0)::bigint, (v->>1)::bigint, (v->>2)::bigint, v->>3, v->>4, (v->>5)::double precision, v->>6, v->>7, v->>8,
-               (v->>9)::double precision, (v->>10)::bigint, (v->>11)::boolean, v->>12
-        FROM runs WHERE pk = (v->>0)::bigint AND fence = (v->>2)::bigint AND fence > 0
-        ON CONFLICT (run, seq) DO NOTHING;
-    END IF;
     PERFORM 1 FROM entries WHERE run = (v->>0)::bigint AND seq = (v->>1)::bigint AND fence = (v->>2)::bigint;
-    RETURN CASE WHEN FOUND THEN 'null' ELSE refused__v('fence', '') END;
+    IF FOUND THEN
+        RETURN 'null';
+    END IF;
+    SELECT * INTO r FROM runs WHERE pk = (v->>0)::bigint AND fence = (v->>2)::bigint AND fence > 0 FOR SHARE;
+    IF NOT FOUND OR (v->>1)::bigint <> (SELECT coalesce(max(seq), 0) + 1 FROM entries WHERE run = r.pk) THEN
+        RETURN refused__v('fence', '');
+    END IF;
+    INSERT INTO entries (run, seq, fence, kind, key, at, args, value, error, seconds, attempt, asked, cost)
+    VALUES (r.pk, (v->>1)::bigint, r.fence, v->>3, v->>4, (v->>5)::double precision, v->>6, v->>7, v->>8,
+            (v->>9)::double precision, (v->>10)::bigint, (v->>11)::boolean, v->>12);
+    RETURN 'null';
 END $$;
 
 -- An entry by the store itself, in a verb that has just made the fence void. It is under the void fence: the life that lost the run may

@@ -74,14 +74,15 @@ BEGIN
     SELECT * INTO e FROM entries WHERE run = (record->>0)::bigint AND seq = (record->>1)::bigint;
     IF e.fence = (record->>2)::bigint THEN
         RETURN e.value;
-    ELSIF e.run IS NOT NULL OR r.pk IS NULL OR r.fence <> (record->>2)::bigint OR r.fence <= 0 THEN
+    ELSIF r.pk IS NULL OR r.fence <> (record->>2)::bigint OR r.fence <= 0
+          OR (record->>1)::bigint <> (SELECT coalesce(max(last.seq), 0) + 1 FROM entries last WHERE last.run = r.pk) THEN
         RETURN refused__v('fence', '');
     END IF;
     RETURN NULL;
 END $$;
 
 CREATE FUNCTION note__v(record jsonb, said text) RETURNS void LANGUAGE sql VOLATILE AS $$
-    SELECT record_one__v(jsonb_set(record, '{7}', to_jsonb(said)), true)
+    SELECT record_one__v(jsonb_set(record, '{7}', to_jsonb(said)))
 $$;
 
 CREATE FUNCTION change__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
