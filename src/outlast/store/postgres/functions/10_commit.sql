@@ -14,8 +14,11 @@ RETURNS text LANGUAGE plpgsql VOLATILE SETTINGS__v AS $$
 DECLARE
     now double precision;
     part jsonb;
+    kind text;
     verbs jsonb;
+    verb jsonb;
     outcome text;
+    several text[];
     outcomes text := '';
     rings boolean := false;
 BEGIN
@@ -41,44 +44,62 @@ BEGIN
     PERFORM lock__v(pks, needs, at);
     now := coalesce(at, seconds__v());  -- after all locks: who waited for them has not lived in the past
     FOR part IN SELECT value FROM jsonb_array_elements(batch) LOOP
+        kind := part->>0;
         verbs := part->1;
-        CASE part->>0
-            WHEN 'Record' THEN outcome := record__v(ARRAY(SELECT DISTINCT (v->>0)::bigint FROM jsonb_array_elements(verbs) v), verbs);
-            WHEN 'Settle' THEN outcome := settle__v(verbs, now);
-            WHEN 'Ack' THEN
-                outcome := ack__v(verbs, now);
-                rings := rings OR EXISTS (
-                    SELECT 1 FROM queues JOIN jsonb_array_elements(verbs) v ON name = v->>2 WHERE concurrency_max IS NOT NULL);
-            WHEN 'Claim' THEN outcome := claim__v(verbs, now);
-            WHEN 'Submit' THEN outcome := submit__v(verbs, now);
-            WHEN 'SubmitMany' THEN outcome := submit_many__v(verbs, now);
-            WHEN 'Save' THEN outcome := save__v(verbs, now);
-            WHEN 'Wait' THEN outcome := wait__v(verbs);
-            WHEN 'Release' THEN outcome := release__v(verbs, now);
-            WHEN 'Send' THEN outcome := send__v(verbs, now);
-            WHEN 'Cancel' THEN outcome := cancel__v(verbs, now);
-            WHEN 'Retry' THEN outcome := retry__v(verbs, now);
-            WHEN 'Resume' THEN outcome := resume__v(verbs, now);
-            WHEN 'Decide' THEN outcome := decide__v(verbs, now);
-            WHEN 'Undo' THEN outcome := undo__v(verbs, now);
-            WHEN 'UndoChild' THEN outcome := undo_child__v(verbs, now);
-            WHEN 'Enlist' THEN outcome := enlist__v(verbs, now);
-            WHEN 'Renew' THEN outcome := renew__v(verbs, now);
-            WHEN 'Leave' THEN outcome := leave__v(verbs, now);
-            WHEN 'Sweep' THEN outcome := sweep__v(verbs, now);
-            WHEN 'Drain' THEN outcome := drain__v(verbs, now);
-            WHEN 'AskDrain' THEN outcome := ask_drain__v(verbs);
-            WHEN 'Report' THEN outcome := report__v(verbs, now);
-            WHEN 'Measured' THEN outcome := measured__v(verbs);
-            WHEN 'Limit' THEN outcome := limit__v(verbs);
-            WHEN 'Prune' THEN outcome := prune__v(verbs, now);
-            WHEN 'Keep' THEN outcome := keep__v(verbs, now);
-            WHEN 'Touch' THEN outcome := touch__v(verbs, now);
-            WHEN 'Forget' THEN outcome := forget__v(verbs, now);
-        END CASE;
+        IF kind = 'Record' THEN
+            outcome := record__v(ARRAY(SELECT DISTINCT (v->>0)::bigint FROM jsonb_array_elements(verbs) v), verbs);
+        ELSIF kind = 'Settle' THEN
+            outcome := settle__v(verbs, now);
+        ELSIF kind = 'Ack' THEN
+            outcome := ack__v(verbs, now);
+            rings := rings OR EXISTS (
+                SELECT 1 FROM queues JOIN jsonb_array_elements(verbs) v ON name = v->>2 WHERE concurrency_max IS NOT NULL);
+        ELSIF kind = 'Submit' AND verbs->0->>10 IS NULL THEN  -- of a group all or none are begun at once
+            outcome := enqueue__v(verbs, full__v(verbs), now);
+        ELSIF kind = 'Measured' THEN
+            outcome := measured__v(verbs);
+        ELSE
+            several := '{}';
+            FOR verb IN SELECT value FROM jsonb_array_elements(verbs) LOOP
+                several := several || coalesce(one__v(kind, verb, now), 'null');
+            END LOOP;
+            outcome := '[' || array_to_string(several, ',') || ']';
+        END IF;
         outcomes := outcomes || CASE WHEN outcomes = '' THEN '' ELSE ',' END || coalesce(outcome, 'null');
     END LOOP;
     RETURN format('[%s,%s,[%s]]', now, rings::text, outcomes);
+END $$;
+
+-- A verb of a kind that is not carried out for all of a group at once: those that come in numbers are, by a statement or two.
+CREATE FUNCTION one__v(kind text, v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    CASE kind
+        WHEN 'Claim' THEN RETURN claim__v(v, now);
+        WHEN 'Submit' THEN RETURN submit__v(v, now);
+        WHEN 'SubmitMany' THEN RETURN submit_many__v(v->0, now);
+        WHEN 'Save' THEN RETURN save__v(v, now);
+        WHEN 'Wait' THEN RETURN wait__v(v);
+        WHEN 'Release' THEN RETURN release__v(v, now);
+        WHEN 'Send' THEN RETURN send__v(v, now);
+        WHEN 'Cancel' THEN RETURN cancel__v(v->>0, v->>1, now);
+        WHEN 'Retry' THEN RETURN retry__v(v, now);
+        WHEN 'Resume' THEN RETURN resume__v(v, now);
+        WHEN 'Decide' THEN RETURN decide__v(v, now);
+        WHEN 'Undo' THEN RETURN undo__v(v, now);
+        WHEN 'UndoChild' THEN RETURN undo_child__v(v, now);
+        WHEN 'Enlist' THEN RETURN enlist__v(v, now);
+        WHEN 'Renew' THEN RETURN renew__v(v, now);
+        WHEN 'Leave' THEN RETURN leave__v(v, now);
+        WHEN 'Sweep' THEN RETURN sweep__v((v->>0)::double precision, (v->>1)::double precision, now);
+        WHEN 'Drain' THEN RETURN drain__v(v, now);
+        WHEN 'AskDrain' THEN RETURN ask_drain__v(v);
+        WHEN 'Report' THEN RETURN report__v(v, now);
+        WHEN 'Limit' THEN RETURN limit__v(v);
+        WHEN 'Prune' THEN RETURN prune__v(v, now);
+        WHEN 'Keep' THEN RETURN keep__v(v, now);
+        WHEN 'Touch' THEN RETURN touch__v(v, now);
+        WHEN 'Forget' THEN RETURN forget__v(v, now);
+    END CASE;
 END $$;
 
 CREATE FUNCTION seconds__v() RETURNS double precision LANGUAGE sql VOLATILE AS $$

@@ -114,38 +114,27 @@ BEGIN
             OR EXISTS (SELECT 1 FROM progress p WHERE p.run = r.pk AND p.fence = r.fence));
 END $$;
 
-CREATE FUNCTION save__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION save__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    v jsonb;
     r runs;
-    outcomes text[];
 BEGIN
-    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
-        r := run__v((v->>0)::bigint);
-        IF r.fence = (v->>1)::bigint AND r.fence > 0 THEN
-            INSERT INTO progress AS p (run, key, fence, attempt, value, at)
-            VALUES (r.pk, v->>2, r.fence, (v->>3)::bigint, v->>4, now)
-            ON CONFLICT (run, key) DO UPDATE SET fence = excluded.fence, attempt = excluded.attempt, value = excluded.value,
-                                                 at = excluded.at
-            WHERE excluded.fence > p.fence OR excluded.attempt >= p.attempt;
-            outcomes := outcomes || 'null'::text;
-        ELSE
-            outcomes := outcomes || refused__v('fence', '');
-        END IF;
-    END LOOP;
-    RETURN '[' || array_to_string(outcomes, ',') || ']';
+    r := run__v((v->>0)::bigint);
+    IF r.fence = (v->>1)::bigint AND r.fence > 0 THEN
+        INSERT INTO progress AS p (run, key, fence, attempt, value, at)
+        VALUES (r.pk, v->>2, r.fence, (v->>3)::bigint, v->>4, now)
+        ON CONFLICT (run, key) DO UPDATE SET fence = excluded.fence, attempt = excluded.attempt, value = excluded.value,
+                                             at = excluded.at
+        WHERE excluded.fence > p.fence OR excluded.attempt >= p.attempt;
+        RETURN NULL;
+    ELSE
+        RETURN refused__v('fence', '');
+    END IF;
 END $$;
 
-CREATE FUNCTION wait__v(verbs jsonb) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    v jsonb;
-    outcomes text[];
+CREATE FUNCTION wait__v(v jsonb) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
-        UPDATE runs SET waits = waits__v(v->2) WHERE pk = (v->>0)::bigint AND fence = (v->>1)::bigint AND fence > 0;
-        outcomes := outcomes || CASE WHEN FOUND THEN 'null' ELSE refused__v('fence', '') END;
-    END LOOP;
-    RETURN '[' || array_to_string(outcomes, ',') || ']';
+    UPDATE runs SET waits = waits__v(v->2) WHERE pk = (v->>0)::bigint AND fence = (v->>1)::bigint AND fence > 0;
+    RETURN CASE WHEN FOUND THEN 'null' ELSE refused__v('fence', '') END;
 END $$;
 
 -- A line break before, between and after: a name is found with its two, and no other text is.

@@ -1,18 +1,7 @@
 -- How a run goes back: released, interrupted, or taken from a worker.
 
-CREATE FUNCTION release__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    v jsonb;
-    outcomes text[];
-BEGIN
-    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
-        outcomes := outcomes || release_one__v(v, now);
-    END LOOP;
-    RETURN '[' || array_to_string(outcomes, ',') || ']';
-END $$;
-
 -- run, fence, reason, delay, waiting, interrupted, failed, due, waits, seen, children
-CREATE FUNCTION release_one__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION release__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     r runs := run__v((v->>0)::bigint);
     after runs;

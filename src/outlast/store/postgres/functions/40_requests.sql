@@ -1,45 +1,27 @@
 -- What people ask of a run: to hear, to end, to go on, what became of an effect; and how a run comes to be undone.
 
 -- id, name, message, value
-CREATE FUNCTION send__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION send__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    v jsonb;
     r runs;
-    outcomes text[];
 BEGIN
-    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
-        r := run__v(v->>0);
-        IF r.pk IS NULL THEN
-            outcomes := outcomes || refused__v('unknown', '');
-            CONTINUE;
-        ELSIF r.ended IS NOT NULL THEN
-            outcomes := outcomes || refused__v('status', r.status);
-            CONTINUE;
-        END IF;
-        INSERT INTO messages (run, number, name, id, value, at)
-        SELECT r.pk, coalesce(max(m.number), 0) + 1, v->>1, v->>2, v->>3, now FROM messages m WHERE m.run = r.pk
-        ON CONFLICT (run, md5(name), md5(id)) DO NOTHING;
-        IF FOUND AND r.status = 'waiting' AND strpos(r.waits, E'\n' || (v->>1) || E'\n') > 0 THEN
-            PERFORM wake__v(r, now);
-        END IF;
-        outcomes := outcomes || 'null'::text;
-    END LOOP;
-    RETURN '[' || array_to_string(outcomes, ',') || ']';
+    r := run__v(v->>0);
+    IF r.pk IS NULL THEN
+        RETURN refused__v('unknown', '');
+    ELSIF r.ended IS NOT NULL THEN
+        RETURN refused__v('status', r.status);
+    END IF;
+    INSERT INTO messages (run, number, name, id, value, at)
+    SELECT r.pk, coalesce(max(m.number), 0) + 1, v->>1, v->>2, v->>3, now FROM messages m WHERE m.run = r.pk
+    ON CONFLICT (run, md5(name), md5(id)) DO NOTHING;
+    IF FOUND AND r.status = 'waiting' AND strpos(r.waits, E'\n' || (v->>1) || E'\n') > 0 THEN
+        PERFORM wake__v(r, now);
+    END IF;
+    RETURN NULL;
 END $$;
 
 -- id, why
-CREATE FUNCTION cancel__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    v jsonb;
-    outcomes text[];
-BEGIN
-    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
-        outcomes := outcomes || cancel_one__v(v->>0, v->>1, now);
-    END LOOP;
-    RETURN '[' || array_to_string(outcomes, ',') || ']';
-END $$;
-
-CREATE FUNCTION cancel_one__v(id text, why text, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION cancel__v(id text, why text, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     r runs := run__v(id);
     at_rest boolean := r.status IN ('parked', 'dead');
@@ -67,85 +49,70 @@ BEGIN
 END $$;
 
 -- id, token
-CREATE FUNCTION retry__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION retry__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    v jsonb;
     r runs;
-    outcomes text[];
 BEGIN
-    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
-        r := run__v(v->>0);
-        IF r.pk IS NULL THEN
-            outcomes := outcomes || refused__v('unknown', '');
-        ELSIF was_asked__v(r, 'retry', v->>1) THEN
-            outcomes := outcomes || 'null'::text;
-        ELSIF r.status IN ('failed', 'cancelled', 'dead') OR (r.status = 'parked' AND r.undoing IS NOT NULL) THEN
-            PERFORM requeue__v(r, v->>1, true, now);
-            PERFORM mark__v(r, 'retry', '', json_build_object(
-                'from', CASE WHEN r.undoing IS NULL THEN r.failed_at END,  -- what is being undone is all still true
-                'was', r.status, 'undoing', r.undoing IS NOT NULL, 'token', v->>1)::text, v->>1, now);
-            outcomes := outcomes || 'null'::text;
-        ELSE
-            outcomes := outcomes || refused__v('status', r.status);
-        END IF;
-    END LOOP;
-    RETURN '[' || array_to_string(outcomes, ',') || ']';
+    r := run__v(v->>0);
+    IF r.pk IS NULL THEN
+        RETURN refused__v('unknown', '');
+    ELSIF was_asked__v(r, 'retry', v->>1) THEN
+        RETURN NULL;
+    ELSIF r.status IN ('failed', 'cancelled', 'dead') OR (r.status = 'parked' AND r.undoing IS NOT NULL) THEN
+        PERFORM requeue__v(r, v->>1, true, now);
+        PERFORM mark__v(r, 'retry', '', json_build_object(
+            'from', CASE WHEN r.undoing IS NULL THEN r.failed_at END,  -- what is being undone is all still true
+            'was', r.status, 'undoing', r.undoing IS NOT NULL, 'token', v->>1)::text, v->>1, now);
+        RETURN NULL;
+    ELSE
+        RETURN refused__v('status', r.status);
+    END IF;
 END $$;
 
 -- id, token
-CREATE FUNCTION resume__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION resume__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    v jsonb;
     r runs;
-    outcomes text[];
 BEGIN
-    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
-        r := run__v(v->>0);
-        IF r.pk IS NULL THEN
-            outcomes := outcomes || refused__v('unknown', '');
-        ELSIF was_asked__v(r, 'resume', v->>1) THEN
-            outcomes := outcomes || 'null'::text;
-        ELSIF r.status = 'parked' OR (r.workflow = '(each)' AND r.status = 'done') THEN
-            PERFORM requeue__v(r, v->>1, false, now);
-            PERFORM mark__v(r, 'resume', '',
-                            json_build_object('from', r.failed_at, 'was', r.status, 'token', v->>1)::text, v->>1, now);
-            outcomes := outcomes || 'null'::text;
-        ELSE
-            outcomes := outcomes || refused__v('status', r.status);
-        END IF;
-    END LOOP;
-    RETURN '[' || array_to_string(outcomes, ',') || ']';
+    r := run__v(v->>0);
+    IF r.pk IS NULL THEN
+        RETURN refused__v('unknown', '');
+    ELSIF was_asked__v(r, 'resume', v->>1) THEN
+        RETURN NULL;
+    ELSIF r.status = 'parked' OR (r.workflow = '(each)' AND r.status = 'done') THEN
+        PERFORM requeue__v(r, v->>1, false, now);
+        PERFORM mark__v(r, 'resume', '',
+                        json_build_object('from', r.failed_at, 'was', r.status, 'token', v->>1)::text, v->>1, now);
+        RETURN NULL;
+    ELSE
+        RETURN refused__v('status', r.status);
+    END IF;
 END $$;
 
 -- id, key, decision (with the token in it), seen, token, verdict
-CREATE FUNCTION decide__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION decide__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    v jsonb;
     r runs;
     last bigint;
-    outcomes text[];
 BEGIN
-    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
-        r := run__v(v->>0);
-        SELECT coalesce(max(seq), 0) INTO last FROM entries WHERE run = r.pk;
-        IF r.pk IS NULL THEN
-            outcomes := outcomes || refused__v('unknown', '');
-        ELSIF was_asked__v(r, 'decision', v->>4) THEN
-            outcomes := outcomes || 'null'::text;
-        ELSIF r.status <> 'parked' THEN
-            outcomes := outcomes || refused__v('status', r.status);
-        ELSIF last <> (v->>3)::bigint THEN
-            outcomes := outcomes || refused__v('version', last::text);
-        ELSE
-            PERFORM requeue__v(r, v->>4, false, now);
-            PERFORM mark__v(r, 'decision', v->>1, v->>2, v->>4, now);
-            IF v->>5 IS NOT NULL THEN
-                PERFORM begin_undo__v(run__v(r.pk), v->>5, now);
-            END IF;
-            outcomes := outcomes || 'null'::text;
+    r := run__v(v->>0);
+    SELECT coalesce(max(seq), 0) INTO last FROM entries WHERE run = r.pk;
+    IF r.pk IS NULL THEN
+        RETURN refused__v('unknown', '');
+    ELSIF was_asked__v(r, 'decision', v->>4) THEN
+        RETURN NULL;
+    ELSIF r.status <> 'parked' THEN
+        RETURN refused__v('status', r.status);
+    ELSIF last <> (v->>3)::bigint THEN
+        RETURN refused__v('version', last::text);
+    ELSE
+        PERFORM requeue__v(r, v->>4, false, now);
+        PERFORM mark__v(r, 'decision', v->>1, v->>2, v->>4, now);
+        IF v->>5 IS NOT NULL THEN
+            PERFORM begin_undo__v(run__v(r.pk), v->>5, now);
         END IF;
-    END LOOP;
-    RETURN '[' || array_to_string(outcomes, ',') || ']';
+        RETURN NULL;
+    END IF;
 END $$;
 
 CREATE FUNCTION was_asked__v(r runs, kind text, token text) RETURNS boolean LANGUAGE sql VOLATILE AS $$
@@ -165,51 +132,40 @@ BEGIN
 END $$;
 
 -- run, fence, verdict
-CREATE FUNCTION undo__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION undo__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    v jsonb;
     r runs;
-    outcomes text[];
 BEGIN
-    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
-        r := run__v((v->>0)::bigint);
-        IF r.fence = (v->>1)::bigint AND r.fence > 0 THEN
-            IF r.undoing IS NOT NULL THEN
-                outcomes := outcomes || refused__v('status', 'undoing');
-                CONTINUE;
-            END IF;
-            PERFORM begin_undo__v(r, v->>2, now);
-            outcomes := outcomes || 'null'::text;
-        ELSIF r.fence = -(v->>1)::bigint AND r.fence < 0 AND r.status = 'queued' AND r.undoing = v->>2 THEN
-            outcomes := outcomes || 'null'::text;
-        ELSE
-            outcomes := outcomes || refused__v('fence', '');
+    r := run__v((v->>0)::bigint);
+    IF r.fence = (v->>1)::bigint AND r.fence > 0 THEN
+        IF r.undoing IS NOT NULL THEN
+            RETURN refused__v('status', 'undoing');
         END IF;
-    END LOOP;
-    RETURN '[' || array_to_string(outcomes, ',') || ']';
+        PERFORM begin_undo__v(r, v->>2, now);
+        RETURN NULL;
+    ELSIF r.fence = -(v->>1)::bigint AND r.fence < 0 AND r.status = 'queued' AND r.undoing = v->>2 THEN
+        RETURN NULL;
+    ELSE
+        RETURN refused__v('fence', '');
+    END IF;
 END $$;
 
 -- id, parent, why, unheld
-CREATE FUNCTION undo_child__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION undo_child__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    v jsonb;
     r runs;
-    outcomes text[];
 BEGIN
-    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
-        r := run__v(v->>0);
-        IF r.pk IS NULL OR r.parent IS DISTINCT FROM v->>1 THEN
-            outcomes := outcomes || refused__v('unknown', '');
-        ELSIF (r.status = 'done' AND has_dealt__v(r))
-              OR ((v->>3)::boolean AND r.worker IS NULL AND r.started IS NOT NULL AND r.undoing IS NULL
-                  AND r.status IN ('queued', 'waiting', 'parked', 'dead')) THEN
-            PERFORM begin_undo__v(r, cancelled__v(v->>2), now);
-            outcomes := outcomes || '"queued"'::text;
-        ELSE
-            outcomes := outcomes || to_json(r.status)::text;
-        END IF;
-    END LOOP;
-    RETURN '[' || array_to_string(outcomes, ',') || ']';
+    r := run__v(v->>0);
+    IF r.pk IS NULL OR r.parent IS DISTINCT FROM v->>1 THEN
+        RETURN refused__v('unknown', '');
+    ELSIF (r.status = 'done' AND has_dealt__v(r))
+          OR ((v->>3)::boolean AND r.worker IS NULL AND r.started IS NOT NULL AND r.undoing IS NULL
+              AND r.status IN ('queued', 'waiting', 'parked', 'dead')) THEN
+        PERFORM begin_undo__v(r, cancelled__v(v->>2), now);
+        RETURN '"queued"';
+    ELSE
+        RETURN to_json(r.status)::text;
+    END IF;
 END $$;
 
 -- From now on the run is being undone: queued, and nobody's.

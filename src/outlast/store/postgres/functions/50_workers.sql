@@ -1,61 +1,48 @@
 -- Who is here, who left, who is dead, and what becomes of their runs.
 
 -- worker, host, pid, lease, queues, workflows, concurrency
-CREATE FUNCTION enlist__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    v jsonb;
+CREATE FUNCTION enlist__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
-        INSERT INTO workers (id, host, pid, started, lease_until, lease, renewed, queues, workflows, concurrency)
-        VALUES (v->>0, v->>1, (v->>2)::bigint, now, now + (v->>3)::double precision, (v->>3)::double precision, now,
-                v->>4, v->>5, (v->>6)::bigint)
-        ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until, lease = excluded.lease, renewed = excluded.renewed,
-            queues = excluded.queues, workflows = excluded.workflows, concurrency = excluded.concurrency;
-        PERFORM beat__v(now);
-    END LOOP;
+    INSERT INTO workers (id, host, pid, started, lease_until, lease, renewed, queues, workflows, concurrency)
+    VALUES (v->>0, v->>1, (v->>2)::bigint, now, now + (v->>3)::double precision, (v->>3)::double precision, now,
+            v->>4, v->>5, (v->>6)::bigint)
+    ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until, lease = excluded.lease, renewed = excluded.renewed,
+        queues = excluded.queues, workflows = excluded.workflows, concurrency = excluded.concurrency;
+    PERFORM beat__v(now);
     RETURN NULL;
 END $$;
 
 -- worker, lease, draining
-CREATE FUNCTION renew__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    v jsonb;
-    outcomes text[];
+CREATE FUNCTION renew__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
-        UPDATE workers SET lease_until = now + (v->>1)::double precision, lease = (v->>1)::double precision, renewed = now,
-                           draining = greatest(draining, (v->>2)::boolean::int::smallint)
-        WHERE id = v->>0;
-        IF FOUND THEN
-            PERFORM beat__v(now);
-            outcomes := outcomes || 'null'::text;
-        ELSE
-            outcomes := outcomes || refused__v('worker', 'swept');
-        END IF;
-    END LOOP;
-    RETURN '[' || array_to_string(outcomes, ',') || ']';
+    UPDATE workers SET lease_until = now + (v->>1)::double precision, lease = (v->>1)::double precision, renewed = now,
+                       draining = greatest(draining, (v->>2)::boolean::int::smallint)
+    WHERE id = v->>0;
+    IF FOUND THEN
+        PERFORM beat__v(now);
+        RETURN NULL;
+    ELSE
+        RETURN refused__v('worker', 'swept');
+    END IF;
 END $$;
 
 -- worker
-CREATE FUNCTION leave__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION leave__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    v jsonb;
     r runs;
     after runs;
     drains boolean;
 BEGIN
-    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
-        drains := EXISTS (SELECT 1 FROM workers WHERE id = v->>0 AND draining = 1);
-        FOR r IN SELECT * FROM runs WHERE worker = v->>0 ORDER BY pk FOR NO KEY UPDATE LOOP
-            r := forgiven__v(r);
-            after := r;
-            after.status := 'queued';
-            after.due := now;
-            after.reason := 'its worker left';
-            PERFORM interrupt__v(r, after, drains, now, 'leave', now);
-        END LOOP;
-        DELETE FROM workers WHERE id = v->>0;
+    drains := EXISTS (SELECT 1 FROM workers WHERE id = v->>0 AND draining = 1);
+    FOR r IN SELECT * FROM runs WHERE worker = v->>0 ORDER BY pk FOR NO KEY UPDATE LOOP
+        r := forgiven__v(r);
+        after := r;
+        after.status := 'queued';
+        after.due := now;
+        after.reason := 'its worker left';
+        PERFORM interrupt__v(r, after, drains, now, 'leave', now);
     END LOOP;
+    DELETE FROM workers WHERE id = v->>0;
     RETURN NULL;
 END $$;
 
@@ -129,20 +116,8 @@ BEGIN
         ) SELECT held.worker FROM held WHERE held.worker IS NOT NULL;
 END $$;
 
--- backoff, backoff_max
-CREATE FUNCTION sweep__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    v jsonb;
-    outcomes text[];
-BEGIN
-    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
-        outcomes := outcomes || sweep_one__v((v->>0)::double precision, (v->>1)::double precision, now);
-    END LOOP;
-    RETURN '[' || array_to_string(outcomes, ',') || ']';
-END $$;
-
 -- The lock phase has locked whoever seemed dead; who still does is. Everybody else is left for the next sweep.
-CREATE FUNCTION sweep_one__v(backoff double precision, backoff_max double precision, now double precision)
+CREATE FUNCTION sweep__v(backoff double precision, backoff_max double precision, now double precision)
 RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     awake double precision := beat__v(now);

@@ -1,27 +1,23 @@
 -- A drain: its beginning, its report, and what is known of how long things take.
 
 -- worker, reason, keep
-CREATE FUNCTION drain__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION drain__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    v jsonb;
     standing smallint;
-    outcomes text[];
+    given_back text;
 BEGIN
-    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
-        SELECT draining INTO standing FROM workers WHERE id = v->>0 FOR NO KEY UPDATE;
-        IF NOT FOUND THEN
-            outcomes := outcomes || refused__v('worker', 'not enlisted, or swept');
-            CONTINUE;
-        END IF;
-        IF standing = 0 THEN
-            UPDATE workers SET draining = 1 WHERE id = v->>0;
-            PERFORM forget_drains__v(ARRAY[v->>0]);  -- an earlier drain of a worker that is back under its id
-        END IF;
-        outcomes := outcomes || give_back_all_but__v(
-            v->>0, ARRAY(SELECT jsonb_array_elements_text(v->2)::bigint), 'its worker drains before it began', now);
-        PERFORM open_report__v(v->>0, v->>1, now);
-    END LOOP;
-    RETURN '[' || array_to_string(outcomes, ',') || ']';
+    SELECT draining INTO standing FROM workers WHERE id = v->>0 FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN refused__v('worker', 'not enlisted, or swept');
+    END IF;
+    IF standing = 0 THEN
+        UPDATE workers SET draining = 1 WHERE id = v->>0;
+        PERFORM forget_drains__v(ARRAY[v->>0]);  -- an earlier drain of a worker that is back under its id
+    END IF;
+    given_back := give_back_all_but__v(
+        v->>0, ARRAY(SELECT jsonb_array_elements_text(v->2)::bigint), 'its worker drains before it began', now);
+    PERFORM open_report__v(v->>0, v->>1, now);
+    RETURN given_back;
 END $$;
 
 -- Neither interrupted nor charged.
@@ -44,27 +40,17 @@ BEGIN
 END $$;
 
 -- worker, why
-CREATE FUNCTION ask_drain__v(verbs jsonb) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    v jsonb;
-    outcomes text[];
+CREATE FUNCTION ask_drain__v(v jsonb) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
-        UPDATE workers SET asked = coalesce(asked, v->>1) WHERE id = v->>0;
-        outcomes := outcomes || CASE WHEN FOUND THEN 'null' ELSE refused__v('worker', 'not enlisted, or swept') END;
-    END LOOP;
-    RETURN '[' || array_to_string(outcomes, ',') || ']';
+    UPDATE workers SET asked = coalesce(asked, v->>1) WHERE id = v->>0;
+    RETURN CASE WHEN FOUND THEN 'null' ELSE refused__v('worker', 'not enlisted, or swept') END;
 END $$;
 
 -- worker, report
-CREATE FUNCTION report__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    v jsonb;
+CREATE FUNCTION report__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
-        INSERT INTO drains AS d (worker, host, pid, reason, began, ended, held, report) VALUES (v->>0, '', 0, '', now, now, 0, v->>1)
-        ON CONFLICT (worker) DO UPDATE SET ended = excluded.ended, report = excluded.report WHERE NOT d.swept;
-    END LOOP;
+    INSERT INTO drains AS d (worker, host, pid, reason, began, ended, held, report) VALUES (v->>0, '', 0, '', now, now, 0, v->>1)
+    ON CONFLICT (worker) DO UPDATE SET ended = excluded.ended, report = excluded.report WHERE NOT d.swept;
     PERFORM keep_newest_drains__v();
     RETURN NULL;
 END $$;

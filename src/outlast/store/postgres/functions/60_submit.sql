@@ -1,24 +1,10 @@
 -- Runs that come in.
 -- id, workflow, args, token, seed, queue, priority, delay, timeout, parent, worker, attempts_max, interruptions_max, depth_max, abandon_after
 
-CREATE FUNCTION submit__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+-- One that a worker begins at once.
+CREATE FUNCTION submit__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    v jsonb;
-    base bigint;
-    outcomes text[];
-BEGIN
-    IF verbs->0->>10 IS NULL THEN  -- they are all alike
-        RETURN enqueue__v(verbs, full__v(verbs), now);
-    END IF;
-    base := fences_from__v();
-    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
-        outcomes := outcomes || submit_owned__v(v, base, now);
-    END LOOP;
-    RETURN '[' || array_to_string(outcomes, ',') || ']';
-END $$;
-
-CREATE FUNCTION submit_owned__v(v jsonb, base bigint, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
+    base bigint := fences_from__v();
     standing smallint;
     r runs;
 BEGIN
@@ -191,22 +177,14 @@ END $$;
 -- Everything or nothing: inserted first, looked at then, and undone where other work has an id.
 CREATE FUNCTION submit_many__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    v jsonb;
-    outcomes text[];
-BEGIN
-    FOR v IN SELECT value->0 FROM jsonb_array_elements(verbs) LOOP
-        outcomes := outcomes || CASE WHEN jsonb_array_length(v) = 0 THEN '[]' ELSE submit_together__v(v, now) END;
-    END LOOP;
-    RETURN '[' || array_to_string(outcomes, ',') || ']';
-END $$;
-
-CREATE FUNCTION submit_together__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
     refusal text;
     outcome text;
     q record;
     depth bigint;
 BEGIN
+    IF jsonb_array_length(verbs) = 0 THEN
+        RETURN '[]';
+    END IF;
     refusal := taken__v(verbs);
     IF refusal IS NOT NULL THEN
         RETURN refused__v('conflict', refusal);

@@ -1,21 +1,10 @@
 -- Who gets which run.
 
 -- worker, token, ids, queues, workflows, limit, returned, suspects; then the floors that the store remembers: see `ready`
-CREATE FUNCTION claim__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    v jsonb;
-    base bigint := fences_from__v();
-    outcomes text[];
-BEGIN
-    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
-        outcomes := outcomes || claim_one__v(v, base, now);
-    END LOOP;
-    RETURN '[' || array_to_string(outcomes, ',') || ']';
-END $$;
-
 -- The outcome is [runs, floors].
-CREATE FUNCTION claim_one__v(v jsonb, base bigint, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION claim__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
+    base bigint := fences_from__v();
     standing smallint;
     floors text;
     again text;

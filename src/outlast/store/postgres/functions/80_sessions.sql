@@ -1,67 +1,51 @@
 -- Sessions: fields, lists, versions and an expiry.
 
 -- session, token, fields, ttl, version, appends {field: [values, keep]}, space, record
-CREATE FUNCTION keep__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION keep__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    v jsonb;
     said text;
     outcome text;
-    outcomes text[];
 BEGIN
-    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
-        IF v->>7 IS NULL THEN
-            outcomes := outcomes || change__v(v, now);
-            CONTINUE;
-        END IF;
-        said := said__v(v->7);
-        IF said IS NULL THEN
-            outcome := change__v(v, now);
-            PERFORM note__v(v->7, CASE WHEN outcome LIKE '{%' THEN '{"conflict": ' || (outcome::json->'!'->>1) || '}' ELSE '{"version": ' || outcome || '}' END);
-        ELSIF said LIKE '{"!"%' THEN
-            outcome := said;
-        ELSE
-            outcome := coalesce(said::json->>'version', refused__v('version', said::json->>'conflict'));
-        END IF;
-        outcomes := outcomes || outcome;
-    END LOOP;
-    RETURN '[' || array_to_string(outcomes, ',') || ']';
+    IF v->>7 IS NULL THEN
+        RETURN change__v(v, now);
+    END IF;
+    said := said__v(v->7);
+    IF said IS NULL THEN
+        outcome := change__v(v, now);
+        PERFORM note__v(v->7, CASE WHEN outcome LIKE '{%' THEN '{"conflict": ' || (outcome::json->'!'->>1) || '}' ELSE '{"version": ' || outcome || '}' END);
+    ELSIF said LIKE '{"!"%' THEN
+        outcome := said;
+    ELSE
+        outcome := coalesce(said::json->>'version', refused__v('version', said::json->>'conflict'));
+    END IF;
+    RETURN outcome;
 END $$;
 
 -- session, token, space, record
-CREATE FUNCTION forget__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION forget__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    v jsonb;
     s sessions;
     said text;
-    outcomes text[];
 BEGIN
-    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
-        IF v->>3 IS NOT NULL THEN
-            said := said__v(v->3);
-            IF said IS NOT NULL THEN
-                outcomes := outcomes || CASE WHEN said LIKE '{"!"%' THEN said ELSE 'null' END;
-                CONTINUE;
-            END IF;
-            PERFORM note__v(v->3, '{}');
+    IF v->>3 IS NOT NULL THEN
+        said := said__v(v->3);
+        IF said IS NOT NULL THEN
+            RETURN CASE WHEN said LIKE '{"!"%' THEN said ELSE 'null' END;
         END IF;
-        s := session__v(v->>2, v->>0, now);
-        IF made__v(s.tokens, v->>1) IS NULL THEN
-            PERFORM bury__v(s, with__v(s.tokens, v->>1, 0), now);
-        END IF;
-        outcomes := outcomes || 'null'::text;
-    END LOOP;
-    RETURN '[' || array_to_string(outcomes, ',') || ']';
+        PERFORM note__v(v->3, '{}');
+    END IF;
+    s := session__v(v->>2, v->>0, now);
+    IF made__v(s.tokens, v->>1) IS NULL THEN
+        PERFORM bury__v(s, with__v(s.tokens, v->>1, 0), now);
+    END IF;
+    RETURN NULL;
 END $$;
 
 -- session, ttl, space
-CREATE FUNCTION touch__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    v jsonb;
+CREATE FUNCTION touch__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
-        UPDATE sessions SET expires = CASE WHEN v->>1 IS NOT NULL THEN greatest(expires, now + (v->>1)::double precision) END
-        WHERE space = v->>2 AND id = v->>0 AND version > 0 AND expires > now;
-    END LOOP;
+    UPDATE sessions SET expires = CASE WHEN v->>1 IS NOT NULL THEN greatest(expires, now + (v->>1)::double precision) END
+    WHERE space = v->>2 AND id = v->>0 AND version > 0 AND expires > now;
     RETURN NULL;
 END $$;
 

@@ -1,36 +1,27 @@
 -- Limits, what is old, and who is present.
 
 -- queue, depth_max, concurrency_max
-CREATE FUNCTION limit__v(verbs jsonb) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    v jsonb;
+CREATE FUNCTION limit__v(v jsonb) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
-        INSERT INTO queues (name, listed, depth_max, concurrency_max) VALUES (v->>0, true, (v->>1)::bigint, (v->>2)::bigint)
-        ON CONFLICT (name) DO UPDATE SET listed = true, depth_max = excluded.depth_max, concurrency_max = excluded.concurrency_max;
-    END LOOP;
+    INSERT INTO queues (name, listed, depth_max, concurrency_max) VALUES (v->>0, true, (v->>1)::bigint, (v->>2)::bigint)
+    ON CONFLICT (name) DO UPDATE SET listed = true, depth_max = excluded.depth_max, concurrency_max = excluded.concurrency_max;
     RETURN NULL;
 END $$;
 
 -- before, limit, items, sessions; then where to go on: [ended, pk] of the last one looked at by the call before. The outcome is [how many, where it
 -- stopped], or without a place if it has come to the end.
-CREATE FUNCTION prune__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION prune__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    v jsonb;
     old bigint[];
-    outcomes text[];
 BEGIN
-    FOR v IN SELECT value FROM jsonb_array_elements(verbs) LOOP
-        IF (v->>3)::boolean THEN
-            old := ARRAY(SELECT pk FROM sessions WHERE expires < (v->>0)::double precision AND expires <= now
-                         ORDER BY expires LIMIT (v->>1)::bigint FOR UPDATE SKIP LOCKED);
-            PERFORM drop_sessions__v(old);
-            outcomes := outcomes || json_build_array(cardinality(old), NULL)::text;
-        ELSE
-            outcomes := outcomes || prune_runs__v((v->>0)::double precision, (v->>1)::bigint, (v->>2)::boolean, v->4);
-        END IF;
-    END LOOP;
-    RETURN '[' || array_to_string(outcomes, ',') || ']';
+    IF (v->>3)::boolean THEN
+        old := ARRAY(SELECT pk FROM sessions WHERE expires < (v->>0)::double precision AND expires <= now
+                     ORDER BY expires LIMIT (v->>1)::bigint FOR UPDATE SKIP LOCKED);
+        PERFORM drop_sessions__v(old);
+        RETURN json_build_array(cardinality(old), NULL)::text;
+    ELSE
+        RETURN prune_runs__v((v->>0)::double precision, (v->>1)::bigint, (v->>2)::boolean, v->4);
+    END IF;
 END $$;
 
 -- Page by page, from the oldest on, until there are enough: what stays for its parent's sake is passed once, not by each call anew.
