@@ -14,6 +14,7 @@ from postgres_schemas import connected
 
 from outlast import Outlast, step, workflow
 from outlast.errors import SettingsError, StoreUnavailable
+from outlast.store.postgres.calls import record_values
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.protocol import BadValue, CommitUnknown
 from outlast.store.verbs import Enlist, Forget, Keep, Record, Refused, Send, Settle, Submit, Wait
@@ -191,6 +192,27 @@ def test_a_call_of_an_epoch_that_is_over_is_shut_out(address) -> None:
         assert refused.value.sqlstate == "OL001"
         assert store.journal(row.pk) == []
         assert store.commit([Record(row.pk, 1, row.fence, "step", "k", 1.0)]) == [None]
+
+
+def test_a_lone_entry_of_an_epoch_that_is_over_is_not_written_by_the_short_way(address) -> None:
+    with opened(address) as store, connected(address) as db:
+        row = held(store)
+        assert store._writer.is_prepared
+
+        def short(seq: int) -> bool:
+            entry = Record(row.pk, seq, row.fence, "step", "käse", 1.5, value='"x"', asked=True, attempt=2)
+            return store._writer.record(record_values(entry, store._id, store._epoch))
+
+        assert short(1)
+        with pytest.raises(psycopg.errors.UniqueViolation):
+            short(1)
+        assert not short(3), "it would leave a hole"
+        with db.transaction():
+            db.execute("UPDATE writers SET epoch = epoch + 1")
+            assert not short(2), "nobody waits for who shuts others out"
+        assert not short(2)
+        assert [(entry.seq, entry.key, entry.asked) for entry in store.journal(row.pk)] == [(1, "käse", True)]
+        assert store.commit([Record(row.pk, 2, row.fence, "step", "k", 1.0)]) == [None], "a new epoch"
 
 
 def test_a_writer_that_was_forgotten_begins_anew(address) -> None:

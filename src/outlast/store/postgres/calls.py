@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
+from math import isfinite
 from typing import Any, NamedTuple, cast
 
 from outlast.store import verbs
@@ -97,6 +98,29 @@ _dumps = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", 
 
 def _array(numbers: set[int]) -> str:
     return "{" + ",".join(map(str, numbers)) + "}"
+
+
+def record_values(verb: Verb, writer: str, epoch: int) -> list[bytes | None] | None:
+    """For the statement RECORD. None if the verb is another, or has something in it that the server would not take, or not as it is."""
+    if type(verb) is not verbs.Record:
+        return None
+    try:
+        values = [None if part is None else _word(part) for part in (*verb, writer, epoch)]
+    except ValueError:
+        return None
+    return values
+
+
+def _word(part: Any) -> bytes:
+    """A value as libpq takes it. ValueError."""
+    if type(part) is str:
+        word = part.encode()
+        if b"\0" in word:
+            raise ValueError("libpq would end it there")
+        return word
+    if type(part) is float and not isfinite(part):
+        raise ValueError(part)
+    return repr(part).encode()
 
 
 # -- what a verb needs

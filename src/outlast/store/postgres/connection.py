@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import select
+from collections.abc import Mapping
 from typing import Any
 from weakref import WeakSet
 
@@ -13,10 +14,11 @@ from psycopg import errors, pq
 
 from outlast.errors import StoreBroken
 from outlast.store.postgres.address import Address
+from outlast.store.postgres.statements import PLANS
 
 SERVER_VERSION_MIN = 140_000
-CALL = b"outlast"
-"""The name of the prepared call: there is one a connection."""
+CALL, RECORD = b"outlast", b"outlast_record"
+"""The names of what is prepared."""
 STATEMENT_SECONDS_MAX = 60
 """No call of ours takes that long unless it waits for somebody who will not come."""
 
@@ -40,15 +42,17 @@ class Late(psycopg.OperationalError):
 
 
 _prepared: WeakSet[psycopg.Connection[Any]] = WeakSet()
-"""Sessions in which the call is prepared."""
+"""Sessions in which the statements are prepared."""
 
 _inherited: list[Any] = []
 """Connections of the process that forked this one: never closed here, which would end them there."""
 
 
 class Connection:
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, statements: Mapping[bytes, str] | None = None) -> None:
+        """`statements`: what is called here, by name. They have $1, $2… in them."""
         self.address = address
+        self._statements = statements or {}
         self.pooler = bool(address.pooler)
         self._db: psycopg.Connection[Any] | None = None
 
@@ -102,31 +106,46 @@ class Connection:
         cursor = self.db().execute(statement, values)
         return cursor.fetchall() if cursor.description is not None else []
 
-    def call(self, statement: str, values: list[Any], seconds: float | None = None) -> bytes:
-        """A statement with $1, $2… that gives one value, straight through libpq: a cursor takes longer than the server does. psycopg.Error.
+    def call(self, values: list[Any], seconds: float | None = None) -> bytes:
+        """The statement CALL, which gives one value, straight through libpq: a cursor takes longer than the server does. psycopg.Error.
 
         With `seconds`, for one that is prepared, it waits no longer than that for the server: Late, and the connection is gone.
         """
         db = self.db()
         if seconds is not None:
-            return self._value(self._call_soon(db, values, seconds))
+            return self._value(self._soon(db, CALL, values, seconds))
         if not self.pooler:
             try:
-                return self._call_prepared(db, statement, values)
+                self._prepare(db)
+                return self._value(db.pgconn.exec_prepared(CALL, values))
             except (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement):
                 self.pooler = True  # it is another session than a moment ago, whatever the address says
                 db.prepare_threshold = None
-        return self._value(db.pgconn.exec_params(statement.encode(), values))
+        return self._value(db.pgconn.exec_params(self._statements[CALL].encode(), values))
 
-    def _call_prepared(self, db: psycopg.Connection[Any], statement: str, values: list[Any]) -> bytes:
+    def record(self, values: list[Any], seconds: float | None = None) -> bool:
+        """The statement RECORD, where it `is_prepared`: whether it has written its row. psycopg.Error, and Late as for `call`."""
+        db = self.db()
+        if seconds is not None:
+            result = self._soon(db, RECORD, values, seconds)
+        else:
+            result = db.pgconn.exec_prepared(RECORD, values)
+        self._value(result)
+        return result.command_tuples == 1
+
+    def _prepare(self, db: psycopg.Connection[Any]) -> None:
         if db not in _prepared:
-            self._value(db.pgconn.prepare(CALL, statement.encode()))
+            for setting in PLANS:
+                self._value(db.pgconn.exec_(f"SET {setting}".encode()))
+            for name, statement in self._statements.items():
+                self._value(db.pgconn.prepare(name, statement.encode()))
             _prepared.add(db)
-        return self._value(db.pgconn.exec_prepared(CALL, values))
 
-    def _call_soon(self, db: psycopg.Connection[Any], values: list[Any], seconds: float) -> pq.abc.PGresult:
+    def _soon(
+        self, db: psycopg.Connection[Any], name: bytes, values: list[Any], seconds: float
+    ) -> pq.abc.PGresult:
         pgconn = db.pgconn
-        pgconn.send_query_prepared(CALL, values)
+        pgconn.send_query_prepared(name, values)
         if not readable([pgconn.socket], seconds):
             self.drop()
             raise Late(f"no answer within {seconds} seconds")

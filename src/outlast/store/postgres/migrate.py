@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from psycopg import errors
 
 from outlast.errors import StoreTooNew, StoreUnavailable
+from outlast.store.postgres.statements import PLANS
 from outlast.store.rows import RunRow
 from outlast.store.verbs import DRAINS_MAX, DURATIONS_MAX, TOKENS_MAX
 
@@ -86,9 +87,7 @@ def quoted(name: str) -> str:
 def functions(schema: str) -> str:
     """Their statements, for this schema and version."""
     text = "\n".join(_files("functions")).replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION")
-    # A plan that was made while the tables were empty is used until they are analyzed: it must be by an index.
-    plans = "SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan"
-    settings = f"SET search_path = {quoted(schema)}, pg_temp {plans}"
+    settings = " ".join(f"SET {each}" for each in (f"search_path = {quoted(schema)}, pg_temp", *PLANS))
     words = {
         "SETTINGS": settings,
         "COLUMNS": ", ".join(f"r.{name}" for name in RunRow._fields),

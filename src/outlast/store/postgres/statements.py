@@ -1,14 +1,28 @@
 # ruff: noqa: S608 - only names of our own, and the schema's, quoted, are put in
-"""Every statement of the Postgres store that reads. `{s}` is the schema, `{v}` its version. Values are always bound."""
+"""Every statement of the Postgres store that is not in a function. `{s}` is the schema, `{v}` its version. Values are always bound."""
 
 from __future__ import annotations
 
 from outlast.store.rows import DrainRow, Entry, RunRow, WorkerRow
+from outlast.store.verbs import Record
 
 _RUN = ", ".join(RunRow._fields)
 _ENTRY = ", ".join(Entry._fields)
 
+PLANS = ("enable_seqscan = off", "jit = off", "plan_cache_mode = force_generic_plan")
+"""For what is planned once: a plan that was made while the tables were empty is used until they are analyzed, so it must be by an index."""
+
 COMMIT = "SELECT {s}.commit_{v}($1, $2, $3, $4, $5, $6, $7)"
+RECORD = f"""
+INSERT INTO {{s}}.entries ({", ".join(Record._fields)})
+SELECT {", ".join(f"${number}" for number in range(1, len(Record._fields) + 1))}
+FROM (SELECT 1 FROM {{s}}.runs WHERE pk = $1::bigint AND fence = $3::bigint AND fence > 0 FOR SHARE SKIP LOCKED) run,
+     (SELECT 1 FROM {{s}}.writers WHERE id = ${len(Record._fields) + 1} AND epoch = ${len(Record._fields) + 2} FOR SHARE SKIP LOCKED) writer
+WHERE ($2::bigint = 1 OR EXISTS (SELECT 1 FROM {{s}}.entries WHERE run = $1::bigint AND seq = $2::bigint - 1))
+  AND current_setting('synchronous_commit') <> 'off'
+"""
+"""One new entry, of a good fence and epoch, that follows the last one; else nothing is written. The row of the writer is locked, not only read: a
+statement that waits sees no more than before it began, unless it locks."""
 EPOCH = "SELECT {s}.epoch_{v}(%s)"
 GONE = "DELETE FROM {s}.writers WHERE id = %s"
 NOW = "SELECT {s}.seconds_{v}()"

@@ -23,8 +23,8 @@ from outlast.store import fork
 from outlast.store.postgres import migrate
 from outlast.store.postgres import statements as sql
 from outlast.store.postgres.address import Address, parse
-from outlast.store.postgres.calls import Answer, Call, call
-from outlast.store.postgres.connection import Connection
+from outlast.store.postgres.calls import Answer, Call, call, record_values
+from outlast.store.postgres.connection import CALL, RECORD, Connection
 from outlast.store.postgres.ear import Ear, channel
 from outlast.store.postgres.failures import AGAIN, LOCKED, SHUT_OUT, translate, words
 from outlast.store.postgres.floors import Floors
@@ -84,7 +84,8 @@ class PostgresStore:
     def open(self) -> None:
         if self._opened:
             return
-        self._writer, self._reader = Connection(self.address), Connection(self.address)
+        calls = {CALL: self._named(sql.COMMIT), RECORD: self._named(sql.RECORD)}
+        self._writer, self._reader = Connection(self.address, calls), Connection(self.address)
         self._id, self._epoch = uuid4().hex, 0
         self._floors = Floors()
         self._ear = Ear(self.address, self._heartbeat, self._named, (self._beat_reading, self._beat_writing))
@@ -192,6 +193,8 @@ class PostgresStore:
             self._check_open()
             if not self._writer.is_prepared:
                 return None
+            if self._recorded(verbs, HERE_SECONDS):
+                return [None]
             answer = self._commit(verbs, HERE_SECONDS)
         finally:
             self._writing.release()
@@ -202,6 +205,8 @@ class PostgresStore:
             return []
         with self._writing:
             self._check_open()
+            if self._recorded(verbs):
+                return [None]
             answer = self._commit(verbs)
         assert answer is not None  # it has no patience to lose
         outcomes = self._whole(answer)
@@ -221,6 +226,20 @@ class PostgresStore:
             if not answer.fill([RunRow(*row) for row in rows]):
                 raise CommitUnknown(f"{self.place}: a run was pruned while it was joined.")
         return answer.outcomes
+
+    def _recorded(self, verbs: Sequence[Verb], seconds: float | None = None) -> bool:
+        """The short way of a lone new entry: one plain statement. False: it wrote nothing, and the long way will tell why."""
+        if len(verbs) != 1 or not self._writer.is_prepared:
+            return False
+        values = record_values(verbs[0], self._id, self._epoch)
+        if values is None:
+            return False
+        try:
+            return self._writer.record(values, seconds)
+        except psycopg.Error as error:
+            if self._writer.is_usable:
+                return False
+            raise translate(error, self.address, sent=True, usable=False) from error
 
     def _commit(self, verbs: Sequence[Verb], seconds: float | None = None) -> Answer | None:
         """`seconds`: how long it may take at the most. Then None if somebody has a lock: nothing was written."""
@@ -272,7 +291,7 @@ class PostgresStore:
             values = [None if word is None else word.encode() for word in words]
         except UnicodeEncodeError as error:
             raise BadValue(str(error)) from error
-        return Answer(self._writer.call(self._named(sql.COMMIT), values, seconds), sent.shape)
+        return Answer(self._writer.call(values, seconds), sent.shape)
 
     def _renew_epoch(self) -> None:
         """Nobody knows this writer: it was forgotten in a long silence. A new one has nothing under way."""
