@@ -7,6 +7,7 @@ import pytest
 from postgres_schemas import connected, schema_of_this_process
 
 from outlast.store.postgres.floors import Floors
+from outlast.store.postgres.migrate import WALK_MAX
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.verbs import Ack, Claim, Enlist, Submit, SubmitMany
 
@@ -93,6 +94,35 @@ def test_while_a_transaction_is_kept_open_a_claim_does_not_walk_over_all_that_wa
         take(store, "from the beginning")
         assert walked(db, store) - before > 6000, "there was something to walk over"
         idle.execute("ROLLBACK")
+
+
+def test_pages_of_what_was_claimed_before_the_next_vacuum_are_not_walked_over_again_and_again(
+    store, schema, monkeypatch
+) -> None:
+    """Entries that are known to be dead cost little, but thousands of pages of them lie in the way of who consumes thousands a second."""
+    scans = []
+    learn = store._floors.learn
+    monkeypatch.setattr(
+        store._floors, "learn", lambda *scan, **how: (scans.append(scan), learn(*scan, **how))
+    )
+    with connected(schema) as db:
+        db.execute("ALTER TABLE runs SET (autovacuum_enabled = off)")
+        for turn in range(6):
+            put(store, f"old{turn}-", 1000)
+            while take(store, f"o{turn}-{store.depth('q')}", 500):
+                pass
+        put(store, "new", 1500)
+        take(store, "marks them as dead")
+        store._floors._until = 0.0
+        scans.clear()
+        take(store, "learns")
+        assert scans[0][1] > WALK_MAX
+        assert [first[:3] for first in scans[0][2]] == [["q", "", 1]]
+        store._floors._until = math.inf
+        for turn in range(20):
+            scans.clear()
+            assert take(store, f"n{turn}") == [f"new{n}" for n in range(20 + turn * 10, 30 + turn * 10)]
+            assert scans[0][1] < WALK_MAX / 2
 
 
 def test_what_is_remembered_is_forgotten_in_time() -> None:

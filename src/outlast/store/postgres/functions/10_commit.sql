@@ -53,7 +53,7 @@ BEGIN
         ELSIF kind = 'Ack' THEN
             outcome := ack__v(verbs, now);
             rings := rings OR EXISTS (
-                SELECT 1 FROM queues JOIN jsonb_array_elements(verbs) v ON name = v->>2 WHERE concurrency_max IS NOT NULL);
+                SELECT 1 FROM queues WHERE name = ANY(ARRAY(SELECT DISTINCT v->>2 FROM jsonb_array_elements(verbs) v)) AND concurrency_max IS NOT NULL);
         ELSIF kind = 'Submit' AND verbs->0->>10 IS NULL THEN  -- of a group all or none are begun at once
             outcome := enqueue__v(verbs, full__v(verbs), now);
         ELSIF kind = 'Measured' THEN

@@ -185,10 +185,6 @@ BEGIN
     IF jsonb_array_length(verbs) = 0 THEN
         RETURN '[]';
     END IF;
-    refusal := taken__v(verbs);
-    IF refusal IS NOT NULL THEN
-        RETURN refused__v('conflict', refusal);
-    END IF;
     FOR q IN
         SELECT wanted.name, wanted.more, coalesce((SELECT o.depth_max FROM queues o WHERE o.name = wanted.name), wanted.asked) AS bound FROM (
             SELECT v->>5 AS name, count(DISTINCT v->>0) AS more, (array_agg((v->>13)::bigint ORDER BY n))[1] AS asked, min(n) AS first
@@ -199,14 +195,18 @@ BEGIN
         CONTINUE WHEN q.bound IS NULL;
         depth := depth__v(q.name, q.bound, q.more);
         IF depth + q.more > q.bound THEN
-            RETURN refused__v('depth', format('%s/%s/%s', depth, q.bound, q.more));
+            refusal := taken__v(verbs);
+            RETURN CASE WHEN refusal IS NOT NULL THEN refused__v('conflict', refusal)
+                        ELSE refused__v('depth', format('%s/%s/%s', depth, q.bound, q.more)) END;
         END IF;
     END LOOP;
     BEGIN
         outcome := enqueue__v(verbs, NULL, now);
-        refusal := taken__v(verbs);
-        IF refusal IS NOT NULL THEN
-            RAISE EXCEPTION 'undone' USING ERRCODE = 'OL003';
+        IF outcome <> 'true' THEN  -- some were there
+            refusal := taken__v(verbs);
+            IF refusal IS NOT NULL THEN
+                RAISE EXCEPTION 'undone' USING ERRCODE = 'OL003';
+            END IF;
         END IF;
     EXCEPTION WHEN SQLSTATE 'OL003' THEN
         RETURN refused__v('conflict', refusal);

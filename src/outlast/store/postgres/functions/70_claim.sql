@@ -7,15 +7,13 @@ DECLARE
     base bigint := fences_from__v();
     standing smallint;
     floors text;
-    again text;
 BEGIN
     SELECT draining INTO standing FROM workers WHERE id = v->>0 FOR SHARE;
     IF NOT FOUND THEN
         RETURN refused__v('worker', 'not enlisted, or swept');
     END IF;
-    again := claimed__v(v->>0, v->>1);
-    IF again IS NOT NULL THEN
-        RETURN '[' || again || ',null]';
+    IF EXISTS (SELECT 1 FROM runs WHERE worker = v->>0 AND token = v->>1) THEN
+        RETURN '[' || claimed__v(v->>0, v->>1) || ',null]';
     ELSIF standing = 1 THEN
         RETURN refused__v('draining', '');
     ELSIF jsonb_array_length(v->2) > 0 THEN
@@ -63,7 +61,7 @@ DECLARE
     back_max bigint := least(coalesce((v->>6)::bigint, wanted), wanted);
     state smallint := CASE WHEN (v->>7)::boolean THEN 2 ELSE 1 END;
     floors jsonb := CASE WHEN state = 1 THEN v->8 END;
-    walked bigint := pg_stat_get_xact_tuples_returned('runs_ready'::regclass);
+    walked bigint := walked__v();
     began double precision := seconds__v();
     took double precision;
     rooms jsonb;
@@ -86,22 +84,27 @@ BEGIN
     rooms := rooms__v(v->3);
     IF rooms = '{}' THEN
         SELECT array_agg(f.pk ORDER BY f.rank, f.since, f.due, f.pk), array_agg(f.new = 1 ORDER BY f.rank, f.since, f.due, f.pk),
-               count(*) FILTER (WHERE f.new = 0), bool_and(f.plain) INTO pks, new, back, plain
+               count(*) FILTER (WHERE f.new = 0), bool_and(f.plain),
+               jsonb_agg(jsonb_build_array(f.queue, f.workflow, f.new, f.rank, f.since, f.due, f.pk) ORDER BY f.rank, f.since, f.due, f.pk)
+                   FILTER (WHERE walked__v() - walked > WALK_MAX__v) INTO pks, new, back, plain, candidates
         FROM ready__v(v->3, v->4, state, wanted, back_max, rooms, floors) f;
         took := seconds__v() - began;
+        walked := walked__v() - walked;
         pks := pks[1:wanted];
-        IF coalesce(plain, true) AND back <= back_max AND pg_stat_get_xact_tuples_returned('runs_ready'::regclass) - walked <= WALK_MAX__v THEN
+        IF coalesce(plain, true) AND back <= back_max THEN
             SELECT count(*), count(*) FILTER (WHERE NOT g.fresh), array_agg(g.given) INTO got, back, tried
             FROM give_all__v(pks, new, state, v->>0, v->>1, base, now) g;
             IF got = wanted OR got = coalesce(cardinality(pks), 0) AND got < wanted THEN
-                walked := pg_stat_get_xact_tuples_returned('runs_ready'::regclass) - walked;
-                RETURN CASE WHEN state = 1 THEN json_build_array(took, walked, NULL) END;
+                IF state = 1 AND candidates IS NOT NULL THEN
+                    firsts := firsts__v(candidates);
+                END IF;
+                RETURN CASE WHEN state = 1 THEN json_build_array(took, walked, firsts) END;
             END IF;
             tried := coalesce(tried, '{}');
         ELSE
             back := 0;
         END IF;
-        walked := pg_stat_get_xact_tuples_returned('runs_ready'::regclass);
+        walked := walked__v();
         began := seconds__v();
     END IF;
     FOR round IN 1..4 LOOP
@@ -109,7 +112,7 @@ BEGIN
         INTO candidates FROM ready__v(v->3, v->4, state, reach, least(back_max + cardinality(tried), reach), rooms, floors) f;
         IF round = 1 THEN
             took := seconds__v() - began;
-            walked := pg_stat_get_xact_tuples_returned('runs_ready'::regclass) - walked;
+            walked := walked__v() - walked;
             IF state = 1 AND walked > WALK_MAX__v THEN
                 firsts := firsts__v(candidates);
             END IF;
@@ -136,6 +139,15 @@ BEGIN
         reach := reach * 4;
     END LOOP;
     RETURN CASE WHEN state = 1 THEN json_build_array(took, walked, firsts) END;
+END $$;
+
+-- How many entries of the index were walked over in this transaction. Those that are known to be dead are not counted, but the pages are that had
+-- nothing else in them: beyond what each scan needs to come to its first one, a page counts as 25.
+CREATE FUNCTION walked__v() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    ready oid := 'runs_ready'::regclass;
+BEGIN
+    RETURN pg_stat_get_xact_tuples_returned(ready) + 25 * (pg_stat_get_xact_blocks_fetched(ready) - 4 * pg_stat_get_xact_numscans(ready));
 END $$;
 
 -- The first run of each line.
@@ -270,7 +282,7 @@ END $$;
 CREATE FUNCTION look__v(names jsonb, floors jsonb, at double precision) RETURNS text LANGUAGE plpgsql VOLATILE SETTINGS__v AS $$
 DECLARE
     began double precision := seconds__v();
-    walked bigint := pg_stat_get_xact_tuples_returned('runs_ready'::regclass) + pg_stat_get_xact_tuples_returned('runs_later'::regclass);
+    walked bigint := walked__v() + pg_stat_get_xact_tuples_returned('runs_later'::regclass);
     soonest double precision;
     ready jsonb;
     suspects jsonb;
@@ -281,6 +293,6 @@ BEGIN
     SELECT jsonb_agg(jsonb_build_array(f.queue, f.workflow, f.new, f.rank, f.since, f.due, f.pk)) INTO ready
     FROM ready__v(names, NULL, 1::smallint, 1, 1, '{}', floors) f;
     SELECT jsonb_agg(DISTINCT f.workflow) INTO suspects FROM ready__v(names, NULL, 2::smallint, 1, 1, '{}', NULL) f;
-    walked := pg_stat_get_xact_tuples_returned('runs_ready'::regclass) + pg_stat_get_xact_tuples_returned('runs_later'::regclass) - walked;
+    walked := walked__v() + pg_stat_get_xact_tuples_returned('runs_later'::regclass) - walked;
     RETURN json_build_array(coalesce(at, seconds__v()), soonest, ready, suspects, seconds__v() - began, walked);
 END $$;
