@@ -3,6 +3,9 @@
 import asyncio
 import gc
 import os
+import shutil
+import sys
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,11 +14,21 @@ import pytest
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.testing import App, VirtualClock
 from outlast.testing.crash import Crash, _forget
+from outlast.testing.empty import EmptyStore, empty_file
 from places import place, pytest_collection_modifyitems  # noqa: F401 - a fixture and a hook
 from servers import postgres_server, redis_server  # noqa: F401 - fixtures
 
 for _name in ("DATABASE_URL", "REDIS_URL", "REDIS_HOST", "STATE_DB_PATH", "SHUTDOWN_TIMEOUT"):
     os.environ.pop(_name, None)  # Outlast understands them: a developer's own servers are not for tests
+
+# The tests start hundreds of processes: each would compile all of Outlast again, which takes longer than all else that it does to begin.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+# No test needs a disk: what a process has written outlives it in memory too, and to sync it costs nothing there.
+_MEMORY, _MEMORY_BYTES_MIN = Path("/dev/shm"), 2_000_000_000
+if "TMPDIR" not in os.environ and _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _MEMORY_BYTES_MIN:
+    os.environ["TMPDIR"] = tempfile.tempdir = str(_MEMORY)
 
 HEARTBEAT = 0.001
 FOREVER = 1e7
@@ -45,13 +58,16 @@ class World:
     def open(self) -> SQLiteStore:
         """The store as another process sees it. In memory there is only one while a process lives."""
         if self.folder is not None:
-            store = SQLiteStore(self.folder / "world.db", clock=self.clock, heartbeat=HEARTBEAT)
+            file = self.folder / "world.db"
+            store = SQLiteStore(
+                file if file.exists() else empty_file(file), clock=self.clock, heartbeat=HEARTBEAT
+            )
         elif self._app is not None:
             store = self._app.store
         elif self._image is not None:
             return SQLiteStore.from_image(self._image, clock=self.clock)
         else:
-            store = SQLiteStore(None, clock=self.clock)
+            store = EmptyStore(None, clock=self.clock)
         store.open()
         self._opened.append(store)
         return store
@@ -181,4 +197,4 @@ def file_world(tmp_path):
 @pytest.fixture(params=["memory", "sqlite"])
 def address(request, tmp_path):
     """A store for real time."""
-    return "memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/outlast.db"
+    return "memory:" if request.param == "memory" else f"sqlite:///{empty_file(tmp_path / 'outlast.db')}"

@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from outlast import Draining, each, map, step, workflow  # noqa: A004
-from outlast.store.sqlite.store import SQLiteStore
 from outlast.testing import App, VirtualClock, crash_everywhere
+from outlast.testing.empty import EmptyStore
 
 ITEMS = [f"item-{number}" for number in range(12)]
 
@@ -24,7 +24,7 @@ async def stream(rng):
 def test_a_drain_at_any_moment_loses_nothing_and_repeats_nothing(form, seed):
     rng, begun = random.Random(seed), Counter()
     clock, lives = VirtualClock(), 0
-    store = SQLiteStore(None, clock=clock)
+    store = EmptyStore(None, clock=clock)
 
     async def work(item: str) -> str:
         begun[item] += 1

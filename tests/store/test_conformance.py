@@ -4,15 +4,17 @@ import pytest
 
 from outlast.store.address import store_at
 from outlast.testing.conformance import DurableStoreConformance, MakeStore, StoreConformance
+from outlast.testing.empty import EmptyStore, empty_file
 
 
 class TestSQLiteFile(DurableStoreConformance):
     @pytest.fixture
     def make_store(self, tmp_path) -> MakeStore:
-        return lambda clock: store_at(f"sqlite:///{tmp_path}/outlast.db", clock=clock)
+        file = empty_file(tmp_path / "outlast.db")
+        return lambda clock: store_at(f"sqlite:///{file}", clock=clock)
 
 
 class TestSQLiteMemory(StoreConformance):
     @pytest.fixture
     def make_store(self) -> MakeStore:
-        return lambda clock: store_at("memory:", clock=clock)
+        return lambda clock: EmptyStore(None, clock=clock)

@@ -41,6 +41,7 @@ from outlast.store.verbs import (
 )
 from outlast.testing.conformance import HandClock
 from outlast.testing.conformance.harness import EVERYTHING, check_apart
+from outlast.testing.empty import EmptyStore
 
 PARENTS = {"a": None, "b": "a", "c": "b", "d": "a", "e": None, "i": None, "j": None}
 IDS = tuple(PARENTS)
@@ -78,7 +79,7 @@ class StoreMachine(RuleBasedStateMachine):
     @initialize()
     def open(self) -> None:
         self.clock = HandClock()
-        self.store = SQLiteStore(None, clock=self.clock)
+        self.store = EmptyStore(None, clock=self.clock)
         self.store.open()
         self.model = Model(self.clock)
         self.lives: list[tuple[int, int, str]] = []

@@ -4,11 +4,12 @@ import time
 import pytest
 
 from outlast.sync import Outlast
+from outlast.testing.empty import empty_file
 
 
 @pytest.fixture(params=["memory", "sqlite"])
 def store(request, tmp_path):
-    return "memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/outlast.db"
+    return "memory:" if request.param == "memory" else f"sqlite:///{empty_file(tmp_path / 'outlast.db')}"
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from outlast.app.outlast import Outlast
 from outlast.define.step import StepBase
 from outlast.define.workflow import Call
 from outlast.store.protocol import Store
-from outlast.store.sqlite.store import SQLiteStore
 from outlast.testing.clock import VirtualClock, VirtualLoop
+from outlast.testing.empty import EmptyStore
 
 R = TypeVar("R")
 _UNSET: Any = object()
@@ -36,7 +36,7 @@ class App(Outlast):
         self.clock = clock or VirtualClock()
         self.seed = seed
         if store is None:
-            store = SQLiteStore(None, clock=self.clock)
+            store = EmptyStore(None, clock=self.clock)
             weakref.finalize(self, store.close)
             # Nobody else has it, so nothing is missed: looking now and then would only fill the time of a virtual clock.
             settings.setdefault("poll", 1e6)

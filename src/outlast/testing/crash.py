@@ -31,6 +31,7 @@ from outlast.store.sqlite.store import SQLiteStore
 from outlast.store.verbs import Verb
 from outlast.testing.app import App
 from outlast.testing.clock import VirtualClock, VirtualLoop
+from outlast.testing.empty import EmptyStore, empty_file
 
 R = TypeVar("R")
 When = Literal["before", "after"]
@@ -192,7 +193,7 @@ class _Power:
     def open(self) -> MortalStore:
         if self.image is not None:
             return SQLiteStore.from_image(self.image, clock=self.clock)
-        store = SQLiteStore(None, clock=self.clock) if self.place is None else self.place(self.clock)
+        store = EmptyStore(None, clock=self.clock) if self.place is None else self.place(self.clock)
         store.open()
         return store
 
@@ -212,7 +213,8 @@ def _new_place(store: str | Callable[[], Place]) -> Iterator[Place | None]:
         yield store()
     else:
         with TemporaryDirectory() as folder:
-            yield lambda clock: SQLiteStore(Path(folder) / "crash.db", clock=clock, heartbeat=HEARTBEAT)
+            path = empty_file(Path(folder) / "crash.db")
+            yield lambda clock: SQLiteStore(path, clock=clock, heartbeat=HEARTBEAT)
 
 
 def crash_everywhere(

@@ -21,6 +21,8 @@ from typing import Any
 
 START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 15.0
+FORGETFUL = ("fsync=off", "full_page_writes=off")
+"""For data that need not outlive the machine; what is committed outlives the server, as everywhere."""
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None  # loaded before any fork
 
 
@@ -106,7 +108,7 @@ def postgres_server(folder: Path | None = None, *options: str, durable: bool = F
         )  # fmt: skip
         assert initdb.returncode == 0, initdb.stdout + initdb.stderr
         url = f"postgresql://postgres@/postgres?host={sockets}"
-        words = ["listen_addresses=", "max_connections=400", f"fsync={'on' if durable else 'off'}", *options]
+        words = ["listen_addresses=", "max_connections=400", *([] if durable else FORGETFUL), *options]
         server = Server(
             url,
             [programs / "bin/postgres", "-D", data, "-k", sockets, *[part for word in words for part in ("-c", word)]],
