@@ -49,6 +49,9 @@ SETTINGS = {
     "LINGER": "0.2", "RETURNED_RATE": "10000", "GRACE": "8",
 }  # fmt: skip
 """Short times, as in tests/fleet."""
+LEASE = float(SETTINGS["LEASE"])
+SLACK = 2.0
+"""Seconds for the tests' own polling, and for a busy machine: what is promised is GRACE."""
 
 
 def get(port: int, path: str, method: str = "GET", timeout: float = 2.0) -> int:

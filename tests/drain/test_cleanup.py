@@ -269,7 +269,7 @@ def test_a_hung_plain_function_is_left_in_its_thread(address):
 
     try:
         began = asyncio.run(main())
-        assert time.monotonic() - began < 3.2
+        assert time.monotonic() - began < 15, "the thread hangs for 20 s"
     finally:
         gate.set()
     assert done == ["quick"]

@@ -6,7 +6,7 @@ import sys
 import time
 
 import pytest
-from kubelet import PROGRAMS, Node, Pod, flows, get, until
+from kubelet import PROGRAMS, SLACK, Node, Pod, flows, get, until
 
 STEPS = 6
 
@@ -35,7 +35,7 @@ def test_a_job_that_is_terminated_ends_with_75_and_its_next_pod_goes_on(node, st
     until(lambda: len(node.lines("after")) >= 2)
     ended = first.delete(8)
     assert (ended.code, ended.killed) == (75, False), first.errors()
-    assert ended.seconds < 2.0, "the end of a step is all there is to wait for"
+    assert ended.seconds < 4.5, "the end of a step is all there is to wait for"
     second = start(node, 0.3)
     assert second.process.wait(30) == 0, second.errors()
     assert second.out.read_text().strip() == str(STEPS)
@@ -73,7 +73,7 @@ def test_a_second_interrupt_leaves_at_once_and_the_run_goes_on_later(node, start
     ended = first.wait(first.signal(signal.SIGINT))
     print(f"gone {ended.seconds:.2f} s after the second")
     assert ended.code == 130, first.errors()
-    assert ended.seconds < 3.0
+    assert ended.seconds < 15, "half of the grace"
     run = node.image().runs["job"]
     assert (run["status"], run["worker"], run["deaths"]) == ("queued", None, 0), "it was released"
     second = start(node, 60.0)
@@ -84,7 +84,7 @@ def test_a_worker_that_is_terminated_ends_with_0(node):
     pod = node.worker().up()
     ended = pod.wait(pod.signal(signal.SIGTERM))
     assert ended.code == 0, pod.errors()
-    assert ended.seconds < 2.0, "there was nothing to wait for"
+    assert ended.seconds < 7, "there was nothing to wait for"
 
 
 def test_a_worker_that_is_terminated_before_it_has_started_ends_with_0_in_its_grace_and_claims_nothing(node):
@@ -95,7 +95,7 @@ def test_a_worker_that_is_terminated_before_it_has_started_ends_with_0_in_its_gr
     (node.folder / "clean").touch()
     ended = pod.wait(at)
     assert ended.code == 0, pod.errors()
-    assert ended.seconds < 2.5
+    assert ended.seconds < 2 + SLACK
     assert node.image().runs["r"]["lives"] == 0
 
 
@@ -108,7 +108,7 @@ def test_a_worker_that_is_interrupted_ends_with_130_and_a_second_interrupt_leave
     assert not pod.ended
     ended = pod.wait(pod.signal(signal.SIGINT))
     assert ended.code == 130, pod.errors()
-    assert ended.seconds < 3.0
+    assert ended.seconds < 15, "half of the grace"
     run = node.image().runs["long"]
     assert (run["status"], run["deaths"]) == ("queued", 0)
     second = node.worker().up()
@@ -130,7 +130,7 @@ def test_a_terminated_job_whose_step_hangs_ends_with_75_too(node):
     until(lambda: any(line.key.startswith("hang") for line in node.lines()))
     ended = first.wait(first.signal(signal.SIGTERM))
     assert ended.code == 75, first.errors()
-    assert ended.seconds < 2.5
+    assert ended.seconds < 2 + SLACK
     second = node.pod([sys.executable, "-W", "error", *command])
     assert second.process.wait(30) == 0, second.errors()
     node.assert_no_deaths()

@@ -119,8 +119,8 @@ def test_it_stops_in_time_whatever_its_clients_do(client):
         unread.sendall(b"GET /drain HTTP/1.1\r\nHost: x\r\n\r\n")
         assert client.get(f"{server.url}/health").status_code == 200
         began = time.monotonic()
-        server.stop(4.0)
-        assert time.monotonic() - began < 3.5
+        server.stop(20.0)
+        assert time.monotonic() - began < 15, "they would stay for ever"
         assert read_all(silent) == read_all(half) == b""
     assert "outlast-http" not in [thread.name for thread in threading.enumerate()]
     gc.collect()
@@ -128,7 +128,7 @@ def test_it_stops_in_time_whatever_its_clients_do(client):
 
 def test_stop_waits_no_longer_than_it_is_told(caplog):
     worker = Worker()
-    worker.pause = 1.5
+    worker.pause = 3.0
     server = Server(worker, ":0")
     server.start()
     with connect(server.url) as client:
@@ -136,9 +136,9 @@ def test_stop_waits_no_longer_than_it_is_told(caplog):
         time.sleep(0.3)
         began = time.monotonic()
         server.stop(0.1)
-        assert time.monotonic() - began < 1.0
+        assert time.monotonic() - began < 2.5
         assert "did not end within 0.1 s" in caplog.text
-    server.stop(5.0)
+    server.stop(20.0)
     assert "outlast-http" not in [thread.name for thread in threading.enumerate()]
 
 

@@ -45,5 +45,5 @@ def test_a_child_that_outlives_its_killed_parent_does_not_keep_the_parents_worke
     assert heir.result() == "went on"
     os.kill(left, 0)  # the child is alive all the while
     print(f"{how}: the heir, started at the kill, went on after {seconds:.3f} s")
-    assert seconds < 3.0, "the lease is 30 s"
+    assert seconds < 15.0, "the lease is 30 s"
     assert len(look(tmp_path / "outlast.db").deaths()) == 1

@@ -46,6 +46,7 @@ async def wait_for(seconds: float) -> dict:
     """A request under way."""
     say("request-begins")
     await asyncio.sleep(seconds)
+    say("request-ends")
     return {"waited": True}
 
 
