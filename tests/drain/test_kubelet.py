@@ -190,7 +190,7 @@ def test_a_worker_whose_loop_stands_still_is_restarted_for_its_liveness_and_its_
 
 def test_sleepers_are_handed_over_without_an_interruption(node):
     first = node.worker(grace=6, linger=60).up()
-    node.submit({f"s{n}": flows.sleeper(n, 3.0) for n in range(5)})
+    node.submit({f"s{n}": flows.sleeper(n, 10.0) for n in range(5)})
     until(lambda: len(node.lines("after")) == 5)
     second = node.worker().up()
     ended = first.delete(8)
