@@ -1,7 +1,5 @@
 """Which index each statement goes by that must not cost more the more there is."""
 
-import time
-
 import pytest
 
 from outlast.store.rows import NEVER
@@ -79,20 +77,17 @@ def test_a_statement_seeks_where_it_must_not_scan(store, name):
     assert not any(line.startswith("SCAN") and "VIRTUAL TABLE" not in line for line in plan), plan
 
 
-def test_a_drain_of_a_thousand_runs_costs_milliseconds(store):
-    """The best of several: what it costs, whatever else the machine does."""
+def test_a_drain_of_a_thousand_runs_costs_little_a_run(store):
+    """In thousands of SQLite's own instructions: they are the same on every machine, whatever else it does."""
     runs = tuple(Submit(f"r{n}", "flow", "[]", f"t{n}", "seed") for n in range(1000))
     store.commit([SubmitMany(runs)])
-    kept, given_back = [], []
-    for turn in range(5):
-        worker = f"w{turn}"
-        _, rows = store.commit([Enlist(worker, "host", 1, NEVER), Claim(worker, "c", limit=1000)])
-        started = time.perf_counter()
-        (none,) = store.commit([Drain(worker, "x", tuple(row.fence for row in rows))])
-        between = time.perf_counter()
-        (every,) = store.commit([Drain(worker, "x")])
-        given_back.append(time.perf_counter() - between)
-        kept.append(between - started)
-        assert (len(none), len(every)) == (0, 1000)
-    assert min(kept) < 0.005
-    assert min(given_back) < 0.025
+    _, rows = store.commit([Enlist("w", "host", 1, NEVER), Claim("w", "c", limit=1000)])
+    thousands: list[None] = []
+    store._db.set_progress_handler(lambda: thousands.append(None), 1000)
+    (none,) = store.commit([Drain("w", "x", tuple(row.fence for row in rows))])
+    kept = len(thousands)
+    (every,) = store.commit([Drain("w", "x")])
+    given_back = len(thousands) - kept
+    assert (len(none), len(every)) == (0, 1000)
+    assert kept < 60
+    assert given_back < 600
