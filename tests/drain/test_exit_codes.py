@@ -6,7 +6,9 @@ import sys
 import time
 
 import pytest
-from kubelet import PROGRAMS, SLACK, Node, Pod, flows, get, until
+from kubelet import PROGRAMS, SLACK, Ended, Node, Pod, flows, get, until
+
+from outlast.drain.process import HURRY_SECONDS_MAX
 
 STEPS = 6
 
@@ -22,6 +24,13 @@ def outlast_run(node: Node, pause: float, **settings: object) -> Pod:
 def run_of_a_program(node: Node, pause: float, **settings: object) -> Pod:
     words = [str(PROGRAMS / "drain_alone.py"), node.address, "job", str(STEPS), str(pause)]
     return node.pod([sys.executable, "-W", "error", *words], **settings)
+
+
+def assert_left_at_once(pod: Pod, ended: Ended) -> None:
+    """With 130; an interpreter that a busy machine gives no turn for so long is ended by its timer."""
+    by_timer = ended.code == -signal.SIGALRM and ended.seconds > HURRY_SECONDS_MAX
+    assert ended.code == 130 or by_timer, pod.errors()
+    assert ended.seconds < 15, "half of the grace"
 
 
 both = pytest.mark.parametrize(
@@ -72,8 +81,7 @@ def test_a_second_interrupt_leaves_at_once_and_the_run_goes_on_later(node, start
     assert not first.ended
     ended = first.wait(first.signal(signal.SIGINT))
     print(f"gone {ended.seconds:.2f} s after the second")
-    assert ended.code == 130, first.errors()
-    assert ended.seconds < 15, "half of the grace"
+    assert_left_at_once(first, ended)
     run = node.image().runs["job"]
     assert (run["status"], run["worker"], run["deaths"]) == ("queued", None, 0), "it was released"
     second = start(node, 60.0)
@@ -108,8 +116,7 @@ def test_a_worker_that_is_interrupted_ends_with_130_and_a_second_interrupt_leave
     time.sleep(0.3)
     assert not pod.ended
     ended = pod.wait(pod.signal(signal.SIGINT))
-    assert ended.code == 130, pod.errors()
-    assert ended.seconds < 15, "half of the grace"
+    assert_left_at_once(pod, ended)
     run = node.image().runs["long"]
     assert (run["status"], run["deaths"]) == ("queued", 0)
     second = node.worker().up()
