@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 4
 
-.PHONY: demo test lint types stores soak alerts pythons check-fresh bench burst format clean
+.PHONY: demo test lint types stores soak chaos alerts pythons check-fresh bench burst format clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Outlast needs Python 3.11 or later: make PYTHON=python3.12 ...")'
@@ -44,6 +44,17 @@ $(CURDIR)/.cache/prometheus/usr/bin/promtool:
 
 alerts: $(STAMP) $(PROMTOOL)
 	PROMTOOL=$(PROMTOOL) $(BIN)/python -m pytest -q tests/alerts/rules_evaluated.py
+
+# Workers killed by a plan on every store, ten minutes in all; reports and logs in chaos-report/. CHAOS_SEED=… repeats the blows.
+CHAOS_SECONDS ?= 150
+CHAOS_SEED ?=
+CHAOS := $(BIN)/outlast chaos --seconds $(CHAOS_SECONDS) --kills-per-minute 60 --workers 4 $(if $(CHAOS_SEED),--seed $(CHAOS_SEED))
+chaos: $(STAMP)
+	rm -rf chaos-report && mkdir chaos-report
+	$(CHAOS) --report chaos-report/sqlite
+	$(CHAOS) --report chaos-report/postgres --server postgres
+	$(CHAOS) --report chaos-report/redis --server redis
+	$(CHAOS) --report chaos-report/file --store file:$(CURDIR)/chaos-report/file-store --workers 1
 
 # The tests on every Python from 3.11 on that is installed, each in an environment of its own.
 pythons:

@@ -8,6 +8,7 @@ import typer
 
 import outlast
 from outlast.cli import act, fleet, look
+from outlast.cli.chaos import chaos_app
 from outlast.cli.decide import decide
 from outlast.cli.doctor import doctor
 from outlast.cli.drain import drain
@@ -51,3 +52,4 @@ for command in (
     act.cancel, act.retry, act.resume, decide, act.send, act.prune, sessions, migrate, doctor, manifest,
 ):  # fmt: skip
     app.command(epilog=EPILOG)(command)
+app.add_typer(chaos_app, name="chaos")

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from outlast.app.outlast import Outlast
+from outlast.chaos.willing import willing
 from outlast.cli.exits import FAILED, OK
 from outlast.cli.logs import LogForm, configure
 from outlast.cli.options import StoreOption
@@ -104,6 +105,11 @@ async def _work(app: Outlast, place: Workplace) -> int:
                 "workflows": names, "concurrency": app.settings.concurrency, "store": _place(app),
             },
         )  # fmt: skip
-        await app.wait_drain()
+        striking = willing(app) if app.settings.chaos_kills_per_hour else None
+        try:
+            await app.wait_drain()
+        finally:
+            if striking is not None:
+                striking.cancel()
     log.info("stopped", extra={"event": "stopped"})
     return app._door.exit_code

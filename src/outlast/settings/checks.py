@@ -17,6 +17,7 @@ GRACE_MIN = 1.0
 """With less no step could end, be told to stop and be recorded: the drain would be a kill with a report."""
 LOOK_SECONDS_MIN = 0.01
 """Who looks at the store more often than this does nothing else."""
+CHAOS_MODES = ("drain", "kill", "both")
 STALL_MIN = 0.1
 """What a collection of garbage or a busy machine may take."""
 EXIT_SECONDS = 0.3
@@ -25,6 +26,7 @@ EXIT_SECONDS = 0.3
 _KINDS = {"str": "a text", "int": "a whole number", "float": "a number"}
 _TYPES: dict[str, Any] = {"str": (str,), "int": (int,), "float": (int, float)}
 _MAY_BE_ZERO = {
+    "chaos_kills_per_hour",
     "effect_margin",
     "ramp",
     "new_share",
@@ -55,6 +57,11 @@ def check(settings: Settings) -> None:
         raise Wrong(
             f"signals={settings.signals} must be 1 (SIGTERM and SIGINT begin a drain) or 0 (no handler).",
             "signals",
+        )
+    if settings.chaos_mode not in CHAOS_MODES:
+        raise Wrong(
+            f"chaos_mode={settings.chaos_mode!r} must be {', '.join(CHAOS_MODES[:-1])} or {CHAOS_MODES[-1]}.",
+            "chaos_mode",
         )
     if settings.new_share >= 1:
         raise Wrong(

@@ -68,6 +68,11 @@ class Settings:
     item_memory: float = 60.0
     """Seconds that the id of an acked item is remembered, and the same id put again is the same item."""
 
+    chaos_kills_per_hour: float = 0.0
+    """How often `outlast worker` strikes itself at random in an hour, after its first minute. 0: never."""
+    chaos_mode: str = "drain"
+    """How it does: drain, kill, or both."""
+
     max_attempts: int = 5
     """Deaths in a row with nothing recorded, or failures of an item, that make a dead letter."""
     interruptions_max: int = 100

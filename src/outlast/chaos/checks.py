@@ -1,0 +1,467 @@
+"""The checks: read-only, run by run and page by page, over a store and, where there is one, the ledger's book.
+
+    check(store, Scope(since=…)) -> Verdict
+
+A run that changes while it is looked at is looked at again, and left out if it does not hold still: on a store that lives there is no false
+alarm for what is under way.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from outlast.chaos.book import Book
+from outlast.chaos.tale import End, Tale
+from outlast.chaos.verdict import Check, Verdict, percentiles
+from outlast.store.protocol import Store
+from outlast.store.rows import ENDED, NEVER, RunQuery, RunRow, WorkerRow
+from outlast.store.verbs import DRAINS_MAX, EACH, ITEM
+
+PAGE = 200
+"""Runs, or entries, of one read."""
+LOOKS_MAX = 3
+"""How often a run that changes meanwhile is looked at."""
+
+ASKS = {
+    "ended": "every run has ended, as the workload means it; on a store that lives: none that could go on has waited for longer than the objective",
+    "none lost": "everything that was acknowledged is there, and no journal lacks an entry",
+    "no action twice": "nothing was done outside twice, nor undone twice",
+    "no stale fence": "nothing was written, inside or outside, under a fence that another had overtaken",
+    "compensated": "of every run that failed, was cancelled or abandoned, all that it had done is undone, newest first; no ended run has anything open",
+    "dead letters and parked": "no run is a dead letter, and none waits for a person",
+    "recovery": "every run that lost its worker went on within the objective",
+    "redone": "no step was executed again after its result was on record",
+    "drains": "every worker that was told to end was gone when its grace was over",
+}
+
+
+@dataclass
+class Scope:
+    """What is looked at, and what is known beside the store."""
+
+    since: float
+    """By the store's clock. Runs that ended earlier are passed over."""
+    objective: float = 30.0
+    """Seconds in which a run must go on after its worker was lost."""
+    queues: frozenset[str] | None = None
+    """Only these; None: all."""
+    over: bool = False
+    """The work is over, and nobody works any more: what has not ended will not."""
+    thorough: bool = False
+    """Read the journals also of runs that were done in one life."""
+    book: Book | None = None
+    acknowledged: Sequence[str] | None = None
+    """The ids of what was submitted and acknowledged."""
+    meant: Callable[[str], str | None] = lambda _: None
+    """The status that a run must end in, by its id; None if nothing is said of it."""
+    recovered: Callable[[str, End, End | None], float | None] | None = None
+    """Seconds from the end of a life of a run until its next claim, where somebody knows better than the journal."""
+    looked: Callable[[int], None] = lambda _: None
+    """Told how many runs were looked at so far."""
+
+
+@dataclass
+class Findings:
+    """The checks as they are made."""
+
+    checks: dict[str, Check] = field(
+        default_factory=lambda: {name: Check(name, asks) for name, asks in ASKS.items()}
+    )
+    runs: int = 0
+    items: int = 0
+    entries: int = 0
+    passed_over: int = 0
+    """Runs that ended before, or in one life and well."""
+    restless: int = 0
+    """Runs that did not hold still."""
+    recoveries: dict[str, list[float]] = field(default_factory=lambda: {"interruption": [], "death": []})
+    untimed: int = 0
+    deaths: int = 0
+    interruptions: int = 0
+    unfenced: int = 0
+    backlog: int = 0
+    nobody: int = 0
+    statuses: dict[str, int] = field(default_factory=dict)
+    there: set[str] = field(default_factory=set)
+
+    def __getitem__(self, name: str) -> Check:
+        return self.checks[name]
+
+
+class Living(NamedTuple):
+    """Who could take a run: the queues and workflows of a worker that lives and does not drain."""
+
+    ids: frozenset[str]
+    """Of all that are enlisted, whatever they do."""
+    expired: frozenset[str]
+    claims: tuple[tuple[frozenset[str], frozenset[str]], ...]
+
+    def would_take(self, row: RunRow) -> bool:
+        known = row.workflow in (ITEM, EACH)
+        return any(
+            row.queue in queues and (known or row.workflow in workflows) for queues, workflows in self.claims
+        )
+
+
+def check(store: Store, scope: Scope) -> Verdict:
+    """Nothing is written."""
+    found = Findings()
+    wanted = set(scope.acknowledged) if scope.acknowledged is not None else None
+    for page in _pages(store, scope):
+        living = _living(store, scope)
+        for row in page:
+            found.there.add(row.id) if wanted is not None and row.id in wanted else None
+            _examine(store, scope, found, living, row)
+        scope.looked(found.runs + found.items + found.passed_over)
+    _lost(found, wanted)
+    _outside(scope, found)
+    _recovery(scope, found)
+    _drains(store, scope, found)
+    _fences(found)
+    looked_at = {
+        "runs": found.runs, "items": found.items, "entries": found.entries, "passed_over": found.passed_over, "restless": found.restless,
+        "deaths": found.deaths, "interruptions": found.interruptions,
+        **({"ledger_lines": sum(scope.book.counts.values())} if scope.book is not None else {}),
+    }  # fmt: skip
+    return Verdict(list(found.checks.values()), looked_at)
+
+
+# -- what is looked at
+
+
+def _pages(store: Store, scope: Scope) -> Iterator[list[RunRow]]:
+    queues = sorted(scope.queues) if scope.queues is not None else [None]
+    for queue in queues:
+        before: int | None = None
+        while page := store.runs(RunQuery(queue=queue, limit=PAGE, before_pk=before)):
+            yield page
+            before = page[-1].pk
+
+
+def _living(store: Store, scope: Scope) -> Living:
+    now, workers = store.now(), store.workers()
+    late = frozenset(worker.id for worker in workers if worker.lease_until + scope.objective < now)
+    claims = tuple(
+        (frozenset(json.loads(worker.queues)), frozenset(json.loads(worker.workflows)))
+        for worker in workers
+        if worker.lease_until > now and not worker.draining and not _has_asked(worker)
+    )
+    return Living(frozenset(worker.id for worker in workers), late, claims)
+
+
+def _has_asked(worker: WorkerRow) -> bool:
+    """It will drain in a moment."""
+    return worker.asked is not None
+
+
+def _examine(store: Store, scope: Scope, found: Findings, living: Living, row: RunRow) -> None:
+    if _is_old(row, scope.since) or _is_plain(row, scope):
+        found.passed_over += 1
+        return
+    for _ in range(LOOKS_MAX):
+        tale = _tale(store, row)
+        again = store.run(row.id)
+        if again is None:
+            found.passed_over += 1  # pruned
+            return
+        if (again.pk, again.fence, again.status, again.lives) == (row.pk, row.fence, row.status, row.lives):
+            break
+        row = again
+    else:
+        found.restless += 1
+        return
+    tale.close(row)
+    if row.workflow == ITEM:
+        found.items += 1
+    else:
+        found.runs += 1
+    found.entries += tale.count
+    found.statuses[row.status] = found.statuses.get(row.status, 0) + 1
+    _ended(store, scope, found, living, row, tale)
+    _journal(store, scope, found, row, tale)
+    _lives(scope, found, row, tale)
+
+
+def _is_old(row: RunRow, since: float) -> bool:
+    return row.status in ENDED and row.ended is not None and row.ended < since
+
+
+def _is_plain(row: RunRow, scope: Scope) -> bool:
+    """Done in one life, by a worker that lived: there is nothing that it could have lost."""
+    return (
+        not scope.thorough
+        and row.status == "done"
+        and row.lives <= 1
+        and not row.deaths
+        and not row.interruptions
+    )
+
+
+def _tale(store: Store, row: RunRow) -> Tale:
+    tale = Tale()
+    after = 0
+    while page := store.journal(row.pk, after=after, limit=PAGE):
+        for entry in page:
+            tale.add(entry)
+        after = page[-1].seq
+    return tale
+
+
+# -- the checks
+
+
+def _ended(store: Store, scope: Scope, found: Findings, living: Living, row: RunRow, tale: Tale) -> None:
+    ended, stuck = found["ended"], found["dead letters and parked"]
+    ended.looked_at += 1
+    stuck.looked_at += 1
+    if row.status in ("dead", "parked"):
+        when = max(tale.last_at, row.ended or 0.0, row.started or 0.0, row.created)
+        if when >= scope.since:
+            what = (
+                "is a dead letter"
+                if row.status == "dead"
+                else "is parked" + (", stuck while it is undone" if row.undoing else "")
+            )
+            stuck.violate(f"{row.id} {what}: {row.reason}")
+        return
+    meant = scope.meant(row.id)
+    if row.status in ENDED:
+        if meant is not None and row.status != meant:
+            ended.violate(
+                f"{row.id} is {row.status}, and is meant to be {meant}: {row.reason or ''} {row.error or ''}"
+            )
+    elif scope.over:
+        ended.violate(
+            f"{row.id} is {row.status}: {row.lives} lives, {row.deaths} deaths, due {row.due - store.now():+.1f} s, {row.reason or ''}"
+        )
+    else:
+        _under_way(store, scope, found, living, row)
+
+
+def _under_way(store: Store, scope: Scope, found: Findings, living: Living, row: RunRow) -> None:
+    """Of a store that lives: whether somebody has it, or could have had it."""
+    ended, now = found["ended"], store.now()
+    if row.status == "running":
+        if row.worker in living.expired and _is_so_still(store, row):
+            ended.violate(
+                f"{row.id} is held by worker {row.worker}, whose lease ran out more than {scope.objective:g} s ago, and nobody has swept it"
+            )
+        elif (
+            row.worker not in living.ids
+            and _is_so_still(store, row)
+            and row.worker not in {one.id for one in store.workers()}
+        ):
+            ended.violate(f"{row.id} is held by worker {row.worker}, which is not enlisted")
+        return
+    due = max(row.due, row.created)
+    if due >= NEVER or now - due <= scope.objective:
+        return
+    returned = row.interrupted is not None or row.deaths_in_a_row > 0 or row.status == "waiting"
+    if not returned:
+        found.backlog += 1  # new work waits for a slot: that is a queue
+    elif not living.would_take(row):
+        found.nobody += 1
+    elif _is_so_still(store, row):
+        ended.violate(
+            f"{row.id} ({row.status}) could go on since {now - due:.0f} s, and workers live that know it: {row.reason or ''}"
+        )
+
+
+def _is_so_still(store: Store, row: RunRow) -> bool:
+    again = store.run(row.id)
+    return again is not None and (again.fence, again.status, again.due) == (row.fence, row.status, row.due)
+
+
+def _journal(store: Store, scope: Scope, found: Findings, row: RunRow, tale: Tale) -> None:
+    for name, texts in (
+        ("none lost", tale.damage),
+        ("no action twice", tale.twice),
+        ("no stale fence", tale.stale),
+        ("compensated", tale.disorder),
+    ):
+        for text in texts:
+            found[name].violate(f"{row.id}: {text}")
+    found["none lost"].looked_at += 1
+    found["no action twice"].looked_at += len(tale.keys)
+    found["no stale fence"].looked_at += tale.count
+    if tale.count and not tale.fenced:
+        found.unfenced += 1
+    if row.status in ("done", "failed", "cancelled") and row.workflow != ITEM:
+        _undone(store, found, row, tale)
+    if scope.book is not None:
+        _agree(scope.book, found, row, tale)
+
+
+def _undone(store: Store, found: Findings, row: RunRow, tale: Tale) -> None:
+    compensated = found["compensated"]
+    compensated.looked_at += 1
+    for dealing in tale.dealings.opened:
+        compensated.violate(
+            f"{row.id} is {row.status}, and nobody knows whether {dealing.place} happened (entry {dealing.intent})"
+        )
+    to_undo = tale.dealings.undoable
+    if row.status != "done":
+        why = f"is {row.status}"
+    elif row.parent is not None and to_undo:
+        parent = store.run(row.parent)
+        if parent is None or parent.status not in ("failed", "cancelled"):
+            return
+        why = f"is done, its parent {parent.id} is {parent.status}"
+    else:
+        return
+    for dealing in to_undo:
+        if not dealing.by_hand:
+            compensated.violate(
+                f"{row.id} {why}, and {dealing.place} happened (entry {dealing.first}) and was not undone"
+            )
+
+
+def _agree(book: Book, found: Findings, row: RunRow, tale: Tale) -> None:
+    """What the journal says happened is in the ledger, and the other way round."""
+    lost, stuck = found["none lost"], found["compensated"]
+    for key in sorted(book.of_run.get(row.id, set()) - tale.keys):
+        if row.workflow != ITEM:
+            lost.violate(f"{row.id}: the ledger has {key}, and no entry of the run intended it")
+    if row.status not in ("done", "failed", "cancelled"):
+        return
+    for dealing in tale.dealings.places.values():
+        if dealing.kind != "intent" or not dealing.intent or dealing.unsure or dealing.by_hand:
+            continue
+        if bool(dealing.happened) != (dealing.key in book.done):
+            lost.violate(
+                f"{row.id}: {dealing.place} happened by the journal: {dealing.happened}, by the ledger: {dealing.key in book.done}"
+            )
+        balance = 1 if dealing.happened and dealing.undone is None else 0
+        if not dealing.place.startswith("undo:") and book.balance[dealing.key] != balance:
+            stuck.violate(
+                f"{row.id}: {dealing.place} is there {book.balance[dealing.key]} times by the ledger, and should be {balance} times"
+            )
+
+
+def _lives(scope: Scope, found: Findings, row: RunRow, tale: Tale) -> None:
+    found.deaths += sum(end.kind == "death" for end in tale.ends)
+    found.interruptions += sum(end.kind == "interruption" for end in tale.ends)
+    if scope.recovered is not None:
+        pairs = zip(tale.ends, [*tale.ends[1:], None], strict=False)
+        timed = [
+            (end, scope.recovered(row.id, end, following))
+            for end, following in pairs
+            if end.at >= scope.since
+        ]
+    else:
+        timed = [(one.end, one.seconds) for one in tale.recoveries if one.end.at >= scope.since]
+        found.untimed += tale.untimed
+    for end, seconds in timed:
+        if seconds is None:
+            found.untimed += 1
+            continue
+        found.recoveries[end.kind].append(seconds)
+        if seconds > scope.objective:
+            found["recovery"].violate(
+                f"{row.id} went on {seconds:.1f} s after its {end.kind} (entry {end.seq}: {end.why})"
+            )
+    if scope.book is not None:
+        _redone(scope.book, found["redone"], row, tale)
+
+
+def _redone(book: Book, redone: Check, row: RunRow, tale: Tale) -> None:
+    for key, fence in tale.outcomes.items():
+        times = book.begun.get((row.id, key), [])
+        redone.looked_at += len(times)
+        later = [began for _, began in times if fence and began > fence]
+        if later:
+            redone.violate(
+                f"{row.id}: {key} began under fence {later[0]}, after its result was recorded under {fence}"
+            )
+        if len(times) != len(set(times)):
+            redone.violate(f"{row.id}: {key} began twice in one attempt of one life: {times}")
+
+
+# -- what is known when all of it was looked at
+
+
+def _lost(found: Findings, wanted: set[str] | None) -> None:
+    lost = found["none lost"]
+    if wanted is None:
+        lost.is_unknown("whether everything that was acknowledged is there: only who submitted it knows")
+        return
+    lost.looked_at += len(wanted)
+    for id in sorted(wanted - found.there):
+        lost.violate(f"{id} was acknowledged and is not in the store")
+
+
+def _outside(scope: Scope, found: Findings) -> None:
+    twice, stale, redone, book = (
+        found["no action twice"],
+        found["no stale fence"],
+        found["redone"],
+        scope.book,
+    )
+    if book is None:
+        twice.is_unknown("what was really done outside: there is no ledger")
+        stale.is_unknown("whether somebody acted outside under an old fence: there is no ledger")
+        redone.is_unknown(
+            "which steps were executed again: that a step begins is not recorded, and there is no ledger"
+        )
+        return
+    for text in book.twice:
+        twice.violate(text)
+    for text in book.stale:
+        stale.violate(text)
+    twice.looked_at += book.counts["act"] + book.counts["undo"]
+    twice.facts |= {
+        "done": book.counts["act"],
+        "undone": book.counts["undo"],
+        "repeats_answered": book.counts["repeat"],
+    }
+    stale.facts["stale_writers_refused"] = book.counts["refused"]
+    redone.facts["bodies_begun"] = book.counts["began"]
+    redone.facts["bodies_begun_again"] = book.redone
+
+
+def _recovery(scope: Scope, found: Findings) -> None:
+    recovery, all_of_them = found["recovery"], [one for some in found.recoveries.values() for one in some]
+    recovery.looked_at = len(all_of_them)
+    recovery.facts |= {
+        "objective": scope.objective, **percentiles(all_of_them),
+        **{kind: percentiles(values) for kind, values in found.recoveries.items()}, "not_timed": found.untimed,
+    }  # fmt: skip
+    ended = found["ended"]
+    ended.facts |= {"statuses": dict(sorted(found.statuses.items()))}
+    if not scope.over:
+        ended.facts["new_runs_waiting_for_longer"] = found.backlog
+        if found.nobody:
+            ended.is_unknown(
+                f"{found.nobody} runs could go on since more than {scope.objective:g} s, and no living worker takes them (unknown workflow, or nobody is there)"
+            )
+
+
+def _fences(found: Findings) -> None:
+    if found.unfenced:
+        found["no stale fence"].is_unknown(
+            f"of {found.unfenced} runs the store does not tell under which fence their entries were written"
+        )
+
+
+def _drains(store: Store, scope: Scope, found: Findings) -> None:
+    """Of a store: that none was cut short. Chaos itself knows whom it struck in the middle, and judges by its own clock instead."""
+    drains = found["drains"]
+    if scope.over:
+        return
+    rows = [row for row in store.drains(DRAINS_MAX) if (row.ended or row.began) >= scope.since]
+    drains.looked_at = len(rows)
+    seconds = []
+    for row in rows:
+        report = json.loads(row.report) if row.report else {}
+        if row.ended is not None and report.get("cut_short"):
+            drains.violate(
+                f"worker {row.worker} on {row.host} was gone before its drain was over: {report.get('why', '')}; it left {len(report.get('left', ()))} runs"
+            )
+        elif row.ended is not None:
+            seconds.append(row.ended - row.began)
+    drains.facts["seconds"] = percentiles(seconds)
+    if len(rows) >= DRAINS_MAX:
+        drains.is_unknown(f"only the last {DRAINS_MAX} drains are on record")

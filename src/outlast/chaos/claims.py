@@ -1,0 +1,78 @@
+"""Who claimed which run when, as the workers' own logs say: how soon a run went on after a blow."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from outlast.chaos.fleet import Member
+from outlast.chaos.tale import End
+
+CLAIMED = b" is claimed"
+
+
+class Claim(NamedTuple):
+    fence: int
+    at: float
+    member: int | None
+    """None if nobody logged it."""
+
+
+class Claims:
+    """Of every run, in the order of their fences."""
+
+    def __init__(
+        self, members: Sequence[Member], signs: Mapping[str, Mapping[int, float]] | None = None
+    ) -> None:
+        """`signs` are the first that was heard of each claim elsewhere: a child that its parent has taken along is in no log."""
+        self._blows = {member.number: member.blows for member in members}
+        found: dict[str, list[Claim]] = defaultdict(list)
+        for member in members:
+            for run, fence, at in _claimed(member.log):
+                found[run].append(Claim(fence, at, member.number))
+        for run, by_fence in (signs or {}).items():
+            logged = {claim.fence for claim in found[run]}
+            found[run] += [Claim(fence, at, None) for fence, at in by_fence.items() if fence not in logged]
+        self._of = {run: sorted(claims, key=lambda claim: claim.fence) for run, claims in found.items()}
+        self.by_blow: dict[str, list[float]] = defaultdict(list)
+        """Recoveries by what had befallen the worker."""
+
+    def recovered(self, run: str, end: End, following_end: End | None) -> float | None:
+        """Seconds from the blow that ended a life (or from when it gave the run back) until the next claim. None if nothing was heard of that one."""
+        claims = self._of.get(run, [])
+        number = bisect_right([claim.fence for claim in claims], end.fence)
+        if not end.fence or number == len(claims):
+            return None
+        last, following = claims[number - 1] if number else None, claims[number]
+        if following_end is not None and following.fence > following_end.fence:
+            return None
+        if last is not None and last.fence != end.fence:
+            last = None
+        blow = self._blow(last, end)
+        began = end.at if end.seen is None and end.kind == "interruption" else blow[0]
+        seconds = max(0.0, following.at - began)
+        self.by_blow[blow[1]].append(seconds)
+        return seconds
+
+    def _blow(self, claim: Claim | None, end: End) -> tuple[float, str]:
+        """The last that fell on the worker of that life, before its end was noticed."""
+        noticed = end.seen or end.at
+        struck = self._blows.get(claim.member or 0, []) if claim is not None else []
+        return next((blow for blow in reversed(struck) if blow[0] <= end.at), (noticed, "none"))
+
+
+def _claimed(log: Path) -> Iterable[tuple[str, int, float]]:
+    with log.open("rb") as lines:
+        for line in lines:
+            if CLAIMED in line:
+                try:
+                    said = json.loads(line)
+                    at = datetime.fromisoformat(said["time"]).timestamp()
+                    yield said["run"], int(said["fence"]), at
+                except (ValueError, KeyError, TypeError):
+                    continue  # something that a program has printed

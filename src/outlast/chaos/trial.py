@@ -1,0 +1,321 @@
+"""A trial: workers are started, given work, struck by a plan, left to recover, ended; then it is checked what came of it.
+
+Everything that it starts dies with it: processes are started by the thread that runs the trial, which must stay until they are gone.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from outlast.chaos.blows import Blows
+from outlast.chaos.book import Book
+from outlast.chaos.checks import Scope, check
+from outlast.chaos.claims import Claims
+from outlast.chaos.desk import Desk
+from outlast.chaos.fleet import Fleet
+from outlast.chaos.ledger import LOG, lines
+from outlast.chaos.outside import PORT
+from outlast.chaos.places import Place, place
+from outlast.chaos.plan import Blow, Kind, plan
+from outlast.chaos.verdict import Verdict, percentiles
+from outlast.chaos.view import View
+from outlast.chaos.work import Work
+from outlast.errors import OutlastError, StoreError, StoreUnavailable
+from outlast.store.rows import RunQuery
+
+DEMO = ("outlast.chaos.flows",)
+TICK = 0.02
+UP_SECONDS = 60.0
+"""How long the first workers may take to come up."""
+VISIT_SECONDS = 10.0
+"""How long a store that one process has at a time may stay taken after that one is gone."""
+UNDER_WAY = 3
+"""So many times the slots of all workers may be under way: then nothing more is submitted."""
+
+
+class ChaosRefused(OutlastError):
+    """Chaos does not begin here."""
+
+
+class ChaosFailed(OutlastError):
+    """Chaos could not be carried through: it says nothing of the runs."""
+
+
+@dataclass(frozen=True)
+class Options:
+    seed: int
+    seconds: float = 60.0
+    workers: int = 3
+    concurrency: int = 10
+    rate: float = 5.0
+    per_minute: float = 20.0
+    kinds: tuple[Kind, ...] = ("term", "kill", "stop", "rolling", "fleet")
+    grace: float = 5.0
+    lease: float = 2.0
+    settle: float = 60.0
+    objective: float = 30.0
+    modules: tuple[str, ...] = DEMO
+    demo: bool = True
+    store: str | None = None
+    server: str | None = None
+    shared: bool = False
+
+    def plan(self) -> tuple[Blow, ...]:
+        return plan(
+            self.seed, seconds=self.seconds, per_minute=self.per_minute, kinds=self.kinds, lease=self.lease
+        )
+
+
+@dataclass
+class Outcome:
+    """What came of a trial: everything that a report is made from."""
+
+    options: Options
+    place: str
+    began: float
+    """By the clock of this host, as all of its times."""
+    seconds: float
+    settled: float | None
+    """Seconds from the last blow until everything had ended; None if it had not."""
+    fleet: Fleet
+    blows: Blows
+    desk: Desk
+    claims: Claims
+    book: Book | None
+    verdict: Verdict
+    planned: int
+
+
+class Trial:
+    def __init__(self, options: Options, work: Work, folder: Path, view: View) -> None:
+        """`folder` is there, and gets the workers' logs and the ledger."""
+        self._options, self._work, self._folder, self._view = options, work, folder, view
+
+    def run(self) -> Outcome:
+        options = self._options
+        with place(options.store, options.server, self._folder) as where:
+            if where.exclusive and options.workers != 1:
+                raise ChaosRefused(
+                    "a file: store is for one process at a time: give --workers 1, and chaos submits while no worker has it."
+                )
+            since = _made_ready(where, options)
+            with self._ledger() as port:
+                desk = Desk(
+                    where.address, self._work, rate=options.rate,
+                    under_way_max=UNDER_WAY * options.workers * options.concurrency,
+                )  # fmt: skip
+                fleet = self._fleet(where, port)
+                blows = Blows(
+                    fleet, options.grace, server=where.server, server_signal=where.server_signal,
+                    keeps_everybody_out=where.keeps_everybody_out(),
+                )  # fmt: skip
+                if where.exclusive:
+                    fleet.before_start = lambda: _visit(desk)
+                return self._carried_through(where, since, desk, fleet, blows)
+
+    def _carried_through(self, where: Place, since: float, desk: Desk, fleet: Fleet, blows: Blows) -> Outcome:
+        options, began = self._options, time.time()
+        try:
+            if not where.exclusive:
+                desk.start()
+            fleet.start_all()
+            self._until_up(fleet, desk, blows)
+            fleet.began, began = time.monotonic(), time.time()
+            fleet.spans.clear()
+            for member in fleet.there():
+                member.since = fleet.began
+            planned = options.plan()
+            self._storm(planned, fleet, desk, blows)
+            settled = self._settle(where, fleet, desk, blows)
+            self._end(fleet, desk, blows)
+            seconds = time.monotonic() - fleet.began
+            desk.stop()
+        finally:
+            fleet.end_all()
+            desk.stop(0.0)
+        book = Book(lines(self._folder / LOG)) if options.demo else None
+        claims = Claims(fleet.members, book.signs if book is not None else None)
+        self._view.say("checking what is on record")
+        verdict = self._checked(where, since, desk, claims, book)
+        _own_checks(verdict, options, fleet, blows, desk)
+        return Outcome(
+            options, where.store().place, began, seconds, settled, fleet, blows, desk, claims, book, verdict, len(planned),
+        )  # fmt: skip
+
+    # -- its parts
+
+    @contextmanager
+    def _ledger(self) -> Iterator[int | None]:
+        """The port of the ledger's process; None where the workload has none."""
+        if not self._options.demo:
+            yield None
+            return
+        with (self._folder / "ledger.log").open("wb") as errors:
+            process = subprocess.Popen(  # noqa: S603 - our own words
+                [sys.executable, "-m", "outlast.chaos.ledger", str(os.getpid()), str(self._folder)],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
+            )  # fmt: skip
+        with process:
+            try:
+                assert process.stdout is not None
+                said = process.stdout.readline()
+                if not said:
+                    raise ChaosFailed(f"the ledger did not start: see {self._folder / 'ledger.log'}")
+                yield int(said)
+            finally:
+                process.kill()
+
+    def _fleet(self, where: Place, port: int | None) -> Fleet:
+        options = self._options
+        command = ["worker", *options.modules, "--store", where.address, "--queue", self._work.queue]
+        command += ["--concurrency", str(options.concurrency), "--log", "json"]
+        own = {"CHAOS_ITEMS": self._work.items or "", **({PORT: str(port)} if port is not None else {})}
+        environ = {**worker_environ(options, os.environ), **own}
+        return Fleet(options.workers, command, environ, self._folder)
+
+    def _until_up(self, fleet: Fleet, desk: Desk, blows: Blows) -> None:
+        until = time.monotonic() + UP_SECONDS
+        while len(fleet.there("alive")) < self._options.workers:
+            self._tick(fleet, desk, blows)
+            if fleet.surprises:
+                raise ChaosFailed(f"a worker does not start: {fleet.surprises[0]}")
+            if time.monotonic() > until:
+                raise ChaosFailed(f"the workers do not come up: {fleet.members[0].tail()}")
+
+    def _storm(self, planned: Sequence[Blow], fleet: Fleet, desk: Desk, blows: Blows) -> None:
+        left = deque(planned)
+        while (now := time.monotonic() - fleet.began) < self._options.seconds:
+            while left and left[0].at <= now:
+                blows.strike(left.popleft())
+            self._tick(fleet, desk, blows)
+
+    def _settle(self, where: Place, fleet: Fleet, desk: Desk, blows: Blows) -> float | None:
+        """Until everything has ended. None if that takes too long, or can never be: then the checks say what."""
+        began = time.monotonic()
+        until = began + self._options.settle
+        desk.close()
+        self._view.phase = "settling"
+        turn = began + 3.0
+        while not (desk.idle and blows.quiet):
+            if time.monotonic() > until:
+                return None
+            self._tick(fleet, desk, blows)
+            if where.exclusive and blows.quiet and time.monotonic() > turn and fleet.there("alive"):
+                for member in fleet.there("alive"):  # whoever follows it looks first
+                    blows.drain(member)
+                turn = time.monotonic() + 5.0
+        return time.monotonic() - began
+
+    def _end(self, fleet: Fleet, desk: Desk, blows: Blows) -> None:
+        self._view.phase = "ending"
+        fleet.followed = False
+        for member in fleet.there("stopped"):
+            fleet.go_on(member)
+        for member in fleet.there("starting", "alive"):
+            blows.drain(member)
+        while fleet.there():
+            self._tick(fleet, desk, blows)
+
+    def _tick(self, fleet: Fleet, desk: Desk, blows: Blows) -> None:
+        fleet.look()
+        blows.go_on()
+        if desk.failure is not None:
+            raise ChaosFailed(f"work could not be submitted: {desk.failure!r}") from desk.failure
+        self._view.show(fleet, desk, blows)
+        time.sleep(TICK)
+
+    def _checked(self, where: Place, since: float, desk: Desk, claims: Claims, book: Book | None) -> Verdict:
+        queues = {self._work.queue, *([self._work.items] if self._work.items else [])}
+        store = where.store()
+        store.open()
+        with closing(store):
+            return check(
+                store,
+                Scope(
+                    since=since, objective=self._options.objective, queues=frozenset(queues), over=True, thorough=True, book=book,
+                    acknowledged=desk.acknowledged, meant=self._work.meant, recovered=claims.recovered,
+                ),
+            )  # fmt: skip
+
+
+def worker_environ(options: Options, environ: Mapping[str, str]) -> dict[str, str]:
+    """Of a worker: that of this process, with short times where it says none, and with the trial's own lease and grace."""
+    long = options.seconds + options.settle + 600.0
+    short: dict[str, Any] = {
+        "POLL": 0.5, "RAMP": 0.5, "LINGER": 0.3, "RETURNED_RATE": 10_000, "SUSPECT_PATIENCE": 0.1, "DEATH_BACKOFF": 0.05, "DEATH_BACKOFF_MAX": 0.5,
+        "EFFECT_MARGIN": 0.5, "VERIFY_ATTEMPTS": 50, "MAX_ATTEMPTS": 1000, "INTERRUPTIONS_MAX": 100_000,
+    }  # fmt: skip
+    own: dict[str, Any] = {
+        "LEASE": options.lease, "HEARTBEAT": min(0.2, options.lease / 8), "GRACE": options.grace, "ITEM_MEMORY": long, "HTTP": "",
+    }  # fmt: skip
+    given = {
+        name: value for name, value in environ.items() if name not in ("OUTLAST_STORE", "SHUTDOWN_TIMEOUT")
+    }
+    return {
+        **{f"OUTLAST_{name}": str(value) for name, value in short.items()},
+        **given,
+        **{f"OUTLAST_{name}": str(value) for name, value in own.items()},
+    }
+
+
+def _made_ready(where: Place, options: Options) -> float:
+    """The store is there, and is ours alone. Its time."""
+    store = where.store()
+    if options.store is not None and options.store.startswith("memory:"):
+        raise ChaosRefused("memory: ends with the process that opened it: workers cannot share it.")
+    store.open()
+    with closing(store):
+        now = store.now()
+        others = [worker.id for worker in store.workers() if worker.lease_until > now]
+        left = store.runs(RunQuery(statuses=("queued", "running"), limit=1))
+        if (others or left) and not options.shared:
+            what = f"{len(others)} workers live" if others else f"there is work to do ({left[0].id})"
+            raise ChaosRefused(
+                f"{what} in the store at {store.place}. Chaos kills only what it starts, but its load and its sweeps are everybody's: give it a store of "
+                "its own, or --shared if this is meant."
+            )
+        return now
+
+
+def _visit(desk: Desk) -> None:
+    """Submit and look while nobody has the store."""
+    until = time.monotonic() + VISIT_SECONDS
+    while True:
+        try:
+            desk.visit()
+        except StoreUnavailable as error:
+            if time.monotonic() > until:
+                raise ChaosFailed(f"the store stays taken: {error}") from error
+            time.sleep(0.05)
+        except StoreError as error:
+            raise ChaosFailed(f"the store cannot be opened: {error}") from error
+        else:
+            return
+
+
+def _own_checks(verdict: Verdict, options: Options, fleet: Fleet, blows: Blows, desk: Desk) -> None:
+    """What only who struck can know."""
+    drains, ended, redone = verdict["drains"], verdict["ended"], verdict["redone"]
+    drains.looked_at = len(blows.drains) + len(blows.too_late)
+    drains.facts = {"grace": options.grace, "seconds": percentiles(blows.drains)}
+    for text in blows.too_late:
+        drains.violate(text)
+    for text in fleet.surprises:
+        ended.violate(text)
+    for text in desk.wrong:
+        verdict["none lost"].violate(text)
+    ended.facts["acknowledged"] = len(desk.acknowledged)
+    struck = sum(kind in ("term", "kill", "stop") for member in fleet.members for _, kind in member.blows)
+    again = redone.facts.get("bodies_begun_again")
+    redone.facts["blows_on_workers"] = struck
+    if again is not None and struck:
+        redone.facts["per_blow"] = round(again / struck, 3)

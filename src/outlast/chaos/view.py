@@ -1,0 +1,110 @@
+"""The live view: a screen on a terminal, lines elsewhere. It says what is going on; the verdict is the report's."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from outlast.chaos.blows import Blows
+    from outlast.chaos.desk import Desk
+    from outlast.chaos.fleet import Fleet
+
+FRAME_SECONDS = 0.25
+LINE_SECONDS = 5.0
+BLOWS_SHOWN = 8
+MARKS = {"starting": "…", "alive": "●", "draining": "◐", "stopped": "‖", "dead": "x"}
+COLOURS = {"starting": "cyan", "alive": "green", "draining": "yellow", "stopped": "magenta", "dead": "red"}
+
+
+class View:
+    """Where nothing is shown. `phase` is what goes on."""
+
+    def __init__(self) -> None:
+        self.phase = "storm"
+
+    def show(self, fleet: Fleet, desk: Desk, blows: Blows) -> None:
+        """As it is now; called often."""
+
+    def say(self, text: str) -> None:
+        """One line."""
+
+    def close(self) -> None:
+        """Give the terminal back."""
+
+
+class Lines(View):
+    """Each blow when it falls, and how the runs stand every few seconds."""
+
+    def __init__(self, file: Any = None) -> None:
+        super().__init__()
+        self._file = sys.stdout if file is None else file
+        self._told, self._due = 0, 0.0
+
+    def show(self, fleet: Fleet, desk: Desk, blows: Blows) -> None:
+        for blow in blows.struck[self._told :]:
+            self.say(f"{blow.at:7.1f} s  {blow.kind:<8}{_lanes(blow.lanes):<8}{blow.said}")
+        self._told = len(blows.struck)
+        if time.monotonic() >= self._due:
+            self._due = time.monotonic() + LINE_SECONDS
+            self.say(f"{time.monotonic() - fleet.began:7.1f} s  {_stand(self.phase, fleet, desk, blows)}")
+
+    def say(self, text: str) -> None:
+        print(text, file=self._file, flush=True)
+
+
+class Screen(View):
+    """On a terminal, drawn over itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from rich.console import Console
+        from rich.live import Live
+
+        self._console = Console(markup=False, highlight=False, emoji=False)
+        self._live = Live(console=self._console, auto_refresh=False, transient=True)
+        self._live.start()
+        self._due = 0.0
+
+    def show(self, fleet: Fleet, desk: Desk, blows: Blows) -> None:
+        if time.monotonic() >= self._due:
+            self._due = time.monotonic() + FRAME_SECONDS
+            self._live.update(self._frame(fleet, desk, blows), refresh=True)
+
+    def _frame(self, fleet: Fleet, desk: Desk, blows: Blows) -> Any:
+        from rich.text import Text
+
+        text = Text()
+        seconds = max(0.0, time.monotonic() - fleet.began)
+        text.append(f"outlast chaos  {self.phase}  {seconds:.0f} s\n\n", style="bold")
+        for member in fleet.there():
+            since = time.monotonic() - member.since
+            text.append(f"  {member.lane + 1:>3} {MARKS[member.state]} ", style=COLOURS[member.state])
+            text.append(f"{member.state:<9}{since:6.1f} s  process {member.pid}\n")
+        text.append(f"\n{_stand(self.phase, fleet, desk, blows)}\n\n")
+        for blow in blows.struck[-BLOWS_SHOWN:]:
+            text.append(f"{blow.at:7.1f} s  {blow.kind:<8}{_lanes(blow.lanes):<8}{blow.said}\n")
+        text.no_wrap, text.overflow = True, "ellipsis"
+        return text
+
+    def say(self, text: str) -> None:
+        self._live.console.print(text)
+
+    def close(self) -> None:
+        self._live.stop()
+
+
+def _stand(phase: str, fleet: Fleet, desk: Desk, blows: Blows) -> str:
+    seen, kinds = desk.seen, Counter(blow.kind for blow in blows.struck)
+    away = "  the store is away" if desk.away else ""
+    struck = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "none"
+    return (
+        f"{phase}: {len(fleet.there('alive'))} alive of {fleet.size}, {len(desk.acknowledged)} submitted, {seen.queued} queued, {seen.running} running, "
+        f"{seen.waiting} waiting, {seen.parked} parked, {seen.dead} dead; blows: {struck}{away}"
+    )
+
+
+def _lanes(lanes: tuple[int, ...]) -> str:
+    return ",".join(str(lane + 1) for lane in lanes[:3]) + ("…" if len(lanes) > 3 else "")

@@ -1,0 +1,84 @@
+"""What is submitted: the runs of chaos's own workflows, or those that the user names. The n-th is the same for the same seed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from outlast.chaos import flows
+from outlast.define.workflow import Call, Workflow
+
+
+class Piece(NamedTuple):
+    """One run to submit, or one item to put."""
+
+    id: str
+    call: Call[Any] | None
+    payload: Any = None
+    """Of an item."""
+
+
+class Work:
+    """Runs have the ids `chaos-SEED-NUMBER-WORKFLOW`: what was submitted is known by how many. They have a queue of their own: no worker of
+    somebody else takes them, and chaos's workers take nothing of somebody else."""
+
+    def __init__(self, seed: int, calls: Sequence[tuple[Workflow[..., Any], Any]]) -> None:
+        """`calls` are workflows with their arguments, a list or an object, taken in turns."""
+        self.seed, self._calls = seed, calls
+        self.queue = f"chaos-{seed}"
+        self.items: str | None = None
+        """The queue of items, if there are any."""
+
+    def piece(self, number: int) -> Piece:
+        flow, arguments = self._calls[number % len(self._calls)]
+        filled = _filled(arguments, number)
+        call = flow(**filled) if isinstance(filled, dict) else flow(*filled)
+        return Piece(f"chaos-{self.seed}-{number:06}-{flow.name}", call)
+
+    def is_for_cancelling(self, id: str) -> bool:  # noqa: ARG002 - the demo's says
+        """Whether it never ends by itself."""
+        return False
+
+    def meant(self, id: str) -> str | None:  # noqa: ARG002 - the demo's says
+        """The status that it must end in; None if nothing is said of it."""
+        return None
+
+
+class Demo(Work):
+    """Chaos's own. Every fourth piece is an item."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed, ())
+        self.items = f"chaos-{seed}-items"
+
+    def piece(self, number: int) -> Piece:
+        if number % 4 == 3:
+            return Piece(f"chaos-{self.seed}-{number:06}", None, payload=(number % 7) / 20)
+        flow = flows.FLOWS[(number - number // 4) % len(flows.FLOWS)]
+        return Piece(f"chaos-{self.seed}-{number:06}-{flow.name}", flow(number))
+
+    def is_for_cancelling(self, id: str) -> bool:
+        return id.endswith("-endless")
+
+    def meant(self, id: str) -> str | None:
+        if id.startswith(f"{self.items}/"):
+            return "done"
+        return flows.STATUS.get(id.rpartition("-")[2]) if id.startswith(f"chaos-{self.seed}-") else None
+
+
+def arguments(text: str) -> Any:
+    """Of --args: a JSON list, or an object of arguments by name. ValueError otherwise."""
+    found = json.loads(text)
+    if not isinstance(found, (list, dict)):
+        raise ValueError("it must be a JSON list, or an object of arguments by name")  # noqa: TRY004 - of the text, not of a type
+    return found
+
+
+def _filled(value: Any, number: int) -> Any:
+    """With `{n}` in every string of it replaced by the number."""
+    if isinstance(value, str):
+        return value.replace("{n}", str(number))
+    if isinstance(value, dict):
+        return {key: _filled(one, number) for key, one in value.items()}
+    return [_filled(one, number) for one in value] if isinstance(value, list) else value

@@ -1,0 +1,357 @@
+"""`outlast chaos`: start workers, give them work, kill them by a plan, and say what came of it. `outlast chaos verify`: the same checks on any store."""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from outlast.cli.exits import EPILOG, FAILED, USAGE
+from outlast.cli.options import JsonOption, StoreOption, _age
+from outlast.cli.output import answering, console, document, say
+from outlast.cli.stores import existing, reading
+from outlast.cli.text import iso, one_line, safe, span
+from outlast.errors import OutlastError
+from outlast.store.protocol import Store
+
+if TYPE_CHECKING:
+    from outlast.chaos.verdict import Verdict
+    from outlast.chaos.view import View
+    from outlast.chaos.work import Work
+
+SEED_MAX = 2**32
+COLOURS = {"ok": "green", "violated": "red", "not known": "yellow"}
+
+
+class ServerKind(StrEnum):
+    POSTGRES = "postgres"
+    REDIS = "redis"
+
+
+TRIAL = "trial"
+
+
+class _Group(TyperGroup):
+    """`outlast chaos …` is a trial, unless its first word is another command of chaos's."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or args[0] not in self.commands:
+            args = [TRIAL, *args]
+        return super().parse_args(ctx, args)
+
+
+chaos_app = typer.Typer(
+    cls=_Group,
+    rich_markup_mode=None,
+    help="Kill workers by a plan and check what came of it; `outlast chaos verify` checks a store that is in use.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@chaos_app.command(TRIAL, epilog=EPILOG, hidden=True)
+def trial(
+    module: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[MODULE[:APP]]...", help="Workflows of yours instead of chaos's own."),
+    ] = None,
+    *,
+    submit: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--submit",
+            metavar="WORKFLOW",
+            help="With a MODULE: what to submit, by its name; may be repeated.",
+        ),
+    ] = None,
+    args: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--args", metavar="JSON", help="Its arguments, a list or an object; {n} in a text is the number."
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            "--seed", min=0, max=SEED_MAX, help="What blow falls when, on whom. Else made up, and told."
+        ),
+    ] = None,
+    seconds: Annotated[float, typer.Option("--seconds", min=1, help="How long blows fall.")] = 60.0,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, max=200, help="How many. Else 3; with a file: store 1.")
+    ] = None,
+    concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Runs at a time of each.")] = 10,
+    rate: Annotated[float, typer.Option("--rate", min=0.1, help="Runs submitted in a second.")] = 5.0,
+    kills_per_minute: Annotated[
+        float,
+        typer.Option(
+            "--kills-per-minute", min=0, help="Blows in a minute. 0: none, to see what is slow by itself."
+        ),
+    ] = 20.0,
+    blows: Annotated[
+        str | None,
+        typer.Option(
+            "--blows",
+            metavar="KIND,…",
+            help="Of term, kill, stop, rolling, fleet, server. Else all that can be.",
+        ),
+    ] = None,
+    grace: Annotated[float, typer.Option("--grace", min=1, help="Seconds a worker has after SIGTERM.")] = 5.0,
+    lease: Annotated[float, typer.Option("--lease", min=0.5, help="Seconds a worker may be silent.")] = 2.0,
+    settle: Annotated[
+        float, typer.Option("--settle", min=0, help="Seconds to wait at the end until every run has ended.")
+    ] = 60.0,
+    objective: Annotated[
+        float, typer.Option("--objective", min=0, help="Seconds in which a run must go on after a blow.")
+    ] = 30.0,
+    server: Annotated[
+        ServerKind | None,
+        typer.Option(
+            "--server",
+            help="Start a server of its own for the store, and kill that too. Needs the package that carries it.",
+        ),
+    ] = None,
+    shared: Annotated[
+        bool, typer.Option("--shared", help="Begin although others work in the store.")
+    ] = False,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            "--report",
+            metavar="DIR",
+            help="Where report.json, report.html and the workers' logs go. Else a new folder in the temporary one.",
+        ),
+    ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            "--store",
+            metavar="ADDRESS",
+            help="The store. Else a new SQLite file beside the report; never OUTLAST_STORE.",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Start workers, submit work, kill workers by a plan, wait until every run has ended, and check what came of it.
+
+    `outlast chaos verify` makes the same checks on a store that is in use. It kills only what it started. Exits with 0 if every check is ok, with 1 if one is violated (or, with its own workflows, not known).
+    """
+    from outlast.chaos.page import page
+    from outlast.chaos.report import document as report_document
+    from outlast.chaos.report import passed
+    from outlast.chaos.trial import DEMO, ChaosRefused, Options, Trial
+
+    kinds = _kinds(blows, server)
+    with answering(as_json):
+        if store is not None and server is not None:
+            raise typer.BadParameter(
+                "--server starts a store of its own: leave --store out.", param_hint="--server"
+            )
+        chosen = secrets.randbelow(SEED_MAX) if seed is None else seed
+        work, modules = _work(chosen, module, submit, args)
+        exclusive = store is not None and store.startswith("file:")
+        options = Options(
+            seed=chosen, seconds=seconds, workers=workers or (1 if exclusive else 3), concurrency=concurrency, rate=rate, per_minute=kills_per_minute,
+            kinds=kinds, grace=grace, lease=lease, settle=settle, objective=objective, store=store, server=server, shared=shared,
+            modules=tuple(modules or DEMO), demo=not modules,
+        )  # fmt: skip
+        folder = _folder(report)
+        # That the store is away is what is tried, and told by the view.
+        logging.getLogger("outlast").addHandler(logging.NullHandler())
+        say(f"chaos with seed {chosen}; its report and logs go to {folder}")
+        view = _view(as_json)
+        try:
+            outcome = Trial(options, work, folder, view).run()
+        except ChaosRefused as error:
+            say(str(error))
+            raise typer.Exit(USAGE) from None
+        finally:
+            view.close()
+        found = report_document(outcome)
+        (folder / "report.json").write_text(json.dumps(found, indent=2), encoding="utf-8")
+        (folder / "report.html").write_text(page(found), encoding="utf-8")
+        if as_json:
+            document(found)
+        else:
+            _print(outcome.verdict)
+            _sum_up(found)
+        say(f"the report: {folder / 'report.html'}")
+    if not passed(outcome):
+        raise typer.Exit(FAILED)
+
+
+@chaos_app.command(epilog=EPILOG)
+def verify(
+    *,
+    since: Annotated[
+        float,
+        typer.Option(
+            "--since", parser=_age, metavar="AGE", help="Runs that were alive since so long ago: 30m, 2h, 1d."
+        ),
+    ],
+    objective: Annotated[
+        float,
+        typer.Option(
+            "--objective", min=0, help="Seconds in which a run must go on after its worker is lost."
+        ),
+    ] = 30.0,
+    thorough: Annotated[
+        bool, typer.Option("--thorough", help="Read the journals also of runs that were done in one life.")
+    ] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make the checks of chaos on a store that is in use, after a rollout for instance. Nothing is written, and nobody is disturbed.
+
+    What only an outside ledger can tell is said to be not known. Exits with 1 if a check is violated.
+    """
+    from outlast.chaos.checks import Scope, check
+
+    with answering(as_json), _looking(store) as opened:
+        begin = opened.now() - since
+        verdict = check(opened, Scope(since=begin, objective=objective, thorough=thorough))
+        if as_json:
+            document({"since": iso(begin), **verdict.document()})
+        else:
+            _print(verdict)
+    if verdict.violated:
+        raise typer.Exit(FAILED)
+
+
+@contextmanager
+def _looking(address: str | None) -> Iterator[Store]:
+    """A store to read only: opening an older one would migrate it."""
+    there, ours = existing(address).versions()
+    if 0 < there < ours:
+        raise OutlastError(
+            f"the store's schema is version {there}, and this Outlast's {ours}: opening it would change it. Use the Outlast that its workers have, or `outlast migrate` first."
+        )
+    with reading(address) as store:
+        yield store
+
+
+def _kinds(blows: str | None, server: str | None) -> Any:
+    from outlast.chaos.plan import KINDS, parse_kinds
+
+    if blows is None:
+        return tuple(kind for kind in KINDS if kind != "server" or server is not None)
+    try:
+        kinds = parse_kinds(blows)
+    except ValueError as error:
+        raise typer.BadParameter(safe(str(error)), param_hint="--blows") from None
+    if "server" in kinds and server is None:
+        raise typer.BadParameter(
+            "chaos ends only a server that it has started: give --server too.", param_hint="--blows"
+        )
+    return kinds
+
+
+def _work(
+    seed: int, modules: list[str] | None, submit: list[str] | None, args: list[str] | None
+) -> tuple[Work, list[str]]:
+    """What is submitted, and the modules of the workers; none for chaos's own."""
+    from outlast.chaos.work import Demo, Work, arguments
+    from outlast.cli.workplace import workplace
+
+    if not modules:
+        if submit or args:
+            raise typer.BadParameter("what to submit is of a MODULE: name that too.", param_hint="--submit")
+        return Demo(seed), []
+    if not submit:
+        raise typer.BadParameter("name a workflow to submit.", param_hint="--submit")
+    if len(args or ()) > len(submit):
+        raise typer.BadParameter(
+            "each belongs to a --submit, in their order: there are more.", param_hint="--args"
+        )
+    with redirect_stdout(sys.stderr):  # what the program prints when it is imported
+        flows = {flow.name: flow for flow in workplace(modules).workflows}
+    calls = []
+    for number, name in enumerate(submit):
+        if name not in flows:
+            there = ", ".join(safe(one) for one in sorted(flows)) or "none"
+            raise typer.BadParameter(
+                f"there is no workflow {safe(name)!r}. There: {there}.", param_hint="--submit"
+            )
+        text = args[number] if args and number < len(args) else "[]"
+        try:
+            calls.append((flows[name], arguments(text)))
+        except ValueError as error:
+            raise typer.BadParameter(
+                f"{safe(text)!r}: {one_line(str(error))}.", param_hint="--args"
+            ) from None
+    work = Work(seed, calls)
+    try:
+        for number in range(len(calls)):
+            work.piece(number)
+    except Exception as error:
+        raise typer.BadParameter(one_line(f"{type(error).__name__}: {error}"), param_hint="--args") from None
+    return work, modules
+
+
+def _folder(given: Path | None) -> Path:
+    """A new one, or one that is given and has no report yet."""
+    if given is None:
+        return Path(tempfile.mkdtemp(prefix="outlast-chaos-"))
+    given.mkdir(parents=True, exist_ok=True)
+    if any(given.iterdir()):
+        raise typer.BadParameter(
+            f"{safe(str(given))} is not empty: a report has a folder of its own.", param_hint="--report"
+        )
+    return given.absolute()
+
+
+def _view(as_json: bool) -> View:
+    from outlast.chaos.view import Lines, Screen
+
+    if as_json:
+        return Lines(sys.stderr)
+    return Screen() if sys.stdout.isatty() else Lines()
+
+
+def _print(verdict: Verdict) -> None:
+    from rich.text import Text
+
+    out = console()
+    for check in verdict.checks:
+        line = Text()
+        line.append(f"{check.outcome:<10}", style=COLOURS[check.outcome])
+        line.append(f"{check.name:<24}", style="bold")
+        line.append(f"{check.looked_at} looked at{_more(check.facts)}")
+        out.print(line)
+        for text in check.evidence:
+            out.print(Text(f"            {one_line(text)}", style=COLOURS["violated"]))
+        if check.violations > len(check.evidence):
+            out.print(Text(f"            … and {check.violations - len(check.evidence)} more"))
+        for text in check.unknown:
+            out.print(Text(f"            not known: {one_line(text)}", style=COLOURS["not known"]))
+    looked = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in verdict.looked_at.items())
+    out.print(Text(f"looked at {looked}"))
+    out.print(Text(f"verdict: {verdict.outcome}", style=f"bold {COLOURS[verdict.outcome]}"))
+
+
+def _more(facts: dict[str, Any]) -> str:
+    shown = [
+        f"{name.replace('_', ' ')} {value:g}"
+        for name, value in facts.items()
+        if isinstance(value, (int, float))
+    ]
+    return f" ({', '.join(shown)})" if shown else ""
+
+
+def _sum_up(found: dict[str, Any]) -> None:
+    blows = found["blows"]
+    kinds = ", ".join(f"{count} {kind}" for kind, count in blows["by_kind"].items()) or "none"
+    struck = sum(blows["processes"].values())
+    print(
+        f"seed {found['seed']}: {blows['struck']} blows ({kinds}) on {struck} processes in {span(found['seconds'])}; {found['work']['acknowledged']} runs and items submitted",
+        flush=True,
+    )
