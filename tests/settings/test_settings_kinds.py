@@ -30,6 +30,7 @@ def test_every_setting_can_come_from_the_environment():
         "queues": "a,b",
         "http_secret": "hush",
         "signals": "0",
+        "chaos_mode": "both",
         "death_backoff_max": "400",
     }
     for name, value in vars_of(Settings()).items():
@@ -52,6 +53,7 @@ def test_an_unknown_keyword_is_refused_and_the_known_ones_are_named():
 @pytest.mark.parametrize("value", [0, -1, float("nan")])
 def test_a_limit_that_is_not_above_zero_is_refused(name, value):
     may_be_zero = (
+        "chaos_kills_per_hour",
         "checkpoint_reserve",
         "effect_margin",
         "exit_reserve",
@@ -65,6 +67,12 @@ def test_a_limit_that_is_not_above_zero_is_refused(name, value):
         return
     with pytest.raises(SettingsError, match=name):
         Outlast(**{name: value})
+
+
+def test_a_way_of_chaos_that_there_is_not_is_refused():
+    assert Outlast(chaos_mode="both").settings.chaos_mode == "both"
+    with pytest.raises(SettingsError, match="chaos_mode='explode' must be drain, kill or both"):
+        Outlast(chaos_mode="explode")
 
 
 def test_a_share_of_new_runs_that_leaves_none_to_returned_ones_is_refused():

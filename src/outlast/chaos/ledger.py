@@ -46,6 +46,9 @@ class Ledger:
         self._unsynced: list[bytes] = []
         self._synced: asyncio.Future[None] | None = None
 
+    def close(self) -> None:
+        self._file.close()
+
     async def answer(self, request: dict[str, Any]) -> dict[str, Any] | None:
         """None: the connection is to be cut."""
         do, key = request["do"], request["key"]

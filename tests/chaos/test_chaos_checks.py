@@ -1,0 +1,369 @@
+"""The checks on real stores: silent on runs that went as they should, loud for each thing that is not as it should be."""
+
+import asyncio
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from outlast import KEY, Happened, Outlast, compensate_with, effect, receive, step, unit, workflow
+from outlast.chaos.book import Book
+from outlast.chaos.checks import ASKS, Scope, check
+from outlast.store.address import store_at
+from outlast.store.verbs import Claim, Enlist, Release, Submit, Sweep
+
+
+@effect(timeout=1)
+async def pay(amount: int, key: str = KEY) -> str:
+    return key
+
+
+@pay.verify
+async def was_paid(key: str = KEY) -> Happened[str] | None:
+    return None
+
+
+@pay.compensate
+async def pay_back(key: str, effect_key: str) -> str:
+    return effect_key
+
+
+@effect(timeout=1, undo=None, idempotent=True)
+async def tidy(key: str = KEY) -> None:
+    pass
+
+
+@step
+async def think(number: int) -> int:
+    return number
+
+
+class Enough(Exception):
+    pass
+
+
+@workflow
+async def good(number: int) -> int:
+    await pay(number)
+    return await think(number)
+
+
+@workflow
+async def bad(number: int) -> int:
+    await compensate_with(tidy)
+    await pay(number)
+    await pay(number + 1)
+    await child(number)
+    raise Enough(number)
+
+
+@workflow
+async def child(number: int) -> int:
+    await pay(number)
+    return number
+
+
+@workflow
+async def mixed(number: int) -> int:
+    await pay(number)
+    try:
+        async with unit("first"):
+            await pay(number)
+            raise Enough(number)
+    except Enough:
+        return await think(number)
+
+
+@workflow
+async def endless(number: int) -> int:
+    await pay(number)
+    await receive("never")
+    return number
+
+
+def fill(address: str) -> None:
+    async def main() -> None:
+        async with Outlast(address, worker=True, ramp=0, workflows=[good, bad, child, mixed, endless]) as app:
+            runs = [await app.submit(flow(7), id=flow.name) for flow in (good, bad, mixed, endless)]
+            for run in runs[:3]:
+                await asyncio.wait([asyncio.ensure_future(run.result(10))])
+            while (await app.runs(status="waiting")) == [] and "pay#1" not in str(
+                await app.journal("endless")
+            ):
+                await asyncio.sleep(0.01)
+            await app.cancel("endless", "enough")
+            await asyncio.wait([asyncio.ensure_future(runs[3].result(10))])
+
+    asyncio.run(main())
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("filled") / "outlast.db"
+    fill(f"sqlite:///{path}")
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return path
+
+
+@pytest.fixture
+def copy(filled: Path, tmp_path: Path) -> Path:
+    path = tmp_path / "outlast.db"
+    path.write_bytes(filled.read_bytes())
+    return path
+
+
+def judged(address, **scope):
+    store = store_at(address if "://" in str(address) else f"sqlite:///{address}")
+    store.open()
+    with closing(store):
+        return check(store, Scope(**{"since": 0.0, "thorough": True, **scope}))
+
+
+def tamper(path: Path, sql: str, *values: object) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        assert db.execute(sql, values).rowcount > 0, "nothing was tampered with"
+
+
+def alarms(verdict) -> dict:
+    return {one.name: one.evidence for one in verdict.checks if one.outcome == "violated"}
+
+
+OF = "run = (SELECT pk FROM runs WHERE id = ?)"
+
+
+def test_runs_that_went_as_they_should_raise_no_alarm(place):
+    fill(place)
+    verdict = judged(place)
+    assert alarms(verdict) == {}
+    assert verdict.looked_at["runs"] == 5 and verdict.looked_at["entries"] > 20
+    assert verdict["compensated"].looked_at == 5
+    assert verdict["ended"].facts["statuses"] == {"cancelled": 2, "done": 2, "failed": 1}, (
+        "the child was undone"
+    )
+    assert [one.name for one in verdict.checks] == list(ASKS)
+
+
+def test_what_only_a_ledger_knows_is_not_known_without_one(copy):
+    verdict = judged(copy)
+    assert {one.name for one in verdict.checks if one.outcome == "not known"} == {
+        "none lost", "no action twice", "no stale fence", "redone",
+    }  # fmt: skip
+    assert verdict.outcome == "not known" and not verdict.violated
+
+
+def test_an_entry_that_is_missing_is_found(copy):
+    tamper(copy, f"DELETE FROM entries WHERE {OF} AND seq = 2", "good")
+    assert list(alarms(judged(copy))) == ["none lost", "compensated"], (
+        "its effect is open without the confirmation"
+    )
+
+
+def test_a_run_that_was_acknowledged_and_is_not_there_is_found(copy):
+    verdict = judged(copy, acknowledged=["good", "gone"])
+    assert alarms(verdict) == {"none lost": ["gone was acknowledged and is not in the store"]}
+
+
+def test_a_fence_that_falls_is_found(copy):
+    tamper(copy, f"UPDATE entries SET fence = fence + 1000 WHERE {OF} AND seq = 2", "good")
+    (found,) = alarms(judged(copy)).items()
+    assert found[0] == "no stale fence" and "good: entry 3" in found[1][0]
+
+
+def test_a_result_that_was_recorded_twice_is_found(copy):
+    tamper(
+        copy,
+        "INSERT INTO entries (run, seq, fence, kind, key, at, value) SELECT run, 99, fence, kind, key, at, value FROM entries"
+        f" WHERE {OF} AND kind = 'step' AND key LIKE 'pay%'",
+        "good",
+    )
+    assert "good: pay#1 has two results" in alarms(judged(copy))["no action twice"][0]
+
+
+def test_a_compensation_that_was_not_made_is_found(copy):
+    tamper(copy, f"DELETE FROM entries WHERE {OF} AND key LIKE 'undo:pay%'", "endless")
+    found = alarms(judged(copy))["compensated"]
+    assert found == ["endless is cancelled, and pay#1 happened (entry 1) and was not undone"]
+
+
+def test_a_child_that_is_not_undone_with_its_parent_is_found(copy):
+    tamper(copy, "UPDATE runs SET status = 'done' WHERE parent IS NOT NULL")
+    tamper(
+        copy,
+        "DELETE FROM entries WHERE run = (SELECT pk FROM runs WHERE parent IS NOT NULL) AND (key LIKE 'undo:%' OR kind = 'undoing')",
+    )
+    (found,) = alarms(judged(copy))["compensated"]
+    assert "is done, its parent bad is failed, and pay#1 happened" in found
+
+
+def test_a_dead_letter_and_a_parked_run_are_found_but_not_old_ones(copy):
+    tamper(copy, "UPDATE runs SET status = 'dead', reason = 'died 5 times' WHERE id = 'good'")
+    tamper(copy, "UPDATE runs SET status = 'parked', ended = NULL, reason = 'unknown' WHERE id = 'mixed'")
+    found = alarms(judged(copy))["dead letters and parked"]
+    assert sorted(found) == ["good is a dead letter: died 5 times", "mixed is parked: unknown"]
+    assert alarms(judged(copy, since=1e11)) == {}
+
+
+def test_a_run_that_has_not_ended_when_all_is_over_is_found(copy):
+    tamper(copy, "UPDATE runs SET status = 'queued', ended = NULL WHERE id = 'good'")
+    assert "good is queued" in alarms(judged(copy, over=True))["ended"][0]
+    assert "ended" not in alarms(judged(copy)), "on a store that lives it is new work that waits"
+
+
+def test_a_run_that_ended_otherwise_than_meant_is_found(copy):
+    verdict = judged(copy, meant={"good": "failed", "bad": "failed"}.get)
+    assert [one[:40] for one in alarms(verdict)["ended"]] == ["good is done, and is meant to be failed:"]
+
+
+def test_a_slow_recovery_is_found(copy):
+    tamper(copy, "UPDATE runs SET lives = 2, deaths = 1 WHERE id = 'good'")
+    tamper(
+        copy, f"UPDATE entries SET seq = 4, at = at + 500, fence = fence + 1 WHERE {OF} AND seq = 3", "good"
+    )
+    tamper(copy, "UPDATE runs SET fence = fence - 1 WHERE id = 'good'")
+    tamper(
+        copy,
+        "INSERT INTO entries (run, seq, fence, kind, key, at, value) SELECT run, 3, -fence, 'death', '', at, json_object('why', 'died', 'seen', at)"
+        f" FROM entries WHERE {OF} AND seq = 2",
+        "good",
+    )
+    verdict = judged(copy)
+    (found,) = alarms(verdict)["recovery"]
+    assert found.startswith("good went on 500.0 s after its death")
+    assert verdict["recovery"].facts["death"]["count"] == 1
+    assert alarms(judged(copy, objective=600)) == {}
+    assert alarms(judged(copy, recovered=lambda *_: 1.5)) == {}, "whoever knows better is believed"
+
+
+# With a ledger
+
+
+def written(path: Path, *, without: str = "", twice: str = "") -> Book:
+    """What a ledger would have of these runs."""
+    book, undoes = Book(), {}
+    with closing(sqlite3.connect(path)) as db:
+        rows = db.execute(
+            "SELECT runs.id, entries.key, entries.value, entries.fence FROM entries JOIN runs ON pk = run WHERE kind = 'intent' ORDER BY run, seq"
+        ).fetchall()
+    for run, place, value, fence in rows:
+        key = json.loads(value)["key"]
+        undoes[run, place] = key
+        undone = undoes.get((run, place.removeprefix("undo:"))) if place.startswith("undo:") else None
+        if f"{run} {place}" == without:
+            continue
+        for _ in range(2 if f"{run} {place}" == twice else 1):
+            book.add(
+                {
+                    "n": 0,
+                    "what": "undo" if undone else "act",
+                    "key": key,
+                    "run": run,
+                    "fence": fence,
+                    "undoes": undone,
+                }
+            )
+    return book
+
+
+def told(path, book):
+    return alarms(judged(path, book=book))
+
+
+def test_a_ledger_that_agrees_raises_no_alarm(copy):
+    assert told(copy, written(copy)) == {}
+
+
+def test_an_action_that_was_done_twice_is_found_by_the_ledger(copy):
+    found = told(copy, written(copy, twice="good pay#1"))
+    assert "of good was done once more" in found["no action twice"][0]
+
+
+def test_an_action_that_the_journal_has_and_the_ledger_has_not_is_found(copy):
+    found = told(copy, written(copy, without="good pay#1"))
+    assert "good: pay#1 happened by the journal: True, by the ledger: False" in found["none lost"]
+
+
+def test_an_action_that_no_journal_has_is_found(copy):
+    book = written(copy)
+    book.add({"n": 0, "what": "act", "key": "unheard of", "run": "good", "fence": 10**6})
+    assert (
+        "good: the ledger has unheard of, and no entry of the run intended it"
+        in told(copy, book)["none lost"]
+    )
+
+
+def test_an_action_that_was_not_undone_is_found_by_the_ledger(copy):
+    found = told(copy, written(copy, without="endless undo:pay#1"))
+    assert "endless: pay#1 is there 1 times by the ledger, and should be 0 times" in found["compensated"]
+
+
+def test_a_step_that_began_after_its_result_was_on_record_is_found(copy):
+    book = written(copy)
+    with closing(sqlite3.connect(copy)) as db:
+        ((fence,),) = db.execute(
+            f"SELECT fence FROM entries WHERE key = 'think#1' AND {OF}", ("good",)
+        ).fetchall()
+    book.add({"n": 0, "what": "began", "key": "think#1", "run": "good", "fence": fence, "attempt": 1})
+    assert "redone" not in told(copy, book)
+    book.add({"n": 0, "what": "began", "key": "think#1", "run": "good", "fence": fence + 1, "attempt": 1})
+    assert (
+        f"think#1 began under fence {fence + 1}, after its result was recorded under {fence}"
+        in told(copy, book)["redone"][0]
+    )
+    again = written(copy)
+    for _ in range(2):
+        again.add({"n": 0, "what": "began", "key": "think#1", "run": "good", "fence": fence, "attempt": 1})
+    assert "began twice in one attempt of one life" in told(copy, again)["redone"][0]
+
+
+# On a store that lives
+
+
+def living(address):
+    """A store with a run that its worker lost, and with another worker that knows its workflow."""
+    now = [1000.0]
+    store = store_at(address, clock=lambda: now[0])
+    store.open()
+    store.commit([Submit("r", "flow", "[]", "t", "00"), Submit("new", "flow", "[]", "u", "00", delay=0.0)])
+    store.commit([Enlist("w", "h", 1, 30.0, ("default",), ("flow",), 5), Claim("w", "t1", ids=("r",))])
+    return store, now
+
+
+def test_a_run_under_way_in_a_living_worker_is_nobodys_fault(tmp_path):
+    store, now = living(f"sqlite:///{tmp_path}/o.db")
+    with closing(store):
+        now[0] += 20
+        assert alarms(check(store, Scope(since=0.0, objective=5))) == {}
+
+
+def test_a_run_that_could_go_on_and_does_not_is_found_if_a_living_worker_knows_it(tmp_path):
+    store, now = living(f"sqlite:///{tmp_path}/o.db")
+    with closing(store):
+        row = store.run("r")
+        store.commit([Release(row.pk, row.fence, "its worker drains")])
+        now[0] += 20
+        found = alarms(check(store, Scope(since=0.0, objective=5)))["ended"]
+        assert found == [
+            "r (queued) could go on since 20 s, and workers live that know it: its worker drains"
+        ]
+        assert alarms(check(store, Scope(since=0.0, objective=25))) == {}
+        now[0] += 100
+        verdict = check(store, Scope(since=0.0, objective=5))
+        assert verdict["ended"].outcome == "not known", "nobody lives"
+        assert "no living worker takes them" in verdict["ended"].unknown[0]
+
+
+def test_a_run_in_the_hands_of_a_worker_that_is_long_dead_is_found(tmp_path):
+    store, now = living(f"sqlite:///{tmp_path}/o.db")
+    with closing(store):
+        now[0] += 300
+        store.commit([Enlist("x", "h", 2, 30.0, ("default",), ("flow",), 5)])
+        (found,) = alarms(check(store, Scope(since=0.0, objective=5)))["ended"]
+        assert found.startswith("r is held by worker w, whose lease ran out")
+        for _ in range(8):  # signs of life, for as long as a lease
+            now[0] += 10
+            store.commit([Enlist("x", "h", 2, 30.0, ("default",), ("flow",), 5), Sweep()])
+        assert store.run("r").status == "queued"
+        assert "held by" not in str(alarms(check(store, Scope(since=0.0, objective=5))))
