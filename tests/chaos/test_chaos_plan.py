@@ -38,12 +38,14 @@ def test_most_stops_are_longer_than_the_lease_and_some_are_shorter():
     stops = [blow.seconds for blow in made(kinds=("stop",), lease=3.0)]
     longer = sum(seconds > 3.0 for seconds in stops) / len(stops)
     assert 0.6 < longer < 0.9
-    assert max(stops) <= 9.0 and min(stops) < 2.0
+    assert max(stops) <= 12.0 and min(stops) < 2.0
 
 
 def test_blows_strike_anybody_and_hard_and_soft():
     blows = made()
-    assert min(blow.pick for blow in blows) < 0.1 < 0.9 < max(blow.pick for blow in blows) < 1
+    picks = [blow.pick for blow in blows]
+    assert min(picks) < 0.1
+    assert 0.9 < max(picks) < 1
     for kind in ("fleet", "server", "kill", "stop"):
         count = Counter(blow.hard for blow in blows if blow.kind == kind)
         assert count[True] and count[False], kind

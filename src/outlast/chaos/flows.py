@@ -18,7 +18,7 @@ from outlast.chaos.outside import NotDone, ask, ask_from_thread
 
 ITEMS = os.environ.get("CHAOS_ITEMS", "chaos-items")
 """The queue of the items: each trial has one of its own."""
-TIMEOUT = 3.0
+TIMEOUT = 2.5
 """Longer than the ledger's longest delay, also on a busy machine."""
 PATIENT: dict[str, Any] = {"retries": 200, "backoff": 0.05, "backoff_max": 0.5}
 SURE: dict[str, Any] = {**PATIENT, "failed_on": (NotDone,)}
@@ -90,7 +90,7 @@ async def refund(n: int | None, number: int, what: str, effect_key: str, key: st
 @effect(timeout=TIMEOUT, **SURE)
 def ship(number: int, what: str, key: str = KEY) -> int | None:
     """In a thread, which nobody can stop: a process that goes on after it was overtaken still sends it, and must be refused."""
-    time.sleep(0.1)
+    time.sleep(0.3)
     return ask_from_thread("act", key, **_befalls(number, what))
 
 

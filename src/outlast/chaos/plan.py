@@ -72,7 +72,7 @@ def _blow(dice: random.Random, at: float, kind: Kind, lease: float) -> Blow:
     if (
         kind == "stop"
     ):  # most are longer than the lease: whoever goes on then is overtaken, and tries to write all the same
-        within, beyond = dice.uniform(0.1, 0.6) * lease, dice.uniform(1.3, 3.0) * lease
+        within, beyond = dice.uniform(0.1, 0.6) * lease, dice.uniform(1.5, 4.0) * lease
         seconds = within if chance < 0.25 else beyond
     elif kind == "server":
         seconds = dice.uniform(*OUTAGE_SECONDS)

@@ -1,0 +1,201 @@
+"""The proof: real workers are struck, and every check looks at what is left. The long form is `make chaos`."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from chaos_tools import PROGRAMS, alarms, chaos, check_of, command, environ, processes_of, until
+from places import peek
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def rows(path: Path) -> list[str]:
+    db = peek(f"sqlite:///{path}")
+    try:
+        return list(db.iterdump())
+    finally:
+        db.close()
+
+
+def test_workers_are_struck_in_every_way_and_nothing_is_lost_or_done_twice(tmp_path):
+    code, report, said = chaos(
+        tmp_path, "--seconds", 11, "--seed", 20, "--workers", 2, "--concurrency", 6, "--rate", 3, "--kills-per-minute", 45, "--grace", 3,
+        "--lease", 1.5,
+    )  # fmt: skip
+    assert alarms(report) == {}, said
+    assert (code, report["outcome"], report["passed"], report["seed"]) == (0, "ok", True, 20)
+    assert set(report["blows"]["by_kind"]) == {"term", "kill", "stop", "rolling", "fleet"}
+    assert sum(report["blows"]["processes"].values()) >= 6
+    looked_at = report["verdict"]["looked_at"]
+    assert looked_at["runs"] > 15 and looked_at["items"] > 3 and looked_at["ledger_lines"] > 100
+    assert looked_at["deaths"] + looked_at["interruptions"] > 0, "nobody lost anything: it was no proof"
+    for check in report["verdict"]["checks"]:
+        assert check["looked_at"] > 0, check["name"]
+    statuses = check_of(report, "ended")["facts"]["statuses"]
+    assert set(statuses) == {"done", "failed", "cancelled"}
+    page = (tmp_path / "report" / "report.html").read_text()
+    assert "Passed" in page and "seed 20" in page
+    assert json.loads((tmp_path / "report" / "report.json").read_text()) == report
+    verified_without_a_trace(tmp_path / "report" / "chaos.db")
+
+
+def verified_without_a_trace(path: Path) -> None:
+    before, files = rows(path), path.read_bytes()
+    done = subprocess.run(
+        command("verify", "--since", "1h", "--thorough", "--json", "--store", f"sqlite:///{path}"), env=environ(), capture_output=True,
+        text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = json.loads(done.stdout)
+    assert said["outcome"] == "not known" and said["looked_at"]["runs"] > 15
+    assert rows(path) == before
+    assert path.read_bytes() == files, "not even the file"
+
+
+def test_the_stores_own_server_is_struck_too(tmp_path):
+    code, report, said = chaos(
+        tmp_path, "--server", "redis", "--blows", "server,kill", "--seconds", 6, "--seed", 6, "--workers", 2, "--rate", 3,
+        "--kills-per-minute", 40,
+    )  # fmt: skip
+    assert alarms(report) == {}, said
+    assert code == 0
+    assert report["blows"]["outages"] >= 1 and report["blows"]["by_kind"]["kill"] >= 1
+    assert report["verdict"]["looked_at"]["runs"] > 8
+
+
+def test_a_file_store_has_one_worker_and_is_fed_while_there_is_none(tmp_path):
+    store = f"file:{tmp_path}/store"
+    code, report, said = chaos(
+        tmp_path,
+        "--store",
+        store,
+        "--blows",
+        "kill",
+        "--seconds",
+        4,
+        "--seed",
+        2,
+        "--rate",
+        2,
+        "--kills-per-minute",
+        40,
+    )
+    assert alarms(report) == {}, said
+    assert code == 0 and report["options"]["workers"] == 1
+    assert report["verdict"]["looked_at"]["runs"] >= 3
+
+
+def test_an_effect_that_says_it_is_idempotent_and_is_not_is_found_out(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-W", "error", PROGRAMS / "lying_chaos.py", tmp_path], env=environ(), capture_output=True, text=True, timeout=60,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert not report["passed"] and report["outcome"] == "violated"
+    assert set(alarms(report)) == {"no action twice", "compensated"}
+    assert "was done once more" in alarms(report)["no action twice"][0]
+
+
+def test_workflows_of_ones_own_get_every_check_that_needs_no_ledger(tmp_path):
+    code, report, said = chaos(
+        tmp_path, PROGRAMS / "user_flows.py", "--submit", "report", "--args", '["tides {n}", 5]', "--submit", "report", "--args", '{"topic": "x"}',
+        "--seconds", 4, "--seed", 3, "--workers", 2, "--rate", 4, "--blows", "kill,term", "--kills-per-minute", 40,
+    )  # fmt: skip
+    assert (code, alarms(report), report["outcome"]) == (0, {}, "not known"), said
+    assert check_of(report, "redone")["not_known"] and not check_of(report, "ended")["not_known"]
+    assert check_of(report, "ended")["facts"]["statuses"] == {"done": report["work"]["acknowledged"]}
+
+
+def test_a_worker_that_does_not_end_in_its_grace_is_told_and_killed(tmp_path):
+    code, report, said = chaos(
+        tmp_path, PROGRAMS / "deaf_flows.py", "--submit", "for_ever", "--args", '["a"]', "--seconds", 2, "--seed", 3, "--workers", 1, "--rate", 1,
+        "--blows", "term", "--kills-per-minute", 1, "--grace", 1, "--settle", 0, OUTLAST_SIGNALS="0",
+    )  # fmt: skip
+    assert code == 1
+    assert set(alarms(report)) == {"drains", "ended"}, said
+    assert "after SIGTERM, with a grace of 1 s" in alarms(report)["drains"][0]
+    assert "-for_ever is" in alarms(report)["ended"][0], "it was not waited for"
+
+
+@pytest.mark.timeout(60)
+def test_everything_dies_with_the_driver_also_who_is_stopped(tmp_path):
+    words = command("--seconds", 60, "--kills-per-minute", 0, "--workers", 2, "--report", tmp_path / "report")
+    with (tmp_path / "said").open("wb") as said:
+        driver = subprocess.Popen(
+            words, env=environ(), cwd=tmp_path, stdout=said, stderr=said, start_new_session=True
+        )
+    try:
+        logs = tmp_path / "report"
+        until(lambda: sum(b'"working"' in log.read_bytes() for log in logs.glob("worker-*.log")) == 2)
+        others = set(processes_of(tmp_path)) - {driver.pid}
+        assert len(others) >= 3, "two workers and the ledger"
+        workers = [
+            pid for pid in others if b"outlast.chaos.member" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        ]
+        os.kill(workers[0], signal.SIGSTOP)
+    finally:
+        driver.kill()
+        driver.wait()
+    until(lambda: not set(processes_of(tmp_path)), 10.0)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--blows", "explode"], "there is no blow 'explode'"),
+        (["--blows", "server"], "only a server that it has started"),
+        (["--submit", "report"], "is of a MODULE"),
+        ([PROGRAMS / "user_flows.py"], "name a workflow to submit"),
+        ([PROGRAMS / "user_flows.py", "--submit", "reprot"], "no workflow 'reprot'. There: report"),
+        ([PROGRAMS / "user_flows.py", "--submit", "report", "--args", "7"], "must be a JSON list"),
+        ([PROGRAMS / "user_flows.py", "--submit", "report", "--args", "[]"], "topic"),
+        (["--store", "memory:"], "ends with the process"),
+        (["--store", "file:x", "--workers", "2"], "one process at a time"),
+        (["--server", "redis", "--store", "sqlite:///x.db"], "leave --store out"),
+    ],
+)
+def test_what_cannot_be_is_told_and_ends_with_2(words, said, tmp_path, monkeypatch, capsys):
+    from outlast.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("OUTLAST_")]:
+        monkeypatch.delenv(name)
+    with pytest.raises(SystemExit) as ended:
+        main(["chaos", *map(str, words), "--report", str(tmp_path / "report")])
+    assert ended.value.code == 2
+    assert said in " ".join(capsys.readouterr().err.replace("│", " ").split())
+
+
+def test_it_does_not_begin_where_others_work(tmp_path):
+    store = f"sqlite:///{tmp_path}/shared.db"
+    done = subprocess.run(
+        [sys.executable, "-m", "outlast", "submit", f"{PROGRAMS / 'user_flows.py'}:report", "tides", "--store", store], env=environ(),
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    done = subprocess.run(
+        command("--store", store),
+        env=environ(),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2 and "give it a store of its own, or --shared" in done.stderr
+
+
+def test_a_report_has_a_folder_of_its_own(tmp_path):
+    (tmp_path / "mine").write_text("x")
+    done = subprocess.run(
+        command("--report", tmp_path), env=environ(), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 2 and "not empty" in done.stderr
+    shutil.rmtree(tmp_path)
