@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from chaos_tools import PROGRAMS, alarms, chaos, check_of, command, environ, processes_of, until
+
 from places import peek
 
 pytestmark = pytest.mark.timeout(180)

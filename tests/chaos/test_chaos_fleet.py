@@ -1,0 +1,205 @@
+"""The fleet signals what it started, all of it, and nothing else; and its log is read as the workers write it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from chaos_tools import environ, until
+
+from outlast.chaos.blows import Blows
+from outlast.chaos.claims import Claims
+from outlast.chaos.fleet import Fleet, NotOurs, start_time
+from outlast.chaos.plan import Blow
+from outlast.chaos.tale import End
+from outlast.chaos.view import Lines
+
+SCRIPT = """
+import signal, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print('{"event": "working"}', child.pid, flush=True)
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def fleet(tmp_path, monkeypatch):
+    """Two programs that are no workers, but behave."""
+    real = subprocess.Popen
+
+    def popen(words, **options):
+        ours = "outlast.chaos.member" in words
+        return real([sys.executable, "-c", SCRIPT] if ours else words, **options)
+
+    monkeypatch.setattr("outlast.chaos.fleet.subprocess.Popen", popen)
+    fleet = Fleet(2, ["worker"], environ(), tmp_path)
+    fleet.start_all()
+    until(lambda: fleet.look() or len(fleet.there("alive")) == 2)
+    yield fleet
+    fleet.end_all()
+
+
+def child_of(member) -> int:
+    return int(member.log.read_text().split()[-1])
+
+
+def is_there(pid: int) -> bool:
+    path = Path(f"/proc/{pid}/stat")
+    return path.exists() and path.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_who_is_killed_is_gone_with_its_children_and_followed(fleet):
+    member = fleet.there()[0]
+    child = child_of(member)
+    fleet.kill(member)
+    until(lambda: not is_there(member.pid) and not is_there(child), 5)
+    fleet.look()
+    assert [one.lane for one in fleet.there()] == [0, 1] and len(fleet.members) == 3
+    assert fleet.surprises == []
+
+
+def test_what_a_worker_leaves_behind_when_it_ends_is_ended_too(fleet):
+    member = fleet.there()[0]
+    child = child_of(member)
+    fleet.followed = False
+    fleet.term(member)
+    until(lambda: fleet.look() or member.gone)
+    until(lambda: not is_there(child), 5)
+    assert fleet.surprises == [] and member.process.returncode == 0
+
+
+def test_who_ends_by_itself_is_a_surprise(fleet):
+    member = fleet.there()[0]
+    os.kill(member.pid, signal.SIGINT)
+    until(lambda: fleet.look() or member.gone)
+    assert "ended by itself" in fleet.surprises[0]
+
+
+def test_a_process_that_it_did_not_start_is_never_signalled(fleet):
+    member = fleet.there()[0]
+    right, member.started = member.started, member.started + 1
+    with pytest.raises(NotOurs):
+        fleet.kill(member)
+    assert is_there(member.pid)
+    member.started = right
+    assert start_time(os.getpid()) == start_time(os.getpid()) != right
+    assert start_time(2**22 + 1) is None
+
+
+def test_who_is_stopped_goes_on(fleet):
+    member = fleet.there()[0]
+    fleet.stop(member)
+    until(lambda: " T " in Path(f"/proc/{member.pid}/stat").read_text())
+    assert [one.lane for one in fleet.there("alive")] == [1]
+    fleet.go_on(member)
+    until(lambda: " T " not in Path(f"/proc/{member.pid}/stat").read_text())
+    assert [span.state for span in fleet.spans if span.lane == 0][-1] == "stopped"
+
+
+def test_a_stop_is_put_off_while_the_victim_keeps_everybody_out(fleet):
+    locked = [True, True, False]
+    blows = Blows(fleet, 5.0, keeps_everybody_out=lambda: locked.pop(0))
+    blows.strike(Blow(0.0, "stop", 0.0, 0.05, hard=False))
+    until(lambda: blows.go_on() or blows.quiet, 5)
+    assert locked == []
+    states = [span.state for span in fleet.spans if span.lane == 0]
+    assert states[-5:] == ["stopped", "alive", "stopped", "alive", "stopped"]
+    assert len(fleet.there("alive")) == 2
+
+
+def test_a_rolling_restart_ends_one_after_another(fleet):
+    blows = Blows(fleet, 5.0)
+    blows.strike(Blow(0.0, "rolling", 0.0, 0.0, hard=False))
+
+    def over() -> bool:
+        blows.go_on()
+        fleet.look()
+        assert len(fleet.there("draining")) <= 1 <= len(fleet.there("alive"))
+        return blows.quiet
+
+    until(over, 20)
+    assert len(fleet.members) == 4 and len(blows.drains) == 2 and fleet.surprises == []
+
+
+def test_a_blow_for_which_there_is_nobody_is_missed_and_told(fleet, monkeypatch):
+    monkeypatch.setattr("outlast.chaos.blows.VICTIM_SECONDS", 0.05)
+    fleet.followed = False
+    for member in fleet.there():
+        fleet.kill(member)
+    blows = Blows(fleet, 5.0)
+    for kind in ("term", "server"):
+        blows.strike(Blow(0.0, kind, 0.5, 0.0, hard=False))
+    until(lambda: blows.go_on() or blows.quiet, 5)
+    assert sorted(blow.kind for blow in blows.missed) == ["server", "term"] and blows.struck == []
+
+
+def test_lines_say_each_blow_once(fleet, capsys):
+    class Desk:
+        from outlast.chaos.desk import Seen
+
+        seen, away, acknowledged = Seen(3, 2, 1), None, ["a"] * 6
+
+    blows = Blows(fleet, 5.0)
+    blows.strike(Blow(0.0, "kill", 0.0, 0.0, hard=False))
+    blows.go_on()
+    view = Lines()
+    view.show(fleet, Desk, blows)
+    view.show(fleet, Desk, blows)
+    said = capsys.readouterr().out
+    assert said.count("SIGKILL while alive") == 1
+    assert "6 submitted, 3 queued, 2 running, 1 waiting" in said
+
+
+# How soon a run went on, by logs
+
+
+def claimed(run: str, fence: int, at: float) -> str:
+    from datetime import UTC, datetime
+
+    when = datetime.fromtimestamp(at, UTC).isoformat()
+    return f'{{"time": "{when}", "message": "run {run} is claimed", "run": "{run}", "fence": {fence}}}\n'
+
+
+class Struck:
+    def __init__(self, folder: Path, number: int, text: str, *blows) -> None:
+        self.number, self.log, self.blows = number, folder / f"{number}.log", list(blows)
+        self.log.write_text(text)
+
+
+def end(fence: int, at: float, kind: str = "death", seen: float | None = None) -> End:
+    return End(kind, 3, at, seen, fence, "")
+
+
+def test_recovery_is_from_the_blow_to_the_next_claim(tmp_path):
+    now = time.time()
+    noise = "what a program prints is claimed to be no JSON\n"
+    one = Struck(tmp_path, 1, noise + claimed("r", 5, now), (now + 10, "kill"))
+    two = Struck(tmp_path, 2, claimed("r", 9, now + 12.5) + claimed("s", 8, now), (now + 20, "term"))
+    claims = Claims([one, two])
+    assert claims.recovered("r", end(5, now + 11), None) == pytest.approx(2.5, abs=0.001), (
+        "not from when it was noticed"
+    )
+    assert claims.recovered("r", end(9, now + 21, "interruption"), None) is None, "nobody took it yet"
+    assert claims.recovered("r", end(5, now + 11), end(7, now + 12)) is None, (
+        "an earlier claim was not logged"
+    )
+    assert list(claims.by_blow) == ["kill"]
+
+
+def test_recovery_after_a_release_is_from_the_release(tmp_path):
+    now = time.time()
+    one = Struck(tmp_path, 1, claimed("r", 5, now), (now + 10, "term"))
+    two = Struck(tmp_path, 2, claimed("r", 9, now + 13))
+    seconds = Claims([one, two]).recovered("r", end(5, now + 12, "interruption"), None)
+    assert seconds == pytest.approx(1.0, abs=0.001)
+
+
+def test_what_the_ledger_heard_first_counts_where_nobody_logged_a_claim(tmp_path):
+    now = time.time()
+    one = Struck(tmp_path, 1, claimed("r", 5, now), (now + 10, "kill"))
+    claims = Claims([one], {"r": {5: now + 1, 7: now + 11}})
+    assert claims.recovered("r", end(5, now + 10.5), None) == pytest.approx(1.0, abs=0.001)
