@@ -14,7 +14,7 @@ import pytest
 import redis
 from psycopg import sql
 
-from outlast.store.redis import decode
+from outlast.store.protocol import whole_journal
 from outlast.store.redis.store import RedisStore
 from outlast.store.rows import DrainRow, Entry, RunQuery, RunRow, WorkerRow
 
@@ -95,22 +95,15 @@ def _redis_tables(address: str) -> dict[str, Table]:
     store.open()
     with closing(store):
         runs, drains = store.runs(RunQuery(limit=1_000_000)), store.drains(10_000)
-        entries = [(run.pk, *entry) for run in runs for entry in _entries(store, run.pk)]
+        entries = [(run.pk, *entry) for run in runs for entry in whole_journal(store, run.pk)]
         recoveries = [(drain.worker, seconds) for drain in drains for seconds in drain.recoveries]
         return {
             "runs": (RunRow._fields, runs),
-            "entries": (("run", "fence", *Entry._fields), entries),
+            "entries": (("run", *Entry._fields), entries),
             "workers": (WorkerRow._fields, store.workers()),
             "drains": (DrainRow._fields[:-1], [drain[:-1] for drain in drains]),
             "recoveries": (("drain", "seconds"), recoveries),
         }
-
-
-def _entries(store: RedisStore, run: int) -> Iterator[tuple[int, ...]]:
-    """Each with the fence that it was written under, which no read of the store tells."""
-    flat = store._read("journal", run, 0, 1_000_000, 1_000_000_000)
-    for seq, text in zip(flat[::2], flat[1::2], strict=True):
-        yield int(text.partition(" ")[0]), *decode.entry(int(seq), text)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
