@@ -32,7 +32,7 @@ def step(seq, key="a#1", fence=1, value="1", at=None, **more):
 
 def intent(seq, key="pay#1", fence=1, id="K", compensation=None, **more):
     said = {
-        "key": id, "effect": "pay", "module": "m", "arguments": "{}", "compensation": compensation, "timeout": 1.0,
+        "key": id, "effect": "pay", "code": "m", "arguments": "{}", "compensation": compensation, "timeout": 1.0,
         "threaded": False, "generation": 0,
     }  # fmt: skip
     return Entry(seq, "intent", key, float(seq), value=json.dumps(said), attempt=1, fence=fence, **more)

@@ -22,6 +22,7 @@ from outlast.store.verbs import DRAINS_MAX, EACH, ITEM
 
 PAGE = 200
 """Runs, or entries, of one read."""
+OPEN = ("queued", "running", "waiting", "parked")
 LOOKS_MAX = 3
 """How often a run that changes meanwhile is looked at."""
 
@@ -74,7 +75,7 @@ class Findings:
     items: int = 0
     entries: int = 0
     passed_over: int = 0
-    """Runs that ended before, or in one life and well."""
+    """Runs that were done in one life, or were pruned meanwhile."""
     restless: int = 0
     """Runs that did not hold still."""
     recoveries: dict[str, list[float]] = field(default_factory=lambda: {"interruption": [], "death": []})
@@ -133,12 +134,13 @@ def check(store: Store, scope: Scope) -> Verdict:
 
 
 def _pages(store: Store, scope: Scope) -> Iterator[list[RunRow]]:
-    queues = sorted(scope.queues) if scope.queues is not None else [None]
-    for queue in queues:
-        before: int | None = None
-        while page := store.runs(RunQuery(queue=queue, limit=PAGE, before_pk=before)):
-            yield page
-            before = page[-1].pk
+    """What has not ended, then what has since: one that ends meanwhile is there twice rather than not at all."""
+    for queue in sorted(scope.queues) if scope.queues is not None else [None]:
+        for query in (RunQuery(queue=queue, statuses=OPEN), RunQuery(queue=queue, ended_after=scope.since)):
+            before: int | None = None
+            while page := store.runs(query._replace(limit=PAGE, before_pk=before)):
+                yield page
+                before = page[-1].pk
 
 
 def _living(store: Store, scope: Scope) -> Living:
@@ -158,7 +160,7 @@ def _has_asked(worker: WorkerRow) -> bool:
 
 
 def _examine(store: Store, scope: Scope, found: Findings, living: Living, row: RunRow) -> None:
-    if _is_old(row, scope.since) or _is_plain(row, scope):
+    if _is_plain(row, scope):
         found.passed_over += 1
         return
     for _ in range(LOOKS_MAX):
@@ -183,10 +185,6 @@ def _examine(store: Store, scope: Scope, found: Findings, living: Living, row: R
     _ended(store, scope, found, living, row, tale)
     _journal(store, scope, found, row, tale)
     _lives(scope, found, row, tale)
-
-
-def _is_old(row: RunRow, since: float) -> bool:
-    return row.status in ENDED and row.ended is not None and row.ended < since
 
 
 def _is_plain(row: RunRow, scope: Scope) -> bool:
