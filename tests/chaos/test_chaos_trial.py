@@ -6,11 +6,15 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from chaos_tools import PROGRAMS, alarms, chaos, check_of, command, environ, processes_of, until
 
+from outlast.cli import main
+from outlast.store.address import store_at
+from outlast.store.verbs import Cancel, Enlist, Submit
 from places import peek
 
 pytestmark = pytest.mark.timeout(180)
@@ -73,20 +77,8 @@ def test_the_stores_own_server_is_struck_too(tmp_path):
 def test_a_file_store_has_one_worker_and_is_fed_while_there_is_none(tmp_path):
     store = f"file:{tmp_path}/store"
     code, report, said = chaos(
-        tmp_path,
-        "--store",
-        store,
-        "--blows",
-        "kill",
-        "--seconds",
-        4,
-        "--seed",
-        2,
-        "--rate",
-        2,
-        "--kills-per-minute",
-        40,
-    )
+        tmp_path, "--store", store, "--blows", "kill", "--seconds", 2, "--seed", 2, "--rate", 2, "--kills-per-minute", 30
+    )  # fmt: skip
     assert alarms(report) == {}, said
     assert code == 0 and report["options"]["workers"] == 1
     assert report["verdict"]["looked_at"]["runs"] >= 3
@@ -163,40 +155,39 @@ def test_everything_dies_with_the_driver_also_who_is_stopped(tmp_path):
     ],
 )
 def test_what_cannot_be_is_told_and_ends_with_2(words, said, tmp_path, monkeypatch, capsys):
-    from outlast.cli import main
-
-    monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith("OUTLAST_")]:
-        monkeypatch.delenv(name)
-    with pytest.raises(SystemExit) as ended:
-        main(["chaos", *map(str, words), "--report", str(tmp_path / "report")])
-    assert ended.value.code == 2
+    assert refused(tmp_path, monkeypatch, *words) == 2
     assert said in " ".join(capsys.readouterr().err.replace("│", " ").split())
 
 
-def test_it_does_not_begin_where_others_work(tmp_path):
-    store = f"sqlite:///{tmp_path}/shared.db"
-    done = subprocess.run(
-        [sys.executable, "-m", "outlast", "submit", f"{PROGRAMS / 'user_flows.py'}:report", "tides", "--store", store], env=environ(),
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    done = subprocess.run(
-        command("--store", store),
-        env=environ(),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 2 and "give it a store of its own, or --shared" in done.stderr
+def test_it_does_not_begin_where_others_work(tmp_path, monkeypatch, capsys):
+    store = store_at(f"sqlite:///{tmp_path}/shared.db")
+    store.open()
+    with closing(store):
+        store.commit([Submit("theirs", "flow", "[]", "t", "00")])
+    assert refused(tmp_path, monkeypatch, "--store", f"sqlite:///{tmp_path}/shared.db") == 2
+    assert "there is work to do (theirs)" in capsys.readouterr().err
+    with closing(store):
+        store.open()
+        store.commit([Enlist("w", "h", 1, 30.0), Cancel("theirs", "enough")])
+    assert refused(tmp_path, monkeypatch, "--store", f"sqlite:///{tmp_path}/shared.db") == 2
+    assert "1 workers live" in capsys.readouterr().err
 
 
-def test_a_report_has_a_folder_of_its_own(tmp_path):
-    (tmp_path / "mine").write_text("x")
-    done = subprocess.run(
-        command("--report", tmp_path), env=environ(), capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 2 and "not empty" in done.stderr
-    shutil.rmtree(tmp_path)
+def test_a_report_has_a_folder_of_its_own(tmp_path, monkeypatch, capsys):
+    (tmp_path / "report").mkdir()
+    (tmp_path / "report" / "mine").write_text("x")
+    assert refused(tmp_path, monkeypatch) == 2
+    assert "not empty" in capsys.readouterr().err
+
+
+def refused(folder: Path, monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
+    """With which code; in this process, as nothing is started."""
+    monkeypatch.chdir(folder)
+    for name in [name for name in os.environ if name.startswith("OUTLAST_")]:
+        monkeypatch.delenv(name)
+    report = folder / "report"
+    if report.exists() and not (report / "mine").exists():
+        shutil.rmtree(report)
+    with pytest.raises(SystemExit) as ended:
+        main(["chaos", *map(str, words), "--report", str(report)])
+    return int(ended.value.code or 0)
