@@ -31,7 +31,7 @@ def rows(path: Path) -> list[str]:
 def test_workers_are_struck_in_every_way_and_nothing_is_lost_or_done_twice(tmp_path):
     code, report, said = chaos(
         tmp_path, "--seconds", 11, "--seed", 20, "--workers", 2, "--concurrency", 6, "--rate", 3, "--kills-per-minute", 45, "--grace", 3,
-        "--lease", 1.5,
+        "--lease", 1.5, "--objective", 60,
     )  # fmt: skip
     assert alarms(report) == {}, said
     assert (code, report["outcome"], report["passed"], report["seed"]) == (0, "ok", True, 20)
@@ -66,7 +66,7 @@ def verified_without_a_trace(path: Path) -> None:
 def test_the_stores_own_server_is_struck_too(tmp_path):
     code, report, said = chaos(
         tmp_path, "--server", "redis", "--blows", "server,kill", "--seconds", 6, "--seed", 6, "--workers", 2, "--rate", 3,
-        "--kills-per-minute", 40,
+        "--kills-per-minute", 40, "--objective", 60,
     )  # fmt: skip
     assert alarms(report) == {}, said
     assert code == 0

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 LATE_SECONDS = 1.0
 """After grace a worker must be gone; so much later it is a violation, and it is killed."""
-VICTIM_SECONDS = 5.0
+VICTIM_SECONDS = 15.0
 """How long a blow waits for somebody who can be struck."""
 UP_SECONDS = 20.0
 """How long a rolling restart waits for a new worker before it goes on."""

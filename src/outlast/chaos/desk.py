@@ -8,17 +8,19 @@ import threading
 import time
 from collections.abc import Iterable
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from outlast.app.outlast import Outlast
+from outlast.chaos.outside import ask
 from outlast.chaos.work import Piece, Work
-from outlast.errors import StoreError, UnknownRun, WrongStatus
+from outlast.errors import StaleFence, StoreError, UnknownEffect, UnknownRun, WrongStatus
 from outlast.store.protocol import Store
 from outlast.store.rows import QueueRow, RunQuery
 
 PAUSE = 0.1
 LOOK_SECONDS = 0.5
 BATCH_MAX = 200
+DECIDED_MAX = 20
 CANCEL_SECONDS = (0.5, 4.0)
 """How long after its submission what never ends is cancelled."""
 PATIENCE = 1.0
@@ -42,7 +44,13 @@ class Seen(NamedTuple):
 class Desk:
     """`round` does all that is due. `start` has it done by a thread of its own; without, whoever may open the store calls `visit`."""
 
-    def __init__(self, address: str, work: Work, *, rate: float, under_way_max: int) -> None:
+    def __init__(
+        self, address: str, work: Work, *, rate: float, under_way_max: int, ledger: int | None = None
+    ) -> None:
+        """`ledger` is the port of the one that can tell what nobody else can: then the desk is the person who is asked."""
+        self._ledger = ledger
+        self.decided = 0
+        """How often it was."""
         self.address, self.work, self._rate, self._under_way_max = address, work, rate, under_way_max
         self.acknowledged: list[str] = []
         """Ids, as the store has them, of what it has said is durable."""
@@ -117,6 +125,7 @@ class Desk:
             and not self._to_cancel
             and not self.away
             and not self.seen.under_way
+            and not (self.seen.parked and self._ledger)
             and self._looked > self._last
         )
 
@@ -127,6 +136,8 @@ class Desk:
             if time.monotonic() - self._looked > LOOK_SECONDS:
                 self.seen = await asyncio.to_thread(self._look, store)
                 self._looked = time.monotonic()
+                if self.seen.parked and self._ledger is not None:
+                    await self._decide(app, store)
         except StoreError as error:
             self.away = str(error)
         else:
@@ -184,6 +195,24 @@ class Desk:
                 self.wrong.append(f"a run that was acknowledged cannot be cancelled: {error}")
             del self._to_cancel[id]
             self._last = time.monotonic()
+
+    async def _decide(self, app: Outlast, store: Store) -> None:
+        """Say of every effect that nobody can tell of what the ledger says: what a person would look up there."""
+        query = RunQuery(statuses=("parked",), queue=self.work.queue, limit=DECIDED_MAX)
+        for row in await asyncio.to_thread(store.runs, query):
+            for effect in await app.effects(row.id):
+                if effect.state != "open":
+                    continue
+                # Under the run's last fence: an older life of it that still comes with its act is too late from now on.
+                try:
+                    done = await ask("asked", effect.key, self._ledger, run=row.id, fence=abs(row.fence))
+                    said: dict[str, Any] = {"did_not": True} if done is None else {"happened": done}
+                    await app.decide(row.id, effect.place, intent=effect.intent, **said)
+                except (StaleFence, WrongStatus, UnknownEffect):
+                    continue  # it went on meanwhile
+                self.decided += 1
+                self._last = time.monotonic()
+                break  # of the next, if there is one, when it is parked again
 
     def _look(self, store: Store) -> Seen:
         mine = {self.work.queue, self.work.items}

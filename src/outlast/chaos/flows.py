@@ -105,6 +105,18 @@ def call_back(n: int | None, effect_key: str, key: str = KEY) -> int | None:
     return ask_from_thread("undo_once", key, undoes=effect_key, of=n)
 
 
+@effect(timeout=TIMEOUT, **SURE)
+async def mail(number: int, what: str, key: str = KEY) -> int | None:
+    """Nobody can tell whether it happened but the ledger's own people: then a person is asked, who is the desk."""
+    fault = _dice(number, "lost answer").choice(["", "", "cut"])
+    return await ask("act", key, **{**_befalls(number, what), "fault": fault})
+
+
+@mail.compensate(**SURE)
+async def apologise(n: int | None, number: int, what: str, effect_key: str, key: str = KEY) -> int | None:
+    return await ask("undo_once", key, undoes=effect_key, of=n, **_befalls(number, f"apologise {what}"))
+
+
 # Workflows
 
 
@@ -175,6 +187,17 @@ async def units(number: int) -> int:
 
 
 @workflow
+async def letter(number: int) -> int:
+    """Killed at the wrong moment it is parked, until somebody has looked."""
+    await work(number, 1)
+    await mail(number, "mail")
+    await work(number, 2)
+    if number % 3 == 0:
+        raise OutOfStock(number)
+    return number
+
+
+@workflow
 async def part(number: int) -> int:
     await work(number, 1)
     await charge(number, "charge of the part")
@@ -196,7 +219,7 @@ async def family(number: int) -> int:
     return sum(await asyncio.gather(part(number), part(number)))
 
 
-FLOWS = (order, agent, sleeper, failing, order, endless, agent, units, parent, family)
+FLOWS = (order, agent, sleeper, failing, letter, endless, agent, units, parent, family, order)
 """In the order in which they are submitted, again and again."""
 STATUS = {
     "order": "done",
@@ -208,6 +231,7 @@ STATUS = {
     "parent": "failed",
     "family": "done",
 }
+"""But for a letter, whose number says it."""
 
 
 # Items

@@ -23,11 +23,11 @@ class Unclear(Exception):
     """It was asked for, and no answer came."""
 
 
-async def ask(do: str, key: str, **more: Any) -> int | None:
+async def ask(do: str, key: str, port: int | None = None, **more: Any) -> int | None:
     """What the ledger answers a request: the number of the line. Under the run and fence that execute here, unless these are given."""
     text = _request(do, key, more)
     try:
-        reader, writer = await asyncio.open_connection("127.0.0.1", _port())
+        reader, writer = await asyncio.open_connection("127.0.0.1", port or _port())
     except OSError as error:
         raise NotDone(f"the ledger is not there: {error}") from None
     try:

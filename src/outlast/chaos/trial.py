@@ -111,7 +111,7 @@ class Trial:
             with self._ledger() as port:
                 desk = Desk(
                     where.address, self._work, rate=options.rate,
-                    under_way_max=UNDER_WAY * options.workers * options.concurrency,
+                    under_way_max=UNDER_WAY * options.workers * options.concurrency, ledger=port,
                 )  # fmt: skip
                 fleet = self._fleet(where, port)
                 blows = Blows(
@@ -314,6 +314,7 @@ def _own_checks(verdict: Verdict, options: Options, fleet: Fleet, blows: Blows, 
     for text in desk.wrong:
         verdict["none lost"].violate(text)
     ended.facts["acknowledged"] = len(desk.acknowledged)
+    verdict["dead letters and parked"].facts["decided_by_a_person"] = desk.decided
     struck = sum(kind in ("term", "kill", "stop") for member in fleet.members for _, kind in member.blows)
     again = redone.facts.get("bodies_begun_again")
     redone.facts["blows_on_workers"] = struck

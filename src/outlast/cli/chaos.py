@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import secrets
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -167,6 +168,9 @@ def trial(
         folder = _folder(report)
         # That the store is away is what is tried, and told by the view.
         logging.getLogger("outlast").addHandler(logging.NullHandler())
+        signal.signal(
+            signal.SIGTERM, signal.default_int_handler
+        )  # as Ctrl-C: what was started is ended, folders of servers are removed
         say(f"chaos with seed {chosen}; its report and logs go to {folder}")
         view = _view(as_json)
         try:
