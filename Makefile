@@ -48,13 +48,14 @@ alerts: $(STAMP) $(PROMTOOL)
 # Workers killed by a plan on every store, ten minutes in all; reports and logs in chaos-report/. CHAOS_SEED=… repeats the blows.
 CHAOS_SECONDS ?= 150
 CHAOS_SEED ?=
-CHAOS := $(BIN)/outlast chaos --seconds $(CHAOS_SECONDS) --kills-per-minute 60 --workers 4 $(if $(CHAOS_SEED),--seed $(CHAOS_SEED))
+CHAOS_KILLS ?= 45
+CHAOS := $(BIN)/outlast chaos --seconds $(CHAOS_SECONDS) $(if $(CHAOS_SEED),--seed $(CHAOS_SEED))
 chaos: $(STAMP)
 	rm -rf chaos-report && mkdir chaos-report
-	$(CHAOS) --report chaos-report/sqlite
-	$(CHAOS) --report chaos-report/postgres --server postgres
-	$(CHAOS) --report chaos-report/redis --server redis
-	$(CHAOS) --report chaos-report/file --store file:$(CURDIR)/chaos-report/file-store --workers 1
+	$(CHAOS) --report chaos-report/sqlite --workers 4 --kills-per-minute $(CHAOS_KILLS)
+	$(CHAOS) --report chaos-report/postgres --workers 4 --kills-per-minute $(CHAOS_KILLS) --server postgres
+	$(CHAOS) --report chaos-report/redis --workers 4 --kills-per-minute $(CHAOS_KILLS) --server redis
+	$(CHAOS) --report chaos-report/file --workers 1 --kills-per-minute 12 --store file:$(CURDIR)/chaos-report/file-store
 
 # The tests on every Python from 3.11 on that is installed, each in an environment of its own.
 pythons:

@@ -12,10 +12,11 @@ from chaos_tools import environ, until
 
 from outlast.chaos.blows import Blows
 from outlast.chaos.claims import Claims
+from outlast.chaos.desk import Seen
 from outlast.chaos.fleet import Fleet, NotOurs, start_time
 from outlast.chaos.plan import Blow
 from outlast.chaos.tale import End
-from outlast.chaos.view import Lines
+from outlast.chaos.view import Lines, Screen
 
 SCRIPT = """
 import signal, subprocess, sys, time
@@ -109,6 +110,7 @@ def test_a_stop_is_put_off_while_the_victim_keeps_everybody_out(fleet):
     states = [span.state for span in fleet.spans if span.lane == 0]
     assert states[-5:] == ["stopped", "alive", "stopped", "alive", "stopped"]
     assert len(fleet.there("alive")) == 2
+    assert [kind for _, kind in fleet.there()[0].blows] == ["stop"], "it was one blow"
 
 
 def test_a_rolling_restart_ends_one_after_another(fleet):
@@ -137,12 +139,29 @@ def test_a_blow_for_which_there_is_nobody_is_missed_and_told(fleet, monkeypatch)
     assert sorted(blow.kind for blow in blows.missed) == ["server", "term"] and blows.struck == []
 
 
+class Desk:
+    seen, away, acknowledged = Seen(3, 2, 1), None, ["a"] * 6
+
+
+def test_a_screen_shows_workers_runs_and_blows(fleet):
+    blows = Blows(fleet, 5.0)
+    blows.strike(Blow(0.0, "stop", 0.0, 60.0, hard=False))
+    blows.go_on()
+    view = Screen()
+    view.show(fleet, Desk, blows)
+    text = view._frame(fleet, Desk, blows).plain
+    view.close()
+    for said in (
+        "1 ‖ stopped",
+        "2 ● alive",
+        f"process {fleet.there()[1].pid}",
+        "6 submitted, 3 queued",
+        "SIGSTOP for 60.0 s",
+    ):
+        assert said in text, said
+
+
 def test_lines_say_each_blow_once(fleet, capsys):
-    class Desk:
-        from outlast.chaos.desk import Seen
-
-        seen, away, acknowledged = Seen(3, 2, 1), None, ["a"] * 6
-
     blows = Blows(fleet, 5.0)
     blows.strike(Blow(0.0, "kill", 0.0, 0.0, hard=False))
     blows.go_on()

@@ -65,8 +65,8 @@ def verified_without_a_trace(path: Path) -> None:
 
 def test_the_stores_own_server_is_struck_too(tmp_path):
     code, report, said = chaos(
-        tmp_path, "--server", "redis", "--blows", "server,kill", "--seconds", 6, "--seed", 6, "--workers", 2, "--rate", 3,
-        "--kills-per-minute", 40, "--objective", 60,
+        tmp_path, "--server", "redis", "--blows", "server,kill", "--seconds", 5, "--seed", 6, "--workers", 2, "--rate", 3,
+        "--kills-per-minute", 30, "--objective", 60,
     )  # fmt: skip
     assert alarms(report) == {}, said
     assert code == 0
@@ -99,7 +99,7 @@ def test_an_effect_that_says_it_is_idempotent_and_is_not_is_found_out(tmp_path):
 def test_workflows_of_ones_own_get_every_check_that_needs_no_ledger(tmp_path):
     code, report, said = chaos(
         tmp_path, PROGRAMS / "user_flows.py", "--submit", "report", "--args", '["tides {n}", 5]', "--submit", "report", "--args", '{"topic": "x"}',
-        "--seconds", 4, "--seed", 3, "--workers", 2, "--rate", 4, "--blows", "kill,term", "--kills-per-minute", 40,
+        "--seconds", 3, "--seed", 3, "--workers", 2, "--rate", 4, "--blows", "kill,term", "--kills-per-minute", 30,
     )  # fmt: skip
     assert (code, alarms(report), report["outcome"]) == (0, {}, "not known"), said
     assert check_of(report, "redone")["not_known"] and not check_of(report, "ended")["not_known"]

@@ -114,6 +114,7 @@ class Blows:
         self.fleet.stop(member)
         while self._keeps_everybody_out():  # a lock that nobody can take from it: not now, but a moment later
             self.fleet.go_on(member)
+            member.blows.pop()
             yield
             if member.gone:
                 return
