@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 
+import psycopg
 import pytest
 from postgres_schemas import emptied, schema_of_this_process
 
@@ -28,6 +29,31 @@ def in_child(work) -> int:
         finally:
             os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_leaves_its_parents_other_sessions_alone_where_one_of_them_is_lost(schema) -> None:
+    """Outlast's own chaos found it: a server was ended, and a process was started before anybody had connected anew."""
+    emptied(schema)
+    store = PostgresStore.at(schema, heartbeat=0.05)
+    store.open()
+    store.commit([Enlist("w", "host", 1, 60.0)])
+    session = store._reader.db().info.backend_pid
+    lost = store._writer.db()
+    with pytest.raises(psycopg.OperationalError):
+        lost.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+    assert not store._writer.is_usable and store._writer._db is lost, "nobody has connected anew"
+
+    def child() -> None:
+        assert store._reader._db is None, "it would speak in its parent's session, and end it"
+        assert store._ear._db._db is None
+        with pytest.raises(StoreUnavailable, match="fork"):
+            store.run("r")
+
+    assert in_child(child) == 0
+    assert store._reader.db().info.backend_pid == session
+    assert [worker.id for worker in store.workers()] == ["w"]
+    store.close()
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

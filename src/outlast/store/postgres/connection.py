@@ -6,6 +6,7 @@ import math
 import os
 import select
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 from weakref import WeakSet
 
@@ -173,4 +174,5 @@ class Connection:
         db, self._db = self._db, None
         if db is not None:
             _inherited.append(db)
-            os.close(db.fileno())
+            with suppress(psycopg.Error):  # one that is lost has no socket
+                os.close(db.fileno())
