@@ -12,7 +12,7 @@ from outlast import KEY, Happened, Outlast, compensate_with, effect, receive, st
 from outlast.chaos.book import Book
 from outlast.chaos.checks import ASKS, Scope, check
 from outlast.store.address import store_at
-from outlast.store.verbs import Claim, Enlist, Release, Submit, Sweep
+from outlast.store.verbs import Claim, Drain, Enlist, Limit, Release, Submit, Sweep
 
 
 @effect(timeout=1)
@@ -355,10 +355,35 @@ def test_a_run_that_could_go_on_and_does_not_is_found_if_a_living_worker_knows_i
         assert "no living worker takes them" in verdict["ended"].unknown[0]
 
 
+def test_a_run_that_waits_for_a_queue_at_its_limit_or_for_empty_hands_is_nobodys_fault(tmp_path):
+    store, now = living(f"sqlite:///{tmp_path}/o.db")
+    with closing(store):
+        row = store.run("r")
+        store.commit(
+            [
+                Release(row.pk, row.fence, "its worker drains"),
+                Claim("w", "t2", ids=("new",)),
+                Limit("default", None, 1),
+            ]
+        )
+        now[0] += 20
+        verdict = check(store, Scope(since=0.0, objective=5))
+        assert alarms(verdict) == {} and verdict["ended"].facts["waiting_for_a_slot"] == 1
+        store.commit([Limit("default", None, 2)])
+        assert list(alarms(check(store, Scope(since=0.0, objective=5)))) == ["ended"]
+        with closing(sqlite3.connect(tmp_path / "o.db", isolation_level=None)) as db:
+            db.execute("UPDATE runs SET deaths_in_a_row = 1 WHERE id = 'r'")
+        verdict = check(store, Scope(since=0.0, objective=5))
+        assert alarms(verdict) == {} and verdict["ended"].facts["suspects_waiting"] == 1
+
+
 def test_a_run_in_the_hands_of_a_worker_that_is_long_dead_is_found(tmp_path):
     store, now = living(f"sqlite:///{tmp_path}/o.db")
     with closing(store):
         now[0] += 300
+        assert check(store, Scope(since=0.0, objective=5))["ended"].outcome == "not known", (
+            "nobody could sweep it"
+        )
         store.commit([Enlist("x", "h", 2, 30.0, ("default",), ("flow",), 5)])
         (found,) = alarms(check(store, Scope(since=0.0, objective=5)))["ended"]
         assert found.startswith("r is held by worker w, whose lease ran out")
@@ -367,3 +392,28 @@ def test_a_run_in_the_hands_of_a_worker_that_is_long_dead_is_found(tmp_path):
             store.commit([Enlist("x", "h", 2, 30.0, ("default",), ("flow",), 5), Sweep()])
         assert store.run("r").status == "queued"
         assert "held by" not in str(alarms(check(store, Scope(since=0.0, objective=5))))
+
+
+def test_a_run_in_the_hands_of_nobody_is_found(tmp_path):
+    store, _ = living(f"sqlite:///{tmp_path}/o.db")
+    with closing(store):
+        with closing(sqlite3.connect(tmp_path / "o.db", isolation_level=None)) as db:
+            db.execute("DELETE FROM workers")
+        assert alarms(check(store, Scope(since=0.0))) == {
+            "ended": ["r is held by worker w, which is not enlisted"]
+        }
+
+
+def test_a_drain_that_was_cut_short_is_found(tmp_path):
+    store, now = living(f"sqlite:///{tmp_path}/o.db")
+    with closing(store):
+        store.commit([Drain("w", "SIGTERM", keep=(store.run("r").fence,)), Enlist("x", "h", 2, 30.0)])
+        assert alarms(check(store, Scope(since=0.0))) == {}, "it goes on"
+        for _ in range(12):
+            now[0] += 10
+            store.commit([Enlist("x", "h", 2, 30.0), Sweep()])
+        found = alarms(check(store, Scope(since=0.0, objective=1000)))
+        assert list(found) == ["drains"] and found["drains"][0].startswith(
+            "worker w on h was gone before its drain was over"
+        )
+        assert alarms(check(store, Scope(since=now[0] + 1, objective=1000))) == {}

@@ -84,9 +84,18 @@ class Findings:
     interruptions: int = 0
     unfenced: int = 0
     backlog: int = 0
+    suspects: int = 0
     nobody: int = 0
     statuses: dict[str, int] = field(default_factory=dict)
     there: set[str] = field(default_factory=set)
+    full: frozenset[str] | None = None
+    """Queues that execute as much as their limits allow; looked at when first asked for, as that looks at every run."""
+
+    def is_full(self, store: Store, queue: str) -> bool:
+        if self.full is None:
+            rows = [row for row in store.queues() if row.concurrency_max is not None]
+            self.full = frozenset(row.name for row in rows if row.running >= (row.concurrency_max or 0))
+        return queue in self.full
 
     def __getitem__(self, name: str) -> Check:
         return self.checks[name]
@@ -145,7 +154,9 @@ def _pages(store: Store, scope: Scope) -> Iterator[list[RunRow]]:
 
 def _living(store: Store, scope: Scope) -> Living:
     now, workers = store.now(), store.workers()
-    late = frozenset(worker.id for worker in workers if worker.lease_until + scope.objective < now)
+    late = frozenset(
+        worker.id for worker in workers if worker.lease_until + worker.lease + scope.objective < now
+    )
     claims = tuple(
         (frozenset(json.loads(worker.queues)), frozenset(json.loads(worker.workflows)))
         for worker in workers
@@ -241,31 +252,39 @@ def _ended(store: Store, scope: Scope, found: Findings, living: Living, row: Run
 
 def _under_way(store: Store, scope: Scope, found: Findings, living: Living, row: RunRow) -> None:
     """Of a store that lives: whether somebody has it, or could have had it."""
-    ended, now = found["ended"], store.now()
     if row.status == "running":
-        if row.worker in living.expired and _is_so_still(store, row):
-            ended.violate(
-                f"{row.id} is held by worker {row.worker}, whose lease ran out more than {scope.objective:g} s ago, and nobody has swept it"
-            )
-        elif (
-            row.worker not in living.ids
-            and _is_so_still(store, row)
-            and row.worker not in {one.id for one in store.workers()}
-        ):
-            ended.violate(f"{row.id} is held by worker {row.worker}, which is not enlisted")
+        _held(store, scope, found, living, row)
         return
-    due = max(row.due, row.created)
+    now, due = store.now(), max(row.due, row.created)
     if due >= NEVER or now - due <= scope.objective:
         return
-    returned = row.interrupted is not None or row.deaths_in_a_row > 0 or row.status == "waiting"
-    if not returned:
-        found.backlog += 1  # new work waits for a slot: that is a queue
+    came_back = row.interrupted is not None or row.status == "waiting"
+    if row.deaths_in_a_row > 0:
+        found.suspects += 1  # it waits for a worker with empty hands, which may take long
+    elif not came_back or found.is_full(store, row.queue):
+        found.backlog += 1  # it waits for a slot: that is a queue
     elif not living.would_take(row):
         found.nobody += 1
     elif _is_so_still(store, row):
-        ended.violate(
+        found["ended"].violate(
             f"{row.id} ({row.status}) could go on since {now - due:.0f} s, and workers live that know it: {row.reason or ''}"
         )
+
+
+def _held(store: Store, scope: Scope, found: Findings, living: Living, row: RunRow) -> None:
+    if row.worker in living.expired:
+        if not living.claims:
+            found.nobody += 1  # nobody is there who could sweep it
+        elif _is_so_still(store, row):
+            found["ended"].violate(
+                f"{row.id} is held by worker {row.worker}, whose lease ran out more than {scope.objective:g} s and another lease ago, and nobody has swept it"
+            )
+    elif row.worker not in living.ids and _is_unknown(store, row.worker) and _is_so_still(store, row):
+        found["ended"].violate(f"{row.id} is held by worker {row.worker}, which is not enlisted")
+
+
+def _is_unknown(store: Store, worker: str | None) -> bool:
+    return worker not in {one.id for one in store.workers()}
 
 
 def _is_so_still(store: Store, row: RunRow) -> bool:
@@ -430,7 +449,7 @@ def _recovery(scope: Scope, found: Findings) -> None:
     ended = found["ended"]
     ended.facts |= {"statuses": dict(sorted(found.statuses.items()))}
     if not scope.over:
-        ended.facts["new_runs_waiting_for_longer"] = found.backlog
+        ended.facts |= {"waiting_for_a_slot": found.backlog, "suspects_waiting": found.suspects}
         if found.nobody:
             ended.is_unknown(
                 f"{found.nobody} runs could go on since more than {scope.objective:g} s, and no living worker takes them (unknown workflow, or nobody is there)"

@@ -205,9 +205,11 @@ def verify(
     objective: Annotated[
         float,
         typer.Option(
-            "--objective", min=0, help="Seconds in which a run must go on after its worker is lost."
+            "--objective",
+            min=0,
+            help="Seconds in which a run must go on after its worker is lost: more than a lease.",
         ),
-    ] = 30.0,
+    ] = 60.0,
     thorough: Annotated[
         bool, typer.Option("--thorough", help="Read the journals also of runs that were done in one life.")
     ] = False,
