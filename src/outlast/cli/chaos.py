@@ -63,7 +63,7 @@ chaos_app = typer.Typer(
 def trial(
     module: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[MODULE[:APP]]...", help="Workflows of yours instead of chaos's own."),
+        typer.Argument(metavar="MODULE[:APP]", help="Workflows of yours instead of chaos's own."),
     ] = None,
     *,
     submit: Annotated[
