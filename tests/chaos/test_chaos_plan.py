@@ -4,7 +4,12 @@ from collections import Counter
 
 import pytest
 
+from outlast import workflow
+from outlast.chaos.flows import STATUS
 from outlast.chaos.plan import KINDS, parse_kinds, plan
+from outlast.chaos.trial import Options, worker_environ
+from outlast.chaos.work import Demo, Work, arguments
+from outlast.settings import Settings
 
 
 def made(seed=1, **options):
@@ -57,3 +62,44 @@ def test_kinds_are_read_by_commas_and_a_wrong_one_is_told():
         parse_kinds("kill,explode")
     with pytest.raises(ValueError, match="at least one"):
         parse_kinds(" , ")
+
+
+def test_workers_get_the_trials_own_lease_and_grace_and_the_users_settings():
+    given = {
+        "OUTLAST_STORE": "postgresql://production",
+        "OUTLAST_LEASE": "99",
+        "OUTLAST_RAMP": "3",
+        "OUTLAST_CHAOS_KILLS_PER_HOUR": "9",
+        "PATH": "/bin",
+    }
+    environ = worker_environ(Options(seed=1, lease=1.5, grace=4.0), given)
+    assert "OUTLAST_STORE" not in environ, "it is in no worker's reach"
+    assert (environ["OUTLAST_LEASE"], environ["OUTLAST_GRACE"], environ["OUTLAST_RAMP"]) == (
+        "1.5",
+        "4.0",
+        "3",
+    )
+    assert environ["OUTLAST_CHAOS_KILLS_PER_HOUR"] == "0" and environ["PATH"] == "/bin"
+    Settings.load({}, environ)
+
+
+def test_what_is_submitted_follows_from_the_seed_and_the_number():
+    work = Demo(5)
+    pieces = [work.piece(number) for number in range(40)]
+    assert [piece.id for piece in pieces] == [Demo(5).piece(number).id for number in range(40)]
+    runs = [piece.id for piece in pieces if piece.call is not None]
+    assert len(runs) == 30 and {id.rpartition("-")[2] for id in runs} == {*STATUS, "letter"}
+    assert all(work.meant(id) for id in runs), "how each must end is said"
+    assert work.meant("chaos-5-items/chaos-5-000003") == "done" and work.meant("somebody-elses") is None
+    assert any(map(work.is_for_cancelling, runs))
+
+
+def test_the_number_is_put_into_every_text_of_the_arguments():
+    @workflow
+    async def report(topic: str, more: dict, times: int = 1) -> None: ...
+
+    work = Work(5, [(report, {"topic": "t {n}", "more": {"a": ["{n}", 7]}}), (report, ["{n}{n}", {}])])
+    assert report.signature.decode(work.piece(2).call.args) == (("t 2", {"a": ["2", 7]}), {})
+    assert work.piece(3).id == "chaos-5-000003-report" and '"33"' in work.piece(3).call.args
+    with pytest.raises(ValueError, match="JSON list"):
+        arguments('"text"')

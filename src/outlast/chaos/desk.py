@@ -232,7 +232,7 @@ class Desk:
 
 
 def _app(address: str) -> Outlast:
-    return Outlast(address, signals=0, store_patience=PATIENCE)
+    return Outlast(address, signals=0, http="", store_patience=PATIENCE)
 
 
 def _batches(pieces: list[Piece]) -> Iterable[list[Piece]]:

@@ -119,13 +119,13 @@ def _timeline(report: dict[str, Any]) -> str:
         y = TOP + lane * LANE
         parts.append(f'<text x="{LEFT - 8}" y="{y + 13}" text-anchor="end">worker {lane + 1}</text>')
         parts.append(
-            f'<line x1="{LEFT}" y1="{y + 9}" x2="{WIDTH - RIGHT}" y2="{y + 9}" stroke="var(--line)"/>'
+            f'<line x1="{LEFT}" y1="{y + 9}" x2="{WIDTH - RIGHT}" y2="{y + 9}" style="stroke: var(--line)"/>'
         )
     for lane, state, begin, until in report["workers"]["spans"]:
         y, left = TOP + (lane - 1) * LANE, x(begin)
         wide = max(0.8, x(until) - left)
         parts.append(
-            f'<rect x="{left:.1f}" y="{y + 2}" width="{wide:.1f}" height="14" rx="2" fill="var(--{_e(state)})"><title>{_e(state)} {begin:.1f} to {until:.1f} s</title></rect>'
+            f'<rect x="{left:.1f}" y="{y + 2}" width="{wide:.1f}" height="14" rx="2" style="fill: var(--{_e(state)})"><title>{_e(state)} {begin:.1f} to {until:.1f} s</title></rect>'
         )
     parts += [_blow(blow, x, lanes) for blow in report["blows"]["list"]]
     step = _round_step(end / 8)
@@ -135,7 +135,7 @@ def _timeline(report: dict[str, Any]) -> str:
         parts.append(f'<text x="{at:.1f}" y="{foot + 18}" text-anchor="middle">{number * step:g} s</text>')
     storm = x(report["options"]["seconds"])
     parts.append(
-        f'<line x1="{storm:.1f}" y1="12" x2="{storm:.1f}" y2="{foot}" stroke="var(--soft)" stroke-dasharray="4 4"/>'
+        f'<line x1="{storm:.1f}" y1="12" x2="{storm:.1f}" y2="{foot}" style="stroke: var(--soft)" stroke-dasharray="4 4"/>'
     )
     parts.append(f'<text x="{storm - 4:.1f}" y="12" text-anchor="end">the last blow before this</text></svg>')
     keys = "".join(
@@ -153,14 +153,14 @@ def _blow(blow: dict[str, Any], x: Any, lanes: int) -> str:
     if blow["kind"] in ("server", "fleet", "rolling"):
         foot = TOP + lanes * LANE
         return (
-            f'<g>{said}<line x1="{at:.1f}" y1="{TOP - 4}" x2="{at:.1f}" y2="{foot}" stroke="var(--kill)" stroke-dasharray="2 3"/>'
+            f'<g>{said}<line x1="{at:.1f}" y1="{TOP - 4}" x2="{at:.1f}" y2="{foot}" style="stroke: var(--kill)" stroke-dasharray="2 3"/>'
             f'<text class="ink" x="{at:.1f}" y="{foot + 13}" text-anchor="middle">{_e(letter)}</text></g>'
         )
     marks = []
     for lane in blow["lanes"]:
         y = TOP + (lane - 1) * LANE + 9
         marks.append(
-            f'<circle cx="{at:.1f}" cy="{y}" r="6" fill="var(--kill)"/><text x="{at:.1f}" y="{y + 3.5}" text-anchor="middle" style="fill: #fff; font-size: 9px">{_e(letter)}</text>'
+            f'<circle cx="{at:.1f}" cy="{y}" r="6" style="fill: var(--kill)"/><text x="{at:.1f}" y="{y + 3.5}" text-anchor="middle" style="fill: #fff; font-size: 9px">{_e(letter)}</text>'
         )
     return f"<g>{said}{''.join(marks)}</g>"
 
@@ -182,14 +182,14 @@ def _histogram(seconds: Sequence[float], objective: float) -> str:
         value = max(counts) * number / 2
         y = 12 + BARS_HEIGHT * (1 - number / 2)
         parts.append(
-            f'<line x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}" stroke="var(--line)"/>'
+            f'<line x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}" style="stroke: var(--line)"/>'
         )
         parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{value:g}</text>')
     for number, count in enumerate(counts):
         tall = BARS_HEIGHT * count / max(counts)
         left = LEFT + number * wide
         parts.append(
-            f'<rect x="{left + 0.5:.1f}" y="{12 + BARS_HEIGHT - tall:.1f}" width="{max(0.8, wide - 1):.1f}" height="{tall:.1f}" fill="var(--bar)">'
+            f'<rect x="{left + 0.5:.1f}" y="{12 + BARS_HEIGHT - tall:.1f}" width="{max(0.8, wide - 1):.1f}" height="{tall:.1f}" style="fill: var(--bar)">'
             f"<title>{number * step:g} to {(number + 1) * step:g} s: {count}</title></rect>"
         )
     marks = _round_step(len(counts) * step / 8)

@@ -256,6 +256,7 @@ def worker_environ(options: Options, environ: Mapping[str, str]) -> dict[str, st
     }  # fmt: skip
     own: dict[str, Any] = {
         "LEASE": options.lease, "HEARTBEAT": min(0.2, options.lease / 8), "GRACE": options.grace, "ITEM_MEMORY": long, "HTTP": "",
+        "CHAOS_KILLS_PER_HOUR": 0, **({"ENV_FILE": ""} if options.demo else {}),
     }  # fmt: skip
     given = {
         name: value for name, value in environ.items() if name not in ("OUTLAST_STORE", "SHUTDOWN_TIMEOUT")
