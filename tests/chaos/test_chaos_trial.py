@@ -171,6 +171,8 @@ def test_it_does_not_begin_where_others_work(tmp_path, monkeypatch, capsys):
         store.commit([Enlist("w", "h", 1, 30.0), Cancel("theirs", "enough")])
     assert refused(tmp_path, monkeypatch, "--store", f"sqlite:///{tmp_path}/shared.db") == 2
     assert "1 workers live" in capsys.readouterr().err
+    assert refused(tmp_path, monkeypatch, "--store", f"sqlite:///{tmp_path}/shared.db", "--json") == 2
+    assert json.loads(capsys.readouterr().out)["error"]["exit_code"] == 2
 
 
 def test_a_report_has_a_folder_of_its_own(tmp_path, monkeypatch, capsys):

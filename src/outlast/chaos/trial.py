@@ -29,7 +29,7 @@ from outlast.chaos.plan import Blow, Kind, plan
 from outlast.chaos.verdict import Verdict, percentiles
 from outlast.chaos.view import View
 from outlast.chaos.work import Work
-from outlast.errors import OutlastError, StoreError, StoreUnavailable
+from outlast.errors import OutlastError, SettingsError, StoreError, StoreUnavailable
 from outlast.store.rows import RunQuery
 
 DEMO = ("outlast.chaos.flows",)
@@ -42,8 +42,8 @@ UNDER_WAY = 3
 """So many times the slots of all workers may be under way: then nothing more is submitted."""
 
 
-class ChaosRefused(OutlastError):
-    """Chaos does not begin here."""
+class ChaosRefused(SettingsError):
+    """Chaos does not begin here, or not like this."""
 
 
 class ChaosFailed(OutlastError):
@@ -102,6 +102,8 @@ class Trial:
 
     def run(self) -> Outcome:
         options = self._options
+        if sys.platform == "win32":
+            raise ChaosRefused("chaos strikes with the signals of POSIX systems: it does not run on Windows.")
         with place(options.store, options.server, self._folder) as where:
             if where.exclusive and options.workers != 1:
                 raise ChaosRefused(

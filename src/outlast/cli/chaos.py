@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from outlast.cli.exits import EPILOG, FAILED, USAGE
+from outlast.cli.exits import EPILOG, FAILED
 from outlast.cli.options import JsonOption, StoreOption, _age
 from outlast.cli.output import answering, console, document, say
 from outlast.cli.stores import existing, reading
@@ -149,7 +149,7 @@ def trial(
     from outlast.chaos.page import page
     from outlast.chaos.report import document as report_document
     from outlast.chaos.report import passed
-    from outlast.chaos.trial import DEMO, ChaosRefused, Options, Trial
+    from outlast.chaos.trial import DEMO, Options, Trial
 
     kinds = _kinds(blows, server)
     with answering(as_json):
@@ -175,9 +175,6 @@ def trial(
         view = _view(as_json)
         try:
             outcome = Trial(options, work, folder, view).run()
-        except ChaosRefused as error:
-            say(str(error))
-            raise typer.Exit(USAGE) from None
         finally:
             view.close()
         found = report_document(outcome)
