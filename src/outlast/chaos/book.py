@@ -12,7 +12,7 @@ class Book:
 
     def __init__(self, lines: Iterable[dict[str, Any]] = ()) -> None:
         self.counts: Counter[str] = Counter()
-        """Lines by what they are: act, undo, repeat, refused, asked, began, ended."""
+        """Lines by what they are: act, undo, repeat, refused, asked, began."""
         self.balance: Counter[str] = Counter()
         """Of each act's key: how often it was done, less how often it was undone."""
         self.done: set[str] = set()

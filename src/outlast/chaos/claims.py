@@ -14,6 +14,8 @@ from outlast.chaos.fleet import Member
 from outlast.chaos.tale import End
 
 CLAIMED = b" is claimed"
+OVERTAKEN = b"another worker has the run now"
+"""What a worker logs of a run whose write the store refused because of its fence."""
 
 
 class Claim(NamedTuple):
@@ -32,9 +34,12 @@ class Claims:
         """`signs` are the first that was heard of each claim elsewhere: a child that its parent has taken along is in no log."""
         self._blows = {member.number: member.blows for member in members}
         found: dict[str, list[Claim]] = defaultdict(list)
+        self.overtaken = 0
+        """Lives whose write the store refused."""
         for member in members:
             for run, fence, at in _claimed(member.log):
                 found[run].append(Claim(fence, at, member.number))
+            self.overtaken += member.log.read_bytes().count(OVERTAKEN)
         for run, by_fence in (signs or {}).items():
             logged = {claim.fence for claim in found[run]}
             found[run] += [Claim(fence, at, None) for fence, at in by_fence.items() if fence not in logged]

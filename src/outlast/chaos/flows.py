@@ -30,10 +30,10 @@ SURE: dict[str, Any] = {**PATIENT, "failed_on": (NotDone,)}
 @step
 async def work(number: int, part: int) -> int:
     """Some take a moment, some as long as a drain has."""
-    await noted("began")
+    here = current()
+    await ask("began", str(here.step), attempt=here.attempt)
     await asyncio.sleep(_dice(number, f"work {part}").choice([0.0, 0.01, 0.05, 0.2, 0.6, 1.5]))
-    await noted("ended")
-    return part
+    return part  # at once: who was stopped in its sleep tries to record this as soon as it goes on
 
 
 @step
@@ -42,13 +42,7 @@ def work_in_a_thread(number: int, part: int) -> int:
     here = current()
     ask_from_thread("began", str(here.step), attempt=here.attempt)
     time.sleep(_dice(number, f"thread {part}").choice([0.01, 0.1, 0.4]))
-    ask_from_thread("ended", str(here.step), attempt=here.attempt)
     return part
-
-
-async def noted(what: str) -> None:
-    here = current()
-    await ask(what, str(here.step), attempt=here.attempt)
 
 
 # Effects, of each kind that needs no person

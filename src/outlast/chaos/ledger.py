@@ -6,7 +6,7 @@
     {"do": "once", …}       done once a key: a repeat gets the first answer
     {"do": "undo", "undoes": KEY, …}, {"do": "undo_once", …}     the same for undoings
     {"do": "asked", …}      whether it was done, by its key. That is remembered too: a writer with an older fence comes too late from then on
-    {"do": "began", …}      a step's body begins, `attempt` of it; "ended" likewise. Nothing is refused
+    {"do": "began", …}      a step's body begins, `attempt` of it. Never refused: that is for the outcome to be
 
 Each has `key`, `run`, `fence`, and may have `delay` (seconds until it is done, whoever has gone away by then) and `fault`: "refuse" (nothing is done,
 and it says so) or "cut" (it is done, and the connection ends without an answer). A fault meets only the first request of a key.
@@ -29,7 +29,7 @@ LOG = "ledger.jsonl"
 DONE = {"act": "act", "once": "act", "undo": "undo", "undo_once": "undo"}
 """What a request is in the log, once it is done."""
 ONCE = frozenset({"once", "undo_once"})
-NOTES = frozenset({"began", "ended"})
+BEGAN = "began"
 
 
 class Ledger:
@@ -59,7 +59,7 @@ class Ledger:
             return {"refused": True}
         run, fence = request["run"], request["fence"]
         newest = self._newest.get(run, 0)
-        if do not in NOTES and fence < newest:
+        if do != BEGAN and fence < newest:
             await self._write(request, what="refused", newest=newest)
             return {"stale": newest}
         self._newest[run] = max(newest, fence)
@@ -67,8 +67,8 @@ class Ledger:
         if do == "asked":
             await self._write(request, what="asked", found=first is not None)
             return {"n": first}
-        if do in NOTES:
-            return {"n": await self._write(request, what=do)}
+        if do == BEGAN:
+            return {"n": await self._write(request, what=BEGAN)}
         if do in ONCE and first is not None:
             await self._write(request, what="repeat")
             return {"n": first}

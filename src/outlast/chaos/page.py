@@ -88,13 +88,18 @@ def _numbers(report: dict[str, Any]) -> str:
             _seconds(recovery.get(name)) for name in ("p50", "p95", "max")
         ),
         "steps redone per blow": redone.get("per_blow", "not known"),
-        "stale writers refused": _fact(report, "no stale fence").get("stale_writers_refused", "not known"),
+        "stale writers refused": _refused(_fact(report, "no stale fence")),
     }
     return (
         "<dl>"
         + "".join(f"<div><dt>{_e(name)}</dt><dd>{_e(value)}</dd></div>" for name, value in shown.items())
         + "</dl>"
     )
+
+
+def _refused(facts: dict[str, Any]) -> str:
+    outside, inside = (facts.get(name) for name in ("stale_writers_refused", "lives_refused_by_the_store"))
+    return f"{inside or 0} inside, {'not known' if outside is None else outside} outside"
 
 
 def _fact(report: dict[str, Any], name: str) -> dict[str, Any]:

@@ -149,6 +149,7 @@ class Trial:
         self._view.say("checking what is on record")
         verdict = self._checked(where, since, desk, claims, book)
         _own_checks(verdict, options, fleet, blows, desk)
+        verdict["no stale fence"].facts["lives_refused_by_the_store"] = claims.overtaken
         return Outcome(
             options, where.store().place, began, seconds, settled, fleet, blows, desk, claims, book, verdict, len(planned),
         )  # fmt: skip
