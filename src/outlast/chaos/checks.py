@@ -86,6 +86,7 @@ class Findings:
     backlog: int = 0
     suspects: int = 0
     nobody: int = 0
+    abandoned: int = 0
     statuses: dict[str, int] = field(default_factory=dict)
     there: set[str] = field(default_factory=set)
     full: frozenset[str] | None = None
@@ -315,6 +316,7 @@ def _journal(store: Store, scope: Scope, found: Findings, row: RunRow, tale: Tal
 def _undone(store: Store, found: Findings, row: RunRow, tale: Tale) -> None:
     compensated = found["compensated"]
     compensated.looked_at += 1
+    found.abandoned += row.status == "failed" and "Abandoned" in (row.error or "")
     for dealing in tale.dealings.opened:
         compensated.violate(
             f"{row.id} is {row.status}, and nobody knows whether {dealing.place} happened (entry {dealing.intent})"
@@ -445,6 +447,9 @@ def _recovery(scope: Scope, found: Findings) -> None:
     recovery.facts |= {
         "objective": scope.objective, **percentiles(all_of_them),
         **{kind: percentiles(values) for kind, values in found.recoveries.items()}, "not_timed": found.untimed,
+    }  # fmt: skip
+    found["compensated"].facts |= {
+        "failed": found.statuses.get("failed", 0), "cancelled": found.statuses.get("cancelled", 0), "abandoned": found.abandoned,
     }  # fmt: skip
     ended = found["ended"]
     ended.facts |= {"statuses": dict(sorted(found.statuses.items()))}

@@ -191,6 +191,15 @@ async def letter(number: int) -> int:
     return number
 
 
+@workflow(abandon_after=0.1)
+async def fickle(number: int) -> int:
+    """Where nobody takes it up soon enough it is given up, and undone."""
+    await charge(number, "charge")
+    await work(number, 1)
+    await reserve(number, "reserve")
+    return await work(number, 2)
+
+
 @workflow
 async def part(number: int) -> int:
     await work(number, 1)
@@ -213,7 +222,7 @@ async def family(number: int) -> int:
     return sum(await asyncio.gather(part(number), part(number)))
 
 
-FLOWS = (order, agent, sleeper, failing, letter, endless, agent, units, parent, family, order)
+FLOWS = (order, agent, sleeper, failing, letter, endless, agent, units, parent, family, order, fickle)
 """In the order in which they are submitted, again and again."""
 STATUS = {
     "order": "done",
@@ -225,7 +234,7 @@ STATUS = {
     "parent": "failed",
     "family": "done",
 }
-"""But for a letter, whose number says it."""
+"""But for a letter, whose number says it, and a fickle one, which may be given up."""
 
 
 # Items
