@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import partial
 
 from outlast.app.lease import Lease
+from outlast.errors import StoreError
 from outlast.record.writer import Writer
 from outlast.settings import Settings
 from outlast.store.protocol import Store
@@ -48,7 +49,11 @@ class Worker:
             self._let_go()
             worker = secrets.token_hex(8)
             self._store.hold(worker)
-            await self._writer.ask(self._enlistment(worker))
+            try:
+                await self._writer.ask(self._enlistment(worker))
+            except StoreError:
+                self._store.let_go(worker)
+                raise
             self.id = worker
             if instead_of:
                 log.warning("worker %s goes on as %s", instead_of, worker, extra={"worker": worker})

@@ -19,6 +19,8 @@ FORMAT = 1
 _FORMAT_FILE, _LOCK_FILE = "format", "lock"
 _UNFINISHED = {_LOCK_FILE, LOG_NAME, _FORMAT_FILE + disk.NEW}
 """What a folder may have in it that died while it was made."""
+_HERE, _LEFT = b" ", b"!"
+"""How the lock file begins: while somebody has it, and once he has left without being able to write it to the log."""
 _NOT_OURS = {"lost+found"}
 """What a fresh volume has in it."""
 
@@ -30,6 +32,8 @@ class Folder:
         self.path = path
         self._lock_name = str(path / _LOCK_FILE)
         self._fd = -1
+        self.left = False
+        """Whether the process before this one has ended in order, but could not write."""
 
     def enter(self) -> None:
         """Make it if it is not there, and take its lock. StoreBroken (nothing was written), StoreTooNew, StoreUnavailable."""
@@ -58,6 +62,12 @@ class Folder:
     def is_there(self) -> bool:
         """False if somebody has removed or replaced it, or its lock."""
         return disk.is_same(self._fd, self._lock_name)
+
+    def say_left(self) -> None:
+        """In place of a byte that is there: a full disk has room for it."""
+        with suppress(OSError):
+            os.lseek(self._fd, 0, os.SEEK_SET)
+            os.write(self._fd, _LEFT)
 
     def leave(self) -> None:
         """The kernel does it at a death."""
@@ -105,10 +115,11 @@ class Folder:
         fd = open_private(self.path / _LOCK_FILE)
         if lock(fd):
             self._fd = fd
+            self.left = os.read(fd, 1) == _LEFT
             os.ftruncate(fd, 0)
             os.lseek(fd, 0, os.SEEK_SET)
             # Behind a blank: Windows lets nobody read the byte that is locked.
-            disk.write(fd, f" {os.getpid()} {socket.gethostname()}\n".encode())
+            disk.write(fd, _HERE + f"{os.getpid()} {socket.gethostname()}\n".encode())
             return
         os.close(fd)
         raise StoreUnavailable(

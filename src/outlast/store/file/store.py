@@ -32,6 +32,7 @@ from outlast.store.paths import check_folder
 from outlast.store.protocol import CommitUnknown
 from outlast.store.sqlite import statements as sql
 from outlast.store.sqlite.failures import translate
+from outlast.store.sqlite.presence import NoPresence
 from outlast.store.sqlite.store import BUSY_SECONDS, SQLiteStore, _inherited, _migrations, _statements
 from outlast.store.verbs import Verb
 
@@ -67,6 +68,8 @@ class FileStore(SQLiteStore):
         self._entered = Folder(self.folder)
         self._closing.append(self._entered.leave)
         self._entered.enter()
+        if isinstance(self._presence, NoPresence):
+            self._presence.left = self._entered.left
         self._log = Log(self.folder)
         self._closing.append(self._log.close)
         history = self._log.read()
@@ -162,6 +165,8 @@ class FileStore(SQLiteStore):
     def close(self) -> None:
         with self._writing:
             if self._opened:
+                if isinstance(self._presence, NoPresence) and self._presence.holds:
+                    self._entered.say_left()
                 self._put_away()
         super().close()
 

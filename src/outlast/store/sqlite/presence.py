@@ -15,6 +15,8 @@ from pathlib import Path
 from outlast.store.locks import lock, open_private
 
 PREFIX, SUFFIX = "worker-", ".lock"
+HERE, LEFT = b"here\n", b"left\n"
+"""What a lock file says. They are equally long, so that a full disk has room for the second where it had for the first."""
 
 
 class Presence:
@@ -30,6 +32,7 @@ class Presence:
         fd = open_private(self._path(worker))
         while not lock(fd):  # the id is new: only a probe can hold it, and not for long
             time.sleep(0.001)
+        _say(fd, HERE)
         self._held[worker] = fd
         if self._thread is None:
             self._thread = threading.Thread(target=self._beat, name="outlast-heartbeat", daemon=True)
@@ -66,15 +69,25 @@ class Presence:
         except OSError:
             return None
 
+    def has_left(self, worker: str) -> bool:
+        """Whether one that is dead had ended in order, but could not say so in the store."""
+        try:
+            return self._path(worker).read_bytes() == LEFT
+        except OSError:
+            return False
+
     def bury(self, worker: str) -> None:
         if worker not in self._held:
             with suppress(OSError):
                 self._path(worker).unlink()
 
     def close(self) -> None:
+        """Who was not let go of could not be struck off: the store was away. Its lock file says so to whoever sweeps."""
         self._stop.set()
-        for worker in list(self._held):
-            self.let_go(worker)
+        for fd in self._held.values():
+            with suppress(OSError):
+                _say(fd, LEFT)
+        self.die()
 
     def die(self) -> None:
         """As the kernel does at a death: locks are free, and nobody touches their files any more."""
@@ -105,6 +118,12 @@ class NoPresence:
 
     def __init__(self) -> None:
         self._held: set[str] = set()
+        self.left = False
+        """Whether the process before this one had ended in order, but could not say so in the store."""
+
+    @property
+    def holds(self) -> bool:
+        return bool(self._held)
 
     def hold(self, worker: str) -> None:
         self._held.add(worker)
@@ -118,6 +137,9 @@ class NoPresence:
     def silence(self, worker: str) -> None:
         """Nothing beats here."""
 
+    def has_left(self, worker: str) -> bool:
+        return self.left and worker not in self._held
+
     def bury(self, worker: str) -> None:
         pass
 
@@ -126,3 +148,8 @@ class NoPresence:
 
     def close(self) -> None:
         self._held.clear()
+
+
+def _say(fd: int, words: bytes) -> None:
+    os.lseek(fd, 0, os.SEEK_SET)
+    os.write(fd, words)

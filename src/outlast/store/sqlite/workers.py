@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 
 RAN_OUT = "its worker's lease ran out"
 DIED = "its worker died"
+AWAY = "the store was away, and its worker did not come back"
 
 
 class Alive(Protocol):
     def is_dead(self, worker: str) -> bool: ...
+    def has_left(self, worker: str) -> bool: ...
 
     def silence(self, worker: str) -> float | None:
         """For how many seconds its heart has not beaten; None: that is not known."""
@@ -98,6 +100,9 @@ def _take(
             reason = f"{why}, while it was draining"
             after = row._replace(status="queued", due=transaction.now, reason=reason)
             taken[row.id] = transaction.interrupt(row, after, draining=True, seen=seen)
+        elif why == AWAY:
+            after = row._replace(status="queued", due=transaction.now, reason=why)
+            taken[row.id] = transaction.interrupt(row, after, draining=False, seen=seen)
         else:
             innocent = progress or row.id in parents.values()
             alone = len(parents) == len(_line(row.id, parents))
@@ -158,7 +163,7 @@ def death(worker: str, until: float | None, now: float, alive: Alive) -> str | N
     if until is None:
         return "its worker was struck off"
     if alive.is_dead(worker):
-        return DIED
+        return AWAY if alive.has_left(worker) else DIED
     return RAN_OUT if until <= now else None
 
 

@@ -143,6 +143,9 @@ BEGIN
         IF NOT FOUND THEN
             CONTINUE;
         END IF;
+        IF w.why = 'its worker''s lease ran out' AND NOT w.draining AND was_away__v(w.worker, now) THEN
+            w.why := 'the store was away, and its worker did not come back';
+        END IF;
         IF w.draining THEN
             PERFORM open_report__v(w.worker, '', now);  -- it has one, unless a mere renewal said that it drains
         END IF;
@@ -161,6 +164,14 @@ BEGIN
     RETURN json_build_array(swept, dead, buried);
 END $$;
 
+-- Whether the server was started since a worker's last sign of life. Then it may have ended because it could not write.
+CREATE FUNCTION was_away__v(holder text, now double precision) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    up_since double precision := extract(epoch FROM pg_postmaster_start_time());
+BEGIN
+    RETURN up_since <= now AND EXISTS (SELECT 1 FROM workers WHERE id = holder AND renewed < up_since);
+END $$;
+
 -- Take everything from a dead worker.
 CREATE FUNCTION take__v(holder text, why text, seen double precision, by text, drains boolean, backoff double precision,
                         backoff_max double precision, now double precision, OUT taken text[], OUT dead text[])
@@ -176,13 +187,13 @@ BEGIN
     taken := '{}';
     dead := '{}';
     FOREACH r IN ARRAY held LOOP
-        IF drains THEN
+        IF drains OR why = 'the store was away, and its worker did not come back' THEN
             r := forgiven__v(r);
             after := r;
             after.status := 'queued';
             after.due := now;
-            after.reason := why || ', while it was draining';
-            status := interrupt__v(r, after, true, seen, by, now);
+            after.reason := why || CASE WHEN drains THEN ', while it was draining' ELSE '' END;
+            status := interrupt__v(r, after, drains, seen, by, now);
         ELSE
             status := die__v(r, why, r.id = ANY(above), cardinality(ids) = ancestry__v(r.id, ids, above), backoff, backoff_max, now);
             PERFORM mark__v(r, 'death', '', json_build_object('worker', holder, 'why', why, 'seen', seen, 'by', by)::text, NULL, now);

@@ -1,6 +1,7 @@
 -- Workers: who is here, who left, who is dead, and what becomes of their runs.
 
 local RAN_OUT = "its worker's lease ran out"
+local AWAY = 'the store was away, and its worker did not come back'
 
 local function key(worker)
     return P .. 'worker:' .. worker
@@ -190,6 +191,12 @@ function S.said_seen(seen, by)
     return ',"seen":' .. S.text(seen) .. ',"by":"' .. by .. '"'
 end
 
+-- Whether the server was started since a worker's last sign of life. Then it may have ended because it could not write.
+local function was_away(it)
+    local since = tonumber(S.hget(P .. 'pulse', 'server_since'))
+    return since ~= nil and tonumber(it.renewed) < since
+end
+
 -- A run and its ancestors, as far as they are here: how many.
 local function line(id, parents)
     local seen, count = {}, 0
@@ -232,6 +239,8 @@ local function take(worker, why, draining, verb, seen, by)
         local progress, status = S.forgive(row), nil
         if draining then
             status = S.interrupt(row, S.now, why .. ', while it was draining', true, seen, by)
+        elseif why == AWAY then
+            status = S.interrupt(row, S.now, why, false, seen, by)
         else
             local alone = count == line(row.id, parents)
             status = die(row, why, progress or is_parent[row.id], alone, verb)
@@ -276,10 +285,13 @@ function S.Sweep(verb)
         local why = S.death(worker, it)
         if why and not (why == RAN_OUT and awake + tonumber(it.lease) > S.now) then
             local draining = it.draining == '1'
+            if it.started and not draining and was_away(it) then
+                why = AWAY
+            end
             if draining then
                 S.open_report(worker, '')  -- it has one, unless a mere renewal said that it drains
             end
-            local ids, letters = take(worker, why, draining, verb, last_seen(why, it))
+            local ids, letters = take(worker, why, draining, verb, last_seen(why == AWAY and RAN_OUT or why, it))
             extend(swept, ids)
             extend(dead, letters)
             if draining then

@@ -1,0 +1,86 @@
+"""The store goes away for longer than `store_patience`, and the program whose run it was ends: nobody is charged with a death."""
+
+import sqlite3
+from contextlib import closing, contextmanager
+
+import pytest
+from process_tools import Program, until
+
+from outlast.store.address import store_at
+from outlast.store.file.store import FileStore
+from outlast.store.protocol import whole_journal
+from outlast.store.sqlite.store import SQLiteStore
+from outlast.testing import servers
+from outlast.testing.conformance.harness import Desk, HandClock
+
+SECONDS = 1.5
+ENV = {
+    "OUTLAST_STORE_PATIENCE": "0.5",
+    "OUTLAST_LEASE": "2",
+    "OUTLAST_MAX_ATTEMPTS": "1",
+    "OUTLAST_HEARTBEAT": "0.1",
+}
+
+
+@contextmanager
+def postgres(tmp_path):
+    with servers.postgres_server(tmp_path) as server:
+        yield server.url, server.stop, server.start
+
+
+@contextmanager
+def redis(tmp_path):
+    with servers.redis_server(tmp_path, "--appendonly", "yes", "--appendfsync", "always") as server:
+        yield server.url, server.stop, server.start
+
+
+@contextmanager
+def sqlite(tmp_path):
+    path = tmp_path / "o.db"
+    held = []
+
+    def stop() -> None:
+        held.append(sqlite3.connect(path, isolation_level=None))
+        held[0].execute("BEGIN EXCLUSIVE")
+
+    yield f"sqlite:///{path}", stop, lambda: held.pop().close()
+
+
+@pytest.mark.parametrize("place", [postgres, redis, sqlite])
+def test_a_program_that_ends_because_its_store_is_away_is_not_charged_with_a_death(tmp_path, place):
+    with place(tmp_path) as (store, stop, start):
+        first = Program("outage.py", tmp_path, store, SECONDS, env=ENV)
+        until(lambda: "begins" in first.said())
+        stop()
+        until(lambda: first.ended)
+        assert "unavailable" in first.said()[-1], first.err.read_text()
+        start()
+        second = Program("outage.py", tmp_path, store, SECONDS, env=ENV)
+        until(lambda: second.ended)
+        opened = store_at(store)
+        opened.open()
+        with closing(opened):
+            row = opened.run("outage")
+            assert "death" not in [entry.kind for entry in whole_journal(opened, row.pk)]
+            assert (row.status, row.deaths, row.interruptions) == ("done", 0, 1)
+        assert second.said() == ["begins", 1], second.err.read_text()
+
+
+@pytest.mark.parametrize("kind", [SQLiteStore, FileStore])
+@pytest.mark.parametrize("ends", ["close", "die"])
+def test_who_could_not_be_struck_off_is_told_from_who_died(tmp_path, kind, ends):
+    clock = HandClock()
+    desk = Desk(kind(tmp_path / "store", clock=clock), clock)
+    desk.store.open()
+    desk.held("r", "w1", attempts_max=1)
+    getattr(desk.store, ends)()
+    again = Desk(kind(tmp_path / "store", clock=clock), clock)
+    again.store.open()
+    with closing(again.store):
+        until(again.store.dead_workers)
+        again.sweep()
+        row = again.row("r")
+        assert (row.status, row.deaths, row.interruptions) == (
+            ("queued", 0, 1) if ends == "close" else ("dead", 1, 0)
+        )
+        again.store.let_go("w1")
