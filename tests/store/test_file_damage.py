@@ -9,7 +9,7 @@ import pytest
 from file_tale import dump, opened, quick_folder, submit, tale
 
 from outlast.errors import StoreBroken
-from outlast.store.verbs import Enlist, Keep
+from outlast.store.verbs import Enlist, Forget, Keep, Prune
 
 LONG = "OUTLAST_TEST_KILLS" in os.environ
 """Every byte; otherwise some of them."""
@@ -61,7 +61,7 @@ def closed(quick_path):
 
 
 def journals(folder):
-    return [path for path in sorted(folder.rglob("*.jsonl")) if path.name != "commits.jsonl"]
+    return [path for path in sorted(folder.rglob("*.jsonl")) if not path.name.startswith("commits.")]
 
 
 def copied(folder, number=0):
@@ -168,6 +168,40 @@ def test_a_journal_that_is_missing_or_too_many_is_broken(closed):
     copy = copied(closed)
     shutil.copy(run, run.with_name("000999.jsonl").as_posix().replace("closed", "copy"))
     assert "000999.jsonl, line 1" in refused(copy)
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["one log", "its second log"])
+def test_a_journal_that_is_missing_or_cut_is_broken_after_a_crash_too(closed, turned, monkeypatch):
+    if turned:
+        monkeypatch.setattr("outlast.store.file.store.LOG_BYTES_MAX", 1)
+    store = opened(closed)
+    for number in range(3):
+        store.commit([Keep("new", f"t{number}", {"c": "1"})])
+    store.die()
+    opened(copied(closed)).die()  # as it is, it is whole
+    spoken = "".join(path.read_text() for path in closed.glob("commits*.jsonl"))
+    old = [path for path in journals(closed) if path.relative_to(closed).as_posix() not in spoken]
+    assert {path.parent.parent.name for path in old} >= {"runs", "sessions"}
+    for path in old:
+        data = path.read_bytes()
+        for size in (None, last_line(data)):
+            copy = copied(closed)
+            damaged = copy / path.relative_to(closed)
+            damaged.unlink() if size is None else damaged.write_bytes(data[:size])
+            if size != 0:
+                assert "Something was removed, added or cut" in refused(copy)
+
+
+def test_a_run_that_is_pruned_is_not_missed_after_a_crash(closed):
+    store = opened(closed)
+    held = dump(store)
+    store.commit([Prune(2e9, 100), Forget("s2", "gone")])
+    after = dump(store)
+    assert after != held
+    store.die()
+    again = opened(closed)
+    assert dump(again) == after
+    again.die()
 
 
 def test_a_log_that_is_missing_is_broken(dead):

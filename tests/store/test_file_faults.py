@@ -96,7 +96,7 @@ def failing(numbers, error):
 def test_whichever_operation_fails_the_tale_ends_the_same(quick_path, error):
     expected = states(quick_path / "quiet")
     errors, at, last = Counter(), 1, None
-    step = 1 if LONG else 6 + (error == errno.ENOSPC)
+    step = 1 if LONG else 5 + 2 * (error == errno.ENOSPC)
     while last is None or at <= last:
         folder = quick_path / "store"
         store = patient(folder)

@@ -36,8 +36,8 @@ class Part(NamedTuple):
         return b"".join([line + b"\n" for line in self.lines or ()])
 
 
-class Closed(NamedTuple):
-    """What the last line of an orderly end says of the journals: then nothing of them is in the log."""
+class Sum(NamedTuple):
+    """How many journals there are, and how long they are together."""
 
     files: int
     size: int
@@ -47,7 +47,8 @@ class History(NamedTuple):
     parts: list[Part]
     commit: int
     """The last one, 0 if there is none here."""
-    closed: Closed | None
+    begun: Sum | None
+    """What the journals were when the log began, before all parts; None where it does not say."""
     torn: int
     """How many bytes at the end are half a line, which nobody was told of."""
 
@@ -144,7 +145,7 @@ class Log:
     def read(self, upto: int | None = None) -> History:
         """All of it, or up to a commit. StoreBroken if a line is damaged that somebody may have been told of."""
         parts: list[Part] = []
-        last, closed, torn = 0, None, 0
+        last, begun, torn = 0, None, 0
         for path in (self._old, self.path):
             try:
                 data = path.read_bytes()
@@ -154,7 +155,7 @@ class Log:
             for place, line in enumerate(data[:whole].split(b"\n")[:-1], 1):
                 try:
                     commit, found = _parse(unseal(line))
-                    if last and commit != last + 1:
+                    if last and commit != last + (not isinstance(found, Sum)):
                         raise Damaged(f"it is commit {commit}, after {last}")
                 except (Damaged, UnicodeDecodeError) as error:
                     raise broken(path, place, error) from None
@@ -162,12 +163,11 @@ class Log:
                     torn = 0
                     break
                 last = commit
-                if isinstance(found, Closed):
-                    closed = found
-                else:
+                if not isinstance(found, Sum):
                     parts += found
-                    closed = None
-        return History(parts, last, closed, torn)
+                elif not parts:
+                    begun = found
+        return History(parts, last, begun, torn)
 
 
 def _whole(path: Path, data: bytes, *, may_be_torn: bool) -> tuple[int, int]:
@@ -187,19 +187,19 @@ def _whole(path: Path, data: bytes, *, may_be_torn: bool) -> tuple[int, int]:
     return whole, torn
 
 
-def _parse(body: str) -> tuple[int, list[Part] | Closed]:
+def _parse(body: str) -> tuple[int, list[Part] | Sum]:
     scan = Scanner(body)
     scan.expect('{"commit": ')
     commit = scan.integer()
     scan.expect(', "at": ')
     scan.value()
-    if scan.take(', "closed": {"files": '):
+    if scan.take(', "journals": {"files": '):
         files = scan.integer()
         scan.expect(', "size": ')
-        closed = Closed(files, scan.integer())
+        there = Sum(files, scan.integer())
         scan.expect("}")
         scan.end()
-        return commit, closed
+        return commit, there
     scan.expect(', "parts": [')
     parts: list[Part] = []
     while not scan.take("]"):
@@ -227,9 +227,10 @@ def _parse_part(scan: Scanner, commit: int) -> Part:
     return Part(commit, file, start, tuple(lines))
 
 
-def closed_line(commit: int, at: float, closed: Closed) -> bytes:
-    said = f'{{"files": {closed.files}, "size": {closed.size}}}'
-    return seal(f'{{"commit": {commit}, "at": {number(at)}, "closed": {said}') + b"\n"
+def first_line(commit: int, at: float, there: Sum) -> bytes:
+    """How a log begins: what the journals are at that time. After an orderly end it is all there is."""
+    said = f'{{"files": {there.files}, "size": {there.size}}}'
+    return seal(f'{{"commit": {commit}, "at": {number(at)}, "journals": {said}') + b"\n"
 
 
 def broken(path: Path, line: int, why: object) -> StoreBroken:

@@ -27,7 +27,7 @@ from outlast.store.file.changes import SCHEMA, Change, Changes, tables
 from outlast.store.file.folder import FORMAT, Folder
 from outlast.store.file.journals import Journals
 from outlast.store.file.load import Loader, Tail, files_in, schema_of, tails
-from outlast.store.file.log import Closed, History, Log, closed_line
+from outlast.store.file.log import History, Log, Part, Sum, first_line
 from outlast.store.paths import check_folder
 from outlast.store.protocol import CommitUnknown
 from outlast.store.sqlite import statements as sql
@@ -112,12 +112,12 @@ class FileStore(SQLiteStore):
         loader = Loader(self.folder, tables(self._db), history.commit)
         for file in sorted({*files_in(self.folder), *ends}):
             loader.load(file, ends.get(file))
-        found, closed = _closed(loader.loaded.lengths), history.closed
-        if closed is not None and closed != found:
+        found, known = _left_alone(loader.loaded.lengths, history)
+        if found != known:
             raise StoreBroken(
-                f"{self.place}: there are {found.files} journals of {found.size} bytes, and there were {closed.files} of {closed.size} "
-                "when it was closed. Something was removed, added or cut since. Nothing was changed. Restore the folder from a copy; or, if "
-                "that is what you want, empty commits.jsonl."
+                f"{self.place}: {found.files} journals of {found.size} bytes were not written to since its log began, and there were "
+                f"{known.files} of {known.size} of these. Something was removed, added or cut since. Nothing was changed. Restore the folder "
+                "from a copy; or, to go on without what is missing, remove the first line of commits.jsonl."
             )
         loader.fill(self._db)
         return loader
@@ -138,6 +138,19 @@ class FileStore(SQLiteStore):
         if self._log.size or self._log.has_old:
             self._log.empty()
         self._journals.tidy()
+        self._begin_log(self._committed())
+
+    def _begin_log(self, commit: int) -> None:
+        """Have an empty log say what the journals are. Where there is no room for that, it does not."""
+        line = first_line(commit, self.now(), _sum(self._journals.lengths))
+        try:
+            self._log.write(line)
+        except OSError as error:
+            if not self._log.clean:
+                raise
+            log.warning("%s: whether a journal is missing will not be noticed: %s", self.place, error)
+        else:
+            self._log.grown(len(line))
 
     def _compose_for(self, schema: int) -> None:
         self._composer = Composer(
@@ -178,7 +191,7 @@ class FileStore(SQLiteStore):
                 self._mend()
             self._journals.sync([*(self._old or ()), *self._journals.unsynced])
             self._log.empty()
-            self._log.write(closed_line(self._committed(), self.now(), _closed(self._journals.lengths)))
+            self._begin_log(self._committed())
             self._log.sync()
         except (OSError, StoreError) as error:
             log.warning(
@@ -279,6 +292,7 @@ class FileStore(SQLiteStore):
             self._old, self._share = list(self._journals.unsynced), 0.0
             self._journals.unsynced.clear()
             self._log.turn()
+            self._begin_log(batch.commit)
             self._files_per_byte = 2 * len(self._old) / LOG_BYTES_MAX
         elif self._old is not None:
             self._sync_some(len(batch.line))
@@ -358,8 +372,24 @@ def _path(address: str) -> str:
     return path
 
 
-def _closed(lengths: dict[str, Length]) -> Closed:
-    return Closed(len(lengths), sum(length.size for length in lengths.values()))
+def _sum(lengths: dict[str, Length]) -> Sum:
+    return Sum(len(lengths), sum(length.size for length in lengths.values()))
+
+
+def _left_alone(lengths: dict[str, Length], history: History) -> tuple[Sum, Sum]:
+    """Of the journals that the log does not speak of: what is there, and what was there when it began. Where it does not say, the same."""
+    first: dict[str, Part] = {}
+    for part in history.parts:
+        first.setdefault(part.file, part)
+    found = _sum({file: length for file, length in lengths.items() if file not in first})
+    if history.begun is None:
+        return found, found
+    before = [part for part in first.values() if part.start or part.lines is None]
+    if any(part.lines is None for part in before):  # how long it was, nobody knows
+        return found, Sum(history.begun.files - len(before), found.size)
+    return found, Sum(
+        history.begun.files - len(before), history.begun.size - sum(part.start for part in before)
+    )
 
 
 def _report(path: Path, end: Tail) -> None:
