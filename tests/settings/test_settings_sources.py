@@ -11,7 +11,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from outlast import Outlast, SettingsError, StoreError
+from outlast import Outlast, SettingsError
 from outlast.settings.load import load
 from outlast.settings.origin import Kind
 from outlast.testing import servers
@@ -228,10 +228,39 @@ def test_a_file_of_secrets_is_read_without_its_last_newline(secret):
 
 def test_other_files_of_the_folder_are_not_read(secret, tmp_path):
     secret("store", "sqlite:///wrong.db")
-    secret("outlast_unheard_of", "x")
     (tmp_path / "secrets" / "kubernetes.io").mkdir()
     (tmp_path / "secrets" / "outlast_lease").mkdir()
     assert set(load({}).origins.values()) == {(Kind.DEFAULT, "", "")}
+
+
+def test_a_misnamed_file_of_secrets_is_refused_with_the_nearest_name(secret, monkeypatch, tmp_path, caplog):
+    secret("outlast_stor", "postgresql://u:hush@h/db")
+    with pytest.raises(
+        SettingsError, match=r"outlast_stor in .*: no such setting. Did you mean OUTLAST_STORE\?"
+    ) as said:
+        load({})
+    assert "hush" not in str(said.value)
+    monkeypatch.delenv("OUTLAST_SECRETS_DIR")
+    monkeypatch.setattr("outlast.settings.files.DEFAULT_FOLDER", tmp_path / "secrets")
+    load({})  # where nobody has named the folder, others may have theirs in it
+    assert "no such setting" in caplog.text
+
+
+def test_a_folder_of_secrets_that_cannot_be_looked_into_is_refused(secret, monkeypatch):
+    secret("outlast_store", "memory:")
+
+    def refuse(self):
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr("pathlib.Path.iterdir", refuse)
+    with pytest.raises(SettingsError, match="cannot be looked at"):
+        load({})
+
+
+def test_what_is_not_alike_is_not_suggested(setenv):
+    setenv(OUTLAST_URL="x")
+    with pytest.raises(SettingsError, match="Known: "):
+        load({})
 
 
 def test_a_variable_may_name_the_file_of_one_setting(setenv, env_file, tmp_path):
@@ -440,7 +469,7 @@ def test_an_address_of_others_that_cannot_be_read_is_an_error_for_who_needs_it(s
 def test_a_cache_that_was_found_so_is_refused_and_one_that_was_named_is_warned_of(setenv, caplog):
     with servers.redis_server() as cache:
         setenv(REDIS_URL=cache.url)
-        with pytest.raises(StoreError, match="strict"):
+        with pytest.raises(SettingsError, match="give its address as OUTLAST_STORE"):
             opened()
         setenv(OUTLAST_STORE=cache.url)
         opened()

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from outlast.errors import SettingsError
 from outlast.settings.origin import Kind, Origin, Said
-from outlast.settings.variables import PREFIX, SECRETS_DIR
+from outlast.settings.variables import PREFIX, SECRETS_DIR, nearest
+
+log = logging.getLogger("outlast.settings")
 
 DEFAULT_FOLDER = Path("/run/secrets")
 SIZE_MAX = 65_536
 """Bytes of one."""
 
 
-def of_files(variables: Mapping[str, Said], known: Collection[str]) -> tuple[Path | None, dict[str, Said]]:
+def of_files(
+    variables: Mapping[str, Said], asked: Collection[str], known: Collection[str]
+) -> tuple[Path | None, dict[str, Said]]:
     """The folder that was looked into, and what is in its files and in those that an OUTLAST_…_FILE variable names.
 
-    Of the folder only files called outlast_<setting> are read, or OUTLAST_<SETTING>: the others are not ours.
+    Of the folder only files called outlast_<setting> are read, or OUTLAST_<SETTING>, of the settings that are asked for: other names are not
+    ours, unless they begin with outlast_.
     """
     folder = _folder(variables)
+    if folder is not None:
+        _check_names(folder, known, asked_for=SECRETS_DIR in variables)
     found: dict[str, Said] = {}
-    for name in known:
+    for name in asked:
         variable = f"{PREFIX}{name.upper()}"
         pointer = variables.get(f"{variable}_FILE")
         if pointer is not None and pointer.text:
@@ -55,6 +63,25 @@ def _folder(variables: Mapping[str, Said]) -> Path | None:
     raise SettingsError(
         f"{said.origin} names {folder}: {why}. Name the folder of the secrets' files, or set it to nothing."
     )
+
+
+def _check_names(folder: Path, known: Collection[str], *, asked_for: bool) -> None:
+    """A file that is misnamed, or a folder that cannot be looked into, would mean the default, silently. In a folder that nobody named
+    others may have theirs: there it is a warning."""
+    names = {f"{PREFIX}{name.upper()}" for name in known}
+    try:
+        there = sorted(path.name for path in folder.iterdir())
+        unknown = [name for name in there if name.upper().startswith(PREFIX) and name.upper() not in names]
+    except OSError as error:
+        wrong = f"{folder}: the files of secrets cannot be looked at ({error.strerror or error})."
+    else:
+        if not unknown:
+            return
+        hint = nearest([name.upper() for name in unknown], names)
+        wrong = f"{', '.join(unknown)} in {folder}: no such setting. {hint}"
+    if asked_for:
+        raise SettingsError(wrong)
+    log.warning("%s", wrong)
 
 
 def _file(folder: Path, variable: str) -> Path | None:

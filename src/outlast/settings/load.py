@@ -66,7 +66,7 @@ def load(given: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> 
     env_file, in_file = of_env_file(set_here, known)
     # Of what was given no file is needed, and none is missing.
     asked = [name for name in known if name not in given]
-    secrets_dir, in_files = of_files({**in_file, **_without_empty(set_here, in_file)}, asked)
+    secrets_dir, in_files = of_files({**in_file, **_without_empty(set_here, in_file)}, asked, known)
     values: dict[str, Any] = {}
     origins = dict.fromkeys(known, DEFAULT)
     store_error: SettingsError | None = None

@@ -111,9 +111,15 @@ def nearest(unknown: Iterable[str], names: Collection[str]) -> str:
     """What may have been meant; otherwise everything there is."""
     import difflib
 
-    near = {name: difflib.get_close_matches(name, names, 1, 0.75) for name in sorted(unknown)}
-    if all(near.values()):
-        return "Did you mean " + ", ".join(dict.fromkeys(found[0] for found in near.values())) + "?"
+    plain = {name.removeprefix(PREFIX): name for name in names}  # what all have alike says nothing
+    meant = [name.removeprefix(PREFIX).removesuffix("_FILE") for name in sorted(unknown)]
+    near = [
+        difflib.get_close_matches(name, plain, 1, 0.75)
+        or [known for known in plain if name.startswith(f"{known}_")]
+        for name in meant
+    ]
+    if all(near):
+        return "Did you mean " + ", ".join(dict.fromkeys(plain[found[0]] for found in near)) + "?"
     return f"Known: {', '.join(sorted(names))}."
 
 
