@@ -227,7 +227,8 @@ def test_a_program_that_ends_itself_when_imported_is_told_how_not_to(outlast):
     assert "__main__" in answer.err
 
 
-def test_a_store_that_cannot_be_used_exits_75(outlast):
+def test_a_store_that_cannot_be_used_exits_75(outlast, monkeypatch):
+    monkeypatch.setenv("OUTLAST_STORE_PATIENCE", "0.2")
     outlast.blocked()
     answer = outlast("run", "agent.py:echo", "--id", "r1")
     assert answer.code == 75

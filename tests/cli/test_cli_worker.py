@@ -357,7 +357,8 @@ def test_a_store_of_this_process_alone_is_refused(outlast):
     assert "lives and ends with the process" in answer.err
 
 
-def test_a_store_that_cannot_be_used_exits_75(outlast):
+def test_a_store_that_cannot_be_used_exits_75(outlast, monkeypatch):
+    monkeypatch.setenv("OUTLAST_STORE_PATIENCE", "0.2")
     outlast.blocked()
     assert outlast("worker", "agent.py").code == 75
 

@@ -408,7 +408,7 @@ def test_a_replica_takes_no_writes_and_is_said_to_be_one(server, store, client, 
     store_module._said.clear()
     with caplog.at_level(logging.WARNING), opened(server.url):
         assert "this is a replica" in caplog.text
-    with pytest.raises(StoreUnavailable, match="refused, as its address says `strict`"):
+    with pytest.raises(SettingsError, match="refused, as its address says `strict`"):
         store_at(f"{server.url}?strict").open()
     client.replicaof("NO", "ONE")
     assert persist(store, [step(row, 1)]) == [None]
@@ -469,7 +469,7 @@ def test_a_dangerous_server_is_warned_of_once_and_refused_where_that_is_asked_fo
                 pass
         assert [record.levelname for record in caplog.records if said in record.message] == ["WARNING"]
         for strict in ("strict", "strict=1"):
-            with pytest.raises(StoreUnavailable, match=said):
+            with pytest.raises(SettingsError, match=said):
                 store_at(f"{server.url}?{strict}").open()
         with opened(f"{server.url}?strict=0"):
             pass
@@ -520,9 +520,9 @@ def test_a_password_is_in_no_error_and_no_log(caplog):
         with redis.Redis.from_url(server.url) as client:
             client.config_set("requirepass", "right")
         path = server.url.removeprefix("unix://")
-        with pytest.raises(StoreUnavailable) as wrong:
+        with pytest.raises(SettingsError) as wrong:
             store_at(f"unix://:wrong-secret@{path}").open()
-        with pytest.raises(StoreUnavailable):
+        with pytest.raises(SettingsError):
             store_at(server.url).open()
         with opened(f"unix://:right@{path}") as store:
             store.hold("w")

@@ -64,6 +64,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("outlast")
 PATIENCE_MIN = 0.05
+OPEN_PAUSE_MAX = 0.5
+"""Seconds between two tries to open a store."""
 AFTER_STORE_SECONDS = 0.5
 """Of a drain's grace, for what comes after the store was left."""
 T = TypeVar("T")
@@ -85,6 +87,8 @@ class House:
         """The loop's."""
         self.writer = kind(store, loop, patience=settings.store_patience, batch_max=settings.batch_size_max)
         self.pool = Pool()
+        self.say: Callable[[str], None] = log.warning
+        """To whoever waits for this process to begin."""
         self.lives: dict[str, Life] = {}
         self.workflows: dict[str, Workflow[..., Any]] = {}
         self.graveyard: list[RunLoop] = []
@@ -126,10 +130,11 @@ class House:
     # -- opening and closing
 
     async def open(self) -> None:
-        opening = self.keep(self.loop.create_task(self.read(self.store.open)), quiet=True)
+        opening = self.keep(self.loop.create_task(self._open_store()), quiet=True)
         try:
             await asyncio.shield(opening)
         except BaseException:
+            self.closing = True
             opening.add_done_callback(lambda _: self._never_opened())
             raise
         self.writer.start()
@@ -142,6 +147,21 @@ class House:
             raise
         if not self.inline:
             self.changes.look_every(self.settings.poll)
+
+    async def _open_store(self) -> None:
+        """One that is away, or that another process has, is waited for as long as a write would be. It says so once."""
+        deadline, pause, told = self.loop.time() + self.settings.store_patience, 0.05, False
+        while True:
+            try:
+                return await self.read(self.store.open)
+            except StoreUnavailable as error:
+                if self.inline or self.closing or self.loop.time() + pause > deadline:
+                    raise
+                if not told:
+                    told = True
+                    self.say(f"waiting for the store, up to {self.settings.store_patience:g} s: {error}")
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, OPEN_PAUSE_MAX)
 
     async def close(self, why: str) -> None:
         """Evict every life, and give back what has stopped. After a drain there is little left to do.

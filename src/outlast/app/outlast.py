@@ -90,6 +90,8 @@ class Outlast:
         self._leaving = "the program closed Outlast"
         """What runs that are given back when it closes are told."""
         self._worker = False
+        self._say_waiting: Callable[[str], None] | None = None
+        """How a command says that it waits for its store; None: the log does."""
         self._workflows: tuple[Workflow[..., Any], ...] = ()
         self.configure(store, worker=worker, queues=queues, workflows=workflows, **settings)
 
@@ -135,6 +137,7 @@ class Outlast:
         loop = asyncio.get_running_loop()
         house = House(store, self.settings, loop, inline=self._inline, hooks=self._hooks)
         for workflow in self._workflows:
+        house.say = self._say_waiting or house.say
             house.know(workflow)
         if self._worker:
             house.worker.queues, house.worker.workflows = queues, tuple(house.workflows)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from outlast.app.outlast import Outlast
+from outlast.cli.output import say
 from outlast.errors import OutlastError, StoreError
 from outlast.settings.load import load
 from outlast.settings.masks import masked
@@ -79,7 +80,9 @@ def doing(store: Store, action: Callable[[Outlast, Store], Awaitable[T]], like: 
     logging.getLogger("outlast").addHandler(logging.NullHandler())
 
     async def main() -> T:
-        async with Outlast(store, **given) as app:
+        app = Outlast(store, **given)
+        app._say_waiting = say
+        async with app:
             return await action(app, store)
 
     return asyncio.run(main())

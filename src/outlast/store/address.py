@@ -28,6 +28,10 @@ UNREADABLE = (
 )
 
 
+PORT_MAX = 65_535
+PORT = f"a number from 1 to {PORT_MAX}"
+
+
 def store_at(address: str, *, clock: Callable[[], float] | None = None, heartbeat: float = 0.2) -> Store:
     """The store of an address, not opened yet. SettingsError for one that no store answers to."""
     scheme, address = _with_scheme(address)
@@ -84,6 +88,16 @@ def server_parts(address: str) -> SplitResult:
         or any("@" in part.partition("=")[0] for part in parts.query.split("&"))
     ):
         raise SettingsError(UNREADABLE)
+    if not address.startswith(f"{parts.scheme}://"):
+        example = {
+            "unix": "unix:///run/redis.sock",
+            "redis": "redis://host:6379/0",
+            "rediss": "rediss://host:6379/0",
+        }
+        shown = example.get(
+            parts.scheme, f"{parts.scheme}:///database or {parts.scheme}://user@host/database"
+        )
+        raise SettingsError(f"after {parts.scheme}: an address of a server has two slashes, as in {shown}.")
     return parts
 
 
@@ -106,6 +120,12 @@ def _sqlite_parts(address: str) -> tuple[str, dict[str, str]]:
         raise SettingsError(
             f"{shown!r} names a host. A path has three slashes if relative (sqlite:///outlast.db), "
             "four if absolute (sqlite:////data/outlast.db)."
+        )
+    if not address.startswith("sqlite:///"):
+        path = parts.path.lstrip("/") or "outlast.db"
+        raise SettingsError(
+            f"{shown!r} could be relative or absolute. Write sqlite:///{path} for a file below this folder, or sqlite:////{path} for "
+            "one that begins at the root."
         )
     path = unquote(parts.path)[1:]
     options = dict(parse_qsl(parts.query))

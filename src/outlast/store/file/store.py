@@ -61,7 +61,10 @@ class FileStore(SQLiteStore):
     # -- opening
 
     def versions(self) -> tuple[int, int]:
-        return Folder(self.folder).format(), FORMAT
+        try:
+            return Folder(self.folder).format(), FORMAT
+        except OSError as error:
+            raise translate(error, self.place, committing=False) from error
 
     def _migrate(self) -> None:
         """The database in memory is new: make it what the files say. First all is read, and only if it is whole anything is written."""

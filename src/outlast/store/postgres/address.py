@@ -11,7 +11,7 @@ from psycopg import pq
 
 from outlast.errors import SettingsError
 from outlast.settings.masks import masked
-from outlast.store.address import UNREADABLE, server_parts
+from outlast.store.address import PORT, PORT_MAX, UNREADABLE, server_parts
 
 SCHEMA = "outlast"
 _SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,62}")
@@ -29,7 +29,7 @@ DEFAULTS = {
 @dataclass(frozen=True)
 class Address:
     place: str
-    """For people: without the password, and without options."""
+    """For people: without the password, and without options but those that say which store it is."""
     schema: str
     pooler: bool | None
     """Whether a transaction pooler is in between; None: found out."""
@@ -81,6 +81,8 @@ def parse(address: str) -> Address:
             f"{schema!r} in {place} cannot be the name of a schema: use up to 63 letters (a-z, A-Z), digits, _ and -, and begin with a letter or _, "
             "but not with pg_."
         )
+    if schema != SCHEMA:
+        place += f"{'&' if host else '?'}schema={schema}"
     pooler = _truth(ours, "pooler", place)
     return Address(place, schema, pooler, _truth(ours, "migrate", place) is not False, options)
 
@@ -103,8 +105,8 @@ def _user_and_hosts(netloc: str) -> tuple[dict[str, str], dict[str, str]]:
         host, colon, port = each.rpartition(":") if not each.endswith("]") else (each, "", "")
         if not colon:
             host, port = each, ""
-        if port and not port.isdigit():
-            raise SettingsError(f"the port in a postgresql: address must be a number. Or else: {UNREADABLE}")
+        if port and not (port.isascii() and port.isdigit() and 0 < int(port) <= PORT_MAX):
+            raise SettingsError(f"the port in a postgresql: address must be {PORT}. Or else: {UNREADABLE}")
         hosts.append(unquote(host).strip("[]"))
         ports.append(port)
     found = {"host": ",".join(hosts)} if any(hosts) else {}

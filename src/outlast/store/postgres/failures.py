@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import psycopg
 
-from outlast.errors import StoreBroken, StoreError, StoreTooNew, StoreUnavailable
+from outlast.errors import OutlastError, SettingsError, StoreBroken, StoreError, StoreTooNew, StoreUnavailable
 from outlast.store.postgres.address import Address
 from outlast.store.protocol import BadValue, CommitUnknown
 from outlast.values.sentences import stopped
@@ -40,6 +40,32 @@ _BROKEN = {
     "XX001": "it is damaged (data_corrupted). Restore a backup.",
     "XX002": "it is damaged (index_corrupted). REINDEX, or restore a backup.",
 }
+
+
+_DEFINITE = (
+    "authentication failed",
+    "does not exist",
+    "no pg_hba.conf entry",
+    "no password supplied",
+    "is not permitted to log in",
+    "permission denied for database",
+    "invalid sslmode",
+)
+"""What is wrong with an address. libpq gives no code with a connection that fails, so the words must do; in another language it is StoreUnavailable."""
+
+
+def at_opening(error: Exception, address: Address) -> OutlastError:
+    """The same for a store that is being opened, of which nothing was acknowledged yet: what no waiting mends is a SettingsError."""
+    if isinstance(error, StoreError) or getattr(error, "sqlstate", None):
+        return translate(error, address, sent=False, usable=False)
+    said = words(error, address)
+    if isinstance(error, psycopg.ProgrammingError) or any(one in str(error) for one in _DEFINITE):
+        return SettingsError(
+            f"{address.place}: {stopped(said)} Check the address: user, password, database and options."
+        )
+    return StoreUnavailable(
+        f"{address.place}: it cannot be connected to: {stopped(said)} Check that it runs, and the address."
+    )
 
 
 def words(error: Exception, address: Address) -> str:

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import psycopg
 
-from outlast.errors import SettingsError, StoreUnavailable
+from outlast.errors import StoreUnavailable
 from outlast.store import fork
 from outlast.store.postgres import migrate
 from outlast.store.postgres import statements as sql
@@ -26,7 +26,7 @@ from outlast.store.postgres.address import Address, parse
 from outlast.store.postgres.calls import Answer, Call, call, record_values
 from outlast.store.postgres.connection import CALL, RECORD, Connection
 from outlast.store.postgres.ear import Ear, channel
-from outlast.store.postgres.failures import AGAIN, LOCKED, SHUT_OUT, translate, words
+from outlast.store.postgres.failures import AGAIN, LOCKED, SHUT_OUT, at_opening, translate, words
 from outlast.store.postgres.floors import Floors
 from outlast.store.protocol import BadValue, CommitUnknown, outlook
 from outlast.store.rows import (
@@ -95,20 +95,22 @@ class PostgresStore:
             if self.address.migrate:
                 migrate.migrate(self._writer)
             elif not migrate.check(self._writer):
-                raise StoreUnavailable(
-                    f"{self.place}: its schema is not of this release. Run `outlast migrate`."
-                )
+                raise StoreUnavailable(self._unmigrated())
             self._begin_epoch()
             self._learn(self._writer.execute(self._named(sql.NOW))[0][0])
         except BaseException as error:
             self._writer.drop()
-            if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:
-                raise SettingsError(f"{self.place}: {words(error, self.address)}") from error
             if isinstance(error, (psycopg.Error, OSError)):
-                raise translate(error, self.address, sent=False, usable=False) from error
+                raise at_opening(error, self.address) from error
             raise
         self._opened = True
         fork.watch(self)
+
+    def _unmigrated(self) -> str:
+        name = self.address.schema
+        if not migrate.current(self._writer)[0]:
+            return f"{self.place}: there is no schema {name} of Outlast's in this database. Check its name, or run `outlast migrate`, which makes it."
+        return f"{self.place}: its schema {name} is not of this release. Run `outlast migrate`."
 
     def versions(self) -> tuple[int, int]:
         """Of the schema that is there (0: there is none) and of the one that this release knows. It need not be open."""
@@ -116,7 +118,7 @@ class PostgresStore:
         try:
             return migrate.current(db)[0], migrate.version()
         except (psycopg.Error, OSError) as error:
-            raise translate(error, self.address, sent=False, usable=False) from error
+            raise at_opening(error, self.address) from error
         finally:
             db.drop()
 
@@ -130,7 +132,7 @@ class PostgresStore:
         try:
             migrate.migrate(db)
         except (psycopg.Error, OSError) as error:
-            raise translate(error, self.address, sent=False, usable=False) from error
+            raise at_opening(error, self.address) from error
         finally:
             db.drop()
 

@@ -22,7 +22,7 @@ from redis.retry import Retry
 
 from outlast.errors import SettingsError, StoreBroken, StoreUnavailable
 from outlast.settings.masks import masked
-from outlast.store.address import UNREADABLE, server_parts
+from outlast.store.address import PORT, UNREADABLE, server_parts
 from outlast.store.redis.failures import refused
 from outlast.store.redis.scripts import Script
 
@@ -69,7 +69,7 @@ def parse(address: str) -> Address:
     try:
         host, port = parts.hostname, parts.port
     except ValueError:
-        raise SettingsError(f"the port in a redis: address must be a number. Or else: {UNREADABLE}") from None
+        raise SettingsError(f"the port in a redis: address must be {PORT}. Or else: {UNREADABLE}") from None
     place = masked(address).partition("?")[0]
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     unknown = sorted(set(options) - set(_OPTIONS))

@@ -10,7 +10,7 @@ import re
 
 from redis import exceptions
 
-from outlast.errors import StoreBroken, StoreError, StoreUnavailable
+from outlast.errors import SettingsError, StoreBroken, StoreError, StoreUnavailable
 
 _ADVICE = {
     "LOADING": "the server is loading its data. It answers when that is done.",
@@ -44,20 +44,29 @@ _CLASSES = {
 }
 """redis-py takes the code away from those that it has a class for."""
 
+_RESUMABLE = "Nothing acknowledged is lost; the runs are resumable."
 _IN_SCRIPT = re.compile(rf"-?\b({'|'.join(_ADVICE)})\b")
+
+
+_DEFINITE = {"NOAUTH", "WRONGPASS", "NOPERM", "DB"}
+"""What no waiting mends, where it is said to one who connects: user, password, rights, or the number of the database ("DB index is out of range")."""
+
+
+def wrong_address(error: StoreError) -> SettingsError | None:
+    """For a store that could not be opened: where no waiting mends it, what is wrong with its address."""
+    said = error.__cause__
+    if isinstance(said, exceptions.RedisError) and _code(said) in _DEFINITE:
+        return SettingsError(str(error).replace(f" {_RESUMABLE}", ""))
+    return None
 
 
 def refused(error: exceptions.RedisError, place: str) -> StoreError:
     """The store's word for what the server has answered, or for why it cannot be reached."""
     code = _code(error)
     if code in _ADVICE:
-        return StoreUnavailable(
-            f"{place}: {_ADVICE[code]} Nothing acknowledged is lost; the runs are resumable. ({error})"
-        )
+        return StoreUnavailable(f"{place}: {_ADVICE[code]} {_RESUMABLE} ({error})")
     if isinstance(error, (exceptions.ConnectionError, exceptions.TimeoutError)):
-        return StoreUnavailable(
-            f"{place}: the server cannot be reached. Nothing acknowledged is lost; the runs are resumable. ({error})"
-        )
+        return StoreUnavailable(f"{place}: the server cannot be reached. {_RESUMABLE} ({error})")
     return StoreBroken(f"{place}: the server does not do what Outlast asks of it: {error}")
 
 

@@ -16,13 +16,13 @@ from itertools import count
 from typing import Any
 from uuid import uuid4
 
-from outlast.errors import StoreBroken, StoreError, StoreTooNew, StoreUnavailable
+from outlast.errors import SettingsError, StoreBroken, StoreError, StoreTooNew, StoreUnavailable
 from outlast.store import fork
 from outlast.store.protocol import BadValue, CommitUnknown, whole_journal
 from outlast.store.redis import decode, scripts, warnings
 from outlast.store.redis.connection import ANSWER_SECONDS, Address, Late, Line, Lost, parse
 from outlast.store.redis.encode import alone, encode, more_of
-from outlast.store.redis.failures import fault
+from outlast.store.redis.failures import fault, wrong_address
 from outlast.store.redis.presence import Ear, Missed
 from outlast.store.redis.reads import Reads
 from outlast.store.verbs import LOUD, LOUD_AT_HOME, Claim, Prune, Record, Sweep, Verb
@@ -88,6 +88,8 @@ class RedisStore(Reads):
             self._drop()
             if isinstance(error, Lost):
                 raise StoreUnavailable(f"{self.place}: the server cannot be reached. ({error})") from error
+            if isinstance(error, StoreError) and (wrong := wrong_address(error)) is not None:
+                raise wrong from error
             raise
         fork.watch(self)
 
@@ -98,6 +100,10 @@ class RedisStore(Reads):
             return int(line.call("GET", self._format) or 0), FORMAT
         except Lost as error:
             raise StoreUnavailable(f"{self.place}: the server cannot be reached. ({error})") from error
+        except StoreError as error:
+            if (wrong := wrong_address(error)) is not None:
+                raise wrong from error
+            raise
         finally:
             line.drop()
 
@@ -122,8 +128,9 @@ class RedisStore(Reads):
             )
         dangers = warnings.dangers(self._writer)
         if dangers and self._address.strict:
-            raise StoreUnavailable(
-                f"{self.place}: refused, as its address says `strict`: {' '.join(dangers)}"
+            raise SettingsError(
+                f"{self.place}: refused, as its address says `strict`: {' '.join(dangers)} (An address that was taken from REDIS_URL or REDIS_HOST "
+                "is strict: to have this server all the same, give its address as OUTLAST_STORE.)"
             )
         for danger in dangers:
             if (self._address.server, danger) not in _said:

@@ -109,6 +109,8 @@ class SQLiteStore:
         self._migrate()
 
     def _open_file(self, path: Path) -> None:
+        with suppress(StoreUnavailable):  # which opening says, or gets over
+            self.versions()  # a file that is not ours, or not for us: then nothing is made beside it
         folder = path.with_name(path.name + ".d")
         with making(path):
             path.parent.mkdir(parents=True, exist_ok=True)
