@@ -160,6 +160,8 @@ class VersionConflict(OutlastError):
         super().__init__(session, expected, current)
 
     def __str__(self) -> str:
+        if not self.current:
+            return f"session {self.session!r} is not there, so not at version {self.expected}: it has expired, was cleared, or never was. Nothing was written."
         return (
             f"session {self.session!r} is at version {self.current}, not {self.expected}: somebody has changed it since. Nothing was "
             "written. Read it again, and change what is there now."

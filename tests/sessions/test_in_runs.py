@@ -543,3 +543,17 @@ def test_the_limit_of_entries_counts_them(world):
     world.restart(journal_entries_max=10)
     with pytest.raises(LimitExceeded, match="journal_entries_max"):
         world.run(many())
+
+
+def test_a_write_in_a_run_that_says_nothing_of_the_time_shortens_nothing(world):
+    @workflow(name="brief")
+    async def brief() -> None:
+        await session("long").set("b", 2)
+
+    async def main(app):
+        await app.session("long", ttl=None).set("a", 1)
+        await (await app.start(brief(), id="brief")).result()
+        return await app.session("long").info()
+
+    info = world.do(main)
+    assert (info.version, info.expires_at) == (2, None)

@@ -523,3 +523,40 @@ def test_a_session_that_is_too_large_already_can_be_made_smaller(world):
 def test_a_repr_says_which(world):
     assert repr(world.app.session("s")) == "<session 's'>"
     assert world.app.session("s").id == "s"
+
+
+@pytest.mark.parametrize("ttl", [None, 30 * DAY])
+def test_a_write_that_says_nothing_of_the_time_shortens_nothing(world, ttl):
+    within(world, lambda s: s.set("a", 1), ttl=ttl)
+    before = within(world, lambda s: s.info())
+    within(world, lambda s: s.set("b", 2))
+    within(world, lambda s: s.append("c", 3))
+    assert within(world, lambda s: s.info()).expires_at == before.expires_at
+    within(world, lambda s: s.set("a", 1), ttl=60)
+    assert within(world, lambda s: s.info()).expires_at < datetime.fromtimestamp(world.clock() + DAY, UTC)
+
+
+def test_a_new_session_of_which_nobody_said_how_long_is_kept_for_a_day(world):
+    within(world, lambda s: s.set("a", 1))
+    later(world, DAY * 0.95)
+    within(world, lambda s: s.set("a", 2))
+    later(world, DAY * 0.95)
+    assert within(world, lambda s: s.get("a")) == 2
+    later(world, DAY * 1.01)
+    assert within(world, lambda s: s.get("a")) is None
+
+
+@pytest.mark.parametrize(
+    "value", [object(), lambda: None, {1: 2}], ids=["object", "function", "numbers for keys"]
+)
+def test_a_value_that_cannot_be_kept_is_refused_by_the_name_of_its_field(world, value):
+    for write in (lambda s: s.set("mood", value), lambda s: s.append("mood", value)):
+        with pytest.raises(Unrecordable) as said:
+            within(world, write)
+        assert str(said.value).startswith("field 'mood' of session 's' cannot take this ")
+        assert "annotate" not in str(said.value)
+
+
+def test_a_conflict_with_a_session_that_is_not_there_says_so(world):
+    with pytest.raises(VersionConflict, match="is not there, so not at version 77"):
+        within(world, lambda s: s.set("a", 1, version=77))

@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, suppress
 from datetime import timedelta
+from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 from uuid import uuid4
 
@@ -23,7 +24,7 @@ from outlast.app.house import House, check_same
 from outlast.app.info import EffectInfo, QueueInfo, RunInfo, WorkerInfo
 from outlast.app.items import Queue
 from outlast.app.mapping import Mapping
-from outlast.app.session import TTL, Session, SessionInfo, list_sessions, prune_sessions
+from outlast.app.session import Session, SessionInfo, list_sessions, prune_sessions
 from outlast.app.submission import enqueue
 from outlast.define.unit import Unit
 from outlast.define.workflow import Call, Workflow
@@ -89,9 +90,9 @@ class Outlast:
         self._inline = False
         self._leaving = "the program closed Outlast"
         """What runs that are given back when it closes are told."""
-        self._worker = False
         self._say_waiting: Callable[[str], None] | None = None
         """How a command says that it waits for its store; None: the log does."""
+        self._worker = False
         self._workflows: tuple[Workflow[..., Any], ...] = ()
         self.configure(store, worker=worker, queues=queues, workflows=workflows, **settings)
 
@@ -136,8 +137,8 @@ class Outlast:
         store = self._store or store_at(self._loaded.address(), heartbeat=self.settings.heartbeat)
         loop = asyncio.get_running_loop()
         house = House(store, self.settings, loop, inline=self._inline, hooks=self._hooks)
-        for workflow in self._workflows:
         house.say = self._say_waiting or house.say
+        for workflow in self._workflows:
             house.know(workflow)
         if self._worker:
             house.worker.queues, house.worker.workflows = queues, tuple(house.workflows)
@@ -349,9 +350,9 @@ class Outlast:
 
     # -- sessions
 
-    def session(self, id: str, *, ttl: float | None = TTL) -> Session:
+    def session(self, id: str, *, ttl: float | EllipsisType | None = ...) -> Session:
         """State that outlives its process, shared by every process that has the store open: a user's, a conversation's. Each access keeps
-        it for `ttl` seconds more; None: for ever. In a workflow's own code each call of it is recorded."""
+        it for `ttl` seconds more; None: for ever; not said: for a day at least, without shortening what it has. In a workflow's own code each call of it is recorded."""
         return Session(id, ttl, self.settings, lambda: self._open)
 
     async def sessions(self, prefix: str = "", *, limit: int = 100) -> list[SessionInfo]:

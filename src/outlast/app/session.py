@@ -13,6 +13,7 @@ import secrets
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from types import EllipsisType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from outlast.errors import LimitExceeded, NotInRun, NotInStep, SettingsError, Unrecordable
@@ -71,21 +72,23 @@ class SessionInfo:
 class Session:
     """State under an id: `await session.set("name", "Ada")`, `await session.get("name")`, durable when it returns.
 
-    Every access keeps it for `ttl` seconds more. It is the same in every process that has the store open. In a workflow's own code each call is
+    Every access keeps it for `ttl` seconds more; where nobody says how long, for a day at least, and what it has is not shortened. It is the same in every process that has the store open. In a workflow's own code each call is
     recorded: a replay gets what was found then, and a change happens once.
     """
 
     def __init__(
         self,
         id: str,
-        ttl: float | None,
+        ttl: float | EllipsisType | None,
         settings: Settings,
         find: Callable[[], House] | None = None,
         space: str = SESSION,
     ) -> None:
         """`find` is for its Outlast; None: it is that of the run in which it is used."""
         self._settings, self._find = settings, find
-        self._at = At(space, check_id(id, settings.id_length_max, f"{space} id"), _checked(ttl))
+        unsaid = isinstance(ttl, EllipsisType)
+        kept = TTL if isinstance(ttl, EllipsisType) else _checked(ttl)
+        self._at = At(space, check_id(id, settings.id_length_max, f"{space} id"), kept, unsaid)
 
     @property
     def id(self) -> str:
@@ -191,7 +194,7 @@ class Session:
             raise ValueError("append() takes the values to add: append('turns', turn).")
         if keep is not None and (type(keep) is not int or keep < 1):
             raise ValueError(f"keep={keep!r} must be a whole number from 1, or None for all.")
-        texts = tuple(encode_message(value) for value in values)
+        texts = tuple(self._encoded(field, value) for value in values)
         self._check_size(texts)
         more = {self._field(field): Append(texts, keep)}
         return self._write(Change(self._at, self._name("append"), _token(), (field, values), appends=more))
@@ -219,7 +222,7 @@ class Session:
                 f"version={version!r} must be a whole number: 0 for a session that is not there yet."
             )
         texts: dict[str, str | None] = {
-            self._field(field): encode_message(value) for field, value in fields.items()
+            self._field(field): self._encoded(field, value) for field, value in fields.items()
         }
         self._check_size(tuple(text for text in texts.values() if text is not None))
         wanted = Change(self._at, self._name(name), _token(), (fields,), texts, version=version, quiet=quiet)
@@ -274,6 +277,15 @@ class Session:
 
     def _field(self, name: str) -> str:
         return check_field(name, self._settings.name_length_max)
+
+    def _encoded(self, field: str, value: Any) -> str:
+        try:
+            return encode_message(value)
+        except Unrecordable as error:
+            raise Unrecordable(
+                f"field {field!r} of {self._at} cannot take this {type(value).__name__}: it would not come back as it is. Give plain JSON (texts, numbers, "
+                "lists, dicts with texts for keys), a dataclass or a model."
+            ) from error
 
     def _check_size(self, texts: tuple[str, ...]) -> None:
         size, size_max = sum(map(len, texts)), self._settings.value_size_max

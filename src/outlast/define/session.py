@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from types import EllipsisType
 
 from outlast.app.checkpoint import Checkpoint
-from outlast.app.session import TTL, Session, not_in_run
+from outlast.app.session import Session, not_in_run
 from outlast.errors import NotInRun
 from outlast.replay.bodies import BODY
 from outlast.replay.loop import RunLoop
@@ -13,11 +14,11 @@ from outlast.replay.threads import THREAD
 from outlast.settings import Settings
 
 
-def session(id: str, *, ttl: float | None = TTL) -> Session:
+def session(id: str, *, ttl: float | EllipsisType | None = ...) -> Session:
     """In a workflow or a step: the session with this id. In a workflow's own code each call is recorded; in a step's body it is a plain
     one, made as often as the body is executed. Outside a run: `app.session(id)`.
 
-    `ttl` is for how many seconds each access keeps it; None: for ever.
+    `ttl` is for how many seconds each access keeps it; None: for ever; not said: for a day at least, without shortening what it has.
     """
     return Session(id, ttl, _settings("session"))
 

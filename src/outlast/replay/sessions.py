@@ -42,6 +42,8 @@ class At:
     space: str
     id: str
     ttl: float | None
+    extends: bool = False
+    """Nobody has said how long: what is there is not shortened."""
 
     def __str__(self) -> str:
         return f"{self.space} {self.id!r}"
@@ -87,7 +89,9 @@ class Change:
         at = self.at
         if self.forget:
             return Forget(at.id, self.token, at.space, record)
-        return Keep(at.id, self.token, self.fields, at.ttl, self.version, self.appends, at.space, record)
+        return Keep(
+            at.id, self.token, self.fields, at.ttl, self.version, self.appends, at.space, record, at.extends
+        )
 
     @property
     def may_grow(self) -> bool:

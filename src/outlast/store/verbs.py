@@ -482,6 +482,8 @@ class Keep(NamedTuple):
     appends: dict[str, Append] = {}  # noqa: RUF012 - never changed
     space: str = SESSION
     record: Record | None = None
+    extends: bool = False
+    """Of one that is there, the later expiry wins, as with Touch; otherwise it is `ttl` seconds from now, also where that is earlier."""
 
 
 class Touch(NamedTuple):

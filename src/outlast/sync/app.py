@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterable, Iterator
+from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from outlast.app import outlast as core
 from outlast.app.hooks import Hook
 from outlast.app.info import RunInfo
-from outlast.app.session import TTL
 from outlast.define.unit import Unit
 from outlast.define.workflow import Workflow
 from outlast.drain.cleanup import Hook as CleanupHook
@@ -295,9 +295,9 @@ class Outlast:
         """A queue of plain work items."""
         return Queue(self._open, self._app.queue(name))
 
-    def session(self, id: str, *, ttl: float | None = TTL) -> Session:
+    def session(self, id: str, *, ttl: float | EllipsisType | None = ...) -> Session:
         """State that outlives its process, shared by every process that has the store open: a user's, a conversation's. Each access keeps
-        it for `ttl` seconds more; None: for ever. In a workflow's own code each call of it is recorded."""
+        it for `ttl` seconds more; None: for ever; not said: for a day at least, without shortening what it has. In a workflow's own code each call of it is recorded."""
         return Session(self._open, self._app.session(id, ttl=ttl))
 
     def checkpoint(self, task_id: str, *, ttl: float | None = None) -> Checkpoint:

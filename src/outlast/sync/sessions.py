@@ -6,11 +6,12 @@ import asyncio
 import builtins
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
+from types import EllipsisType
 from typing import Any, TypeVar, overload
 
 from outlast.app import checkpoint as core_checkpoint
 from outlast.app import session as core
-from outlast.app.session import TTL, SessionInfo, not_in_run
+from outlast.app.session import SessionInfo, not_in_run
 from outlast.replay.bodies import BODY
 from outlast.replay.threads import THREAD
 from outlast.settings import Settings
@@ -177,7 +178,7 @@ class Checkpoint(_Waits):
         return repr(self._checkpoint)
 
 
-def session(id: str, *, ttl: float | None = TTL) -> Session:
+def session(id: str, *, ttl: float | EllipsisType | None = ...) -> Session:
     """In a sync workflow or step: the session with this id. In a workflow's own code each call is recorded; in a step's body it is a plain
     one, made as often as the body is executed. Outside a run: `app.session(id)`."""
     return Session(None, core.Session(id, ttl, _settings("session")))

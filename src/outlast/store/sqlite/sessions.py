@@ -80,7 +80,8 @@ def _change(transaction: Transaction, verb: verbs.Keep) -> int | Refused:
     if pk is None or not version:
         pk = _make(transaction, verb, pk, newest, version=1, ttl=verb.ttl)
     else:
-        values = {"pk": pk, "version": version + 1, "tokens": newest, **_times(transaction, verb.ttl)}
+        times = {"extends": verb.extends, **_times(transaction, verb.ttl)}
+        values = {"pk": pk, "version": version + 1, "tokens": newest, **times}
         transaction.db.execute(sql.SESSION_CHANGE, values)
     for field, value in verb.fields.items():
         _set(transaction, pk, field, value)

@@ -371,7 +371,8 @@ INSERT INTO sessions (space, id, version, updated, expires, tokens)
 VALUES (:space, :session, :version, :now, :expires, :tokens) RETURNING pk
 """
 SESSION_CHANGE = """
-UPDATE sessions SET version = :version, updated = :now, expires = :expires, tokens = :tokens WHERE pk = :pk
+UPDATE sessions SET version = :version, updated = :now, tokens = :tokens,
+    expires = CASE WHEN :extends THEN max(expires, :expires) ELSE :expires END WHERE pk = :pk
 """
 SESSION_TOUCH = f"""
 UPDATE sessions SET expires = max(expires, :expires) WHERE space = :space AND id = :session AND {_THERE}

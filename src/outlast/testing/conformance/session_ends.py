@@ -46,6 +46,36 @@ class SessionEndPromises(Promises):
         desk.clock.forward(1e6)
         assert desk.store.session("s") is not None
 
+    @pytest.mark.parametrize(
+        ("had", "more", "left"),
+        [(None, 10.0, None), (100.0, 10.0, 100.0), (10.0, 100.0, 100.0), (10.0, None, None)],
+    )
+    def test_a_change_that_extends_shortens_nothing(
+        self, desk: Desk, had: float | None, more: float | None, left: float | None
+    ) -> None:
+        desk.one(Keep("s", "t1", {"a": "1"}, ttl=had))
+        assert desk.one(Keep("s", "t2", {"b": "2"}, ttl=more, extends=True)) == 2
+        row = desk.store.session("s")
+        assert row is not None
+        assert row.expires == (None if left is None else desk.clock.now + left)
+        desk.one(Keep("s", "t3", {}, ttl=5.0))
+        row = desk.store.session("s")
+        assert row is not None
+        assert row.expires == desk.clock.now + 5.0
+
+    def test_a_session_that_is_made_anew_by_a_change_that_extends_has_its_expiry_from_that(
+        self, desk: Desk
+    ) -> None:
+        desk.one(Keep("s", "t1", {"a": "1"}, ttl=10.0))
+        desk.clock.forward(11)
+        desk.one(Keep("s", "t2", {"a": "1"}, ttl=20.0, extends=True))
+        desk.one(Forget("gone", "t0"))
+        desk.one(Keep("gone", "t2", {"a": "1"}, ttl=20.0, extends=True))
+        for id in ("s", "gone"):
+            row = desk.store.session(id)
+            assert row is not None
+            assert row.expires == desk.clock.now + 20.0
+
     def test_nothing_of_an_expired_session_comes_back(self, desk: Desk) -> None:
         desk.commit(
             Keep("s", "t1", {"a": "1"}, appends={"l": Append(("1",)), "m": Append(("2",))}),

@@ -70,7 +70,7 @@ def chosen(chance: random.Random, turn: int) -> Keep | Touch | Forget | Prune:
         for field in chance.sample("abc", chance.randrange(3))
     }
     version = chance.choice((None, None, 0, 1, 2, 3))
-    return Keep(id, token, fields, ttl, version, appends, space)
+    return Keep(id, token, fields, ttl, version, appends, space, extends=chance.random() < 0.5)
 
 
 class Model:
@@ -122,6 +122,9 @@ class Model:
             items = [*(before if isinstance(before, list) else []), *more.values]
             fields[field] = items if more.keep is None else items[-more.keep :]
         expires = None if verb.ttl is None else now + verb.ttl
+        if verb.extends and session is not None:
+            was = session["expires"]
+            expires = None if was is None or expires is None else max(was, expires)
         self._put(key, version + 1, now, expires, fields, tokens, verb.token)
         return int(version) + 1
 

@@ -1,6 +1,6 @@
 -- Sessions: fields, lists, versions and an expiry.
 
--- session, token, fields, ttl, version, appends {field: [values, keep]}, space, record
+-- session, token, fields, ttl, version, appends {field: [values, keep]}, space, record, extends
 CREATE FUNCTION keep__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     said text;
@@ -87,7 +87,9 @@ BEGIN
     ELSIF version = 0 THEN  -- nothing of it comes back
         s := bury__v(s, s.tokens, now);
     END IF;
-    UPDATE sessions u SET version = s.version + 1, updated = now, expires = now + (v->>3)::double precision, tokens = with__v(s.tokens, v->>1, s.version + 1)
+    UPDATE sessions u SET version = s.version + 1, updated = now, tokens = with__v(s.tokens, v->>1, s.version + 1),
+        expires = CASE WHEN NOT (v->>8)::boolean THEN now + (v->>3)::double precision
+                       WHEN s.expires IS NOT NULL AND v->>3 IS NOT NULL THEN greatest(s.expires, now + (v->>3)::double precision) END
     WHERE u.pk = s.pk;
     FOR part IN SELECT * FROM jsonb_each_text(v->2) LOOP
         DELETE FROM session_items WHERE session = s.pk AND field = part.key;

@@ -135,7 +135,11 @@ local function change(verb)
     S.hset(key(verb), 'version', S.text(version + 1))
     S.hset(key(verb), 'updated', S.text(S.now))
     remember(verb, tokens, version + 1)
-    expire(verb, it and tonumber(it.expires), verb.ttl and S.now + verb.ttl)
+    local was, expires = it and tonumber(it.expires), verb.ttl and S.now + verb.ttl
+    if verb.extends and version > 0 then  -- the later one wins, and never is later than anything
+        expires = was and expires and math.max(was, expires)
+    end
+    expire(verb, was, expires)
     set_fields(verb)
     append_items(verb)
     return version + 1
