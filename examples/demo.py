@@ -52,7 +52,9 @@ def main() -> int:
     code = start().wait()
     print("4. What happened, from the journal:\n")
     subprocess.run([sys.executable, "-m", "outlast", "show", "report-1", "--store", ADDRESS], check=True)
-    print(f"\nOnly the step under way was done again. Look closer: outlast runs --store {ADDRESS}")
+    print(
+        f"\nOnly the step under way was done again. Look closer: {sys.executable} -m outlast runs --store {ADDRESS}"
+    )
     return code
 
 

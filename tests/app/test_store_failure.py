@@ -5,7 +5,7 @@ import sqlite3
 
 import pytest
 
-from outlast import StoreBroken, StoreUnavailable, current, step, workflow
+from outlast import Outlast, StoreBroken, StoreUnavailable, current, step, workflow
 from outlast.store.protocol import CommitUnknown
 from outlast.store.verbs import Record
 from outlast.testing import App
@@ -107,3 +107,35 @@ def test_a_store_that_fails_for_a_moment_is_not_noticed(world):
     assert app.run(report(), id="run") == ["a", "slow"]
     assert len(failures) == 3
     failing.close()
+
+
+def test_a_store_that_is_away_for_long_is_complained_of_at_growing_intervals(world, caplog):
+    failing = Failing(world.open())
+
+    def away():
+        raise StoreUnavailable("away")
+
+    async def main(app) -> None:
+        failing.dead_workers = away
+        await asyncio.sleep(100)
+        del failing.dead_workers
+
+    App(failing, clock=world.clock, worker=True, workflows=[report]).do(main)
+    said = [record for record in caplog.records if "cannot look for dead workers" in record.getMessage()]
+    assert 3 <= len(said) <= 8
+    failing.close()
+
+
+def test_who_waits_for_a_run_in_anothers_hands_is_told_so_once(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("outlast.app.adoption.TELL_AFTER_SECONDS", 0.05)
+    store = f"sqlite:///{tmp_path}/o.db"
+
+    async def main() -> None:
+        async with Outlast(store, poll=0.05) as first, Outlast(store, poll=0.05) as second:
+            await first.start(report(), id="run")
+            await second.start(report(), id="run")
+            await asyncio.sleep(1)
+
+    asyncio.run(main())
+    (said,) = [record.getMessage() for record in caplog.records if "is held by worker" in record.getMessage()]
+    assert said.startswith("run run is held by worker ")

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("outlast")
 
+TELL_AFTER_SECONDS = 2.0
+"""How long a program waits for a run in another's hands before it says so."""
+
 
 class Adoption:
     def __init__(self, house: House) -> None:
@@ -34,13 +37,20 @@ class Adoption:
     async def _adopt(self, id: str, workflow: Workflow[..., Any]) -> None:
         """Ends when this worker has it, when it has ended or is parked, or when it is the fleet's to take."""
         house = self._house
-        patience = house.loop.time() + house.settings.suspect_patience
+        begun, told = house.loop.time(), False
+        patience = begun + house.settings.suspect_patience
         while not house.draining:
             seen, pause = house.changes.count, min(house.settings.heartbeat, house.settings.poll)
             try:
                 row = await self._in_the_way(id)
                 if row is None:
                     return
+                if not told and row.worker is not None and house.loop.time() > begun + TELL_AFTER_SECONDS:
+                    told = True
+                    log.warning(
+                        "run %s is held by worker %s: waiting until that gives it back, or is known to be dead (its lease is %g s)",
+                        id, row.worker, house.settings.lease, extra=house.facts(row),
+                    )  # fmt: skip
                 due_in = row.due - house.store.now() if row.worker is None else pause
                 patient = house.loop.time() < patience
                 if due_in <= 0 and self._may_come(row, patient=patient) and await self._claim(row, workflow):

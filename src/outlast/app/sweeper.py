@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("outlast.worker")
 
 PRUNE_BATCH = 1_000
+COMPLAIN_SECONDS_MAX = 60.0
+"""Between two lines in the log of a store that does not answer."""
 SESSIONS_SECONDS = 60.0
 """Between two looks for sessions that have expired."""
 
@@ -29,6 +31,8 @@ class Sweeper:
         self._house = house
         self._peers = 1
         """How many workers there are, this one too."""
+        self._quiet, self._said_at = 0.0, 0.0
+        """For how long it says nothing more of a store that does not answer, and since when."""
 
     async def work(self) -> None:
         """Until it is cancelled."""
@@ -47,10 +51,19 @@ class Sweeper:
                     await prune_sessions(house, PRUNE_BATCH)
                     sessions_at = house.loop.time() + SESSIONS_SECONDS
             except StoreError as error:
-                log.warning("cannot look for dead workers: %s", error)
+                self._complain(error)
             except Exception:
                 log.exception("a sweep failed")
+            else:
+                self._quiet = 0.0
             await asyncio.sleep(self._pause())
+
+    def _complain(self, error: StoreError) -> None:
+        """At once, and then at growing intervals: a store may be away for long."""
+        now = self._house.loop.time()
+        if not self._quiet or now >= self._said_at + self._quiet:
+            log.warning("cannot look for dead workers: %s", error)
+            self._quiet, self._said_at = min(max(1.0, self._quiet * 2), COMPLAIN_SECONDS_MAX), now
 
     def _pause(self) -> float:
         """Together, many workers look as often as two: whoever is first tells all. So a store is not asked the more the larger the fleet."""

@@ -40,7 +40,9 @@ def _storable(text: str) -> str:
 StoreOption = Annotated[
     str | None,
     typer.Option(
-        "--store", metavar="ADDRESS", help="The store. Else OUTLAST_STORE, else sqlite:///outlast.db."
+        "--store",
+        metavar="ADDRESS",
+        help="The store. Else OUTLAST_STORE, DATABASE_URL, REDIS_URL, …; else sqlite:///outlast.db.",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, for programs.")]

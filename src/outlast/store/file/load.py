@@ -17,6 +17,8 @@ from outlast.store.file.homes import STORE, Owner, is_a_journal, may_live_in, ow
 from outlast.store.file.lines import Damaged, Scanner, unseal
 from outlast.store.file.log import Part, broken
 
+LATER = "it is later than the log, whose own end is missing"
+
 Rows = dict[tuple[str, tuple[Any, ...]], dict[str, Any]]
 """By table and key."""
 
@@ -113,7 +115,7 @@ class Loader:
             if len(data) < tail.start:
                 raise broken(path, data.count(b"\n") + 1, "the file is shorter than the log says")
             if tail.data is not None and _goes_on(data[tail.start :], tail.data):
-                raise broken(path, data.count(b"\n"), "it is later than the log")
+                raise broken(path, data.count(b"\n"), LATER)
             data = data[: tail.start] + (tail.data or b"")
         if not data and tail is not None and tail.data is None:
             return
@@ -127,7 +129,7 @@ class Loader:
             try:
                 last = self._read(file, unseal(line), number, last)
                 if self._upto and last > self._upto:
-                    raise Damaged("it is later than the log")
+                    raise Damaged(LATER)
             except (Damaged, UnicodeDecodeError, KeyError) as error:
                 raise broken(path, number, error) from None
         self.loaded.commit = max(self.loaded.commit, last)

@@ -400,5 +400,7 @@ def _report(path: Path, end: Tail) -> None:
     there = path.read_bytes()[end.start :] if path.exists() else b""
     if end.data is not None and there and not (end.data.startswith(there) and there.endswith(b"\n")):
         log.warning(
-            "%s: its end was torn; %d bytes were cut and written again from the log.", path, len(there)
+            "%s: its end was not as the log has it; %d bytes were cut and written again from the log.",
+            path,
+            len(there),
         )
