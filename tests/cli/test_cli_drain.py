@@ -301,6 +301,7 @@ def test_a_document_of_a_drain_is_the_whole_report(outlast):
     drained(outlast)
     (one,) = outlast("drains", "--json").json["drains"]
     assert set(one) == REPORT_KEYS
+    assert one["began"].endswith("Z")
     assert one["left"] == REPORT["left"]
     assert one["cleanup"] == REPORT["cleanup"]
     assert outlast("drains", "w", "--json").json == {"drain": one}

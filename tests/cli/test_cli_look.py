@@ -273,7 +273,7 @@ def test_show_tells_of_a_resumption(outlast):
 def test_show_as_json_has_stable_keys(outlast):
     row = outlast.started("r1")
     outlast.commit(Send("r1", "approval", "m1", '{"ok": true}'))
-    outlast.entry(row, 1, "step", "research#1", value='"notes"', seconds=0.25, attempt=1, args="{}")
+    outlast.entry(row, 1, "step", "research#1", value='"notes"', seconds=0.25, attempt=1, args='{"n":0}')
     document = outlast("show", "r1", "--json").json
     assert set(document) == {"run", "cost", "effects", "undecided", "journal", "messages"}
     assert set(document["run"]) == RUN_KEYS | {"args", "result", "deadline", "failed_at"}
@@ -282,7 +282,7 @@ def test_show_as_json_has_stable_keys(outlast):
     assert set(entry) == {
         "seq", "kind", "key", "at", "args", "value", "error", "seconds", "attempt", "cost", "fence", "void"
     }  # fmt: skip
-    assert entry["value"] == "notes"
+    assert (entry["args"], entry["value"]) == ({"n": 0}, "notes")
     assert entry["fence"] == document["run"]["fence"] == row.fence
     [message] = document["messages"]
     assert set(message) == {"number", "name", "id", "value", "at", "received"}

@@ -145,7 +145,8 @@ def _age(since: float | None, now: float) -> float | None:
 
 
 def drain_document(row: DrainRow) -> dict[str, Any]:
-    return drain_report(row).document()
+    report = drain_report(row)
+    return report.document() | {"began": iso(report.began.timestamp()) if report.began else None}
 
 
 def drain_report(row: DrainRow) -> DrainReport:
@@ -167,7 +168,7 @@ def entry_document(entry: Entry, void: bool) -> dict[str, Any]:
         "kind": entry.kind,
         "key": entry.key,
         "at": iso(entry.at),
-        "args": entry.args,
+        "args": value_of(entry.args),
         "value": value,
         "error": error_document(entry.error),
         "seconds": entry.seconds,
