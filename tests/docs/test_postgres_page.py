@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from outlast import Outlast, session, step, workflow
-from outlast.errors import StoreUnavailable
+from outlast.errors import SettingsError, StoreUnavailable
 from outlast.store.postgres.store import PostgresStore
 from outlast.testing import servers
 
@@ -92,7 +92,7 @@ def test_a_role_that_only_uses_the_schema_needs_what_the_page_grants(database):
 def test_the_password_comes_from_libpqs_variables_and_files(database, tmp_path, monkeypatch):
     execute(database, OWNER)
     bare = database.replace("postgres@", "outlast@")
-    with pytest.raises(StoreUnavailable, match="no password supplied"):
+    with pytest.raises(SettingsError, match="no password supplied"):
         PostgresStore.at(bare).open()
     secrets, service = tmp_path / "pgpass", tmp_path / "service.conf"
     secrets.write_text("*:*:agents:outlast:change me\n")

@@ -92,6 +92,7 @@ def test_a_closed_store_leaves_only_the_database_and_the_turnstile(path):
     store.open()
     store.hold("w")
     store.listen(lambda: None)
+    store.let_go("w")
     store.close()
     assert sorted(p.name for p in path.parent.iterdir()) == ["outlast.db", "outlast.db.d"]
     assert sorted(p.name for p in path.with_name("outlast.db.d").iterdir()) == ["gate", "room"]
