@@ -205,7 +205,9 @@ def test_outlast_drains_stands_what_another_version_may_say(file_world, outlast,
 
 
 def saved(app) -> dict[str, float]:
-    return {one.labels["unit"]: one.value for one in app.face.samples() if one.name == "outlast_cost_saved"}
+    return {
+        one.labels["unit"]: one.value for one in app.face.samples() if one.name == "outlast_cost_saved_total"
+    }
 
 
 def test_a_recovery_counts_what_it_did_not_spend_again(world):

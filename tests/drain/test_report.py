@@ -261,8 +261,8 @@ def test_the_numbers_of_the_metrics_are_the_reports(world):
 
     report, samples = world.do(main)
     for end in ("completed", "released", "waiting", "checkpointed", "given_back"):
-        assert samples["outlast_drain_runs", end] == getattr(report, end), end
-    assert samples["outlast_drain_runs", "left"] == len(report.left) == 1
+        assert samples["outlast_drain_runs_total", end] == getattr(report, end), end
+    assert samples["outlast_drain_runs_total", "left"] == len(report.left) == 1
     assert samples["outlast_drain_seconds", None] == report.seconds
     assert (samples["outlast_draining", None], samples["outlast_ready", None]) == (1.0, 0.0)
 

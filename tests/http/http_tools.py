@@ -43,6 +43,9 @@ class Worker:
         self._do()
         return self.view
 
+    def look(self) -> None:
+        self._do()
+
     def samples(self) -> list[Sample]:
         self._do()
         return self.numbers

@@ -31,6 +31,7 @@ def test_every_setting_can_come_from_the_environment():
         "http_secret": "hush",
         "signals": "0",
         "chaos_mode": "both",
+        "metrics": "0",
         "death_backoff_max": "400",
     }
     for name, value in vars_of(Settings()).items():
@@ -58,6 +59,8 @@ def test_a_limit_that_is_not_above_zero_is_refused(name, value):
         "effect_margin",
         "exit_reserve",
         "health_stall",
+        "log_values",
+        "metrics",
         "new_share",
         "ramp",
         "signals",
@@ -117,6 +120,7 @@ def test_a_count_in_the_environment_is_a_whole_number(monkeypatch, text):
 )
 def test_whether_signals_are_received_may_be_said_in_words(text, number):
     assert Settings.load({}, {"OUTLAST_SIGNALS": text}).signals == number
+    assert Settings.load({}, {"OUTLAST_METRICS": text}).metrics == number
 
 
 @pytest.mark.parametrize(("given", "number"), [(True, 1), (False, 0), (1, 1), (0, 0)])

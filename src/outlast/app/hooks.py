@@ -32,6 +32,7 @@ class Hooks:
         row = await house.read(house.store.run, id)
         if row is None:
             return
+        house.meters.needs_a_person(what, row.queue)
         kind = "item" if row.workflow == ITEM else "run"
         became = "parked" if what == "parked" else "a dead letter"
         facts = {**house.facts(row), "status": row.status, "reason": row.reason}

@@ -11,7 +11,8 @@ import logging
 import secrets
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from contextvars import copy_context
+from contextvars import Context
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from outlast.app.adoption import Adoption
@@ -54,6 +55,8 @@ from outlast.store.verbs import (
     Submit,
     Submitted,
 )
+from outlast.telemetry.meters import meters_of
+from outlast.telemetry.names import STATUSES
 from outlast.values.cost import NOTHING, Cost
 from outlast.values.exceptions import describe_error, encode_error
 
@@ -61,6 +64,7 @@ if TYPE_CHECKING:
     from outlast.app.items import Consumer
     from outlast.define.workflow import Call, Workflow
     from outlast.replay.loop import RunLoop
+    from outlast.telemetry.looks import Looks
 
 log = logging.getLogger("outlast")
 PATIENCE_MIN = 0.05
@@ -85,7 +89,10 @@ class House:
         kind = InlineWriter if inline else Writer
         self.thread = threading.get_ident()
         """The loop's."""
-        self.writer = kind(store, loop, patience=settings.store_patience, batch_max=settings.batch_size_max)
+        self.writer = kind(
+            store, loop, patience=settings.store_patience, batch_max=settings.batch_size_max, metered=bool(settings.metrics)
+        )  # fmt: skip
+        self.meters = meters_of(settings)
         self.pool = Pool()
         self.say: Callable[[str], None] = log.warning
         """To whoever waits for this process to begin."""
@@ -126,6 +133,13 @@ class House:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._late: set[asyncio.Task[None]] = set()
         self.changes = Changes(loop, self._ring)
+
+    @cached_property
+    def looks(self) -> Looks:
+        """At the store, for those who ask for numbers."""
+        from outlast.telemetry.looks import Looks
+
+        return Looks(self, self.settings.metrics_series_max // len(STATUSES))
 
     # -- opening and closing
 
@@ -257,6 +271,7 @@ class House:
             self, queues, lambda: tuple(self.workflows), concurrency, self.intake.begin_claimed
         )
         self.keep(self.loop.create_task(self.claimer.work()))
+        self.meters.begin(queues)
         self.sweep_too()
         self.resting.watch()
 
@@ -378,6 +393,7 @@ class House:
             self.room.drop(life.fence)
         if life.claimed and life.concluded:
             self._log_end(life)
+        self.meters.life(life.workflow.name, life.how_it_ended)
         if self.draining:
             self.drain.gone(life)
         self.wake_claimers()  # its parent may have waited for it, or its queue be less full
@@ -474,7 +490,8 @@ class House:
         """Call something that blocks, in a thread."""
         if self.inline:
             return fn(*args)
-        return await self.pool.run(self.loop, copy_context(), fn, *args)
+        # In a context of its own: what the store does is no part of what its caller does, nor of its trace.
+        return await self.pool.run(self.loop, Context(), fn, *args)
 
     def keep(self, task: asyncio.Task[T], *, quiet: bool = False) -> asyncio.Task[T]:
         """Hold a task until it has ended, and say so if it failed, unless whoever waits for it is told."""
@@ -492,6 +509,7 @@ class House:
             raise LimitExceeded("value_size_max", self.settings.value_size_max, len(text), what)
 
     def _lost(self, worker: str) -> None:
+        self.meters.lease_lost()
         for life in list(self.lives.values()):
             if life.row.worker == worker:
                 life.evict(lost("its worker was taken for dead"))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from outlast.errors import StoreError, StoreUnavailable
+from outlast.replay.account import CUT
 from outlast.replay.children import Unneeded
 from outlast.replay.life import Life
 from outlast.store.protocol import whole_journal
@@ -160,12 +162,24 @@ class Intake:
             return
         life.claimed = house.claimer is not None and row.fence in house.claimer.hands
         house.lives[row.id] = life
+        if entries:
+            self._count_recovery(row, entries[-1])
         if life.claimed and log.isEnabledFor(logging.INFO):
             alone = ", alone: it died without recording anything" if life.suspect else ""
             log.info("run %s is claimed%s", row.id, alone, extra=house.facts(row))
         house.loop.call_soon(life.start)
         house.resting.watch()
         house.changes.tell()  # whoever waits for the run waits for this life now
+
+    def _count_recovery(self, row: RunRow, last: Entry) -> None:
+        """How long a run lay that a death or an interruption has cut off. One that only woke up may have a journal that ends so too, but
+        what it was given back for last was something else."""
+        if last.kind not in CUT:
+            return
+        said = json.loads(last.value or "{}")
+        if row.interrupted is not None or said.get("why") == row.reason:
+            now = self._house.store.now()
+            self._house.meters.recovered(last.kind, now - said.get("seen", last.at))
 
     async def _begin_after(self, earlier: Life, row: RunRow, workflow: Workflow[..., Any]) -> None:
         await asyncio.wait([earlier.end])

@@ -99,6 +99,8 @@ class Item:
         self._house.room.drop(self._row.fence)
         if by_hand and self._house.draining:
             self._house.drain.item_ended(given_back=False)
+        if not self._lost:
+            self._house.meters.item(self.queue, _end_of(verb, outcome))
         if isinstance(outcome, Refused):
             self._lost = True
             raise LeaseLost(f"item {self.id!r} of queue {self.queue!r} is another worker's by now.")
@@ -292,6 +294,7 @@ class Consumer:
         for task, item in self._tasks.items():
             if item._row.worker == worker:
                 item._said = item._lost = True
+                self._house.meters.item(item.queue, "lost")
                 task.cancel()
 
     async def _begin(self, rows: list[RunRow]) -> None:
@@ -360,9 +363,19 @@ class Consumer:
 
     def _heard(self, item: Item, verb: Any, outcome: Any) -> None:
         house = self._house
+        house.meters.item(item.queue, _end_of(verb, outcome))
         if isinstance(verb, Ack):
             house.room.acked = True
         if outcome == "dead":
             house.hooks.tell("dead", item._row.id)
         elif isinstance(outcome, (Refused, StoreError)):
             log.error("what became of item %s could not be written: %s", item.id, outcome)
+
+
+def _end_of(verb: Ack | Release, outcome: Any) -> str:
+    """What became of an item, for the meters."""
+    if isinstance(outcome, (Refused, StoreError)):
+        return "lost"
+    if isinstance(verb, Ack):
+        return "acked"
+    return "nacked" if verb.failed else "given_back"

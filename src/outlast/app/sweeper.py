@@ -80,6 +80,7 @@ class Sweeper:
         settings = house.settings
         swept: Swept = await house.writer.ask(Sweep(settings.death_backoff, settings.death_backoff_max))
         if swept.workers:
+            house.meters.died(len(swept.workers))
             found = (len(swept.workers), len(swept.runs), len(swept.dead))
             facts = {"workers": list(swept.workers)}
             say = log.warning if house.claimer is not None else log.info  # to a lone program it is no news

@@ -139,6 +139,13 @@ class Drain:
     def _elapsed(self) -> float:
         return round(self._clock() - self.began, 4)
 
+    @property
+    def seconds(self) -> float:
+        """From the first sign until now, or until its end; 0 before it has begun. From any thread."""
+        if self.layer is None:
+            return 0.0
+        return self._elapsed() if self.report.seconds is None else self.report.seconds
+
     # -- beginning, in any thread
 
     def begin(self, reason: str, *, grace: float | None = None, at: float | None = None) -> bool:

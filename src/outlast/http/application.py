@@ -7,8 +7,10 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -93,7 +95,12 @@ class _Answers:
     @_guarded
     async def metrics(self, request: Request) -> Response:
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        return Response(encode(self._registry), headers={"content-type": content_type, **_NO_STORE})
+        text = await run_in_threadpool(self._numbers, encode)  # the other routes are answered meanwhile
+        return Response(text, headers={"content-type": content_type, **_NO_STORE})
+
+    def _numbers(self, encode: Callable[[CollectorRegistry], bytes]) -> bytes:
+        self._look().look()
+        return encode(self._registry)
 
     @_guarded
     async def shutdown(self, request: Request) -> Response:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -15,15 +15,18 @@ class Sample:
     """One number of `/metrics`. Samples of one name are one metric: the first says its kind and its help."""
 
     name: str
-    kind: Literal["counter", "gauge"]
+    kind: Literal["counter", "gauge", "histogram"]
     help: str
     value: float
+    """Of a histogram: the sum."""
     labels: Mapping[str, str] = field(default_factory=dict)
+    buckets: Sequence[tuple[str, float]] = ()
+    """Of a histogram: how many there were up to each bound, ascending; the last bound is +Inf."""
 
 
 @runtime_checkable
 class Face(Protocol):
-    """Every member may be called from any thread, and returns at once."""
+    """Every member may be called from any thread, and returns at once, but for `look`."""
 
     def ready(self) -> str | None:
         """None: ready. Else the reason why not."""
@@ -39,6 +42,10 @@ class Face(Protocol):
 
     def drain_view(self) -> dict[str, Any]:
         """What is still running and why, as JSON can carry it."""
+        ...
+
+    def look(self) -> None:
+        """Before `samples`: have a look at what is not in memory. It may block for a few seconds, so it is called in a thread."""
         ...
 
     def samples(self) -> Iterable[Sample]: ...
@@ -66,6 +73,9 @@ class NotOpen:
     def drain_view(self) -> dict[str, Any]:
         nothing = {"reason": None, "seconds_left": None, "layer": None}
         return {"draining": False, **nothing, "under_way": []}
+
+    def look(self) -> None:
+        """There is nothing to look at."""
 
     def samples(self) -> Iterable[Sample]:
         return ()

@@ -23,6 +23,12 @@ class _Samples(Collector):
             metric = metrics.get(name)
             if metric is None:
                 metric = metrics[name] = Metric(name, sample.help, sample.kind)
+            if sample.kind == "histogram":
+                for bound, count in sample.buckets:
+                    metric.add_sample(f"{name}_bucket", {**sample.labels, "le": bound}, count)
+                metric.add_sample(f"{name}_count", dict(sample.labels), sample.buckets[-1][1])
+                metric.add_sample(f"{name}_sum", dict(sample.labels), sample.value)
+                continue
             suffix = "_total" if metric.type == "counter" else ""
             metric.add_sample(name + suffix, dict(sample.labels), sample.value)
         return metrics.values()

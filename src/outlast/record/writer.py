@@ -13,12 +13,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextvars import Context
 from queue import SimpleQueue
 from typing import Any, TypeAlias
 
 from outlast.errors import StoreError, StoreUnavailable
 from outlast.store.protocol import BadValue, CommitUnknown, Store
 from outlast.store.verbs import Keep, Record, Save, Send, Settle, Submit, Verb
+from outlast.telemetry.meters import Commits
 
 log = logging.getLogger("outlast.writer")
 
@@ -41,9 +43,20 @@ class Writer:
     """`put` and `ask` from the loop, `call` from any thread but the loop's."""
 
     def __init__(
-        self, store: Store, loop: asyncio.AbstractEventLoop, *, patience: float, batch_max: int
+        self,
+        store: Store,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        patience: float,
+        batch_max: int,
+        metered: bool = True,
     ) -> None:
         self._store, self._loop = store, loop
+        self._here: Commits | None = Commits() if metered else None
+        self._there: Commits | None = Commits() if metered else None
+        """What was committed on the loop itself, and by the thread: each counts for itself."""
+        self._outside = Context()
+        """For commits on the loop: what they do is no part of what a run does, nor of its trace."""
         self._patience, self._batch_max = patience, batch_max
         self._queue: deque[Waiting] = deque()
         self._urgent: deque[Waiting] = deque()
@@ -61,6 +74,11 @@ class Writer:
         """The same for one of its verbs, in large batches."""
         self.batches = 0
         self.verbs = 0
+
+    @property
+    def commits(self) -> tuple[Commits, ...]:
+        """What was committed, by each thread that does; nothing if that is not counted."""
+        return () if self._here is None or self._there is None else (self._here, self._there)
 
     def start(self) -> None:
         self._thread.start()
@@ -93,16 +111,20 @@ class Writer:
     def _write_here(self, verb: Verb) -> Any:
         started = time.perf_counter()
         try:
-            outcomes = self._try([verb]) if self._try is not None else None
+            outcomes = self._outside.run(self._try, [verb]) if self._try is not None else None
         except StoreError as error:
+            _count_failure(self._here, error)
             log.debug("left to the writer's thread, which can wait: %s", error)
             self._suspect = self._suspect or isinstance(error, CommitUnknown)
             return _LATER
         if outcomes is None:
             return _LATER
-        self._keep_pace(time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        self._keep_pace(seconds)
         self.batches += 1
         self.verbs += 1
+        if self._here is not None:
+            self._here.add(outcomes, seconds)
         return outcomes[0]
 
     def _keep_pace(self, seconds: float) -> None:
@@ -177,6 +199,7 @@ class Writer:
         try:
             return self._persist(verbs)
         except BadValue as error:
+            _count_failure(self._there, error)
             if len(verbs) == 1:
                 return [error]
             return [self._write([verb])[0] for verb in verbs]
@@ -185,6 +208,7 @@ class Writer:
         except (
             Exception
         ) as error:  # a fault of the store's own; without the thread every waiter would wait for ever
+            _count_failure(self._there, error)
             log.exception("the store failed")
             return [
                 StoreUnavailable(
@@ -203,6 +227,7 @@ class Writer:
                 outcomes = self._store.commit(verbs)
             except (StoreUnavailable, CommitUnknown) as error:
                 unknown = self._suspect = unknown or isinstance(error, CommitUnknown)
+                _count_failure(self._there, error)
                 if time.monotonic() + pause > deadline or self._closing:
                     log.error("gave up writing: %s", error)  # noqa: TRY400 - it is raised, with its cause
                     raise StoreUnavailable(
@@ -214,6 +239,8 @@ class Writer:
                 self._suspect = False
                 seconds = time.perf_counter() - started
                 self._keep_pace(seconds)
+                if self._there is not None:
+                    self._there.add(outcomes, seconds)
                 if len(verbs) > BATCH_MIN:
                     self._verb_pace += (seconds / len(verbs) - self._verb_pace) / 8
                 return outcomes
@@ -258,6 +285,13 @@ class InlineWriter(Writer):
             if self._queue:
                 self._scheduled = True
                 self._loop.call_soon(self._flush)
+
+
+def _count_failure(commits: Commits | None, error: Exception) -> None:
+    if commits is not None:
+        unknown = "unknown" if isinstance(error, CommitUnknown) else "fault"
+        kind = "unavailable" if isinstance(error, StoreUnavailable) else unknown
+        commits.failed("bad_value" if isinstance(error, BadValue) else kind)
 
 
 def _take(queue: deque[Waiting], count_max: int) -> list[Waiting]:

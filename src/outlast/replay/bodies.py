@@ -176,8 +176,17 @@ class Body:
             self.cut = True
             self.task.cancel(self.leaving)
 
+    @property
+    def kind(self) -> str:
+        return "effect" if self.is_effect else "step" if self._outer is None else "inner"
+
+    def ended(self, end: str, seconds: float | None = None) -> None:
+        """It, or an attempt of it, has: how, and, where it succeeded, in how many seconds."""
+        self.life.house.meters.step(self.life.workflow.name, self.name, self.kind, end, seconds)
+
     def failed(self, error: BaseException, delay: float) -> None:
         """An attempt has failed and another will be made. Inner attempts are the outer one's own affair."""
+        self.ended("retried")
         if self.task is not None:
             text = encode_error(error, self.life.house.settings.error_text_max)
             due, seconds = str(self.life.now() + delay), perf_counter() - self.started
@@ -217,6 +226,7 @@ def _stop(body: Body, place: Place) -> None:
             body.life.bodies.pop(task, None)
             body.task = None
             body.life.record("step", place.key, place.args, error=CANCELLED, asked=True)
+            body.ended("cancelled")
 
 
 async def _perform(body: Body, place: Place, step: StepBase[..., Any], args: Any, kwargs: Any) -> None:
@@ -264,9 +274,17 @@ async def _perform(body: Body, place: Place, step: StepBase[..., Any], args: Any
         return  # an answer cut short is not an answer
     seconds = perf_counter() - body.started
     cost = None if body.cost is None else body.take_cost()
-    life.record("step", place.key, place.args, text, error, seconds, body.attempt, place.asked, cost=cost)
-    if error is None and step.is_measured:
-        life.house.durations.add(life.workflow.name, body.name, life.host.time() - body.since)
+    recorded = life.record(
+        "step", place.key, place.args, text, error, seconds, body.attempt, place.asked, cost=cost
+    )
+    if error is None:
+        took = life.host.time() - body.since
+        if step.is_measured:
+            life.house.durations.add(life.workflow.name, body.name, took)
+        if recorded:
+            body.ended("done", took)
+    elif recorded:
+        body.ended("cancelled" if error == CANCELLED else "failed")
 
 
 async def attempt(body: Body, step: StepBase[..., Any], args: Any, kwargs: Any) -> tuple[str, Any]:
@@ -378,6 +396,7 @@ async def inner(body: Body, step: StepBase[..., Any], args: Any, kwargs: Any) ->
     recorded = life.journal.inner.get(key)
     known = body.results.get(key) or (recorded.value if recorded is not None else None)
     if known is not None:
+        life.house.meters.replayed(life.workflow.name)
         return step.signature.returns().decode(known)
     within = Body(life, key, step.name, body.results, body)
     token = BODY.set(within)
@@ -389,6 +408,11 @@ async def inner(body: Body, step: StepBase[..., Any], args: Any, kwargs: Any) ->
             "inner", key, args=fingerprint, value=text, seconds=seconds, attempt=within.attempt, cost=within.take_cost()
         )  # fmt: skip
         body.results[key] = text
+        within.ended("done", life.host.time() - within.since)
+    except Exception as error:
+        if not isinstance(error, (Evicted, Draining)):
+            within.ended("failed")
+        raise
     finally:
         life.inner -= 1
         BODY.reset(token)

@@ -104,6 +104,8 @@ def _answer(life: Life, entry: Entry | Record) -> None:
         raise life.diverge(describe(entry), _asked(life))
     if place.errand is not None:
         place.text = entry.value
+    if life.replaying and entry.kind == "step":
+        life.replayed += 1
     if place.cancelled and not entry.asked and place.errand is None:
         # It had ended, but the cancellation was first.
         place.value, place.error = None, asyncio.CancelledError()
@@ -148,6 +150,9 @@ def _count_saved(life: Life) -> None:
     """The replay is over: what a death or an interruption cut off goes on from here, and this much was not spent again."""
     # One that only woke up may have a journal that ends like this too, but was neither elevated nor suspected.
     came_back = life.row.interrupted is not None or life.row.deaths_in_a_row > 0
+    if life.replayed:
+        life.house.meters.replayed(life.workflow.name, life.replayed)
+        life.replayed = 0
     if life.account is not None and life.account.is_cut and came_back:
         life.house.saved = life.house.saved.plus(life.account.kept, UNITS_MAX)
 

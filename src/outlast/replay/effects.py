@@ -20,7 +20,7 @@ from outlast.replay.bodies import BODY, Body, delay_before
 from outlast.replay.dealings import UNDO, Dealing
 from outlast.replay.errand import DID_NOT, NOT_DONE, Errand, Outcome, check_known
 from outlast.replay.unit import UNIT, join, units_around
-from outlast.values.exceptions import describe_error, encode_error
+from outlast.values.exceptions import CANCELLED, describe_error, encode_error
 
 if TYPE_CHECKING:
     from outlast.replay.life import Life
@@ -90,8 +90,16 @@ async def _perform(body: Body, place: Place, errand: Errand) -> None:
     )  # fmt: skip
     if not recorded:
         say_lost(life.id, place.key, outcome.error)
-    elif outcome.error is None:
-        life.house.durations.add(life.workflow.name, body.name, life.host.time() - body.since)
+        return
+    took = life.host.time() - body.since if outcome.error is None else None
+    if took is not None:
+        life.house.durations.add(life.workflow.name, body.name, took)
+    body.ended("done" if took is not None else "cancelled" if outcome.error == CANCELLED else "failed", took)
+    if outcome.text is not None:  # it happened
+        if place.key.startswith(UNDO):
+            life.house.meters.compensation("done")
+        elif errand.effect.compensation is not None:
+            life.house.meters.compensation("registered")
 
 
 def say_lost(run: str, key: str, error: str | None) -> None:
@@ -322,6 +330,8 @@ class Dealer:
     def _record_attempt(self, error: str | None, *, did_not: bool) -> None:
         """An act that came to nothing, or to nothing certain. Without an error there was none: it counts as no attempt."""
         body, life = self.body, self.life
+        if error is not None:
+            body.ended("retried")
         due = life.now() + (delay_before(self.effect, body.attempt) if error is not None else 0.0)
         life.record(
             "attempt", self.place.key, args=DID_NOT if did_not else None, value=str(due), error=error,

@@ -140,6 +140,7 @@ async def _conclude(life: Life) -> None:
                 end = End("evicted", reason=str(life.over))
             elif isinstance(last, Undo):
                 life.over, life.verdict = Evicted("what it has done is being undone"), None
+                life.is_to_be_undone = True
             elif isinstance(last, Settle):
                 end = End(last.status, last.value, last.error, last.reason)
                 if last.status == "parked":

@@ -69,6 +69,8 @@ def what_it_waits_for(life: Life, *, children_too: bool = False) -> Rest | None:
 def cannot_tell(life: Life, key: str, why: str) -> None:
     """Only a person can say what came of an effect. The run is parked when nothing else of it executes."""
     life.unknown[key] = why
+    if key.startswith(UNDO) and not _is_of_children(life, key):
+        life.house.meters.compensation("failed")
     log.warning("effect %s of run %s is unknown: %s", key, life.id, why)
     life.host.call_soon(park_if_idle, life)
 

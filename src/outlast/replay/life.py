@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
-from outlast.errors import Diverged, LimitExceeded
+from outlast.errors import Diverged, Evicted, LimitExceeded
 from outlast.replay import delivery, effects, ending, leaving, sessions, undo
 from outlast.replay.account import Account, account_of
 from outlast.replay.dealings import KINDS as DEALT
@@ -123,6 +123,10 @@ class Life:
         """The last entry when it was last seen to rest."""
         self.writing = 0
         """Entries on their way to the store."""
+        self.replayed = 0
+        """Recorded results of steps that were used again."""
+        self.is_to_be_undone = False
+        """It ended with the run's verdict, and what the run has done is to be undone first."""
 
     # -- beginning
 
@@ -238,6 +242,7 @@ class Life:
         """Start what was called at a place, or record what is known to have come of it."""
         saved = self.journal.salvage.pop(place.key, None)
         if saved is not None and saved.args == place.args and saved.kind == place.kind:
+            self.house.meters.replayed(self.workflow.name)
             self.record(
                 place.kind,
                 place.key,
@@ -418,6 +423,20 @@ class Life:
             del self.places[key]
 
     # -- ending
+
+    @property
+    def how_it_ended(self) -> str:
+        """What became of the run with this life: done, failed, cancelled, parked, undoing, waiting, released or lost."""
+        over = self.over if isinstance(self.over, Evicted) else None
+        if self.is_to_be_undone:
+            return "undoing"
+        if not self.concluded or (over is not None and over.lost):
+            return "lost"
+        if self.verdict is not None:
+            return self.verdict.status
+        if isinstance(self.over, Diverged) or (over is not None and over.parked):
+            return "parked"
+        return "waiting" if self.resting is not None else "released"
 
     def stop_clocks(self) -> None:
         """No timer fires any more, and nothing is delivered."""

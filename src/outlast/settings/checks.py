@@ -34,6 +34,8 @@ _MAY_BE_ZERO = {
     "health_stall",
     "checkpoint_reserve",
     "exit_reserve",
+    "metrics",
+    "log_values",
 }
 _MAY_BE_EMPTY = {"http", "http_secret"}
 
@@ -63,6 +65,8 @@ def check(settings: Settings) -> None:
             f"chaos_mode={settings.chaos_mode!r} must be {', '.join(CHAOS_MODES[:-1])} or {CHAOS_MODES[-1]}.",
             "chaos_mode",
         )
+    if settings.metrics > 1:
+        raise Wrong(f"metrics={settings.metrics} must be 1 (count) or 0 (count nothing).", "metrics")
     if settings.new_share >= 1:
         raise Wrong(
             f"new_share={settings.new_share} must be less than 1: returned runs would never be claimed.",

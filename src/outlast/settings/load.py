@@ -27,6 +27,8 @@ RESERVES = ("checkpoint_reserve", "exit_reserve")
 """Of the grace: unless given, each is at most a quarter of it."""
 
 _FOREIGN = {"store": foreign.store_of, "grace": foreign.grace_of}
+SWITCHES = frozenset({"signals", "metrics"})
+"""Settings that are on (1) or off (0)."""
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
@@ -95,7 +97,7 @@ def _check_keywords(given: Mapping[str, Any], known: Mapping[str, Field[Any]]) -
 
 
 def _given(name: str, value: Any) -> Any:
-    return int(value) if name == "signals" and isinstance(value, bool) else value
+    return int(value) if name in SWITCHES and isinstance(value, bool) else value
 
 
 def _without_empty(first: Mapping[str, Said], second: Mapping[str, Said]) -> dict[str, Said]:
@@ -111,7 +113,7 @@ def _parse(field: Field[Any], said: Said) -> Any:
     kind, text = str(field.type), said.text.strip()
     if kind == "str":
         return text
-    if field.name == "signals" and text.lower() in (*_YES, *_NO):
+    if field.name in SWITCHES and text.lower() in (*_YES, *_NO):
         return int(text.lower() in _YES)
     try:
         return int(text) if kind == "int" else float(text)

@@ -40,6 +40,12 @@ class Settings:
     """Seconds that the event loop may stand still before /health says 503. 0: it never does."""
     stall_max: float = 20.0
     """Seconds that the event loop may stand still before this worker lets its lease run out."""
+    metrics: int = 1
+    """Whether anything is counted for /metrics. 0: nothing is, and it is empty."""
+    metrics_series_max: int = 500
+    """Label sets of one metric; what is beyond them is counted as `other`. Of a histogram 100 at most."""
+    log_values: int = 0
+    """Characters of an argument, a result or an error's text that a log line may have. 0: none is logged."""
 
     queues: str = "default"
     """The queues a worker claims from, by commas."""

@@ -105,10 +105,10 @@ def test_metrics_count(tmp_path):
         submit(program, "two", 0)
         program.until(lambda: program.run("run").status == "done")
         after = metrics(program)
-        assert after["outlast_verbs_total"] >= before["outlast_verbs_total"] + 3, "a claim, two steps, an end"
-        assert (
-            before["outlast_batches_total"] < after["outlast_batches_total"] <= after["outlast_verbs_total"]
-        )
+        verbs, commits = "outlast_commit_verbs_sum", "outlast_commit_verbs_count"
+        assert after[verbs] >= before[verbs] + 3, "a claim, two steps, an end"
+        assert before[commits] < after[commits] <= after[verbs]
+        assert after[commits] == after["outlast_commit_seconds_count"]
         assert all(after[name] >= before[name] for name in before if name.endswith("_total"))
         assert after["outlast_runs_in_hand"] == 0
         assert after["outlast_drain_runs_total completed"] == 0

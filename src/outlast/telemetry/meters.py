@@ -1,0 +1,194 @@
+"""Meters: what this process counts and times. Plain Python; `http/metrics.py` renders it when somebody asks.
+
+Everything is changed by one thread only: by the loop's, but for `Commits`, of which the writer has one for each thread that commits. So
+there is no lock, and a step costs a few hundred nanoseconds. Who reads may be any thread: it copies first.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Sequence
+from itertools import accumulate
+from typing import Any
+
+from outlast.store.verbs import FENCE, Refused
+from outlast.telemetry import names
+from outlast.telemetry.names import OPEN, OTHER, Metric
+
+HISTOGRAMS_MAX = 100
+"""Label sets of one histogram, if `metrics_series_max` allows more: each is as many lines as it has buckets."""
+
+Labels = tuple[str, ...]
+
+
+class Bounded:
+    """Which label sets of a metric are shown under their own names: those that came first, up to a number."""
+
+    def __init__(self, metric: Metric, count_max: int) -> None:
+        self._open = [label in OPEN for label in metric.labels]
+        self._count_max = count_max
+
+    def folded(self, labels: Labels, known: Collection[Labels]) -> Labels:
+        """Itself, or what it is part of if there are too many."""
+        if not any(self._open) or len(known) < self._count_max:
+            return labels
+        return tuple(OTHER if made else one for one, made in zip(labels, self._open, strict=True))
+
+
+class Counter:
+    """One counter: a number for each set of label values."""
+
+    def __init__(self, metric: Metric, count_max: int = 500) -> None:
+        self.metric, self._bounded = metric, Bounded(metric, count_max)
+        self.counts: dict[Labels, float] = dict.fromkeys(metric.values, 0)
+
+    def add(self, labels: Labels, amount: float = 1) -> None:
+        counts = self.counts
+        if labels not in counts:
+            labels = self._bounded.folded(labels, counts)
+            if labels not in counts:
+                counts[labels] = 0
+        counts[labels] += amount
+
+    def begin(self, labels: Labels) -> None:
+        """Show it from now on: what is born with its value has no rise that a Prometheus could see."""
+        self.add(labels, 0)
+
+
+class Histogram:
+    """One histogram: for each set of label values how many were in each bucket, the last beyond all of them; and, behind it, their sum."""
+
+    def __init__(self, metric: Metric, count_max: int = HISTOGRAMS_MAX) -> None:
+        self.metric, self._bounded = metric, Bounded(metric, min(count_max, HISTOGRAMS_MAX))
+        self._bounds = metric.buckets
+        self.counts: dict[Labels, list[float]] = {labels: self._empty() for labels in metric.values}
+
+    def _empty(self) -> list[float]:
+        return [0] * (len(self._bounds) + 2)
+
+    def add(self, labels: Labels, value: float) -> None:
+        counts = self.counts.get(labels)
+        if counts is None:
+            labels = self._bounded.folded(labels, self.counts)
+            counts = self.counts.setdefault(labels, self._empty())
+        counts[bisect_left(self._bounds, value)] += 1
+        counts[-1] += value
+
+
+class Commits:
+    """What one thread has committed."""
+
+    __slots__ = ("failures", "seconds", "stale", "verbs")
+
+    def __init__(self) -> None:
+        self.verbs, self.seconds = Histogram(names.COMMIT_VERBS), Histogram(names.COMMIT_SECONDS_TAKEN)
+        self.failures = Counter(names.COMMIT_FAILURES)
+        self.stale = 0
+
+    def add(self, outcomes: Sequence[Any], seconds: float) -> None:
+        self.verbs.add((), len(outcomes))
+        self.seconds.add((), seconds)
+        for outcome in outcomes:
+            if outcome.__class__ is Refused and outcome.why == FENCE:
+                self.stale += 1
+
+    def failed(self, kind: str) -> None:
+        self.failures.add((kind,))
+
+
+class Meters:
+    """Of one house. Every method is called on its loop."""
+
+    def __init__(self, count_max: int = 500) -> None:
+        self.steps, self.step_seconds = (
+            Counter(names.STEPS, count_max),
+            Histogram(names.STEP_SECONDS, count_max),
+        )
+        self.replays = Counter(names.REPLAYED, count_max)
+        self.runs, self.items = Counter(names.RUNS, count_max), Counter(names.ITEMS, count_max)
+        self.recoveries = Histogram(names.RECOVERY)
+        self.compensations = Counter(names.COMPENSATIONS)
+        self.became = {
+            "dead": Counter(names.DEAD_LETTERS, count_max),
+            "parked": Counter(names.PARKED, count_max),
+        }
+        self.leases, self.deaths = Counter(names.LEASES_LOST), Counter(names.DEATHS)
+
+    @property
+    def counters(self) -> tuple[Counter, ...]:
+        return (
+            self.steps, self.replays, self.runs, self.items, self.compensations, *self.became.values(), self.leases, self.deaths,
+        )  # fmt: skip
+
+    @property
+    def histograms(self) -> tuple[Histogram, ...]:
+        return self.step_seconds, self.recoveries
+
+    def begin(self, queues: Iterable[str]) -> None:
+        """This process claims from these queues."""
+        for queue in queues:
+            for counter in self.became.values():
+                counter.begin((queue,))
+
+    def step(self, workflow: str, step: str, kind: str, end: str, seconds: float | None = None) -> None:
+        """A step has ended, or an attempt of it; where it succeeded, in so many seconds."""
+        self.steps.add((workflow, step, kind, end))
+        if seconds is not None:
+            self.step_seconds.add((workflow, step), seconds)
+
+    def replayed(self, workflow: str, count: int = 1) -> None:
+        self.replays.add((workflow,), count)
+
+    def life(self, workflow: str, end: str) -> None:
+        self.runs.add((workflow, end))
+
+    def item(self, queue: str, end: str) -> None:
+        self.items.add((queue, end))
+
+    def recovered(self, cause: str, seconds: float) -> None:
+        self.recoveries.add((cause,), max(0.0, seconds))
+
+    def compensation(self, end: str) -> None:
+        self.compensations.add((end,))
+
+    def needs_a_person(self, what: str, queue: str) -> None:
+        """A run or an item is parked, or a dead letter."""
+        self.became[what].add((queue,))
+
+    def lease_lost(self) -> None:
+        self.leases.add(())
+
+    def died(self, workers: int) -> None:
+        self.deaths.add((), workers)
+
+
+class NoMeters(Meters):
+    """Where nothing is to be counted."""
+
+    def _nothing(self, *_: Any, **__: Any) -> None:
+        pass
+
+    begin = step = replayed = life = item = recovered = compensation = _nothing
+    needs_a_person = lease_lost = died = _nothing
+
+
+def meters_of(settings: Any) -> Meters:
+    return Meters(settings.metrics_series_max) if settings.metrics else NoMeters()
+
+
+def merged(histograms: Sequence[Histogram]) -> dict[Labels, list[float]]:
+    """Of several threads: their sums."""
+    sums: dict[Labels, list[float]] = {}
+    for histogram in histograms:
+        for labels, counts in list(histogram.counts.items()):
+            before = sums.get(labels)
+            sums[labels] = (
+                list(counts) if before is None else [a + b for a, b in zip(before, counts, strict=True)]
+            )
+    return sums
+
+
+def buckets(metric: Metric, counts: Sequence[float]) -> tuple[tuple[tuple[str, float], ...], float]:
+    """As they are exported: how many there were up to each bound, and their sum. `counts` is a copy: another thread may add to it."""
+    bounds = [*(f"{bound:g}" if bound != int(bound) else f"{bound:.1f}" for bound in metric.buckets), "+Inf"]
+    return tuple(zip(bounds, accumulate(counts[:-1]), strict=True)), counts[-1]

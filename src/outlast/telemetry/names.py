@@ -1,0 +1,121 @@
+"""Everything that `/metrics` exports, in one table: docs/telemetry.md is compared with it, and so is a real scrape."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+Kind = Literal["counter", "gauge", "histogram"]
+
+OPEN = frozenset({"queue", "workflow", "step", "unit"})
+"""Labels whose values the program makes: they are bounded, and what is beyond the bound is `other`."""
+OTHER = "other"
+ITEM_NAME = "item"
+"""Stands for the workflow of a plain work item, which has none."""
+
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+RECOVERY_SECONDS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0, 120.0, 300.0, 900.0)
+COMMIT_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
+VERBS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
+
+DRAIN_ENDS = ("completed", "released", "waiting", "checkpointed", "given_back", "left")
+"""What becomes of what a process has in hand when it drains."""
+STATUSES = ("running", "waiting", "parked", "dead", "returned", "undoing", "stuck")
+QUANTILES = ("0.5", "0.95", "1")
+RECENT_SECONDS = 900.0
+"""The window of `outlast_recent_…`."""
+
+
+class Metric(NamedTuple):
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    help: str
+    values: tuple[tuple[str, ...], ...] = ()
+    """Of its labels, where they are all known beforehand: these series are there from the start, at 0."""
+    buckets: tuple[float, ...] = ()
+
+
+def _each(*values: str) -> tuple[tuple[str, ...], ...]:
+    return tuple((value,) for value in values)
+
+
+def _counter(name: str, help: str, *labels: str, values: tuple[tuple[str, ...], ...] | None = None) -> Metric:
+    return Metric(name, "counter", labels, help, ((),) if not labels else values or ())
+
+
+def _gauge(name: str, help: str, *labels: str) -> Metric:
+    return Metric(name, "gauge", labels, help)
+
+
+READY = _gauge("outlast_ready", "1 while this process takes work.")
+DRAINING = _gauge("outlast_draining", "1 while this process drains.")
+IN_HAND = _gauge("outlast_in_hand", "Runs and items that this process holds.")
+RUNS_IN_HAND = _gauge("outlast_runs_in_hand", "Runs that execute here.")
+SLOTS = _gauge("outlast_slots", "Runs that this process executes at once, of those it claims; 0 if it claims none.")  # fmt: skip
+
+STEPS = _counter(
+    "outlast_steps_total", "Steps that ended here, and attempts of them that failed and are made again.", "workflow", "step", "kind", "end",
+)  # fmt: skip
+STEP_SECONDS = Metric(
+    "outlast_step_seconds", "histogram", ("workflow", "step"), "How long attempts took that succeeded.", (), SECONDS,
+)  # fmt: skip
+REPLAYED = _counter(
+    "outlast_replayed_steps_total", "Recorded results that were used again instead of executing.", "workflow"
+)
+RUNS = _counter("outlast_runs_total", "Lives of runs that ended here, by what became of the run.", "workflow", "end")  # fmt: skip
+ITEMS = _counter("outlast_items_total", "Work items that left this process's hands.", "queue", "end")
+UNITS = _counter("outlast_units_total", "Units that ended here.", "end", values=_each("committed", "rolled_back"))  # fmt: skip
+
+COMMIT_VERBS = Metric(
+    "outlast_commit_verbs", "histogram", (), "How many verbs were written in one transaction.", ((),), VERBS
+)
+COMMIT_SECONDS_TAKEN = Metric(
+    "outlast_commit_seconds", "histogram", (), "How long a transaction took.", ((),), COMMIT_SECONDS
+)
+COMMIT_FAILURES = _counter(
+    "outlast_commit_failures_total", "Transactions that failed; they are tried again.", "kind", values=_each("unavailable", "unknown", "bad_value", "fault"),
+)  # fmt: skip
+STALE_WRITES = _counter("outlast_stale_writes_total", "Verbs that the store refused because of their fence.")
+LEASES_LOST = _counter(
+    "outlast_leases_lost_total", "How often this process was taken for dead while it lived."
+)
+DEATHS = _counter("outlast_deaths_total", "Workers that this process found dead.")
+RECOVERY = Metric(
+    "outlast_recovery_seconds", "histogram", ("cause",),
+    "From the old worker's last sign of life, or its release of a run, until this process took the run up.",
+    _each("interruption", "death"), RECOVERY_SECONDS,
+)  # fmt: skip
+COMPENSATIONS = _counter(
+    "outlast_compensations_total", "Compensations registered, carried out, and left to a person.", "end", values=_each("registered", "done", "failed"),
+)  # fmt: skip
+DEAD_LETTERS = _counter("outlast_dead_letters_total", "Dead letters that this process saw come about.", "queue")  # fmt: skip
+PARKED = _counter("outlast_parked_total", "Runs that this process saw parked.", "queue")
+COST_SAVED = _counter("outlast_cost_saved_total", "What runs had recorded as spent when this process took them up after a death or an interruption.", "unit")  # fmt: skip
+
+DRAIN_SECONDS = _gauge(
+    "outlast_drain_seconds", "Of this process's drain: from the first sign until now, or until its end."
+)
+DRAIN_RUNS = _counter(
+    "outlast_drain_runs_total", "What became of what this process had in hand when its drain began.", "end", values=_each(*DRAIN_ENDS, "not_checkpointed"),
+)  # fmt: skip
+
+QUEUE_DEPTH = _gauge("outlast_queue_depth", "Runs and items that are queued, in the whole store.", "queue")
+QUEUE_OLDEST = _gauge("outlast_queue_oldest_seconds", "How long ago the oldest queued one that is due was submitted.", "queue")  # fmt: skip
+QUEUE_RUNS = _gauge("outlast_queue_runs", "Runs and items by status, in the whole store.", "queue", "status")
+QUEUE_RETURNED = _gauge("outlast_queue_returned_seconds", "How long the returned run has waited that waits longest.", "queue")  # fmt: skip
+RECENT_DRAINS = _gauge("outlast_recent_drains", "Drains of any worker that ended in the last 15 minutes.", "end")  # fmt: skip
+RECENT_DRAIN_RUNS = _gauge("outlast_recent_drain_runs", "What became of what those workers had in hand.", "end")  # fmt: skip
+RECENT_DRAIN_SECONDS = _gauge("outlast_recent_drain_seconds", "From the first sign to the report of those drains; of one that was cut short, to its last sign of life.", "quantile")  # fmt: skip
+RECENT_NOT_CHECKPOINTED = _gauge("outlast_recent_not_checkpointed", "Steps that were told to stop in those drains and did not.")  # fmt: skip
+WORKERS = _gauge("outlast_workers", "Workers that have the store open.", "status")
+STORE_UP = _gauge("outlast_store_up", "1 if the last look at the store succeeded.")
+STORE_AGE = _gauge("outlast_store_age_seconds", "How old what is shown of the store is: depths, drains and workers (quick), the rest of the queues (whole).", "kind")  # fmt: skip
+
+METRICS = (
+    READY, DRAINING, IN_HAND, RUNS_IN_HAND, SLOTS,
+    STEPS, STEP_SECONDS, REPLAYED, RUNS, ITEMS, UNITS,
+    COMMIT_VERBS, COMMIT_SECONDS_TAKEN, COMMIT_FAILURES, STALE_WRITES, LEASES_LOST, DEATHS, RECOVERY,
+    COMPENSATIONS, DEAD_LETTERS, PARKED, COST_SAVED, DRAIN_SECONDS, DRAIN_RUNS,
+    QUEUE_DEPTH, QUEUE_OLDEST, QUEUE_RUNS, QUEUE_RETURNED,
+    RECENT_DRAINS, RECENT_DRAIN_RUNS, RECENT_DRAIN_SECONDS, RECENT_NOT_CHECKPOINTED, WORKERS, STORE_UP, STORE_AGE,
+)  # fmt: skip
