@@ -89,17 +89,19 @@ class Looks:
         with self._lock:
             if house.closing or not house.working:
                 return
-            if self._under_way is None:
+            under_way = self._under_way
+            if under_way is None:
                 if not self._due():
                     return
-                self._under_way, self._since = threading.Event(), time.monotonic()
+                under_way = self._under_way = threading.Event()
+                self._since = time.monotonic()
+                look = threading.Thread(
+                    target=self._look, args=(under_way,), name="outlast-look", daemon=True
+                )
                 if house.inline:
-                    self._look(self._under_way)
-                    return
-                threading.Thread(
-                    target=self._look, args=(self._under_way,), name="outlast-look", daemon=True
-                ).start()
-            under_way = self._under_way
+                    look.run()
+                else:
+                    look.start()
         under_way.wait(within)
 
     def _due(self) -> bool:
