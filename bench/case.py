@@ -15,6 +15,7 @@ from bench.raw import raw
 from bench.replay import replay
 from bench.runs import hundred, lone, thousand
 from bench.stores import file, postgres, postgres_growth, redis, redis_everysec, redis_growth
+from bench.telemetry import telemetry
 
 CASES: dict[str, Callable[[Path], dict[str, float]]] = {
     "raw": raw,
@@ -35,6 +36,7 @@ CASES: dict[str, Callable[[Path], dict[str, float]]] = {
     "file": file,
     "postgres_growth": postgres_growth,
     "redis_growth": redis_growth,
+    "telemetry": telemetry,
 }
 
 

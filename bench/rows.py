@@ -209,6 +209,21 @@ ROWS = [
     ),
     *_growth_rows("postgres_growth", "Postgres"),
     *_growth_rows("redis_growth", "Redis"),
+    Row(
+        "100 runs x 20 steps, counted and scraped: time a step to uncounted",
+        "x",
+        ("telemetry",),
+        _of("telemetry", "time_ratio"),
+        Goal("<", 1.05),
+    ),
+    Row(
+        "100 runs x 20 steps, counted and scraped: CPU a step to uncounted",
+        "x",
+        ("telemetry",),
+        _of("telemetry", "cpu_ratio"),
+        Goal("<", 1.05),
+    ),
+    Row("the same: CPU a step, counted", "µs", ("telemetry",), _of("telemetry", "cpu_us_per_step")),
 ]
 
 

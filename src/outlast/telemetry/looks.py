@@ -174,9 +174,9 @@ class Looks:
                 name = self._shown(row.name)
                 depths[name] += own.get(row.name, row.queued)
                 _oldest(oldest, name, whole.now, row.oldest)
-                _oldest(returned, name, whole.now, getattr(row, "returned_since", None))
+                _oldest(returned, name, whole.now, row.returned_since)
                 for status in STATUSES:
-                    runs[name, status] += getattr(row, status, 0)
+                    runs[name, status] += getattr(row, status)
         known = set() if whole is None else {row.name for row in whole.rows}
         for queue, depth in own.items():
             if queue not in known:
