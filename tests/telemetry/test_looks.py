@@ -239,3 +239,26 @@ def test_what_is_shown_of_drains_is_there_before_there_was_any(world):
     assert found["outlast_recent_drains"] == {("clean",): 0, ("left",): 0, ("cut_short",): 0}
     assert found["outlast_recent_drain_seconds"] == {("0.5",): 0, ("0.95",): 0, ("1",): 0}
     assert found["outlast_recent_not_checkpointed"] == {(): 0}
+
+
+# -- queues
+
+
+def test_what_came_back_is_shown_with_how_long_it_has_waited(world):
+    async def interrupted(app):
+        await app.start(sleeper(100.0), id="run")
+        await asyncio.sleep(1)
+        await app.drain("test")
+
+    world.settings = {"grace": 10, "checkpoint_reserve": 1, "exit_reserve": 1}
+    world.do(interrupted)
+    world.restart(after=50.0)
+
+    async def look(app):
+        app.face.look()
+        return shown(app, "outlast_queue_runs"), shown(app, "outlast_queue_returned_seconds")
+
+    runs, seconds = world.do(look)
+    assert runs["default", "returned"] == 1
+    assert runs["default", "stuck"] == runs["default", "undoing"] == 0
+    assert seconds["default",] == pytest.approx(50.0, abs=5)

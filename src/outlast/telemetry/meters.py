@@ -43,12 +43,11 @@ class Counter:
         self.counts: dict[Labels, float] = dict.fromkeys(metric.values, 0)
 
     def add(self, labels: Labels, amount: float = 1) -> None:
-        counts = self.counts
-        if labels not in counts:
-            labels = self._bounded.folded(labels, counts)
-            if labels not in counts:
-                counts[labels] = 0
-        counts[labels] += amount
+        try:
+            self.counts[labels] += amount
+        except KeyError:
+            labels = self._bounded.folded(labels, self.counts)
+            self.counts[labels] = self.counts.get(labels, 0) + amount
 
     def begin(self, labels: Labels) -> None:
         """Show it from now on: what is born with its value has no rise that a Prometheus could see."""
@@ -88,9 +87,8 @@ class Commits:
     def add(self, outcomes: Sequence[Any], seconds: float) -> None:
         self.verbs.add((), len(outcomes))
         self.seconds.add((), seconds)
-        for outcome in outcomes:
-            if outcome.__class__ is Refused and outcome.why == FENCE:
-                self.stale += 1
+        if Refused in map(type, outcomes):  # which is rare, and this is quick
+            self.stale += sum(type(outcome) is Refused and outcome.why == FENCE for outcome in outcomes)
 
     def failed(self, kind: str) -> None:
         self.failures.add((kind,))
