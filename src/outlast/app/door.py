@@ -12,6 +12,7 @@ from outlast.drain.cleanup import Cleanup
 from outlast.drain.drain import TICK_SECONDS
 from outlast.drain.process import Process, end_now, told_to_end
 from outlast.replay.threads import Executor
+from outlast.telemetry.spans import FLUSH_SECONDS
 
 if TYPE_CHECKING:
     from outlast.app.house import House
@@ -127,6 +128,8 @@ class Door:
                         await asyncio.wait([drain.over])
                         await drain.write_report(leaving=True)
             finally:
+                if draining:
+                    await house.spans.flush(house, min(FLUSH_SECONDS, drain.left / 2))
                 await house.leave()
                 self._house = None
                 await self._stop_listening(house)

@@ -57,6 +57,7 @@ from outlast.store.verbs import (
 )
 from outlast.telemetry.meters import meters_of
 from outlast.telemetry.names import STATUSES
+from outlast.telemetry.spans import Spans
 from outlast.values.cost import NOTHING, Cost
 from outlast.values.exceptions import describe_error, encode_error
 
@@ -92,7 +93,7 @@ class House:
         self.writer = kind(
             store, loop, patience=settings.store_patience, batch_max=settings.batch_size_max, metered=bool(settings.metrics)
         )  # fmt: skip
-        self.meters = meters_of(settings)
+        self.meters, self.spans = meters_of(settings), Spans()
         self.pool = Pool()
         self.say: Callable[[str], None] = log.warning
         """To whoever waits for this process to begin."""
@@ -346,7 +347,10 @@ class House:
             )
         if parent is not None:  # it goes where its parent goes
             verb = verb._replace(parent=parent.id, queue=parent.queue, priority=parent.priority)
-        return await asyncio.shield(self.keep(self.loop.create_task(self._start(call, verb)), quiet=True))
+        with self.spans.starting("start", verb.workflow) as link:
+            row = await asyncio.shield(self.keep(self.loop.create_task(self._start(call, verb)), quiet=True))
+            link([row.seed])
+        return row
 
     async def _start(self, call: Call[Any], verb: Submit) -> RunRow:
         outcome: Submitted | Refused
@@ -394,6 +398,8 @@ class House:
         if life.claimed and life.concluded:
             self._log_end(life)
         self.meters.life(life.workflow.name, life.how_it_ended)
+        if life.span is not None:
+            life.span.end(life.how_it_ended, None if life.verdict is None else life.verdict.error)
         if self.draining:
             self.drain.gone(life)
         self.wake_claimers()  # its parent may have waited for it, or its queue be less full

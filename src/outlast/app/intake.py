@@ -163,7 +163,7 @@ class Intake:
         life.claimed = house.claimer is not None and row.fence in house.claimer.hands
         house.lives[row.id] = life
         if entries:
-            self._count_recovery(row, entries[-1])
+            self._count_recovery(life, entries[-1])
         if life.claimed and log.isEnabledFor(logging.INFO):
             alone = ", alone: it died without recording anything" if life.suspect else ""
             log.info("run %s is claimed%s", row.id, alone, extra=house.facts(row))
@@ -171,13 +171,14 @@ class Intake:
         house.resting.watch()
         house.changes.tell()  # whoever waits for the run waits for this life now
 
-    def _count_recovery(self, row: RunRow, last: Entry) -> None:
+    def _count_recovery(self, life: Life, last: Entry) -> None:
         """How long a run lay that a death or an interruption has cut off. One that only woke up may have a journal that ends so too, but
         what it was given back for last was something else."""
         if last.kind not in CUT:
             return
         said = json.loads(last.value or "{}")
-        if row.interrupted is not None or said.get("why") == row.reason:
+        if life.row.interrupted is not None or said.get("why") == life.row.reason:
+            life.cause = last.kind
             now = self._house.store.now()
             self._house.meters.recovered(last.kind, now - said.get("seen", last.at))
 

@@ -6,7 +6,7 @@ import asyncio
 import math
 import secrets
 import sys
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, suppress
 from datetime import timedelta
 from types import EllipsisType
@@ -41,7 +41,7 @@ from outlast.settings.origin import Kind
 from outlast.store.address import check_address, store_at
 from outlast.store.protocol import Store, whole_journal
 from outlast.store.rows import Entry, RunQuery, RunRow
-from outlast.store.verbs import UNKNOWN, Prune, Refused, Resume, Retry, Send
+from outlast.store.verbs import UNKNOWN, Prune, Refused, Resume, Retry, Send, Submit, Submitted
 from outlast.values import plain
 from outlast.values.codec import encode_message
 from outlast.values.names import check_id, check_name
@@ -271,7 +271,10 @@ class Outlast:
             house.submission(call, id, queue=queue, priority=priority, delay=delay)
             for call, id in zip(calls, names, strict=True)
         ]
-        for call, outcome in zip(calls, await enqueue(house, verbs, wait), strict=True):
+        with house.spans.starting("submit", verbs[0].workflow if verbs else "nothing") as link:
+            outcomes = await enqueue(house, verbs, wait)
+            link(_seeds(verbs, outcomes))
+        for call, outcome in zip(calls, outcomes, strict=True):
             if outcome.row is not None:
                 check_same(outcome.row, call)
         return [Run(house, id, call.workflow) for call, id in zip(calls, names, strict=True)]
@@ -605,3 +608,9 @@ def _seconds(age: timedelta | float) -> float:
 
 
 __all__ = ["Outlast", "Run", "RunInfo", "run"]
+
+
+def _seeds(verbs: Iterable[Submit], outcomes: Iterable[Submitted]) -> Iterator[str]:
+    """Of the runs that were submitted, or were there already."""
+    for verb, outcome in zip(verbs, outcomes, strict=True):
+        yield verb.seed if outcome.row is None else outcome.row.seed

@@ -13,6 +13,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from outlast.errors import Draining, Evicted, LimitExceeded, StepFailed, StepTimeout, Unrecordable
+from outlast.replay.dealings import UNDO
 from outlast.replay.place import Place
 from outlast.replay.unit import UNIT
 from outlast.values.cost import NAMES_MAX, Cost
@@ -46,6 +47,8 @@ class Body:
         "cost",
         "cut",
         "due",
+        "error_text",
+        "how",
         "idle",
         "is_effect",
         "key",
@@ -102,6 +105,9 @@ class Body:
         self.results = results
         self.cost: Cost | None = None
         """What it has said that it cost, and is not on its way to the journal yet."""
+        self.how: str | None = None
+        """How it ended, once it has; and, if it failed, what is recorded of that."""
+        self.error_text: str | None = None
         self.begun, self.started = False, perf_counter()
         self.task: asyncio.Task[None] | None = None
         """None for a step within a step: it is part of the outer one's task."""
@@ -180,8 +186,13 @@ class Body:
     def kind(self) -> str:
         return "effect" if self.is_effect else "step" if self._outer is None else "inner"
 
-    def ended(self, end: str, seconds: float | None = None) -> None:
-        """It, or an attempt of it, has: how, and, where it succeeded, in how many seconds."""
+    @property
+    def is_compensation(self) -> bool:
+        return self.is_effect and self.key.startswith(UNDO)
+
+    def ended(self, end: str, seconds: float | None = None, error: str | None = None) -> None:
+        """It, or an attempt of it, has: how, and, where it succeeded, in how many seconds; or what it failed by."""
+        self.how, self.error_text = (None, None) if end == "retried" else (end, error)
         self.life.house.meters.step(self.life.workflow.name, self.name, self.kind, end, seconds)
 
     def failed(self, error: BaseException, delay: float) -> None:
@@ -212,7 +223,12 @@ def launch(life: Life, place: Place, step: StepBase[..., Any], args: Any, kwargs
     """Start a step's body. Called on the run loop; the body executes on the host's."""
     body = Body(life, place.key, step.name, {})
     # A task copies the context it is made in: the body has one of its own, in which it is the current one.
-    task = body.task = asyncio.Task(_perform(body, place, step, args, kwargs), loop=life.host, name=place.key)
+    work = (
+        _perform(body, place, step, args, kwargs)
+        if life.span is None
+        else life.span.around(body, partial(_perform, body, place, step, args, kwargs))
+    )
+    task = body.task = asyncio.Task(work, loop=life.host, name=place.key)
     place.stop = partial(_stop, body, place)
     life.bodies[task] = body
 
@@ -284,7 +300,7 @@ async def _perform(body: Body, place: Place, step: StepBase[..., Any], args: Any
         if recorded:
             body.ended("done", took)
     elif recorded:
-        body.ended("cancelled" if error == CANCELLED else "failed")
+        body.ended("cancelled" if error == CANCELLED else "failed", error=error)
 
 
 async def attempt(body: Body, step: StepBase[..., Any], args: Any, kwargs: Any) -> tuple[str, Any]:
@@ -402,7 +418,10 @@ async def inner(body: Body, step: StepBase[..., Any], args: Any, kwargs: Any) ->
     token = BODY.set(within)
     life.inner += 1
     try:
-        text, value = await attempt(within, step, args, kwargs)
+        if life.span is None:
+            text, value = await attempt(within, step, args, kwargs)
+        else:
+            text, value = await life.span.around(within, partial(attempt, within, step, args, kwargs))
         seconds = perf_counter() - within.started
         await life.record_and_wait(
             "inner", key, args=fingerprint, value=text, seconds=seconds, attempt=within.attempt, cost=within.take_cost()

@@ -11,6 +11,7 @@ import json
 import logging
 from collections.abc import Callable, Coroutine
 from contextvars import copy_context
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +57,12 @@ def launch(life: Life, place: Place) -> None:
     assert place.errand is not None
     body = Body(life, place.key, place.errand.effect.name, {})
     body.is_effect, body.nudge = True, asyncio.Event()
-    task = body.task = asyncio.Task(_perform(body, place, place.errand), loop=life.host, name=place.key)
+    work = (
+        _perform(body, place, place.errand)
+        if life.span is None
+        else life.span.around(body, partial(_perform, body, place, place.errand))
+    )
+    task = body.task = asyncio.Task(work, loop=life.host, name=place.key)
     place.stop = body.nudge.set  # it looks at `place.cancelled` where it can stop
     life.bodies[task] = body
 
@@ -94,7 +100,8 @@ async def _perform(body: Body, place: Place, errand: Errand) -> None:
     took = life.host.time() - body.since if outcome.error is None else None
     if took is not None:
         life.house.durations.add(life.workflow.name, body.name, took)
-    body.ended("done" if took is not None else "cancelled" if outcome.error == CANCELLED else "failed", took)
+    end = "done" if took is not None else "cancelled" if outcome.error == CANCELLED else "failed"
+    body.ended(end, took, outcome.error)
     if outcome.text is not None:  # it happened
         if place.key.startswith(UNDO):
             life.house.meters.compensation("done")

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from outlast.app.house import House
     from outlast.define.workflow import Workflow
     from outlast.replay.bodies import Body
+    from outlast.telemetry.spans import LifeSpan
 
 log = logging.getLogger("outlast.replay")
 
@@ -123,6 +124,10 @@ class Life:
         """The last entry when it was last seen to rest."""
         self.writing = 0
         """Entries on their way to the store."""
+        self.span: LifeSpan | None = None
+        """Its span, if its program wants any."""
+        self.cause: str | None = None
+        """What had cut the life before it off: a death or an interruption."""
         self.replayed = 0
         """Recorded results of steps that were used again."""
         self.is_to_be_undone = False
@@ -133,6 +138,7 @@ class Life:
     def start(self) -> None:
         if self.over is not None:
             return  # evicted before its first turn
+        self.span = self.house.spans.of(self)
         if self.undoing:
             self._start(undo.undo(self))
             return
@@ -152,6 +158,8 @@ class Life:
     def _start(self, coro: Coroutine[Any, Any, Any]) -> None:
         context = copy_context()
         context.run(UNIT.set, None)  # who started it may be in a unit: the run is not
+        if self.span is not None:
+            context.run(self.span.enter)  # nor is it part of its starter's trace
         self.loop.open = True
         self.main = RunTask(coro, scope=self.loop.root, loop=self.loop, context=context)
         self.loop.tasks[self.main] = None

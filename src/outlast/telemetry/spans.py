@@ -1,0 +1,215 @@
+"""Spans for OpenTelemetry, where the program has loaded it and set a provider. Otherwise nothing is imported, and a step costs one test.
+
+One trace a run, over all its lives and workers: its id, and that of its root, which is never sent, are made of the run's seed, so nothing
+more is stored. Each life is a span beneath that root, and steps are beneath their life. No value is in a span, and an error is in
+it by its type.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from outlast.errors import Evicted
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Span, SpanContext, Tracer, TracerProvider
+
+    from outlast.app.house import House
+    from outlast.replay.bodies import Body
+    from outlast.replay.life import Life
+    from outlast.store.rows import RunRow
+
+log = logging.getLogger("outlast.telemetry")
+
+T = TypeVar("T")
+FLUSH_SECONDS = 2.0
+"""What a drain waits for spans to be sent, at the most; and no longer than half of what is left of its grace."""
+LINKS_MAX = 100
+"""Of the span of one submission to the runs that it made."""
+
+
+class Spans:
+    """One a house. The provider is asked for anew at each life as long as there is none: a program may set it in its lifespan."""
+
+    def __init__(self) -> None:
+        self._provider: TracerProvider | None = None
+        self._tracer: Tracer | None = None
+
+    def tracer(self) -> Tracer | None:
+        trace: Any = sys.modules.get("opentelemetry.trace")
+        if trace is None or self._tracer is not None:
+            return self._tracer
+        provider = trace.get_tracer_provider()
+        if not isinstance(provider, (trace.ProxyTracerProvider, trace.NoOpTracerProvider)):
+            self._provider, self._tracer = provider, provider.get_tracer("outlast")
+        return self._tracer
+
+    def of(self, life: Life) -> LifeSpan | None:
+        """The span of a life that begins now; None if nobody wants any."""
+        tracer = self.tracer()
+        return None if tracer is None else LifeSpan(self, tracer, life)
+
+    def root(self, seed: str, workflow: str) -> SpanContext:
+        """Of a run's trace: the parent of all its lives. Whether they are sent is decided here, as for the root that it stands for, by the trace's
+        id: the same in every life. (A sampler that is asked about a child would only look at what its parent says.)"""
+        from opentelemetry.context import Context
+        from opentelemetry.trace import SpanContext, TraceFlags
+
+        made = sha256(bytes.fromhex(seed)).digest()
+        trace_id, span_id = int.from_bytes(made[:16]) or 1, int.from_bytes(made[16:24]) or 1
+        sampler = getattr(self._provider, "sampler", None)
+        wanted = sampler is None or sampler.should_sample(Context(), trace_id, f"run {workflow}").decision.is_sampled()  # fmt: skip
+        flags = TraceFlags(TraceFlags.SAMPLED if wanted else TraceFlags.DEFAULT)
+        return SpanContext(trace_id, span_id, is_remote=True, trace_flags=flags)
+
+    @contextmanager
+    def starting(self, what: str, workflow: str) -> Iterator[Callable[[Iterable[str]], None]]:
+        """Around a submission or a start, in the caller's own trace. What it gives is told the seeds of the runs that came of it."""
+        tracer = self.tracer()
+        if tracer is None:
+            yield lambda _: None
+            return
+        from opentelemetry.trace import SpanKind, StatusCode
+
+        with tracer.start_as_current_span(
+            f"{what} {workflow}",
+            kind=SpanKind.PRODUCER,
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+
+            def link(seeds: Iterable[str]) -> None:
+                for _, seed in zip(range(LINKS_MAX), seeds, strict=False):
+                    span.add_link(self.root(seed, workflow))
+
+            try:
+                yield link
+            except Exception as error:
+                span.set_status(
+                    StatusCode.ERROR, type(error).__qualname__
+                )  # its text may have arguments in it
+                raise
+
+    async def flush(self, house: House, seconds: float) -> None:
+        """Have what has ended sent, in a thread: a process of ours ends without the program's own way of doing it."""
+        flush = getattr(self._provider, "force_flush", None)
+        if flush is None or seconds <= 0:
+            return
+        try:
+            async with asyncio.timeout(seconds):
+                await house.read(flush, int(seconds * 1000))
+        except Exception as error:  # an exporter's: it must not hold up the end
+            log.warning("spans could not be sent: %s", type(error).__name__)
+
+
+class LifeSpan:
+    """The span of one life of a run, and the maker of those beneath it."""
+
+    def __init__(self, spans: Spans, tracer: Tracer, life: Life) -> None:
+        from opentelemetry import trace
+        from opentelemetry.context import Context
+
+        row, name = life.row, life.workflow.name
+        root = spans.root(row.seed, name)
+        above = trace.set_span_in_context(trace.NonRecordingSpan(root), Context())
+        self._trace_id, self._tracer = root.trace_id, tracer
+        self._span = tracer.start_span(
+            f"run {name}", above, attributes=_facts(life, row), links=self._parent_of(spans, life)
+        )
+        self._context = trace.set_span_in_context(self._span, Context())
+
+    @staticmethod
+    def _parent_of(spans: Spans, life: Life) -> list[Any]:
+        """A child's life is linked to its parent's trace, where that executes here: its seed is known then."""
+        from opentelemetry.trace import Link
+
+        parent = life.house.lives.get(life.row.parent or "")
+        return [] if parent is None else [Link(spans.root(parent.row.seed, parent.workflow.name))]
+
+    def enter(self) -> None:
+        """Be the current span, in a context that is the run's own."""
+        from opentelemetry.context import attach
+
+        attach(self._context)
+
+    async def around(self, body: Body, work: Callable[[], Awaitable[T]]) -> T:
+        """A step's body, with a span of its own as the current one. The work is made here, so that it is never left unawaited."""
+        from opentelemetry import trace
+        from opentelemetry.context import attach, detach
+
+        kind = "compensation" if body.is_compensation else "effect" if body.is_effect else "step"
+        span = self._tracer.start_span(f"{kind} {body.name}", self._above())
+        token = attach(trace.set_span_in_context(span))
+        raised: BaseException | None = None
+        try:
+            return await work()
+        except BaseException as error:
+            raised = error
+            raise
+        finally:
+            detach(token)
+            self._end_step(span, body, raised)
+            del raised  # which has this frame in its traceback
+
+    def _above(self) -> Context:
+        """What is current, if that is of this trace: the workflow may have made spans of its own. Else the life."""
+        from opentelemetry import context, trace
+
+        current = context.get_current()
+        is_ours = trace.get_current_span(current).get_span_context().trace_id == self._trace_id
+        return current if is_ours else self._context
+
+    def _end_step(self, span: Span, body: Body, raised: BaseException | None) -> None:
+        life = body.life
+        span.set_attributes(
+            {"outlast.run": life.id, "outlast.fence": life.fence, "outlast.attempt": body.attempt}
+        )
+        if body.kind != "inner":  # whose key has arguments in it
+            span.set_attribute("outlast.key", body.key)
+        end = body.how
+        if body.kind == "inner":  # what becomes of it is its outer step's business
+            end = "done" if raised is None else "failed" if isinstance(raised, Exception) else None
+        if isinstance(raised, Evicted):
+            end = None
+        error = _type_of(body.error_text) if raised is None else type(raised).__qualname__
+        _end(span, end or "interrupted", error)
+
+    def end(self, how: str, error: str | None) -> None:
+        """The life has ended; `error` is what the run failed by, as it is recorded."""
+        _end(self._span, how, _type_of(error))
+
+
+def _facts(life: Life, row: RunRow) -> dict[str, Any]:
+    facts = {
+        "outlast.run": row.id, "outlast.workflow": life.workflow.name, "outlast.queue": row.queue, "outlast.life": row.lives,
+        "outlast.fence": row.fence, "outlast.worker": row.worker or "", "outlast.undoing": life.undoing,
+    }  # fmt: skip
+    return facts if life.cause is None else {**facts, "outlast.cause": life.cause}
+
+
+def _end(span: Span, end: str, error: str | None) -> None:
+    from opentelemetry.trace import StatusCode
+
+    span.set_attribute("outlast.end", end)
+    if end in ("failed", "parked", "lost"):
+        span.set_status(StatusCode.ERROR, error)
+    elif end == "done":
+        span.set_status(StatusCode.OK)
+    if error is not None and end == "failed":
+        span.set_attribute("error.type", error)
+    span.end()
+
+
+def _type_of(error: str | None) -> str | None:
+    """Of an error as it is recorded."""
+    return (
+        None if error is None else str(json.loads(error)["type"]).replace(":", ".").removeprefix("builtins.")
+    )

@@ -1,0 +1,373 @@
+"""One trace a run over all its lives; steps beneath their life; nothing where nobody wants any."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased, TraceIdRatioBased
+from opentelemetry.trace import StatusCode
+from telemetry_tools import outside
+
+from outlast import Conflict, current, effect, step, workflow
+
+pytestmark = pytest.mark.timeout(180)
+SECRET = "hunter2-in-a-value"
+
+
+class Sent:
+    """The spans that a provider has sent."""
+
+    def __init__(self, monkeypatch, sampler) -> None:
+        self._exporter = InMemorySpanExporter()
+        self.provider = TracerProvider(sampler=sampler, shutdown_on_exit=False)
+        self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+        monkeypatch.setattr(trace, "_TRACER_PROVIDER", self.provider)  # it can be set once in a process
+
+    @property
+    def all(self) -> list:
+        return list(self._exporter.get_finished_spans())
+
+    def named(self, name: str) -> list:
+        return [span for span in self.all if span.name == name]
+
+    def one(self, name: str):
+        (span,) = self.named(name)
+        return span
+
+    def names(self) -> list[str]:
+        return sorted(span.name for span in self.all)
+
+
+@pytest.fixture
+def sent(monkeypatch) -> Sent:
+    return Sent(monkeypatch, ParentBased(ALWAYS_ON))
+
+
+def own() -> trace.Tracer:
+    return trace.get_tracer("the program's")
+
+
+@step
+async def within(text: str) -> str:
+    with own().start_as_current_span("deep"):
+        return text
+
+
+@step
+async def work(text: str) -> str:
+    with own().start_as_current_span("client call"):
+        await asyncio.sleep(1)
+    return await within(text)
+
+
+@step
+def in_thread(text: str) -> str:
+    with own().start_as_current_span("in a thread"):
+        return text
+
+
+@step(retries=1, backoff=0.01)
+async def shaky() -> None:
+    if current().attempt == 1:
+        raise ConnectionError(SECRET)
+
+
+@step
+async def broken() -> None:
+    raise ValueError(SECRET)
+
+
+@effect(timeout=5)
+async def charge(card: str) -> str:
+    return card
+
+
+@charge.compensate
+async def refund(card: str) -> None:
+    return None
+
+
+@workflow
+async def child() -> str:
+    return await within(SECRET)
+
+
+@workflow
+async def flow() -> str:
+    await work(SECRET)
+    await in_thread.aio(SECRET)
+    await shaky()
+    return await child()
+
+
+@workflow
+async def fails() -> None:
+    await charge(SECRET)
+    await broken()
+
+
+@workflow
+async def two() -> str:
+    await work("a")
+    return await work("b")
+
+
+def parent(sent: Sent, span):
+    (above,) = [
+        one for one in sent.all if span.parent is not None and one.context.span_id == span.parent.span_id
+    ]
+    return above
+
+
+def test_steps_are_beneath_their_life_and_what_they_do_is_beneath_them(world, sent):
+    world.run(flow())
+    life = sent.one("run flow")
+    assert {span.context.trace_id for span in sent.all if "child" not in span.name and span.name not in ("start flow", "step within", "deep")} == {life.context.trace_id}  # fmt: skip
+    assert parent(sent, sent.one("step work")) is life
+    assert parent(sent, sent.one("client call")) is sent.one("step work")
+    assert parent(sent, sent.one("in a thread")) is sent.one("step in_thread")
+    inner = next(span for span in sent.named("step within") if span.context.trace_id == life.context.trace_id)
+    assert parent(sent, inner) is sent.one("step work")
+    assert sent.one("step shaky").attributes["outlast.attempt"] == 2
+    assert sent.one("step work").attributes["outlast.key"] == "work#1"
+    assert sent.one("step work").status.status_code is StatusCode.OK
+    facts = life.attributes
+    assert (facts["outlast.run"], facts["outlast.workflow"], facts["outlast.life"]) == ("run", "flow", 1)
+    assert facts["outlast.end"] == "done"
+    assert facts["outlast.fence"] > 0
+    assert facts["outlast.worker"]
+    assert life.parent is not None, "the run, which is no span that is sent"
+
+
+def test_a_child_has_a_trace_of_its_own_linked_with_its_parents(world, sent):
+    world.run(flow())
+    above, below = sent.one("run flow"), sent.one("run child")
+    assert above.context.trace_id != below.context.trace_id
+    assert [link.context.trace_id for link in below.links] == [above.context.trace_id]
+    start = sent.one("start child")
+    assert start.context.trace_id == above.context.trace_id
+    assert [link.context.trace_id for link in start.links] == [below.context.trace_id]
+
+
+def test_no_value_is_in_a_span(world, sent):
+    world.run(flow(), id="done")
+    with pytest.raises(ValueError, match=SECRET):
+        world.run(fails(), id="failed")
+    assert "compensation refund" in sent.names()
+    for span in sent.all:
+        assert SECRET not in span.to_json(), span.name
+
+
+def test_what_fails_is_said_by_its_type(world, sent):
+    with pytest.raises(ValueError, match=SECRET):
+        world.run(fails())
+    failed = sent.one("step broken")
+    assert (failed.status.status_code, failed.attributes["error.type"]) == (StatusCode.ERROR, "ValueError")
+    first, second = sent.named("run fails")
+    assert (first.attributes["outlast.end"], first.attributes["outlast.undoing"]) == ("undoing", False)
+    assert (second.attributes["outlast.end"], second.attributes["outlast.undoing"]) == ("failed", True)
+    assert second.status.status_code is StatusCode.ERROR
+    assert sent.one("effect charge").context.trace_id == sent.one("compensation refund").context.trace_id
+
+
+def test_lives_of_a_run_are_one_trace_and_the_next_says_what_ended_the_last(world, sent):
+    async def drained(app):
+        await app.start(two(), id="run")
+        await asyncio.sleep(1.5)
+        await app.drain("test")
+
+    world.do(drained)
+    world.restart()
+    world.die(two(), after=0.5)  # killed: no span of that life
+    world.run(two())
+    first, third = sent.named("run two")
+    assert first.context.trace_id == third.context.trace_id
+    assert (first.parent.span_id, first.parent.trace_id) == (third.parent.span_id, third.parent.trace_id)
+    assert first.attributes["outlast.end"] == "released"
+    assert "outlast.cause" not in first.attributes
+    assert (third.attributes["outlast.cause"], third.attributes["outlast.life"]) == ("death", 3)
+
+
+def test_a_step_that_is_cut_is_said_to_be(world, sent):
+    world.settings = {"grace": 4, "checkpoint_reserve": 1, "exit_reserve": 1}
+
+    @step
+    async def long() -> None:
+        await asyncio.sleep(1000)
+
+    @workflow
+    async def endless() -> None:
+        await long()
+
+    async def drained(app):
+        await app.start(endless(), id="run")
+        await asyncio.sleep(1)
+        await app.drain("test")
+
+    world.do(drained)
+    (span,) = [one for one in sent.all if one.name.startswith("step ")]
+    assert span.attributes["outlast.end"] == "interrupted"
+    assert span.status.status_code is StatusCode.UNSET
+
+
+def test_a_run_started_in_a_request_is_linked_from_it_and_not_part_of_it(world, sent):
+    async def main(app):
+        with own().start_as_current_span("GET /report"):
+            await (await app.start(two(), id="run")).result()
+            await app.submit(two(), id="other")
+
+    world.do(main)
+    request, life = sent.one("GET /report"), sent.one("run two")
+    assert life.context.trace_id != request.context.trace_id
+    assert life.context.trace_id == sent.one("start two").links[0].context.trace_id
+    assert parent(sent, sent.one("start two")) is request
+    assert parent(sent, sent.one("submit two")) is request
+    assert len(sent.one("submit two").links) == 1
+
+
+def test_a_start_that_is_refused_is_said_by_its_type(world, sent):
+    @workflow(name="two")
+    async def other(secret: str) -> str:
+        return secret
+
+    async def main(app):
+        await (await app.start(two(), id="run")).result()
+        app._open.workflows.clear()
+        with pytest.raises(Conflict):
+            await app.start(other(SECRET), id="run")
+
+    world.do(main)
+    _, refused = sent.named("start two")
+    assert (refused.status.status_code, refused.status.description) == (StatusCode.ERROR, "Conflict")
+    assert SECRET not in refused.to_json()
+
+
+@pytest.mark.parametrize("sampler", [ParentBased(TraceIdRatioBased(0.5)), TraceIdRatioBased(0.5)])
+def test_all_lives_of_a_run_are_in_or_out_together(world, monkeypatch, sampler):
+    sent = Sent(monkeypatch, sampler)
+
+    async def begun(app):
+        for number in range(30):
+            await app.start(two(), id=f"run-{number}")
+        await asyncio.sleep(1.5)
+        await app.drain("test")
+
+    async def ended(app):
+        for number in range(30):
+            await (await app.start(two(), id=f"run-{number}")).result()
+
+    world.do(begun)
+    world.restart()
+    world.do(ended)
+    lives: dict[str, int] = {}
+    for span in sent.named("run two"):
+        lives[span.attributes["outlast.run"]] = lives.get(span.attributes["outlast.run"], 0) + 1
+    assert set(lives.values()) == {2}
+    assert 0 < len(lives) < 30
+
+
+def test_a_sampler_that_wants_nothing_gets_nothing(world, monkeypatch):
+    sent = Sent(monkeypatch, ALWAYS_OFF)
+    world.run(two())
+    assert sent.all == []
+
+
+def test_a_provider_set_after_the_app_was_opened_is_found(world, monkeypatch):
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", None)
+
+    async def main(app):
+        await (await app.start(two(), id="before")).result()
+        sent = Sent(monkeypatch, ALWAYS_ON)
+        await (await app.start(two(), id="after")).result()
+        return sent
+
+    assert world.do(main).names() == ["client call"] * 2 + ["deep"] * 2 + ["run two", "start two"] + ["step within"] * 2 + ["step work"] * 2  # fmt: skip
+
+
+def test_the_store_is_not_part_of_a_runs_trace(tmp_path, sent):
+    """What instruments a database driver would see there."""
+    from outlast import Outlast
+
+    seen: list[bool] = []
+
+    async def main():
+        async with Outlast(f"sqlite:///{tmp_path / 'agents.db'}") as app:
+            store = app._open.store
+            for name in ("commit", "try_commit", "journal", "run"):
+                real = getattr(store, name)
+
+                def spied(*args, _real=real):
+                    seen.append(trace.get_current_span().get_span_context().is_valid)
+                    return _real(*args)
+
+                setattr(store, name, spied)
+            app._open.writer._try = store.try_commit
+            with own().start_as_current_span("GET /report"):
+                await (await app.start(two(), id="run")).result()
+
+    asyncio.run(main())
+    assert len(seen) >= 4
+    assert not any(seen)
+
+
+def test_without_opentelemetry_nothing_of_it_is_loaded(tmp_path):
+    program = textwrap.dedent("""
+        import sys
+        from outlast import run, step, workflow
+        from outlast.app.house import House
+
+        spans = []
+        gone = House.gone
+        House.gone = lambda house, life: (spans.append(life.span), gone(house, life))[1]
+
+        @step
+        async def one() -> int:
+            return 1
+
+        @workflow
+        async def flow() -> int:
+            return await one()
+
+        assert run(flow(), id="run", store="memory:") == 1
+        assert spans == [None]
+        assert not [name for name in sys.modules if name.partition(".")[0] == "opentelemetry"]
+    """)
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=tmp_path, timeout=60)
+
+
+def test_two_lives_on_two_workers_are_one_trace_and_a_drain_sends_its_spans(start, tmp_path):
+    os.environ["GATE"] = str(tmp_path)
+    from tele_flows import journey
+
+    first = start(flows="traced_flows.py").until_ready()
+    outside(tmp_path, lambda app: app.submit(journey(), id="run"))
+    first.until_there("first-waits-*")
+    first.send(signal.SIGTERM)
+    first.until(lambda: first.get("/ready").status_code == 503)
+    first.open_to("first")
+    assert first.ended() == 0
+    second = start(flows="traced_flows.py").until_ready()
+    second.open_to("second")
+    second.until(lambda: ("outlast_runs_total", "journey", "done") in second.scrape())
+    second.send(signal.SIGTERM)
+    assert second.ended() == 0
+    spans = [
+        json.loads(line)
+        for worker in (first, second)
+        for line in (tmp_path / f"spans-{worker.process.pid}").read_text().splitlines()
+    ]
+    assert {span["context"]["trace_id"] for span in spans} == {spans[0]["context"]["trace_id"]}
+    lives = [span for span in spans if span["name"] == "run journey"]
+    assert [life["attributes"]["outlast.end"] for life in lives] == ["released", "done"]
+    assert lives[1]["attributes"]["outlast.cause"] == "interruption"
+    assert lives[0]["attributes"]["outlast.worker"] != lives[1]["attributes"]["outlast.worker"]
+    assert sorted(span["name"] for span in spans) == ["effect book", "run journey", "run journey", "step pay", "step wait", "step wait"]  # fmt: skip
