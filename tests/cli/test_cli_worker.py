@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager
 import pytest
 
 from outlast.cli import exits
-from outlast.cli.logs import JSONFormatter, TextFormatter
+from outlast.logs import JSONFormatter, TextFormatter
 from outlast.store.address import store_at
 
 PROGRAM = """

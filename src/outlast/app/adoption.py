@@ -57,7 +57,7 @@ class Adoption:
                     return
                 pause = min(pause, due_in) if due_in > 0 else pause
             except StoreError as error:
-                log.warning("run %s cannot be taken up yet: %s", id, error)
+                log.warning("run %s cannot be taken up yet: %s", id, error, extra={"run": id})
             await house.changes.next(max(0.001, pause), seen)
 
     async def _in_the_way(self, id: str) -> RunRow | None:

@@ -91,8 +91,10 @@ class Claimer:
             except StoreError as error:
                 log.warning("cannot claim: %s", error)
                 pause = min(1.0, self._house.settings.poll)
-            except Exception:  # a fault of ours: a worker that claims nothing any more would be worse
-                log.exception("a round of claiming failed")
+            except (
+                Exception
+            ) as error:  # a fault of ours: a worker that claims nothing any more would be worse
+                log.error("a round of claiming failed", exc_info=self._house.veiled(error))
                 pause = self._house.settings.poll
             if pause > 0 and not self._stopped:
                 # `wait_for` would make a task of it, for every claim.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from outlast.app.info import RunInfo
 from outlast.store.verbs import ITEM
+from outlast.telemetry.values import told_reason
 
 if TYPE_CHECKING:
     from outlast.app.house import House
@@ -35,8 +36,12 @@ class Hooks:
         house.meters.needs_a_person(what, row.queue)
         kind = "item" if row.workflow == ITEM else "run"
         became = "parked" if what == "parked" else "a dead letter"
-        facts = {**house.facts(row), "status": row.status, "reason": row.reason}
-        log.error("%s %s is %s: %s", kind, id, became, row.reason, extra=facts)
+        # How it died is in our words; what it waits for a person for, or why an item failed, may quote an error.
+        ours = row.status == "dead" and not row.failures
+        reason = told_reason(row.reason, house.log_values, ours=ours)
+        facts = {**house.facts(row), "status": row.status, "reason": reason or None}
+        why = reason or f"`outlast show {id}` says why"
+        log.error("%s %s is %s: %s", kind, id, became, why, extra=facts)
         hook = self._hooks.get(what)
         if hook is None:
             return
@@ -44,5 +49,7 @@ class Hooks:
             answer = hook(RunInfo.of(row))
             if isawaitable(answer):
                 await answer
-        except Exception:
-            log.exception("on_%s failed, called for %s %s", what, kind, id, extra=facts)
+        except Exception as error:
+            log.error(
+                "on_%s failed, called for %s %s", what, kind, id, exc_info=house.veiled(error), extra=facts
+            )

@@ -30,7 +30,6 @@ from outlast.drain.forecast import Durations
 from outlast.drain.occupied import Occupied
 from outlast.errors import (
     Conflict,
-    Diverged,
     Draining,
     DuplicateName,
     Evicted,
@@ -45,6 +44,7 @@ from outlast.replay.life import Life
 from outlast.replay.threads import Pool
 from outlast.replay.unit import Units
 from outlast.settings import Settings
+from outlast.settings.masks import secrets_of
 from outlast.store.protocol import Store
 from outlast.store.rows import ENDED, RunQuery, RunRow
 from outlast.store.verbs import (
@@ -55,11 +55,13 @@ from outlast.store.verbs import (
     Submit,
     Submitted,
 )
+from outlast.telemetry.logs import hide
 from outlast.telemetry.meters import meters_of
 from outlast.telemetry.names import STATUSES
 from outlast.telemetry.spans import Spans
+from outlast.telemetry.values import told_of, veiled
 from outlast.values.cost import NOTHING, Cost
-from outlast.values.exceptions import describe_error, encode_error
+from outlast.values.exceptions import encode_error
 
 if TYPE_CHECKING:
     from outlast.app.items import Consumer
@@ -91,9 +93,12 @@ class House:
         self.thread = threading.get_ident()
         """The loop's."""
         self.writer = kind(
-            store, loop, patience=settings.store_patience, batch_max=settings.batch_size_max, metered=bool(settings.metrics)
+            store, loop, patience=settings.store_patience, batch_max=settings.batch_size_max, metered=bool(settings.metrics),
+            log_values=settings.log_values,
         )  # fmt: skip
         self.meters, self.spans = meters_of(settings), Spans()
+        self.log_values = settings.log_values
+        """How many characters of a value may be logged."""
         self.pool = Pool()
         self.say: Callable[[str], None] = log.warning
         """To whoever waits for this process to begin."""
@@ -145,6 +150,7 @@ class House:
     # -- opening and closing
 
     async def open(self) -> None:
+        hide(*secrets_of(self.settings))
         opening = self.keep(self.loop.create_task(self._open_store()), quiet=True)
         try:
             await asyncio.shield(opening)
@@ -411,19 +417,23 @@ class House:
     def _log_end(self, life: Life) -> None:
         verdict, facts = life.verdict, self.facts(life.row)
         if verdict is not None and verdict.status == "failed":
-            error = describe_error(verdict.error) if verdict.error else "it does not say why"
+            error = told_of(verdict.error, self.log_values) if verdict.error else "it does not say why"
             log.warning("run %s failed: %s", life.id, error, extra={**facts, "status": "failed"})
         elif verdict is not None:
             log.info("run %s is %s", life.id, verdict.status, extra={**facts, "status": verdict.status})
-        elif not isinstance(life.over, Diverged):  # which is said where it is parked
+        elif life.how_it_ended != "parked":  # which is said by the hooks
             log.info("run %s is released: %s", life.id, life.over, extra={**facts, "status": "released"})
 
-    def facts(self, row: RunRow) -> dict[str, Any]:
-        """What a log line says of a run beside its text."""
+    def facts(self, row: RunRow, step: str | None = None, attempt: int | None = None) -> dict[str, Any]:
+        """What a log line says of a run, or of a step of it, beside its text."""
         return {
             "run": row.id, "workflow": row.workflow, "queue": row.queue, "fence": abs(row.fence),
-            "worker": row.worker or self.worker.id,
+            "worker": row.worker or self.worker.id, "step": step, "attempt": attempt,
         }  # fmt: skip
+
+    def veiled(self, error: BaseException | None) -> BaseException | None:
+        """An error as a log may have it: without what it says, unless values may be logged."""
+        return veiled(error, self.log_values)
 
     def free(self, life: Life) -> None:
         """Nothing of a run executes here any more: its slot is free."""
@@ -508,7 +518,7 @@ class House:
     def _kept(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None and not self.closing:
-            log.error("a task of Outlast failed", exc_info=task.exception())
+            log.error("a task of Outlast failed", exc_info=self.veiled(task.exception()))
 
     def check_size(self, text: str, what: str) -> None:
         if len(text) > self.settings.value_size_max:

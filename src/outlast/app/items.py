@@ -336,8 +336,8 @@ class Consumer:
             if stopped:
                 verb: Ack | Release = Release(row.pk, row.fence, "its consumer stopped")
             elif error is not None:
-                facts = {"queue": item.queue, "fence": row.fence}
-                log.warning("item %s failed, attempt %d", item.id, item.attempts, exc_info=error, extra=facts)
+                facts, veil = self._house.facts(row, attempt=item.attempts), self._house.veiled(error)
+                log.warning("item %s failed, attempt %d", item.id, item.attempts, exc_info=veil, extra=facts)
                 verb = item._failed(None, repr(error))
             else:
                 verb = Ack(row.pk, row.fence, row.queue)
@@ -369,7 +369,8 @@ class Consumer:
         if outcome == "dead":
             house.hooks.tell("dead", item._row.id)
         elif isinstance(outcome, (Refused, StoreError)):
-            log.error("what became of item %s could not be written: %s", item.id, outcome)
+            facts = house.facts(item._row)
+            log.error("what became of item %s could not be written: %s", item.id, outcome, extra=facts)
 
 
 def _end_of(verb: Ack | Release, outcome: Any) -> str:

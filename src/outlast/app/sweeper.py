@@ -52,8 +52,8 @@ class Sweeper:
                     sessions_at = house.loop.time() + SESSIONS_SECONDS
             except StoreError as error:
                 self._complain(error)
-            except Exception:
-                log.exception("a sweep failed")
+            except Exception as error:
+                log.error("a sweep failed", exc_info=house.veiled(error))
             else:
                 self._quiet = 0.0
             await asyncio.sleep(self._pause())

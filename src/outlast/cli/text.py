@@ -9,23 +9,27 @@ from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 from outlast.values.exceptions import describe_error
+from outlast.values.text import iso, one_line, safe
+
+__all__ = [
+    "DECODED_MAX",
+    "iso",
+    "moment",
+    "one_line",
+    "parse_age",
+    "readable",
+    "recorded",
+    "recorded_error",
+    "safe",
+    "short",
+    "span",
+]
 
 DECODED_MAX = 4_000
 """Characters of recorded JSON that are decoded to be shown short; of longer ones the raw text is cut."""
 
-_NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\x1b": "\\e"}
 _AGE = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])", re.ASCII)
 _UNIT_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
-
-
-def safe(text: str) -> str:
-    """Everything that is not a printable character (controls, escapes, bidirectional marks, line ends) as an escape."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
-
-
-def one_line(text: str) -> str:
-    """The same, with lines joined by spaces rather than shown as escapes."""
-    return safe(" ".join(text.split()))
 
 
 def short(text: str, length: int) -> str:
@@ -108,25 +112,8 @@ def moment(seconds: float) -> str:
         return "never"
 
 
-def iso(seconds: float | None) -> str | None:
-    """A point in time for programs: ISO 8601, UTC."""
-    if seconds is None:
-        return None
-    try:
-        return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-    except (ValueError, OverflowError, OSError):
-        return None
-
-
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
-
-
-def _escape(char: str) -> str:
-    code = ord(char)
-    if char in _NAMED:
-        return _NAMED[char]
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def _json_escape(char: str) -> str:

@@ -12,7 +12,6 @@ import typer
 from outlast.app.outlast import Outlast
 from outlast.chaos.willing import willing
 from outlast.cli.exits import FAILED, OK
-from outlast.cli.logs import LogForm, configure
 from outlast.cli.options import StoreOption
 from outlast.cli.output import answering
 from outlast.cli.stores import shared
@@ -20,6 +19,7 @@ from outlast.cli.workplace import Workplace, workplace
 from outlast.errors import OutlastError
 from outlast.settings import Settings
 from outlast.settings.masks import masked
+from outlast.telemetry.logs import LogForm, configure
 from outlast.values.names import check_name
 
 log = logging.getLogger("outlast.worker")

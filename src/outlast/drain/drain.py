@@ -291,7 +291,7 @@ class Drain:
         evicted = life.over if isinstance(life.over, Evicted) else None
         parked = isinstance(life.over, Diverged) or (evicted is not None and evicted.parked)
         if not life.concluded or (evicted is not None and evicted.lost):
-            log.debug("run %s is not this worker's to give back", life.id)
+            log.debug("run %s is not this worker's to give back", life.id, extra=life.facts())
         elif life.verdict is not None or parked:
             report.completed += 1
         else:

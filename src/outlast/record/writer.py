@@ -21,6 +21,7 @@ from outlast.errors import StoreError, StoreUnavailable
 from outlast.store.protocol import BadValue, CommitUnknown, Store
 from outlast.store.verbs import Keep, Record, Save, Send, Settle, Submit, Verb
 from outlast.telemetry.meters import Commits
+from outlast.telemetry.values import told, veiled
 
 log = logging.getLogger("outlast.writer")
 
@@ -50,7 +51,9 @@ class Writer:
         patience: float,
         batch_max: int,
         metered: bool = True,
+        log_values: int = 0,
     ) -> None:
+        self._log_values = log_values
         self._store, self._loop = store, loop
         self._here: Commits | None = Commits() if metered else None
         self._there: Commits | None = Commits() if metered else None
@@ -209,10 +212,11 @@ class Writer:
             Exception
         ) as error:  # a fault of the store's own; without the thread every waiter would wait for ever
             _count_failure(self._there, error)
-            log.exception("the store failed")
+            log.error("the store failed", exc_info=veiled(error, self._log_values))
+            said = told(error, self._log_values)
             return [
                 StoreUnavailable(
-                    f"the store failed: {error!r}. Whether the last batch was written is not known."
+                    f"the store failed: {said}. Whether the last batch was written is not known."
                 )
             ] * len(verbs)
 
@@ -229,10 +233,10 @@ class Writer:
                 unknown = self._suspect = unknown or isinstance(error, CommitUnknown)
                 _count_failure(self._there, error)
                 if time.monotonic() + pause > deadline or self._closing:
-                    log.error("gave up writing: %s", error)  # noqa: TRY400 - it is raised, with its cause
+                    log.error("gave up writing: %s", error)
                     raise StoreUnavailable(
                         f"{error} Whether the last batch was written is not known." if unknown else str(error)
-                    ) from error
+                    ) from None  # the cause of a driver's may have values in it
                 if pause > 0.5:
                     log.warning("trying again: %s", error)
             else:

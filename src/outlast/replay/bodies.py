@@ -16,6 +16,7 @@ from outlast.errors import Draining, Evicted, LimitExceeded, StepFailed, StepTim
 from outlast.replay.dealings import UNDO
 from outlast.replay.place import Place
 from outlast.replay.unit import UNIT
+from outlast.telemetry.values import cut, told_of
 from outlast.values.cost import NAMES_MAX, Cost
 from outlast.values.exceptions import CANCELLED, encode_error
 
@@ -160,8 +161,9 @@ class Body:
         for _, listener in listeners:
             try:
                 listener(why)
-            except Exception:
-                log.exception("on_drain of step %s failed", self.key)
+            except Exception as error:
+                facts, veil = self.life.facts(self.key, self.attempt), self.life.house.veiled(error)
+                log.error("on_drain of step %s failed", self.key, exc_info=veil, extra=facts)
 
     def forget_listeners(self) -> None:
         """An attempt of this step is over: so is its interest in drains."""
@@ -288,6 +290,14 @@ async def _perform(body: Body, place: Place, step: StepBase[..., Any], args: Any
             life.house.drain.look(life)
     if body.is_cut and not place.asked:
         return  # an answer cut short is not an answer
+    _record(body, place, step, text, error)
+
+
+def _record(body: Body, place: Place, step: StepBase[..., Any], text: str | None, error: str | None) -> None:
+    """Have it written how a step has ended, and count it."""
+    life = body.life
+    if life.house.log_values:
+        say_values(body, place.args or "", text, error)
     seconds = perf_counter() - body.started
     cost = None if body.cost is None else body.take_cost()
     recorded = life.record(
@@ -387,6 +397,16 @@ def _thread_ended(body: Body, _: asyncio.Future[Any]) -> None:
     body.outer.threads -= 1
     if body.outer is not body and body.outer.leaving is not None and body.abandoned:
         body.outer.cancel()
+
+
+def say_values(body: Body, args: str, text: str | None, error: str | None) -> None:
+    """What a step got, and what came of it, as far as values may be logged."""
+    life, characters = body.life, body.life.house.log_values
+    came = f"raised {told_of(error, characters)}" if error is not None else cut(text or "null", characters)
+    saying = "%s %s(%s) of run %s: %s"
+    log.debug(
+        saying, body.kind, body.key, cut(args, characters), life.id, came, extra=life.facts(body.key, body.attempt)
+    )  # fmt: skip
 
 
 def delay_before(step: StepBase[..., Any], attempt: int) -> float:

@@ -123,7 +123,9 @@ def _launch(life: Life, place: Place, work: Callable[[], Coroutine[Any, Any, Non
             life.evict(refusal(error))
             return
         except Exception as error:
-            log.exception("children of run %s", life.id)
+            log.error(
+                "children of run %s", life.id, exc_info=life.house.veiled(error), extra=life.facts(place.key)
+            )
             leaving.cannot_tell(life, place.key, f"something is wrong with its children: {error!r}.")
             await life.host.create_future()
         life.record("child", place.key, place.args, value="null")

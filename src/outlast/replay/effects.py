@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from outlast.errors import Diverged, Evicted, LimitExceeded, StepFailed, StepTimeout, Unrecordable
 from outlast.replay import leaving, resolve
-from outlast.replay.bodies import BODY, Body, delay_before
+from outlast.replay.bodies import BODY, Body, delay_before, say_values
 from outlast.replay.dealings import UNDO, Dealing
 from outlast.replay.errand import DID_NOT, NOT_DONE, Errand, Outcome, check_known
 from outlast.replay.unit import UNIT, join, units_around
-from outlast.values.exceptions import CANCELLED, describe_error, encode_error
+from outlast.telemetry.values import told_of
+from outlast.values.exceptions import CANCELLED, encode_error
 
 if TYPE_CHECKING:
     from outlast.replay.life import Life
@@ -81,7 +82,7 @@ async def _perform(body: Body, place: Place, errand: Errand) -> None:
         life.evict(Evicted("its program ended in the middle of an effect"))
         raise
     except (Evicted, Diverged):
-        log.debug("effect %s of run %s is another life's", place.key, life.id)
+        log.debug("effect %s of run %s is another life's", place.key, life.id, extra=life.facts(place.key))
     finally:
         life.bodies.pop(body.task, None)  # type: ignore[arg-type]
         body.task = None
@@ -90,12 +91,14 @@ async def _perform(body: Body, place: Place, errand: Errand) -> None:
     if outcome is None:
         return
     place.value = outcome.value
+    if life.house.log_values:
+        say_values(body, place.args or "", outcome.text, outcome.error)
     recorded = life.record(
         "step", place.key, place.args, outcome.text, outcome.error, perf_counter() - body.started, body.attempt,
         place.cancelled or None, cost=body.take_cost(), late=True,
     )  # fmt: skip
     if not recorded:
-        say_lost(life.id, place.key, outcome.error)
+        say_lost(life, place.key, outcome.error)
         return
     took = life.host.time() - body.since if outcome.error is None else None
     if took is not None:
@@ -109,11 +112,11 @@ async def _perform(body: Body, place: Place, errand: Errand) -> None:
             life.house.meters.compensation("registered")
 
 
-def say_lost(run: str, key: str, error: str | None) -> None:
+def say_lost(life: Life, key: str, error: str | None) -> None:
     """What came of an effect cannot be recorded."""
-    came = "returned" if error is None else f"raised {describe_error(error)}"
+    came = "returned" if error is None else f"raised {told_of(error, life.house.log_values)}"
     saying = "effect %s of run %s %s after this worker had lost the run: it may have been done twice"
-    log.error(saying, key, run, came)
+    log.error(saying, key, life.id, came, extra=life.facts(key))
 
 
 class Dealer:
@@ -180,7 +183,8 @@ class Dealer:
     async def _at_fault(self, fault: Exception) -> Outcome:
         """Something is wrong with the code around the act. Where something may have happened, or must be undone, a person looks."""
         if self.life.is_open(self.place.key) or self.is_compensation:
-            log.error("effect %s of run %s", self.place.key, self.life.id, exc_info=fault)
+            key, veil = self.place.key, self.house.veiled(fault)
+            log.error("effect %s of run %s", key, self.life.id, exc_info=veil, extra=self.life.facts(key))
             return await self.unknown(f"something is wrong with it: {fault!r}.")
         return Outcome(error=encode_error(fault, self.house.settings.error_text_max))
 
@@ -301,7 +305,9 @@ class Dealer:
         thread = self.in_thread(fn, *args, **kwargs)
         self.life.watch_thread(thread)
         saying = "%s It is sync and cannot be stopped: run %s waits for it."
-        late = self.life.host.call_later(effect.timeout, log.warning, saying, too_late, self.life.id)
+        facts = self.life.facts(self.place.key, self.body.attempt)
+        warn = partial(log.warning, saying, too_late, self.life.id, extra=facts)
+        late = self.life.host.call_later(effect.timeout, warn)
         try:
             return await asyncio.shield(thread)
         finally:

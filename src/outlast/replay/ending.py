@@ -74,7 +74,8 @@ def wind_down(life: Life) -> None:
             task.cancel()
     for place in list(life.places.values()):
         if place.coro is not None and place.errand is not None and life.verdict is not None:
-            log.error("effect %s of run %s was called and not awaited: nothing was done", place.key, life.id)
+            saying = "effect %s of run %s was called and not awaited: nothing was done"
+            log.error(saying, place.key, life.id, extra=life.facts(place.key))
         if place.coro is not None and (life.verdict is None or life.verdict.status != "done"):
             place.coro.close()  # called, and then something was raised before it could be awaited
         if place.kind == "child" and place.stop is not None and life.verdict is not None:

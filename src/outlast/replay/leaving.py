@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from outlast.errors import Evicted
 from outlast.replay.dealings import UNDO
 from outlast.store.rows import NEVER
+from outlast.telemetry.values import cut
 
 if TYPE_CHECKING:
     from outlast.replay.life import Life
@@ -71,7 +72,9 @@ def cannot_tell(life: Life, key: str, why: str) -> None:
     life.unknown[key] = why
     if key.startswith(UNDO) and not _is_of_children(life, key):
         life.house.meters.compensation("failed")
-    log.warning("effect %s of run %s is unknown: %s", key, life.id, why)
+    characters = life.house.log_values
+    said = f": {cut(why, characters)}" if characters else f" (`outlast show {life.id}` says why)"
+    log.warning("effect %s of run %s is unknown%s", key, life.id, said, extra=life.facts(key))
     life.host.call_soon(park_if_idle, life)
 
 
@@ -118,7 +121,7 @@ def _which(life: Life, key: str) -> str:
 
 def give_back(life: Life, why: str, delay: float) -> None:
     """This process cannot go on with the run; another may."""
-    log.warning("run %s is given back: %s", life.id, why)
+    log.warning("run %s is given back: %s", life.id, why, extra=life.facts())
     life.delay = delay
     life.evict(Evicted(why))
 

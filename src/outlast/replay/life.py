@@ -346,7 +346,7 @@ class Life:
             self.account = self.account or Account()
             self.account.add(verb)
         if outcome is not None and verb.kind == "step" and self.journal.dealings.get(verb.key) is not None:
-            effects.say_lost(self.id, verb.key, verb.error)
+            effects.say_lost(self, verb.key, verb.error)
         if self.over is not None:
             return
         if outcome is not None:
@@ -401,7 +401,7 @@ class Life:
         except Diverged as diverged:
             self.over = self.over or diverged
         except Exception as error:  # an entry that cannot be read: nothing more may happen to the run
-            log.exception("run %s cannot go on", self.id)
+            log.error("run %s cannot go on", self.id, exc_info=self.house.veiled(error), extra=self.facts())
             self.diverge(f"something that cannot be read ({error!r})", "the next entry")
         finally:
             self._advancing = False
@@ -412,6 +412,10 @@ class Life:
             self.host.call_soon(leaving.park_if_idle, self)
         if self.house.draining:
             self.house.drain.look(self)
+
+    def facts(self, step: str | None = None, attempt: int | None = None) -> dict[str, Any]:
+        """What a log line says of it beside its text."""
+        return self.house.facts(self.row, step, attempt)
 
     # -- effects
 

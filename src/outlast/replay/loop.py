@@ -173,7 +173,10 @@ class RunLoop(asyncio.AbstractEventLoop):
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         if self.life.over is None:
-            log.error("run %s: %s", self.life.id, context.get("message"), exc_info=context.get("exception"))
+            veil = self.life.house.veiled(context.get("exception"))
+            log.error(
+                "run %s: %s", self.life.id, context.get("message"), exc_info=veil, extra=self.life.facts()
+            )
 
     default_exception_handler = call_exception_handler
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from outlast.errors import Unrecordable
 from outlast.replay.dealings import Dealing, Decision
 from outlast.replay.errand import DID_NOT, NOT_DONE, Happened, Outcome
+from outlast.telemetry.values import told
 from outlast.values.exceptions import describe_error, encode_error
 from outlast.values.sentences import stopped
 
@@ -119,7 +120,10 @@ async def _ask(dealer: Dealer, dealing: Dealing) -> Happened[Any] | None:
 
 async def _could_not_tell(dealer: Dealer, dealing: Dealing, error: Exception) -> None:
     life, key, asked = dealer.life, dealer.place.key, dealing.asked + 1
-    log.warning("verify of effect %s of run %s could not tell: %r", key, life.id, error)
+    said = told(error, dealer.house.log_values)
+    log.warning(
+        "verify of effect %s of run %s could not tell: %s", key, life.id, said, extra=life.facts(key, asked)
+    )
     pause = min(BACKOFF_MAX, BACKOFF * 2.0 ** (asked - 1))
     text = encode_error(error, dealer.house.settings.error_text_max)
     await life.record_and_wait("verify", key, value=str(life.now() + pause), error=text, attempt=asked)

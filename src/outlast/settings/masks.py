@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote
 
@@ -52,6 +53,17 @@ def masked(address: str) -> str:
         user, colon, _ = who.partition(":")
         who = f"{user if colon and _is_plain(user) and (slashes or not scheme) else ''}:{MASK}"
     return f"{scheme}{slashes}{who}{at}{where}"
+
+
+def secrets_of(settings: Any) -> Iterator[str]:
+    """Everything in the settings that must not be seen."""
+    yield from (getattr(settings, name) for name in SECRET)
+    for name in ADDRESSES:
+        address = getattr(settings, name)
+        yield from (found["value"].strip("'\"") for found in _SECRET_PART.finditer(address))
+        scheme, _, rest = address.partition("//")
+        if not scheme.lower().startswith(_PATHS):
+            yield rest.rpartition("@")[0].partition(":")[2]
 
 
 def _without_port(host: str) -> str:

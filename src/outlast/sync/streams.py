@@ -88,10 +88,14 @@ class ResumableStream(StreamBase[C]):
             return
         try:
             close()
-        except Exception:
+        except Exception as failed:
             if error is None:
                 raise
-            log.warning("closing the stream %s of step %s failed", self._name, self._step, exc_info=True)
+            life = self._progress._life
+            veil, facts = life.house.veiled(failed), life.facts(self._step)
+            log.warning(
+                "closing the stream %s of step %s failed", self._name, self._step, exc_info=veil, extra=facts
+            )
 
 
 @overload

@@ -1,6 +1,7 @@
-"""A worker's log: one line a record, for programs (JSON) or for people (text), on stderr.
+"""Log lines: one a record, for programs (JSON) or for people (text), on stderr. Public as `outlast.logs`.
 
-What a record carries beside its message comes from `extra`: `log.info("claimed", extra={"run": id, "fence": 7})`.
+What a record carries beside its message comes from `extra`: `log.info("claimed", extra={"run": id, "fence": 7})`. No record of Outlast's has a
+value or a secret in it; that secrets are replaced here too is a second net, under what others log.
 """
 
 from __future__ import annotations
@@ -11,15 +12,18 @@ import math
 import sys
 from enum import StrEnum
 from typing import Any
+from urllib.parse import quote, quote_plus, unquote
 
-from outlast.cli.text import iso, one_line, safe
+from outlast.settings.masks import MASK
+from outlast.values.text import iso, one_line, safe
 
 FIELDS = (
-    "run", "workflow", "status", "worker", "workers", "fence", "queue", "queues", "workflows", "concurrency", "store", "reason",
+    "run", "workflow", "step", "attempt", "status", "worker", "workers", "fence", "queue", "queues", "workflows", "concurrency", "store", "reason",
     "seconds",
 )  # fmt: skip
 """Extras that are written, in this order."""
 
+SECRET_MIN = 4
 LEVELS = {"WARNING": "33", "ERROR": "31", "CRITICAL": "31"}
 
 
@@ -37,7 +41,7 @@ class JSONFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             **({"event": str(record.event)} if hasattr(record, "event") else {}),
-            "message": _message(record),
+            "message": hidden(_message(record)),
             **fields_of(record),
         }
         trace = _trace(self, record)
@@ -60,13 +64,38 @@ class TextFormatter(logging.Formatter):
         if self._colour and record.levelname in LEVELS:
             level = f"\x1b[{LEVELS[record.levelname]}m{level}\x1b[0m"
         words = [f"{name}={_word(value)}" for name, value in fields_of(record).items()]
-        line = "  ".join([time, level, safe(record.name), " ".join([one_line(_message(record)), *words])])
+        line = "  ".join(
+            [time, level, safe(record.name), " ".join([one_line(hidden(_message(record))), *words])]
+        )
         trace = _trace(self, record)
         return "\n".join([line, *(f"    {safe(text)}" for text in trace.splitlines())])
 
 
-def configure(form: LogForm | None) -> None:
-    """Log to stderr: text on a terminal, JSON otherwise, unless told. A program that has set up logging keeps its own unless
+_secrets: dict[str, None] = {}
+"""What must not be seen in this process's log, the longest first: one may be part of another."""
+
+
+def hide(*secrets: str) -> None:
+    """Have secrets replaced wherever they come up, also as an address has them. Those of fewer than 4 characters are not: they would be found
+    in every other word."""
+    forms = {form for one in secrets for form in (one, quote(one, safe=""), quote_plus(one), unquote(one))}
+    for secret in sorted(
+        {*_secrets, *(form for form in forms if len(form) >= SECRET_MIN)}, key=len, reverse=True
+    ):
+        _secrets.pop(secret, None)
+        _secrets[secret] = None
+
+
+def hidden(text: str) -> str:
+    """A text without the secrets."""
+    for secret in list(_secrets):
+        if secret in text:
+            text = text.replace(secret, MASK)
+    return text
+
+
+def configure(form: str | None = None) -> None:
+    """Log to stderr: "text" on a terminal, "json" otherwise, unless told. A program that has set up logging keeps its own unless
     a form is asked for."""
     root = logging.getLogger()
     if form is None and root.handlers:
@@ -74,8 +103,9 @@ def configure(form: LogForm | None) -> None:
     terminal = sys.stderr.isatty()
     if form is None:
         form = LogForm.TEXT if terminal else LogForm.JSON
+    chosen = LogForm(form)
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JSONFormatter() if form is LogForm.JSON else TextFormatter(colour=terminal))
+    handler.setFormatter(JSONFormatter() if chosen is LogForm.JSON else TextFormatter(colour=terminal))
     root.handlers[:] = [handler]
     if root.level in (logging.NOTSET, logging.WARNING):  # nobody chose it
         root.setLevel(logging.INFO)
@@ -98,17 +128,19 @@ def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
     parts = [formatter.formatException(record.exc_info)] if record.exc_info else []
     if record.stack_info:
         parts.append(formatter.formatStack(record.stack_info))
-    return "\n".join(parts)
+    return hidden("\n".join(parts))
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return round(value, 6) if math.isfinite(value) else None
-    if isinstance(value, (str, int)):
+    if isinstance(value, str):
+        return hidden(value)
+    if isinstance(value, int):
         return value
     if isinstance(value, (list, tuple, set, frozenset)):
         return [_plain(one) for one in value]
-    return str(value)
+    return hidden(str(value))
 
 
 def _word(value: Any) -> str:

@@ -1,0 +1,56 @@
+"""What a log line may say of a value or an error: by default nothing of the one, and the type of the other.
+
+An error's text may have anything in it: pydantic's has what did not fit, a driver's the row. Where it can be read is the store: `outlast show`.
+`characters` is the setting `log_values`: how much of a value, or of such a text, may be logged.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+CHAIN_MAX = 10
+"""Causes of causes that are shown."""
+
+
+def cut(text: str, characters: int) -> str:
+    return text if len(text) <= characters else text[:characters] + "…"
+
+
+def told(error: BaseException, characters: int) -> str:
+    """An error, for a message."""
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return f"{name}: {cut(str(error), characters)}" if characters else name
+
+
+def told_of(recorded: str, characters: int) -> str:
+    """The same of one that is on record."""
+    said: dict[str, Any] = json.loads(recorded)
+    name = str(said["type"]).replace(":", ".").removeprefix("builtins.")
+    return f"{name}: {cut(said['message'], characters)}" if characters and said["message"] else name
+
+
+def veiled(error: BaseException | None, characters: int, chain: int = CHAIN_MAX) -> BaseException | None:
+    """The same for `exc_info`: where it was raised, and by what, without what it says. Whatever handler a program has: it gets no more."""
+    if error is None or chain == 0:
+        return None
+    kind = type(error)
+    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    text = (cut(str(error), characters),) if characters else ()
+    veil: BaseException = type(kind.__name__, (Exception,), names)(*text)
+    veil.__traceback__ = error.__traceback__
+    veil.__cause__ = veiled(error.__cause__, characters, chain - 1)
+    veil.__context__ = veiled(error.__context__, characters, chain - 1)
+    veil.__suppress_context__ = error.__suppress_context__
+    return veil
+
+
+def told_reason(text: str | None, characters: int, *, ours: bool) -> str:
+    """Why a run was parked, or is a dead letter; empty where that must not be said. What is not all in our own words may quote an error."""
+    if ours:
+        return text or ""
+    if characters:
+        return cut(text or "", characters)
+    kind = (text or "").partition(":")[0]
+    return f"{kind}: a person must say what came of it" if kind in ("unknown", "stuck") else ""
