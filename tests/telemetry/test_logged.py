@@ -1,0 +1,369 @@
+"""No value is in a log line, whatever happens to it, unless values are asked for; and what is said of a run says of which."""
+
+import ast
+import asyncio
+import json
+import logging
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from outlast import Outlast, effect, receive, session, step, workflow
+from outlast.errors import RunParked, StoreError
+from outlast.logs import JSONFormatter, TextFormatter
+
+SECRET = "4111-1111-1111-1111"
+SOURCE = Path(__file__).parents[2] / "src" / "outlast"
+BROKEN: set[str] = set()
+
+
+class Card(BaseModel):
+    number: int
+
+
+@step
+async def carry(card: str) -> str:
+    return card
+
+
+@step(retries=1, backoff=0.01)
+async def raises(card: str) -> str:
+    await carry(card)  # a step in a step has its arguments in its key
+    raise ValueError(f"no such card: {card}")
+
+
+@step
+async def invalid(card: str) -> str:
+    return str(Card.model_validate({"number": card}))
+
+
+@step
+async def told_to_stop(card: str) -> str:
+    from outlast import current
+
+    def listener(why: str) -> None:
+        raise ValueError(card)
+
+    current().on_drain(listener)
+    await asyncio.sleep(1000)
+    return card
+
+
+@effect(timeout=1)
+async def charge(card: str) -> str:
+    raise ConnectionError(f"{card} was perhaps charged")
+
+
+@charge.verify
+async def charged(card: str) -> None:
+    raise TimeoutError(f"cannot tell of {card}")
+
+
+@effect(timeout=1)
+async def book(card: str) -> str:
+    return card
+
+
+@book.compensate(retries=0, idempotent=False)
+async def unbook(booked: str) -> None:
+    raise ConnectionError(f"{booked} cannot be unbooked")
+
+
+@workflow
+async def fine(card: str) -> str:
+    chat = session("chat")
+    await chat.set("card", card)
+    assert await chat.get("card") == card
+    return await carry(card) + await receive("more", str)
+
+
+@workflow
+async def fails(card: str) -> str:
+    return await raises(card)
+
+
+@workflow
+async def misfits(card: str) -> str:
+    return await invalid(card)
+
+
+@workflow
+async def unknown(card: str) -> str:
+    return await charge(card)
+
+
+@workflow
+async def stuck(card: str) -> str:
+    await book(card)
+    raise LookupError(card)
+
+
+@workflow
+async def diverges(card: str) -> str:
+    if "diverges" in BROKEN:
+        return await invalid(card)
+    await carry(card)
+    await receive("more", str)
+    return card
+
+
+@workflow
+async def long(card: str) -> str:
+    return await told_to_stop(card)
+
+
+class Heard(logging.Handler):
+    """Every record of every logger, as each kind of handler would write it."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.NOTSET)
+        self.records: list[logging.LogRecord] = []
+        self._formatters = (JSONFormatter(), TextFormatter(), logging.Formatter("%(message)s %(name)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+    def text(self) -> str:
+        lines = [one.format(record) for record in self.records for one in self._formatters]
+        return "\n".join([*lines, *(repr(vars(record)) for record in self.records)])
+
+
+@pytest.fixture
+def heard():
+    root, ours = logging.getLogger(), logging.getLogger("outlast")
+    before, level, own = root.handlers[:], root.level, ours.level
+    handler = Heard()
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    ours.setLevel(logging.DEBUG)
+    yield handler
+    root.handlers[:] = before
+    root.setLevel(level)
+    ours.setLevel(own)
+
+
+@pytest.fixture(autouse=True)
+def _whole():
+    BROKEN.clear()
+
+
+async def everything(app: Outlast) -> None:
+    """A secret through all that can happen to it."""
+    app._open.claim_from(("default",), 20)  # what is claimed is logged
+    for flow in (fine, fails, misfits, unknown, stuck, diverges, long):
+        await app.submit(flow(SECRET), id=flow.name)
+    await app.send("fine", "more", SECRET)
+    queue = app.queue("mail")
+    await queue.put_many([SECRET, f"again {SECRET}"], ids=["one", "two"])
+
+    async def handle(item) -> None:
+        raise ValueError(f"bad payload: {item.payload}")
+
+    consuming = asyncio.ensure_future(queue.consume(handle))
+    await asyncio.sleep(60)
+    consuming.cancel()
+    await asyncio.wait([consuming])
+    await app.queue("by-hand").put(SECRET)
+    await (await app.queue("by-hand").claim()).nack(reason=f"no {SECRET}")
+    await app.session("chat").append("cards", SECRET)
+
+
+async def statuses(app: Outlast) -> dict[str, str]:
+    return {info.id: info.status for info in await app.runs(items=None)}
+
+
+def walk(world, **settings) -> None:
+    settings = {
+        "lease": 1e7,
+        "max_attempts": 2,
+        "poll": 1.0,
+        "ramp": 0.0,
+        "grace": 8,
+        "checkpoint_reserve": 1,
+        "exit_reserve": 1,
+        **settings,
+    }
+    world.settings = settings
+
+    async def first(app):
+        await everything(app)
+        found = await statuses(app)
+        await app.drain("test")
+        return found
+
+    found = world.do(first)
+    assert (found["fine"], found["fails"], found["misfits"]) == ("done", "failed", "failed")
+    assert (found["unknown"], found["stuck"], found["mail/one"]) == ("parked", "parked", "dead")
+    BROKEN.add("diverges")
+    world.restart(**settings)
+
+    async def second(app):
+        run = await app.start(diverges(SECRET), id="diverges")
+        await app.send("diverges", "more", SECRET)
+        with pytest.raises(RunParked):
+            await run.result(timeout=100)
+        await asyncio.sleep(0.1)  # hooks
+
+    world.do(second)
+
+
+def test_no_value_is_logged_at_any_level(world, heard):
+    walk(world)
+    text = heard.text()
+    assert SECRET not in text, next(
+        (record.name, record.levelname, record.getMessage()) for record in heard.records if SECRET in repr(vars(record)) + JSONFormatter().format(record)
+    )  # fmt: skip
+    messages = [record.getMessage() for record in heard.records]
+    for expected in (
+        "run fails failed: ValueError", "run misfits failed: pydantic_core._pydantic_core.ValidationError", "run fine is done",
+        "item one failed, attempt 1", "effect charge#1 of run unknown is unknown (`outlast show unknown` says why)",
+        "verify of effect charge#1 of run unknown could not tell: TimeoutError",
+        "run unknown is parked: unknown: a person must say what came of it", "run stuck is parked: stuck: a person must say what came of it",
+        "run diverges is parked: `outlast show diverges` says why", "item mail/one is a dead letter: `outlast show mail/one` says why",
+        "on_drain of step told_to_stop#1 failed",
+    ):  # fmt: skip
+        assert expected in messages, expected
+    assert "in handle" in JSONFormatter().format(_one(heard, "item one failed, attempt 1")), (
+        "where it was raised"
+    )
+
+
+def test_values_are_logged_if_they_are_asked_for_and_no_more_of_them(world, heard):
+    walk(world, log_values=200)
+    messages = [record.getMessage() for record in heard.records]
+    assert f"run fails failed: ValueError: no such card: {SECRET}" in messages
+    assert f'step carry#1(card="{SECRET}") of run fine: "{SECRET}"' in messages or any(
+        message.startswith("step carry#1(") and message.count(SECRET) == 2 for message in messages
+    )
+    assert f"bad payload: {SECRET}" in JSONFormatter().format(_one(heard, "item one failed, attempt 1"))
+
+
+def test_only_so_much_of_a_value_is_logged(world, heard):
+    walk(world, log_values=5)
+    assert SECRET not in heard.text()
+    assert "run fails failed: ValueError: no su…" in [record.getMessage() for record in heard.records]
+
+
+def _one(heard: Heard, message: str) -> logging.LogRecord:
+    return next(record for record in heard.records if record.getMessage() == message)
+
+
+def test_a_line_about_a_step_says_which_and_whose(world, heard):
+    walk(world)
+    line = json.loads(JSONFormatter().format(_one(heard, "verify of effect charge#1 of run unknown could not tell: TimeoutError")))  # fmt: skip
+    assert (line["run"], line["workflow"], line["step"], line["attempt"]) == (
+        "unknown",
+        "unknown",
+        "charge#1",
+        1,
+    )
+    assert line["fence"] > 0
+    assert line["worker"]
+    assert line["queue"] == "default"
+
+
+def calls() -> list[tuple[str, ast.Call]]:
+    """Every call of a logger in the source that is about a run, an item or a step."""
+    found = []
+    for path in sorted(SOURCE.rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        texts = {
+            node.targets[0].id: node.value.value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and isinstance(node.value, ast.Constant)
+        }  # fmt: skip
+        for node in ast.walk(tree):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name)):  # fmt: skip
+                continue
+            if node.func.value.id != "log" or not node.args:
+                continue
+            first = node.args[0]
+            text = first.value if isinstance(first, ast.Constant) else texts.get(getattr(first, "id", ""), "")
+            if any(f"{what} %s" in str(text) for what in ("run", "item", "step", "effect")):
+                found.append((f"{path.relative_to(SOURCE)}:{node.lineno} {text}", node))
+    return found
+
+
+def test_every_line_about_a_run_says_of_which():
+    found = calls()
+    assert len(found) >= 15
+    without = [where for where, call in found if not any(word.arg == "extra" for word in call.keywords)]
+    assert without == []
+
+
+def test_no_line_about_a_run_has_a_bare_traceback():
+    """What an exception says is the program's: it is veiled."""
+    for where, call in calls():
+        assert call.func.attr != "exception", where
+        for word in call.keywords:
+            if word.arg == "exc_info":
+                assert isinstance(word.value, (ast.Name, ast.Call)), where
+                assert "veil" in ast.unparse(word.value), where
+
+
+# -- secrets
+
+PASSWORD = 'p"ä/ss wörd'
+
+
+@pytest.fixture
+def hiding(monkeypatch):
+    from outlast.telemetry import logs
+
+    monkeypatch.setattr(logs, "_secrets", {})
+    return logs
+
+
+def record(message: str, error: Exception | None = None, **extra) -> logging.LogRecord:
+    info = None if error is None else (type(error), error, error.__traceback__)
+    made = logging.LogRecord("anybody", logging.INFO, "file", 1, message, (), info)
+    vars(made).update(extra)
+    return made
+
+
+def test_secrets_in_force_are_replaced_in_whatever_is_logged(hiding):
+    hiding.hide(PASSWORD, "abc")
+    quoted = "p%22%C3%A4%2Fss%20w%C3%B6rd"
+    made = record(
+        f"at postgresql://me:{quoted}@host", ValueError(PASSWORD), run=f"r {PASSWORD}", workers=[PASSWORD]
+    )
+    for formatter in (JSONFormatter(), TextFormatter()):
+        line = formatter.format(made)
+        assert "rd" not in line.replace("record", ""), line
+        assert line.count("***") == 4
+    assert "abcdef" in TextFormatter().format(record("abcdef")), (
+        "a secret of three characters is in every other word"
+    )
+
+
+def test_an_app_has_its_own_secrets_hidden(hiding, tmp_path):
+    async def main() -> None:
+        async with Outlast(f"sqlite:///{tmp_path / 'a.db'}", http_secret="s3cret-of-mine"):
+            pass
+
+    asyncio.run(main())
+    assert hiding.hidden("the header was Bearer s3cret-of-mine") == "the header was Bearer ***"
+
+
+@pytest.mark.parametrize(
+    ("address", "password"),
+    [
+        ("postgresql://me:hunter2-x@127.0.0.1:1/db", "hunter2-x"),
+        ("postgresql://127.0.0.1:1/db?user=me&password=hunter2-x", "hunter2-x"),
+        ("redis://:hunter2-x@127.0.0.1:1/0", "hunter2-x"),
+        ("redis://me:hunter2%40x@127.0.0.1:1/0", "hunter2@x"),
+    ],
+)
+def test_the_password_of_a_store_is_in_no_record_to_begin_with(hiding, heard, address, password):
+    async def main() -> None:
+        async with Outlast(address, store_patience=0.2):
+            raise AssertionError
+
+    with pytest.raises(StoreError) as failed:
+        asyncio.run(main())
+    assert password not in str(failed.value)
+    assert hiding.hidden(f"it was {password}") == "it was ***"
+    for one in heard.records:
+        assert password not in repr(vars(one))
+        assert password not in logging.Formatter().format(one)
