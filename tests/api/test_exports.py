@@ -9,6 +9,7 @@ import pytest
 
 import outlast
 import outlast.errors
+import outlast.logs
 import outlast.sync
 
 NAMES = [
@@ -110,7 +111,9 @@ SYNC_ITS_OWN = [
 """What waits, and therefore blocks there. Everything else is the same object."""
 
 MODULES = [outlast, outlast.sync]
-HEAVY = ["hiredis", "psycopg", "pydantic", "redis", "rich", "sqlite3", "starlette", "typer", "uvicorn"]
+HEAVY = [
+    "hiredis", "opentelemetry", "prometheus_client", "psycopg", "pydantic", "redis", "rich", "sqlite3", "starlette", "typer", "uvicorn",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
@@ -162,6 +165,11 @@ def test_importing_it_is_light(module):
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
     assert loaded.stdout.split() == []
+
+
+def test_the_logs_are_public_by_these_names():
+    assert sorted(outlast.logs.__all__) == ["JSONFormatter", "TextFormatter", "configure"]
+    assert all((getattr(outlast.logs, name).__doc__ or "").strip() for name in outlast.logs.__all__)
 
 
 def tree_in_docstring():

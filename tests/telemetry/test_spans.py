@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 
 import pytest
 from opentelemetry import trace
@@ -17,7 +19,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased,
 from opentelemetry.trace import StatusCode
 from telemetry_tools import outside
 
-from outlast import Conflict, current, effect, step, workflow
+from outlast import Conflict, Outlast, current, effect, step, workflow
 
 pytestmark = pytest.mark.timeout(180)
 SECRET = "hunter2-in-a-value"
@@ -295,8 +297,6 @@ def test_a_provider_set_after_the_app_was_opened_is_found(world, monkeypatch):
 
 def test_the_store_is_not_part_of_a_runs_trace(tmp_path, sent):
     """What instruments a database driver would see there."""
-    from outlast import Outlast
-
     seen: list[bool] = []
 
     async def main():
@@ -371,3 +371,27 @@ def test_two_lives_on_two_workers_are_one_trace_and_a_drain_sends_its_spans(star
     assert lives[1]["attributes"]["outlast.cause"] == "interruption"
     assert lives[0]["attributes"]["outlast.worker"] != lives[1]["attributes"]["outlast.worker"]
     assert sorted(span["name"] for span in spans) == ["effect book", "run journey", "run journey", "step pay", "step wait", "step wait"]  # fmt: skip
+
+
+def test_an_exporter_that_hangs_does_not_hold_up_a_drain(tmp_path, sent, monkeypatch):
+    gate, asked = threading.Event(), []
+
+    def hang(milliseconds: int) -> None:
+        asked.append(milliseconds)
+        gate.wait(60)
+
+    monkeypatch.setattr(sent.provider, "force_flush", hang)
+
+    async def main() -> float:
+        app = Outlast(f"sqlite:///{tmp_path / 'agents.db'}", grace=2)
+        async with app:
+            await (await app.start(two(), id="run")).result()
+            await app.drain("test")
+            began = time.monotonic()
+        return time.monotonic() - began
+
+    took = asyncio.run(main())
+    gate.set()
+    assert len(asked) == 1
+    assert 0 < asked[0] <= 1000, "half of the grace that is left"
+    assert took < 3
