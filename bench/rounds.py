@@ -8,8 +8,8 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-ONCE = frozenset({"memory", "postgres_growth", "redis_growth"})
-"""Cases that take long and vary little: they are measured in the first round only."""
+ONCE = frozenset({"memory", "postgres_growth", "redis_growth", "telemetry"})
+"""Cases that take long and vary little, or take turns by themselves: they are measured in the first round only."""
 
 Samples = dict[str, list[dict[str, float]]]
 """The numbers of each case, one dict a round."""

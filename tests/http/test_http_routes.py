@@ -152,6 +152,7 @@ def test_samples_are_metrics(serve, client, worker):
         Sample("outlast_runs_total", "counter", "Runs.", 1, {"status": 'fa"il\ned'}),
         Sample("outlast_draining", "gauge", "Whether it drains.", 0),
         Sample("outlast_claims", "counter", "Claims.", 7.5),
+        Sample("outlast_took", "histogram", "Took.", 5.5, {"step": "a"}, (("1.0", 2), ("+Inf", 3))),
     ]
     url = serve()
     answer = client.get(f"{url}/metrics", headers={"accept": "text/plain"})
@@ -163,6 +164,10 @@ def test_samples_are_metrics(serve, client, worker):
     assert "# HELP outlast_draining Whether it drains." in lines
     assert "outlast_draining 0.0" in lines
     assert "outlast_claims_total 7.5" in lines
+    assert "# TYPE outlast_took histogram" in lines
+    assert 'outlast_took_bucket{le="1.0",step="a"} 2.0' in lines
+    assert 'outlast_took_count{step="a"} 3.0' in lines
+    assert 'outlast_took_sum{step="a"} 5.5' in lines
     assert "python_info" not in answer.text, "the registry is our own"
     assert answer.text.count("# TYPE outlast_runs_total") == 1
     openmetrics = client.get(

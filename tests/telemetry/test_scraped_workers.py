@@ -40,6 +40,7 @@ def test_workers_are_seen_through_death_recovery_and_drain(start, tmp_path):
     assert before["outlast_recovery_seconds_count", "death"] == 0, "there before it has happened"
     assert before["outlast_dead_letters_total", "default"] == 0
     assert before["outlast_queue_depth", "default"] == 0
+    assert before["outlast_slots",] == 20
     assert before["outlast_recent_drains", "cut_short"] == 0
     outside(tmp_path, lambda app: app.submit(journey(), id="run"))
     first.until_there("first-waits-*")

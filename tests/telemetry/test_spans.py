@@ -12,10 +12,10 @@ import time
 
 import pytest
 from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased, TraceIdRatioBased
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased, Sampler, TraceIdRatioBased
 from opentelemetry.trace import StatusCode
 from telemetry_tools import outside
 
@@ -395,3 +395,41 @@ def test_an_exporter_that_hangs_does_not_hold_up_a_drain(tmp_path, sent, monkeyp
     assert len(asked) == 1
     assert 0 < asked[0] <= 1000, "half of the grace that is left"
     assert took < 3
+
+
+class Faulty(SpanProcessor):
+    """The program's own, with something wrong in it."""
+
+    def on_start(self, span, parent_context=None) -> None:
+        raise RuntimeError("no start")
+
+    def on_end(self, span) -> None:
+        raise RuntimeError("no end")
+
+
+class Moody(Sampler):
+    def should_sample(self, *args, **kwargs):
+        raise RuntimeError("not today")
+
+    def get_description(self) -> str:
+        return "moody"
+
+
+@step
+async def quiet() -> int:
+    return 1
+
+
+@workflow
+async def silent() -> int:
+    return await quiet()
+
+
+@pytest.mark.parametrize("fault", ["processor", "sampler"])
+def test_what_is_wrong_with_a_processor_or_a_sampler_touches_no_run(world, sent, fault):
+    if fault == "processor":
+        sent.provider.add_span_processor(Faulty())
+    else:
+        sent.provider.sampler = Moody()
+    assert world.run(silent()) == 1
+    assert world.do(lambda app: app.submit(silent(), id="other")).id == "other"

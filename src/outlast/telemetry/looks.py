@@ -109,12 +109,13 @@ class Looks:
         return self._quick is None or now - self._quick.at >= EVERY_SECONDS or self._whole_due(now)
 
     def _whole_due(self, now: float) -> bool:
-        return self._whole is None or now - self._whole.at >= self._keep
+        """Not in a drain: a long read would hold up the store's end."""
+        return not self._house.draining and (self._whole is None or now - self._whole.at >= self._keep)
 
     def _look(self, under_way: threading.Event) -> None:
         try:
             self._quick = self._look_quickly()
-            if self._whole_due(time.monotonic()) and not self._house.closing:
+            if self._whole_due(time.monotonic()):
                 self._whole = self._look_at_all()
             self._up = True
         except Exception as error:  # whatever it is: the numbers say that the store was not to be seen

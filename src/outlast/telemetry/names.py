@@ -9,8 +9,6 @@ Kind = Literal["counter", "gauge", "histogram"]
 OPEN = frozenset({"queue", "workflow", "step", "unit"})
 """Labels whose values the program makes: they are bounded, and what is beyond the bound is `other`."""
 OTHER = "other"
-ITEM_NAME = "item"
-"""Stands for the workflow of a plain work item, which has none."""
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 RECOVERY_SECONDS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0, 120.0, 300.0, 900.0)

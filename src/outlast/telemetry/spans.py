@@ -13,6 +13,7 @@ import logging
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -55,7 +56,7 @@ class Spans:
     def of(self, life: Life) -> LifeSpan | None:
         """The span of a life that begins now; None if nobody wants any."""
         tracer = self.tracer()
-        return None if tracer is None else LifeSpan(self, tracer, life)
+        return None if tracer is None else _safely(LifeSpan, self, tracer, life)
 
     def root(self, seed: str, workflow: str) -> SpanContext:
         """Of a run's trace: the parent of all its lives. Whether they are sent is decided here, as for the root that it stands for, by the trace's
@@ -77,26 +78,25 @@ class Spans:
         if tracer is None:
             yield lambda _: None
             return
-        from opentelemetry.trace import SpanKind, StatusCode
+        from opentelemetry.trace import SpanKind, StatusCode, use_span
 
-        with tracer.start_as_current_span(
-            f"{what} {workflow}",
-            kind=SpanKind.PRODUCER,
-            record_exception=False,
-            set_status_on_exception=False,
-        ) as span:
+        span = _safely(partial(tracer.start_span, f"{what} {workflow}", kind=SpanKind.PRODUCER))
+        if span is None:
+            yield lambda _: None
+            return
 
-            def link(seeds: Iterable[str]) -> None:
-                for _, seed in zip(range(LINKS_MAX), seeds, strict=False):
-                    span.add_link(self.root(seed, workflow))
+        def link(seeds: Iterable[str]) -> None:
+            for _, seed in zip(range(LINKS_MAX), seeds, strict=False):
+                span.add_link(self.root(seed, workflow))
 
-            try:
-                yield link
-            except Exception as error:
-                span.set_status(
-                    StatusCode.ERROR, type(error).__qualname__
-                )  # its text may have arguments in it
-                raise
+        try:
+            with use_span(span, record_exception=False, set_status_on_exception=False):
+                yield lambda seeds: _safely(link, seeds)
+        except Exception as error:
+            span.set_status(StatusCode.ERROR, type(error).__qualname__)  # its text may have arguments in it
+            raise
+        finally:
+            _safely(span.end)
 
     async def flush(self, house: House, seconds: float) -> None:
         """Have what has ended sent, in a thread: a process of ours ends without the program's own way of doing it."""
@@ -146,7 +146,9 @@ class LifeSpan:
         from opentelemetry.context import attach, detach
 
         kind = "compensation" if body.is_compensation else "effect" if body.is_effect else "step"
-        span = self._tracer.start_span(f"{kind} {body.name}", self._above())
+        span = _safely(self._tracer.start_span, f"{kind} {body.name}", self._above())
+        if span is None:
+            return await work()
         token = attach(trace.set_span_in_context(span))
         raised: BaseException | None = None
         try:
@@ -156,7 +158,7 @@ class LifeSpan:
             raise
         finally:
             detach(token)
-            self._end_step(span, body, raised)
+            _safely(self._end_step, span, body, raised)
             del raised  # which has this frame in its traceback
 
     def _above(self) -> Context:
@@ -184,7 +186,16 @@ class LifeSpan:
 
     def end(self, how: str, error: str | None) -> None:
         """The life has ended; `error` is what the run failed by, as it is recorded."""
-        _end(self._span, how, _type_of(error))
+        _safely(_end, self._span, how, _type_of(error))
+
+
+def _safely(make: Callable[..., T], *args: Any) -> T | None:
+    """Samplers and processors are the program's: what is wrong with one must not touch a run."""
+    try:
+        return make(*args)
+    except Exception as error:
+        log.warning("a span was not made or not ended: %s", type(error).__name__)
+        return None
 
 
 def _facts(life: Life, row: RunRow) -> dict[str, Any]:
