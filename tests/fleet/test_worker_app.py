@@ -632,7 +632,8 @@ def test_what_makes_no_sense_is_refused_before_anything_is_written(wrong):
     App().do(main)
 
 
-def test_the_log_says_what_an_operator_needs(caplog):
+@pytest.mark.parametrize("log_values", [0, 100])
+def test_the_log_says_what_an_operator_needs(caplog, log_values):
     caplog.set_level("INFO", logger="outlast")
 
     @workflow(name="failing")
@@ -649,9 +650,11 @@ def test_the_log_says_what_an_operator_needs(caplog):
         await (await app.queue("q").claim()).nack(reason="no such mailbox")
         await asyncio.sleep(1)
 
-    App(worker=True, workflows=[failing], on_dead=on_dead, max_attempts=1, ramp=0).do(main)
+    App(worker=True, workflows=[failing], on_dead=on_dead, max_attempts=1, ramp=0, log_values=log_values).do(
+        main
+    )
     by_text = {record.getMessage(): record for record in caplog.records}
-    failed = by_text["run f failed: ValueError: no such topic"]
+    failed = by_text["run f failed: ValueError: no such topic" if log_values else "run f failed: ValueError"]
     assert (failed.levelname, failed.run, failed.workflow, failed.status) == (
         "WARNING",
         "f",
@@ -659,6 +662,11 @@ def test_the_log_says_what_an_operator_needs(caplog):
         "failed",
     )
     assert failed.worker
-    dead = by_text["item q/bad is a dead letter: no such mailbox"]
-    assert (dead.levelname, dead.reason, dead.queue) == ("ERROR", "no such mailbox", "q")
+    why = "no such mailbox" if log_values else "`outlast show q/bad` says why"
+    dead = by_text[f"item q/bad is a dead letter: {why}"]
+    assert (dead.levelname, dead.reason, dead.queue) == (
+        "ERROR",
+        "no such mailbox" if log_values else None,
+        "q",
+    )
     assert "on_dead failed, called for item q/bad" in by_text
