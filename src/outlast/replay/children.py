@@ -66,9 +66,9 @@ async def _follow(life: Life, place: Place, call: Call[Any], id: str) -> None:
         error_text = CANCELLED if place.cancelled else cancelled
     elif end.status == "dead":
         error_text = encode_error(RunDead(id, end.reason or ""), text_max)
-    life.record("child", place.key, place.args, end.value, error_text, asked=place.cancelled)
-    ends = {"done": "done", "cancelled": "cancelled"}
-    life.house.meters.step(life.workflow.name, call.workflow.name, "child", ends.get(end.status, "failed"))
+    if life.record("child", place.key, place.args, end.value, error_text, asked=place.cancelled):
+        ended = end.status if end.status in ("done", "cancelled") else "failed"
+        life.house.meters.step(life.workflow.name, call.workflow.name, "child", ended)
 
 
 async def _end(life: Life, place: Place, call: Call[Any], id: str) -> End:

@@ -44,8 +44,8 @@ def register(life: Life, errand: Errand) -> Coroutine[Any, Any, None]:
 
 
 def _record(life: Life, place: Place, value: str) -> None:
-    life.record("compensation", place.key, args=place.args, value=value)
-    life.house.meters.compensation("registered")
+    if life.record("compensation", place.key, args=place.args, value=value):
+        life.house.meters.compensation("registered")
 
 
 async def undo(life: Life) -> None:
