@@ -113,8 +113,8 @@ def record_values(verb: Verb, writer: str, epoch: int) -> list[bytes | None] | N
 
 def _word(part: Any) -> bytes:
     """A value as libpq takes it. ValueError."""
-    if type(part) is str:
-        word = part.encode()
+    if isinstance(part, str):  # of whatever class: as JSON has it
+        word = str.encode(part)
         if b"\0" in word:
             raise ValueError("libpq would end it there")
         return word

@@ -31,6 +31,11 @@ class Floors:
                 return None
             return [self._due, list(self._lines.values())]
 
+    def left(self) -> float:
+        """Seconds until a scan begins at the beginning again."""
+        with self._lock:
+            return max(self._until - time.monotonic(), 0.0)
+
     def text(self) -> str | None:
         floors = self.now()
         return None if floors is None else json.dumps(floors)

@@ -411,8 +411,13 @@ class PostgresStore:
         floors = self._floors.text()
         text = self._read(sql.LOOK, (json.dumps(queues, ensure_ascii=False), floors, self._at()))[0][0]
         now, due, firsts, suspects, seconds, walked = json.loads(text)
-        self._floors.learn(seconds, walked, firsts, now, floored=floors is not None)
-        return outlook({first[1] for first in firsts or ()}, set(suspects or ()), due, now, workflows)
+        if due is None or due > now:  # else the next claim has more to make ready than it remembers
+            self._floors.learn(seconds, walked, firsts, now, floored=floors is not None)
+        found = outlook({first[1] for first in firsts or ()}, set(suspects or ()), due, now, workflows)
+        if floors is None or found.ready:
+            return found
+        again = now + self._floors.left()  # what stands before the remembered places is seen then, and no bell rings for it again
+        return found._replace(next_due=again if found.next_due is None else min(found.next_due, again))
 
     def queues(self) -> list[QueueRow]:
         """On a connection of its own: it looks at every run, and other reads must not wait for that."""

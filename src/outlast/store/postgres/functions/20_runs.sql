@@ -168,8 +168,8 @@ BEGIN
                      (v->>6)::bigint AS failed_at
               FROM jsonb_array_elements(verbs) WITH ORDINALITY e(v, n) ORDER BY 1, n) s
         WHERE runs.pk = ANY(pks) AND runs.pk = s.pk AND runs.fence = s.fence AND runs.fence > 0
-        RETURNING runs.pk, runs.ended
-    ) SELECT count(*), array_agg(done.pk) FILTER (WHERE done.ended IS NOT NULL) INTO settled, ended FROM done;
+        RETURNING runs.pk, runs.ended, runs.parent
+    ) SELECT count(*), array_agg(done.pk) FILTER (WHERE done.ended IS NOT NULL), array_agg(DISTINCT done.parent) INTO settled, ended, above FROM done;
     DELETE FROM progress WHERE run = ANY(ended);
     PERFORM wake_parent__v(a, now) FROM unnest(above) a;
     IF settled = cardinality(pks) THEN

@@ -118,6 +118,7 @@ DECLARE
     t record;
     bound bigint;
     depths jsonb := '{}';
+    free jsonb := '{}';
     depth bigint;
     refusals text[];
 BEGIN
@@ -134,8 +135,12 @@ BEGIN
     LOOP
         CONTINUE WHEN t.same IS NOT NULL AND refusals[t.same] IS NULL;  -- it joins that one
         bound := coalesce((SELECT depth_max FROM queues WHERE name = t.queue), t.asked);
-        CONTINUE WHEN bound IS NULL;
-        depth := coalesce((depths->>t.queue)::bigint, depth__v(t.queue, bound, 1));
+        IF bound IS NULL THEN  -- it counts for those behind it that have one
+            free := free || jsonb_build_object(t.queue, coalesce((free->>t.queue)::bigint, 0) + 1);
+            CONTINUE;
+        END IF;
+        depth := coalesce((depths->>t.queue)::bigint, depth__v(t.queue, bound, 1)) + coalesce((free->>t.queue)::bigint, 0);
+        free := free - t.queue;
         IF depth + 1 > bound THEN
             refusals[t.n] := format('%s/%s/1', depth, bound);
         ELSE

@@ -74,10 +74,11 @@ DECLARE
     pks bigint[];
     new boolean[];
     plain boolean;
+    more boolean;
     c jsonb;
     r runs;
 BEGIN
-    PERFORM come_due__v(floors, now);
+    more := come_due__v(floors, now);
     IF wanted <= 0 THEN
         RETURN NULL;
     END IF;
@@ -98,7 +99,7 @@ BEGIN
                 IF state = 1 AND candidates IS NOT NULL THEN
                     firsts := firsts__v(candidates);
                 END IF;
-                RETURN CASE WHEN state = 1 THEN json_build_array(took, walked, firsts) END;
+                RETURN CASE WHEN state = 1 THEN json_build_array(took, CASE WHEN more THEN 0 ELSE walked END, firsts) END;
             END IF;
             tried := coalesce(tried, '{}');
         ELSE
@@ -138,7 +139,7 @@ BEGIN
         EXIT WHEN got = wanted OR jsonb_array_length(coalesce(candidates, '[]')) < reach;
         reach := reach * 4;
     END LOOP;
-    RETURN CASE WHEN state = 1 THEN json_build_array(took, walked, firsts) END;
+    RETURN CASE WHEN state = 1 THEN json_build_array(took, CASE WHEN more THEN 0 ELSE walked END, firsts) END;
 END $$;
 
 -- How many entries of the index were walked over in this transaction. Those that are known to be dead are not counted, but the pages are that had
@@ -147,7 +148,7 @@ CREATE FUNCTION walked__v() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     ready oid := 'runs_ready'::regclass;
 BEGIN
-    RETURN pg_stat_get_xact_tuples_returned(ready) + 25 * (pg_stat_get_xact_blocks_fetched(ready) - 4 * pg_stat_get_xact_numscans(ready));
+    RETURN pg_stat_get_xact_tuples_returned(ready) + 25 * greatest(pg_stat_get_xact_blocks_fetched(ready) - 4 * pg_stat_get_xact_numscans(ready), 0);
 END $$;
 
 -- The first run of each line.
@@ -168,16 +169,19 @@ BEGIN
         FROM queues q WHERE q.concurrency_max IS NOT NULL AND (jsonb_array_length(names) = 0 OR names ? q.name));
 END $$;
 
--- What comes due is made ready, some at a time. What others have locked they make ready themselves.
-CREATE FUNCTION come_due__v(floors jsonb, now double precision) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+-- What comes due is made ready, some at a time: whether there may be more. What others have locked they make ready themselves.
+CREATE FUNCTION come_due__v(floors jsonb, now double precision) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     since double precision := coalesce((floors->>0)::double precision, '-infinity');
+    came bigint := 0;
 BEGIN
     IF EXISTS (SELECT 1 FROM runs WHERE ready = 0 AND status IN ('queued', 'waiting') AND due >= since AND due <= now) THEN
         UPDATE runs SET ready = CASE WHEN deaths_in_a_row > 0 THEN 2 ELSE 1 END WHERE pk = ANY(ARRAY(
             SELECT pk FROM runs WHERE ready = 0 AND status IN ('queued', 'waiting') AND due >= since AND due <= now
             ORDER BY due, pk LIMIT 1000 FOR NO KEY UPDATE SKIP LOCKED));
+        GET DIAGNOSTICS came = ROW_COUNT;
     END IF;
+    RETURN came = 1000;
 END $$;
 
 -- A locked run that nobody has is the worker's.

@@ -76,6 +76,9 @@ end
 -- The same, or only what Record needs of it, or these fields. The first is one that every row has.
 function S.light(pk, fields)
     local it = rows[pk]
+    if it and it.light and fields then  -- it may have been read with other ones
+        return S.row(pk)
+    end
     if it == nil then
         S.write_pending(pk)
         fields = fields or LIGHT
