@@ -11,8 +11,13 @@ async def long() -> None:
     await asyncio.sleep(600)
 
 
+@step
+async def quick() -> None: ...
+
+
 @workflow
 async def hold(number: int) -> None:
+    await quick()  # one that has recorded nothing would be a suspect, and execute alone
     await long()
 
 

@@ -20,7 +20,7 @@ Scrape = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 FAST = {
     "OUTLAST_LEASE": "2", "OUTLAST_STALL_MAX": "1", "OUTLAST_HEARTBEAT": "0.1", "OUTLAST_POLL": "0.3", "OUTLAST_RAMP": "0", "OUTLAST_GRACE": "20",
-    "OUTLAST_EFFECT_MARGIN": "0", "OUTLAST_MAX_ATTEMPTS": "1", "OUTLAST_DEATH_BACKOFF": "0.1", "OUTLAST_SUSPECT_PATIENCE": "0.1",
+    "OUTLAST_EFFECT_MARGIN": "0", "OUTLAST_DEATH_BACKOFF": "0.1", "OUTLAST_SUSPECT_PATIENCE": "0.1",
 }  # fmt: skip
 
 
@@ -73,12 +73,12 @@ class Fleet:
         except OSError:
             return False
 
-    def submit(self, workflow: str, *args: object, count: int = 1) -> None:
+    def submit(self, workflow: str, *args: object, count: int = 1, attempts: int = 20) -> None:
         for number in range(count):
             words = [str(arg if arg != "N" else number) for arg in args]
             subprocess.run(
                 [sys.executable, "-m", "outlast", "submit", f"{FLOWS}:{workflow}", *words],
-                env=self._env(), check=True, capture_output=True, timeout=WAIT_SECONDS, cwd=self.folder,
+                env=self._env(OUTLAST_MAX_ATTEMPTS=str(attempts)), check=True, capture_output=True, timeout=WAIT_SECONDS, cwd=self.folder,
             )  # fmt: skip
 
     def signal(self, number: int, which: signal.Signals) -> None:
