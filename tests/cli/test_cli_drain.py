@@ -209,7 +209,7 @@ def test_a_worker_that_drains_already_is_waited_for_too(outlast):
     outlast.commit(Drain("w1", "SIGTERM"))
     answer = outlast("drain")
     assert (answer.code, answer.err) == (0, "outlast: worker w1 drains already: SIGTERM.\n")
-    later = threading.Timer(0.3, outlast.commit, [Report("w1", json.dumps(REPORT)), Leave("w1")])
+    later = threading.Timer(2.0, outlast.commit, [Report("w1", json.dumps(REPORT)), Leave("w1")])
     later.start()
     answer = outlast("drain", "--wait", "--json")
     later.join()

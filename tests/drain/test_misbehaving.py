@@ -92,7 +92,7 @@ def test_a_blocked_loop_is_gone_in_time_and_what_it_held_is_interrupted_and_not_
 
 
 def test_a_loop_that_is_blocked_for_a_while_drains_when_it_moves_again(node):
-    first, _ = beside(node, flows.blocks(3.0), grace=10)
+    first, _ = beside(node, flows.blocks(6.0), grace=15)
     ended = end(first)
     assert ended.code == 0, first.errors()
     assert_goes_on(node, '"blocked"')

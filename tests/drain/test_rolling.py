@@ -11,7 +11,7 @@ from kubelet import LONG, Node, flows, until
 
 WORKERS = 4
 RUNS = 500 if LONG else 160
-STEPS = 20 if LONG else 12
+STEPS = 20
 PRODUCTION = {"ramp": 5, "returned_rate": 100, "heartbeat": 0.2, "lease": 30, "linger": 1, "grace": 30}
 """As they are without being set. A worker starts gently (`ramp`): where each is to take up at once what the next one leaves, a rolling update
 waits so long between two of them (minReadySeconds)."""

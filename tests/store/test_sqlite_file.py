@@ -247,6 +247,31 @@ def test_ten_processes_open_one_new_file_at_once(path):
     assert {id for (id,) in look(path)} == {*map(str, range(10)), "shared"}
 
 
+@pytest.mark.parametrize("after", [1, 2, 3])
+def test_a_look_at_a_file_that_becomes_a_store_just_now_sees_none_or_one(path, after):
+    """The look is three statements; another process makes the store after this one of them."""
+    path.touch()
+
+    class Rows(list):
+        def fetchone(self):
+            return self[0] if self else None
+
+    class Watched:
+        statements = 0
+
+        def execute(self, statement):
+            found = Rows(db.execute(statement).fetchall())
+            self.statements += 1
+            if self.statements == after:
+                store = SQLiteStore(path)
+                store.open()
+                store.close()
+            return found
+
+    with closing(sqlite3.connect(path)) as db:
+        assert module._version_of(Watched(), str(path)) in (0, len(module._migrations()))
+
+
 def test_what_a_killed_process_committed_is_there(path):
     script = """
 store = SQLiteStore(sys.argv[1])

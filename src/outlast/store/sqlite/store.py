@@ -468,9 +468,11 @@ class SQLiteStore:
 
 def _version_of(db: sqlite3.Connection, place: str) -> int:
     """Of the schema of a database that is ours, or empty (0)."""
+    # In this order: they are committed together, maybe just now by another process, and whoever sees one of the first sees the last.
+    filled = db.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone() is not None
     version: int = db.execute("PRAGMA user_version").fetchone()[0]
     ours = db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
-    if not ours and (version or db.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()):
+    if not ours and (version or filled):
         raise StoreBroken(f"{place}: this SQLite database is not one of Outlast's. Use a file of its own.")
     return version
 
