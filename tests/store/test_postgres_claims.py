@@ -1,16 +1,25 @@
 """Claims stay cheap: however much is queued, however old the statistics are, and while somebody keeps a transaction open."""
 
 import math
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
+import psycopg
 import pytest
 from postgres_schemas import connected, schema_of_this_process
 
+from outlast.store.postgres import floors as floors_module
 from outlast.store.postgres.floors import Floors
 from outlast.store.postgres.migrate import WALK_MAX
 from outlast.store.postgres.store import PostgresStore
-from outlast.store.verbs import Ack, Claim, Enlist, Submit, SubmitMany
+from outlast.store.verbs import Ack, Claim, Enlist, Settle, Submit, SubmitMany
 
+INSERT = (
+    "INSERT INTO runs (pk, id, workflow, args, queue, priority, status, fence, seed, created, due, ready, attempts_max, interruptions_max)"
+    " SELECT nextval('numbers'), %(name)s || n, '', '{}', 'q', 0, 'queued', 0, 's', 1, %(due)s + n * 0.001, %(ready)s, 5, 100"
+    " FROM generate_series(1, %(count)s) n"
+)
 WALKED = "SELECT pg_stat_get_tuples_returned('runs_ready'::regclass)"
 
 
@@ -51,16 +60,32 @@ def take(store: PostgresStore, token: str, limit: int = 10) -> list[str]:
     return [row.id for row in rows]
 
 
+@contextmanager
+def in_the_way(schema: str, count: int) -> Iterator[psycopg.Connection]:
+    """So many entries of runs that are gone lie before everything that is ready. A session beside the store's."""
+    with connected(schema) as db, connected(schema) as idle:
+        idle.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        idle.execute("SELECT count(*) FROM runs")
+        db.execute(INSERT, {"name": "gone", "due": 1, "ready": 1, "count": count})
+        db.execute("DELETE FROM runs WHERE id LIKE 'gone%'")
+        yield db
+        idle.execute("ROLLBACK")
+
+
+@pytest.fixture
+def long_memory(monkeypatch) -> None:
+    """What is remembered is not forgotten while a test goes on, however quick the scan was."""
+    monkeypatch.setattr(floors_module, "SHARE", 1e9)
+    monkeypatch.setattr(floors_module, "SECONDS_MAX", 600.0)
+
+
 def test_a_claim_of_a_few_among_many_that_were_just_loaded_looks_at_a_few(store, schema) -> None:
     """No ANALYZE has been; the plans were made when the tables were empty."""
     for turn in range(8):
         put(store, f"first{turn}-", 5)
         take(store, f"f{turn}")
     with connected(schema) as db:
-        db.execute(
-            "INSERT INTO runs (pk, id, workflow, args, queue, priority, status, fence, seed, created, due, ready, attempts_max, interruptions_max)"
-            " SELECT nextval('numbers'), 'many' || n, '', '{}', 'q', 0, 'queued', 0, 's', 1, 1 + n * 0.001, 1, 5, 100 FROM generate_series(1, 30000) n"
-        )
+        db.execute(INSERT, {"name": "many", "due": 1, "ready": 1, "count": 30_000})
         before = walked(db, store)
         for turn in range(10):
             assert len(take(store, f"m{turn}")) == 10
@@ -68,6 +93,7 @@ def test_a_claim_of_a_few_among_many_that_were_just_loaded_looks_at_a_few(store,
         assert walked(db, store) - before < 10 * 60
 
 
+@pytest.mark.usefixtures("long_memory")
 def test_while_a_transaction_is_kept_open_a_claim_does_not_walk_over_all_that_was_claimed(
     store, schema
 ) -> None:
@@ -79,9 +105,11 @@ def test_while_a_transaction_is_kept_open_a_claim_does_not_walk_over_all_that_wa
             while take(store, f"o{turn}-{store.depth('q')}", 500):
                 pass
         put(store, "new", 1500)
+        store._floors._until = 0.0  # what it remembers of the old ones
         take(store, "learns")
-        assert store._floors.now() is not None
-        store._floors._until = math.inf  # it does not look at everything again now; that is tested below
+        assert (
+            store._floors.now() is not None
+        )  # it does not look at everything again now; that is tested below
         costs = []
         for turn in range(20):
             before = walked(db, store)
@@ -156,6 +184,78 @@ def test_a_run_that_belongs_before_the_place_is_found_when_everything_is_looked_
             store._floors._until = 0.0  # time goes by
         assert found[-1] == "urgent"
         assert len(found) <= 3
+
+
+@pytest.mark.usefixtures("long_memory")
+def test_who_finds_nothing_is_told_when_everything_is_looked_at_again(store, schema) -> None:
+    """The bell has rung for what stands before the place, and does not ring for it again."""
+    put(store, "place", 1)
+    with in_the_way(schema, 3_000):
+        assert store.look(("q",), ("",)).ready
+        assert store._floors.now() is not None
+        assert take(store, "t") == ["place0"]
+        store.commit([Submit("urgent", "", "{}", "t", "s", queue="q", priority=9)])
+        before = store.now()
+        found = store.look(("q",), ("",))
+        assert not found.ready, "it stands before the place"
+        assert found.next_due is not None
+        assert before + 300 < found.next_due <= store.now() + 600
+        store.commit([Submit("later", "", "{}", "t", "s", queue="q", delay=60.0)])
+        assert store.look(("q",), ("",)).next_due < before + 300, "the sooner of the two"
+        store._floors._until = 0.0
+        assert store.look(("q",), ("",)).ready
+        assert take(store, "u", 1) == ["urgent"]
+
+
+def test_how_long_it_is_remembered() -> None:
+    floors = Floors()
+    assert floors.left() == 0.0
+    floors._until = time.monotonic() + 600
+    assert 300 < floors.left() <= 600
+
+
+@pytest.mark.usefixtures("long_memory")
+def test_a_claim_remembers_nothing_while_more_is_overdue_than_it_makes_ready(store, schema) -> None:
+    """After an outage: what was overdue for long stands before what is remembered."""
+    put(store, "line", 1)
+    assert take(store, "first") == ["line0"]
+    with in_the_way(schema, 3_000) as db:
+        db.execute(INSERT, {"name": "late", "due": store.now() - 100, "ready": 0, "count": 2_500})
+        found: list[str] = []
+        while some := take(store, f"t{len(found)}", 250):
+            found += some
+        assert found == [f"late{n}" for n in range(1, 2_501)]
+        assert store._floors.now() is not None, "it was slow, and remembered in the end"
+
+
+@pytest.mark.usefixtures("long_memory")
+def test_a_look_remembers_nothing_while_something_is_overdue(store, schema) -> None:
+    put(store, "line", 1)
+    assert take(store, "first") == ["line0"]
+    with in_the_way(schema, 3_000) as db:
+        db.execute(INSERT, {"name": "late", "due": store.now() - 100, "ready": 0, "count": 3})
+        assert store.look(("q",), ("",)).overdue
+        assert store.look(("q",), ("",)).overdue
+        assert take(store, "t") == ["late1", "late2", "late3"]
+        store._floors._until = 0.0
+        assert not store.look(("q",), ("",)).overdue
+        assert store._floors.now() is not None, "it was slow"
+
+
+@pytest.mark.usefixtures("long_memory")
+def test_what_lies_in_the_way_is_noticed_among_many_lines(store, schema) -> None:
+    """The pages that every line's scan begins with are not set off against what another one walks over."""
+    workflows = ["", *(f"flow{n}" for n in range(150))]
+    store.commit([Submit(f"r-{name}", name, "{}", "t", "s", queue="q") for name in workflows])
+    (rows,) = store.commit([Claim("w", "all", queues=("q",), limit=151)])
+    store.commit([Settle(row.pk, row.fence, "done") for row in rows])
+    with in_the_way(schema, 3_000):
+        store._floors._until = 0.0
+        put(store, "new", 20)
+        (rows,) = store.commit([Claim("w", "learns", queues=("q",), limit=5)])
+        assert [row.id for row in rows] == [f"new{n}" for n in range(5)]
+        assert store._floors.now() is not None
+        assert ["q", "", 1] in [line[:3] for line in store._floors.now()[1]]
 
 
 def test_on_another_timeline_fences_jump_over_what_the_last_primary_may_have_given_out(store, schema) -> None:

@@ -416,7 +416,8 @@ class PostgresStore:
         found = outlook({first[1] for first in firsts or ()}, set(suspects or ()), due, now, workflows)
         if floors is None or found.ready:
             return found
-        again = now + self._floors.left()  # what stands before the remembered places is seen then, and no bell rings for it again
+        # What stands before the remembered places is seen when they are forgotten, and no bell rings for it again.
+        again = now + self._floors.left()
         return found._replace(next_due=again if found.next_due is None else min(found.next_due, again))
 
     def queues(self) -> list[QueueRow]:

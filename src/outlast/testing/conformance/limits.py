@@ -118,6 +118,38 @@ class LimitPromises(Promises):
         desk.one(Limit("default", None, None))
         assert desk.one(new("c", 100)).new
 
+    @pytest.mark.parametrize(
+        ("asked", "full"),
+        [
+            ((None, 1), {1: "1/1/1"}),
+            ((None, None, 2), {2: "2/2/1"}),
+            ((None, 2, 2), {2: "2/2/1"}),
+            ((3, 1), {1: "1/1/1"}),
+            ((1, 5, 2), {2: "2/2/1"}),
+            ((1, None, 2, 3), {2: "2/2/1"}),
+            ((None, 1, None, 2), {1: "1/1/1", 3: "2/2/1"}),
+        ],
+    )
+    def test_whatever_stands_before_one_in_its_batch_is_counted_for_its_bound(
+        self, desk: Desk, asked: tuple[int | None, ...], full: dict[int, str]
+    ) -> None:
+        """Also what has no bound of its own, as children have none."""
+        batch = [
+            new(f"{queue}{n}", bound, queue=queue)
+            for n, bound in enumerate(asked)
+            for queue in ("one", "two")
+        ]
+        outcomes = desk.commit(*batch)
+        for queue, some in (("one", outcomes[::2]), ("two", outcomes[1::2])):
+            refused = {n: outcome.detail for n, outcome in enumerate(some) if isinstance(outcome, Refused)}
+            assert refused == full
+            assert desk.store.depth(queue) == len(asked) - len(full)
+
+    def test_what_joins_another_of_its_batch_is_counted_once(self, desk: Desk) -> None:
+        outcomes = desk.commit(new("a"), new("a"), new("b", 2), new("c", 2))
+        assert [outcome.new for outcome in outcomes[:3]] == [True, True, True]
+        assert outcomes[3] == Refused(DEPTH, "2/2/1")
+
     def test_only_what_is_queued_is_counted(self, desk: Desk) -> None:
         desk.submit("delayed", delay=100.0)
         desk.wait(desk.held("waiting"))

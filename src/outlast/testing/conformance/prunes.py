@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from outlast.store.verbs import Claim, Forget, Keep, Prune, Send, Settle, Submit, SubmitMany
+from outlast.store.verbs import FENCE, Claim, Forget, Keep, Prune, Send, Settle, Submit, SubmitMany, Verb
 from outlast.testing.conformance.harness import Desk, Promises
+from outlast.testing.conformance.session_desk import noted
 
 
 class PrunePromises(Promises):
@@ -97,6 +98,24 @@ class PrunePromises(Promises):
         desk.settle(parent)
         desk.clock.forward(1)
         assert desk.one(Prune(desk.clock.now, limit=1_000)) == 301
+
+    @pytest.mark.parametrize("verb", ["record", "keep", "forget"])
+    def test_a_late_record_of_a_run_that_is_pruned_in_the_same_batch_is_refused(
+        self, desk: Desk, verb: str
+    ) -> None:
+        """A life that has not heard of its end yet, and the tidying of the same process."""
+        late = noted(desk.ended(), 1)
+        late = late._replace(fence=abs(late.fence))
+        verbs: dict[str, Verb] = {
+            "record": late,
+            "keep": Keep("s", "t", {"f": "1"}, record=late),
+            "forget": Forget("s", "t", record=late),
+        }
+        desk.clock.forward(10)
+        refused, pruned = desk.commit(verbs[verb], Prune(desk.clock.now - 5))
+        assert (refused.why, pruned) == (FENCE, 1)
+        assert desk.store.run("r") is None
+        assert desk.store.session("s") is None
 
     def test_of_what_one_batch_says_of_a_session_the_last_counts_when_it_is_pruned(self, desk: Desk) -> None:
         desk.commit(Keep("kept", "1", {"f": "1"}, ttl=10.0), Keep("kept", "2", {"f": "2"}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import json
 from typing import Any
 
@@ -43,6 +44,23 @@ TEXTS = {
     "number": "1e400",
     "looks like null": "null",
 }
+
+
+class Text(str):
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "a text of another class"
+
+    __str__ = __repr__
+
+
+class Word(enum.StrEnum):
+    ROME = "rome"
+
+
+class City(str, enum.Enum):  # noqa: UP042 - its str() is "City.ROME"
+    ROME = "rome"
 
 
 class ValuePromises(Promises):
@@ -101,6 +119,21 @@ class ValuePromises(Promises):
         read += [session.fields["f"]]
         assert len(read) == 9
         assert all(value == text for value in read)
+
+    @pytest.mark.parametrize(
+        "text", [Text("rome"), Word.ROME, City.ROME], ids=["subclass", "StrEnum", "Enum"]
+    )
+    def test_a_text_of_a_class_of_its_own_is_written_as_its_text(self, desk: Desk, text: str) -> None:
+        """It is the key of who asks for `app.each` by an enum's values, and is looked for by its text in the next life."""
+        row = desk.held()
+        fields = dict.fromkeys(("kind", "key", "args", "value", "error", "cost"), text)
+        assert desk.record(row, 1, **fields) is None
+        assert desk.commit(entry(row, 2, **fields), entry(row, 3, **fields)) == [None, None]
+        assert desk.commit(entry(row, 4, **fields), Send("r", text, text, text)) == [None, None]
+        assert [[getattr(e, name) for name in fields] for e in desk.store.journal(row.pk)] == [
+            ["rome"] * 6
+        ] * 4
+        assert [(m.name, m.id, m.value) for m in desk.store.messages(row.pk)] == [("rome", "rome", "rome")]
 
     def test_no_value_and_an_empty_one_are_two_things(self, desk: Desk) -> None:
         row = desk.held()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from outlast.store.rows import RunQuery
-from outlast.store.verbs import Cancel, Release, Retry, Send
+from outlast.store.verbs import FENCE, Cancel, Release, Retry, Send, Settle
 from outlast.testing.conformance.harness import Desk, Promises
 
 
@@ -222,6 +222,25 @@ class WaitingPromises(Promises):
         before = desk.row()
         desk.settle(child)
         assert desk.row() == before
+
+    def test_an_end_that_is_refused_wakes_nobody(self, desk: Desk) -> None:
+        """Of children whose lives are over: one was given back, and one has ended and is told so again."""
+        rows = [desk.held(id) for id in ("r", "other")]
+        stale, heard = desk.held("stale", parent="r"), desk.held("heard", parent="r")
+        good = desk.held("good", parent="other")
+        desk.release(stale, interrupted=False)
+        desk.settle(heard)
+        desk.wait(rows[0], children=("stale",))
+        desk.wait(rows[1], children=("good",))
+        before = desk.row()
+        assert (before.status, before.ready) == ("waiting", 0)
+        assert desk.one(Settle(stale.pk, stale.fence, "done")).why == FENCE
+        desk.settle(heard)
+        assert desk.row() == before
+        outcomes = desk.commit(*(Settle(row.pk, row.fence, "done") for row in (stale, heard, good)))
+        assert (outcomes[0].why, outcomes[1:]) == (FENCE, [None, None])
+        assert desk.row() == before
+        assert desk.row("other").ready == 1
 
     # -- the rest of its life
 
