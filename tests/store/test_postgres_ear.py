@@ -16,7 +16,7 @@ import pytest
 from postgres_schemas import connected, emptied, schema_of_this_process
 
 from outlast.store.postgres.address import parse
-from outlast.store.postgres.ear import channel
+from outlast.store.postgres.ear import Ear, channel
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.verbs import Enlist, Record, Send, Submit, Sweep
 
@@ -326,3 +326,23 @@ def seconds_until_missed(store, schema) -> float:
         process.kill()
         process.wait()
         process.stdout.close()
+
+
+def test_a_ring_that_comes_in_the_middle_of_a_beat_is_heard(stores, schema, monkeypatch):
+    """psycopg takes what comes in while a statement is under way out of the connection."""
+    beat = Ear._beat
+
+    def slow(self, locked):
+        self._db.execute("SELECT pg_sleep(0.2)")
+        return beat(self, locked)
+
+    monkeypatch.setattr(Ear, "_beat", slow)
+    rung = threading.Event()
+    stores[0].listen(rung.set)
+    stores[0].hold("w")
+    with connected(schema) as db:
+        for _ in range(5):
+            time.sleep(0.03)
+            rung.clear()
+            db.execute("SELECT pg_notify(%s, '')", (channel(parse(schema).schema),))
+            assert rung.wait(10)

@@ -58,6 +58,10 @@ class Ear:
         """Whose lock is to be held."""
         self._ring = False
         self._rung = 0.0
+        self._own = 0
+        """The server's number of this session: it hears its own rings too."""
+        self._heard = False
+        """Somebody else has rung, and the listeners are not told yet."""
         self._stop = False
         self._dead = False
         self._thread: threading.Thread | None = None
@@ -100,8 +104,8 @@ class Ear:
 
     def ring(self) -> None:
         """Soon, and once for all that want it until then."""
-        self._ring = True
-        if time.monotonic() - self._rung > RING_SECONDS:
+        first, self._ring = not self._ring, True
+        if first:
             self._wake()
 
     def close(self) -> None:
@@ -183,6 +187,8 @@ class Ear:
         locked: set[str] = set()
         self._say(locked, alone=self._db.pooler)
         if not self._alone:
+            self._own = db.info.backend_pid
+            db.add_notify_handler(self._note)
             db.execute(f"LISTEN {self._channel}")
         pid: int | None = None
         next_beat = 0.0
@@ -234,13 +240,17 @@ class Ear:
         self._ring, self._rung = False, time.monotonic()
         self._db.execute(sql.NOTIFY, (self._channel,))
 
+    def _note(self, heard: psycopg.Notify) -> None:
+        """What comes in while a statement is under way (every beat is one) psycopg takes out of the connection, and tells only here."""
+        self._heard = self._heard or heard.pid != self._own
+
     def _hear(self, db: psycopg.Connection[Any]) -> None:
         pgconn = db.pgconn
         pgconn.consume_input()
-        mine, others = pgconn.backend_pid, False
         while (heard := pgconn.notifies()) is not None:
-            others = others or heard.be_pid != mine
-        if others:
+            self._heard = self._heard or heard.be_pid != self._own
+        if self._heard:
+            self._heard = False
             self._tell()
 
     def _tell(self) -> None:
