@@ -24,10 +24,10 @@ def beside(node: Node, call, *, grace: float = GRACE) -> tuple[Pod, Pod]:
     return first, node.worker().up()
 
 
-def end(first: Pod) -> Ended:
+def end(first: Pod, *, grace: float = GRACE) -> Ended:
     ended = first.wait(first.signal(signal.SIGTERM))
     print(f"gone {ended.seconds:.2f} s after SIGTERM, exit code {ended.code}")
-    assert ended.seconds < GRACE + SLACK, first.errors()
+    assert ended.seconds < grace + SLACK, first.errors()
     return ended
 
 
@@ -93,7 +93,7 @@ def test_a_blocked_loop_is_gone_in_time_and_what_it_held_is_interrupted_and_not_
 
 def test_a_loop_that_is_blocked_for_a_while_drains_when_it_moves_again(node):
     first, _ = beside(node, flows.blocks(6.0), grace=15)
-    ended = end(first)
+    ended = end(first, grace=15)
     assert ended.code == 0, first.errors()
     assert_goes_on(node, '"blocked"')
     assert node.redone() == {}
