@@ -105,14 +105,13 @@ def test_a_folder_that_cannot_be_written():
     folder.chmod(0o555)
     code = f"""
 import os
-from outlast.doctor.facts import gather
-from outlast.settings.load import load
-there = load({{"store": "sqlite:///{folder}/x.db"}}, {{}})
-gather(there)  # everything is imported: the libraries may be root's alone
+from outlast.doctor import facts
+from outlast.store.address import store_at
+store = store_at("sqlite:///{folder}/x.db")  # everything is imported: the libraries may be root's alone
 if os.geteuid() == 0:
     os.setgid(65534)
     os.setuid(65534)
-print(gather(there).folder.writable)
+print(facts._folder(store).writable)
 """
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -477,6 +478,7 @@ def _version_of(db: sqlite3.Connection, place: str) -> int:
     return version
 
 
+@cache
 def _migrations() -> list[str]:
     files = resources.files("outlast.store.sqlite.migrations")
     return [
