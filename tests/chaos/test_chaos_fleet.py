@@ -17,6 +17,7 @@ from outlast.chaos.fleet import Fleet, NotOurs, start_time
 from outlast.chaos.plan import Blow
 from outlast.chaos.tale import End
 from outlast.chaos.view import Lines, Screen
+from outlast.testing.servers import redis_server
 
 SCRIPT = """
 import signal, subprocess, sys, time
@@ -222,3 +223,26 @@ def test_what_the_ledger_heard_first_counts_where_nobody_logged_a_claim(tmp_path
     one = Struck(tmp_path, 1, claimed("r", 5, now), (now + 10, "kill"))
     claims = Claims([one], {"r": {5: now + 1, 7: now + 11}})
     assert claims.recovered("r", end(5, now + 10.5), None) == pytest.approx(1.0, abs=0.001)
+
+
+def test_two_outages_of_a_server_at_once_are_one_after_the_other(fleet, tmp_path):
+    """Two starts would be two servers with the same data: what they lose would look like the store's fault."""
+    with redis_server(tmp_path) as server:
+        pids, start = [server.pid], server.start
+
+        def noted() -> None:
+            start()
+            pids.append(server.pid)
+
+        server.start = noted
+        blows = Blows(fleet, 5.0, server=server)
+        for seconds in (0.6, 0.2):
+            blows.strike(Blow(0.0, "server", 0.0, seconds, hard=False))
+            blows.go_on()
+        deadline = time.monotonic() + 30
+        while not blows.quiet:
+            assert time.monotonic() < deadline
+            blows.go_on()
+            time.sleep(0.01)
+        assert blows.outages == 2
+        assert [is_there(pid) for pid in pids] == [False, False, True]

@@ -154,6 +154,10 @@ class Blows:
         if self._server is None:
             self.missed.append(blow)
             return
+        while (
+            not self._server.is_up
+        ):  # in the middle of another outage: two starts would be two servers with the same data
+            yield
         number = signal.Signals(self._server_signal).name if blow.hard else "an orderly end"
         self._note(blow, [], f"the store's server, by {number}, for {blow.seconds:.1f} s")
         self.outages += 1

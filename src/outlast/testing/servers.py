@@ -49,8 +49,14 @@ class Server:
         assert self._process is not None, "it is not started"
         return self._process.pid
 
+    @property
+    def is_up(self) -> bool:
+        """It was started, and not stopped since."""
+        return self._process is not None
+
     def start(self) -> None:
         """Until it answers. One that does not is an error with its log."""
+        assert self._process is None, "it is started already: two servers must not share their data"
         with self.log.open("ab") as out:
             self._process = subprocess.Popen(  # noqa: S603 - our own words
                 self._command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
@@ -62,6 +68,7 @@ class Server:
                 self._ready()
             except Exception as error:
                 if self._process.poll() is not None or time.monotonic() > deadline:
+                    self.stop(signal.SIGKILL)
                     said = self.log.read_text(errors="replace")
                     raise AssertionError(f"{self._command[0]} does not start: {error}\n{said}") from error
                 time.sleep(0.02)
