@@ -82,6 +82,7 @@ CASES = [
     (place.filesystem, {}, {"folder": replace(FOLDER, free=50_000_000)}, "error", "50 MB"),
     (place.filesystem, {"folder": replace(FOLDER, free=900_000_000, size=10**9)}, {"folder": replace(FOLDER, free=900_000_000)}, "warning", "900 MB"),
     (place.http, {"settings": {"http": "127.0.0.1:8080"}}, {"settings": {"http": "0.0.0.0:8080"}}, "warning", "no secret"),
+    (place.http, {"settings": {"http": ":8080"}}, {"settings": {"http": "127.evil.example:8080"}}, "warning", "no secret"),
     (place.http, {"settings": {"http": "0.0.0.0:8080", "http_secret": "s"}}, {}, "note", "no HTTP server"),
     (servers.postgres, {"scheme": "postgresql", "server": POSTGRES}, {"scheme": "postgresql", "server": {**POSTGRES, "fsync": "off"}}, "error", "fsync is off"),
     (servers.postgres, {}, {"scheme": "postgresql", "server": {**POSTGRES, "synchronous_commit": "off"}}, "error", "synchronous_commit"),

@@ -175,6 +175,14 @@ def test_what_is_wrong_is_told(tmp_path, name, old, new, check, level, says):
     assert name in one.where
 
 
+def test_a_server_without_a_host_is_for_this_machine(tmp_path):
+    secret = (
+        "            - {name: OUTLAST_HTTP_SECRET, valueFrom: {secretKeyRef: {name: agents, key: http}}}\n"
+    )
+    text = DEPLOYMENT.replace(secret, "").replace("0.0.0.0:8080", ":8080")
+    assert fired(findings(tmp_path, "d.yaml", text)) == set()
+
+
 def test_exec_in_a_shell_is_fine(tmp_path):
     text = DEPLOYMENT.replace(
         '["outlast", "worker", "agents.py"]', '["sh", "-c", "exec outlast worker agents.py"]'

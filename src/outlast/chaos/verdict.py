@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from outlast.values.ranks import nearest_rank
 
 Outcome = Literal["ok", "violated", "not known"]
 
@@ -82,8 +83,8 @@ def percentiles(values: Sequence[float]) -> dict[str, float]:
     if not values:
         return {"count": 0}
     ascending = sorted(values)
-
-    def at(share: float) -> float:
-        return round(ascending[max(0, math.ceil(share * len(ascending)) - 1)], 3)
-
-    return {"count": len(ascending), "p50": at(0.5), "p95": at(0.95), "max": round(ascending[-1], 3)}
+    shares = {"p50": 0.5, "p95": 0.95, "max": 1.0}
+    return {
+        "count": len(ascending),
+        **{name: round(nearest_rank(ascending, share), 3) for name, share in shares.items()},
+    }

@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from outlast.deploying.numbers import Numbers
+from outlast.telemetry.names import RECENT_SECONDS
 
-RECENT = "15m"
-"""The window of the gauges that say what came of drains (`telemetry`)."""
+RECENT = f"{RECENT_SECONDS / 60:g}m"
+"""The window of the gauges that say what came of drains."""
 
 
 class Recording(NamedTuple):

@@ -9,8 +9,10 @@ from statistics import median
 from outlast.doctor.facts import Facts
 from outlast.doctor.finding import Finding, note, ok, warning
 from outlast.settings import Settings
-from outlast.settings.checks import EXIT_SECONDS
+from outlast.settings.checks import exit_seconds
 
+MARGIN_MIN = 2.0
+"""Seconds that the surroundings must give more than everything takes."""
 SAMPLES_MIN = 5
 """Of a step's durations, before anything is said of it."""
 NAMED_MAX = 5
@@ -24,14 +26,13 @@ def grace(facts: Facts) -> Iterator[Finding]:
     yield note(
         "grace",
         f"grace is {seconds:g} s; {where} not to be seen from here.",
-        f"Give at least {seconds + 2:g} s, and the length of a preStop command on top: outlast doctor --manifest FILE compares them.",
+        f"Give at least {seconds + MARGIN_MIN:g} s, and the length of a preStop command on top: outlast doctor --manifest FILE compares them.",
     )
 
 
 def step_seconds(settings: Settings) -> float:
     """How long a step has in a drain before it is told to stop."""
-    gone = min(EXIT_SECONDS, settings.grace / 4)
-    return settings.grace - settings.checkpoint_reserve - settings.exit_reserve - gone
+    return settings.grace - settings.checkpoint_reserve - settings.exit_reserve - exit_seconds(settings.grace)
 
 
 def steps(facts: Facts) -> Iterator[Finding]:

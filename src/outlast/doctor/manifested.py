@@ -8,13 +8,12 @@ from pathlib import PurePosixPath
 
 from outlast.doctor.facts import Facts
 from outlast.doctor.finding import Finding, error, note, ok, warning
-from outlast.doctor.place import is_loopback
+from outlast.doctor.grace import MARGIN_MIN
 from outlast.doctor.workload import ELSEWHERE, Workload
 from outlast.errors import SettingsError
+from outlast.http.address import is_for_this_machine
 from outlast.settings import Settings
 
-MARGIN_MIN = 2.0
-"""Seconds that the surroundings must give more than everything takes."""
 ROLLOUT_SECONDS = 3_600.0
 START_SECONDS = 30.0
 """Until a new pod is ready, about."""
@@ -24,16 +23,20 @@ def _mine(facts: Facts) -> list[Workload]:
     return [one for one in facts.workloads if one.is_worker]
 
 
-def settings_of(workload: Workload) -> Settings | None:
-    """The settings as far as they are in the manifest; None if they cannot be."""
-    env = {name: value for name, value in workload.env.items() if value != ELSEWHERE}
-    env.setdefault("OUTLAST_SECRETS_DIR", "")
-    env.setdefault("OUTLAST_ENV_FILE", "")
+def _loaded(workload: Workload) -> Settings:
+    """The settings as far as they are in the manifest. SettingsError if they cannot be."""
     env = {
-        name: value for name, value in env.items() if not name.endswith("_FILE") or name == "OUTLAST_ENV_FILE"
+        name: value
+        for name, value in workload.env.items()
+        if value != ELSEWHERE and not name.endswith("_FILE")
     }
+    return Settings.load({}, {**env, "OUTLAST_SECRETS_DIR": "", "OUTLAST_ENV_FILE": ""})
+
+
+def settings_of(workload: Workload) -> Settings | None:
+    """The same, but None if they cannot be: that is told by `settings`."""
     try:
-        return Settings.load({}, env)
+        return _loaded(workload)
     except SettingsError:
         return None
 
@@ -46,13 +49,8 @@ def settings(facts: Facts) -> Iterator[Finding]:
             "no worker of Outlast is in these files: neither an OUTLAST_ variable nor a command `outlast`.",
         )
     for one in found:
-        env = {
-            name: value
-            for name, value in one.env.items()
-            if value != ELSEWHERE and not name.endswith("_FILE")
-        }
         try:
-            Settings.load({}, {**env, "OUTLAST_SECRETS_DIR": "", "OUTLAST_ENV_FILE": ""})
+            _loaded(one)
         except SettingsError as wrong:
             yield error("settings", str(wrong), "Mend the variable.", one.where)
         else:
@@ -232,11 +230,12 @@ def redis(facts: Facts) -> Iterator[Finding]:
 
 def http(facts: Facts) -> Iterator[Finding]:
     for one in _mine(facts):
-        address = one.env.get("OUTLAST_HTTP", "")
-        if not address or address == ELSEWHERE:
+        chosen = settings_of(one)
+        if chosen is None or not chosen.http:
             continue
+        address = chosen.http
         if (
-            not is_loopback(address)
+            not is_for_this_machine(address)
             and not one.env.get("OUTLAST_HTTP_SECRET")
             and "OUTLAST_HTTP_SECRET_FILE" not in one.env
         ):

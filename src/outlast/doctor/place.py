@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from outlast.doctor.facts import Facts
 from outlast.doctor.finding import Finding, error, note, ok, warning
+from outlast.http.address import is_for_this_machine
 
 NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "gpfs", "beegfs", "fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.glusterfs", "virtiofs"}  # fmt: skip
 PASSING = {"overlay", "aufs", "tmpfs", "ramfs"}
@@ -60,13 +61,6 @@ def filesystem(facts: Facts) -> Iterator[Finding]:
         )
 
 
-LOOPBACK = ("127.", "localhost", "[::1]", "::1")
-
-
-def is_loopback(address: str) -> bool:
-    return address.strip().lower().startswith(LOOPBACK)
-
-
 def http(facts: Facts) -> Iterator[Finding]:
     settings = facts.loaded.settings
     if not settings.http:
@@ -75,7 +69,7 @@ def http(facts: Facts) -> Iterator[Finding]:
             "there is no HTTP server: no probes, no metrics.",
             "OUTLAST_HTTP=127.0.0.1:8080 starts one.",
         )
-    elif is_loopback(settings.http):
+    elif is_for_this_machine(settings.http):
         yield ok("http", f"the HTTP server is for this machine only ({settings.http}).")
     elif not settings.http_secret:
         yield warning(

@@ -29,7 +29,7 @@ from outlast.drain.occupied import Occupation
 from outlast.drain.report import DrainReport, Left
 from outlast.errors import Diverged, Evicted, StoreError
 from outlast.replay.leaving import leave
-from outlast.settings.checks import EXIT_SECONDS
+from outlast.settings.checks import EXIT_SECONDS, exit_seconds
 from outlast.store import verbs
 from outlast.values.cost import NOTHING, UNITS_MAX
 
@@ -126,7 +126,7 @@ class Drain:
 
     @property
     def _exit_reserve(self) -> float:
-        return self._of_grace(self._house.settings.exit_reserve) + min(EXIT_SECONDS, self.grace / 4)
+        return self._of_grace(self._house.settings.exit_reserve) + exit_seconds(self.grace)
 
     def _of_grace(self, reserve: float) -> float:
         """All of it, where the grace is that of the settings; of another one at most a quarter, or the same share of it if that is

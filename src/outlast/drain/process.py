@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NoReturn
 from outlast.drain.deadline import Deadline
 from outlast.drain.guard import Guard
 from outlast.drain.signals import Signals
-from outlast.settings.checks import EXIT_SECONDS
+from outlast.settings.checks import exit_seconds
 
 if TYPE_CHECKING:
     from outlast.drain.drain import Drain
@@ -169,6 +169,6 @@ class Process:
 
     def _arm(self, seconds: float) -> None:
         self._armed = True
-        self._deadline.arm(max(0.0, seconds - min(EXIT_SECONDS, seconds / 4)), self.code)
+        self._deadline.arm(max(0.0, seconds - exit_seconds(seconds)), self.code)
         if self._guard is not None:
             self._guard.arm(max(0.0, seconds - 0.1))

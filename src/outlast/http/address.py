@@ -33,6 +33,21 @@ def parse(address: str) -> tuple[str, int]:
     return host, port
 
 
+def is_loopback(host: str) -> bool:
+    """Whether this is an address, not a name, of this machine alone."""
+    try:
+        found = ip_address(host)
+    except ValueError:
+        return False
+    return (getattr(found, "ipv4_mapped", None) or found).is_loopback
+
+
+def is_for_this_machine(address: str) -> bool:
+    """Whether who listens there can be reached from elsewhere: no. SettingsError for what is no address."""
+    host, _ = parse(address)
+    return host.lower() == "localhost" or is_loopback(host)
+
+
 def listen(address: str) -> socket.socket:
     """A listening socket, not inherited by other programs. What is wrong with the address is a SettingsError here and now."""
     host, port = parse(address)

@@ -12,7 +12,6 @@ Whoever has the secret needs none of that.
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import json
 import re
 import secrets
@@ -24,6 +23,7 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 
 from outlast.errors import SettingsError
+from outlast.http.address import is_loopback
 
 BODY_BYTES_MAX = 1024
 BODY_SECONDS_MAX = 5.0
@@ -60,7 +60,7 @@ class Gate:
 def _is_local(scope: Mapping[str, Any]) -> bool:
     """Whether the peer is on this host: by loopback, or by a unix socket."""
     client = scope.get("client")
-    return _is_unix(scope) if client is None else _is_loopback(str(client[0]))
+    return _is_unix(scope) if client is None else is_loopback(str(client[0]))
 
 
 def _is_unix(scope: Mapping[str, Any]) -> bool:
@@ -70,19 +70,11 @@ def _is_unix(scope: Mapping[str, Any]) -> bool:
     return scope.get("client") is None and server is not None and server[1] is None
 
 
-def _is_loopback(host: str) -> bool:
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
-
-
 def _names_loopback(hosts: list[str]) -> bool:
     parts = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
     if parts is None:
         return False
-    return (parts["name"] or "").lower() == "localhost" or _is_loopback(parts["six"] or parts["name"])
+    return (parts["name"] or "").lower() == "localhost" or is_loopback(parts["six"] or parts["name"])
 
 
 def peer_of(scope: Mapping[str, Any]) -> str:

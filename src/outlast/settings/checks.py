@@ -48,6 +48,11 @@ class Wrong(SettingsError):
         self.names = names
 
 
+def exit_seconds(grace: float) -> float:
+    """How long before the end of this grace the process is to be gone."""
+    return min(EXIT_SECONDS, grace / 4)
+
+
 def check(settings: Settings) -> None:
     """Wrong for the first thing that cannot be."""
     for field in fields(settings):
@@ -146,7 +151,7 @@ def _check_grace(settings: Settings) -> None:
             "longer, and its surroundings longer still (terminationGracePeriodSeconds).",
             "grace",
         )
-    gone = min(EXIT_SECONDS, grace / 4)
+    gone = exit_seconds(grace)
     if checkpoint + leave + gone > grace:
         raise Wrong(
             f"grace={grace} is shorter than what is reserved of it: checkpoint_reserve={checkpoint}, exit_reserve={leave} and "

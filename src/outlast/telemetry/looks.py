@@ -8,7 +8,6 @@ than two minutes.
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
 from collections import Counter
@@ -22,6 +21,7 @@ from outlast.store.rows import DrainRow, QueueRow, WorkerRow
 from outlast.telemetry import names
 from outlast.telemetry.meters import Bounded
 from outlast.telemetry.names import DRAIN_ENDS, QUANTILES, RECENT_SECONDS, STATUSES, Metric
+from outlast.values.ranks import nearest_rank
 
 if TYPE_CHECKING:
     from outlast.app.house import House
@@ -241,6 +241,6 @@ def _of_drains(found: Recent) -> Iterator[Sample]:
     for end in DRAIN_ENDS:
         yield gauge(names.RECENT_DRAIN_RUNS, found.runs[end], end)
     for quantile in QUANTILES:
-        last = max(0, math.ceil(float(quantile) * len(found.seconds)) - 1)
-        yield gauge(names.RECENT_DRAIN_SECONDS, found.seconds[last] if found.seconds else 0.0, quantile)
+        seconds = nearest_rank(found.seconds, float(quantile)) if found.seconds else 0.0
+        yield gauge(names.RECENT_DRAIN_SECONDS, seconds, quantile)
     yield gauge(names.RECENT_NOT_CHECKPOINTED, found.not_checkpointed)
