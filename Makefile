@@ -77,7 +77,7 @@ check-fresh:
 	HOME=$$folder/home $(MAKE) demo && HOME=$$folder/home $(MAKE) test && rm -rf $$folder
 
 bench: $(STAMP)
-	$(BIN)/python -m bench
+	$(BIN)/python -m bench.contest --write
 
 # What a gentle start is for, on a virtual clock: docs/burst.md and its plots. A few minutes.
 burst: $(STAMP)

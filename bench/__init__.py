@@ -1,1 +1,1 @@
-"""How fast Outlast is, measured against the disk it writes to. `python -m bench`; see bench/README.md."""
+"""How fast Outlast is: beside its peers (`python -m bench.contest`) and beside the store it writes to (`python -m bench.own`); see bench/README.md."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bench.rounds import Samples
+from bench.own.rounds import Samples
 from bench.spread import Spread
 
 Numbers = dict[str, dict[str, float]]

@@ -6,7 +6,7 @@ import asyncio
 import time
 from pathlib import Path
 
-from bench.runs import address, noop
+from bench.own.runs import address, noop
 from outlast import Outlast, receive, step, workflow
 
 STEPS = 10_000

@@ -1,4 +1,4 @@
-"""One case in a process of its own: `python -m bench.case NAME --dir FOLDER` prints its numbers as JSON."""
+"""One case in a process of its own: `python -m bench.own.case NAME --dir FOLDER` prints its numbers as JSON."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.fleet import claims, items, pickup, queue_runs, takeover
 from bench.folder import measuring_folder
-from bench.imports import imports
-from bench.memory import memory
-from bench.raw import raw
-from bench.replay import replay
-from bench.runs import hundred, lone, thousand
-from bench.stores import file, postgres, postgres_growth, redis, redis_everysec, redis_growth
-from bench.telemetry import telemetry
+from bench.own.fleet import claims, items, pickup, queue_runs, takeover
+from bench.own.imports import imports
+from bench.own.memory import memory
+from bench.own.raw import raw
+from bench.own.replay import replay
+from bench.own.runs import hundred, lone, thousand
+from bench.own.stores import file, postgres, postgres_growth, redis, redis_everysec, redis_growth
+from bench.own.telemetry import telemetry
 
 CASES: dict[str, Callable[[Path], dict[str, float]]] = {
     "raw": raw,
@@ -41,7 +41,7 @@ CASES: dict[str, Callable[[Path], dict[str, float]]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.case", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.own.case", description=__doc__)
     parser.add_argument("name", choices=CASES)
     parser.add_argument("--dir", type=Path, help="a folder on the disk to measure")
     given = parser.parse_args()

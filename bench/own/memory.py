@@ -6,7 +6,7 @@ import asyncio
 import os
 from pathlib import Path
 
-from bench.runs import address
+from bench.own.runs import address
 from outlast import Outlast, step, workflow
 
 EARLY, LATE = 10_000, 100_000

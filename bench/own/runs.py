@@ -7,7 +7,7 @@ import time
 from itertools import count
 from pathlib import Path
 
-from bench.log import Log
+from bench.own.log import Log
 from outlast import Outlast, step, workflow
 
 

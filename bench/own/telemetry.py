@@ -1,7 +1,7 @@
 """What the numbers of `/metrics` cost: 100 runs x 20 steps with everything counted and scraped every second, against nothing counted.
 
 Two apps are open in one process, each with a store of its own, and take turns of about a second. Turns that follow each other are compared, and
-who goes first changes: a machine that slows down slows both, and neither has the other's garbage. `python -m bench.telemetry` prints
+who goes first changes: a machine that slows down slows both, and neither has the other's garbage. `python -m bench.own.telemetry` prints
 every pair.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.folder import measuring_folder
-from bench.runs import address, execute
+from bench.own.runs import address, execute
 from outlast import Outlast
 from outlast.http import Server
 
@@ -96,7 +96,7 @@ def _tell(counted: Turn, bare: Turn) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.telemetry", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.own.telemetry", description=__doc__)
     parser.add_argument("--dir", type=Path, help="a folder on the disk to measure")
     with measuring_folder(parser.parse_args().dir) as folder:
         for name, number in asyncio.run(_measure(folder, tell=True)).items():

@@ -7,7 +7,7 @@ import time
 from itertools import count
 from pathlib import Path
 
-from bench.log import Log
+from bench.own.log import Log
 
 COMMITS = 1_000
 """As many as the lone run records: less than the log takes until it stops growing."""

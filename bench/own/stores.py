@@ -14,8 +14,8 @@ from contextlib import closing
 from pathlib import Path
 from statistics import mean
 
-from bench.fleet import claim_ms, enlist, fill, items_at, queue_runs_at
-from bench.runs import execute, timed
+from bench.own.fleet import claim_ms, enlist, fill, items_at, queue_runs_at
+from bench.own.runs import execute, timed
 from outlast import Outlast
 from outlast.store.address import store_at
 from outlast.testing.servers import postgres_server, redis_server

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from bench.runs import address
+from bench.own.runs import address
 from outlast import Item, Outlast, step, workflow
 from outlast.store.protocol import Store
 from outlast.store.sqlite.store import SQLiteStore
@@ -220,7 +220,7 @@ async def _with_worker(
 async def _spawn(folder: Path) -> asyncio.subprocess.Process:
     """A worker, ready."""
     worker = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bench.fleet", str(folder), stdout=asyncio.subprocess.PIPE
+        sys.executable, "-m", "bench.own.fleet", str(folder), stdout=asyncio.subprocess.PIPE
     )
     assert worker.stdout is not None
     await worker.stdout.readline()

@@ -1,4 +1,4 @@
-"""`python -m bench`: measure everything, print one table."""
+"""`python -m bench.own`: measure everything, print one table."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import sqlite3
 import sys
 from pathlib import Path
 
-from bench.case import CASES
 from bench.folder import IN_MEMORY, file_system, measuring_folder
-from bench.rounds import measure
-from bench.rows import results
-from bench.table import numbers, table
+from bench.own.case import CASES
+from bench.own.rounds import measure
+from bench.own.rows import results
+from bench.own.table import numbers, table
 
 
 def main() -> None:
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.own", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="how often everything is measured (default 3)")
     parser.add_argument(
         "--dir", type=Path, help="a folder on the disk to measure (default: the disk worked on)"

@@ -27,8 +27,8 @@ def measure(cases: Sequence[str], rounds: int, folder: Path, tell: Callable[[str
 
 def _measure_one(case: str, folder: Path) -> dict[str, float]:
     """In a process of its own, so that no case inherits another's memory, caches or threads."""
-    command = [sys.executable, "-m", "bench.case", case, "--dir", str(folder)]
-    repository = Path(__file__).parents[1]
+    command = [sys.executable, "-m", "bench.own.case", case, "--dir", str(folder)]
+    repository = Path(__file__).parents[2]
     done = subprocess.run(command, cwd=repository, check=False, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         raise SystemExit(f"bench: case {case} failed (exit {done.returncode}); its own words are above.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bench.rows import Result
+from bench.own.rows import Result
 
 HEAD = ("what", "median", "min to max", "goal", "")
 

@@ -1,0 +1,73 @@
+"""`python -m bench.contest`: Outlast beside its peers, on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from bench.contest.homes import REPOSITORY
+from bench.contest.place import place
+from bench.contest.report import SECTIONS, page, plots
+from bench.folder import IN_MEMORY, file_system, measuring_folder
+
+RESULTS = REPOSITORY / "bench" / "results.json"
+
+
+def main() -> None:
+    given = _arguments()
+    kept = json.loads(RESULTS.read_text()) if given.write and RESULTS.exists() else {}
+    found = kept.get("sections", {})
+    with measuring_folder(given.dir) as folder:
+        if file_system(folder) in IN_MEMORY:
+            _tell(
+                f"{folder.parent} is in memory: a durable commit costs nothing there, and no ratio means anything."
+            )
+        for section in SECTIONS:
+            if section.name in given.sections:
+                home = folder / section.name
+                home.mkdir()
+                measured = section.measure(home, given.rounds, _tell)
+                found[section.name] = {"place": place(folder), "rounds": given.rounds, "found": measured}
+                print(section.tables(measured), flush=True)
+    if given.write:
+        RESULTS.write_text(json.dumps({"sections": found}, indent=1) + "\n")
+        write(found, REPOSITORY / "docs")
+
+
+def write(found: dict[str, dict[str, object]], docs: Path) -> None:
+    for name, svg in plots(found).items():
+        (docs / name).write_text(svg)
+    (docs / "benchmarks.md").write_text(page(found))
+
+
+def _arguments() -> argparse.Namespace:
+    names = [section.name for section in SECTIONS]
+    parser = argparse.ArgumentParser(prog="python -m bench.contest", description=__doc__)
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"{', '.join(names)} (default: all)")
+    parser.add_argument("--rounds", type=int, default=3, help="how often everything is measured (default 3)")
+    parser.add_argument(
+        "--dir", type=Path, help="a folder on the disk to measure (default: the disk worked on)"
+    )
+    parser.add_argument(
+        "--write",
+        action="store_true",
+        help="keep the results in bench/results.json and write docs/benchmarks.md",
+    )
+    given = parser.parse_args()
+    unknown = sorted(set(given.sections) - set(names))
+    if unknown:
+        parser.error(f"no section is called {', '.join(unknown)}: there are {', '.join(names)}.")
+    if given.rounds < 1:
+        parser.error("--rounds must be at least 1.")
+    given.sections = given.sections or names
+    return given
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

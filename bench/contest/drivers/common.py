@@ -1,0 +1,107 @@
+"""What every driver has in common: its verbs, its answer, the ledger. Standard library only: it is executed in the peers' environments.
+
+    python outlast_driver.py steps  --store URL --runs 100 --steps 20 --seconds 2
+    python outlast_driver.py work   --store URL --slots 20 --ledger FILE
+    python outlast_driver.py submit --store URL --jobs 10 --first 0 --stages 5 --stage-seconds 1 --ledger FILE
+    python outlast_driver.py left   --store URL
+
+The answer is one JSON object, the last line of standard output. `work` says `ready` there instead, once it takes jobs, and goes on until it is ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+GAPS_MAX = 10_000
+
+now = time.monotonic  # one clock for all processes of a host
+
+
+class Meter:
+    """Seconds, CPU and gaps of the steps executed between `begin()` and `answer()`."""
+
+    def __init__(self) -> None:
+        self._last: dict[object, float] = {}
+        self._gaps: list[float] = []
+        self._wall = self._cpu = 0.0
+
+    def begin(self) -> None:
+        self._last, self._gaps = {}, []
+        self._cpu, self._wall = cpu_seconds(), time.perf_counter()
+
+    def step(self, run: object) -> None:
+        """A step's body of this run begins now."""
+        at = time.perf_counter()
+        last = self._last.get(run)
+        if last is not None and len(self._gaps) < GAPS_MAX:
+            self._gaps.append(at - last)
+        self._last[run] = at
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self._wall
+
+    def answer(self, steps: int, config: str) -> dict[str, Any]:
+        seconds, cpu = self.seconds, cpu_seconds() - self._cpu
+        return {"steps": steps, "seconds": seconds, "cpu_seconds": cpu, "gaps": self._gaps, "config": config}
+
+
+def cpu_seconds() -> float:
+    """Of this process, all its threads, and the children it has waited for."""
+    own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+
+
+class Ledger:
+    """What happened outside, one line a beginning or an end: `begin JOB STAGE PID SECONDS`. Every line is one write to its end."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    def note(self, what: str, job: int, stage: int) -> None:
+        os.write(self._fd, f"{what} {job} {stage} {os.getpid()} {now():.6f}\n".encode())
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("verb", choices=("steps", "work", "submit", "left"))
+    parser.add_argument("--store", required=True)
+    parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=1.0, help="how long to go on at least (steps)")
+    parser.add_argument("--slots", type=int, default=20)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--stages", type=int, default=0)
+    parser.add_argument("--stage-seconds", type=float, default=0.0)
+    parser.add_argument("--ledger", default=os.devnull)
+    parser.add_argument("--name", default="a", help="of a worker, where the contender has names for them")
+    parser.add_argument(
+        "--grace", type=float, default=5.0, help="what a worker has between SIGTERM and SIGKILL"
+    )
+    return parser.parse_args()
+
+
+def answer(found: dict[str, Any]) -> None:
+    print(json.dumps(found), flush=True)
+
+
+def ready() -> None:
+    print("ready", flush=True)
+
+
+def drive(verbs: dict[str, Callable[[argparse.Namespace], dict[str, Any] | None]]) -> None:
+    given = arguments()
+    if given.verb not in verbs:
+        sys.exit(f"{sys.argv[0]} has no verb {given.verb}: {', '.join(verbs)}")
+    found = verbs[given.verb](given)
+    if found is not None:
+        answer(found)

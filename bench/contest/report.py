@@ -1,0 +1,35 @@
+"""The page of the contest, made from its results and nothing else: what is not measured is not said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bench.contest.section import Section
+
+SECTIONS: tuple[Section, ...] = ()
+
+HEAD = """# Benchmarks
+
+*Written by `make bench`, which is `python -m bench.contest --write`. Do not edit.*
+
+Outlast beside what one would otherwise pick, on one machine, in the same rounds, on the same servers and the same disk. These machines are shared and noisy: **ratios hold, figures do not**. Measure your own: `make bench`
+installs each peer from PyPI into an environment of its own, measures all of them in turn and writes this page. For your own store: `outlast bench --store URL` ([commands](commands.md)).
+"""
+
+
+def page(found: dict[str, Any]) -> str:
+    parts = [HEAD]
+    for section in SECTIONS:
+        if section.name in found:
+            measured = found[section.name]
+            parts.append(section.tables(measured["found"]).rstrip() + "\n")
+            parts.append(f"*{measured['rounds']} rounds. {measured['place']}.*\n")
+    return "\n".join(parts)
+
+
+def plots(found: dict[str, Any]) -> dict[str, str]:
+    drawn: dict[str, str] = {}
+    for section in SECTIONS:
+        if section.name in found:
+            drawn |= section.plots(found[section.name]["found"])
+    return drawn
