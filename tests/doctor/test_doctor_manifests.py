@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from outlast.doctor.commands import command_seconds
 from outlast.doctor.examine import IN_MANIFESTS, examine
 from outlast.doctor.facts import Facts
 from outlast.doctor.finding import Level
 from outlast.doctor.manifests import read
-from outlast.doctor.workload import command_seconds, seconds_of
+from outlast.doctor.workload import seconds_of
 from outlast.errors import SettingsError
 from outlast.settings.load import load
 
@@ -62,7 +63,7 @@ spec:
     spec:
       restartPolicy: Never
       terminationGracePeriodSeconds: 40
-      containers: [{name: run, command: ["outlast", "run", "a.py:f"], env: [{name: OUTLAST_GRACE, value: "30"}]}]
+      containers: [{name: run, command: ["outlast", "run", "a.py:f"], env: [{name: OUTLAST_GRACE, value: "30"}, {name: OUTLAST_STORE, value: "redis://redis/0"}]}]
 """
 
 COMPOSE = """
@@ -73,6 +74,7 @@ services:
     stop_grace_period: 1m10s
     environment: {OUTLAST_GRACE: "60", OUTLAST_STORE: "sqlite:////data/x.db"}
     volumes: ["data:/data"]
+  front: {image: agents, stop_grace_period: 40s, environment: {OUTLAST_STORE: "redis://redis/0"}}
   redis:
     image: redis:7
     command: ["redis-server", "--appendonly", "yes"]
@@ -83,7 +85,7 @@ services:
 UNIT = """
 [Service]
 ExecStart=/opt/a/bin/outlast worker agents.py
-Environment=OUTLAST_GRACE=60 OUTLAST_LEASE=20
+Environment=OUTLAST_GRACE=60 OUTLAST_LEASE=25
 TimeoutStopSec=65
 KillMode=mixed
 """
@@ -179,7 +181,11 @@ def test_a_server_without_a_host_is_for_this_machine(tmp_path):
     secret = (
         "            - {name: OUTLAST_HTTP_SECRET, valueFrom: {secretKeyRef: {name: agents, key: http}}}\n"
     )
-    text = DEPLOYMENT.replace(secret, "").replace("0.0.0.0:8080", ":8080")
+    text = (
+        DEPLOYMENT.replace(secret, "")
+        .replace("0.0.0.0:8080", ":8080")
+        .replace("httpGet: {path: /health, port: 8080}", "exec: {command: [x]}")
+    )
     assert fired(findings(tmp_path, "d.yaml", text)) == set()
 
 

@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 
 
 def doctor(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[FILE]...", help="More files, as with --manifest: what a shell makes of *.yaml."
+        ),
+    ] = None,
     *,
     settings: Annotated[
         bool,
@@ -35,7 +41,7 @@ def doctor(
         typer.Option(
             "--manifest",
             metavar="FILE",
-            help="Check this file instead (may be repeated): Kubernetes YAML, a compose file, a .service unit, a Dockerfile.",
+            help="Check this file instead (may be repeated; - is standard input): Kubernetes YAML, a compose file, a .service unit, a Dockerfile.",
         ),
     ] = None,
     rollout_budget: RolloutBudget = None,
@@ -48,6 +54,7 @@ def doctor(
     Ends with 1 if something is wrong, with 2 if a setting is unknown or impossible. The store is only looked at, and none is made. With
     --manifest nothing but the files is looked at, for a pipeline. Secrets, and passwords in addresses, are not shown.
     """
+    manifest = [*(manifest or ()), *(files or ())]
     with answering(as_json):
         if settings and manifest:
             raise SettingsError("--settings is about this environment, --manifest about files: one of them.")
@@ -69,7 +76,7 @@ def _of_files(files: list[Path], budget: float | None) -> list[Finding]:
     from outlast.doctor.facts import Facts
     from outlast.doctor.manifests import read
 
-    workloads = tuple(one for path in files for one in read(path))
+    workloads = tuple(read(*files))
     return examine(
         Facts(load({"store": "memory:"}, {}), "", workloads=workloads, rollout_budget=budget), IN_MANIFESTS
     )

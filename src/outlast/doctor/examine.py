@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from outlast.doctor import fleet, grace, manifested, place, processes, servers
 from outlast.doctor.facts import Facts
-from outlast.doctor.finding import Finding
+from outlast.doctor.finding import Finding, note
 
 Check = Callable[[Facts], Iterable[Finding]]
 
@@ -28,6 +28,7 @@ HERE: dict[str, Check] = {
 IN_MANIFESTS: dict[str, Check] = {
     "settings": manifested.settings,
     "grace": manifested.grace,
+    "lease": manifested.lease,
     "signals": manifested.signals,
     "rollout": manifested.rollout,
     "filesystem": manifested.filesystem,
@@ -40,4 +41,11 @@ IN_MANIFESTS: dict[str, Check] = {
 
 
 def examine(facts: Facts, checks: dict[str, Check]) -> list[Finding]:
-    return [finding for check in checks.values() for finding in check(facts)]
+    """All of them: one that fails is told, and the others are made."""
+    found: list[Finding] = []
+    for name, check in checks.items():
+        try:
+            found += check(facts)
+        except Exception as failure:  # whatever it is, it must not hide what the other checks find
+            found.append(note(name, f"this check could not be made: {type(failure).__name__}: {failure}", "Tell the makers of Outlast."))  # fmt: skip
+    return found

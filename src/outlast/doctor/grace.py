@@ -66,39 +66,40 @@ def steps(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def lease(facts: Facts) -> Iterator[Finding]:
-    settings = facts.loaded.settings
-    found = False
+def leases(settings: Settings) -> Iterator[Finding]:
+    """What is wrong with the times by which workers are taken for dead, whoever has these settings."""
     if settings.stall_max >= settings.lease:
-        found = True
         yield warning(
             "lease",
             f"stall_max={settings.stall_max:g} is not below lease={settings.lease:g}: a worker whose loop stands still keeps its lease until it is over, and learns late that it lost its runs.",
             f"Set stall_max to {settings.lease * 2 / 3:g} or less.",
         )
     if settings.lease < 5:
-        found = True
         yield warning(
             "lease",
             f"lease={settings.lease:g} s: a busy node or a slow store makes living workers look dead, and their steps are redone.",
             "Use 15 to 60 s. Deaths are noticed sooner by a lock in any case.",
         )
     if settings.poll > settings.lease / 2:
-        found = True
         yield warning(
             "lease",
             f"poll={settings.poll:g} s is more than half of lease={settings.lease:g}: where no bell rings, what dead workers left is found late.",
             "Lower poll to 2 s or so.",
         )
+
+
+def lease(facts: Facts) -> Iterator[Finding]:
+    settings = facts.loaded.settings
+    found = list(leases(settings))
+    yield from found
     others = {worker.lease for worker in facts.store.workers} if facts.store else set()
     if len(others) > 1:
-        found = True
         yield warning(
             "lease",
             f"workers of this store have different leases: {', '.join(f'{one:g} s' for one in sorted(others))}.",
             "Give all of them the same OUTLAST_LEASE: who sweeps goes by the lease of the worker that is dead, but alerts and people go by one number.",
         )
-    if not found:
+    elif not found:
         yield ok(
             "lease",
             f"lease {settings.lease:g} s, heartbeat {settings.heartbeat:g} s, poll {settings.poll:g} s.",

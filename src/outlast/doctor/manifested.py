@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
+from outlast.doctor.commands import InFront, in_front
 from outlast.doctor.facts import Facts
 from outlast.doctor.finding import Finding, error, note, ok, warning
-from outlast.doctor.grace import MARGIN_MIN
+from outlast.doctor.grace import MARGIN_MIN, leases
 from outlast.doctor.workload import ELSEWHERE, Workload
 from outlast.errors import SettingsError
-from outlast.http.address import is_for_this_machine
+from outlast.http.address import is_for_this_machine, parse
 from outlast.settings import Settings
+from outlast.settings.foreign import GRACE, STORES
 
 ROLLOUT_SECONDS = 3_600.0
 START_SECONDS = 30.0
 """Until a new pod is ready, about."""
+
+
+_STORE_NAMES = ("OUTLAST_STORE", *STORES)
+_GRACE_NAMES = ("OUTLAST_GRACE", GRACE)
 
 
 def _mine(facts: Facts) -> list[Workload]:
@@ -41,14 +47,41 @@ def settings_of(workload: Workload) -> Settings | None:
         return None
 
 
+def _is_hidden(workload: Workload, names: Sequence[str]) -> bool:
+    """Whether a setting may be anywhere but in this manifest."""
+    env = workload.env
+    if any(env.get(name) == ELSEWHERE or f"{name}_FILE" in env for name in names):
+        return True
+    elsewhere = workload.env_elsewhere or any(
+        env.get(name) for name in ("OUTLAST_ENV_FILE", "OUTLAST_SECRETS_DIR")
+    )
+    return elsewhere and not any(env.get(name) for name in names)
+
+
+def _store_of(workload: Workload) -> str | None:
+    """The address of the store; empty: none is named; None: it is not known here."""
+    asked = workload.asks or ()
+    for place, word in enumerate(asked):
+        if word == "--store":
+            return asked[place + 1] if place + 1 < len(asked) else ""
+        if word.startswith("--store="):
+            return word.partition("=")[2]
+    chosen = settings_of(workload)
+    if chosen is None or _is_hidden(workload, _STORE_NAMES):
+        return None
+    return chosen.store if any(workload.env.get(name) for name in _STORE_NAMES) else ""
+
+
 def settings(facts: Facts) -> Iterator[Finding]:
-    found = _mine(facts)
+    found = [one for one in facts.workloads if one.is_ours]
     if not found:
         yield note(
             "settings",
             "no worker of Outlast is in these files: neither an OUTLAST_ variable nor a command `outlast`.",
         )
     for one in found:
+        if one.env_unquoted:
+            yield error("settings", f"the value of {', '.join(one.env_unquoted[:5])} is no text: Kubernetes refuses the whole manifest.", 'Quote it: value: "60".', one.where)  # fmt: skip
         try:
             _loaded(one)
         except SettingsError as wrong:
@@ -66,9 +99,11 @@ def grace(facts: Facts) -> Iterator[Finding]:
         chosen = settings_of(one)
         if chosen is None or one.period_default is None:
             continue
-        hidden = [name for name in ("OUTLAST_GRACE", "SHUTDOWN_TIMEOUT") if one.env.get(name) == ELSEWHERE]
-        if hidden or (one.env_elsewhere and not {"OUTLAST_GRACE", "SHUTDOWN_TIMEOUT"} & set(one.env)):
+        if _is_hidden(one, _GRACE_NAMES):
             yield note("grace", "OUTLAST_GRACE is not in this file: it may be in a secret, a config map or another file.", f"Compare it with {one.period_name} yourself, or name it here.", one.where)  # fmt: skip
+            continue
+        if one.period_elsewhere:
+            yield note("grace", f"what {one.period_name} is cannot be told from this file.", f"It must be {chosen.grace + MARGIN_MIN:g} s or more.", one.where)  # fmt: skip
             continue
         period = one.period_default if one.period is None else one.period
         said = f"{one.period_name} is {period:g} s{' unless given' if one.period is None else ''}"
@@ -88,10 +123,26 @@ def grace(facts: Facts) -> Iterator[Finding]:
             yield ok("grace", f"{said}, enough for {parts}.", one.where)
 
 
+def lease(facts: Facts) -> Iterator[Finding]:
+    for one in _mine(facts):
+        chosen = settings_of(one)
+        if chosen is None:
+            continue
+        found = [finding._replace(where=one.where) for finding in leases(chosen)]
+        yield from found or [
+            ok("lease", f"lease {chosen.lease:g} s, stall_max {chosen.stall_max:g} s.", one.where)
+        ]
+
+
 def signals(facts: Facts) -> Iterator[Finding]:
     for one in _mine(facts):
         trouble = False
-        if one.shell is not None and not one.shell.lstrip().startswith("exec "):
+        front = InFront.NOTHING if one.shell is None else in_front(one.shell)
+        if front is InFront.TRAPS or one.script is not None:
+            trouble = True
+            what = "a shell with a trap" if one.script is None else f"the script {one.script}"
+            yield note("signals", f"{what} is in front of the worker: whether SIGTERM gets through cannot be told.", "End it with `exec`: the worker then has the place of the shell.", one.where)  # fmt: skip
+        if front is InFront.STAYS and one.shell is not None:
             trouble = True
             yield error(
                 "signals", f"the command is given to a shell ({one.shell[:60]!r}): the shell is PID 1, gets SIGTERM, and does not pass it on.",
@@ -126,25 +177,30 @@ def _share(text: str | None, replicas: int, *, up: bool) -> int:
     """A number, or a share of the replicas, as Kubernetes rounds it."""
     if text is None:
         return 0
-    if text.endswith("%"):
-        part = replicas * float(text[:-1]) / 100
-        return math.ceil(part) if up else math.floor(part)
-    return int(text) if text.isdigit() else 0
+    number = text.removesuffix("%")
+    if not (number.isascii() and number.isdigit()):
+        return 0
+    if not text.endswith("%"):
+        return int(number)
+    part = replicas * int(number) / 100
+    return math.ceil(part) if up else math.floor(part)
 
 
 def rollout(facts: Facts) -> Iterator[Finding]:
     for one in _mine(facts):
         chosen = settings_of(one)
-        if one.kind != "Deployment" or chosen is None:
+        if one.kind not in ("Deployment", "StatefulSet") or chosen is None:
             continue
         replicas = one.replicas or 1
         surge, unavailable = _share(one.surge, replicas, up=True), _share(one.unavailable, replicas, up=False)
+        if one.kind == "StatefulSet":  # one after another, and each in the place of the old one
+            surge = unavailable = 0
         if one.recreate or unavailable > surge:
             how = (
                 "Recreate" if one.recreate else f"maxUnavailable {one.unavailable} above maxSurge {one.surge}"
             )
             yield warning("rollout", f"a roll-out removes more workers than it adds ({how}): what they leave waits for room.", "Set maxSurge: 1 and maxUnavailable: 0.", one.where)  # fmt: skip
-        together = max(1, surge + unavailable)
+        together = replicas if one.recreate else max(1, surge + unavailable)
         seconds = math.ceil(replicas / together) * ((one.pre_stop or 0.0) + chosen.grace + START_SECONDS)
         budget = facts.rollout_budget or ROLLOUT_SECONDS
         said = f"{replicas} pods, {together} at a time, each up to {(one.pre_stop or 0.0) + chosen.grace:g} s of drain: a roll-out takes up to {seconds / 60:.0f} minutes"
@@ -152,7 +208,9 @@ def rollout(facts: Facts) -> Iterator[Finding]:
             yield warning(
                 "rollout",
                 f"{said}, more than {budget / 60:.0f}.",
-                "Raise maxSurge, or lower OUTLAST_GRACE.",
+                "Lower OUTLAST_GRACE, or have fewer pods."
+                if one.kind == "StatefulSet"
+                else "Raise maxSurge, or lower OUTLAST_GRACE.",
                 one.where,
             )
         elif (
@@ -166,66 +224,64 @@ def rollout(facts: Facts) -> Iterator[Finding]:
 
 def filesystem(facts: Facts) -> Iterator[Finding]:
     for one in _mine(facts):
-        address = one.env.get("OUTLAST_STORE", "")
+        address = _store_of(one)
+        if one.kind in ("systemd", "Dockerfile") or address is None:
+            continue
+        if not address:
+            yield note("filesystem", "no store is named here: unless the program names one, it is sqlite:///outlast.db in the working folder, and gone with the container.", "Set OUTLAST_STORE.", one.where)  # fmt: skip
+            continue
         scheme, _, rest = address.partition(":")
         if scheme not in ("sqlite", "file"):
             continue
-        path = (
-            PurePosixPath("/" + rest.lstrip("/"))
-            if rest.startswith("////" if scheme == "sqlite" else "///")
-            else None
-        )
-        if one.kind == "Deployment" and (one.replicas or 1) > 1:
-            yield error("filesystem", f"{one.replicas} replicas and a store that is a file: pods on different nodes would not see the same one.", "Use a StatefulSet with one replica, or a Postgres or Redis store.", one.where)  # fmt: skip
-        if one.kind in ("systemd", "Dockerfile"):
-            continue
-        if path is None:
-            yield warning("filesystem", f"the store {address} lies in the working folder of the container: it is gone with it.", "Give it an absolute path on a volume: sqlite:////data/outlast.db.", one.where)  # fmt: skip
-            continue
-        over = [(mount, kind) for mount, kind in one.mounts.items() if path.is_relative_to(mount)]
-        kind = max(over, key=lambda found: len(found[0]))[1] if over else None
-        if kind is None or kind in ("emptyDir", "tmpfs"):
-            lies = (
-                "in the container" if kind is None else f"on an {kind}" if kind == "emptyDir" else "in memory"
-            )
-            yield error("filesystem", f"the store {path} lies {lies}: it is gone with the pod, and every run in it.", "Mount a volume that stays (a claim) at its folder.", one.where)  # fmt: skip
-        elif kind == "nfs":
-            yield error(
-                "filesystem",
-                f"the store {path} lies on NFS: its locks and syncs are not what SQLite needs.",
-                "Use a disk, or Postgres.",
-                one.where,
-            )
-        else:
-            yield ok("filesystem", f"the store {path} lies on a volume.", one.where)
+        if (one.replicas or 1) > 1 and one.kind not in ("compose", "DaemonSet"):
+            yield error("filesystem", f"{one.replicas} replicas and a store that is a file: they would not see the same one.", "Use a StatefulSet with one replica, or a Postgres or Redis store.", one.where)  # fmt: skip
+        yield _at(one, address, scheme, rest)
+
+
+def _at(one: Workload, address: str, scheme: str, rest: str) -> Finding:
+    if not rest.startswith("////" if scheme == "sqlite" else "///"):
+        return warning("filesystem", f"the store {address} lies in the working folder of the container: it is gone with it.", "Give it an absolute path on a volume: sqlite:////data/outlast.db.", one.where)  # fmt: skip
+    path = PurePosixPath("/" + rest.lstrip("/").partition("?")[0])
+    over = [(mount, kind) for mount, kind in one.mounts.items() if path.is_relative_to(mount)]
+    kind = max(over, key=lambda found: len(found[0]))[1] if over else None
+    if kind in (None, "emptyDir", "ephemeral", "tmpfs"):
+        lies = {None: "in the container", "tmpfs": "in memory"}.get(kind, f"on an {kind} volume")
+        return error("filesystem", f"the store {path} lies {lies}: it is gone with the pod, and every run in it.", "Mount a volume that stays (a claim) at its folder.", one.where)  # fmt: skip
+    if kind == "readonly":
+        return error("filesystem", f"the store {path} lies on a volume that cannot be written.", "Mount one that can.", one.where)  # fmt: skip
+    if kind == "nfs":
+        return error("filesystem", f"the store {path} lies on a network file system (nfs or its like): its locks and syncs are not what it needs.", "Use a disk, or Postgres.", one.where)  # fmt: skip
+    return ok("filesystem", f"the store {path} lies on a volume.", one.where)
 
 
 def redis(facts: Facts) -> Iterator[Finding]:
+    """Of a Redis beside workers, unless all of them are known to have another store: a cache may lose what it likes."""
+    stores = [_store_of(one) for one in _mine(facts)]
+    if stores and not any(store is None or store.startswith(("redis", "unix:")) for store in stores):
+        return
     for one in facts.workloads:
-        if one.image.rpartition("/")[2].partition(":")[0] not in ("redis", "valkey"):
+        repository = one.image.partition("@")[0]
+        if repository.rpartition("/")[2].partition(":")[0] not in ("redis", "valkey"):
             continue
-        words = [word.lower() for word in one.command or ()]
-        said = {word: words[place + 1] for place, word in enumerate(words[:-1]) if word.startswith("--")}
-        if said.get("--appendonly") != "yes":
-            yield error("redis", "appendonly is not switched on here: when this server ends, everything since its last snapshot is lost.", "Start it with --appendonly yes, unless a redis.conf in the image says so.", one.where)  # fmt: skip
-        elif said.get("--maxmemory-policy", "noeviction") != "noeviction" and not said[
-            "--maxmemory-policy"
-        ].startswith("volatile-"):
-            yield error(
-                "redis",
-                f"maxmemory-policy is {said['--maxmemory-policy']}: a full server drops runs and journals.",
-                "Use noeviction.",
-                one.where,
-            )
-        elif not any(kind in ("claim", "volume", "host") for kind in one.mounts.values()):
-            yield error(
-                "redis",
-                "what it writes is on no volume: it is gone with the container.",
-                "Mount one at /data.",
-                one.where,
-            )
-        else:
-            yield ok("redis", "appendonly is on, on a volume, and nothing is evicted.", one.where)
+        yield _redis(one, elsewhere="bitnami" in repository)
+
+
+def _redis(one: Workload, *, elsewhere: bool) -> Finding:
+    lines = one.shell if one.shell is not None else " ".join(one.command or ())
+    words = [word.strip("'\"") for word in lines.lower().split()]
+    said = {word: words[place + 1] for place, word in enumerate(words[:-1]) if word.startswith("--")}
+    policy = said.get("--maxmemory-policy", "noeviction")
+    if "--appendonly" not in said and (
+        elsewhere or one.script or any(word.endswith(".conf") for word in words)
+    ):
+        return note("redis", "whether appendonly is on is said in its configuration, not here.", "Look there; or ask the server itself: outlast doctor --store redis://….", one.where)  # fmt: skip
+    if said.get("--appendonly") != "yes":
+        return error("redis", "appendonly is not switched on here: when this server ends, everything since its last snapshot is lost.", "Start it with --appendonly yes.", one.where)  # fmt: skip
+    if policy != "noeviction" and not policy.startswith("volatile-"):
+        return error("redis", f"maxmemory-policy is {policy}: a full server drops runs and journals.", "Use noeviction.", one.where)  # fmt: skip
+    if not any(kind in ("claim", "volume", "host") for kind in one.mounts.values()):
+        return error("redis", "what it writes is on no volume: it is gone with the container.", "Mount one at /data.", one.where)  # fmt: skip
+    return ok("redis", "appendonly is on, on a volume, and nothing is evicted.", one.where)
 
 
 def http(facts: Facts) -> Iterator[Finding]:
@@ -246,14 +302,31 @@ def http(facts: Facts) -> Iterator[Finding]:
 
 def probes(facts: Facts) -> Iterator[Finding]:
     for one in _mine(facts):
+        unheard = _unheard(one)
         if one.liveness is not None and one.liveness.rstrip("/").endswith("/ready"):
             yield error("probes", "the liveness probe asks for /ready, which says 503 in a drain: the kubelet kills a worker that is being stopped in an orderly way.", "Ask for /health.", one.where)  # fmt: skip
+        elif unheard:
+            yield error("probes", unheard, "OUTLAST_HTTP=0.0.0.0:PORT, with the port that the probes ask for.", one.where)  # fmt: skip
         elif one.liveness is not None and one.liveness_patience is not None and one.liveness_patience < 20:
             yield warning("probes", f"the liveness probe loses patience after {one.liveness_patience:g} s: a loop that is busy for so long is killed, with everything under way.", "Raise failureThreshold or periodSeconds.", one.where)  # fmt: skip
-        elif one.liveness is not None or one.readiness is not None:
+        elif one.probed:
             yield ok("probes", "no probe ends a drain.", one.where)
         elif one.kind in ("Deployment", "StatefulSet"):
             yield note("probes", "there are no probes: a worker that hangs is not restarted.", "OUTLAST_HTTP=0.0.0.0:8080, then livenessProbe /health and readinessProbe /ready.", one.where)  # fmt: skip
+
+
+def _unheard(one: Workload) -> str:
+    """Why the kubelet, which asks from outside the pod, gets no answer; empty where it may. What serves without OUTLAST_HTTP is the program's own."""
+    chosen = settings_of(one)
+    if chosen is None or not chosen.http or not one.probe_ports:
+        return ""
+    if is_for_this_machine(chosen.http):
+        return f"the HTTP server is for the pod alone ({chosen.http}), and the kubelet asks from outside: no probe is ever answered."
+    port = parse(chosen.http)[1]
+    others = [asked for asked in one.probe_ports if asked != port]
+    if others and (one.asks or ("",))[0] == "worker":
+        return f"the probes ask at port {others[0]}, and the HTTP server is at {port}."
+    return ""
 
 
 def job(facts: Facts) -> Iterator[Finding]:

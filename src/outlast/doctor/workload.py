@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 SHELLS = {"sh", "bash", "dash", "ash", "zsh", "ksh", "busybox"}
-_LENGTH = re.compile(r"(?:(\d+)h)?(?:(\d+)m(?:in)?)?(?:(\d+(?:\.\d+)?)s?)?")
+_UNITS = {
+    "us": 1e-6, "ms": 1e-3, "": 1, "s": 1, "sec": 1, "second": 1, "seconds": 1, "m": 60, "min": 60, "minute": 60, "minutes": 60,
+    "h": 3600, "hr": 3600, "hour": 3600, "hours": 3600, "d": 86_400, "day": 86_400, "days": 86_400, "w": 604_800, "week": 604_800, "weeks": 604_800,
+}  # fmt: skip
+_LENGTH = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*", re.ASCII)
 
 ELSEWHERE = "<elsewhere>"
 """The value of a variable that another file or a secret has."""
@@ -24,13 +29,21 @@ class Workload:
     """In exec form, as far as it is said here."""
     shell: str | None = None
     """The command line that a shell is given."""
+    script: str | None = None
+    """The file that a shell is given."""
+    asks: tuple[str, ...] | None = None
+    """What `outlast` is given; None: it is not called by this manifest."""
     env: Mapping[str, str] = field(default_factory=dict)
+    env_unquoted: tuple[str, ...] = ()
+    """Variables whose value is a number or a truth value, where Kubernetes takes only texts."""
     env_elsewhere: bool = False
     """Some of its variables are in a file or a config map."""
     period: float | None = None
     """Seconds from the first sign to SIGKILL."""
     period_default: float | None = None
     """What it is where the manifest does not say; None: there is no such time."""
+    period_elsewhere: bool = False
+    """It is said in another file, or by a variable: it is not known here."""
     period_name: str = ""
     pre_stop: float | None = 0.0
     """Seconds that a command takes before SIGTERM comes; None: not known."""
@@ -47,6 +60,10 @@ class Workload:
     """The path that the liveness probe asks for."""
     liveness_patience: float | None = None
     readiness: str | None = None
+    probed: bool = False
+    """Whether it has a probe of any kind."""
+    probe_ports: tuple[int, ...] = ()
+    """Where the kubelet asks over HTTP, as far as that is a number, or the name of a port that is listed."""
     restart: str | None = None
     knows_75: bool = True
     """Of a Job: exit code 75, interrupted, is not counted as a failure."""
@@ -56,44 +73,25 @@ class Workload:
         return f"{self.file}: {self.kind} {self.name}".rstrip()
 
     @property
-    def is_worker(self) -> bool:
+    def is_ours(self) -> bool:
         """Whether this is about Outlast at all."""
-        words = " ".join(self.command or ()) + " " + (self.shell or "")
-        return (
-            any(name.startswith("OUTLAST_") for name in self.env)
-            or re.search(r"\boutlast\b", words) is not None
-        )
+        return any(name.startswith("OUTLAST_") for name in self.env) or self.asks is not None
+
+    @property
+    def is_worker(self) -> bool:
+        """Whether it executes runs, as far as can be told: `outlast migrate` and its like end by themselves and drain nothing."""
+        return self.is_ours and (not self.asks or self.asks[0] in ("worker", "run"))
 
 
 def seconds_of(text: object) -> float | None:
-    """A length of time as compose and systemd write it: 65, 65s, 1m5s, 1min 5s. None: not readable."""
+    """A length of time as Kubernetes, compose and systemd write it: 65, 65s, 1m5s, 1min 5s. None: not readable."""
     if isinstance(text, (int, float)) and not isinstance(text, bool):
-        return float(text)
+        return None if math.isnan(text) else float(text)
     if not isinstance(text, str) or not text.strip():
         return None
-    if text.strip() in ("infinity", "0"):
-        return float("inf") if text.strip() == "infinity" else 0.0
-    found = _LENGTH.fullmatch(text.replace(" ", "").replace("sec", "s"))
-    if found is None or not any(found.groups()):
+    if text.strip() == "infinity":
+        return math.inf
+    parts = _LENGTH.findall(text)
+    if _LENGTH.sub("", text).strip() or any(unit not in _UNITS for _, unit in parts):
         return None
-    hours, minutes, seconds = (float(part or 0) for part in found.groups())
-    return hours * 3600 + minutes * 60 + seconds
-
-
-def command_seconds(command: Sequence[str]) -> float | None:
-    """How long a preStop command takes at the most, if that can be told: a sleep, or one with a time-out."""
-    words = [word for word in command if word]
-    if words and words[0].rpartition("/")[2] in SHELLS and "-c" in words:
-        words = words[words.index("-c") + 1].split()
-    if not words:
-        return 0.0
-    if words[0].rpartition("/")[2] in ("sleep", "timeout") and len(words) > 1:
-        return seconds_of(words[1])
-    for place, word in enumerate(words):
-        if word == "--timeout" and place + 1 < len(words):
-            return seconds_of(words[place + 1])
-        if word.startswith("--timeout="):
-            return seconds_of(word.partition("=")[2])
-    if "drain" in words and "--wait" not in words:
-        return 5.0  # it asks, and does not wait
-    return None
+    return sum(float(number) * _UNITS[unit] for number, unit in parts)

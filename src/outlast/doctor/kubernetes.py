@@ -1,0 +1,153 @@
+"""Kubernetes: whatever makes pods, a workload for each container that stays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from outlast.doctor.commands import called, command_seconds
+from outlast.doctor.workload import ELSEWHERE, Workload, seconds_of
+from outlast.doctor.yamls import listed, table, text_of, words_of
+
+PERIOD_SECONDS = 30.0
+"""terminationGracePeriodSeconds where nothing is said."""
+SCALED_MAX = 100
+"""What KEDA ends at where nothing is said."""
+
+_VOLUMES = {
+    "emptyDir": "emptyDir", "ephemeral": "ephemeral", "persistentVolumeClaim": "claim", "hostPath": "host", "nfs": "nfs", "cephfs": "nfs",
+    "glusterfs": "nfs", "azureFile": "nfs", "configMap": "readonly", "secret": "readonly", "projected": "readonly", "downwardAPI": "readonly",
+}  # fmt: skip
+
+Scaled = Mapping[tuple[str, str], int]
+
+
+def scaled(documents: list[dict[str, Any]]) -> Scaled:
+    """How many pods an autoscaler may make, by kind and name."""
+    found: dict[tuple[str, str], int] = {}
+    for one in documents:
+        spec = table(one.get("spec"))
+        target = table(spec.get("scaleTargetRef"))
+        most: Any = None
+        if one.get("kind") == "HorizontalPodAutoscaler":
+            most = spec.get("maxReplicas")
+        elif one.get("kind") == "ScaledObject":
+            most = spec.get("maxReplicaCount") or SCALED_MAX
+        if type(most) is int:
+            found[text_of(target.get("kind")) or "Deployment", text_of(target.get("name"))] = most
+    return found
+
+
+def workloads(path: str, document: dict[str, Any], scaled: Scaled) -> Iterator[Workload]:
+    kind = text_of(document.get("kind"))
+    spec = table(document.get("spec"))
+    job = table(table(spec.get("jobTemplate")).get("spec")) if kind == "CronJob" else spec
+    pod = spec if kind == "Pod" else table(table(job.get("template")).get("spec"))
+    name = text_of(table(document.get("metadata")).get("name"))
+    replicas = scaled.get((kind, name), spec.get("replicas"))
+    if replicas is None and kind in ("Deployment", "StatefulSet"):
+        replicas = 1
+    strategy = table(spec.get("strategy") or spec.get("updateStrategy"))
+    update = table(strategy.get("rollingUpdate"))
+    period = pod.get("terminationGracePeriodSeconds")
+    volumes = {text_of(one.get("name")): _volume(one) for one in map(table, listed(pod.get("volumes")))}
+    for claim in map(table, listed(spec.get("volumeClaimTemplates"))):
+        volumes[text_of(table(claim.get("metadata")).get("name"))] = "claim"
+    for container in _staying(pod):
+        live, patience = _probe(container.get("livenessProbe"))
+        yield Workload(
+            kind=kind, name=f"{name}/{text_of(container.get('name'))}", file=path, image=text_of(container.get("image")), **_env(container),
+            **called((*words_of(container.get("command")), *words_of(container.get("args")))),
+            period=seconds_of(period), period_default=PERIOD_SECONDS, period_elsewhere=period is not None and seconds_of(period) is None,
+            period_name="terminationGracePeriodSeconds", pre_stop=_pre_stop(table(table(container.get("lifecycle")).get("preStop"))),
+            replicas=replicas if type(replicas) is int and replicas >= 0 else None,
+            surge=text_of(update.get("maxSurge")) or "25%", unavailable=text_of(update.get("maxUnavailable")) or "25%",
+            recreate=strategy.get("type") == "Recreate", progress_deadline=seconds_of(spec.get("progressDeadlineSeconds")),
+            mounts=_mounts(container, volumes), liveness=live, liveness_patience=patience, readiness=_probe(container.get("readinessProbe"))[0],
+            probed=any(table(container.get(f"{one}Probe")) for one in ("liveness", "readiness", "startup")), probe_ports=_probe_ports(container),
+            restart=text_of(pod.get("restartPolicy")) or None, knows_75=kind not in ("Job", "CronJob") or _knows_75(job, pod),
+        )  # fmt: skip
+
+
+def _staying(pod: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The containers, and what is started before them and stays: a sidecar."""
+    yield from map(table, listed(pod.get("containers")))
+    for one in map(table, listed(pod.get("initContainers"))):
+        if one.get("restartPolicy") == "Always":
+            yield one
+
+
+def _volume(volume: dict[str, Any]) -> str:
+    for name, kind in _VOLUMES.items():
+        if name in volume:
+            return "tmpfs" if table(volume[name]).get("medium") == "Memory" else kind
+    return "volume"
+
+
+def _mounts(container: dict[str, Any], volumes: Mapping[str, str]) -> dict[str, str]:
+    return {
+        text_of(one.get("mountPath")): "readonly"
+        if one.get("readOnly") is True
+        else volumes.get(text_of(one.get("name")), "volume")
+        for one in map(table, listed(container.get("volumeMounts")))
+    }
+
+
+def _env(container: dict[str, Any]) -> dict[str, Any]:
+    env: dict[str, str] = {}
+    unquoted = []
+    for one in map(table, listed(container.get("env"))):
+        name, value = text_of(one.get("name")), one.get("value")
+        env[name] = ELSEWHERE if one.get("valueFrom") else text_of(value)
+        if "$(" in env[name]:  # of another variable of the pod
+            env[name] = ELSEWHERE
+        if value is not None and not isinstance(value, str):
+            unquoted.append(name)
+    elsewhere = bool(listed(container.get("envFrom")))
+    return {"env": env, "env_unquoted": tuple(unquoted), "env_elsewhere": elsewhere}
+
+
+def _pre_stop(stop: dict[str, Any]) -> float | None:
+    if not stop:
+        return 0.0
+    if "sleep" in stop:
+        return seconds_of(table(stop["sleep"]).get("seconds"))
+    if "exec" in stop:
+        return command_seconds(words_of(table(stop["exec"]).get("command")))
+    return None
+
+
+def _probe(probe: Any) -> tuple[str | None, float | None]:
+    said = table(probe)
+    path = table(said.get("httpGet")).get("path")
+    every, times = seconds_of(said.get("periodSeconds")), seconds_of(said.get("failureThreshold"))
+    patience = (10.0 if every is None else every) * (3.0 if times is None else times) if said else None
+    return (None if path is None else text_of(path).partition("?")[0]), patience
+
+
+def _probe_ports(container: dict[str, Any]) -> tuple[int, ...]:
+    ports = {
+        text_of(one.get("name")): one.get("containerPort")
+        for one in map(table, listed(container.get("ports")))
+    }
+    found = set()
+    for probe in ("livenessProbe", "readinessProbe", "startupProbe"):
+        get = table(table(container.get(probe)).get("httpGet"))
+        port = get.get("port")
+        number = ports.get(port, port) if isinstance(port, str) else port
+        if type(number) is int and get.get("host") is None:
+            found.add(number)
+    return tuple(sorted(found))
+
+
+def _knows_75(job: dict[str, Any], pod: dict[str, Any]) -> bool:
+    if pod.get("restartPolicy") == "OnFailure":
+        return True
+    for rule in map(table, listed(table(job.get("podFailurePolicy")).get("rules"))):
+        codes = table(rule.get("onExitCodes"))
+        if rule.get("action") != "Ignore" or not codes:
+            continue
+        named = 75 in listed(codes.get("values"))
+        if named is (codes.get("operator", "In") == "In"):
+            return True
+    return False

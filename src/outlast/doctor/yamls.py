@@ -1,0 +1,120 @@
+"""YAML and JSON, read without trust: nothing is executed, and nothing that is small in the file grows without end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from outlast.errors import SettingsError
+
+NODES_MAX = 1_000_000
+"""Values in one document, what is referred to again counted again."""
+
+
+def documents(path: str, text: str) -> list[dict[str, Any]]:
+    """All documents of a file, and what is in a List one by one. SettingsError for what is no YAML, or has no tables in it."""
+    try:
+        found = [one for one in _loaded(path, text) if one is not None]
+    except RecursionError:
+        raise SettingsError(f"{path}: this is nested too deeply for a manifest.") from None
+    if not found or not all(isinstance(one, dict) for one in found):
+        raise SettingsError(f"{path} has no manifest in it: Kubernetes YAML, a compose file, a .service unit or a Dockerfile is read.")  # fmt: skip
+    return [one for document in found for one in _items(document)]
+
+
+def table(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def text_of(value: Any) -> str:
+    """A plain value as its text; a list or a table is none."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, (str, int, float)) else ""
+
+
+def words_of(value: Any) -> tuple[str, ...]:
+    return tuple(text_of(word) for word in listed(value))
+
+
+def _items(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    if str(document.get("kind")).endswith("List") and "items" in document:
+        kind = str(document["kind"]).removesuffix("List")
+        for one in map(table, listed(document["items"])):
+            yield from _items({"kind": kind, **one} if kind else one)
+    else:
+        yield document
+
+
+def _loaded(path: str, text: str) -> Iterator[Any]:
+    if text.lstrip().startswith("{"):
+        try:
+            yield json.loads(text)  # YAML takes most of JSON, but no tabs
+        except ValueError:
+            yield from _yaml(path, text)
+    else:
+        yield from _yaml(path, text)
+
+
+def _yaml(path: str, text: str) -> Iterator[Any]:
+    try:
+        import yaml
+    except ImportError:
+        raise SettingsError("--manifest reads YAML with PyYAML: pip install 'outlast[manifest]'.") from None
+    loader = None
+    try:
+        loader = _loader()(text)
+        while loader.check_node():
+            node = loader.get_node()
+            if _weight(node, {}) > NODES_MAX:
+                raise SettingsError(f"{path}: what it refers to (&, *) comes to more than {NODES_MAX:,} values: that is no manifest.")  # fmt: skip
+            yield loader.construct_document(node)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark is not None else ""
+        raise SettingsError(f"{path}{line}: this is no YAML ({getattr(error, 'problem', None) or 'it cannot be read'}).") from None  # fmt: skip
+    except SettingsError:
+        raise
+    except ValueError as error:  # of a date or a number that is none
+        raise SettingsError(f"{path}: this is no YAML ({error}).") from None
+    finally:
+        if loader is not None:
+            loader.dispose()
+
+
+@cache
+def _loader() -> Any:
+    """Safe, and without a mind for tags of other tools: compose has `!reset` and `!override`."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        pass
+
+    def plain(loader: Any, tag: str, node: Any) -> Any:
+        if tag == "reset":
+            return None
+        if isinstance(node, yaml.MappingNode):
+            return loader.construct_mapping(node, deep=True)
+        if isinstance(node, yaml.SequenceNode):
+            return loader.construct_sequence(node, deep=True)
+        return loader.construct_scalar(node)
+
+    Loader.add_multi_constructor("!", plain)
+    return Loader
+
+
+def _weight(node: Any, known: dict[int, int]) -> int:
+    """How many values a node comes to once everything that it refers to is written out. What refers to itself never ends."""
+    if id(node) in known:
+        return known[id(node)]
+    known[id(node)] = NODES_MAX + 1  # until it is counted: who comes here again goes round in a circle
+    inner = node.value if isinstance(node.value, list) else ()
+    parts = [part for one in inner for part in (one if isinstance(one, tuple) else (one,))]
+    known[id(node)] = min(NODES_MAX + 1, 1 + sum(_weight(part, known) for part in parts))
+    return known[id(node)]
