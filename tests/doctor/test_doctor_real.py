@@ -95,29 +95,31 @@ def test_a_worker_that_ignores_sigterm_is_told(tmp_path, worker):
 def test_no_store_is_made_by_looking(tmp_path):
     code, answer = doctor("--store", "sqlite:///none.db", cwd=tmp_path)
     assert code == 0, answer
-    assert by_check(answer)["runs"] == ["note"]
+    assert by_check(answer)["store"] == ["note"]
     assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_that_cannot_be_written():
     """To root everything can be, so the question is asked as another user where the tests are root's."""
     folder = Path(tempfile.mkdtemp(prefix="outlast-closed-"))  # pytest's own folders are closed to that user
+    (folder / "shut").mkdir(mode=0o600)
     folder.chmod(0o555)
     code = f"""
 import os
 from outlast.doctor import facts
 from outlast.store.address import store_at
-store = store_at("sqlite:///{folder}/x.db")  # everything is imported: the libraries may be root's alone
+store, under = store_at("sqlite:///{folder}/x.db"), store_at("sqlite:///{folder}/shut/in/x.db")  # everything is imported: the libraries may be root's alone
 if os.geteuid() == 0:
     os.setgid(65534)
     os.setuid(65534)
-print(facts._folder(store).writable)
+print(facts._folder(store).writable, facts._folder(under).writable)
 """
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
     )
+    (folder / "shut").rmdir()
     folder.rmdir()
-    assert done.stdout.strip() == "False", done.stderr
+    assert done.stdout.strip() == "False False", done.stderr
 
 
 def test_strict_counts_warnings(tmp_path):
@@ -152,14 +154,98 @@ def test_redis_says_what_it_can_lose(tmp_path, redis_server):
     assert code == 1
 
 
-def test_a_server_that_is_away_is_a_note_of_the_runs(tmp_path):
-    code, answer = doctor(
-        "--store", f"redis+unix://{tmp_path}/none.sock".replace("redis+unix", "unix"), cwd=tmp_path
-    )
-    notes = [one["what"] for one in answer["findings"] if one["check"] == "runs"]
-    assert notes
-    assert "nothing is known of the store" in notes[0]
-    assert code in (0, 1)
+@pytest.mark.parametrize("address", ["unix:///nowhere/none.sock", "postgresql://u:hush@127.0.0.1:1/x"])
+def test_a_store_that_cannot_be_reached_is_an_error(tmp_path, address):
+    code, answer = doctor("--store", address, cwd=tmp_path)
+    assert (code, answer["ok"]) == (1, False)
+    assert by_check(answer)["store"] == ["error"]
+    assert "hush" not in json.dumps(answer)
+
+
+def digests(folder: Path) -> dict[str, bytes]:
+    return {
+        str(one): one.read_bytes()
+        for one in sorted(folder.rglob("*"))
+        if one.is_file() and one.suffix in (".db", ".jsonl", "")
+    }
+
+
+def made(tmp_path: Path, address: str) -> None:
+    (tmp_path / "flows.py").write_text(FLOWS)
+    subprocess.run([sys.executable, "-m", "outlast", "run", "flows.py:idle", "--store", address], cwd=tmp_path, check=True, timeout=60, capture_output=True)  # fmt: skip
+
+
+@pytest.mark.parametrize("address", ["sqlite:///s/x.db", "file:///{}/s/folder"])
+def test_nothing_is_changed_by_looking(tmp_path, address):
+    address = address.format(str(tmp_path).lstrip("/"))
+    (tmp_path / "s").mkdir()
+    made(tmp_path, address)
+    before = digests(tmp_path / "s")
+    code, answer = doctor("--store", address, cwd=tmp_path)
+    assert (code, by_check(answer)["runs"]) == (0, ["ok"])
+    assert digests(tmp_path / "s") == before
+
+
+def test_a_file_store_is_left_to_the_process_that_has_it(tmp_path):
+    made(tmp_path, f"file://{tmp_path}/folder")
+    from outlast.store.address import store_at
+
+    store = store_at(f"file://{tmp_path}/folder")
+    store.open()
+    try:
+        code, answer = doctor("--store", f"file://{tmp_path}/folder", cwd=tmp_path)
+    finally:
+        store.close()
+    assert (code, by_check(answer)["store"]) == (0, ["note"])
+    (one,) = [one for one in answer["findings"] if one["check"] == "store"]
+    assert "one has it open" in one["what"]
+
+
+def test_an_older_schema_is_told_and_not_brought_to_the_newest(tmp_path):
+    import sqlite3
+
+    made(tmp_path, "sqlite:///x.db")
+    db = sqlite3.connect(tmp_path / "x.db")
+    (newest,) = db.execute("PRAGMA user_version").fetchone()
+    db.execute(f"PRAGMA user_version = {newest - 1}")
+    db.close()
+    code, answer = doctor("--store", "sqlite:///x.db", cwd=tmp_path)
+    (one,) = [one for one in answer["findings"] if one["check"] == "store"]
+    assert (code, one["level"], "outlast migrate" in one["what"]) == (0, "note", True)
+    db = sqlite3.connect(tmp_path / "x.db")
+    assert db.execute("PRAGMA user_version").fetchone() == (newest - 1,)
+    db.close()
+
+
+@pytest.mark.parametrize("damage", ["newer", "broken"])
+def test_a_store_that_is_not_for_us_is_an_error(tmp_path, damage):
+    import sqlite3
+
+    if damage == "broken":
+        (tmp_path / "x.db").write_text("this is no database, and never was one")
+    else:
+        made(tmp_path, "sqlite:///x.db")
+        db = sqlite3.connect(tmp_path / "x.db")
+        db.execute("PRAGMA user_version = 999")
+        db.close()
+    code, answer = doctor("--store", "sqlite:///x.db", cwd=tmp_path)
+    assert (code, by_check(answer)["store"]) == (1, ["error"])
+
+
+def test_a_pid_that_another_process_has_now_is_no_worker(tmp_path, worker):
+    process = worker()
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    code, answer = doctor("--store", "sqlite:///x.db", cwd=tmp_path)
+    assert by_check(answer)["workers"] == ["warning"]
+    import sqlite3
+
+    db = sqlite3.connect(tmp_path / "x.db")
+    db.execute("UPDATE workers SET pid = ?", (os.getpid(),))
+    db.commit()
+    db.close()
+    code, answer = doctor("--store", "sqlite:///x.db", cwd=tmp_path)
+    assert (code, by_check(answer)["signals"]) == (0, ["note"]), answer
 
 
 def test_this_process_and_its_parents():

@@ -111,7 +111,7 @@ def test_without_an_option_it_says_what_it_has_checked(outlast, tmp_path):
     assert "0 errors" in answer.err
     said = json.loads(outlast("doctor", "--json").out)
     assert said["ok"] is True
-    assert {"lease", "grace", "runs"} <= {one["check"] for one in said["findings"]}
+    assert {"lease", "grace", "store"} <= {one["check"] for one in said["findings"]}
     assert list(tmp_path.iterdir()) == [], "a store that is not there is not made"
 
 

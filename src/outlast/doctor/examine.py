@@ -19,6 +19,7 @@ HERE: dict[str, Check] = {
     "redis": servers.redis,
     "postgres": servers.postgres,
     "http": place.http,
+    "store": fleet.store,
     "runs": fleet.runs,
     "workers": fleet.workers,
     "drains": fleet.drains,

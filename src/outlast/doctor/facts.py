@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
+import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import closing
@@ -14,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 from outlast.doctor.machine import Mount, Process, ancestry, folder_of, mount_of
 from outlast.doctor.workload import Workload
 from outlast.drain.report import DrainReport
-from outlast.errors import OutlastError, StoreError
+from outlast.errors import OutlastError
 from outlast.settings.load import Loaded
 from outlast.store.address import store_at
+from outlast.store.locks import lock
 from outlast.store.protocol import Store
 from outlast.store.rows import QueueRow, WorkerRow
 
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
 DRAINS = 50
 """How many of the last drains are looked at."""
 STEPS_MAX = 2_000
+COPY_BYTES_MAX = 200_000_000
+"""Of a file store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +69,12 @@ class Facts:
     store: InStore | None = None
     store_error: str = ""
     """Why nothing is known of the store."""
+    store_fails: bool = False
+    """It is there, or should be, and cannot be used."""
     server: Mapping[str, Any] = field(default_factory=dict)
     """What a Postgres or Redis says of itself."""
+    server_error: str = ""
+    """Why it says nothing."""
     processes: Mapping[str, tuple[Process, ...]] = field(default_factory=dict)
     """Of this host's workers, by id: the process, then its parents up to PID 1."""
     has_proc: bool = True
@@ -80,32 +89,70 @@ def gather(loaded: Loaded, *, proc: Path = Path("/proc")) -> Facts:
         (found := address.partition(":")[0].lower()), found
     )
     store = store_at(address, heartbeat=loaded.settings.heartbeat)
-    folder = _folder(store) if scheme in ("sqlite", "file") else None
     facts: dict[str, Any] = {
         "loaded": loaded,
         "scheme": scheme,
-        "folder": folder,
+        "folder": _folder(store) if scheme in ("sqlite", "file") else None,
         "has_proc": (proc / "self").exists(),
     }
     try:
-        there, _ = store.versions()
-        if scheme == "memory" or there == 0:
-            what = (
-                "it lives and ends with its process"
-                if scheme == "memory"
-                else "there is none at this address yet"
-            )
-            return Facts(**facts, store_error=what, server=_server(scheme, address))
-        facts["server"] = _server(scheme, address)
-        store.open()
-        with closing(store):
-            facts["store"] = in_store(store)
-    except (OutlastError, StoreError) as error:
+        there, known = store.versions()
+        facts |= _server(scheme, address)
+        if (why := _unopened(scheme, there, known)) is not None:
+            return Facts(**facts, store_error=why)
+        seen = _looked_at(store)
+    except Unseen as error:
         return Facts(**facts, store_error=str(error))
+    except OutlastError as error:
+        return Facts(**facts, store_error=str(error), store_fails=True)
+    facts["store"] = seen
     host = socket.gethostname()
-    mine = [worker for worker in facts["store"].workers if worker.host == host]
+    mine = [worker for worker in seen.workers if worker.host == host and worker.id not in seen.dead]
     facts["processes"] = {worker.id: chain for worker in mine if (chain := ancestry(worker.pid, proc))}
     return Facts(**facts)
+
+
+def _unopened(scheme: str, there: int, known: int) -> str | None:
+    """Why a store is not opened to look into it: opening would make it, or make it another."""
+    if scheme == "memory":
+        return "it lives and ends with its process."
+    if there == 0:
+        return "there is none at this address yet."
+    if there < known:
+        return f"its schema is version {there}, of an older Outlast, and opening it would bring it to {known}: `outlast migrate` does that."
+    return None
+
+
+class Unseen(OutlastError):
+    """A store that may be in order, and cannot be looked into now."""
+
+
+def _looked_at(store: Store) -> InStore:
+    """A file store is put in order by whoever opens it, and is nobody else's meanwhile: so a copy of it is looked at."""
+    folder = getattr(store, "folder", None)
+    if folder is None:
+        store.open()
+        with closing(store):
+            return in_store(store)
+    with tempfile.TemporaryDirectory(prefix="outlast-doctor-") as place:
+        try:
+            path = _copied(Path(folder), Path(place) / "copy")
+        except OSError as error:
+            raise Unseen(f"no copy of it can be made: {error.strerror or error}.") from None
+        copy = store_at(f"file://{path}")
+        copy.open()
+        with closing(copy):
+            return in_store(copy)
+
+
+def _copied(folder: Path, copy: Path) -> Path:
+    if (size := sum(one.stat().st_size for one in folder.rglob("*") if one.is_file())) > COPY_BYTES_MAX:
+        raise Unseen(f"it has {size / 1e6:.0f} MB: too much to look into it without opening it.")
+    with (folder / "lock").open("rb") as file:
+        if not lock(file.fileno(), shared=True):
+            raise Unseen("a file store is for one process at a time, and one has it open.")
+    shutil.copytree(folder, copy)
+    return copy
 
 
 def in_store(store: Store) -> InStore:
@@ -124,21 +171,37 @@ def in_store(store: Store) -> InStore:
 
 def _folder(store: Any) -> Folder:
     path = Path(getattr(store, "path", None) or store.folder).absolute()
-    exists = path.exists()
-    there = folder_of(path)
-    room = os.statvfs(there) if hasattr(os, "statvfs") else None
-    target = path if exists else there
+    try:
+        there = folder_of(path)
+        room = os.statvfs(there) if hasattr(os, "statvfs") else None
+        exists = path.exists()
+    except OSError:  # a folder above it is closed to this user
+        return Folder(path, exists=False, writable=False, free=-1, size=-1, mount=mount_of(path))
     return Folder(
-        path, exists, os.access(target, os.W_OK) and os.access(there, os.W_OK | os.X_OK),
+        path, exists, _is_writable(path, there),
         room.f_bavail * room.f_frsize if room else -1, room.f_blocks * room.f_frsize if room else -1, mount_of(there),
     )  # fmt: skip
 
 
-def _server(scheme: str, address: str) -> Mapping[str, Any]:
-    """Of the server itself; empty for what is none. Its clock is compared with ours, the way there and back taken off."""
-    if scheme == "postgresql":
-        return _postgres(address)
-    return _redis(address) if scheme == "redis" else {}
+def _is_writable(path: Path, there: Path) -> bool:
+    """Also what lies beside a database and is made by its first user, who may have been another: -wal, -shm and the folder of locks."""
+    beside = (path.with_name(f"{path.name}{end}") for end in ("", "-wal", "-shm", ".d"))
+    return os.access(there, os.W_OK | os.X_OK) and all(
+        os.access(one, os.W_OK) for one in beside if one.exists()
+    )
+
+
+def _server(scheme: str, address: str) -> dict[str, Any]:
+    """Of the server itself; nothing for what is none. What it does not tell must not hide what the store does."""
+    asks = {"postgresql": _postgres, "redis": _redis}.get(scheme)
+    if asks is None:
+        return {}
+    from outlast.store.redis.connection import Lost
+
+    try:
+        return {"server": asks(address)}
+    except (OutlastError, Lost) as error:
+        return {"server_error": str(error)}
 
 
 def _postgres(address: str) -> Mapping[str, Any]:

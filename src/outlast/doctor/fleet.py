@@ -6,14 +6,24 @@ from collections.abc import Iterator
 
 from outlast.doctor.facts import Facts
 from outlast.doctor.finding import Finding, error, note, ok, warning
+from outlast.settings.masks import masked
 
 RECENT_SECONDS = 7 * 86_400.0
+
+
+def store(facts: Facts) -> Iterator[Finding]:
+    where = masked(facts.loaded.settings.store)
+    if facts.store_fails:
+        yield error("store", f"it cannot be used: {facts.store_error}", "Until that is mended no worker here records anything.", where)  # fmt: skip
+    elif facts.store is None:
+        yield note("store", f"nothing is known of it: {facts.store_error}", where=where)
+    else:
+        yield ok("store", "it can be opened and read.", where)
 
 
 def runs(facts: Facts) -> Iterator[Finding]:
     found = facts.store
     if found is None:
-        yield note("runs", f"nothing is known of the store: {facts.store_error}")
         return
     trouble = False
     for queue in found.queues:

@@ -8,8 +8,13 @@ from outlast.doctor.facts import Facts
 from outlast.doctor.finding import Finding, error, note, ok, warning
 from outlast.http.address import is_for_this_machine
 
-NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "gpfs", "beegfs", "fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.glusterfs", "virtiofs"}  # fmt: skip
-PASSING = {"overlay", "aufs", "tmpfs", "ramfs"}
+NETWORK = {
+    "nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "9p", "afs", "coda", "ceph", "glusterfs", "lustre", "gpfs", "beegfs", "orangefs", "virtiofs", "vboxsf",
+    "vmhgfs", "prl_fs", "drvfs", "fakeowner",
+}  # fmt: skip
+"""Of another machine, or of the one around this one. Whatever is FUSE counts too, but for what is named below."""
+LOCAL_FUSE = {"fuseblk", "fuse.fuse-overlayfs"}
+PASSING = {"overlay", "aufs", "fuse.fuse-overlayfs", "tmpfs", "ramfs"}
 FREE_ERROR, FREE_WARNING, FREE_SHARE = 100_000_000, 1_000_000_000, 0.05
 
 
@@ -21,7 +26,7 @@ def filesystem(facts: Facts) -> Iterator[Finding]:
     found = False
     if not folder.writable:
         found = True
-        yield error("filesystem", "the store, or its folder, cannot be written by this user.", "Give it to the user that the worker is (in Kubernetes: fsGroup).", where)  # fmt: skip
+        yield error("filesystem", "the store, its folder or what lies beside it (-wal, -shm, .d) cannot be written by this user.", "Give it to the user that the worker is (in Kubernetes: fsGroup).", where)  # fmt: skip
     kind = folder.mount.kind if folder.mount is not None else None
     if kind is None:
         yield note(
@@ -30,7 +35,7 @@ def filesystem(facts: Facts) -> Iterator[Finding]:
             "It must be a local disk: not NFS, SMB or FUSE.",
             where,
         )
-    elif kind in NETWORK or (kind.startswith("fuse") and kind != "fuseblk"):
+    elif kind in NETWORK or (kind.startswith("fuse") and kind not in LOCAL_FUSE):
         found = True
         yield error(
             "filesystem", f"the store lies on {kind}: locks and syncs over a network are not what {facts.scheme} needs, and what was recorded may be lost.",
@@ -56,7 +61,7 @@ def filesystem(facts: Facts) -> Iterator[Finding]:
     if not found:
         yield ok(
             "filesystem",
-            f"a local disk{'' if kind is None else f' ({kind})'}, writable, {folder.free / 1e9:.1f} GB free.",
+            f"a local disk{'' if kind is None else f' ({kind})'}, writable{f', {folder.free / 1e9:.1f} GB free' if folder.free >= 0 else ''}.",
             where,
         )
 

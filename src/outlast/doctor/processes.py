@@ -66,8 +66,10 @@ def _of(worker: str, chain: tuple[Process, ...]) -> Finding:
 
 
 def _waits_in_front(chain: tuple[Process, ...]) -> bool:
-    """Whether PID 1 has started a shell with a command line or a script, which has started the worker. A person's shell has neither."""
-    if len(chain) != 3 or chain[2].pid != 1 or chain[2].name in TELL_ALL:
+    """Whether PID 1 has started a shell with a command line or a script (or one that started another), which has started the worker. A person's shell has neither."""
+    between, first = chain[1:-1], chain[-1]
+    if not between or first.pid != 1 or first.name in TELL_ALL:
         return False
-    shell = chain[1]
-    return shell.name in SHELLS and len(shell.command) > 1
+    return all(
+        one.name in SHELLS and any(not word.startswith("-") for word in one.command[1:]) for one in between
+    )

@@ -10,8 +10,17 @@ from outlast.doctor.finding import Finding, error, note, ok, warning
 SKEW_SECONDS = 1.0
 
 
+_BROKEN = "a crash of its machine may leave the database broken"
+_DURABLE = (
+    ("fsync", _BROKEN, "ALTER SYSTEM SET fsync = on, then SELECT pg_reload_conf(): it is the server's, not a role's."),
+    ("synchronous_commit", "the last commits before a crash are lost, although they were acknowledged", "Set it to on, at least for Outlast's role: ALTER ROLE … SET synchronous_commit = on."),
+    ("full_page_writes", _BROKEN, "ALTER SYSTEM SET full_page_writes = on, then SELECT pg_reload_conf(): it is the server's, not a role's."),
+)  # fmt: skip
+
+
 def redis(facts: Facts) -> Iterator[Finding]:
     if facts.scheme != "redis" or not facts.server:
+        yield from _silent("redis", facts)
         return
     said = facts.server
     for danger in said["dangers"]:
@@ -19,6 +28,8 @@ def redis(facts: Facts) -> Iterator[Finding]:
         yield level("redis", danger, "docs/redis.md says what each setting can lose.")
     if said.get("appendfsync") == "everysec":
         yield note("redis", "appendfsync is everysec: a crash of its machine loses up to about a second of what was acknowledged.", "`appendfsync always` loses nothing (docs/redis.md).")  # fmt: skip
+    elif said.get("appendfsync") is None:
+        yield note("redis", "the server does not tell what appendfsync is (CONFIG GET).", "With `everysec` a crash of its machine loses up to about a second, with `always` nothing (docs/redis.md).")  # fmt: skip
     yield from _skew("redis", facts)
     if not said["dangers"]:
         yield ok(
@@ -29,24 +40,13 @@ def redis(facts: Facts) -> Iterator[Finding]:
 
 def postgres(facts: Facts) -> Iterator[Finding]:
     if facts.scheme != "postgresql" or not facts.server:
+        yield from _silent("postgresql", facts)
         return
     said, found = facts.server, False
-    for name, bad, what in (
-        ("fsync", "off", "a crash of its machine may leave the database broken"),
-        (
-            "synchronous_commit",
-            "off",
-            "the last commits before a crash are lost, although they were acknowledged",
-        ),
-        ("full_page_writes", "off", "a crash of its machine may leave the database broken"),
-    ):
-        if said.get(name) == bad:
+    for name, what, fix in _DURABLE:
+        if said.get(name) == "off":
             found = True
-            yield error(
-                "postgres",
-                f"{name} is {bad}: {what}.",
-                f"Set {name} = on, at least for Outlast's role: ALTER ROLE … SET {name} = on.",
-            )
+            yield error("postgres", f"{name} is off: {what}.", fix)
     if said.get("replica") or said.get("transaction_read_only") == "on":
         found = True
         yield error("postgres", "this server takes no writes: it is a replica, or read-only.", "Give the address of the primary (target_session_attrs=read-write).")  # fmt: skip
@@ -67,6 +67,11 @@ def postgres(facts: Facts) -> Iterator[Finding]:
             "postgres",
             f"PostgreSQL {said.get('server_version')}: durable, direct, {used} of {most} connections taken.",
         )
+
+
+def _silent(scheme: str, facts: Facts) -> Iterator[Finding]:
+    if facts.scheme == scheme and facts.server_error:
+        yield note(scheme.removesuffix("ql"), f"the server says nothing of itself: {facts.server_error}")
 
 
 def _skew(check: str, facts: Facts) -> Iterator[Finding]:
