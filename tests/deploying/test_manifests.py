@@ -18,6 +18,7 @@ from outlast.deploying.numbers import MARGIN, Numbers
 from outlast.doctor.examine import IN_MANIFESTS, examine
 from outlast.doctor.facts import Facts
 from outlast.doctor.finding import Level
+from outlast.doctor.grace import leases
 from outlast.doctor.manifests import read
 from outlast.errors import SettingsError
 from outlast.settings import Settings
@@ -129,7 +130,7 @@ def test_numbers_of_a_pod_agree(kind, store, chosen):
 
 
 @pytest.mark.parametrize(
-    ("kind", "store"), [case for case in CASES if case[0] not in ("alerts", "dashboard")]
+    ("kind", "store"), [case for case in CASES if case[0] not in ("alerts", "dashboard", "dockerignore")]
 )
 @pytest.mark.parametrize("chosen", [{}, OTHER], ids=["default", "other"])
 def test_the_doctor_finds_nothing_wrong(tmp_path, kind, store, chosen):
@@ -154,6 +155,38 @@ def test_a_roll_out_never_removes_more_than_it_adds():
     (down,) = scaler["behavior"]["scaleDown"]["policies"]
     assert down["value"] == 1
     assert down["periodSeconds"] == Numbers().period
+
+
+def test_what_looks_like_a_number_is_still_the_name_of_an_image():
+    for image in ("1:30", "0123", "1e3"):
+        _, container, _ = worker_of(documents("deployment", "postgres", image=image))
+        assert container["image"] == image
+        (found,) = documents("compose", "postgres", image=image)
+        assert found["services"]["agent"]["image"] == image
+
+
+def test_a_long_grace_is_still_what_kubernetes_takes():
+    found = documents("deployment", "postgres", grace=7_200)
+    for document in found:
+        schema("kubernetes").validate(document)
+    (down,) = of_kind(found, "HorizontalPodAutoscaler")["spec"]["behavior"]["scaleDown"]["policies"]
+    assert down["periodSeconds"] == 1_800
+
+
+@pytest.mark.parametrize("lease", [5, 10, 30, 600])
+def test_a_loop_that_stands_still_is_noticed_within_its_lease(lease):
+    _, _, env = worker_of(documents("deployment", "postgres", lease=lease))
+    settings = Settings.load({}, {name: value for name, value in env.items() if name != "OUTLAST_STORE"})
+    assert settings.stall_max < settings.lease
+    assert list(leases(settings)) == []
+
+
+def test_no_secret_gets_into_the_image():
+    (found,) = documents("compose", "postgres")
+    kept_out = written("dockerignore", "postgres").splitlines()
+    for secret in found["secrets"].values():
+        assert secret["file"].removeprefix("./") in kept_out
+    assert {".env", "*.db"} <= set(kept_out)
 
 
 def test_sqlite_has_one_pod_and_a_volume_of_its_own():
@@ -256,6 +289,11 @@ def test_the_dashboard_has_its_places_and_its_queries():
         ({"replicas": 9, "replicas_max": 3}, "--replicas-max 3"),
         ({"name": "Agents"}, "--name 'Agents'"),
         ({"name": "a: {b}"}, "--name"),
+        ({"name": "on"}, "--name 'on'"),
+        ({"name": "null"}, "--name 'null'"),
+        ({"image": "a:"}, "--image 'a:'"),
+        ({"image": "@a"}, "--image '@a'"),
+        ({"lease": 4}, "--lease 4"),
         ({"module": "agents.py\n  evil: true"}, "--module"),
         ({"module": "--help"}, "--module"),
         ({"image": 'a"b'}, "--image"),
@@ -281,6 +319,12 @@ def test_the_command_prints_what_the_folder_has(tmp_path):
     assert "sqlite:////" in (tmp_path / "d/kubernetes/statefulset.yaml").read_text(), "the one that it can be"
     said = json.loads(outlast("--kind", "systemd", "--json", "--grace", 90).stdout)
     assert said["numbers"]["grace"] == 90
+    many = json.loads(outlast("--kind", "deployment", "--json", "--store", "redis", "--replicas", 20).stdout)
+    assert {name: many["numbers"][name] for name in ("store", "replicas", "replicas_max")} == {
+        "store": "redis",
+        "replicas": 20,
+        "replicas_max": 20,
+    }
     assert "TimeoutStopSec=95" in said["documents"]["systemd"]
 
 
@@ -290,6 +334,8 @@ def test_the_command_says_what_is_wrong(tmp_path):
         (("--kind", "statefulset", "--store", "postgres"), "for --store sqlite"),
         (("--kind", "deployment", "--grace", "0"), "--grace 0"),
         (("--kind", "statefulset", "--replicas", "2"), "2 stores"),
+        (("--kind", "deployment", "--replicas", "9", "--replicas-max", "3"), "--replicas-max 3"),
+        (("--kind", "deployment", "--replicas-max", "-5"), "--replicas-max -5"),
     ):
         refused = outlast(*words, "--json", cwd=tmp_path)
         assert refused.returncode == 2, refused

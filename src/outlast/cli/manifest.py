@@ -43,8 +43,11 @@ def manifest(
         int | None, typer.Option("--replicas", min=1, help="Workers; with autoscaling, at least.")
     ] = None,
     replicas_max: Annotated[
-        int, typer.Option("--replicas-max", help="What autoscaling ends at.")
-    ] = _DEFAULT.replicas_max,
+        int | None,
+        typer.Option(
+            "--replicas-max", help=f"What autoscaling ends at; {_DEFAULT.replicas_max} unless given."
+        ),
+    ] = None,
     concurrency: Annotated[
         int, typer.Option("--concurrency", help="Runs that a worker executes at once.")
     ] = _DEFAULT.concurrency,
@@ -71,22 +74,22 @@ def manifest(
             raise SettingsError(f"--kind or --write, one of them. Kinds: {', '.join(DOCUMENTS)}.")
         numbers = Numbers(
             name=name, image=image, module=module, grace=grace, pre_stop=pre_stop, lease=lease, replicas=1,
-            replicas_max=max(replicas_max, 1), concurrency=concurrency, port=port, objective=objective,
+            replicas_max=_DEFAULT.replicas_max if replicas_max is None else replicas_max, concurrency=concurrency, port=port, objective=objective,
         )  # fmt: skip
         chosen = DOCUMENTS if kind is None else {kind.value: DOCUMENTS[kind.value]}
-        texts = {
-            one: found.write(_for(found, numbers, store, replicas, only=kind is not None))
-            for one, found in chosen.items()
+        if replicas_max is None:
+            numbers = replace(numbers, replicas_max=max(numbers.replicas_max, replicas or 1))
+        used = {
+            one: _for(found, numbers, store, replicas, only=kind is not None) for one, found in chosen.items()
         }
+        texts = {one: found.write(used[one]) for one, found in chosen.items()}
         if write is not None:
             for one, text in texts.items():
                 _put(write / DOCUMENTS[one].path, text)
         if as_json:
+            told = used["compose" if kind is None else kind.value]  # of all kinds one that may have any store
             document(
-                {
-                    "numbers": asdict(numbers) | {"period": numbers.period, "stop": numbers.stop},
-                    "documents": texts,
-                }
+                {"numbers": asdict(told) | {"period": told.period, "stop": told.stop}, "documents": texts}
             )
         elif write is None:
             sys.stdout.write("".join(texts.values()))
@@ -105,7 +108,7 @@ def _for(
         backend = found.stores[0]
     embedded = backend == "sqlite"
     count = 1 if embedded and not (only and replicas) else replicas or _DEFAULT.replicas
-    return replace(numbers, store=backend, replicas=count, replicas_max=max(numbers.replicas_max, count))
+    return replace(numbers, store=backend, replicas=count)
 
 
 def _put(path: Path, text: str) -> None:

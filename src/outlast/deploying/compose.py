@@ -18,12 +18,13 @@ def compose(n: Numbers) -> str:
 # Made by: outlast manifest --kind compose --store {n.store} --grace {n.grace}
 #   python3 -c 'import secrets; print(secrets.token_hex(24), end="")' > postgres-password
 #   printf 'postgresql://agents:%s@postgres:5432/agents' "$(cat postgres-password)" > store
+#   Both are secrets: the .dockerignore (--kind dockerignore) keeps them out of the image.
 #   docker compose up --build --scale agent={1 if n.embedded else n.replicas}
 name: {n.name}
 services:
   agent:
     build: .
-    image: {n.image}
+    image: "{n.image}"
     command: ["worker", "{n.module}"]
     restart: unless-stopped
     stop_signal: SIGTERM
@@ -32,6 +33,7 @@ services:
       {_STORE[n.store]}
       OUTLAST_GRACE: "{n.grace}"
       OUTLAST_LEASE: "{n.lease}"
+      OUTLAST_STALL_MAX: "{n.stall_max}"
       OUTLAST_CONCURRENCY: "{n.concurrency}"
       OUTLAST_HTTP: 127.0.0.1:{n.port}    # for the health check of the image{secrets}
     volumes:
@@ -65,7 +67,8 @@ services:
     secrets: [postgres-password]
     volumes:
       - postgres:/var/lib/postgresql/data
-    healthcheck: {{test: ["CMD", "pg_isready", "-U", "agents"], interval: 5s, timeout: 3s, retries: 20}}
+    # By TCP: while it makes its database, it answers on its socket only, and is not ready yet.
+    healthcheck: {{test: ["CMD", "pg_isready", "-h", "127.0.0.1", "-U", "agents"], interval: 5s, timeout: 3s, retries: 20}}
 
 volumes:
   data: {{}}

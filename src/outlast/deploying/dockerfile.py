@@ -9,7 +9,7 @@ EXTRAS = {"postgres": "postgres,http", "redis": "redis,http", "sqlite": "http"}
 
 def dockerfile(n: Numbers) -> str:
     return f"""\
-# Made by: outlast manifest --kind dockerfile. Beside it: {n.module} and a requirements.txt with outlast[{EXTRAS[n.store]}] in it.
+# Made by: outlast manifest --kind dockerfile. Beside it: {n.module}, a requirements.txt with outlast[{EXTRAS[n.store]}] in it, and the .dockerignore (--kind dockerignore).
 #   docker build -t {n.image} .
 FROM python:3.12-slim AS build
 COPY requirements.txt .
@@ -23,11 +23,29 @@ RUN mkdir -p /data /logs && chown 10001:10001 /data /logs
 WORKDIR /agents
 COPY . .
 USER 10001:10001
-ENV OUTLAST_GRACE={n.grace} OUTLAST_LEASE={n.lease} OUTLAST_CONCURRENCY={n.concurrency} OUTLAST_HTTP=127.0.0.1:{n.port}
+ENV OUTLAST_GRACE={n.grace} OUTLAST_LEASE={n.lease} OUTLAST_STALL_MAX={n.stall_max} OUTLAST_CONCURRENCY={n.concurrency} OUTLAST_HTTP=127.0.0.1:{n.port}
 STOPSIGNAL SIGTERM
 # `docker stop` waits 10 s unless told: docker stop --time {n.stop}
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s \\
     CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:{n.port}/health', timeout=4)"]
 ENTRYPOINT ["outlast"]
 CMD ["worker", "{n.module}"]
+"""
+
+
+def dockerignore(n: Numbers) -> str:  # noqa: ARG001 - the same for all
+    """`COPY . .` takes everything that is not named here: also the secrets that the compose file has its passwords from."""
+    return """\
+# Made by: outlast manifest --kind dockerignore. What must not get into the image: secrets, stores, and what is only in the way.
+store
+postgres-password
+secrets
+.env
+.env.*
+*.db
+*.db-*
+*.db.d
+.git
+.venv
+**/__pycache__
 """

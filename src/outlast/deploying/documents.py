@@ -19,6 +19,7 @@ class Document(NamedTuple):
 
 DOCUMENTS = {
     "dockerfile": Document("Dockerfile", dockerfile.dockerfile),
+    "dockerignore": Document(".dockerignore", dockerfile.dockerignore),
     "compose": Document("compose.yaml", compose.compose),
     "deployment": Document("kubernetes/deployment.yaml", kubernetes.deployment, ("postgres", "redis")),
     "statefulset": Document("kubernetes/statefulset.yaml", kubernetes.statefulset, ("sqlite",)),

@@ -102,12 +102,13 @@ def _pod(n: Numbers) -> str:
         seccompProfile: {{type: RuntimeDefault}}
       containers:
         - name: worker
-          image: {n.image}
+          image: "{n.image}"
           command: ["outlast", "worker", "{n.module}"]    # no shell in between: it is PID 1 and gets the signals
           env:
             - {store}
             - {{name: OUTLAST_GRACE, value: "{n.grace}"}}
             - {{name: OUTLAST_LEASE, value: "{n.lease}"}}
+            - {{name: OUTLAST_STALL_MAX, value: "{n.stall_max}"}}    # a loop that stands still is noticed before its lease is over
             - {{name: OUTLAST_CONCURRENCY, value: "{n.concurrency}"}}
             - {{name: OUTLAST_HTTP, value: "0.0.0.0:{n.port}"}}    # probes come from outside the pod
             - {{name: OUTLAST_HTTP_SECRET, valueFrom: {{secretKeyRef: {{name: {n.name}, key: http-secret}}}}}}
@@ -172,5 +173,5 @@ spec:
       policies: [{{type: Pods, value: 2, periodSeconds: 30}}]
     scaleDown:
       stabilizationWindowSeconds: 300
-      policies: [{{type: Pods, value: 1, periodSeconds: {n.period}}}]    # one whole drain at a time
+      policies: [{{type: Pods, value: 1, periodSeconds: {n.scale_down}}}]    # one whole drain at a time
 """

@@ -17,7 +17,11 @@ MARGIN = 5
 """Seconds that the surroundings give more than the worker takes: for the kubelet, a busy node, and the container's own end."""
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 _MODULE = re.compile(r"[\w./:-]+", re.ASCII)
-_IMAGE = re.compile(r"[\w./:@-]+", re.ASCII)
+_IMAGE = re.compile(r"[a-zA-Z0-9]([\w./:@-]*\w)?", re.ASCII)
+_NOT_NAMES = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
+"""What YAML takes for something else than a text."""
+SCALE_SECONDS_MAX = 1_800
+"""What Kubernetes allows as the period of an autoscaler's policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,7 @@ class Numbers:
     def __post_init__(self) -> None:
         self._check_words()
         for field, least, most in (
-            ("grace", 1, 86_400), ("pre_stop", 1, 3_600), ("lease", 1, 3_600), ("replicas", 1, 1_000),
+            ("grace", 1, 86_400), ("pre_stop", 1, 3_600), ("lease", 5, 3_600), ("replicas", 1, 1_000),
             ("replicas_max", 1, 10_000), ("concurrency", 1, 100_000), ("port", 1024, 65_535), ("objective", 1, 86_400),
         ):  # fmt: skip
             value = getattr(self, field)
@@ -68,7 +72,11 @@ class Numbers:
             ("module", _MODULE, "agents.py or pkg.agents:app"),
         ):
             value = getattr(self, field)
-            if not pattern.fullmatch(value) or value.startswith("-"):
+            if (
+                not pattern.fullmatch(value)
+                or value.startswith("-")
+                or (field == "name" and value in _NOT_NAMES)
+            ):
                 raise SettingsError(
                     f"--{field} {value!r} cannot stand in a manifest: write it like {example}."
                 )
@@ -88,6 +96,16 @@ class Numbers:
     def stop(self) -> int:
         """What has no preStop command gives so many seconds between SIGTERM and SIGKILL."""
         return self.grace + MARGIN
+
+    @property
+    def scale_down(self) -> int:
+        """Seconds in which an autoscaler takes one pod away: a whole drain, as far as Kubernetes allows it."""
+        return min(self.period, SCALE_SECONDS_MAX)
+
+    @property
+    def stall_max(self) -> int:
+        """OUTLAST_STALL_MAX: a loop that stands still is noticed while its lease still holds."""
+        return min(int(Settings().stall_max), self.lease * 2 // 3)
 
     @property
     def health_stall(self) -> int:

@@ -26,7 +26,7 @@ Type=exec
 WorkingDirectory=/opt/{n.name}
 ExecStart=/opt/{n.name}/.venv/bin/outlast worker {n.module} --log json
 {store}
-Environment=OUTLAST_GRACE={n.grace} OUTLAST_LEASE={n.lease} OUTLAST_CONCURRENCY={n.concurrency}
+Environment=OUTLAST_GRACE={n.grace} OUTLAST_LEASE={n.lease} OUTLAST_STALL_MAX={n.stall_max} OUTLAST_CONCURRENCY={n.concurrency}
 Environment=OUTLAST_HTTP=127.0.0.1:{n.port}
 KillMode=mixed
 KillSignal=SIGTERM
