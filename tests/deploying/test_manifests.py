@@ -328,6 +328,17 @@ def test_the_command_prints_what_the_folder_has(tmp_path):
     assert "TimeoutStopSec=95" in said["documents"]["systemd"]
 
 
+def test_settings_of_this_machine_are_none_of_its_business(tmp_path):
+    """Every command imports this one: what is wrong in a file of settings must not end them all before they can say so."""
+    (tmp_path / ".env").write_text("OUTLAST_GRAZE=1\n")
+    printed = outlast("--kind", "systemd", cwd=tmp_path)
+    assert (printed.returncode, printed.stderr) == (0, "")
+    command = [sys.executable, "-m", "outlast", "runs"]
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path)
+    assert (refused.returncode, "Traceback" in refused.stderr) == (2, False)
+    assert "OUTLAST_GRACE" in refused.stderr
+
+
 def test_the_command_says_what_is_wrong(tmp_path):
     for words, says in (
         ((), "--kind or --write"),

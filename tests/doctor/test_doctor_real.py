@@ -122,6 +122,18 @@ print(facts._folder(store).writable, facts._folder(under).writable)
     assert done.stdout.strip() == "False False", done.stderr
 
 
+def test_a_link_leads_to_where_the_store_is(tmp_path, monkeypatch):
+    from outlast.doctor import facts
+    from outlast.doctor.machine import Mount
+    from outlast.store.address import store_at
+
+    monkeypatch.setattr(facts, "mount_of", lambda path: Mount(str(path), "ext4", "x"))
+    (tmp_path / "away").mkdir()
+    (tmp_path / "x.db").symlink_to(tmp_path / "away" / "x.db")
+    found = facts._folder(store_at(f"sqlite:///{tmp_path}/x.db"))
+    assert found.mount.point == str((tmp_path / "away").resolve())
+
+
 def test_strict_counts_warnings(tmp_path):
     calm, _ = doctor("--store", "sqlite:///none.db", cwd=tmp_path, OUTLAST_HTTP="0.0.0.0:8080")
     strict, answer = doctor(

@@ -91,6 +91,7 @@ FINE = {
     "a share that is none": ("d.yaml", pods(spec="strategy: {rollingUpdate: {maxSurge: many%}}")),
     "an init container that ends": ("d.yaml", pods(pod="terminationGracePeriodSeconds: 60\n      initContainers: [{name: m, command: [outlast, migrate]}]")),
     "JSON with tabs": ("d.json", '{\n\t"kind": "Deployment", "spec": {"template": {"spec": {"terminationGracePeriodSeconds": 60, "containers": [{"env": [{"name": "OUTLAST_STORE", "value": "redis://x/0"}], "command": ["outlast", "worker"], "readinessProbe": {"tcpSocket": {}}}]}}}}'),
+    "its own name goes before those of other tools": ("d.yaml", pods(env='{name: OUTLAST_GRACE, value: "20"}, {name: SHUTDOWN_TIMEOUT, valueFrom: {x: y}}, {name: DATABASE_URL, valueFrom: {x: y}}')),
     "a compose file": ("c.yaml", AGENT),
     "a period with a default": ("c.yaml", AGENT.replace("65s", "${STOP:-65s}")),
     "a setting with a default": ("c.yaml", AGENT.replace("'60'", "'${GRACE:-60}'")),
@@ -128,6 +129,7 @@ WRONG = {
     "settings in a folder": ("d.yaml", pods(env="{name: OUTLAST_SECRETS_DIR, value: /run/x}"), "grace", "note", "not in this file"),
     "no store": ("d.yaml", pods().replace(STORE + ", ", ""), "filesystem", "note", "no store is named"),
     "a store on the command line": ("d.yaml", pods(command='["outlast", "worker", "a.py", "--store", "sqlite:////x/y.db"]'), "filesystem", "error", "in the container"),
+    "another tool's store in a secret": ("d.yaml", pods(env=SQLITE + ", {name: DATABASE_URL, valueFrom: {x: y}}"), "filesystem", "error", "in the container"),
     "a sidecar": ("d.yaml", pods(pod="initContainers: [{name: s, restartPolicy: Always, command: [outlast, worker], env: [{name: OUTLAST_GRACE, value: '100'}]}]"), "grace", "error", "grace 100 s"),
     "a list": ("d.yaml", "kind: List\nitems:\n- kind: DeploymentList\n  items:\n  - spec: {template: {spec: {containers: [{command: [outlast, worker]}]}}}\n"  , "grace", "error", "30 s unless given"),
     "a kind of another maker": ("d.yaml", pods(kind="Rollout", pod="terminationGracePeriodSeconds: 5"), "grace", "error", "is 5 s"),
@@ -239,6 +241,15 @@ def test_what_a_shell_makes_of_a_pattern_and_what_comes_through_a_pipe(tmp_path)
     assert "standard input: Deployment a/w" in {one["where"] for one in answer["findings"]}
     code, answer = doctor("--manifest", ".", cwd=tmp_path)
     assert (code, "cannot be read" in answer["error"]["message"]) == (2, True)
+
+
+def test_nothing_but_the_files_is_looked_at(tmp_path):
+    (tmp_path / ".env").write_text("OUTLAST_GRAZE=1\n")
+    (tmp_path / "outlast.db").touch()
+    text = pods().replace(STORE, '{name: DATABASE_URL, value: "postgresql://h/db"}')
+    (tmp_path / "d.yaml").write_text(text)
+    code, answer = doctor("--manifest", "d.yaml", cwd=tmp_path)
+    assert (code, [one for one in answer["findings"] if one["level"] != "ok"]) == (0, [])
 
 
 def test_a_check_that_fails_is_told_and_the_others_are_made(tmp_path, monkeypatch):

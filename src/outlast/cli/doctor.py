@@ -18,6 +18,7 @@ from outlast.errors import SettingsError
 from outlast.settings.load import RESERVES, Loaded, load
 from outlast.settings.masks import ADDRESSES, MASK, SECRET, masked
 from outlast.settings.origin import Kind
+from outlast.settings.variables import NO_FILES
 from outlast.store.address import store_at
 
 if TYPE_CHECKING:
@@ -78,7 +79,8 @@ def _of_files(files: list[Path], budget: float | None) -> list[Finding]:
 
     workloads = tuple(read(*files))
     return examine(
-        Facts(load({"store": "memory:"}, {}), "", workloads=workloads, rollout_budget=budget), IN_MANIFESTS
+        Facts(load({"store": "memory:"}, NO_FILES), "", workloads=workloads, rollout_budget=budget),
+        IN_MANIFESTS,
     )
 
 

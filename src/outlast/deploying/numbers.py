@@ -9,6 +9,7 @@ from typing import Literal, get_args
 
 from outlast.errors import SettingsError
 from outlast.settings import Settings
+from outlast.settings.variables import NO_FILES
 
 Backend = Literal["postgres", "redis", "sqlite"]
 BACKENDS: tuple[str, ...] = get_args(Backend)
@@ -63,7 +64,7 @@ class Numbers:
             )
         if self.replicas_max < self.replicas:
             raise SettingsError(f"--replicas-max {self.replicas_max} is below --replicas {self.replicas}.")
-        Settings.load({"grace": float(self.grace), "lease": float(self.lease)}, {})
+        Settings.load({"grace": float(self.grace), "lease": float(self.lease)}, NO_FILES)
 
     def _check_words(self) -> None:
         for field, pattern, example in (

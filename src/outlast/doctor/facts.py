@@ -171,14 +171,15 @@ def in_store(store: Store) -> InStore:
 
 def _folder(store: Any) -> Folder:
     path = Path(getattr(store, "path", None) or store.folder).absolute()
+    real = Path(os.path.realpath(path))  # a link may lead to another file system
     try:
-        there = folder_of(path)
+        there = folder_of(real)
         room = os.statvfs(there) if hasattr(os, "statvfs") else None
         exists = path.exists()
     except OSError:  # a folder above it is closed to this user
-        return Folder(path, exists=False, writable=False, free=-1, size=-1, mount=mount_of(path))
+        return Folder(path, exists=False, writable=False, free=-1, size=-1, mount=mount_of(real))
     return Folder(
-        path, exists, _is_writable(path, there),
+        path, exists, _is_writable(real, there),
         room.f_bavail * room.f_frsize if room else -1, room.f_blocks * room.f_frsize if room else -1, mount_of(there),
     )  # fmt: skip
 

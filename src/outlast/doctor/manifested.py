@@ -15,6 +15,8 @@ from outlast.errors import SettingsError
 from outlast.http.address import is_for_this_machine, parse
 from outlast.settings import Settings
 from outlast.settings.foreign import GRACE, STORES
+from outlast.settings.load import Loaded, load
+from outlast.settings.variables import NO_FILES
 
 ROLLOUT_SECONDS = 3_600.0
 START_SECONDS = 30.0
@@ -29,27 +31,29 @@ def _mine(facts: Facts) -> list[Workload]:
     return [one for one in facts.workloads if one.is_worker]
 
 
-def _loaded(workload: Workload) -> Settings:
+def _loaded(workload: Workload) -> Loaded:
     """The settings as far as they are in the manifest. SettingsError if they cannot be."""
     env = {
         name: value
         for name, value in workload.env.items()
         if value != ELSEWHERE and not name.endswith("_FILE")
     }
-    return Settings.load({}, {**env, "OUTLAST_SECRETS_DIR": "", "OUTLAST_ENV_FILE": ""})
+    return load({}, {**env, **NO_FILES})
 
 
 def settings_of(workload: Workload) -> Settings | None:
     """The same, but None if they cannot be: that is told by `settings`."""
     try:
-        return _loaded(workload)
+        return _loaded(workload).settings
     except SettingsError:
         return None
 
 
 def _is_hidden(workload: Workload, names: Sequence[str]) -> bool:
-    """Whether a setting may be anywhere but in this manifest."""
+    """Whether a setting may be anywhere but in this manifest: by its own name, which goes before the others, or by one of those."""
     env = workload.env
+    if env.get(names[0], ELSEWHERE) not in ("", ELSEWHERE):
+        return False
     if any(env.get(name) == ELSEWHERE or f"{name}_FILE" in env for name in names):
         return True
     elsewhere = workload.env_elsewhere or any(
@@ -66,10 +70,14 @@ def _store_of(workload: Workload) -> str | None:
             return asked[place + 1] if place + 1 < len(asked) else ""
         if word.startswith("--store="):
             return word.partition("=")[2]
-    chosen = settings_of(workload)
-    if chosen is None or _is_hidden(workload, _STORE_NAMES):
+    try:
+        loaded = _loaded(workload)
+    except SettingsError:
         return None
-    return chosen.store if any(workload.env.get(name) for name in _STORE_NAMES) else ""
+    # What stands in the way of a store that other tools name is a file of this machine's, not of the container's.
+    if loaded.store_error is not None or _is_hidden(workload, _STORE_NAMES):
+        return None
+    return loaded.settings.store if any(workload.env.get(name) for name in _STORE_NAMES) else ""
 
 
 def settings(facts: Facts) -> Iterator[Finding]:

@@ -13,6 +13,8 @@ PREFIX = "OUTLAST_"
 ENV_FILE = "OUTLAST_ENV_FILE"
 SECRETS_DIR = "OUTLAST_SECRETS_DIR"
 DEFAULT_ENV_FILE = ".env"
+NO_FILES = {ENV_FILE: "", SECRETS_DIR: ""}
+"""An environment in which no file of settings is read: for settings that are not of this machine."""
 
 _TESTS = "OUTLAST_TEST_"
 """For Outlast's own tests and its pytest plugin: never settings."""
