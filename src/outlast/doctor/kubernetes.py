@@ -65,7 +65,7 @@ def workloads(path: str, document: dict[str, Any], scaled: Scaled) -> Iterator[W
             recreate=strategy.get("type") == "Recreate", progress_deadline=seconds_of(spec.get("progressDeadlineSeconds")),
             mounts=_mounts(container, volumes), liveness=live, liveness_patience=patience, readiness=_probe(container.get("readinessProbe"))[0],
             probed=any(table(container.get(f"{one}Probe")) for one in ("liveness", "readiness", "startup")), probe_ports=_probe_ports(container),
-            restart=text_of(pod.get("restartPolicy")) or None, knows_75=kind not in ("Job", "CronJob") or _knows_75(job, pod),
+            restart=text_of(pod.get("restartPolicy")) or None, knows_75=kind not in ("Job", "CronJob") or _knows_75(job),
         )  # fmt: skip
 
 
@@ -140,12 +140,17 @@ def _probe_ports(container: dict[str, Any]) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def _knows_75(job: dict[str, Any], pod: dict[str, Any]) -> bool:
-    if pod.get("restartPolicy") == "OnFailure":
-        return True
+def _knows_75(job: dict[str, Any]) -> bool:
+    """Only a policy does: with OnFailure the container is started again, and that counts too."""
     for rule in map(table, listed(table(job.get("podFailurePolicy")).get("rules"))):
         codes = table(rule.get("onExitCodes"))
-        if rule.get("action") != "Ignore" or not codes:
+        if rule.get("action") != "Ignore":
+            continue
+        if any(
+            one.get("type") == "DisruptionTarget" for one in map(table, listed(rule.get("onPodConditions")))
+        ):
+            return True
+        if not codes:
             continue
         named = 75 in listed(codes.get("values"))
         if named is (codes.get("operator", "In") == "In"):
