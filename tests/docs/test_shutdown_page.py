@@ -9,12 +9,17 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from outlast.cli.app import app
+from outlast.doctor.examine import IN_MANIFESTS, examine
+from outlast.doctor.facts import Facts
+from outlast.doctor.finding import Level
+from outlast.doctor.manifests import read
 from outlast.drain.deadline import BACKSTOP
 from outlast.drain.drain import EXIT_SECONDS
 from outlast.drain.forecast import ENOUGH, KNOWN_MAX
 from outlast.drain.guard import MARGIN, _EndAsInit
 from outlast.drain.process import INTERRUPTED, TRY_AGAIN
 from outlast.settings import Settings
+from outlast.settings.load import load
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "shutdown.md").read_text()
@@ -87,3 +92,11 @@ def test_every_heading_that_is_linked_to_is_there() -> None:
             headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
             slugs = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
             assert anchor in slugs, f"{page.name}: {target}#{anchor}"
+
+
+@pytest.mark.parametrize("text", YAML, ids=["deployment", "job"])
+def test_the_doctor_finds_no_error_in_a_manifest(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "manifest.yaml"
+    path.write_text(text)
+    found = examine(Facts(load({"store": "memory:"}, {}), "", workloads=tuple(read(path))), IN_MANIFESTS)
+    assert [one for one in found if one.level is Level.ERROR] == []

@@ -61,6 +61,7 @@ def workloads(path: str, document: dict[str, Any], scaled: Scaled) -> Iterator[W
             period=seconds_of(period), period_default=PERIOD_SECONDS, period_elsewhere=period is not None and seconds_of(period) is None,
             period_name="terminationGracePeriodSeconds", pre_stop=_pre_stop(table(table(container.get("lifecycle")).get("preStop"))),
             replicas=replicas if type(replicas) is int and replicas >= 0 else None,
+            pinned=bool(pod.get("nodeName") or table(pod.get("nodeSelector")).get("kubernetes.io/hostname")),
             surge=text_of(update.get("maxSurge")) or "25%", unavailable=text_of(update.get("maxUnavailable")) or "25%",
             recreate=strategy.get("type") == "Recreate", progress_deadline=seconds_of(spec.get("progressDeadlineSeconds")),
             mounts=_mounts(container, volumes), liveness=live, liveness_patience=patience, readiness=_probe(container.get("readinessProbe"))[0],

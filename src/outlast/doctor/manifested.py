@@ -203,7 +203,10 @@ def rollout(facts: Facts) -> Iterator[Finding]:
         surge, unavailable = _share(one.surge, replicas, up=True), _share(one.unavailable, replicas, up=False)
         if one.kind == "StatefulSet":  # one after another, and each in the place of the old one
             surge = unavailable = 0
-        if one.recreate or unavailable > surge:
+        # A file has one owner: there the old pod must be gone before the new one comes.
+        if (one.recreate or unavailable > surge) and not (_store_of(one) or "").startswith(
+            ("sqlite:", "file:")
+        ):
             how = (
                 "Recreate" if one.recreate else f"maxUnavailable {one.unavailable} above maxSurge {one.surge}"
             )
@@ -241,9 +244,14 @@ def filesystem(facts: Facts) -> Iterator[Finding]:
         scheme, _, rest = address.partition(":")
         if scheme not in ("sqlite", "file"):
             continue
-        if (one.replicas or 1) > 1 and one.kind not in ("compose", "DaemonSet"):
+        if (one.replicas or 1) > 1 and not (scheme == "sqlite" and _is_together(one)):
             yield error("filesystem", f"{one.replicas} replicas and a store that is a file: they would not see the same one.", "Use a StatefulSet with one replica, or a Postgres or Redis store.", one.where)  # fmt: skip
         yield _at(one, address, scheme, rest)
+
+
+def _is_together(one: Workload) -> bool:
+    """Whether its replicas share a machine and what is mounted there: then SQLite serves them all."""
+    return one.kind == "compose" or (one.pinned and one.kind != "StatefulSet")
 
 
 def _at(one: Workload, address: str, scheme: str, rest: str) -> Finding:

@@ -50,6 +50,8 @@ class Workload:
     stop_signal: str | None = None
     kill_mode: str | None = None
     replicas: int | None = None
+    pinned: bool = False
+    """All its pods are on one node."""
     surge: str | None = None
     unavailable: str | None = None
     recreate: bool = False
