@@ -26,6 +26,8 @@ class InFront(Enum):
     NOTHING = "nothing"
     """It has become the worker, by exec."""
     STAYS = "stays"
+    BASH = "bash"
+    """It is bash, which from 5.1 on becomes the last command of its line by itself, unless that is redirected."""
     TRAPS = "traps"
     """It stays, and does something with signals."""
 
@@ -35,6 +37,7 @@ class Shell(NamedTuple):
 
     line: str | None
     script: str | None = None
+    name: str = "sh"
 
 
 def name_of(word: str) -> str:
@@ -52,16 +55,16 @@ def shell_in(words: Sequence[str]) -> Shell | None:
         return None
     if name_of(words[start]) not in SHELLS:
         return Shell(None, words[start]) if words[start].endswith(".sh") else None
-    rest = iter(words[start + 1 :])
+    name, rest = name_of(words[start]), iter(words[start + 1 :])
     for word in rest:
         if _WITH_WORD.fullmatch(word):
             next(rest, None)
         elif word.startswith("-") and not word.startswith("--") and "c" in word:
             line = next((one for one in rest if not one.startswith(("-", "+"))), "")
-            return Shell(line)
+            return Shell(line, None, name)
         elif not word.startswith(("-", "+")):
-            return Shell(None, word)
-    return Shell("")
+            return Shell(None, word, name)
+    return Shell("", None, name)
 
 
 class _Simple(NamedTuple):
@@ -108,20 +111,28 @@ def _plain(words: Sequence[str]) -> tuple[str, ...]:
     return tuple(words[place:])
 
 
-def in_front(line: str) -> InFront:
+def in_front(line: str, shell: str = "sh") -> InFront:
     """Whether a shell with this line stays in front of the worker: judged by the commands that start one, or else by the last."""
     commands = [one for one in _commands(line) if _plain(one.words)]
     if any(_plain(one.words)[0] == "trap" for one in commands):
         return InFront.TRAPS
     mine = [one for one in commands if calls_outlast(_plain(one.words))] or commands[-1:]
-    return InFront.NOTHING if mine and all(map(_becomes, mine)) else InFront.STAYS
+    if mine and all(map(_becomes, mine)):
+        return InFront.NOTHING
+    last = shell == "bash" and mine == commands[-1:] and mine[0].after == "\n"
+    plain = last and _is_alone(mine[0]) and not any(set(word) & set("<>") for word in mine[0].words)
+    return InFront.BASH if plain else InFront.STAYS
+
+
+def _is_alone(one: _Simple) -> bool:
+    """In no pipe, not in a shell of its own, and not in the background."""
+    before = "|" not in one.before.replace("||", "") and "(" not in one.before
+    return before and "|" not in one.after.replace("||", "") and "&" not in one.after.replace("&&", "")
 
 
 def _becomes(one: _Simple) -> bool:
     words = _plain(one.words)
-    alone = "|" not in one.before.replace("||", "") and "(" not in one.before
-    ends = "|" not in one.after.replace("||", "") and "&" not in one.after.replace("&&", "")
-    return alone and ends and len(words) > 1 and words[0] == "exec" and not set(words[1]) & set("<>")
+    return _is_alone(one) and len(words) > 1 and words[0] == "exec" and not set(words[1]) & set("<>")
 
 
 def calls_outlast(words: Sequence[str]) -> bool:
@@ -149,11 +160,12 @@ def outlast_words(command: Sequence[str] | None, shell: str | None) -> tuple[str
 def called(words: tuple[str, ...]) -> dict[str, Any]:
     """The command, and what a shell in it is given."""
     shell = shell_in(words)
-    line, script = (None, None) if shell is None else shell
+    line, script, name = (None, None, "sh") if shell is None else shell
     return {
         "command": words or None,
         "shell": line,
         "script": script,
+        "shell_name": name,
         "asks": outlast_words(words, line),
     }
 

@@ -145,11 +145,14 @@ def lease(facts: Facts) -> Iterator[Finding]:
 def signals(facts: Facts) -> Iterator[Finding]:
     for one in _mine(facts):
         trouble = False
-        front = InFront.NOTHING if one.shell is None else in_front(one.shell)
+        front = InFront.NOTHING if one.shell is None else in_front(one.shell, one.shell_name)
         if front is InFront.TRAPS or one.script is not None:
             trouble = True
             what = "a shell with a trap" if one.script is None else f"the script {one.script}"
             yield note("signals", f"{what} is in front of the worker: whether SIGTERM gets through cannot be told.", "End it with `exec`: the worker then has the place of the shell.", one.where)  # fmt: skip
+        if front is InFront.BASH:
+            trouble = True
+            yield note("signals", "bash is given the command: it becomes the worker by itself, if it is 5.1 or newer.", "Put `exec` in front: then every shell does.", one.where)  # fmt: skip
         if front is InFront.STAYS and one.shell is not None:
             trouble = True
             yield error(

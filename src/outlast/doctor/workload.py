@@ -29,6 +29,7 @@ class Workload:
     """In exec form, as far as it is said here."""
     shell: str | None = None
     """The command line that a shell is given."""
+    shell_name: str = "sh"
     script: str | None = None
     """The file that a shell is given."""
     asks: tuple[str, ...] | None = None
