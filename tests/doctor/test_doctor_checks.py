@@ -15,7 +15,7 @@ from outlast.settings.load import load
 from outlast.store.rows import QueueRow, WorkerRow
 
 NOW = 1_000_000.0
-QUEUE = QueueRow("default", 3, 1, 0, 0, 0, None, 0, 0, None, None)
+QUEUE = QueueRow("default", 3, 1, 0, 0, 0, NOW - 5, 0, 0, None, None)
 WORKER = WorkerRow("w1", "host", 7, 0.0, NOW + 30, 0, 30.0, NOW, '["default"]', '["f"]', 20, None, 0)
 FOLDER = Folder(
     Path("/data/x.db"),
@@ -113,6 +113,8 @@ CASES = [
     (fleet.store, {}, {"store": None, "store_error": "it is away.", "store_fails": True}, "error", "it is away"),
     (fleet.workers, {}, {"store": replace(STORE, dead=frozenset({"w1"}))}, "warning", "w1"),
     (fleet.workers, {}, {"store": replace(STORE, workers=())}, "warning", "no worker claims"),
+    (fleet.workers, {"store": replace(STORE, queues=(QUEUE._replace(oldest=None),), workers=())}, {"store": replace(STORE, workers=(WORKER._replace(draining=1),), dead=frozenset({"w1"}))}, "warning", "no worker claims"),
+    (fleet.workers, {"store": replace(STORE, workers=(WORKER._replace(concurrency=0, held=1),))}, {"store": replace(STORE, workers=(WORKER._replace(concurrency=0),))}, "note", "Who consumes items is not"),
     (fleet.drains, {"store": replace(STORE, drains=(drained(),))}, {"store": replace(STORE, drains=(drained(cut_short=True),))}, "error", "1 of the last 1"),
     (fleet.drains, {}, {"store": replace(STORE, drains=(drained(not_checkpointed=["crunch"]),))}, "warning", "crunch"),
 ]  # fmt: skip

@@ -61,15 +61,14 @@ def workers(facts: Facts) -> Iterator[Finding]:
         yield warning("workers", f"{len(found.dead)} workers seem dead and are not swept yet: {', '.join(sorted(found.dead)[:5])}.", "A living worker of this store does that within a lease. Is there one?")  # fmt: skip
     alive = [one for one in found.workers if one.id not in found.dead]
     claiming = [one for one in alive if one.concurrency and not one.draining]
-    queued = sum(queue.queued for queue in found.queues)
-    if queued and not claiming:
-        yield warning(
-            "workers",
-            f"{queued} runs are queued, and no worker claims any.",
-            "Start one: outlast worker MODULE.",
-        )
-    elif not found.dead:
-        yield ok("workers", f"{len(claiming)} claim, {len(alive)} have the store open.")
+    due = sum(queue.queued for queue in found.queues if queue.oldest is not None)
+    if not due or claiming or any(one.held for one in alive):
+        if not found.dead:
+            yield ok("workers", f"{len(claiming)} claim, {len(alive)} have the store open.")
+    elif alive:
+        yield note("workers", f"{due} are queued, and nobody is on record as claiming any. Who consumes items is not.", "If they are runs, start a worker: outlast worker MODULE.")  # fmt: skip
+    else:
+        yield warning("workers", f"{due} runs are queued, and no worker claims any.", "Start one: outlast worker MODULE.")  # fmt: skip
 
 
 def drains(facts: Facts) -> Iterator[Finding]:
