@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from outlast.cli.exits import EPILOG, FAILED
 from outlast.cli.options import JsonOption, StoreOption, _age
@@ -51,6 +51,18 @@ class _Group(TyperGroup):
         return super().parse_args(ctx, args)
 
 
+class _OfChaos(typer.Context):
+    """A trial is called without its name: usage lines have what is typed."""
+
+    @property
+    def command_path(self) -> str:
+        return self.parent.command_path if self.parent is not None else super().command_path
+
+
+class _Trial(TyperCommand):
+    context_class = _OfChaos
+
+
 chaos_app = typer.Typer(
     cls=_Group,
     rich_markup_mode=None,
@@ -59,7 +71,7 @@ chaos_app = typer.Typer(
 )
 
 
-@chaos_app.command(TRIAL, epilog=EPILOG, hidden=True)
+@chaos_app.command(TRIAL, cls=_Trial, epilog=EPILOG, hidden=True)
 def trial(
     module: Annotated[
         list[str] | None,
@@ -144,15 +156,16 @@ def trial(
 ) -> None:
     """Start workers, submit work, kill workers by a plan, wait until every run has ended, and check what came of it.
 
-    `outlast chaos verify` makes the same checks on a store that is in use. It kills only what it started. Exits with 0 if every check is ok, with 1 if one is violated (or, with its own workflows, not known).
+    `outlast chaos verify` makes the same checks on a store that is in use. It kills only what it started. Exits with 0 if no check is violated, else with 1; without a MODULE also if one is not known.
     """
-    from outlast.chaos.page import page
-    from outlast.chaos.report import document as report_document
-    from outlast.chaos.report import passed
-    from outlast.chaos.trial import DEMO, Options, Trial
-
     kinds = _kinds(blows, server)
     with answering(as_json):
+        # Here: they make an app, and its settings may be wrong.
+        from outlast.chaos.page import page
+        from outlast.chaos.report import document as report_document
+        from outlast.chaos.report import passed
+        from outlast.chaos.trial import DEMO, Options, Trial
+
         if store is not None and server is not None:
             raise typer.BadParameter(
                 "--server starts a store of its own: leave --store out.", param_hint="--server"
@@ -175,6 +188,9 @@ def trial(
         view = _view(as_json)
         try:
             outcome = Trial(options, work, folder, view).run()
+        except KeyboardInterrupt:
+            say(f"there is no report, as it was not ended; what the workers logged is in {folder}")
+            raise
         finally:
             view.close()
         found = report_document(outcome)
@@ -269,18 +285,18 @@ def _work(
         if submit or args:
             raise typer.BadParameter("what to submit is of a MODULE: name that too.", param_hint="--submit")
         return Demo(seed), []
-    if not submit:
-        raise typer.BadParameter("name a workflow to submit.", param_hint="--submit")
-    if len(args or ()) > len(submit):
+    if len(args or ()) > len(submit or ()):
         raise typer.BadParameter(
             "each belongs to a --submit, in their order: there are more.", param_hint="--args"
         )
     with redirect_stdout(sys.stderr):  # what the program prints when it is imported
         flows = {flow.name: flow for flow in workplace(modules).workflows}
+    there = ", ".join(safe(one) for one in sorted(flows)) or "none"
+    if not submit:
+        raise typer.BadParameter(f"name a workflow to submit. There: {there}.", param_hint="--submit")
     calls = []
     for number, name in enumerate(submit):
         if name not in flows:
-            there = ", ".join(safe(one) for one in sorted(flows)) or "none"
             raise typer.BadParameter(
                 f"there is no workflow {safe(name)!r}. There: {there}.", param_hint="--submit"
             )
@@ -338,7 +354,17 @@ def _print(verdict: Verdict) -> None:
             out.print(Text(f"            not known: {one_line(text)}", style=COLOURS["not known"]))
     looked = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in verdict.looked_at.items())
     out.print(Text(f"looked at {looked}"))
-    out.print(Text(f"verdict: {verdict.outcome}", style=f"bold {COLOURS[verdict.outcome]}"))
+    out.print(Text(_verdict(verdict), style=f"bold {COLOURS[verdict.outcome]}"))
+
+
+def _verdict(verdict: Verdict) -> str:
+    """With the checks that it is for. `not known` alone would be read as a failure."""
+    of = ", ".join(check.name for check in verdict.checks if check.outcome == verdict.outcome)
+    if verdict.outcome == "ok":
+        return "verdict: ok"
+    return (
+        f"verdict: violated ({of})" if verdict.violated else f"verdict: nothing is violated; not known: {of}"
+    )
 
 
 def _more(facts: dict[str, Any]) -> str:

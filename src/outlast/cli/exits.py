@@ -27,7 +27,7 @@ INTERRUPTED = process.INTERRUPTED
 
 MEANINGS = {
     OK: "done",
-    FAILED: "the run failed or is a dead letter, or another error of Outlast",
+    FAILED: "the run failed or is a dead letter, a check found something wrong, or another error of Outlast",
     USAGE: "the command line, a setting or the store's address is wrong",
     UNKNOWN_RUN: "no run, or no session, has this id",
     WRONG_STATUS: "the run is not in a status that allows this",
