@@ -22,7 +22,11 @@ from outlast.settings.variables import NO_FILES
 from outlast.store.address import store_at
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.text import Text
+
+ROOM_MIN = 30
+"""Characters a finding must have beside its check, on a terminal, to be broken into lines there."""
 
 
 def doctor(
@@ -121,18 +125,32 @@ _STYLES = {Level.OK: "green", Level.NOTE: "cyan", Level.WARNING: "yellow", Level
 def _show(findings: list[Finding]) -> None:
     from rich.text import Text
 
-    width = max((len(one.check) for one in findings), default=0)
+    out, width = console(), max((len(one.check) for one in findings), default=0)
     for one in findings:
-        line = Text.assemble(
-            (f"{one.level.value:<8}", _STYLES[one.level]), f"{one.check:<{width}}  {one_line(one.what)}"
-        )
+        what = Text(one_line(one.what))
         if one.where:
-            line.append(f"  [{one_line(one.where)}]", "dim")
-        console().print(line)
+            what.append(f"  [{one_line(one.where)}]", "dim")
+        level = (f"{one.level.value:<8}", _STYLES[one.level])
+        out.print(Text.assemble(level, f"{one.check:<{width}}  ", _broken(what, out, 10 + width)))
         if one.fix:
-            console().print(Text(f"{'':<{8 + width}}  -> {one_line(one.fix)}"))
-    counts = {level: sum(one.level is level for one in findings) for level in (Level.ERROR, Level.WARNING)}
-    say(f"{counts[Level.ERROR]} errors, {counts[Level.WARNING]} warnings.")
+            fix = _broken(Text(one_line(one.fix)), out, 13 + width)
+            out.print(Text.assemble(f"{'':<{8 + width}}  -> ", fix))
+    say(f"{_counted(findings, Level.ERROR)}, {_counted(findings, Level.WARNING)}.")
+
+
+def _broken(text: Text, out: Console, indent: int) -> Text:
+    """On a terminal in lines beneath each other; in a pipe one finding stays one line."""
+    from rich.text import Text
+
+    room = out.width - indent
+    if not out.is_terminal or room < ROOM_MIN:
+        return text
+    return Text(f"\n{'':<{indent}}").join(text.wrap(out, room))
+
+
+def _counted(findings: list[Finding], level: Level) -> str:
+    count = sum(one.level is level for one in findings)
+    return f"{count} {level.value}{'' if count == 1 else 's'}"
 
 
 def value_shown(name: str, value: Any) -> Any:

@@ -104,7 +104,7 @@ RolloutBudget = Annotated[
         "--rollout-budget",
         parser=_seconds,
         metavar="SECONDS",
-        help="With --manifest: a roll-out that may take longer is told. Else an hour.",
+        help="With --manifest: a roll-out that may take longer than 1800, 30m, 2h is told. Else an hour.",
     ),
 ]
 EndedBefore = Annotated[
