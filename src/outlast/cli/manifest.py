@@ -64,7 +64,7 @@ def manifest(
     ] = _DEFAULT.module,
     as_json: JsonOption = False,
 ) -> None:
-    """Print what a worker is deployed with: a Dockerfile, a compose file, Kubernetes manifests, a systemd unit, alert rules or a dashboard.
+    """Print what a worker is deployed with: a Dockerfile and its .dockerignore, a compose file, Kubernetes manifests, a systemd unit, alert rules or a dashboard.
 
     Grace periods, time-outs of preStop commands, probes, leases and alerts all follow from the same numbers, so that they cannot disagree.
     `outlast doctor --manifest FILE` checks what you make of it.

@@ -16,9 +16,9 @@ def compose(n: Numbers) -> str:
     secrets = "\n    secrets: [store]" if n.store == "postgres" else ""
     return f"""\
 # Made by: outlast manifest --kind compose --store {n.store} --grace {n.grace}
-#   python3 -c 'import secrets; print(secrets.token_hex(24), end="")' > postgres-password
-#   printf 'postgresql://agents:%s@postgres:5432/agents' "$(cat postgres-password)" > store
-#   Both are secrets: the .dockerignore (--kind dockerignore) keeps them out of the image.
+#   mkdir -m 700 secrets    # the .dockerignore (--kind dockerignore) keeps it out of the image
+#   python3 -c 'import secrets; print(secrets.token_hex(24), end="")' > secrets/postgres-password
+#   printf 'postgresql://agents:%s@postgres:5432/agents' "$(cat secrets/postgres-password)" > secrets/store
 #   docker compose up --build --scale agent={1 if n.embedded else n.replicas}
 name: {n.name}
 services:
@@ -77,6 +77,6 @@ volumes:
   postgres: {{}}
 
 secrets:
-  postgres-password: {{file: ./postgres-password}}
-  store: {{file: ./store}}
+  postgres-password: {{file: ./secrets/postgres-password}}
+  store: {{file: ./secrets/store}}
 """

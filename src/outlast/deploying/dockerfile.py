@@ -37,15 +37,13 @@ def dockerignore(n: Numbers) -> str:  # noqa: ARG001 - the same for all
     """`COPY . .` takes everything that is not named here: also the secrets that the compose file has its passwords from."""
     return """\
 # Made by: outlast manifest --kind dockerignore. What must not get into the image: secrets, stores, and what is only in the way.
-store
-postgres-password
-secrets
-.env
-.env.*
-*.db
-*.db-*
-*.db.d
-.git
-.venv
+secrets/
+**/.env
+**/.env.*
+**/*.db
+**/*.db-*
+**/*.db.d
+**/.git
+**/.venv
 **/__pycache__
 """
