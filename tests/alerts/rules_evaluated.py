@@ -32,6 +32,28 @@ def test_a_judge_that_is_wrong_is_noticed(tmp_path):
     assert history.judged(tmp_path, alerts(SOON), {last: {"OutlastDeadLetters": True}}).returncode != 0
 
 
+def test_an_autoscaler_counts_what_executes_and_what_is_queued_once(tmp_path):
+    with Fleet(tmp_path) as fleet:
+        one, two = fleet.worker(concurrency=2), fleet.worker(concurrency=2)
+        fleet.submit("hold", "N", count=7)
+
+        def seen(worker: int) -> tuple[float, float]:
+            running = fleet.value(worker, "outlast_queue_runs", queue="default", status="running")
+            return fleet.value(worker, "outlast_queue_depth", queue="default"), running
+
+        until(lambda: (seen(one), seen(two)) == ((3, 4), (3, 4)), "the looks")
+        scrapes = fleet.scrape(one), fleet.scrape(two)
+    history = History()
+    whole = history.add(2, *scrapes)
+    quick = history.add(10, *({key: scrape[key] for key in scrape if key[0] != "outlast_queue_runs"} for scrape in scrapes))  # fmt: skip
+    found = yaml.safe_load(alerts(SOON))
+    asked = [{"alert": f"Load{count}", "expr": f'outlast_queue_load_max{{queue="default"}} == {count}'} for count in (3, 7)]  # fmt: skip
+    found["groups"].append({"name": "asked", "rules": asked})
+    expected = {whole: {"Load7": True, "Load3": False}, quick: {"Load7": False, "Load3": True}}
+    done = history.judged(tmp_path, yaml.safe_dump(found), expected)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_nothing_fires_while_all_is_well(tmp_path):
     with Fleet(tmp_path) as fleet:
         one, two = fleet.worker(), fleet.worker()

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from outlast.deploying.alerts import rules
+from outlast.deploying.alerts import RECORDINGS, rules
 from outlast.deploying.documents import DOCUMENTS
 from outlast.deploying.numbers import MARGIN, Numbers
 from outlast.doctor.examine import IN_MANIFESTS, examine
@@ -150,7 +150,10 @@ def test_a_roll_out_never_removes_more_than_it_adds():
     assert update == {"maxSurge": 1, "maxUnavailable": 0}
     assert of_kind(found, "PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
     scaler = of_kind(found, "HorizontalPodAutoscaler")["spec"]
-    assert scaler["metrics"][0]["external"]["metric"]["name"] == "outlast_queue_depth_max"
+    metric = scaler["metrics"][0]["external"]
+    assert metric["metric"]["name"] == "outlast_queue_load_max"
+    assert metric["metric"]["name"] in {recording.name for recording in RECORDINGS}
+    assert metric["target"] == {"type": "AverageValue", "averageValue": str(Numbers().concurrency)}
     assert "replicas" not in of_kind(found, "Deployment")["spec"], "two owners of one number"
     (down,) = scaler["behavior"]["scaleDown"]["policies"]
     assert down["value"] == 1

@@ -40,6 +40,12 @@ RECORDINGS = [
         f"sum by (le, cause) ((last_over_time(outlast_recovery_seconds_bucket[{RECENT}]) unless "
         f"last_over_time(outlast_recovery_seconds_bucket[5m] offset {RECENT})) or increase(outlast_recovery_seconds_bucket[{RECENT}]))",
     ),
+    # What an autoscaler goes by. Of the queued alone it would take full workers away as soon as no more is queued than fewer could hold. How many execute is
+    # looked at less often than the depth, and may not be known yet.
+    Recording(
+        "outlast_queue_load_max",
+        'max by (queue) (outlast_queue_depth) + (max by (queue) (outlast_queue_runs{status="running"}) or 0 * max by (queue) (outlast_queue_depth))',
+    ),
 ]
 
 

@@ -151,8 +151,8 @@ spec:
 
 def _scaler(n: Numbers) -> str:
     return f"""\
-# Needs an adapter that serves outlast_queue_depth_max, a recording rule of prometheus/alerts.yaml, as an external metric. Every worker exports the depth of
-# the whole queue: a sum over them would grow with every pod that is added.
+# Needs an adapter that serves outlast_queue_load_max, a recording rule of prometheus/alerts.yaml, as an external metric: what is queued and what executes.
+# Every worker exports that of the whole queue: a sum over them would grow with every pod that is added.
 apiVersion: autoscaling/v2
 kind: HorizontalPodAutoscaler
 metadata:
@@ -165,9 +165,9 @@ spec:
     - type: External
       external:
         metric:
-          name: outlast_queue_depth_max
+          name: outlast_queue_load_max
           selector: {{matchLabels: {{queue: default}}}}
-        target: {{type: AverageValue, averageValue: "{n.concurrency}"}}    # as many waiting as one pod executes at once: one more pod
+        target: {{type: AverageValue, averageValue: "{n.concurrency}"}}    # as many pods as have a slot for each; full ones stay while more is queued
   behavior:
     scaleUp:
       policies: [{{type: Pods, value: 2, periodSeconds: 30}}]
