@@ -12,6 +12,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
+from outlast.cli import main
 from outlast.deploying.alerts import RECORDINGS, rules
 from outlast.deploying.documents import DOCUMENTS
 from outlast.deploying.numbers import MARGIN, Numbers
@@ -330,6 +331,28 @@ def test_the_command_prints_what_the_folder_has(tmp_path):
         "replicas_max": 20,
     }
     assert "TimeoutStopSec=95" in said["documents"]["systemd"]
+    assert (said["numbers"]["store"], said["numbers"]["replicas"]) == ("sqlite", 1)
+    said = json.loads(outlast("--kind", "deployment", "--store", "redis", "--json").stdout)
+    assert (said["numbers"]["store"], said["numbers"]["replicas"]) == ("redis", 3)
+
+
+@pytest.mark.parametrize(("kind", "store"), [case for case in CASES if case[0] != "dashboard"])
+@pytest.mark.parametrize("chosen", [{}, OTHER], ids=["default", "other"])
+def test_the_command_in_a_document_prints_it_again(kind, store, chosen, capsys):
+    text = written(kind, store, **chosen)
+    (command,) = re.findall(r"Made by: outlast (.+)$", text, re.MULTILINE)
+    with pytest.raises(SystemExit) as ended:
+        main(command.split())
+    assert not ended.value.code
+    assert capsys.readouterr().out == text
+
+
+def test_the_secret_is_none_that_others_know():
+    for kind, store in (("deployment", "postgres"), ("statefulset", "sqlite")):
+        (line,) = re.findall(r"^# +(kubectl create secret .+)$", written(kind, store), re.MULTILINE)
+        words = [subprocess.check_output(["sh", "-c", line.replace("kubectl", "echo")], text=True) for _ in "ab"]  # fmt: skip
+        found = [re.findall(r"http-secret=([0-9a-f]{48})$", said.strip())[0] for said in words]
+        assert found[0] != found[1]
 
 
 def test_settings_of_this_machine_are_none_of_its_business(tmp_path):

@@ -115,7 +115,7 @@ def rules(n: Numbers) -> list[Rule]:
 
 def alerts(n: Numbers) -> str:
     head = f"""\
-# Made by: outlast manifest --kind alerts --objective {n.objective} --concurrency {n.concurrency}
+# Made by: {n.command("alerts")}
 # Every worker exports the numbers of the whole store alike: they are asked for with max, never summed.
 groups:
   - name: outlast

@@ -15,7 +15,7 @@ def compose(n: Numbers) -> str:
     depends = "" if n.embedded else f"\n    depends_on:\n      {n.store}: {{condition: service_healthy}}"
     secrets = "\n    secrets: [store]" if n.store == "postgres" else ""
     return f"""\
-# Made by: outlast manifest --kind compose --store {n.store} --grace {n.grace}
+# Made by: {n.command("compose")}
 #   mkdir -m 700 secrets    # the .dockerignore (--kind dockerignore) keeps it out of the image
 #   python3 -c 'import secrets; print(secrets.token_hex(24), end="")' > secrets/postgres-password
 #   printf 'postgresql://agents:%s@postgres:5432/agents' "$(cat secrets/postgres-password)" > secrets/store

@@ -9,7 +9,8 @@ EXTRAS = {"postgres": "postgres,http", "redis": "redis,http", "sqlite": "http"}
 
 def dockerfile(n: Numbers) -> str:
     return f"""\
-# Made by: outlast manifest --kind dockerfile. Beside it: {n.module}, a requirements.txt with outlast[{EXTRAS[n.store]}] in it, and the .dockerignore (--kind dockerignore).
+# Made by: {n.command("dockerfile")}
+# Beside it: {n.module}, a requirements.txt with outlast[{EXTRAS[n.store]}] in it, and the .dockerignore (--kind dockerignore).
 #   docker build -t {n.image} .
 FROM python:3.12-slim AS build
 COPY requirements.txt .
@@ -36,7 +37,8 @@ CMD ["worker", "{n.module}"]
 def dockerignore(n: Numbers) -> str:  # noqa: ARG001 - the same for all
     """`COPY . .` takes everything that is not named here: also the secrets that the compose file has its passwords from."""
     return """\
-# Made by: outlast manifest --kind dockerignore. What must not get into the image: secrets, stores, and what is only in the way.
+# Made by: outlast manifest --kind dockerignore
+# What must not get into the image: secrets, stores, and what is only in the way.
 secrets/
 **/.env
 **/.env.*

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from outlast.deploying.numbers import Numbers
 
+_MADE_UP = "$(python3 -c 'import secrets; print(secrets.token_hex(24))')"
+"""Nothing that somebody could leave as it stands and others know."""
+
 
 def deployment(n: Numbers) -> str:
     return f"""\
-# Workers on {_STORES[n.store]}. Made by: outlast manifest --kind deployment --store {n.store} --grace {n.grace} --pre-stop {n.pre_stop} --replicas {n.replicas}
+# Workers on {_STORES[n.store]}. Made by: {n.command("deployment")}
 # The secret that it needs:
-#   kubectl create secret generic {n.name} --from-literal=store={_EXAMPLES[n.store]} --from-literal=http-secret=...
+#   kubectl create secret generic {n.name} --from-literal=store={_EXAMPLES[n.store]} --from-literal=http-secret={_MADE_UP}
 apiVersion: apps/v1
 kind: Deployment
 metadata:
@@ -33,10 +36,10 @@ spec:
 
 def statefulset(n: Numbers) -> str:
     return f"""\
-# One worker with its store on a volume of its own. Made by: outlast manifest --kind statefulset --store sqlite --grace {n.grace} --pre-stop {n.pre_stop}
+# One worker with its store on a volume of its own. Made by: {n.command("statefulset")}
 # A SQLite file serves the processes of one node; a second replica would be a second store. For more pods: --kind deployment --store postgres.
 # The secret that it needs:
-#   kubectl create secret generic {n.name} --from-literal=http-secret=...
+#   kubectl create secret generic {n.name} --from-literal=http-secret={_MADE_UP}
 apiVersion: v1
 kind: Service
 metadata:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
 from outlast.errors import SettingsError
@@ -117,3 +117,13 @@ class Numbers:
     def progress_deadline(self) -> int:
         """progressDeadlineSeconds: every pod in its turn, each with a start and a whole drain."""
         return max(600, math.ceil(self.replicas * (self.period + 30) * 1.5))
+
+    def command(self, kind: str) -> str:
+        """What prints the same document again: whatever is not as it is unless given, and the two that everybody looks for."""
+        given = [
+            f"--{field.name.replace('_', '-')} {getattr(self, field.name)}"
+            for field in fields(self)
+            if field.name in ("store", "grace") or getattr(self, field.name) != field.default
+            if not (field.name == "replicas" and self.embedded)  # one, and no choice
+        ]
+        return " ".join(("outlast manifest --kind", kind, *given))

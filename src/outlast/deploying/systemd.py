@@ -14,7 +14,7 @@ def unit(n: Numbers) -> str:
         "Environment=OUTLAST_STORE_FILE=%d/OUTLAST_STORE"
     )
     return f"""\
-# Made by: outlast manifest --kind systemd --store {n.store} --grace {n.grace}
+# Made by: {n.command("systemd")}
 # /etc/systemd/system/{n.name}.service; the program and its virtual environment are in /opt/{n.name}.
 [Unit]
 Description=Outlast worker: {n.name}
