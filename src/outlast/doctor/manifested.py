@@ -93,7 +93,7 @@ def settings(facts: Facts) -> Iterator[Finding]:
         try:
             _loaded(one)
         except SettingsError as wrong:
-            yield error("settings", str(wrong), "Mend the variable.", one.where)
+            yield error("settings", str(wrong), "Mend the variable. What goes by the settings (grace, lease, rollout, filesystem, http) is not judged before.", one.where)  # fmt: skip
         else:
             yield ok(
                 "settings",
