@@ -13,7 +13,8 @@ from outlast.chaos import checks
 from outlast.chaos.checks import Scope, check
 from outlast.cli import main
 from outlast.store.address import store_at
-from outlast.store.rows import Entry
+from outlast.store.rows import Entry, RunQuery
+from outlast.store.sqlite.statements import RUNS
 from places import a_place, peek
 
 
@@ -108,6 +109,18 @@ def test_runs_that_went_well_in_one_life_and_old_ones_are_passed_over(tmp_path):
         assert check(store, Scope(since=0.0)).looked_at["passed_over"] == 5
         later = check(store, Scope(since=store.now() + 1, thorough=True)).looked_at
         assert (later["runs"], later["passed_over"]) == (0, 0)
+
+
+def test_a_page_of_runs_begins_where_the_last_one_ended(tmp_path):
+    """And does not look at all that is before it: a million runs are five thousand pages."""
+    address = f"sqlite:///{tmp_path}/o.db"
+    fill(address, 1)
+    query = RunQuery(ended_after=0.0, before_pk=7)
+    with closing(peek(address)) as db:
+        plan = [
+            row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {RUNS}", query._asdict() | {"statuses": None})
+        ]
+    assert "rowid<?" in plan[0], plan
 
 
 def test_there_is_no_alarm_while_workers_work(tmp_path):

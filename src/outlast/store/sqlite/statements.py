@@ -424,7 +424,7 @@ WHERE (:statuses IS NULL OR status IN (SELECT value FROM json_each(:statuses)))
   AND (:created_before IS NULL OR created < :created_before)
   AND (:created_after IS NULL OR created >= :created_after)
   AND (:ended_after IS NULL OR ended >= :ended_after)
-  AND (:before_pk IS NULL OR pk < :before_pk)
+  AND pk < coalesce(:before_pk, 9223372036854775807)  -- not OR: each page begins where the last one ended, without a look at what is before it
 ORDER BY pk DESC LIMIT :limit
 """
 
