@@ -5,6 +5,7 @@ import random
 import statistics
 import subprocess
 import sys
+import threading
 
 import pytest
 from chaos_tools import PROGRAMS, environ, until
@@ -18,6 +19,10 @@ def test_a_blow_never_falls_in_the_first_minute_and_comes_as_often_as_asked():
     seconds = [willing.seconds_until(dice, 60.0) - willing.FIRST_SECONDS for _ in range(2_000)]
     assert willing.FIRST_SECONDS == 60.0 and min(seconds) >= 0
     assert statistics.mean(seconds) == pytest.approx(60.0, rel=0.1)
+
+
+def test_a_blow_in_a_million_years_is_waited_for():
+    assert willing.seconds_until(random.Random(1), 1e-12) == threading.TIMEOUT_MAX
 
 
 def test_who_is_not_asked_to_is_not_willing():

@@ -24,7 +24,7 @@ REASON = "chaos: OUTLAST_CHAOS_KILLS_PER_HOUR"
 
 def seconds_until(dice: random.Random, per_hour: float) -> float:
     """Until a worker's own blow. Gaps are exponential, as of accidents that know nothing of each other."""
-    return FIRST_SECONDS + dice.expovariate(per_hour / 3600)
+    return min(FIRST_SECONDS + dice.expovariate(per_hour / 3600), threading.TIMEOUT_MAX)
 
 
 def willing(app: Outlast, end: Callable[[], object] | None = None) -> threading.Timer | None:
