@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 
 from outlast.chaos.book import Book
-from outlast.chaos.ledger import LOG, Ledger, lines
+from outlast.chaos.ledger import LOG, Ledger, LogTorn, lines
 
 
 def line(what, key="k", run="r", fence=1, **more):
@@ -84,3 +84,13 @@ def test_a_line_that_is_not_whole_is_passed_over(tmp_path):
     path = tmp_path / LOG
     path.write_text(json.dumps({"n": 0}) + "\n" + '{"n": ')
     assert list(lines(path)) == [{"n": 0}]
+
+
+def test_a_log_that_lacks_a_line_is_no_witness(tmp_path):
+    path = tmp_path / LOG
+    path.write_text("".join(json.dumps({"n": number}) + "\n" for number in (0, 2)))
+    with pytest.raises(LogTorn, match=r"line 1 of .* is missing"):
+        list(lines(path))
+    path.write_text('{"n": 0}\n{"n": \n{"n": 2}\n')
+    with pytest.raises(LogTorn, match=r"line 1 of .* cannot be read"):
+        list(lines(path))

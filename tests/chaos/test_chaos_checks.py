@@ -213,8 +213,8 @@ def test_a_run_that_has_not_ended_when_all_is_over_is_found(copy):
 
 
 def test_a_run_that_ended_otherwise_than_meant_is_found(copy):
-    verdict = judged(copy, meant={"good": "failed", "bad": "failed"}.get)
-    assert [one[:40] for one in alarms(verdict)["ended"]] == ["good is done, and is meant to be failed:"]
+    verdict = judged(copy, amiss=lambda row: "is not as it should be" if row.id == "good" else None)
+    assert alarms(verdict) == {"ended": ["good is not as it should be"]}
 
 
 def test_a_slow_recovery_is_found(copy):
@@ -299,6 +299,72 @@ def test_an_action_that_was_not_undone_is_found_by_the_ledger(copy):
     assert "endless: pay#1 is there 1 times by the ledger, and should be 0 times" in found["compensated"]
 
 
+def test_an_action_that_was_intended_again_under_another_key_is_found(copy):
+    """Each key was acted on once, and all the same it happened twice."""
+    before = written(copy)
+    tamper(
+        copy,
+        "UPDATE entries SET value = json_set(value, '$.key', 'another') WHERE kind = 'intent' AND key = 'pay#1' AND "
+        + OF,
+        "good",
+    )
+    key = next(iter(before.of_run["good"]))
+    assert key != "another"
+    with closing(
+        sqlite3.connect(copy, isolation_level=None)
+    ) as db:  # the first intent, of which nobody knew what came
+        db.execute("UPDATE entries SET seq = seq + 1000 WHERE " + OF, ("good",))
+        db.execute("UPDATE entries SET seq = seq - 999 WHERE " + OF, ("good",))
+        db.execute(
+            "INSERT INTO entries (run, seq, fence, kind, key, at, args, value) SELECT run, 1, fence, kind, key, at, args, "
+            f"json_set(value, '$.key', '{key}') FROM entries WHERE kind = 'intent' AND key = 'pay#1' AND {OF}",
+            ("good",),
+        )
+    before.add({"n": 0, "what": "act", "key": "another", "run": "good", "fence": 10**6})
+    assert told(copy, before) == {
+        "no action twice": [
+            f"good: {key} is there by the ledger, and its place was intended again under another key"
+        ]
+    }
+
+
+def test_an_item_that_is_done_and_was_never_handled_is_found(tmp_path):
+    address = f"sqlite:///{tmp_path}/o.db"
+
+    async def handled() -> None:
+        async with Outlast(address, worker=False, signals=0) as app:
+            queue = app.queue("mails")
+            await queue.put("x", id="one")
+            item = await queue.claim(wait=10)
+            await item.ack()
+
+    asyncio.run(handled())
+    assert told(address, Book()) == {
+        "none lost": ["mails/one is done, and the ledger has never heard of what is to be done for it"]
+    }
+    book = Book([{"n": 0, "what": "act", "key": "item mails/one", "run": "mails/one", "fence": 1}])
+    assert told(address, book) == {}
+
+
+def test_a_result_of_a_step_whose_body_never_began_is_found(copy):
+    book = written(copy)
+    book.add({"n": 0, "what": "began", "key": "think#1", "run": "good", "fence": 1, "attempt": 1})
+    found = told(copy, book)["none lost"]
+    assert found == ["mixed: think#1 has a result, and by the ledger its body never began"]
+
+
+def test_where_no_lost_life_can_be_timed_recovery_is_not_known(copy):
+    tamper(copy, "UPDATE entries SET seq = seq + 1 WHERE seq > 2 AND " + OF, "good")
+    tamper(
+        copy,
+        "INSERT INTO entries (run, seq, fence, kind, key, at, value) SELECT run, 3, -fence, 'death', '', at, json_object('why', 'died', 'seen', at)"
+        f" FROM entries WHERE {OF} AND seq = 2",
+        "good",
+    )
+    verdict = judged(copy, recovered=lambda *_: None)
+    assert verdict["recovery"].outcome == "not known" and "1 lives" in verdict["recovery"].unknown[0]
+
+
 def test_a_step_that_began_after_its_result_was_on_record_is_found(copy):
     book = written(copy)
     with closing(sqlite3.connect(copy)) as db:
@@ -351,8 +417,21 @@ def test_a_run_that_could_go_on_and_does_not_is_found_if_a_living_worker_knows_i
         assert alarms(check(store, Scope(since=0.0, objective=25))) == {}
         now[0] += 100
         verdict = check(store, Scope(since=0.0, objective=5))
-        assert verdict["ended"].outcome == "not known", "nobody lives"
-        assert "no living worker takes them" in verdict["ended"].unknown[0]
+        assert alarms(verdict) == {
+            "recovery": [
+                "r lost its worker and has not gone on since 120 s: no living worker takes flow from queue default"
+            ]
+        }, "nobody lives"
+
+
+def test_a_run_that_only_waited_and_that_nobody_takes_is_not_known(tmp_path):
+    store, now = living(f"sqlite:///{tmp_path}/o.db")
+    with closing(store):
+        row = store.run("r")
+        store.commit([Release(row.pk, row.fence, "it sleeps", waiting=True, due=now[0] + 1)])
+        now[0] += 100
+        verdict = check(store, Scope(since=0.0, objective=5))
+        assert alarms(verdict) == {} and "no living worker takes them" in verdict["ended"].unknown[0]
 
 
 def test_a_run_that_waits_for_a_queue_at_its_limit_or_for_empty_hands_is_nobodys_fault(tmp_path):
@@ -381,9 +460,8 @@ def test_a_run_in_the_hands_of_a_worker_that_is_long_dead_is_found(tmp_path):
     store, now = living(f"sqlite:///{tmp_path}/o.db")
     with closing(store):
         now[0] += 300
-        assert check(store, Scope(since=0.0, objective=5))["ended"].outcome == "not known", (
-            "nobody could sweep it"
-        )
+        (found,) = alarms(check(store, Scope(since=0.0, objective=5)))["ended"]
+        assert found.startswith("r is held by worker w, whose lease ran out"), "though nobody could sweep it"
         store.commit([Enlist("x", "h", 2, 30.0, ("default",), ("flow",), 5)])
         (found,) = alarms(check(store, Scope(since=0.0, objective=5)))["ended"]
         assert found.startswith("r is held by worker w, whose lease ran out")

@@ -1,15 +1,17 @@
 """The plan of blows: pure, by its seed."""
 
+import json
 from collections import Counter
 
 import pytest
 
 from outlast import workflow
-from outlast.chaos.flows import STATUS
+from outlast.chaos.flows import FLOWS, Ending, endings
 from outlast.chaos.plan import KINDS, parse_kinds, plan
 from outlast.chaos.trial import Options, worker_environ
 from outlast.chaos.work import Demo, Work, arguments
 from outlast.settings import Settings
+from outlast.store.rows import RunRow
 
 
 def made(seed=1, **options):
@@ -88,9 +90,7 @@ def test_what_is_submitted_follows_from_the_seed_and_the_number():
     pieces = [work.piece(number) for number in range(40)]
     assert [piece.id for piece in pieces] == [Demo(5).piece(number).id for number in range(40)]
     runs = [piece.id for piece in pieces if piece.call is not None]
-    assert len(runs) == 30 and {id.rpartition("-")[2] for id in runs} == {*STATUS, "letter", "fickle"}
-    assert all(work.meant(id) for id in runs if not id.endswith("-fickle")), "how each must end is said"
-    assert work.meant("chaos-5-items/chaos-5-000003") == "done" and work.meant("somebody-elses") is None
+    assert len(runs) == 30 and {id.rpartition("-")[2] for id in runs} == {flow.name for flow in FLOWS}
     assert any(map(work.is_for_cancelling, runs))
 
 
@@ -103,3 +103,42 @@ def test_the_number_is_put_into_every_text_of_the_arguments():
     assert work.piece(3).id == "chaos-5-000003-report" and '"33"' in work.piece(3).call.args
     with pytest.raises(ValueError, match="JSON list"):
         arguments('"text"')
+
+
+def ended(
+    id: str, status: str, value: str | None = None, error: str | None = None, parent: str | None = None
+):
+    empty = RunRow(**dict.fromkeys(RunRow._fields))
+    error = None if error is None else json.dumps({"type": f"some.module:{error}", "message": "so"})
+    return empty._replace(
+        id=id, status=status, value=value, error=error, parent=parent, workflow=id.rpartition("-")[2]
+    )
+
+
+def test_how_each_run_of_the_demo_must_end_is_said():
+    assert all(endings(flow.name, 3) for flow in FLOWS) and endings("part", 3) == ()
+    assert endings("letter", 3) == (Ending("failed", error="OutOfStock"),)
+    work = Demo(5)
+    assert work.amiss(ended("chaos-5-000001-order", "done", "1")) is None
+    assert work.amiss(ended("chaos-5-000004-failing", "failed", error="OutOfStock")) is None
+    assert work.amiss(ended("chaos-5-000014-fickle", "failed", error="Abandoned")) is None
+    assert work.amiss(ended("chaos-5-000014-fickle", "done", "2")) is None
+    assert work.amiss(ended("chaos-5-items/chaos-5-000003", "done")) is None
+    assert (
+        work.amiss(ended("chaos-5-000010-parent/part#1", "cancelled", parent="chaos-5-000010-parent")) is None
+    )
+    assert work.amiss(ended("somebody-elses", "failed")) is None
+
+
+def test_a_run_that_failed_for_another_reason_or_has_another_result_is_told():
+    work = Demo(5)
+    wrong = work.amiss(ended("chaos-5-000004-failing", "failed", error="TypeError"))
+    assert wrong.startswith("is failed by TypeError, and is meant to be failed by OutOfStock:")
+    assert "done with 7, and is meant to be done with 1:" in work.amiss(
+        ended("chaos-5-000001-order", "done", "7")
+    )
+    assert "meant to be done with 2 or failed by Abandoned" in work.amiss(
+        ended("chaos-5-000014-fickle", "failed", error="Bug")
+    )
+    assert "is cancelled, and is meant to be done" in work.amiss(ended("chaos-5-000013-order", "cancelled"))
+    assert work.amiss(ended("chaos-5-items/chaos-5-000003", "cancelled"))

@@ -25,6 +25,7 @@ class Book:
         """Of each step of a run, by its key: attempt and fence of every time that its body began."""
         self.signs: dict[str, dict[int, float]] = defaultdict(dict)
         """Of each run, when something was first heard of it under each fence, refused or not."""
+        self._telling: set[str] = set()
         self._newest: dict[str, int] = {}
         for line in lines:
             self.add(line)
@@ -43,6 +44,7 @@ class Book:
             self._weigh(line)
         elif what == "began":
             self.begun[run, key].append((line["attempt"], fence))
+            self._telling.add(_name(key))
         if what != "refused":
             self._newest[run] = max(self._newest.get(run, 0), fence)
 
@@ -56,7 +58,16 @@ class Book:
                 f"line {line['n']}: {key} of {line['run']} was {done} once more, under fence {line['fence']}"
             )
 
+    def tells(self, key: str) -> bool:
+        """Whether the bodies of this step, by its name, say that they begin."""
+        return _name(key) in self._telling
+
     @property
     def redone(self) -> int:
         """Bodies of steps that began again in the same attempt."""
         return sum(len(times) - len({attempt for attempt, _ in times}) for times in self.begun.values())
+
+
+def _name(key: str) -> str:
+    """Of the step at a place: `work` of `first/work#2`."""
+    return key.rpartition("/")[2].partition("#")[0]

@@ -56,8 +56,8 @@ class Scope:
     book: Book | None = None
     acknowledged: Sequence[str] | None = None
     """The ids of what was submitted and acknowledged."""
-    meant: Callable[[str], str | None] = lambda _: None
-    """The status that a run must end in, by its id; None if nothing is said of it."""
+    amiss: Callable[[RunRow], str | None] = lambda _: None
+    """What is wrong with how a run has ended, as the workload means it; None if nothing is, or nothing is said of it."""
     recovered: Callable[[str, End, End | None], float | None] | None = None
     """Seconds from the end of a life of a run until its next claim, where somebody knows better than the journal."""
     looked: Callable[[int], None] = lambda _: None
@@ -237,12 +237,9 @@ def _ended(store: Store, scope: Scope, found: Findings, living: Living, row: Run
             )
             stuck.violate(f"{row.id} {what}: {row.reason}")
         return
-    meant = scope.meant(row.id)
     if row.status in ENDED:
-        if meant is not None and row.status != meant:
-            ended.violate(
-                f"{row.id} is {row.status}, and is meant to be {meant}: {row.reason or ''} {row.error or ''}"
-            )
+        if (wrong := scope.amiss(row)) is not None:
+            ended.violate(f"{row.id} {wrong}")
     elif scope.over:
         ended.violate(
             f"{row.id} is {row.status}: {row.lives} lives, {row.deaths} deaths, due {row.due - store.now():+.1f} s, {row.reason or ''}"
@@ -259,13 +256,13 @@ def _under_way(store: Store, scope: Scope, found: Findings, living: Living, row:
     now, due = store.now(), max(row.due, row.created)
     if due >= NEVER or now - due <= scope.objective:
         return
-    came_back = row.interrupted is not None or row.status == "waiting"
-    if row.deaths_in_a_row > 0:
-        found.suspects += 1  # it waits for a worker with empty hands, which may take long
-    elif not came_back or found.is_full(store, row.queue):
+    returned = row.status == "queued" and (row.interrupted is not None or row.deaths_in_a_row > 0)
+    if not (returned or row.status == "waiting") or found.is_full(store, row.queue):
         found.backlog += 1  # it waits for a slot: that is a queue
     elif not living.would_take(row):
-        found.nobody += 1
+        _nobody(store, found, row, returned=returned)
+    elif row.deaths_in_a_row > 0:
+        found.suspects += 1  # it waits for a worker with empty hands, which may take long
     elif _is_so_still(store, row):
         found["ended"].violate(
             f"{row.id} ({row.status}) could go on since {now - due:.0f} s, and workers live that know it: {row.reason or ''}"
@@ -274,14 +271,22 @@ def _under_way(store: Store, scope: Scope, found: Findings, living: Living, row:
 
 def _held(store: Store, scope: Scope, found: Findings, living: Living, row: RunRow) -> None:
     if row.worker in living.expired:
-        if not living.claims:
-            found.nobody += 1  # nobody is there who could sweep it
-        elif _is_so_still(store, row):
+        if _is_so_still(store, row):
             found["ended"].violate(
                 f"{row.id} is held by worker {row.worker}, whose lease ran out more than {scope.objective:g} s and another lease ago, and nobody has swept it"
             )
     elif row.worker not in living.ids and _is_unknown(store, row.worker) and _is_so_still(store, row):
         found["ended"].violate(f"{row.id} is held by worker {row.worker}, which is not enlisted")
+
+
+def _nobody(store: Store, found: Findings, row: RunRow, *, returned: bool) -> None:
+    """No living worker takes it. What lost its worker has not gone on, then; of what only waited nobody can say whether anybody is meant to be there."""
+    if not returned:
+        found.nobody += 1
+    elif _is_so_still(store, row):
+        found["recovery"].violate(
+            f"{row.id} lost its worker and has not gone on since {store.now() - row.due:.0f} s: no living worker takes {row.workflow} from queue {row.queue}"
+        )
 
 
 def _is_unknown(store: Store, worker: str | None) -> bool:
@@ -341,9 +346,21 @@ def _undone(store: Store, found: Findings, row: RunRow, tale: Tale) -> None:
 def _agree(book: Book, found: Findings, row: RunRow, tale: Tale) -> None:
     """What the journal says happened is in the ledger, and the other way round."""
     lost, stuck = found["none lost"], found["compensated"]
-    for key in sorted(book.of_run.get(row.id, set()) - tale.keys):
-        if row.workflow != ITEM:
-            lost.violate(f"{row.id}: the ledger has {key}, and no entry of the run intended it")
+    acted = book.of_run.get(row.id, set())
+    if row.workflow == ITEM:
+        if row.status == "done" and not acted:
+            lost.violate(f"{row.id} is done, and the ledger has never heard of what is to be done for it")
+        return
+    for key in sorted(acted - tale.keys):
+        lost.violate(f"{row.id}: the ledger has {key}, and no entry of the run intended it")
+    for key in sorted(acted & tale.keys - {dealing.key for dealing in tale.dealings.places.values()}):
+        if book.balance[key]:
+            found["no action twice"].violate(
+                f"{row.id}: {key} is there by the ledger, and its place was intended again under another key"
+            )
+    for key in sorted(tale.outcomes):
+        if book.tells(key) and not book.begun.get((row.id, key)):
+            lost.violate(f"{row.id}: {key} has a result, and by the ledger its body never began")
     if row.status not in ("done", "failed", "cancelled"):
         return
     for dealing in tale.dealings.places.values():
@@ -451,6 +468,10 @@ def _recovery(scope: Scope, found: Findings) -> None:
     found["compensated"].facts |= {
         "failed": found.statuses.get("failed", 0), "cancelled": found.statuses.get("cancelled", 0), "abandoned": found.abandoned,
     }  # fmt: skip
+    if found.untimed and not all_of_them:
+        recovery.is_unknown(
+            f"how soon any of {found.untimed} lives that were lost went on: nothing on record tells when the next began"
+        )
     ended = found["ended"]
     ended.facts |= {"statuses": dict(sorted(found.statuses.items()))}
     if not scope.over:

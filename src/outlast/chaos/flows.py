@@ -1,6 +1,6 @@
 """The workload of `outlast chaos`: what its workers execute when they are given no module. Everything that it does outside is in the ledger.
 
-A run's number says how long each of its parts takes and what goes wrong with it, the same in every life. `STATUS` says how each must end.
+A run's number says how long each of its parts takes and what goes wrong with it, the same in every life. `endings` says how each must end.
 """
 
 from __future__ import annotations
@@ -11,9 +11,22 @@ import random
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, NamedTuple
 
-from outlast import KEY, Happened, Item, Outlast, current, effect, receive, sleep, step, unit, workflow
+from outlast import (
+    KEY,
+    Abandoned,
+    Happened,
+    Item,
+    Outlast,
+    current,
+    effect,
+    receive,
+    sleep,
+    step,
+    unit,
+    workflow,
+)
 from outlast.chaos.outside import NotDone, ask, ask_from_thread
 
 ITEMS = os.environ.get("CHAOS_ITEMS", "chaos-items")
@@ -132,7 +145,7 @@ async def order(number: int) -> int:
 async def agent(number: int) -> int:
     """Step after step, as an agent's loop is."""
     done = 0
-    for part in range(_dice(number, "agent").randrange(4, 12)):
+    for part in range(_parts(number)):
         done += await work(number, part)
     await charge(number, "charge")
     return done
@@ -224,17 +237,27 @@ async def family(number: int) -> int:
 
 FLOWS = (order, agent, sleeper, failing, letter, endless, agent, units, parent, family, order, fickle)
 """In the order in which they are submitted, again and again."""
-STATUS = {
-    "order": "done",
-    "agent": "done",
-    "sleeper": "done",
-    "failing": "failed",
-    "endless": "cancelled",
-    "units": "done",
-    "parent": "failed",
-    "family": "done",
-}
-"""But for a letter, whose number says it, and a fickle one, which may be given up."""
+
+
+class Ending(NamedTuple):
+    """How a run may end: in which status, with what result, by what error (the name of its type)."""
+
+    status: str
+    value: int | None = None
+    error: str | None = None
+
+
+def endings(flow: str, number: int) -> tuple[Ending, ...]:
+    """Every way in which a run of that workflow may end. None for a workflow that is not submitted by itself."""
+    values = {
+        "order": number, "agent": sum(range(_parts(number))), "sleeper": 2, "units": number, "letter": number, "family": 2 * number, "fickle": 2,
+    }  # fmt: skip
+    if flow == "endless":
+        return (Ending("cancelled"),)
+    if flow in ("failing", "parent") or (flow == "letter" and number % 3 == 0):
+        return (Ending("failed", error=OutOfStock.__name__),)
+    given_up = (Ending("failed", error=Abandoned.__name__),) if flow == "fickle" else ()
+    return (Ending("done", values[flow]), *given_up) if flow in values else ()
 
 
 # Items
@@ -260,6 +283,10 @@ app = Outlast(lifespan=living)
 
 
 # What befalls each call
+
+
+def _parts(number: int) -> int:
+    return _dice(number, "agent").randrange(4, 12)
 
 
 def _dice(number: int, what: str) -> random.Random:

@@ -104,12 +104,23 @@ class Ledger:
         synced.set_result(None)
 
 
+class LogTorn(Exception):
+    """The ledger's log lacks a line, or has one that cannot be read: nothing can be told from the rest."""
+
+
 def lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The whole lines of a log, in order. Of one that is not whole nobody has had an answer."""
+    """The whole lines of a log, in order. Of a last one that is not whole nobody has had an answer. LogTorn for a gap."""
     with path.open("rb") as file:
-        for line in file:
-            if line.endswith(b"\n"):
-                yield json.loads(line)
+        for number, line in enumerate(file):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                said = json.loads(line)
+            except ValueError as error:
+                raise LogTorn(f"line {number} of {path} cannot be read: {error}") from None
+            if said["n"] != number:
+                raise LogTorn(f"line {number} of {path} is missing: there is {said['n']}")
+            yield said
 
 
 async def serve(folder: Path) -> None:

@@ -245,7 +245,7 @@ class Trial:
                 store,
                 Scope(
                     since=since, objective=self._options.objective, queues=frozenset(queues), over=True, thorough=True, book=book,
-                    acknowledged=desk.acknowledged, meant=self._work.meant, recovered=claims.recovered,
+                    acknowledged=desk.acknowledged, amiss=self._work.amiss, recovered=claims.recovered,
                 ),
             )  # fmt: skip
 

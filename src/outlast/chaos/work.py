@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 from outlast.chaos import flows
 from outlast.define.workflow import Call, Workflow
+from outlast.store.rows import RunRow
+from outlast.store.verbs import ITEM
 
 
 class Piece(NamedTuple):
@@ -30,6 +32,11 @@ class Work:
         self.items: str | None = None
         """The queue of items, if there are any."""
 
+    @property
+    def queues(self) -> frozenset[str]:
+        """All of its own."""
+        return frozenset({self.queue, *([self.items] if self.items is not None else [])})
+
     def piece(self, number: int) -> Piece:
         flow, arguments = self._calls[number % len(self._calls)]
         filled = _filled(arguments, number)
@@ -40,8 +47,8 @@ class Work:
         """Whether it never ends by itself."""
         return False
 
-    def meant(self, id: str) -> str | None:  # noqa: ARG002 - the demo's says
-        """The status that it must end in; None if nothing is said of it."""
+    def amiss(self, row: RunRow) -> str | None:  # noqa: ARG002 - the demo's says
+        """What is wrong with how a run has ended; None if nothing is, or nothing is said of it."""
         return None
 
 
@@ -61,12 +68,30 @@ class Demo(Work):
     def is_for_cancelling(self, id: str) -> bool:
         return id.endswith("-endless")
 
-    def meant(self, id: str) -> str | None:
-        if id.startswith(f"{self.items}/"):
-            return "done"
-        if id.endswith("-letter"):
-            return "failed" if int(id.split("-")[-2]) % 3 == 0 else "done"
-        return flows.STATUS.get(id.rpartition("-")[2]) if id.startswith(f"chaos-{self.seed}-") else None
+    def amiss(self, row: RunRow) -> str | None:
+        if row.id.startswith(f"{self.items}/"):
+            may: tuple[flows.Ending, ...] = (flows.Ending("done"),)
+        elif row.parent is None and row.id.startswith(f"chaos-{self.seed}-"):
+            number, flow = row.id.split("-")[2:]
+            may = flows.endings(flow, int(number))
+        else:
+            return None
+        ended = _ending(row)
+        if ended in may:
+            return None
+        return f"is {_said(ended)}, and is meant to be {' or '.join(map(_said, may))}: {row.reason or ''} {row.error or ''}"
+
+
+def _ending(row: RunRow) -> flows.Ending:
+    """How it ended, in the words of the workload."""
+    value = json.loads(row.value) if row.value is not None and row.workflow != ITEM else None
+    error = json.loads(row.error)["type"].rpartition(":")[2] if row.error is not None else None
+    return flows.Ending(row.status, value, error)
+
+
+def _said(ending: flows.Ending) -> str:
+    with_what = "" if ending.value is None else f" with {ending.value}"
+    return f"{ending.status}{with_what}" + ("" if ending.error is None else f" by {ending.error}")
 
 
 def arguments(text: str) -> Any:
