@@ -6,16 +6,20 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from chaos_tools import environ, until
 
 from outlast.chaos.blows import Blows
+from outlast.chaos.checks import ASKS
 from outlast.chaos.claims import Claims
 from outlast.chaos.desk import Seen
 from outlast.chaos.fleet import Fleet, NotOurs, start_time
 from outlast.chaos.plan import Blow
 from outlast.chaos.tale import End
+from outlast.chaos.trial import Options, own_checks
+from outlast.chaos.verdict import Check, Verdict
 from outlast.chaos.view import Lines, Screen
 from outlast.testing.servers import redis_server
 
@@ -114,6 +118,56 @@ def test_a_stop_is_put_off_while_the_victim_keeps_everybody_out(fleet):
     assert [kind for _, kind in fleet.there()[0].blows] == ["stop"], "it was one blow"
 
 
+def test_a_stop_that_is_put_off_leaves_whoever_was_struck_meanwhile_alone(fleet):
+    """Stopped in its drain it would come too late by our own doing."""
+    locked = [True, False]
+    blows = Blows(fleet, 5.0, keeps_everybody_out=lambda: locked.pop(0))
+    first, second = fleet.there()
+    blows.strike(Blow(0.0, "stop", 0.0, 0.05, hard=False))
+    blows.go_on()
+    assert first.state == "alive" and blows.struck == [], "it was put off"
+    blows.strike(Blow(0.0, "term", 0.0, 0.0, hard=False))
+    fleet.turn(first, "draining")
+    blows.go_on()
+    assert (first.state, first.blows) == ("draining", [])
+    assert second.blows and blows.struck[0].lanes == (1,)
+    fleet.turn(first, "alive")
+
+
+def test_a_drain_that_the_trial_itself_wants_is_no_blow(fleet):
+    blows = Blows(fleet, 5.0)
+    first, second = fleet.there()
+    fleet.followed = False
+    blows.drain(first)
+    blows.strike(Blow(0.0, "term", 0.9, 0.0, hard=False))
+    until(lambda: blows.go_on() or fleet.look() or blows.quiet, 10)
+    assert [kind for _, kind in first.blows] == ["drain"] and [kind for _, kind in second.blows] == ["term"]
+    verdict = Verdict([Check(name, "") for name in ASKS], {})
+    verdict["redone"].facts["bodies_begun_again"] = 3
+    own_checks(verdict, Options(seed=1), fleet, blows, desk(acknowledged=["r"]))
+    assert verdict["redone"].facts["per_blow"] == 3.0 and verdict["drains"].looked_at == 2
+    assert not verdict.violated
+
+
+def desk(**facts):
+    return SimpleNamespace(
+        **{"acknowledged": [], "unsure": 0, "tried": 3, "away": None, "wrong": [], "decided": 0, **facts}
+    )
+
+
+def test_a_trial_in_which_nothing_was_done_or_struck_is_no_pass(fleet):
+    blows = Blows(fleet, 5.0)
+    verdict = Verdict([Check(name, "") for name in ASKS], {})
+    own_checks(verdict, Options(seed=1), fleet, blows, desk(unsure=3, away="the server cannot be reached"))
+    assert verdict["ended"].evidence == [
+        "of 3 submissions 3 were never acknowledged: the server cannot be reached"
+    ]
+    assert verdict["recovery"].evidence[0].startswith("none of ")
+    verdict = Verdict([Check(name, "") for name in ASKS], {})
+    own_checks(verdict, Options(seed=1, per_minute=0.0), fleet, blows, desk(acknowledged=["r"]))
+    assert verdict.outcome == "ok", "that nobody is struck was asked for"
+
+
 def test_a_rolling_restart_ends_one_after_another(fleet):
     blows = Blows(fleet, 5.0)
     blows.strike(Blow(0.0, "rolling", 0.0, 0.0, hard=False))
@@ -187,6 +241,7 @@ def claimed(run: str, fence: int, at: float) -> str:
 class Struck:
     def __init__(self, folder: Path, number: int, text: str, *blows) -> None:
         self.number, self.log, self.blows = number, folder / f"{number}.log", list(blows)
+        self.resumed: list[float] = []
         self.log.write_text(text)
 
 
@@ -216,6 +271,32 @@ def test_recovery_after_a_release_is_from_the_release(tmp_path):
     two = Struck(tmp_path, 2, claimed("r", 9, now + 13))
     seconds = Claims([one, two]).recovered("r", end(5, now + 12, "interruption"), None)
     assert seconds == pytest.approx(1.0, abs=0.001)
+
+
+def test_a_stop_that_the_worker_had_long_survived_is_not_what_ended_it(tmp_path):
+    now = time.time()
+    one = Struck(tmp_path, 1, claimed("r", 5, now), (now + 1, "stop"))
+    one.resumed = [now + 2]
+    two = Struck(tmp_path, 2, claimed("r", 9, now + 62))
+    claims = Claims([one, two], lease=2.0)
+    seconds = claims.recovered("r", end(5, now + 61, seen=now + 60), None)
+    assert seconds == pytest.approx(2.0, abs=0.001) and list(claims.by_blow) == ["none"]
+    one.resumed = [now + 59]
+    assert Claims([one, two]).recovered("r", end(5, now + 61, seen=now + 60), None) == pytest.approx(
+        61.0, abs=0.001
+    )
+
+
+@pytest.mark.parametrize("ahead", [-300.0, 300.0])
+def test_a_store_whose_clock_is_wrong_changes_no_recovery(tmp_path, ahead):
+    now = time.time()
+    one = Struck(tmp_path, 1, claimed("r", 5, now) + claimed("s", 6, now), (now + 10, "kill"))
+    two = Struck(tmp_path, 2, claimed("r", 9, now + 12) + claimed("s", 10, now + 14))
+    claims = Claims([one, two], ahead=ahead)
+    death = end(5, now + ahead + 11, seen=now + ahead + 10.5)
+    assert claims.recovered("r", death, None) == pytest.approx(2.0, abs=0.001)
+    release = end(6, now + ahead + 11, "interruption")
+    assert claims.recovered("s", release, None) == pytest.approx(3.0, abs=0.001)
 
 
 def test_what_the_ledger_heard_first_counts_where_nobody_logged_a_claim(tmp_path):

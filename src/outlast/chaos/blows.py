@@ -23,6 +23,8 @@ VICTIM_SECONDS = 15.0
 """How long a blow waits for somebody who can be struck."""
 UP_SECONDS = 20.0
 """How long a rolling restart waits for a new worker before it goes on."""
+DRAIN = "drain"
+"""What it is called when a worker is ended because the trial wants it so: it is no blow."""
 STALL_SECONDS = 0.25
 """A gap of this process's own that is longer does not count against a worker."""
 SERVER_STARTS_MAX = 20
@@ -88,8 +90,8 @@ class Blows:
         return not self._under_way
 
     def drain(self, member: Member) -> None:
-        """End a worker as an operator would."""
-        self._under_way.append(self._ended_in_time(member))
+        """End a worker as an operator would. That is no blow."""
+        self._under_way.append(self._ended_in_time(member, DRAIN))
 
     # -- each kind
 
@@ -106,19 +108,11 @@ class Blows:
             self.fleet.kill(member)
 
     def _stop(self, blow: Blow) -> Iterator[None]:
-        member = yield from self._victim(blow, "alive")
+        member = yield from self._stopped(blow)
         if member is None:
             return
         then = "SIGKILL" if blow.hard else "SIGCONT"
         self._note(blow, [member], f"SIGSTOP for {blow.seconds:.1f} s, then {then}")
-        self.fleet.stop(member)
-        while self._keeps_everybody_out():  # a lock that nobody can take from it: not now, but a moment later
-            self.fleet.go_on(member)
-            member.blows.pop()
-            yield
-            if member.gone:
-                return
-            self.fleet.stop(member)
         until = time.monotonic() + blow.seconds
         while time.monotonic() < until and not member.gone:
             yield
@@ -189,12 +183,28 @@ class Blows:
             yield
         return there[int(blow.pick * len(there))]
 
-    def _ended_in_time(self, member: Member) -> Iterator[None]:
+    def _stopped(self, blow: Blow) -> Generator[None, None, Member | None]:
+        """One who is stopped now, without a lock in its hands that nobody can take from it. None if there is none for long."""
+        until = time.monotonic() + VICTIM_SECONDS
+        while (member := (yield from self._victim(blow, "alive"))) is not None:
+            self.fleet.stop(member)
+            if not self._keeps_everybody_out():
+                return member
+            self.fleet.go_on(member)  # not now, but a moment later; others may have struck it by then
+            member.blows.pop()
+            member.resumed.pop()
+            if time.monotonic() > until:
+                self.missed.append(blow)
+                return None
+            yield
+        return None
+
+    def _ended_in_time(self, member: Member, kind: str = "term") -> Iterator[None]:
         if member.state == "starting":  # a signal before it has handlers ends it, as it would end any program
             self.fleet.kill(member)
             return
         began, stalled = time.monotonic(), self._stalled
-        self.fleet.term(member)
+        self.fleet.term(member, kind=kind)
         while not member.gone:
             yield
             seconds = time.monotonic() - began - (self._stalled - stalled)

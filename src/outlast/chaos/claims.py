@@ -29,10 +29,17 @@ class Claims:
     """Of every run, in the order of their fences."""
 
     def __init__(
-        self, members: Sequence[Member], signs: Mapping[str, Mapping[int, float]] | None = None
+        self,
+        members: Sequence[Member],
+        signs: Mapping[str, Mapping[int, float]] | None = None,
+        *,
+        ahead: float = 0.0,
+        lease: float = 2.0,
     ) -> None:
-        """`signs` are the first that was heard of each claim elsewhere: a child that its parent has taken along is in no log."""
-        self._blows = {member.number: member.blows for member in members}
+        """`signs` are the first that was heard of each claim elsewhere: a child that its parent has taken along is in no log. `ahead`: by how
+        much the store's clock, which journals go by, is ahead of this host's, which logs and blows go by."""
+        self._members = {member.number: member for member in members}
+        self._ahead, self._lease = ahead, lease
         found: dict[str, list[Claim]] = defaultdict(list)
         self.overtaken = 0
         """Lives whose write the store refused."""
@@ -58,17 +65,25 @@ class Claims:
             return None
         if last is not None and last.fence != end.fence:
             last = None
-        blow = self._blow(last, end)
-        began = end.at if end.seen is None and end.kind == "interruption" else blow[0]
+        at = end.at - self._ahead
+        noticed = at if end.seen is None else end.seen - self._ahead
+        blow = self._blow(last, at, noticed)
+        began = at if end.seen is None and end.kind == "interruption" else blow[0]
         seconds = max(0.0, following.at - began)
         self.by_blow[blow[1]].append(seconds)
         return seconds
 
-    def _blow(self, claim: Claim | None, end: End) -> tuple[float, str]:
-        """The last that fell on the worker of that life, before its end was noticed."""
-        noticed = end.seen or end.at
-        struck = self._blows.get(claim.member or 0, []) if claim is not None else []
-        return next((blow for blow in reversed(struck) if blow[0] <= end.at), (noticed, "none"))
+    def _blow(self, claim: Claim | None, at: float, noticed: float) -> tuple[float, str]:
+        """The last that fell on the worker of that life, before its end was noticed. A stop that it had long survived is not what ended it."""
+        member = self._members.get(claim.member or 0) if claim is not None else None
+        struck = [blow for blow in member.blows if blow[0] <= at] if member is not None else []
+        if member is None or not struck:
+            return noticed, "none"
+        when, kind = struck[-1]
+        resumed = next((one for one in member.resumed if one >= when), None)
+        if kind == "stop" and resumed is not None and noticed > resumed + self._lease:
+            return noticed, "none"
+        return when, kind
 
 
 def _claimed(log: Path) -> Iterable[tuple[str, int, float]]:

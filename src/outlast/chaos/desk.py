@@ -129,6 +129,11 @@ class Desk:
             and self._looked > self._last
         )
 
+    @property
+    def unsure(self) -> int:
+        """How much was submitted and never acknowledged."""
+        return len(self._unsure)
+
     async def round(self, app: Outlast, store: Store) -> None:
         try:
             await self._submit(app)

@@ -63,6 +63,8 @@ class Member:
     """`time.monotonic()` when it was seen to be gone."""
     blows: list[tuple[float, str]] = field(default_factory=list)
     """When it was struck (`time.time()`), and how."""
+    resumed: list[float] = field(default_factory=list)
+    """When it went on after a stop, of the same clock."""
     _read: int = 0
 
     @property
@@ -165,9 +167,10 @@ class Fleet:
         else:
             os.kill(member.pid, number)
 
-    def term(self, member: Member) -> None:
+    def term(self, member: Member, *, kind: str = "term") -> None:
+        """`kind`: what it is called, if it is no blow."""
         member.expected = True
-        member.blows.append((time.time(), "term"))
+        member.blows.append((time.time(), kind))
         self.signal(member, signal.SIGTERM)
         self.turn(member, "draining")
 
@@ -188,6 +191,7 @@ class Fleet:
     def go_on(self, member: Member) -> None:
         if member.state == "stopped":
             self.signal(member, signal.SIGCONT)
+            member.resumed.append(time.time())
             self.turn(member, "alive")
 
     def end_all(self) -> None:

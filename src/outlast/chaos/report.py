@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import outlast
+from outlast.chaos.blows import DRAIN
 from outlast.chaos.trial import Outcome
 from outlast.chaos.verdict import percentiles
 from outlast.settings.masks import masked
@@ -37,7 +38,7 @@ def document(outcome: Outcome) -> dict[str, Any]:
         "blows": {
             "planned": outcome.planned, "struck": len(blows.struck), "missed": len(blows.missed), "outages": blows.outages,
             "by_kind": dict(sorted(Counter(blow.kind for blow in blows.struck).items())),
-            "processes": dict(sorted(Counter(kind for member in fleet.members for _, kind in member.blows).items())),
+            "processes": dict(sorted(Counter(kind for member in fleet.members for _, kind in member.blows if kind != DRAIN).items())),
             "list": [
                 {"at": round(blow.at, 3), "kind": blow.kind, "lanes": [lane + 1 for lane in blow.lanes], "said": blow.said}
                 for blow in blows.struck

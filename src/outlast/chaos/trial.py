@@ -22,7 +22,7 @@ from outlast.chaos.checks import Scope, check
 from outlast.chaos.claims import Claims
 from outlast.chaos.desk import Desk
 from outlast.chaos.fleet import Fleet
-from outlast.chaos.ledger import LOG, lines
+from outlast.chaos.ledger import LOG, LogTorn, lines
 from outlast.chaos.outside import PORT
 from outlast.chaos.places import Place, place
 from outlast.chaos.plan import Blow, Kind, plan
@@ -99,6 +99,8 @@ class Trial:
     def __init__(self, options: Options, work: Work, folder: Path, view: View) -> None:
         """`folder` is there, and gets the workers' logs and the ledger."""
         self._options, self._work, self._folder, self._view = options, work, folder, view
+        self._ledgers: subprocess.Popen[bytes] | None = None
+        """Its process, while there is one."""
 
     def run(self) -> Outcome:
         options = self._options
@@ -109,7 +111,8 @@ class Trial:
                 raise ChaosRefused(
                     "a file: store is for one process at a time: give --workers 1, and chaos submits while no worker has it."
                 )
-            since = _made_ready(where, options)
+            since = _made_ready(where, options, self._work)
+            ahead = since - time.time()
             with self._ledger() as port:
                 desk = Desk(
                     where.address, self._work, rate=options.rate,
@@ -122,9 +125,11 @@ class Trial:
                 )  # fmt: skip
                 if where.exclusive:
                     fleet.before_start = lambda: _visit(desk)
-                return self._carried_through(where, since, desk, fleet, blows)
+                return self._carried_through(where, since, ahead, desk, fleet, blows)
 
-    def _carried_through(self, where: Place, since: float, desk: Desk, fleet: Fleet, blows: Blows) -> Outcome:
+    def _carried_through(
+        self, where: Place, since: float, ahead: float, desk: Desk, fleet: Fleet, blows: Blows
+    ) -> Outcome:
         options, began = self._options, time.time()
         try:
             if not where.exclusive:
@@ -138,17 +143,19 @@ class Trial:
             planned = options.plan()
             self._storm(planned, fleet, desk, blows)
             settled = self._settle(where, fleet, desk, blows)
-            self._end(fleet, desk, blows)
+            self._end(where, fleet, desk, blows)
             seconds = time.monotonic() - fleet.began
             desk.stop()
         finally:
             fleet.end_all()
             desk.stop(0.0)
-        book = Book(lines(self._folder / LOG)) if options.demo else None
-        claims = Claims(fleet.members, book.signs if book is not None else None)
+        book = self._book()
+        claims = Claims(
+            fleet.members, book.signs if book is not None else None, ahead=ahead, lease=options.lease
+        )
         self._view.say("checking what is on record")
         verdict = self._checked(where, since, desk, claims, book)
-        _own_checks(verdict, options, fleet, blows, desk)
+        own_checks(verdict, options, fleet, blows, desk)
         verdict["no stale fence"].facts["lives_refused_by_the_store"] = claims.overtaken
         return Outcome(
             options, where.store().place, began, seconds, settled, fleet, blows, desk, claims, book, verdict, len(planned),
@@ -173,9 +180,26 @@ class Trial:
                 said = process.stdout.readline()
                 if not said:
                     raise ChaosFailed(f"the ledger did not start: see {self._folder / 'ledger.log'}")
+                self._ledgers = process
                 yield int(said)
             finally:
                 process.kill()
+
+    def _book(self) -> Book | None:
+        """What the ledger has; None where there is none. Without all of it nothing can be said."""
+        if self._ledgers is None:
+            return None
+        self._ledger_lives(self._ledgers)
+        try:
+            return Book(lines(self._folder / LOG))
+        except LogTorn as error:
+            raise ChaosFailed(f"the ledger is no witness any more: {error}") from None
+
+    def _ledger_lives(self, process: subprocess.Popen[bytes]) -> None:
+        if process.poll() is not None:
+            raise ChaosFailed(
+                f"the ledger ended by itself with {process.returncode}, and what it did not hear of nobody knows: see {self._folder / 'ledger.log'}"
+            )
 
     def _fleet(self, where: Place, port: int | None) -> Fleet:
         options = self._options
@@ -218,33 +242,35 @@ class Trial:
                 turn = time.monotonic() + 5.0
         return time.monotonic() - began
 
-    def _end(self, fleet: Fleet, desk: Desk, blows: Blows) -> None:
+    def _end(self, where: Place, fleet: Fleet, desk: Desk, blows: Blows) -> None:
+        """Everybody is gone, and a server that was away is back: what is on record is to be read."""
         self._view.phase = "ending"
         fleet.followed = False
         for member in fleet.there("stopped"):
             fleet.go_on(member)
         for member in fleet.there("starting", "alive"):
             blows.drain(member)
-        while fleet.there():
+        while fleet.there() or not (where.server is None or where.server.is_up):
             self._tick(fleet, desk, blows)
 
     def _tick(self, fleet: Fleet, desk: Desk, blows: Blows) -> None:
         fleet.look()
         blows.go_on()
+        if self._ledgers is not None:
+            self._ledger_lives(self._ledgers)
         if desk.failure is not None:
             raise ChaosFailed(f"work could not be submitted: {desk.failure!r}") from desk.failure
         self._view.show(fleet, desk, blows)
         time.sleep(TICK)
 
     def _checked(self, where: Place, since: float, desk: Desk, claims: Claims, book: Book | None) -> Verdict:
-        queues = {self._work.queue, *([self._work.items] if self._work.items else [])}
         store = where.store()
         store.open()
         with closing(store):
             return check(
                 store,
                 Scope(
-                    since=since, objective=self._options.objective, queues=frozenset(queues), over=True, thorough=True, book=book,
+                    since=since, objective=self._options.objective, queues=self._work.queues, over=True, thorough=True, book=book,
                     acknowledged=desk.acknowledged, amiss=self._work.amiss, recovered=claims.recovered,
                 ),
             )  # fmt: skip
@@ -271,7 +297,7 @@ def worker_environ(options: Options, environ: Mapping[str, str]) -> dict[str, st
     }
 
 
-def _made_ready(where: Place, options: Options) -> float:
+def _made_ready(where: Place, options: Options, work: Work) -> float:
     """The store is there, and is ours alone. Its time."""
     store = where.store()
     if options.store is not None and options.store.startswith("memory:"):
@@ -286,6 +312,11 @@ def _made_ready(where: Place, options: Options) -> float:
             raise ChaosRefused(
                 f"{what} in the store at {store.place}. Chaos kills only what it starts, but its load and its sweeps are everybody's: give it a store of "
                 "its own, or --shared if this is meant."
+            )
+        if any(store.runs(RunQuery(queue=queue, limit=1)) for queue in work.queues):
+            raise ChaosRefused(
+                f"seed {options.seed} was tried in the store at {store.place} before, and its runs are there: what is submitted again under the same ids is "
+                "not executed again. Take another --seed, or another store."
             )
         return now
 
@@ -306,8 +337,8 @@ def _visit(desk: Desk) -> None:
             return
 
 
-def _own_checks(verdict: Verdict, options: Options, fleet: Fleet, blows: Blows, desk: Desk) -> None:
-    """What only who struck can know."""
+def own_checks(verdict: Verdict, options: Options, fleet: Fleet, blows: Blows, desk: Desk) -> None:
+    """What only who submitted and struck can know."""
     drains, ended, redone = verdict["drains"], verdict["ended"], verdict["redone"]
     drains.looked_at = len(blows.drains) + len(blows.too_late)
     drains.facts = {"grace": options.grace, "seconds": percentiles(blows.drains)}
@@ -315,6 +346,12 @@ def _own_checks(verdict: Verdict, options: Options, fleet: Fleet, blows: Blows, 
         drains.violate(text)
     for text in fleet.surprises:
         ended.violate(text)
+    if not desk.acknowledged or desk.unsure:
+        ended.violate(
+            f"of {desk.tried} submissions {desk.unsure} were never acknowledged: {desk.away or 'no reason was given'}"
+        )
+    if not blows.struck and (planned := len(options.plan())):
+        verdict["recovery"].violate(f"none of {planned} blows fell: there was nobody who could be struck")
     for text in desk.wrong:
         verdict["none lost"].violate(text)
     ended.facts["acknowledged"] = len(desk.acknowledged)
