@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from chaos_tools import PROGRAMS, alarms, chaos, check_of, command, environ, processes_of, until
 
+from outlast.cli import chaos as cli
 from outlast.cli import main
 from outlast.store.address import store_at
 from outlast.store.verbs import Cancel, Enlist, Submit
@@ -152,6 +153,9 @@ def test_everything_dies_with_the_driver_also_who_is_stopped(tmp_path):
         (["--store", "memory:"], "ends with the process"),
         (["--store", "file:x", "--workers", "2"], "one process at a time"),
         (["--server", "redis", "--store", "sqlite:///x.db"], "leave --store out"),
+        (["--seconds", "inf"], "--seconds"),
+        (["--kills-per-minute", "inf"], "--kills-per-minute"),
+        (["--objective", "inf"], "--objective"),
     ],
 )
 def test_what_cannot_be_is_told_and_ends_with_2(words, said, tmp_path, monkeypatch, capsys):
@@ -173,6 +177,72 @@ def test_it_does_not_begin_where_others_work(tmp_path, monkeypatch, capsys):
     assert "1 workers live" in capsys.readouterr().err
     assert refused(tmp_path, monkeypatch, "--store", f"sqlite:///{tmp_path}/shared.db", "--json") == 2
     assert json.loads(capsys.readouterr().out)["error"]["exit_code"] == 2
+
+
+def test_a_seed_is_tried_once_in_a_store(tmp_path, monkeypatch, capsys):
+    """What is submitted under the ids of an earlier trial is not executed again: that would look as if it were lost."""
+    store = store_at(f"sqlite:///{tmp_path}/shared.db")
+    store.open()
+    with closing(store):
+        store.commit([Submit("chaos-5-000000-order", "order", "[]", "t", "00", queue="chaos-5")])
+        store.commit([Cancel("chaos-5-000000-order", "enough")])
+    assert refused(tmp_path, monkeypatch, "--seed", 5, "--store", f"sqlite:///{tmp_path}/shared.db") == 2
+    assert "seed 5 was tried in the store at" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("where", ["a-file", "a-file/below"])
+def test_where_no_report_can_be_written_nothing_begins(where, tmp_path, monkeypatch, capsys):
+    (tmp_path / "a-file").write_text("x")
+    monkeypatch.setattr("outlast.chaos.trial.Trial.run", lambda _: pytest.fail("it began"))
+    with pytest.raises(SystemExit) as ended:
+        main(["chaos", "--report", str(tmp_path / where)])
+    assert ended.value.code == 2
+    assert "can be no report's folder" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_report_is_written_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "report.html"
+    cli._write(path, "a file's name that is no text: \udcff")
+    assert path.read_text() == "a file's name that is no text: ?"
+    assert [one.name for one in tmp_path.iterdir()] == ["report.html"]
+    with pytest.raises(cli.ReportNotWritten, match=r"report\.html could not be written"):
+        cli._write(tmp_path / "not" / "there" / "report.html", "x")
+
+
+@pytest.mark.timeout(60)
+def test_a_ledger_that_ends_in_the_middle_is_no_verdict(tmp_path):
+    words = command(
+        "--seconds", 40, "--kills-per-minute", 0, "--workers", 1, "--report", tmp_path / "report", "--json"
+    )
+    driver = subprocess.Popen(
+        words, env=environ(), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        log = tmp_path / "report" / "ledger.jsonl"
+        until(lambda: log.exists() and log.stat().st_size > 500)
+        (ledger,) = [
+            pid
+            for pid in processes_of(tmp_path)
+            if b"outlast.chaos.ledger" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        ]
+        os.kill(ledger, signal.SIGKILL)
+        out, _ = driver.communicate(timeout=30)
+    finally:
+        driver.kill()
+        driver.wait()
+    assert driver.returncode == 1
+    said = json.loads(out)["error"]
+    assert said["type"] == "ChaosFailed" and "the ledger ended by itself with -9" in said["message"]
+    until(lambda: processes_of(tmp_path) == [], 10.0)
+
+
+def test_a_server_that_is_away_at_the_end_is_back_for_the_checks(tmp_path):
+    _, report, said = chaos(
+        tmp_path, PROGRAMS / "user_flows.py", "--submit", "report", "--args", '["x"]', "--server", "redis", "--blows", "server", "--seconds", 1,
+        "--seed", 3, "--workers", 1, "--rate", 1, "--kills-per-minute", 60, "--settle", 0, "--grace", 1, OUTLAST_STORE_PATIENCE="0.2",
+    )  # fmt: skip
+    assert report["blows"]["outages"] == 1 and report["verdict"]["looked_at"], said
+    assert report["settled_seconds"] is None
 
 
 def test_a_report_has_a_folder_of_its_own(tmp_path, monkeypatch, capsys):

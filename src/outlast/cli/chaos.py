@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from outlast.chaos.work import Work
 
 SEED_MAX = 2**32
+SECONDS_MAX = 86_400.0
+KILLS_PER_MINUTE_MAX = 600.0
+RATE_MAX = 1_000.0
+CONCURRENCY_MAX = 1_000
 COLOURS = {"ok": "green", "violated": "red", "not known": "yellow"}
 
 
@@ -40,6 +44,10 @@ class ServerKind(StrEnum):
 
 
 TRIAL = "trial"
+
+
+class ReportNotWritten(OutlastError):
+    """The trial was carried through, but its report is not where it should be."""
 
 
 class _Group(TyperGroup):
@@ -98,16 +106,25 @@ def trial(
             "--seed", min=0, max=SEED_MAX, help="What blow falls when, on whom. Else made up, and told."
         ),
     ] = None,
-    seconds: Annotated[float, typer.Option("--seconds", min=1, help="How long blows fall.")] = 60.0,
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=1, max=SECONDS_MAX, help="How long blows fall.")
+    ] = 60.0,
     workers: Annotated[
         int | None, typer.Option("--workers", min=1, max=200, help="How many. Else 3; with a file: store 1.")
     ] = None,
-    concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Runs at a time of each.")] = 10,
-    rate: Annotated[float, typer.Option("--rate", min=0.1, help="Runs submitted in a second.")] = 5.0,
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", min=1, max=CONCURRENCY_MAX, help="Runs at a time of each.")
+    ] = 10,
+    rate: Annotated[
+        float, typer.Option("--rate", min=0.1, max=RATE_MAX, help="Runs submitted in a second.")
+    ] = 5.0,
     kills_per_minute: Annotated[
         float,
         typer.Option(
-            "--kills-per-minute", min=0, help="Blows in a minute. 0: none, to see what is slow by itself."
+            "--kills-per-minute",
+            min=0,
+            max=KILLS_PER_MINUTE_MAX,
+            help="Blows in a minute. 0: none, to see what is slow by itself.",
         ),
     ] = 20.0,
     blows: Annotated[
@@ -118,13 +135,23 @@ def trial(
             help="Of term, kill, stop, rolling, fleet, server. Else all that can be.",
         ),
     ] = None,
-    grace: Annotated[float, typer.Option("--grace", min=1, help="Seconds a worker has after SIGTERM.")] = 5.0,
-    lease: Annotated[float, typer.Option("--lease", min=0.5, help="Seconds a worker may be silent.")] = 2.0,
+    grace: Annotated[
+        float, typer.Option("--grace", min=1, max=SECONDS_MAX, help="Seconds a worker has after SIGTERM.")
+    ] = 5.0,
+    lease: Annotated[
+        float, typer.Option("--lease", min=0.5, max=SECONDS_MAX, help="Seconds a worker may be silent.")
+    ] = 2.0,
     settle: Annotated[
-        float, typer.Option("--settle", min=0, help="Seconds to wait at the end until every run has ended.")
+        float,
+        typer.Option(
+            "--settle", min=0, max=SECONDS_MAX, help="Seconds to wait at the end until every run has ended."
+        ),
     ] = 60.0,
     objective: Annotated[
-        float, typer.Option("--objective", min=0, help="Seconds in which a run must go on after a blow.")
+        float,
+        typer.Option(
+            "--objective", min=0, max=SECONDS_MAX, help="Seconds in which a run must go on after a blow."
+        ),
     ] = 30.0,
     server: Annotated[
         ServerKind | None,
@@ -181,9 +208,9 @@ def trial(
         folder = _folder(report)
         # That the store is away is what is tried, and told by the view.
         logging.getLogger("outlast").addHandler(logging.NullHandler())
-        signal.signal(
-            signal.SIGTERM, signal.default_int_handler
-        )  # as Ctrl-C: what was started is ended, folders of servers are removed
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            # As Ctrl-C, whatever a MODULE has made of it: what was started is ended, folders of servers are removed.
+            signal.signal(number, signal.default_int_handler)
         say(f"chaos with seed {chosen}; its report and logs go to {folder}")
         view = _view(as_json)
         try:
@@ -194,13 +221,13 @@ def trial(
         finally:
             view.close()
         found = report_document(outcome)
-        (folder / "report.json").write_text(json.dumps(found, indent=2), encoding="utf-8")
-        (folder / "report.html").write_text(page(found), encoding="utf-8")
         if as_json:
             document(found)
         else:
             _print(outcome.verdict)
             _sum_up(found)
+        _write(folder / "report.json", json.dumps(found, indent=2))
+        _write(folder / "report.html", page(found))
         say(f"the report: {folder / 'report.html'}")
     if not passed(outcome):
         raise typer.Exit(FAILED)
@@ -317,15 +344,33 @@ def _work(
 
 
 def _folder(given: Path | None) -> Path:
-    """A new one, or one that is given and has no report yet."""
+    """A new one, or one that is given and has no report yet; and something can be written there."""
     if given is None:
         return Path(tempfile.mkdtemp(prefix="outlast-chaos-"))
-    given.mkdir(parents=True, exist_ok=True)
-    if any(given.iterdir()):
+    try:
+        given.mkdir(parents=True, exist_ok=True)
+        empty = not any(given.iterdir())
+        if empty:
+            tempfile.TemporaryFile(dir=given).close()
+    except OSError as error:
+        raise typer.BadParameter(
+            f"{safe(str(given))} can be no report's folder: {one_line(str(error))}.", param_hint="--report"
+        ) from None
+    if not empty:
         raise typer.BadParameter(
             f"{safe(str(given))} is not empty: a report has a folder of its own.", param_hint="--report"
         )
     return given.absolute()
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all. ReportNotWritten if that is not possible: the verdict was told by then."""
+    new = path.with_suffix(".new")
+    try:
+        new.write_text(text, encoding="utf-8", errors="replace")
+        new.replace(path)
+    except OSError as error:
+        raise ReportNotWritten(f"{path} could not be written: {error}") from error
 
 
 def _view(as_json: bool) -> View:
