@@ -35,6 +35,10 @@ def test_every_kind_falls_once_before_any_falls_by_chance():
     assert made(1)[0].kind != made(4)[0].kind, "the order is the seed's"
 
 
+def test_the_order_in_which_kinds_are_named_changes_nothing():
+    assert made(kinds=("kill", "term", "stop")) == made(kinds=("stop", "kill", "term"))
+
+
 def test_only_what_was_asked_for_falls():
     assert {blow.kind for blow in made(kinds=("term", "stop"))} == {"term", "stop"}
     assert made(kinds=()) == ()

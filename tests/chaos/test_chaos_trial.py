@@ -245,6 +245,23 @@ def test_a_server_that_is_away_at_the_end_is_back_for_the_checks(tmp_path):
     assert report["settled_seconds"] is None
 
 
+def test_signals_end_it_whatever_a_module_has_made_of_them_but_not_those_that_are_ignored():
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in numbers]
+    try:
+        signal.signal(signal.SIGINT, lambda *_: None)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        cli._obey_signals()
+        assert [signal.getsignal(number) for number in numbers] == [
+            signal.default_int_handler,
+            signal.default_int_handler,
+            signal.SIG_IGN,
+        ]
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
 def test_a_report_has_a_folder_of_its_own(tmp_path, monkeypatch, capsys):
     (tmp_path / "report").mkdir()
     (tmp_path / "report" / "mine").write_text("x")

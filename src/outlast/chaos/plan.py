@@ -40,7 +40,8 @@ def plan(
     dice = random.Random(f"outlast chaos {seed}")  # noqa: S311 - chance that can be had again
     if not kinds or per_minute <= 0:
         return ()
-    once = [kind for kind in KINDS if kind in kinds]
+    kinds = [kind for kind in KINDS if kind in kinds]  # in whatever order they were named
+    once = list(kinds)
     dice.shuffle(once)
     blows: list[Blow] = []
     at = first

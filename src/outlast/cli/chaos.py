@@ -208,9 +208,7 @@ def trial(
         folder = _folder(report)
         # That the store is away is what is tried, and told by the view.
         logging.getLogger("outlast").addHandler(logging.NullHandler())
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            # As Ctrl-C, whatever a MODULE has made of it: what was started is ended, folders of servers are removed.
-            signal.signal(number, signal.default_int_handler)
+        _obey_signals()
         say(f"chaos with seed {chosen}; its report and logs go to {folder}")
         view = _view(as_json)
         try:
@@ -341,6 +339,14 @@ def _work(
     except Exception as error:
         raise typer.BadParameter(one_line(f"{type(error).__name__}: {error}"), param_hint="--args") from None
     return work, modules
+
+
+def _obey_signals() -> None:
+    """All as Ctrl-C, whatever a MODULE has made of them: what was started is ended, folders of servers are removed. What is ignored, as under `nohup`, stays so."""
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
 
 
 def _folder(given: Path | None) -> Path:
