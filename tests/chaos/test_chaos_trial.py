@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from chaos_tools import PROGRAMS, alarms, chaos, check_of, command, environ, processes_of, until
 
+from outlast.chaos.view import Lines, Screen
 from outlast.cli import chaos as cli
 from outlast.cli import main
 from outlast.store.address import store_at
@@ -260,6 +261,15 @@ def test_signals_end_it_whatever_a_module_has_made_of_them_but_not_those_that_ar
     finally:
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)
+
+
+@pytest.mark.parametrize(("term", "view"), [("dumb", Lines), ("xterm", Screen)])
+def test_a_terminal_that_cannot_be_drawn_over_gets_lines(term, view, monkeypatch, capsys):
+    monkeypatch.setenv("TERM", term)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    shown = cli._view(False)
+    shown.close()
+    assert type(shown) is view
 
 
 def test_a_report_has_a_folder_of_its_own(tmp_path, monkeypatch, capsys):

@@ -384,7 +384,7 @@ def _view(as_json: bool) -> View:
 
     if as_json:
         return Lines(sys.stderr)
-    return Screen() if sys.stdout.isatty() else Lines()
+    return Screen() if sys.stdout.isatty() and not console().is_dumb_terminal else Lines()
 
 
 def _print(verdict: Verdict) -> None:
