@@ -10,7 +10,8 @@ import pytest
 
 from outlast import KEY, Happened, Outlast, compensate_with, effect, receive, step, unit, workflow
 from outlast.chaos.book import Book
-from outlast.chaos.checks import ASKS, Scope, check
+from outlast.chaos.checks import check
+from outlast.chaos.findings import ASKS, Scope
 from outlast.store.address import store_at
 from outlast.store.verbs import Claim, Drain, Enlist, Limit, Release, Submit, Sweep
 

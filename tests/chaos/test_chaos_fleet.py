@@ -12,9 +12,9 @@ import pytest
 from chaos_tools import environ, until
 
 from outlast.chaos.blows import Blows
-from outlast.chaos.checks import ASKS
 from outlast.chaos.claims import Claims
 from outlast.chaos.desk import Seen
+from outlast.chaos.findings import ASKS
 from outlast.chaos.fleet import Fleet, NotOurs, start_time
 from outlast.chaos.plan import Blow
 from outlast.chaos.tale import End

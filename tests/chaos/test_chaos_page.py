@@ -146,7 +146,7 @@ def test_a_verdict_is_as_good_as_its_worst_check():
 
 
 def test_the_page_of_docs_names_every_check_and_every_blow():
-    from outlast.chaos.checks import ASKS
+    from outlast.chaos.findings import ASKS
     from outlast.chaos.plan import KINDS
 
     text = (Path(__file__).parents[2] / "docs" / "chaos.md").read_text()

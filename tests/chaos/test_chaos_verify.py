@@ -10,7 +10,8 @@ import pytest
 
 from outlast import Outlast, step, workflow
 from outlast.chaos import checks
-from outlast.chaos.checks import Scope, check
+from outlast.chaos.checks import check
+from outlast.chaos.findings import Scope
 from outlast.cli import main
 from outlast.store.address import store_at
 from outlast.store.rows import Entry, RunQuery

@@ -9,16 +9,16 @@ alarm for what is under way.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Iterator
 
 from outlast.chaos.book import Book
-from outlast.chaos.tale import End, Tale
+from outlast.chaos.findings import Findings, Scope
+from outlast.chaos.living import Living, living, under_way
+from outlast.chaos.tale import Tale
 from outlast.chaos.verdict import Check, Verdict, percentiles
 from outlast.store.protocol import Store
-from outlast.store.rows import ENDED, NEVER, RunQuery, RunRow, WorkerRow
-from outlast.store.verbs import DRAINS_MAX, EACH, ITEM
+from outlast.store.rows import ENDED, RunQuery, RunRow
+from outlast.store.verbs import DRAINS_MAX, ITEM
 
 PAGE = 200
 """Runs, or entries, of one read."""
@@ -26,106 +26,16 @@ OPEN = ("queued", "running", "waiting", "parked")
 LOOKS_MAX = 3
 """How often a run that changes meanwhile is looked at."""
 
-ASKS = {
-    "ended": "every run has ended, as the workload means it; on a store that lives: none that could go on has waited for longer than the objective",
-    "none lost": "everything that was acknowledged is there, and no journal lacks an entry",
-    "no action twice": "nothing was done outside twice, nor undone twice",
-    "no stale fence": "nothing was written, inside or outside, under a fence that another had overtaken",
-    "compensated": "of every run that failed, was cancelled or abandoned, all that it had done is undone, newest first; no ended run has anything open",
-    "dead letters and parked": "no run is a dead letter, and none waits for a person",
-    "recovery": "every run that lost its worker went on within the objective",
-    "redone": "no step was executed again after its result was on record",
-    "drains": "every worker that was told to end was gone when its grace was over",
-}
-
-
-@dataclass
-class Scope:
-    """What is looked at, and what is known beside the store."""
-
-    since: float
-    """By the store's clock. Runs that ended earlier are passed over."""
-    objective: float = 30.0
-    """Seconds in which a run must go on after its worker was lost."""
-    queues: frozenset[str] | None = None
-    """Only these; None: all."""
-    over: bool = False
-    """The work is over, and nobody works any more: what has not ended will not."""
-    thorough: bool = False
-    """Read the journals also of runs that were done in one life."""
-    book: Book | None = None
-    acknowledged: Sequence[str] | None = None
-    """The ids of what was submitted and acknowledged."""
-    amiss: Callable[[RunRow], str | None] = lambda _: None
-    """What is wrong with how a run has ended, as the workload means it; None if nothing is, or nothing is said of it."""
-    recovered: Callable[[str, End, End | None], float | None] | None = None
-    """Seconds from the end of a life of a run until its next claim, where somebody knows better than the journal."""
-    looked: Callable[[int], None] = lambda _: None
-    """Told how many runs were looked at so far."""
-
-
-@dataclass
-class Findings:
-    """The checks as they are made."""
-
-    checks: dict[str, Check] = field(
-        default_factory=lambda: {name: Check(name, asks) for name, asks in ASKS.items()}
-    )
-    runs: int = 0
-    items: int = 0
-    entries: int = 0
-    passed_over: int = 0
-    """Runs that were done in one life, or were pruned meanwhile."""
-    restless: int = 0
-    """Runs that did not hold still."""
-    recoveries: dict[str, list[float]] = field(default_factory=lambda: {"interruption": [], "death": []})
-    untimed: int = 0
-    deaths: int = 0
-    interruptions: int = 0
-    unfenced: int = 0
-    backlog: int = 0
-    suspects: int = 0
-    nobody: int = 0
-    abandoned: int = 0
-    statuses: dict[str, int] = field(default_factory=dict)
-    there: set[str] = field(default_factory=set)
-    full: frozenset[str] | None = None
-    """Queues that execute as much as their limits allow; looked at when first asked for, as that looks at every run."""
-
-    def is_full(self, store: Store, queue: str) -> bool:
-        if self.full is None:
-            rows = [row for row in store.queues() if row.concurrency_max is not None]
-            self.full = frozenset(row.name for row in rows if row.running >= (row.concurrency_max or 0))
-        return queue in self.full
-
-    def __getitem__(self, name: str) -> Check:
-        return self.checks[name]
-
-
-class Living(NamedTuple):
-    """Who could take a run: the queues and workflows of a worker that lives and does not drain."""
-
-    ids: frozenset[str]
-    """Of all that are enlisted, whatever they do."""
-    expired: frozenset[str]
-    claims: tuple[tuple[frozenset[str], frozenset[str]], ...]
-
-    def would_take(self, row: RunRow) -> bool:
-        known = row.workflow in (ITEM, EACH)
-        return any(
-            row.queue in queues and (known or row.workflow in workflows) for queues, workflows in self.claims
-        )
-
 
 def check(store: Store, scope: Scope) -> Verdict:
     """Nothing is written."""
     found = Findings()
     wanted = set(scope.acknowledged) if scope.acknowledged is not None else None
     for page in _pages(store, scope):
-        living = _living(store, scope)
+        there = living(store, scope)
         for row in page:
             found.there.add(row.id) if wanted is not None and row.id in wanted else None
-            _examine(store, scope, found, living, row)
+            _examine(store, scope, found, there, row)
         scope.looked(found.runs + found.items + found.passed_over)
     _lost(found, wanted)
     _outside(scope, found)
@@ -153,25 +63,7 @@ def _pages(store: Store, scope: Scope) -> Iterator[list[RunRow]]:
                 before = page[-1].pk
 
 
-def _living(store: Store, scope: Scope) -> Living:
-    now, workers = store.now(), store.workers()
-    late = frozenset(
-        worker.id for worker in workers if worker.lease_until + worker.lease + scope.objective < now
-    )
-    claims = tuple(
-        (frozenset(json.loads(worker.queues)), frozenset(json.loads(worker.workflows)))
-        for worker in workers
-        if worker.lease_until > now and not worker.draining and not _has_asked(worker)
-    )
-    return Living(frozenset(worker.id for worker in workers), late, claims)
-
-
-def _has_asked(worker: WorkerRow) -> bool:
-    """It will drain in a moment."""
-    return worker.asked is not None
-
-
-def _examine(store: Store, scope: Scope, found: Findings, living: Living, row: RunRow) -> None:
+def _examine(store: Store, scope: Scope, found: Findings, there: Living, row: RunRow) -> None:
     if _is_plain(row, scope):
         found.passed_over += 1
         return
@@ -194,7 +86,7 @@ def _examine(store: Store, scope: Scope, found: Findings, living: Living, row: R
         found.runs += 1
     found.entries += tale.count
     found.statuses[row.status] = found.statuses.get(row.status, 0) + 1
-    _ended(store, scope, found, living, row, tale)
+    _ended(store, scope, found, there, row, tale)
     _journal(store, scope, found, row, tale)
     _lives(scope, found, row, tale)
 
@@ -223,7 +115,7 @@ def _tale(store: Store, row: RunRow) -> Tale:
 # -- the checks
 
 
-def _ended(store: Store, scope: Scope, found: Findings, living: Living, row: RunRow, tale: Tale) -> None:
+def _ended(store: Store, scope: Scope, found: Findings, there: Living, row: RunRow, tale: Tale) -> None:
     ended, stuck = found["ended"], found["dead letters and parked"]
     ended.looked_at += 1
     stuck.looked_at += 1
@@ -245,57 +137,7 @@ def _ended(store: Store, scope: Scope, found: Findings, living: Living, row: Run
             f"{row.id} is {row.status}: {row.lives} lives, {row.deaths} deaths, due {row.due - store.now():+.1f} s, {row.reason or ''}"
         )
     else:
-        _under_way(store, scope, found, living, row)
-
-
-def _under_way(store: Store, scope: Scope, found: Findings, living: Living, row: RunRow) -> None:
-    """Of a store that lives: whether somebody has it, or could have had it."""
-    if row.status == "running":
-        _held(store, scope, found, living, row)
-        return
-    now, due = store.now(), max(row.due, row.created)
-    if due >= NEVER or now - due <= scope.objective:
-        return
-    returned = row.status == "queued" and (row.interrupted is not None or row.deaths_in_a_row > 0)
-    if not (returned or row.status == "waiting") or found.is_full(store, row.queue):
-        found.backlog += 1  # it waits for a slot: that is a queue
-    elif not living.would_take(row):
-        _nobody(store, found, row, returned=returned)
-    elif row.deaths_in_a_row > 0:
-        found.suspects += 1  # it waits for a worker with empty hands, which may take long
-    elif _is_so_still(store, row):
-        found["ended"].violate(
-            f"{row.id} ({row.status}) could go on since {now - due:.0f} s, and workers live that know it: {row.reason or ''}"
-        )
-
-
-def _held(store: Store, scope: Scope, found: Findings, living: Living, row: RunRow) -> None:
-    if row.worker in living.expired:
-        if _is_so_still(store, row):
-            found["ended"].violate(
-                f"{row.id} is held by worker {row.worker}, whose lease ran out more than {scope.objective:g} s and another lease ago, and nobody has swept it"
-            )
-    elif row.worker not in living.ids and _is_unknown(store, row.worker) and _is_so_still(store, row):
-        found["ended"].violate(f"{row.id} is held by worker {row.worker}, which is not enlisted")
-
-
-def _nobody(store: Store, found: Findings, row: RunRow, *, returned: bool) -> None:
-    """No living worker takes it. What lost its worker has not gone on, then; of what only waited nobody can say whether anybody is meant to be there."""
-    if not returned:
-        found.nobody += 1
-    elif _is_so_still(store, row):
-        found["recovery"].violate(
-            f"{row.id} lost its worker and has not gone on since {store.now() - row.due:.0f} s: no living worker takes {row.workflow} from queue {row.queue}"
-        )
-
-
-def _is_unknown(store: Store, worker: str | None) -> bool:
-    return worker not in {one.id for one in store.workers()}
-
-
-def _is_so_still(store: Store, row: RunRow) -> bool:
-    again = store.run(row.id)
-    return again is not None and (again.fence, again.status, again.due) == (row.fence, row.status, row.due)
+        under_way(store, scope, found, there, row)
 
 
 def _journal(store: Store, scope: Scope, found: Findings, row: RunRow, tale: Tale) -> None:

@@ -18,9 +18,10 @@ from typing import Any
 
 from outlast.chaos.blows import Blows
 from outlast.chaos.book import Book
-from outlast.chaos.checks import Scope, check
+from outlast.chaos.checks import check
 from outlast.chaos.claims import Claims
 from outlast.chaos.desk import Desk
+from outlast.chaos.findings import Scope
 from outlast.chaos.fleet import Fleet
 from outlast.chaos.ledger import LOG, LogTorn, lines
 from outlast.chaos.outside import PORT

@@ -258,7 +258,8 @@ def verify(
 
     What only an outside ledger can tell is said to be not known. Exits with 1 if a check is violated.
     """
-    from outlast.chaos.checks import Scope, check
+    from outlast.chaos.checks import check
+    from outlast.chaos.findings import Scope
 
     with answering(as_json), _looking(store) as opened:
         begin = opened.now() - since
