@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ def report(evil: str = "x", seconds: tuple[float, ...] = (0.1, 2.0, 9.5)) -> dic
         "settled_seconds": None, "store": evil,
         "options": {
             "seed": 7, "seconds": 20.0, "workers": 2, "concurrency": 10, "rate": 5.0, "per_minute": 20.0, "kinds": ["term"], "grace": 5.0, "lease": 2.0,
-            "settle": 60.0, "objective": 30.0, "modules": ["m"], "demo": True, "store": None, "server": "redis", "shared": False,
+            "settle": 60.0, "objective": 30.0, "modules": ["m"], "demo": True, "submit": [], "store": None, "server": "redis", "shared": False,
         },
         "work": {"submitted": 3, "acknowledged": 3, "held_back_seconds": 0.0},
         "blows": {
@@ -103,6 +104,27 @@ def test_the_page_shows_lanes_blows_recoveries_and_evidence():
 
 def test_a_report_without_a_recovery_has_a_page_too():
     assert "No run lost its worker" in page(report(seconds=()))
+
+
+def test_the_command_of_a_report_of_ones_own_workflows_can_be_given_to_a_shell():
+    document = report()
+    document["options"] |= {
+        "demo": False,
+        "modules": ["my flows.py"],
+        "submit": [["report", '["it\'s {n}"]'], ["other", "[]"]],
+    }
+    words = shlex.split(command(document))
+    assert words[2] == "my flows.py"
+    assert words[3:11] == [
+        "--submit",
+        "report",
+        "--args",
+        '["it\'s {n}"]',
+        "--submit",
+        "other",
+        "--args",
+        "[]",
+    ]
 
 
 def test_the_command_of_a_report_repeats_its_plan():

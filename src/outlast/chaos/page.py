@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Sequence
 from html import escape
 from typing import Any
@@ -64,7 +65,8 @@ def command(report: dict[str, Any]) -> str:
     names = ("seconds", "workers", "concurrency", "rate", "grace", "lease", "settle", "objective")
     words = [
         "outlast chaos",
-        *options["modules"][: 0 if options["demo"] else None],
+        *map(shlex.quote, options["modules"][: 0 if options["demo"] else None]),
+        *(f"--submit {shlex.quote(name)} --args {shlex.quote(text)}" for name, text in options["submit"]),
         f"--seed {report['seed']}",
     ]
     words += [f"--{name} {options[name]:g}" for name in names]

@@ -66,6 +66,8 @@ class Options:
     objective: float = 30.0
     modules: tuple[str, ...] = DEMO
     demo: bool = True
+    submit: tuple[tuple[str, str], ...] = ()
+    """Of modules: the workflows that are submitted in turns, by name, with their arguments as JSON."""
     store: str | None = None
     server: str | None = None
     shared: bool = False

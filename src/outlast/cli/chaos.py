@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from enum import StrEnum
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -203,7 +204,7 @@ def trial(
         options = Options(
             seed=chosen, seconds=seconds, workers=workers or (1 if exclusive else 3), concurrency=concurrency, rate=rate, per_minute=kills_per_minute,
             kinds=kinds, grace=grace, lease=lease, settle=settle, objective=objective, store=store, server=server, shared=shared,
-            modules=tuple(modules or DEMO), demo=not modules,
+            modules=tuple(modules or DEMO), demo=not modules, submit=tuple(_calls(submit, args)),
         )  # fmt: skip
         folder = _folder(report)
         # That the store is away is what is tried, and told by the view.
@@ -321,12 +322,11 @@ def _work(
     if not submit:
         raise typer.BadParameter(f"name a workflow to submit. There: {there}.", param_hint="--submit")
     calls = []
-    for number, name in enumerate(submit):
+    for name, text in _calls(submit, args):
         if name not in flows:
             raise typer.BadParameter(
                 f"there is no workflow {safe(name)!r}. There: {there}.", param_hint="--submit"
             )
-        text = args[number] if args and number < len(args) else "[]"
         try:
             calls.append((flows[name], arguments(text)))
         except ValueError as error:
@@ -340,6 +340,11 @@ def _work(
     except Exception as error:
         raise typer.BadParameter(one_line(f"{type(error).__name__}: {error}"), param_hint="--args") from None
     return work, modules
+
+
+def _calls(submit: list[str] | None, args: list[str] | None) -> Iterator[tuple[str, str]]:
+    """Each workflow to submit with its arguments."""
+    return zip_longest(submit or (), args or (), fillvalue="[]")
 
 
 def _obey_signals() -> None:
