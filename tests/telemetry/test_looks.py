@@ -15,6 +15,7 @@ from outlast.telemetry import looks, names
 from outlast.telemetry.looks import DRAINS_FEW, recent
 
 NOW = 1_000_000.0
+STORES = ["outlast_queue_depth", "outlast_queue_oldest_seconds", "outlast_queue_runs", "outlast_queue_returned_seconds", "outlast_workers", "outlast_recent_drains"]  # fmt: skip
 
 
 @step
@@ -194,6 +195,70 @@ def test_queues_beyond_the_bound_are_shown_together(world):
     first, then = world.do(main)
     assert first == {("q1",): 1, ("q2",): 2, ("q3",): 3, ("other",): sum(range(4, 10))}
     assert then == first | {("other",): first["other",] + 1}, "who was first stays"
+
+
+def test_what_was_seen_too_long_ago_is_not_shown_for_who_asks_all_workers_would_take_the_greatest(world):
+    async def main(app):
+        await app.queue("emails").put("x")
+        app.face.look()
+        look, found = app._open.looks, []
+        for seconds in (290, 20):
+            look._quick = look._quick._replace(at=look._quick.at - seconds)
+            look._whole = look._whole._replace(at=look._whole.at - seconds)
+            found.append({name: shown(app, name) for name in STORES})
+        return *found, shown(app, "outlast_store_age_seconds")
+
+    old, too_old, age = world.do(main)
+    assert all(old.values()), old
+    assert not any(too_old.values()), too_old
+    assert age["quick",] > 300 and age["whole",] > 300, "and that is said"
+
+
+def test_a_workers_own_queues_keep_their_names_however_many_others_there_are(address):
+    async def main():
+        async with Outlast(address, metrics_series_max=21) as app:
+            for number in range(10):
+                await app.queue(f"q{number}").put("x")
+            await app.queue("zzz").put("x")
+        async with Outlast(
+            address, worker=True, workflows=[sleeper], queues="zzz", metrics_series_max=21
+        ) as app:
+            await asyncio.to_thread(app.face.look)
+            return shown(app, "outlast_queue_depth")
+
+    found = asyncio.run(main())
+    assert found["zzz",] == 1, found
+    assert found["other",] == 8
+
+
+def test_nothing_is_said_of_runs_that_were_not_looked_at(address):
+    async def main():
+        async with Outlast(address, worker=True, workflows=[sleeper]) as app:
+            app._open.store.queues = lambda: 1 / 0
+            await asyncio.to_thread(app.face.look)
+            return shown(app, "outlast_queue_depth"), shown(app, "outlast_queue_runs")
+
+    assert asyncio.run(main()) == ({("default",): 0}, {}), "a 0 would end an alert"
+
+
+def test_a_look_that_cannot_be_begun_is_begun_the_next_time(address, monkeypatch):
+    def no_thread(_):
+        raise RuntimeError("can't start new thread")
+
+    async def main():
+        async with Outlast(address) as app:
+            look = app._open.looks
+            with monkeypatch.context() as patch:
+                patch.setattr(threading.Thread, "start", no_thread)
+                look.refresh()
+            before = shown(app, "outlast_store_up")
+            await asyncio.to_thread(look.refresh, 20.0)
+            return before, shown(app, "outlast_store_up"), shown(app, "outlast_workers")
+
+    before, after, workers = asyncio.run(main())
+    assert before == {(): 0.0}
+    assert after == {(): 1.0}
+    assert workers["alive",] == 1
 
 
 # -- drains

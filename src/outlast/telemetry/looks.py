@@ -32,6 +32,9 @@ EVERY_SECONDS = 5.0
 """No look is made more often."""
 AGE_SECONDS_MAX = 120.0
 """However much it costs, the whole look is made again after so long."""
+SHOWN_SECONDS_MAX = 300.0
+"""What is older is not shown. All workers say the same of the store, and who asks takes the greatest: one that cannot reach it any more, or that
+drains for an hour, would say for all of them how it was once."""
 SHARE = 20.0
 """How many times what it cost the whole look is kept for."""
 WITHIN_SECONDS = 2.0
@@ -95,14 +98,19 @@ class Looks:
                     return
                 under_way = self._under_way = threading.Event()
                 self._since = time.monotonic()
-                look = threading.Thread(
-                    target=self._look, args=(under_way,), name="outlast-look", daemon=True
-                )
-                if house.inline:
-                    look.run()
-                else:
-                    look.start()
+                self._begin(under_way)
         under_way.wait(within)
+
+    def _begin(self, under_way: threading.Event) -> None:
+        look = threading.Thread(target=self._look, args=(under_way,), name="outlast-look", daemon=True)
+        if self._house.inline:
+            look.run()
+            return
+        try:
+            look.start()
+        except RuntimeError as error:  # there are too many threads
+            self._missed(error)
+            self._over(under_way)
 
     def _due(self) -> bool:
         now = time.monotonic()
@@ -119,14 +127,20 @@ class Looks:
                 self._whole = self._look_at_all()
             self._up = True
         except Exception as error:  # whatever it is: the numbers say that the store was not to be seen
-            self._up = self._house.closing
-            log.log(
-                logging.DEBUG if isinstance(error, StoreError) else logging.WARNING,
-                "the store could not be looked at for /metrics: %s", type(error).__name__,
-            )  # fmt: skip
+            self._missed(error)
         finally:
-            self._under_way = None
-            under_way.set()
+            self._over(under_way)
+
+    def _missed(self, error: Exception) -> None:
+        self._up = self._house.closing
+        log.log(
+            logging.DEBUG if isinstance(error, StoreError) else logging.WARNING,
+            "the store could not be looked at for /metrics: %s", type(error).__name__,
+        )  # fmt: skip
+
+    def _over(self, under_way: threading.Event) -> None:
+        self._under_way = None
+        under_way.set()
 
     def _look_quickly(self) -> Quick:
         house = self._house
@@ -158,32 +172,34 @@ class Looks:
         yield gauge(names.STORE_UP, float(self._up and not hangs))
         for kind, look in (("quick", quick), ("whole", whole)):
             yield gauge(names.STORE_AGE, now - (self._began if look is None else look.at), kind)
+        quick = None if quick is None or now - quick.at > SHOWN_SECONDS_MAX else quick
+        whole = None if whole is None or now - whole.at > SHOWN_SECONDS_MAX else whole
         if quick is not None:
             yield from _of_drains(quick.drains)
             for status in ("alive", "draining", "dead"):
                 yield gauge(names.WORKERS, quick.workers[status], status)
-        yield from self._of_queues(quick, whole)
+        yield from self._of_queues({} if quick is None else quick.depths, whole)
 
-    def _of_queues(self, quick: Quick | None, whole: Whole | None) -> Iterator[Sample]:
+    def _of_queues(self, own: dict[str, int], whole: Whole | None) -> Iterator[Sample]:
+        """Its own first: they keep their names, however many there are."""
         depths: Counter[str] = Counter()
         oldest: dict[str, float] = {}
         returned: dict[str, float] = {}
         runs: Counter[tuple[str, str]] = Counter()
-        own = {} if quick is None else quick.depths
+        for queue, depth in own.items():
+            depths[self._shown(queue)] += depth
         if whole is not None:
             for row in whole.rows:
                 name = self._shown(row.name)
-                depths[name] += own.get(row.name, row.queued)
+                depths[name] += 0 if row.name in own else row.queued
                 _oldest(oldest, name, whole.now, row.oldest)
                 _oldest(returned, name, whole.now, row.returned_since)
                 for status in STATUSES:
                     runs[name, status] += getattr(row, status)
-        known = set() if whole is None else {row.name for row in whole.rows}
-        for queue, depth in own.items():
-            if queue not in known:
-                depths[self._shown(queue)] += depth
         for name in depths:
             yield gauge(names.QUEUE_DEPTH, depths[name], name)
+            if whole is None:  # then nobody knows
+                continue
             yield gauge(names.QUEUE_OLDEST, oldest.get(name, 0.0), name)
             yield gauge(names.QUEUE_RETURNED, returned.get(name, 0.0), name)
             for status in STATUSES:
@@ -191,7 +207,7 @@ class Looks:
 
     def _shown(self, queue: str) -> str:
         if queue not in self._queues:
-            (shown,) = self._depths.folded((queue,), [(one,) for one in self._queues])
+            (shown,) = self._depths.folded((queue,), len(self._queues))
             if shown != queue:
                 return shown
             self._queues[queue] = None

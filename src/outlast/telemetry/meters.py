@@ -7,7 +7,7 @@ there is no lock, and a step costs a few hundred nanoseconds. Who reads may be a
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -28,9 +28,9 @@ class Bounded:
         self._open = [label in OPEN for label in metric.labels]
         self._count_max = count_max
 
-    def folded(self, labels: Labels, known: Collection[Labels]) -> Labels:
-        """Itself, or what it is part of if there are too many."""
-        if not any(self._open) or len(known) < self._count_max:
+    def folded(self, labels: Labels, shown: int) -> Labels:
+        """Itself, or what it is part of if too many are shown already."""
+        if not any(self._open) or shown < self._count_max:
             return labels
         return tuple(OTHER if made else one for one, made in zip(labels, self._open, strict=True))
 
@@ -46,7 +46,7 @@ class Counter:
         try:
             self.counts[labels] += amount
         except KeyError:
-            labels = self._bounded.folded(labels, self.counts)
+            labels = self._bounded.folded(labels, len(self.counts))
             self.counts[labels] = self.counts.get(labels, 0) + amount
 
     def begin(self, labels: Labels) -> None:
@@ -68,7 +68,7 @@ class Histogram:
     def add(self, labels: Labels, value: float) -> None:
         counts = self.counts.get(labels)
         if counts is None:
-            labels = self._bounded.folded(labels, self.counts)
+            labels = self._bounded.folded(labels, len(self.counts))
             counts = self.counts.setdefault(labels, self._empty())
         counts[bisect_left(self._bounds, value)] += 1
         counts[-1] += value
