@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from outlast import compensate_with, current, effect, receive, step, workflow
+from outlast import Conflict, compensate_with, current, effect, receive, step, workflow
+from outlast.errors import StoreBroken
 from outlast.store.verbs import FENCE, STATUS, Refused
 from outlast.telemetry import names
 from outlast.telemetry.meters import Commits, Counter, Histogram, buckets, merged
@@ -158,6 +159,51 @@ def test_a_compensation_that_fails_for_good_is_counted_with_the_run_that_it_park
     assert found["outlast_runs_total"]["fails", "parked"] == 1
 
 
+@effect(timeout=1)
+async def send() -> str:
+    await asyncio.sleep(1000)
+    return "sent"
+
+
+@workflow
+async def sends() -> str:
+    return await send()
+
+
+def test_what_a_person_has_decided_took_no_time(world):
+    assert after(world, sends())["outlast_parked_total"] == {("default",): 1}
+
+    async def main(app):
+        await app.decide("run-0", "send", happened="sent by hand")
+        assert await (await app.start(sends(), id="run-0")).result() == "sent by hand"
+        ends = {labels: count for labels, count in numbers(app, "outlast_steps_total").items() if "done" in labels}  # fmt: skip
+        return ends, numbers(app, "outlast_step_seconds"), list(app._open.durations.fresh())
+
+    assert world.do(main) == ({("sends", "send", "effect", "done"): 1}, {}, [])
+
+
+@workflow
+async def called_otherwise(name: str) -> None:
+    try:
+        await one_child(name)
+    except Conflict:
+        return
+
+
+@workflow
+async def one_child(name: str) -> None: ...
+
+
+def test_a_child_that_cannot_be_started_is_a_step_that_failed(world):
+    async def main(app):
+        other = await app.start(waits(), id="run/one_child#1")
+        await (await app.start(called_otherwise("a"), id="run")).result()
+        await app.cancel(other.id)
+        return numbers(app, "outlast_steps_total")
+
+    assert world.do(main) == {("called_otherwise", "one_child", "child", "failed"): 1}
+
+
 def test_what_a_death_cut_off_is_counted_by_who_takes_it_up(world):
     world.die(two(), id="run-0", after=1.3, gap=4.0)
     found = after(world, two())
@@ -239,6 +285,28 @@ def test_an_item_acked_by_hand_is_counted(world):
         return numbers(app, "outlast_items_total")
 
     assert world.do(main) == {("mail", "acked"): 1}
+
+
+def test_an_item_that_is_acked_twice_is_counted_once(world):
+    async def main(app):
+        await app.queue("mail").put("a")
+        item = await app.queue("mail").claim()
+        await item.ack()
+        await item.ack()
+        return numbers(app, "outlast_items_total")
+
+    assert world.do(main) == {("mail", "acked"): 1}
+
+
+def test_a_queue_that_is_consumed_has_its_counters_from_the_start(world):
+    async def main(app):
+        consuming = asyncio.ensure_future(app.queue("mail").consume(print))
+        await asyncio.sleep(0.1)
+        consuming.cancel()
+        await asyncio.wait([consuming])
+        return numbers(app, "outlast_dead_letters_total")
+
+    assert world.do(main) == {("mail",): 0}, "one that is born with its value has no rise"
 
 
 def test_a_dead_letter_is_counted_where_it_came_about(world):
@@ -335,3 +403,21 @@ def test_a_store_that_fails_is_counted_by_how(world):
         return numbers(app, "outlast_commit_failures_total")
 
     assert world.do(main)["unknown",] == 2
+
+
+def test_a_store_that_is_broken_is_counted_too(world):
+    async def main(app):
+        real = app.store.commit
+
+        def broken(_):
+            raise StoreBroken("its file is damaged")
+
+        app.store.commit = broken
+        try:
+            with pytest.raises(StoreBroken):
+                await app.start(child(), id="run")
+        finally:
+            app.store.commit = real
+        return numbers(app, "outlast_commit_failures_total")
+
+    assert world.do(main)["fault",] == 1

@@ -99,7 +99,7 @@ class Item:
         self._house.room.drop(self._row.fence)
         if by_hand and self._house.draining:
             self._house.drain.item_ended(given_back=False)
-        if not self._lost:
+        if not said:
             self._house.meters.item(self.queue, _end_of(verb, outcome))
         if isinstance(outcome, Refused):
             self._lost = True
@@ -256,6 +256,7 @@ class Consumer:
     async def work(self) -> None:
         house = self._house
         house.consumers.add(self)
+        house.meters.begin(self.claimer.queues)
         house.sweep_too()
         try:
             await self.claimer.work()

@@ -206,7 +206,10 @@ class Writer:
             if len(verbs) == 1:
                 return [error]
             return [self._write([verb])[0] for verb in verbs]
+        except StoreUnavailable as error:  # counted at every attempt
+            return [error] * len(verbs)
         except StoreError as error:
+            _count_failure(self._there, error)
             return [error] * len(verbs)
         except (
             Exception

@@ -58,7 +58,8 @@ async def _follow(life: Life, place: Place, call: Call[Any], id: str) -> None:
         life.evict(refusal(error))
         return
     except Exception as error:
-        life.record("child", place.key, args=place.args, error=encode_error(error, text_max))
+        if life.record("child", place.key, args=place.args, error=encode_error(error, text_max)):
+            life.house.meters.step(life.workflow.name, call.workflow.name, "child", "failed")
         return
     error_text = end.error
     if end.status == "cancelled":

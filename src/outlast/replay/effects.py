@@ -100,11 +100,12 @@ async def _perform(body: Body, place: Place, errand: Errand) -> None:
     if not recorded:
         say_lost(life, place.key, outcome.error)
         return
-    took = life.host.time() - body.since if outcome.error is None else None
-    if took is not None:
-        life.house.durations.add(life.workflow.name, body.name, took)
-    end = "done" if took is not None else "cancelled" if outcome.error == CANCELLED else "failed"
-    body.ended(end, took, outcome.error)
+    if outcome.error is not None:
+        body.ended("cancelled" if outcome.error == CANCELLED else "failed", error=outcome.error)
+    else:
+        if outcome.seconds is not None:
+            life.house.durations.add(life.workflow.name, body.name, outcome.seconds)
+        body.ended("done", outcome.seconds)
     if outcome.text is not None:  # it happened
         if place.key.startswith(UNDO):
             life.house.meters.compensation("done")
@@ -272,7 +273,7 @@ class Dealer:
         except BaseException as error:
             did_not = isinstance(error, self.effect.failed_on) or self.effect in self.house.stand_ins
             return self._raised(error, did_not=did_not)
-        return self.result(value)
+        return self.result(value)._replace(seconds=life.host.time() - self.body.since)
 
     async def _timed(self, act: Coroutine[Any, Any, Any]) -> Any:
         """Know when what it began can no longer be under way. One that took longer than it may was held up, perhaps before it sent anything: its

@@ -48,6 +48,8 @@ class Outcome(NamedTuple):
     text: str | None = None
     value: Any = None
     error: str | None = None
+    seconds: float | None = None
+    """How long the act took whose result it is; None where somebody else knew: verify, or a person."""
 
 
 NOT_DONE = Outcome(error=CANCELLED)

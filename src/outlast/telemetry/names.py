@@ -71,7 +71,7 @@ COMMIT_SECONDS_TAKEN = Metric(
     "outlast_commit_seconds", "histogram", (), "How long a transaction took.", ((),), COMMIT_SECONDS
 )
 COMMIT_FAILURES = _counter(
-    "outlast_commit_failures_total", "Transactions that failed; they are tried again.", "kind", values=_each("unavailable", "unknown", "bad_value", "fault"),
+    "outlast_commit_failures_total", "Transactions that failed.", "kind", values=_each("unavailable", "unknown", "bad_value", "fault"),
 )  # fmt: skip
 STALE_WRITES = _counter("outlast_stale_writes_total", "Verbs that the store refused because of their fence.")
 LEASES_LOST = _counter(
