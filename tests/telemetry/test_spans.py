@@ -433,3 +433,31 @@ def test_what_is_wrong_with_a_processor_or_a_sampler_touches_no_run(world, sent,
         sent.provider.sampler = Moody()
     assert world.run(silent()) == 1
     assert world.do(lambda app: app.submit(silent(), id="other")).id == "other"
+
+
+@workflow
+async def nothing() -> str:
+    return "done"
+
+
+def test_a_provider_that_cannot_be_had_touches_no_run(world, monkeypatch, caplog):
+    class Provider:
+        def get_tracer(self, _):
+            raise RuntimeError(SECRET)
+
+    async def main(app):
+        return await (await app.start(nothing(), id="run")).result()
+
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", Provider())
+    assert world.do(main) == "done"
+    assert SECRET not in caplog.text
+    assert "RuntimeError" in caplog.text
+
+
+def test_a_provider_named_in_the_environment_that_is_not_there_touches_no_run(world, monkeypatch):
+    async def main(app):
+        return await (await app.start(nothing(), id="run")).result()
+
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", None)
+    monkeypatch.setenv("OTEL_PYTHON_TRACER_PROVIDER", "nobody-has-this")
+    assert world.do(main) == "done"

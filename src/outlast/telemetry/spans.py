@@ -43,14 +43,20 @@ class Spans:
     def __init__(self) -> None:
         self._provider: TracerProvider | None = None
         self._tracer: Tracer | None = None
+        self._given_up = False
+        """It cannot be had, which was said once: the environment names one that is not there, or it makes no tracer."""
 
     def tracer(self) -> Tracer | None:
         trace: Any = sys.modules.get("opentelemetry.trace")
-        if trace is None or self._tracer is not None:
-            return self._tracer
-        provider = trace.get_tracer_provider()
-        if not isinstance(provider, (trace.ProxyTracerProvider, trace.NoOpTracerProvider)):
-            self._provider, self._tracer = provider, provider.get_tracer("outlast")
+        if self._tracer is not None or self._given_up or not hasattr(trace, "get_tracer_provider"):
+            return self._tracer  # the last: another thread may be in the middle of its import
+        try:
+            provider = trace.get_tracer_provider()
+            if not isinstance(provider, (trace.ProxyTracerProvider, trace.NoOpTracerProvider)):
+                self._provider, self._tracer = provider, provider.get_tracer("outlast")
+        except Exception as error:
+            self._given_up = True
+            log.warning("there will be no spans: no tracer can be had (%s)", type(error).__name__)
         return self._tracer
 
     def of(self, life: Life) -> LifeSpan | None:
