@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from outlast import Outlast, effect, receive, session, step, workflow
 from outlast.errors import RunParked, StoreError
 from outlast.logs import JSONFormatter, TextFormatter
+from outlast.telemetry.values import told, veiled
 
 SECRET = "4111-1111-1111-1111"
 SOURCE = Path(__file__).parents[2] / "src" / "outlast"
@@ -367,3 +368,32 @@ def test_the_password_of_a_store_is_in_no_record_to_begin_with(hiding, heard, ad
     for one in heard.records:
         assert password not in repr(vars(one))
         assert password not in logging.Formatter().format(one)
+
+
+def test_an_error_with_many_causes_is_veiled_once_each():
+    def chained(length: int) -> None:
+        if length == 0:
+            raise KeyError(SECRET)
+        try:
+            chained(length - 1)
+        except Exception as error:
+            raise ValueError(f"{length} {SECRET}") from error
+
+    kinds = []
+    with pytest.raises(ValueError) as caught:
+        chained(30)
+    veil = veiled(caught.value, 0)
+    while veil is not None:
+        kinds.append(type(veil).__name__)
+        assert veil.__context__ is None, "which is the same error again"
+        veil = veil.__cause__
+    assert kinds == ["ValueError"] * 10
+
+
+def test_an_error_whose_own_text_fails_is_logged_all_the_same():
+    class Unsayable(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no")
+
+    assert told(Unsayable(), 100).endswith("Unsayable: (its message could not be read: RuntimeError)")
+    assert str(veiled(Unsayable(), 100)) == "(its message could not be read: RuntimeError)"

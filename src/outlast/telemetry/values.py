@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from outlast.values.exceptions import message_of
+
 CHAIN_MAX = 10
 """Causes of causes that are shown."""
 
@@ -21,7 +23,7 @@ def told(error: BaseException, characters: int) -> str:
     """An error, for a message."""
     kind = type(error)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    return f"{name}: {cut(str(error), characters)}" if characters else name
+    return f"{name}: {cut(message_of(error), characters)}" if characters else name
 
 
 def told_of(recorded: str, characters: int) -> str:
@@ -37,12 +39,13 @@ def veiled(error: BaseException | None, characters: int, chain: int = CHAIN_MAX)
         return None
     kind = type(error)
     names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
-    text = (cut(str(error), characters),) if characters else ()
+    text = (cut(message_of(error), characters),) if characters else ()
     veil: BaseException = type(kind.__name__, (Exception,), names)(*text)
     veil.__traceback__ = error.__traceback__
-    veil.__cause__ = veiled(error.__cause__, characters, chain - 1)
-    veil.__context__ = veiled(error.__context__, characters, chain - 1)
-    veil.__suppress_context__ = error.__suppress_context__
+    if error.__cause__ is not None:  # then what it was raised in is not shown; it is the same as a rule
+        veil.__cause__ = veiled(error.__cause__, characters, chain - 1)
+    elif not error.__suppress_context__:
+        veil.__context__ = veiled(error.__context__, characters, chain - 1)
     return veil
 
 

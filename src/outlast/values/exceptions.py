@@ -41,7 +41,7 @@ def encode_error(error: BaseException, text_max: int) -> str:
     if isinstance(error, StepFailed):
         name, message, trace = error.type_name, error.message, error.traceback_text
     else:
-        name, message = _type_name(type(error)), _message(error)
+        name, message = _type_name(type(error)), message_of(error)
         trace = _trace(error)
     recorded: dict[str, Any] = {"type": name, "message": _cut(message, text_max)}
     if trace:
@@ -92,7 +92,7 @@ def _state(error: BaseException, text_max: int) -> dict[str, Any] | None:
     except Unrecordable:
         return None
     rebuilt = _rebuild({"type": _type_name(type(error)), **state})
-    if rebuilt is None or _message(rebuilt) != _message(error) or _members(rebuilt) != _members(error):
+    if rebuilt is None or message_of(rebuilt) != message_of(error) or _members(rebuilt) != _members(error):
         return None
     return state
 
@@ -158,7 +158,8 @@ def _trace(error: BaseException) -> str:
     return "".join(traceback.format_exception(type(error), error, tb)) if tb is not None else ""
 
 
-def _message(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
+    """What it says, or that it cannot be read."""
     try:
         return str(error)
     except Exception as failure:  # a broken __str__ must not hide the error
