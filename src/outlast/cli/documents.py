@@ -9,6 +9,7 @@ from typing import Any
 from outlast.app.info import EffectInfo
 from outlast.cli.text import iso
 from outlast.drain.report import DrainReport
+from outlast.store.fleet import names_of
 from outlast.store.rows import NEVER, DrainRow, Entry, Message, QueueRow, RunRow, WorkerRow
 from outlast.store.verbs import ITEM
 from outlast.values.cost import Cost
@@ -216,9 +217,3 @@ def value_of(text: str | None) -> Any:
 def waits_of(row: RunRow) -> list[str]:
     """Names of the messages that a run waits for."""
     return [name for name in row.waits.split("\n") if name] if row.ended is None else []
-
-
-def names_of(text: str) -> list[str]:
-    """Names that a worker has on record, as a JSON list."""
-    names = value_of(text)
-    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []

@@ -15,17 +15,17 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
-from outlast.cli.documents import drain_document, names_of
+from outlast.cli.documents import drain_document
 from outlast.cli.drains import drain_of, outcome
 from outlast.cli.exits import FAILED
 from outlast.cli.hints import command
 from outlast.cli.options import DrainWhyOption, JsonOption, StoreOption, TimeoutOption
 from outlast.cli.output import answering, document, say
 from outlast.cli.stores import existing
-from outlast.cli.takers import Fleet
 from outlast.cli.text import safe, span
 from outlast.errors import OutlastError, StoreUnavailable
 from outlast.settings import Settings
+from outlast.store.fleet import Fleet, names_of
 from outlast.store.protocol import Store
 from outlast.store.rows import DrainRow, WorkerRow
 from outlast.store.verbs import AskDrain, Refused

@@ -11,9 +11,9 @@ from outlast.cli.documents import queue_document, worker_document
 from outlast.cli.options import JsonOption, StoreOption, WatchOption
 from outlast.cli.output import answering, document, say
 from outlast.cli.stores import acting
-from outlast.cli.takers import Fleet
 from outlast.cli.watch import View, shown
 from outlast.settings import Settings
+from outlast.store.fleet import Fleet
 from outlast.store.protocol import Store
 from outlast.store.rows import QueueRow
 from outlast.values.names import check_name

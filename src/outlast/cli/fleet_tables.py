@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from rich.text import Text
 
-from outlast.cli.documents import names_of
 from outlast.cli.grid import Cell, Column, grid
-from outlast.cli.takers import Fleet
 from outlast.cli.text import safe, span
+from outlast.store.fleet import Fleet, names_of
 from outlast.store.rows import QueueRow, WorkerRow
 
 STATES = {"alive": "green", "draining": "yellow", "dead": "red"}

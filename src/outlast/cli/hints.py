@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from outlast.cli.documents import value_of
-from outlast.cli.takers import Fleet
 from outlast.cli.text import one_line, recorded_error, safe
 from outlast.settings.masks import masked
+from outlast.store.fleet import Fleet
 from outlast.store.rows import RunRow
 from outlast.store.verbs import EACH, ITEM
 

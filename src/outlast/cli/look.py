@@ -18,8 +18,8 @@ from outlast.cli.documents import (
 from outlast.cli.options import IdArgument, JsonOption, NewerThan, OlderThan, StoreOption, checked_id
 from outlast.cli.output import answering, document, say
 from outlast.cli.stores import reading
-from outlast.cli.takers import Fleet
 from outlast.errors import UnknownRun
+from outlast.store.fleet import Fleet
 from outlast.store.rows import RunQuery
 
 

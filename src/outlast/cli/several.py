@@ -12,8 +12,8 @@ from outlast.cli.exits import code_of
 from outlast.cli.options import checked_id
 from outlast.cli.output import answering, document, error_document, error_message, say
 from outlast.cli.stores import acting
-from outlast.cli.takers import Fleet
 from outlast.errors import OutlastError, StoreError
+from outlast.store.fleet import Fleet
 from outlast.store.protocol import Store
 from outlast.store.rows import RunRow
 

@@ -13,10 +13,10 @@ from outlast.cli.hints import command, short_reason, taken_up, waits_for_a_perso
 from outlast.cli.history import History
 from outlast.cli.output import console
 from outlast.cli.table import STYLES, status_shown
-from outlast.cli.takers import Fleet
 from outlast.cli.text import moment, one_line, recorded, recorded_error, safe, short, span
 from outlast.replay.account import Account
 from outlast.replay.undo import CHILDREN
+from outlast.store.fleet import Fleet
 from outlast.store.rows import NEVER, Entry, RunRow, WorkerRow
 from outlast.store.verbs import ITEM
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from outlast.doctor.machine import Mount, Process, ancestry, folder_of, mount_of
 from outlast.doctor.workload import Workload
@@ -19,12 +19,10 @@ from outlast.drain.report import DrainReport
 from outlast.errors import OutlastError
 from outlast.settings.load import Loaded
 from outlast.store.address import store_at
+from outlast.store.fleet import Fleet
 from outlast.store.locks import lock
 from outlast.store.protocol import Store
 from outlast.store.rows import QueueRow, WorkerRow
-
-if TYPE_CHECKING:
-    from outlast.cli.takers import Fleet
 
 DRAINS = 50
 """How many of the last drains are looked at."""
@@ -156,9 +154,7 @@ def _copied(folder: Path, copy: Path) -> Path:
 
 
 def in_store(store: Store) -> InStore:
-    from outlast.cli.takers import Fleet
-
-    fleet: Fleet = Fleet.of(store)
+    fleet = Fleet.of(store)
     queues = tuple(store.queues())
     unknown = {row.name: store.look((row.name,), fleet.known(row.name)).unknown for row in queues}
     pairs = store.measured()[:STEPS_MAX]

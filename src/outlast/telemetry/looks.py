@@ -11,13 +11,14 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from outlast.drain.report import DrainReport
 from outlast.errors import StoreError
 from outlast.http.face import Sample
-from outlast.store.rows import DrainRow, QueueRow, WorkerRow
+from outlast.store.fleet import Fleet
+from outlast.store.rows import DrainRow, QueueRow
 from outlast.telemetry import names
 from outlast.telemetry.meters import Bounded
 from outlast.telemetry.names import DRAIN_ENDS, QUANTILES, RECENT_SECONDS, STATUSES, Metric
@@ -146,8 +147,9 @@ class Looks:
         house = self._house
         store, began = house.store, time.monotonic()
         depths = {queue: store.depth(queue) for queue in self._own()}
-        workers = _states(store.workers(), set(store.dead_workers()))
-        return Quick(began, depths, workers, recent(store.drains, store.now()))
+        fleet = Fleet.of(store)
+        workers = Counter(map(fleet.state, fleet.workers))
+        return Quick(began, depths, workers, recent(store.drains, fleet.now))
 
     def _own(self) -> list[str]:
         """The queues that this process takes from."""
@@ -221,10 +223,6 @@ def gauge(metric: Metric, value: float, *labels: str) -> Sample:
 def _oldest(ages: dict[str, float], name: str, now: float, since: float | None) -> None:
     if since is not None:
         ages[name] = max(ages.get(name, 0.0), now - since)
-
-
-def _states(workers: Iterable[WorkerRow], dead: set[str]) -> Counter[str]:
-    return Counter("dead" if one.id in dead else "draining" if one.draining else "alive" for one in workers)
 
 
 # -- drains

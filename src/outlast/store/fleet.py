@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import json
+from typing import Any, NamedTuple
 
-from outlast.cli.documents import names_of
 from outlast.store.protocol import Store
 from outlast.store.rows import RunRow, WorkerRow
 from outlast.store.verbs import ITEM
@@ -50,3 +50,12 @@ class Fleet(NamedTuple):
     def struck_off(self) -> tuple[str, ...]:
         """Who is not enlisted any more, and still has runs to its name."""
         return tuple(sorted(self.dead - {worker.id for worker in self.workers}))
+
+
+def names_of(text: str) -> list[str]:
+    """Names that a worker has on record, as a JSON list; none where that is damaged."""
+    try:
+        names: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return []
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
