@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from outlast.store.rows import DrainRow
+from outlast.values.ranks import nearest_rank
 
 T = TypeVar("T")
 
@@ -44,7 +45,7 @@ class DrainReport:
     pid: int = 0
     began: datetime | None = None
     seconds: float | None = None
-    """From the first sign to the report."""
+    """From the first sign to the report; of one that was cut short, to the last sign of life of the process."""
     layers: dict[str, float] = field(default_factory=dict)
     """Seconds from the first sign to the end of each: coordinate, boundary, checkpoint, exit."""
     completed: int = 0
@@ -97,8 +98,9 @@ class DrainReport:
         ]
         cleanup = [_known(CleanUp, one) for one in said.pop("cleanup", ())]
         known = {name: value for name, value in said.items() if name in cls.__dataclass_fields__}
-        if row.ended is not None and not known.get("cut_short"):  # then it is when somebody noticed
-            known.setdefault("seconds", row.ended - row.began)
+        until = said.get("seen") if known.get("cut_short") else row.ended
+        if until is not None:
+            known.setdefault("seconds", max(0.0, until - row.began))
         return cls(
             **{
                 **known, "worker": row.worker, "host": row.host, "pid": row.pid, "left": left, "cleanup": cleanup,
@@ -122,7 +124,7 @@ def _spread(seconds: tuple[float, ...]) -> dict[str, float]:
         return {}
     return {
         "count": len(seconds),
-        "p50": seconds[int(0.5 * (len(seconds) - 1))],
-        "p95": seconds[int(0.95 * (len(seconds) - 1))],
+        "p50": nearest_rank(seconds, 0.5),
+        "p95": nearest_rank(seconds, 0.95),
         "max": seconds[-1],
     }

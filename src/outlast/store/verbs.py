@@ -369,7 +369,8 @@ class Sweep(NamedTuple):
     `deaths_in_a_row` is 1, and grows only by deaths alone, when the worker held nothing else but the run's ancestors; with
     each it is due later, after `backoff` seconds doubled (none after the first death); at `attempts_max` it is a dead letter.
     The runs of a worker that was draining get an `interruption` instead, and are not charged. Its report, if it is still open or was
-    never opened, is closed with what is known: {"cut_short": true, "left": ids of what was taken from it, "why": how it died}.
+    never opened, is closed with what is known: {"cut_short": true, "left": ids of what was taken from it, "why": how it died, "seen": as
+    the entries have it}.
     The entries say in their JSON, besides `why`, when the worker was last `seen`, by the store's clock and never later than now, and
     `by` what: "lease" (it ran out: the last renewal), "lock" (nobody holds it: the last heartbeat, or, where the store knows of none, now, but no
     later than the end of the lease), "leave", or "sweep" (nothing is known of it: now). A recovery of its drain counts from there.

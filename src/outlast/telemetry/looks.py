@@ -244,7 +244,8 @@ def recent(drains: Callable[[int], Sequence[DrainRow]], now: float) -> Recent:
             found.runs[end] += getattr(report, end)
         found.runs["left"] += len(report.left)
         missed += len(report.not_checkpointed)
-        found.seconds.append(max(0.0, row.ended - row.began) if report.seconds is None else report.seconds)
+        if report.seconds is not None:
+            found.seconds.append(report.seconds)
     found.seconds.sort()
     return found._replace(not_checkpointed=missed)
 

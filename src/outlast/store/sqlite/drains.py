@@ -39,9 +39,9 @@ def report(transaction: Transaction, verb: verbs.Report) -> None:
     _keep_newest(transaction)
 
 
-def cut_short(transaction: Transaction, worker: str, left: Sequence[str], why: str) -> None:
+def cut_short(transaction: Transaction, worker: str, left: Sequence[str], why: str, seen: float) -> None:
     """A draining worker died: close its report, if it did not do so itself."""
-    text = json.dumps({"cut_short": True, "left": left, "why": why})
+    text = json.dumps({"cut_short": True, "left": left, "why": why, "seen": seen})
     transaction.db.execute(sql.DRAIN_SWEPT, {"worker": worker, "report": text, "now": transaction.now})
 
 

@@ -80,7 +80,7 @@ def sweep(transaction: Transaction, verb: verbs.Sweep) -> verbs.Swept:
         swept += taken
         dead += [id for id, status in taken.items() if status == "dead"]
         if draining:
-            drains.cut_short(transaction, worker, tuple(taken), why)
+            drains.cut_short(transaction, worker, tuple(taken), why, seen.seen)
         transaction.db.execute(sql.LEAVE, (worker,))
         workers.append(worker)
     transaction.buried += workers

@@ -71,6 +71,8 @@ class ReportPromises(Promises):
         report = json.loads(drain.report or "")
         assert (report["cut_short"], report["left"]) == (True, ["one", "two"])
         assert "lease" in report["why"]
+        assert report["seen"] == seen_of(desk, rows[0])[0]
+        assert report["seen"] < desk.clock.now
 
     def test_it_makes_one_where_a_mere_renewal_had_said_that_it_drains(self, desk: Desk) -> None:
         desk.held()

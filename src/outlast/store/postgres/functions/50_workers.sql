@@ -154,7 +154,7 @@ BEGIN
         dead := dead || gone;
         IF w.draining THEN
             UPDATE drains SET ended = now, swept = true,
-                report = json_build_object('cut_short', true, 'left', taken, 'why', w.why)::text
+                report = json_build_object('cut_short', true, 'left', taken, 'why', w.why, 'seen', w.seen)::text
             WHERE worker = w.worker AND ended IS NULL;
         END IF;
         DELETE FROM workers WHERE id = w.worker;

@@ -99,13 +99,13 @@ function S.Report(verb)
 end
 
 -- A draining worker died: close its report, if it did not do so itself.
-function S.cut_short(worker, left, why)
+function S.cut_short(worker, left, why, seen)
     if S.hget(key(worker), 'number') and not S.hget(key(worker), 'ended') then
         local ids = {}
         for i, id in ipairs(left) do
             ids[i] = cjson.encode(id)
         end
-        local report = '{"cut_short": true, "left": [' .. table.concat(ids, ', ') .. '], "why": ' .. cjson.encode(why) .. '}'
+        local report = '{"cut_short": true, "left": [' .. table.concat(ids, ', ') .. '], "why": ' .. cjson.encode(why) .. ', "seen": ' .. S.text(seen) .. '}'
         S.hset(key(worker), 'ended', S.text(S.now))
         S.hset(key(worker), 'report', report)
         S.hset(key(worker), 'swept', '1')

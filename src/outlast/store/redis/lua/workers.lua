@@ -291,11 +291,12 @@ function S.Sweep(verb)
             if draining then
                 S.open_report(worker, '')  -- it has one, unless a mere renewal said that it drains
             end
-            local ids, letters = take(worker, why, draining, verb, last_seen(why == AWAY and RAN_OUT or why, it))
+            local seen, by = last_seen(why == AWAY and RAN_OUT or why, it)
+            local ids, letters = take(worker, why, draining, verb, seen, by)
             extend(swept, ids)
             extend(dead, letters)
             if draining then
-                S.cut_short(worker, ids, why)
+                S.cut_short(worker, ids, why, seen)
             end
             strike_off(worker)
             workers[#workers + 1] = worker
