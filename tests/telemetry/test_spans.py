@@ -160,6 +160,45 @@ def test_a_child_has_a_trace_of_its_own_linked_with_its_parents(world, sent):
     assert [link.context.trace_id for link in start.links] == [below.context.trace_id]
 
 
+@workflow
+async def slow_child() -> str:
+    return await work("child")
+
+
+@workflow
+async def slow_parent() -> str:
+    return await slow_child()
+
+
+def test_a_later_life_of_a_child_is_linked_too_where_its_parent_does_not_execute(world, sent):
+    world.die(slow_parent(), id="run", after=0.5)
+    started = sent.one("start slow_child")
+
+    async def main(app):
+        assert app._open.lives == {}
+        return await (await app.start(slow_child(), id="run/slow_child#1")).result()
+
+    assert world.do(main) == "child"
+    life = sent.one("run slow_child")
+    assert life.attributes["outlast.life"] == 2
+    assert [link.context.trace_id for link in life.links] == [started.context.trace_id]
+
+
+def test_a_parent_that_cannot_be_read_costs_a_link_and_no_run(world, sent):
+    world.die(slow_parent(), id="run", after=0.5)
+
+    async def main(app):
+        real = app.store.run
+        app.store.run = lambda name: 1 / 0 if name == "run" else real(name)
+        try:
+            return await (await app.start(slow_child(), id="run/slow_child#1")).result()
+        finally:
+            app.store.run = real
+
+    assert world.do(main) == "child"
+    assert sent.one("run slow_child").links == ()
+
+
 def test_no_value_is_in_a_span(world, sent):
     world.run(flow(), id="done")
     with pytest.raises(ValueError, match=SECRET):

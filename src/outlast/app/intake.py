@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from outlast.define.workflow import Workflow
 
 log = logging.getLogger("outlast")
-Past: TypeAlias = tuple[list[Entry], list[Message], dict[str, str]]
-"""A run's journal, its mailbox, and the progress of its steps."""
+Past: TypeAlias = tuple[list[Entry], list[Message], dict[str, str], RunRow | None]
+"""A run's journal, its mailbox, the progress of its steps, and the run that has started it, if its trace is wanted."""
 
 
 class Intake:
@@ -123,7 +123,10 @@ class Intake:
         pasts: list[Past | Exception] = []
         for row in rows:
             try:
-                pasts.append((whole_journal(store, row.pk), store.messages(row.pk), store.progress(row.pk)))
+                parent = house.spans.above(store, row)
+                pasts.append(
+                    (whole_journal(store, row.pk), store.messages(row.pk), store.progress(row.pk), parent)
+                )
             except Exception as error:
                 pasts.append(error)
         return pasts
@@ -135,6 +138,7 @@ class Intake:
         entries: Any = (),
         messages: Any = (),
         saved: Mapping[str, str] | None = None,
+        parent: RunRow | None = None,
     ) -> None:
         """Start a life of a run in hand."""
         house = self._house
@@ -153,7 +157,7 @@ class Intake:
             self.give_back(row, "it is not being undone any more, and its workflow is not known here")
             return
         try:
-            life = Life(house, row, workflow, entries, messages, saved)
+            life = Life(house, row, workflow, entries, messages, saved, parent)
         except Exception as error:
             self._park(row, error)
             return

@@ -50,10 +50,13 @@ class Life:
         entries: Sequence[Entry] = (),
         messages: Sequence[Message] = (),
         saved: Mapping[str, str] | None = None,
+        parent: RunRow | None = None,
     ) -> None:
         self.house, self.host = house, house.loop
         self.now: Callable[[], float] = house.store.now
         self.id, self.pk, self.fence, self.row = row.id, row.pk, row.fence, row
+        self.parent = parent
+        """The run that has started it, where that was read: for its trace."""
         self.workflow = workflow
         self.journal = Journal(entries, lean=True)
         self.undoing = row.undoing is not None

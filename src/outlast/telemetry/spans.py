@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from outlast.app.house import House
     from outlast.replay.bodies import Body
     from outlast.replay.life import Life
+    from outlast.store.protocol import Store
     from outlast.store.rows import RunRow
 
 log = logging.getLogger("outlast.telemetry")
@@ -58,6 +59,11 @@ class Spans:
             self._given_up = True
             log.warning("there will be no spans: no tracer can be had (%s)", type(error).__name__)
         return self._tracer
+
+    def above(self, store: Store, row: RunRow) -> RunRow | None:
+        """The run that has started this one, for a link to its trace. It is read, so not on the loop; and only if somebody wants spans."""
+        wanted = row.parent is not None and self.tracer() is not None
+        return _safely(store.run, row.parent) if wanted else None
 
     def of(self, life: Life) -> LifeSpan | None:
         """The span of a life that begins now; None if nobody wants any."""
@@ -134,11 +140,12 @@ class LifeSpan:
 
     @staticmethod
     def _parent_of(spans: Spans, life: Life) -> list[Any]:
-        """A child's life is linked to its parent's trace, where that executes here: its seed is known then."""
+        """A child's life is linked to its parent's trace. In its first life its parent executes here; for later ones the row was read."""
         from opentelemetry.trace import Link
 
-        parent = life.house.lives.get(life.row.parent or "")
-        return [] if parent is None else [Link(spans.root(parent.row.seed, parent.workflow.name))]
+        here = life.house.lives.get(life.row.parent or "")
+        parent = life.parent if here is None else here.row
+        return [] if parent is None else [Link(spans.root(parent.seed, parent.workflow))]
 
     def enter(self) -> None:
         """Be the current span, in a context that is the run's own."""
