@@ -3,7 +3,7 @@
 import asyncio
 import os
 
-from outlast import effect, step, workflow
+from outlast import current, effect, step, workflow
 
 
 @step
@@ -18,6 +18,29 @@ async def quick() -> None: ...
 @workflow
 async def hold(number: int) -> None:
     await quick()  # one that has recorded nothing would be a suspect, and execute alone
+    await long()
+
+
+@step
+async def bit() -> None:
+    await asyncio.sleep(0.3)
+
+
+@workflow
+async def grind(number: int) -> None:
+    """Whoever has recorded something in each of its lives is never a suspect."""
+    for _ in range(2000):
+        await bit()
+
+
+@step
+async def costly() -> None:
+    current().cost(tokens=100)
+
+
+@workflow
+async def spend() -> None:
+    await costly()
     await long()
 
 

@@ -120,15 +120,6 @@ class History:
         self, folder: Path, rules: str, expected: dict[int, dict[str, bool]]
     ) -> subprocess.CompletedProcess[str]:
         """By minute: which alerts fire then, and which do not."""
-        (folder / "rules.yaml").write_text(rules)
-        keys = sorted({key for scrape in self._minutes for key in scrape})
-        series = [
-            {
-                "series": name + "{" + ",".join(f'{label}="{value}"' for label, value in labels) + "}",
-                "values": " ".join(_number(scrape.get((name, labels))) for scrape in self._minutes),
-            }
-            for name, labels in keys
-        ]
         asked = [
             {
                 "expr": f'count(ALERTS{{alertname="{alert}",alertstate="firing"}}) > bool 0',
@@ -137,6 +128,27 @@ class History:
             }
             for minute, alerts in expected.items()
             for alert, fires in alerts.items()
+        ]
+        return self._tested(folder, rules, asked)
+
+    def answers(
+        self, folder: Path, rules: str, expr: str, minute: int, value: float
+    ) -> subprocess.CompletedProcess[str]:
+        """Whether the sum of an expression is this much then."""
+        sample = {"labels": "{}", "value": value}
+        return self._tested(folder, rules, [{"expr": f"sum({expr})", "eval_time": f"{minute}m", "exp_samples": [sample]}])  # fmt: skip
+
+    def _tested(
+        self, folder: Path, rules: str, asked: list[dict[str, Any]]
+    ) -> subprocess.CompletedProcess[str]:
+        (folder / "rules.yaml").write_text(rules)
+        keys = sorted({key for scrape in self._minutes for key in scrape})
+        series = [
+            {
+                "series": name + "{" + ",".join(f'{label}="{value}"' for label, value in labels) + "}",
+                "values": " ".join(_number(scrape.get((name, labels))) for scrape in self._minutes),
+            }
+            for name, labels in keys
         ]
         test = {
             "rule_files": ["rules.yaml"], "evaluation_interval": "1m",

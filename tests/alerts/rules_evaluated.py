@@ -4,7 +4,6 @@ Not part of `make test`, because promtool is no Python package. A minute of a hi
 """
 
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import yaml
 from alert_tools import Fleet, History, until
 
 from outlast.deploying.alerts import alerts, rules
+from outlast.deploying.dashboard import rows
 from outlast.deploying.numbers import Numbers
 from outlast.testing.servers import redis_server
 
@@ -86,13 +86,13 @@ def test_a_drain_cut_short(tmp_path):
 @pytest.mark.parametrize("scraped_before", [True, False], ids=["counted", "born with its value"])
 def test_a_recovery_slower_than_its_objective(tmp_path, scraped_before):
     with Fleet(tmp_path) as fleet:
-        one = fleet.worker()
+        one, watch = fleet.worker(), fleet.worker("other")
         fleet.submit("hold", 1)
         until(lambda: fleet.value(one, "outlast_in_hand") == 1)
         history = History()
         before = history.add(5, fleet.scrape(one))
         fleet.kill(one)
-        time.sleep(4)
+        until(lambda: fleet.value(watch, "outlast_queue_returned_seconds", queue="default") > 2, "the wait")
         two = fleet.worker()
         if scraped_before:
             history.add(
@@ -134,23 +134,25 @@ def test_runs_for_a_person(tmp_path, workflow, status, alert):
     check(history, tmp_path, {before: CALM, after: {alert: True}})
 
 
+def _bits(fleet: Fleet, worker: int) -> float:
+    done = {"workflow": "grind", "step": "bit", "kind": "step", "end": "done"}
+    return fleet.value(worker, "outlast_steps_total", **done)
+
+
 def test_a_growing_queue_of_interrupted_runs(tmp_path):
     with Fleet(tmp_path) as fleet:
         one = fleet.worker("other")
-        fleet.submit("hold", "N", count=16)
-        history = History()
+        fleet.submit("grind", "N", count=16)
+        history, returned = History(), {"queue": "default", "status": "returned"}
         before = history.add(5, fleet.scrape(one))
         for concurrency in (2, 8, 16):
             victim = fleet.worker(concurrency=concurrency)
-            until(lambda: fleet.value(victim, "outlast_in_hand") >= 1)
-            time.sleep(2)
+            until(lambda: fleet.value(victim, "outlast_in_hand") == concurrency, f"{concurrency} runs")
+            enough = _bits(fleet, victim) + 3 * concurrency  # so that each has got somewhere
+            until(lambda: _bits(fleet, victim) >= enough, "their steps")
             fleet.kill(victim)
-            seen = fleet.value(one, "outlast_queue_runs", queue="default", status="returned")
-            time.sleep(3)
-            until(lambda: fleet.value(one, "outlast_queue_runs", queue="default", status="returned") >= seen)
+            until(lambda: fleet.value(one, "outlast_queue_runs", **returned) == concurrency, "their return")
             history.add(3, fleet.scrape(one))
-        returned = fleet.value(one, "outlast_queue_runs", queue="default", status="returned")
-        assert returned > 5, returned
         during = history.add(1, fleet.scrape(one))
         after = history.add(40, fleet.scrape(one))
     expected = {
@@ -170,6 +172,32 @@ def test_a_store_that_is_away(tmp_path):
         until(lambda: fleet.value(one, "outlast_store_up") == 0, "the failed look")
         after = history.add(4, fleet.scrape(one))
     check(history, tmp_path, {before: CALM, after: {"OutlastStoreUnreachable": True}})
+
+
+def test_nobody_who_works(tmp_path):
+    with Fleet(tmp_path) as fleet:
+        one = fleet.worker()
+        history = History()
+        before = history.add(10, fleet.scrape(one))
+        fleet.kill(one)
+        soon, after = history.add(7), history.add(5)
+    check(history, tmp_path, {before: CALM, soon: CALM, after: {"OutlastNobodyWorks": True}})
+
+
+def test_what_was_saved_is_seen_though_its_counter_is_born_with_its_value(tmp_path):
+    with Fleet(tmp_path) as fleet:
+        one = fleet.worker()
+        fleet.submit("spend")
+        until(lambda: fleet.value(one, "outlast_steps_total", workflow="spend", step="costly", kind="step", end="done"))  # fmt: skip
+        history = History()
+        history.add(5, fleet.scrape(one))
+        fleet.kill(one)
+        two = fleet.worker()
+        until(lambda: fleet.value(two, "outlast_cost_saved_total", unit="tokens") == 100, "the recovery")
+        after = history.add(10, fleet.scrape(two))
+    (panel,) = [one for _, row in rows(SOON) for one in row if one.title == "Saved"]
+    done = history.answers(tmp_path, alerts(SOON), panel.queries[0][0], after, 100)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_every_rule_is_tested():

@@ -24,6 +24,7 @@ from outlast.doctor.manifests import read
 from outlast.errors import SettingsError
 from outlast.settings import Settings
 from outlast.settings.load import load
+from outlast.telemetry.names import RECOVERY_SECONDS
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SCHEMAS = Path(__file__).parent / "schemas"
@@ -268,6 +269,12 @@ def test_alert_rules_are_valid_and_follow_the_objective():
         for rule in rules(replace(Numbers(), objective=OTHER["objective"]))
         if rule.name == "OutlastRecoverySlow"
     )
+
+
+def test_a_recovery_may_be_slower_than_any_objective_and_that_is_seen():
+    """A quantile is never above the greatest bound of its histogram."""
+    for objective in (60, 900, 3_600, 86_399):
+        assert Numbers(objective=objective).objective < RECOVERY_SECONDS[-1]
 
 
 def test_the_dashboard_has_its_places_and_its_queries():

@@ -31,14 +31,18 @@ class Rule(NamedTuple):
     action: str
 
 
+def risen(counter: str, window: str) -> str:
+    """How much a counter has grown. It is often born with its value: a new worker takes up interrupted runs before anybody has scraped it. So one that is younger
+    than the window counts in full, also if its worker is gone again."""
+    young = f"last_over_time({counter}[{window}]) unless last_over_time({counter}[5m] offset {window})"
+    return f"(({young}) or increase({counter}[{window}]))"
+
+
 RECORDINGS = [
     Recording("outlast_queue_depth_max", "max by (queue) (outlast_queue_depth)"),
-    # A counter is often born with its value: a new worker takes up interrupted runs before anybody has scraped it. So one that is younger than the window counts
-    # in full, also if its worker is gone again.
     Recording(
         "outlast_recovery_seconds_recent",
-        f"sum by (le, cause) ((last_over_time(outlast_recovery_seconds_bucket[{RECENT}]) unless "
-        f"last_over_time(outlast_recovery_seconds_bucket[5m] offset {RECENT})) or increase(outlast_recovery_seconds_bucket[{RECENT}]))",
+        f"sum by (le, cause) {risen('outlast_recovery_seconds_bucket', RECENT)}",
     ),
     # What an autoscaler goes by. Of the queued alone it would take full workers away as soon as no more is queued than fewer could hold. How many execute is
     # looked at less often than the depth, and may not be known yet.
@@ -109,6 +113,14 @@ def rules(n: Numbers) -> list[Rule]:
             "critical",
             "A worker has not reached its store for two minutes.",
             "`outlast doctor` on that host says what it gets for an answer.",
+        ),
+        Rule(  # all others go by what workers say: with the last of them they fall silent
+            "OutlastNobodyWorks",
+            "absent(outlast_ready == 1)",
+            "5m",
+            "critical",
+            "No worker has been ready for five minutes: nothing is taken up, and nobody tells.",
+            "Do they run, are they scraped, can they reach their store? Their logs, and `outlast doctor` on their host.",
         ),
     ]
 
