@@ -338,6 +338,17 @@ def test_secrets_in_force_are_replaced_in_whatever_is_logged(hiding):
     )
 
 
+@pytest.mark.parametrize("formatter", [JSONFormatter(), TextFormatter()], ids=["json", "text"])
+def test_a_secret_is_replaced_in_what_was_printed_for_a_program_too(hiding, formatter):
+    secret = 'qu"ote\\back\nslash-ü'
+    hiding.hide(secret)
+    for text in (f"{secret!r}", f"{[secret]}", json.dumps(secret), json.dumps(secret, ensure_ascii=False)):
+        record = logging.makeLogRecord({"name": "x", "levelname": "INFO", "msg": "%s", "args": (text,), "reason": text, "event": text})  # fmt: skip
+        said = formatter.format(record)
+        assert "***" in said
+        assert "back" not in said, said
+
+
 def test_an_app_has_its_own_secrets_hidden(hiding, tmp_path):
     async def main() -> None:
         async with Outlast(f"sqlite:///{tmp_path / 'a.db'}", http_secret="s3cret-of-mine"):

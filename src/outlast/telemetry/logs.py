@@ -40,7 +40,7 @@ class JSONFormatter(logging.Formatter):
             "time": iso(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
-            **({"event": str(record.event)} if hasattr(record, "event") else {}),
+            **({"event": hidden(str(record.event))} if hasattr(record, "event") else {}),
             "message": hidden(_message(record)),
             **fields_of(record),
         }
@@ -76,14 +76,20 @@ _secrets: dict[str, None] = {}
 
 
 def hide(*secrets: str) -> None:
-    """Have secrets replaced wherever they come up, also as an address has them. Those of fewer than 4 characters are not: they would be found
-    in every other word."""
-    forms = {form for one in secrets for form in (one, quote(one, safe=""), quote_plus(one), unquote(one))}
+    """Have secrets replaced wherever they come up, also as an address has them, or what is printed for a program. Those of fewer than 4 characters are
+    not: they would be found in every other word."""
+    plain = {form for one in secrets for form in (one, unquote(one))}
+    forms = {form for one in plain for form in (one, quote(one, safe=""), quote_plus(one), *_escaped(one))}
     for secret in sorted(
         {*_secrets, *(form for form in forms if len(form) >= SECRET_MIN)}, key=len, reverse=True
     ):
         _secrets.pop(secret, None)
         _secrets[secret] = None
+
+
+def _escaped(secret: str) -> tuple[str, ...]:
+    """As it is in the repr of something, and in JSON."""
+    return repr(secret)[1:-1], json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]
 
 
 def hidden(text: str) -> str:
