@@ -274,7 +274,7 @@ def test_drains_are_counted_by_their_end_within_the_last_15_minutes():
         drain(5, NOW - 1), drain(4, None, ""), drain(3, NOW - 10, f'{{"cut_short": true, "left": ["a"], "why": "x", "seen": {NOW - 880}}}'),
         drain(2, NOW - 20, '{"seconds": 9.0, "left": [{"what": "run", "id": "r"}], "not_checkpointed": ["r s#1"]}'), drain(1, NOW - 901),
     ]  # fmt: skip
-    found = recent(lambda _: rows, NOW)
+    found = recent(lambda _: rows, NOW, 30)
     assert found.ends == {"clean": 1, "cut_short": 1, "left": 1}
     assert found.runs == {"released": 2, "left": 2, "completed": 0, "waiting": 0, "checkpointed": 0, "given_back": 0}  # fmt: skip
     assert found.not_checkpointed == 1
@@ -288,11 +288,24 @@ def test_all_drains_are_asked_for_only_where_a_few_are_not_enough():
         asked.append(limit)
         return [drain(number, NOW - 1) for number in reversed(range(200))][:limit]
 
-    assert sum(recent(drains, NOW).ends.values()) == 200
+    assert sum(recent(drains, NOW, 30).ends.values()) == 200
     assert asked == [DRAINS_FEW, 1000], "a rollout of 200"
     asked.clear()
-    recent(drains, NOW + 10 * 3600)
+    recent(drains, NOW + 10 * 3600, 30)
     assert asked == [DRAINS_FEW]
+
+
+def test_a_drain_that_may_have_taken_hours_is_not_missed():
+    long = DrainRow(
+        "long", "host", 1, "test", NOW - 7_200, NOW - 1, 3, '{"cut_short": true, "left": ["a"]}', ()
+    )
+    short = [drain(900 - number, NOW - 4_000)._replace(began=NOW - 5_000 - number) for number in range(DRAINS_FEW)]  # fmt: skip
+
+    def drains(limit):
+        return [*short, long][:limit]
+
+    assert recent(drains, NOW, 7_200).ends == {"cut_short": 1}
+    assert recent(drains, NOW, 30).ends == {}, "nobody has so long a grace"
 
 
 def test_what_is_shown_of_drains_is_there_before_there_was_any(world):

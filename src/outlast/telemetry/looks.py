@@ -43,7 +43,7 @@ WITHIN_SECONDS = 2.0
 DRAINS_MAX = 1_000
 DRAINS_FEW = 20
 SWEPT_SECONDS = 3_600.0
-"""How much later than it began a drain may have ended, at the most: reports are listed by when they began."""
+"""How much later than its grace a drain may have ended, at the most: reports are listed by when they began."""
 
 
 class Quick(NamedTuple):
@@ -149,7 +149,7 @@ class Looks:
         depths = {queue: store.depth(queue) for queue in self._own()}
         fleet = Fleet.of(store)
         workers = Counter(map(fleet.state, fleet.workers))
-        return Quick(began, depths, workers, recent(store.drains, fleet.now))
+        return Quick(began, depths, workers, recent(store.drains, fleet.now, house.settings.grace))
 
     def _own(self) -> list[str]:
         """The queues that this process takes from."""
@@ -228,10 +228,10 @@ def _oldest(ages: dict[str, float], name: str, now: float, since: float | None) 
 # -- drains
 
 
-def recent(drains: Callable[[int], Sequence[DrainRow]], now: float) -> Recent:
-    """Those that ended in the last 15 minutes. All are only asked for where the newest few may not be all of them."""
+def recent(drains: Callable[[int], Sequence[DrainRow]], now: float, grace: float) -> Recent:
+    """Those that ended in the last 15 minutes. All are only asked for where the newest few may not be all of them: by the grace that this process has."""
     rows = drains(DRAINS_FEW)
-    if len(rows) >= DRAINS_FEW and rows[-1].began > now - RECENT_SECONDS - SWEPT_SECONDS:
+    if len(rows) >= DRAINS_FEW and rows[-1].began > now - RECENT_SECONDS - SWEPT_SECONDS - grace:
         rows = drains(DRAINS_MAX)
     found = Recent(Counter(), Counter(), [], 0)
     missed = 0
