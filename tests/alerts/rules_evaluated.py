@@ -174,6 +174,16 @@ def test_a_store_that_is_away(tmp_path):
     check(history, tmp_path, {before: CALM, after: {"OutlastStoreUnreachable": True}})
 
 
+def test_workers_that_miss_their_store_in_turns_for_a_moment(tmp_path):
+    with Fleet(tmp_path) as fleet:
+        scrapes = [fleet.scrape(fleet.worker()) for _ in range(2)]
+    history, last = History(), 0
+    for minute in range(8):
+        up = [{key: float(minute % 2 == pod) if key[0] == "outlast_store_up" else value for key, value in scrape.items()} for pod, scrape in enumerate(scrapes)]  # fmt: skip
+        last = history.add(1, *up)
+    check(history, tmp_path, {last: CALM})
+
+
 def test_nobody_who_works(tmp_path):
     with Fleet(tmp_path) as fleet:
         one = fleet.worker()

@@ -108,10 +108,10 @@ def rules(n: Numbers) -> list[Rule]:
         ),
         Rule(
             "OutlastStoreUnreachable",
-            "min(outlast_store_up) == 0",
+            "outlast_store_up == 0",
             "2m",
             "critical",
-            "A worker has not reached its store for two minutes.",
+            "The worker at {{ $labels.instance }} has not reached its store for two minutes.",
             "`outlast doctor` on that host says what it gets for an answer.",
         ),
         Rule(  # all others go by what workers say: with the last of them they fall silent
