@@ -295,6 +295,13 @@ def test_all_drains_are_asked_for_only_where_a_few_are_not_enough():
     assert asked == [DRAINS_FEW]
 
 
+@pytest.mark.parametrize("report", ["", "{", "[1]", '{"left": 3}', '{"cleanup": {"a": 1}}'])
+def test_a_report_that_another_version_wrote_hides_nothing_else(report):
+    found = recent(lambda _: [drain(5, NOW - 1), drain(4, NOW - 2, report)], NOW, 30)
+    assert found.ends["clean"] == (2 if report == "" else 1), "of what cannot be read nobody knows"
+    assert found.seconds[0] == 4.0
+
+
 def test_a_drain_that_may_have_taken_hours_is_not_missed():
     long = DrainRow(
         "long", "host", 1, "test", NOW - 7_200, NOW - 1, 3, '{"cut_short": true, "left": ["a"]}', ()

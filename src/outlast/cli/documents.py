@@ -146,18 +146,8 @@ def _age(since: float | None, now: float) -> float | None:
 
 
 def drain_document(row: DrainRow) -> dict[str, Any]:
-    report = drain_report(row)
+    report = DrainReport.of(row)
     return report.document() | {"began": iso(report.began.timestamp()) if report.began else None}
-
-
-def drain_report(row: DrainRow) -> DrainReport:
-    """The report of a drain; of one that cannot be read (another version's) what the store itself knows."""
-    try:
-        return DrainReport.of(row)
-    except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
-        report = DrainReport.of(row._replace(report=None))
-        report.blocked.append("its report cannot be read by this version of Outlast")
-        return report
 
 
 def entry_document(entry: Entry, void: bool) -> dict[str, Any]:

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from outlast.cli.documents import drain_document, drain_report
+from outlast.cli.documents import drain_document
 from outlast.cli.options import JsonOption, StoreOption, WatchOption
 from outlast.cli.output import answering
 from outlast.cli.text import safe, span
 from outlast.cli.watch import View, shown
+from outlast.drain.report import DrainReport
 from outlast.errors import OutlastError
 from outlast.store.protocol import Store
 from outlast.store.rows import DrainRow
@@ -34,7 +35,7 @@ class Drains(NamedTuple):
 
     def state(self, row: DrainRow) -> str:
         if row.ended is not None:
-            return "cut short" if drain_report(row).cut_short else "drained"
+            return "cut short" if DrainReport.of(row).cut_short else "drained"
         return "draining" if row.worker in self.here else "no report"
 
 
@@ -72,7 +73,7 @@ def drain_of(store: Store, worker: str) -> DrainRow | None:
 
 def outcome(row: DrainRow) -> str:
     """What came of a drain, as a sentence."""
-    report = drain_report(row)
+    report = DrainReport.of(row)
     counts = {name: getattr(report, name) for name in COUNTS} | {"left": len(report.left)}
     parts = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items() if count)
     if report.cut_short:
@@ -117,10 +118,10 @@ def _full_document(found: Drains) -> dict[str, Any]:
 def _lines(found: Drains) -> list[Text]:
     from outlast.cli.drain_tables import drain_lines
 
-    return drain_lines([(drain_report(row), found.state(row)) for row in found.rows])
+    return drain_lines([(DrainReport.of(row), found.state(row)) for row in found.rows])
 
 
 def _full_lines(found: Drains) -> list[Text]:
     from outlast.cli.drain_tables import full_lines
 
-    return full_lines(drain_report(found.rows[0]), found.state(found.rows[0]))
+    return full_lines(DrainReport.of(found.rows[0]), found.state(found.rows[0]))

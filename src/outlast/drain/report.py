@@ -11,6 +11,7 @@ from outlast.store.rows import DrainRow
 from outlast.values.ranks import nearest_rank
 
 T = TypeVar("T")
+UNREADABLE = "its report cannot be read by this version of Outlast"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,17 @@ class DrainReport:
 
     @classmethod
     def of(cls, row: DrainRow) -> DrainReport:
-        """As the store has it; of a drain that is still under way just that it began."""
+        """As the store has it; of a drain that is still under way just that it began, and of one whose report cannot be read (another version's) what the
+        store itself knows."""
+        try:
+            return cls._read(row)
+        except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
+            report = cls._read(row._replace(report=None))
+            report.blocked.append(UNREADABLE)
+            return report
+
+    @classmethod
+    def _read(cls, row: DrainRow) -> DrainReport:
         said: dict[str, Any] = json.loads(row.report) if row.report else {}
         why = said.get("why", "")
         left = [
