@@ -194,7 +194,14 @@ def test_a_reason_that_is_too_long_is_cut(outlast, monkeypatch):
 def test_waiting_ends_when_the_worker_has_left_and_says_what_came_of_it(outlast):
     enlisted(outlast)
     verbs = [Drain("w1", "outlast drain"), Report("w1", json.dumps(REPORT)), Leave("w1")]
-    later = threading.Timer(0.3, outlast.commit, verbs)
+
+    def obey():
+        deadline = time.monotonic() + 30
+        while asked(outlast) is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        outlast.commit(*verbs)
+
+    later = threading.Thread(target=obey)
     later.start()
     answer = outlast("drain", "--wait")
     later.join()
