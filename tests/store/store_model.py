@@ -687,6 +687,7 @@ class Model:
             and run.undoing is None
             and not (run.parent in self.runs and self._still_needs_its_children(self.runs[run.parent]))
             and (not verb.items or (run.workflow == ITEM and run.status == "done"))
+            and (not verb.ids or run.id in verb.ids)
         ]
         for run in gone:
             del self.runs[run.id]

@@ -446,13 +446,15 @@ class Prune(NamedTuple):
 
     A child stays as long as its parent has not ended, and a dead letter that is not undone yet stays, with its children. With `items`
     just items that were acked; with `sessions` no runs, but sessions of any space that have expired or were forgotten before it: with
-    their tokens, so `before` should be `SESSION_MEMORY` seconds ago.
+    their tokens, so `before` should be `SESSION_MEMORY` seconds ago. With `ids` (and neither of those) just these, if they may go.
     """
 
     before: float
     limit: int = 500
     items: bool = False
     sessions: bool = False
+    ids: tuple[str, ...] = ()
+    """One call goes through all of them: name no more than a few hundred."""
 
 
 class Append(NamedTuple):

@@ -175,7 +175,7 @@ def _enlist(verb: verbs.Enlist) -> dict[str, Any]:
 
 
 def _prune(verb: verbs.Prune) -> dict[str, Any]:
-    return _plain(verb) | {"start": 0, "look": PRUNE_LOOK}
+    return _plain(verb) | {"start": 0, "look": PRUNE_LOOK, "ids": list(dict.fromkeys(verb.ids))}
 
 
 def more_of(prune: verbs.Prune, count: int, start: int) -> list[str | bytes | int]:

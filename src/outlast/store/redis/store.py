@@ -266,7 +266,8 @@ class RedisStore(Reads):
 
     def _finish_prune(self, prune: Prune, done: decode.Pruned) -> int:
         count, at, more = done.gone, done.passed, bool(done.more)
-        before = self._prune_from if more and not prune.items and not prune.sessions else 0
+        of_all = not (prune.items or prune.sessions or prune.ids)
+        before = self._prune_from if more and of_all else 0
         turn = at if before > at else None
         at, until = max(at, before), math.inf
         while count < prune.limit and (more or turn is not None):
@@ -274,7 +275,7 @@ class RedisStore(Reads):
                 at, turn, until = turn, None, before
             done = self._prune_more(prune, count, at)
             count, at, more = count + done.gone, done.passed, bool(done.more) and done.passed < until
-        if not prune.items and not prune.sessions:
+        if of_all:
             self._prune_from = at if more else 0
         return count
 

@@ -408,8 +408,9 @@ class Transaction:
     def _prune(self, verb: verbs.Prune) -> int:
         if verb.sessions:
             return sessions.prune(self, verb)
-        which = sql.ACKED if verb.items else sql.PRUNABLE
-        runs = self.db.execute(which, (verb.before, verb.limit)).fetchall()
+        which = sql.PRUNABLE_BY_ID if verb.ids else sql.ACKED if verb.items else sql.PRUNABLE
+        values = {"before": verb.before, "limit": verb.limit, "ids": json.dumps(verb.ids)}
+        runs = self.db.execute(which, values).fetchall()
         for statement in sql.PRUNE:
             self.db.executemany(statement, runs)
         return len(runs)

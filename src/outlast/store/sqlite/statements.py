@@ -330,13 +330,14 @@ FROM queues LEFT JOIN (
 ORDER BY name
 """
 
-PRUNABLE = """
-SELECT pk FROM runs
-WHERE ended < ? AND undoing IS NULL AND (parent IS NULL OR NOT EXISTS
+_PRUNABLE = """
+ended < :before AND undoing IS NULL AND (parent IS NULL OR NOT EXISTS
       (SELECT 1 FROM runs AS above WHERE above.id = runs.parent AND (above.ended IS NULL OR above.undoing IS NOT NULL)))
-ORDER BY ended LIMIT ?
+ORDER BY ended LIMIT :limit
 """
-ACKED = "SELECT pk FROM runs WHERE workflow = '' AND status = 'done' AND ended < ? ORDER BY ended LIMIT ?"
+PRUNABLE = f"SELECT pk FROM runs WHERE {_PRUNABLE}"
+PRUNABLE_BY_ID = f"SELECT pk FROM runs WHERE id IN (SELECT value FROM json_each(:ids)) AND {_PRUNABLE}"
+ACKED = "SELECT pk FROM runs WHERE workflow = '' AND status = 'done' AND ended < :before ORDER BY ended LIMIT :limit"
 PRUNE = (
     "DELETE FROM entries WHERE run = ?",
     "DELETE FROM messages WHERE run = ?",

@@ -83,6 +83,23 @@ class PrunePromises(Promises):
         desk.ended("child", parent="parent")
         assert desk.one(Prune(desk.clock.now + 1)) == 2
 
+    def test_who_names_runs_deletes_these_if_they_may_go_and_no_others(self, desk: Desk) -> None:
+        held = desk.held("held")
+        for id, parent in (("mine", None), ("too", None), ("other", None), ("child", "held")):
+            desk.ended(id, parent=parent)
+        named = ("mine", "too", "mine", "child", "held", "never was")
+        assert desk.one(Prune(desk.clock.now, ids=named)) == 0  # before, not at
+        desk.clock.forward(1)
+        desk.ended("later")
+        assert desk.one(Prune(desk.clock.now, ids=(*named, "later"))) == 2
+        assert [desk.store.run(id) for id in ("mine", "too")] == [None, None]
+        assert None not in [desk.store.run(id) for id in ("other", "child", "held", "later")]
+        desk.settle(held)
+        desk.clock.forward(1)
+        assert desk.one(Prune(desk.clock.now, limit=1, ids=named)) == 1
+        assert desk.one(Prune(desk.clock.now, ids=named)) == 1
+        assert desk.one(Prune(desk.clock.now)) == 2
+
     def test_what_may_not_go_does_not_stand_before_what_may(self, desk: Desk) -> None:
         parent = desk.held("parent")
         children = (Submit(f"c{n}", "flow", "[]", "t", "s", parent="parent") for n in range(300))

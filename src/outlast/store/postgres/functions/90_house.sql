@@ -8,7 +8,7 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- before, limit, items, sessions; then where to go on: [ended, pk] of the last one looked at by the call before. The outcome is [how many, where it
+-- before, limit, items, sessions, ids; then where to go on: [ended, pk] of the last one looked at by the call before. The outcome is [how many, where it
 -- stopped], or without a place if it has come to the end.
 CREATE FUNCTION prune__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -19,8 +19,12 @@ BEGIN
                      ORDER BY expires LIMIT (v->>1)::bigint FOR UPDATE SKIP LOCKED);
         PERFORM drop_sessions__v(old);
         RETURN json_build_array(cardinality(old), NULL)::text;
+    ELSIF jsonb_array_length(v->4) > 0 THEN
+        old := ARRAY(SELECT pk FROM runs WHERE id IN (SELECT jsonb_array_elements_text(v->4)) AND ended < (v->>0)::double precision
+                     ORDER BY ended, pk LIMIT (v->>1)::bigint);
+        RETURN json_build_array(prune_all__v(old, (v->>0)::double precision), NULL)::text;
     ELSE
-        RETURN prune_runs__v((v->>0)::double precision, (v->>1)::bigint, (v->>2)::boolean, v->4);
+        RETURN prune_runs__v((v->>0)::double precision, (v->>1)::bigint, (v->>2)::boolean, v->5);
     END IF;
 END $$;
 

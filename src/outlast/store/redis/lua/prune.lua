@@ -69,13 +69,28 @@ local function prune_items(verb)
     return #found, 0, more
 end
 
+local function prune_named(verb)
+    local found = {}
+    for _, id in ipairs(verb.ids) do
+        local pk = S.hget(P .. 'ids', id)
+        local ended = pk and tonumber(S.read(pk, {'ended'})[1])
+        if ended and ended < verb.before and not stays(pk) then
+            found[#found + 1] = {pk = pk, ended = ended}
+        end
+    end
+    table.sort(found, function(one, other) return one.ended < other.ended end)
+    local count = math.min(#found, verb.limit)
+    remove(found, count)
+    return count, 0, false
+end
+
 function S.Prune(verb)
     if verb.limit <= 0 then
         return {'0', '0', '0'}
     end
     S.flush()
     parents = {}
-    local prune = verb.sessions and S.prune_sessions or verb.items and prune_items or prune_runs
+    local prune = verb.sessions and S.prune_sessions or #verb.ids > 0 and prune_named or verb.items and prune_items or prune_runs
     local count, passed, more = prune(verb)
     return {S.text(count), S.text(passed), more and '1' or '0'}
 end
