@@ -8,6 +8,7 @@ import typer
 
 import outlast
 from outlast.cli import act, fleet, look
+from outlast.cli.bench import bench
 from outlast.cli.chaos import chaos_app
 from outlast.cli.decide import decide
 from outlast.cli.doctor import doctor
@@ -49,7 +50,7 @@ def outlast_command(
 
 for command in (
     run, submit, worker, look.runs, look.show, fleet.workers, fleet.queues, fleet.limit, drain, drains,
-    act.cancel, act.retry, act.resume, decide, act.send, act.prune, sessions, migrate, doctor, manifest,
+    act.cancel, act.retry, act.resume, decide, act.send, act.prune, sessions, migrate, doctor, bench, manifest,
 ):  # fmt: skip
     app.command(epilog=EPILOG)(command)
 app.add_typer(chaos_app, name="chaos")

@@ -1,4 +1,4 @@
-"""Opening a store that is there. Only `outlast run`, `submit` and `worker` make one."""
+"""Opening a store that is there. Only `outlast run`, `submit`, `worker` and `migrate` make one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def existing(address: str | None) -> Store:
     store = shared(address)
     if is_missing(store):
         raise NoStore(
-            f"there is no store at {masked(load({'store': address}).settings.store)}{_where(store)}. `outlast run`, `submit` and `worker` make one; "
+            f"there is no store at {masked(load({'store': address}).settings.store)}{_where(store)}. `outlast run`, `submit`, `worker` and `migrate` make one; "
             "--store ADDRESS or OUTLAST_STORE names another."
         )
     return store

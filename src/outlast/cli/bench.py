@@ -1,0 +1,124 @@
+"""`outlast bench`: what a store gives here, and what limits it."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from outlast.cli.exits import TRY_AGAIN
+from outlast.cli.options import JsonOption, StoreOption
+from outlast.cli.output import answering, console, document, say
+from outlast.cli.stores import existing
+from outlast.cli.text import one_line, safe
+from outlast.settings.load import load
+from outlast.settings.masks import masked
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from outlast.measuring.figures import Figures, Recovery
+
+WIDTH = 80
+RECOVERY_SECONDS = 5.0
+"""What recovery takes, about."""
+
+
+def bench(
+    *,
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=1, max=3600, help="How long commits and steps are measured.")
+    ] = 12.0,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure a store that is there: a durable commit, steps of one run and of a hundred at once, how soon another worker takes over after a kill -9; and what limits it.
+
+    It works in a queue of its own, outlast.bench, which no other worker claims from, and deletes its runs when it ends, also at Ctrl-C. But it
+    is a load like any other: whoever works in the store meanwhile shares it.
+    """
+    with answering(as_json), _told_to_end():
+        loaded = load({"store": store})
+        if not loaded.settings.store.startswith("memory:"):
+            existing(store)
+        from outlast.measuring.bench import bench as measured
+
+        logging.getLogger("outlast").addHandler(logging.NullHandler())  # what it would warn of is reported
+        say(f"measuring {masked(loaded.settings.store)} for about {seconds + RECOVERY_SECONDS:.0f} s")
+        figures = measured(loaded, seconds)
+        if as_json:
+            document(figures.document())
+        else:
+            _show(figures)
+
+
+@contextmanager
+def _told_to_end() -> Iterator[None]:
+    """SIGTERM as Ctrl-C, for which every part of it clears away after itself; but its exit code is its own."""
+    told = False
+
+    def tell(*_: object) -> None:
+        nonlocal told
+        told = True
+        signal.raise_signal(signal.SIGINT)
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's & has it ignored
+    before = signal.signal(signal.SIGTERM, tell)
+    try:
+        yield
+    except KeyboardInterrupt:
+        if told:
+            say("told to end.")
+            raise typer.Exit(TRY_AGAIN) from None
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _show(figures: Figures) -> None:
+    out = console()
+    out.print(f"{safe(figures.store)}\n")
+    for line in _table(figures):
+        out.print(line)
+    for text in (_recovery(figures.recovery), *(limit.text for limit in figures.limits)):
+        out.print(f"\n{textwrap.fill(text, WIDTH)}")
+
+
+def _table(figures: Figures) -> list[Text]:
+    from outlast.cli.grid import Cell, Column, grid
+    from outlast.measuring.limits import ms
+
+    columns = [
+        Column(""),
+        *(Column(name, right=True) for name in ("STEPS/S", "P50", "P99", "CPU/STEP", "STEPS/COMMIT")),
+    ]
+    commit = figures.commit
+    rows = [["one durable commit", "-", ms(commit.p50), ms(commit.p99), "-", "-"]]
+    for name, steps in (
+        ("a lone run", figures.lone),
+        (f"{figures.hundred.runs} runs at once", figures.hundred),
+    ):
+        spread, each = steps.latency, ms(steps.cpu_each)
+        rows.append(
+            [
+                name,
+                f"{steps.per_second:,.0f}",
+                ms(spread.p50),
+                ms(spread.p99),
+                each,
+                f"{steps.per_commit:.1f}",
+            ]
+        )
+    return grid(columns, [[Cell(text) for text in row] for row in rows])
+
+
+def _recovery(recovery: Recovery) -> str:
+    if recovery.not_measured is not None:
+        return f"Recovery was not measured: {one_line(recovery.not_measured)}"
+    *laps, last = (f"{seconds:.2f}" for seconds in recovery.seconds)
+    return f"Recovery: {', '.join(laps)} and {last} s from a kill -9 until another worker went on."

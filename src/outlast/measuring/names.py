@@ -1,0 +1,14 @@
+"""What a bench is known by in a store: nobody else claims from this queue, or knows these workflows."""
+
+from __future__ import annotations
+
+import secrets
+
+QUEUE = "outlast.bench"
+STEPS = "outlast.bench.steps"
+RECOVERY = "outlast.bench.recovery"
+WORKFLOWS = frozenset({STEPS, RECOVERY})
+
+
+def new_id() -> str:
+    return f"{QUEUE}-{secrets.token_hex(8)}"

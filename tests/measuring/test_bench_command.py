@@ -1,0 +1,274 @@
+"""`outlast bench` on a store that others work in: what it says, and that nothing of it stays."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from bench_tools import (
+    bench,
+    document,
+    environ,
+    made,
+    members_of,
+    nothing_is_left,
+    opened,
+    others_seen,
+    others_work,
+    outlast,
+    runs_of_benches,
+    started,
+    until,
+)
+
+from outlast.measuring.names import QUEUE, RECOVERY
+from outlast.store.file.store import FileStore
+from places import postgres_place
+
+SPREAD = {"p50_seconds", "p99_seconds"}
+STEPS = SPREAD | {
+    "runs", "steps", "seconds", "steps_per_second", "cpu_seconds_per_step", "cores_used", "cores_waited_for", "steps_per_commit",
+}  # fmt: skip
+
+PROGRAM = """
+from outlast import step, workflow
+
+@step
+async def once() -> int:
+    return 1
+
+@workflow
+async def theirs() -> int:
+    return await once()
+"""
+
+
+def check(said: dict) -> None:
+    """The document is as docs/commands.md says, and its numbers can be true."""
+    assert set(said) == {"store", "seconds", "commit", "lone", "hundred", "recovery", "limits"}
+    assert set(said["commit"]) == SPREAD | {"commits"}
+    assert set(said["lone"]) == set(said["hundred"]) == STEPS
+    assert (said["lone"]["runs"], said["hundred"]["runs"]) == (1, 100)
+    for part in (said["commit"], said["lone"], said["hundred"]):
+        assert 0 < part["p50_seconds"] <= part["p99_seconds"] < 60
+    for part in (said["lone"], said["hundred"]):
+        assert part["steps_per_second"] == pytest.approx(part["steps"] / part["seconds"])
+    assert 0.5 < said["lone"]["steps_per_commit"] < 1.5
+    assert said["hundred"]["steps_per_commit"] > 5
+    assert set(said["recovery"]) == {"seconds", "not_measured"}
+    assert [(limit["of"], set(limit)) for limit in said["limits"]] == [
+        ("lone", {"of", "by", "text"}),
+        ("hundred", {"of", "by", "text"}),
+    ]
+    assert {limit["by"] for limit in said["limits"]} <= {"commit", "cpu", "store"}
+
+
+def test_it_measures_a_store_and_leaves_everything_of_others_as_it_was(place):
+    with opened(place) as store:
+        others_work(store)
+        before = others_seen(store)
+    code, out, err = bench(place, "--seconds", 1, "--json")
+    assert code == 0, err
+    said = document(out)
+    check(said)
+    assert said["recovery"]["not_measured"] is None
+    assert len(said["recovery"]["seconds"]) == 3
+    assert all(0 < seconds < 30 for seconds in said["recovery"]["seconds"])
+    with opened(place) as store:
+        assert others_seen(store) == before
+        assert len(before) == 6
+        nothing_is_left(store)
+
+
+def test_for_people_it_is_plain_text_of_eighty_columns(tmp_path):
+    code, out, err = bench(made(f"sqlite:///{tmp_path}/outlast.db"), "--seconds", 1)
+    assert code == 0, err
+    lines = out.splitlines()
+    assert [line for line in lines[1:] if len(line) > 80] == []
+    assert out.isascii()
+    assert "\x1b" not in out
+    assert lines[2].split() == ["STEPS/S", "P50", "P99", "CPU/STEP", "STEPS/COMMIT"]
+    assert [line[:18].rstrip() for line in lines[3:6]] == [
+        "one durable commit",
+        "a lone run",
+        "100 runs at once",
+    ]
+    assert lines[7].startswith("Recovery: ")
+    assert "A lone run " in out
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)])
+@pytest.mark.parametrize("when", ["steps", "recovery"])
+def test_a_signal_ends_it_and_its_runs_are_deleted(place, number, code, when):
+    made(place)
+    seconds = 60 if when == "steps" else 1
+    with opened(place) as store, started(place, "--seconds", seconds) as process:
+
+        def has_come() -> bool:
+            rows = runs_of_benches(store)
+            if when == "steps":
+                return bool(rows)
+            return any(row.workflow == RECOVERY and row.status == "running" for row in rows)
+
+        until(has_come)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=30)
+        assert (process.returncode, out) == (code, ""), err
+        assert members_of(process.pid) == []
+        nothing_is_left(store)
+
+
+def test_what_one_that_was_killed_has_left_is_cleared_by_the_next_one(place):
+    with opened(place) as store:
+        others_work(store)
+        before = others_seen(store)
+        with started(place, "--seconds", 20):
+            until(lambda: len(runs_of_benches(store)) > 100)
+        assert len(runs_of_benches(store)) > 100
+        code, _, err = bench(place, "--seconds", 1)
+        assert code == 0, err
+        assert others_seen(store) == before
+        nothing_is_left(store)
+
+
+def test_its_workers_die_with_it_and_the_next_one_clears_their_run(place):
+    made(place)
+    with opened(place) as store:
+        with started(place, "--seconds", 1) as process:
+            until(lambda: [row for row in runs_of_benches(store) if row.workflow == RECOVERY and row.worker])
+        until(lambda: members_of(process.pid) == [], 5)
+        assert len(runs_of_benches(store)) == 1
+        code, _, err = bench(place, "--seconds", 1)
+        assert code == 0, err
+        nothing_is_left(store)
+
+
+def test_there_is_one_at_a_time(tmp_path):
+    place = made(f"sqlite:///{tmp_path}/outlast.db")
+    with opened(place) as store, started(place, "--seconds", 60) as process:
+        until(lambda: runs_of_benches(store))
+        code, out, err = bench(place, "--seconds", 1, "--json")
+        assert (code, document(out)["error"]["type"]) == (75, "OneAtATime")
+        assert f"process {process.pid} " in err
+        before = {row.id for row in runs_of_benches(store)}
+        until(lambda: {row.id for row in runs_of_benches(store)} - before)  # the first one goes on
+        assert process.poll() is None
+
+
+def test_who_asks_it_to_drain_ends_it(tmp_path):
+    place = made(f"sqlite:///{tmp_path}/outlast.db")
+    with opened(place) as store, started(place, "--seconds", 60) as process:
+        row = until(lambda: [row for row in store.workers() if row.concurrency])[0]
+        until(lambda: runs_of_benches(store))
+        asked = outlast("drain", "--worker", row.id, "--store", place)
+        subprocess.run(asked, env=environ(), check=True, capture_output=True, timeout=30)
+        _, err = process.communicate(timeout=30)
+        assert process.returncode == 75, err
+        assert "asked to end" in err
+        assert runs_of_benches(store) == []
+        assert store.workers() == []
+
+
+def test_workers_of_others_go_on_beside_it_and_the_doctor_has_nothing_to_say_of_it(place, tmp_path):
+    """One that claims from the same queue, too: it does not know the workflows."""
+    (tmp_path / "theirs.py").write_text(PROGRAM)
+    made(place)
+    words = ("worker", "theirs.py", "--store", place, "--queue", "default", "--queue", QUEUE, "--log", "json")
+    worker = subprocess.Popen(outlast(*words), cwd=tmp_path, env=environ(), stderr=subprocess.PIPE, text=True)
+    with opened(place) as store, worker:
+        try:
+            until(store.workers)
+            (theirs,) = store.workers()
+            with started(place, "--seconds", 8, "--json") as process:
+                until(lambda: len(runs_of_benches(store)) > 50)
+                submit = outlast("submit", "theirs.py:theirs", "--id", "own", "--store", place)
+                subprocess.run(
+                    submit, cwd=tmp_path, env=environ(), check=True, capture_output=True, timeout=30
+                )
+                until(lambda: store.run("own").status == "done")
+                doctor = subprocess.run(
+                    outlast("doctor", "--json", "--store", place), env=environ(), capture_output=True, text=True, timeout=30, check=False
+                )  # fmt: skip
+                out, err = process.communicate(timeout=60)
+            assert process.returncode == 0, err
+            check(document(out))
+            findings = {one["check"]: one["level"] for one in document(doctor.stdout)["findings"]}
+            assert (findings["runs"], findings["workers"]) == ("ok", "ok")
+            assert runs_of_benches(store) == []
+            assert [row.id for row in store.workers()] == [theirs.id]
+            assert store.run("own").lives == 1
+        finally:
+            worker.send_signal(signal.SIGTERM)
+        _, log = worker.communicate(timeout=40)
+    events = [json.loads(line) for line in log.splitlines()]
+    claimed = {event["workflow"] for event in events if event["message"].startswith("run ")}
+    assert claimed == {"theirs"}
+
+
+def test_limits_of_the_settings_do_not_stop_it(tmp_path):
+    code, out, err = bench(
+        made(f"sqlite:///{tmp_path}/outlast.db"), "--seconds", 1, "--json",
+        OUTLAST_QUEUE_DEPTH_MAX="1", OUTLAST_JOURNAL_ENTRIES_MAX="10", OUTLAST_CONCURRENCY="1", OUTLAST_SUBMIT_MANY_MAX="1",
+    )  # fmt: skip
+    assert code == 0, err
+    check(document(out))
+    assert len(document(out)["recovery"]["seconds"]) == 3
+
+
+@pytest.mark.parametrize("scheme", ["file", "memory"])
+def test_where_one_process_has_the_store_recovery_is_not_measured_and_that_is_said(tmp_path, scheme):
+    address = "memory:" if scheme == "memory" else made(f"file://{tmp_path}/state")
+    code, out, err = bench(address, "--seconds", 1, "--json")
+    assert code == 0, err
+    said = document(out)
+    check(said)
+    assert said["recovery"]["seconds"] == []
+    assert f"a {scheme}: store" in said["recovery"]["not_measured"]
+    if scheme == "file":
+        with opened(address) as store:
+            nothing_is_left(store)
+
+
+def test_a_store_that_is_not_there_is_not_made(tmp_path):
+    code, _, err = bench(f"sqlite:///{tmp_path}/none.db")
+    assert code == 1
+    assert "there is no store" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("address", ["sqlit:///x.db", "sqlite:x.db", "redis://h:99999/0"])
+def test_a_wrong_address_is_two(address):
+    assert bench(address)[0] == 2
+
+
+def test_a_store_that_is_away_is_seventy_five(tmp_path):
+    began = time.monotonic()
+    for address in ("redis://127.0.0.1:1/0", "postgresql://127.0.0.1:1/none"):
+        code, out, _ = bench(address, "--json")
+        assert (code, document(out)["error"]["exit_code"]) == (75, 75)
+    store = FileStore.at(f"file://{tmp_path}/state")
+    store.open()
+    try:
+        code, _, err = bench(f"file://{tmp_path}/state")
+        assert code == 75, err
+    finally:
+        store.close()
+    assert time.monotonic() - began < 25, "nobody waits for it"
+
+
+def test_a_store_that_takes_no_writes_is_seventy_five(postgres_server):
+    with postgres_place(postgres_server.url) as address:
+        made(address)
+        code, _, err = bench(f"{address}&options=-c%20default_transaction_read_only%3Don")
+        assert code == 75, err
+        assert "read-only" in err
+
+
+def test_nothing_of_it_is_imported_before_it_is_asked_for():
+    code = (
+        "import sys, outlast, outlast.cli.app; print([name for name in sys.modules if 'measuring' in name])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
