@@ -52,6 +52,10 @@ def started(address: str, *words: object, **env: str) -> Iterator[subprocess.Pop
     with process:
         try:
             yield process
+        except BaseException as error:
+            process.kill()
+            error.add_note(f"the bench said {process.communicate()}")
+            raise
         finally:
             process.kill()
 

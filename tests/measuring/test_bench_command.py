@@ -23,9 +23,13 @@ from bench_tools import (
     until,
 )
 
+from outlast.measuring.guest import guest
 from outlast.measuring.names import QUEUE, RECOVERY
+from outlast.settings import Settings
+from outlast.store.address import store_at
 from outlast.store.file.store import FileStore
-from places import postgres_place
+from outlast.store.verbs import Sweep
+from places import postgres_place, redis_place
 
 SPREAD = {"p50_seconds", "p99_seconds"}
 STEPS = SPREAD | {
@@ -99,20 +103,26 @@ def test_for_people_it_is_plain_text_of_eighty_columns(tmp_path):
     assert "A lone run " in out
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)])
-@pytest.mark.parametrize("when", ["steps", "recovery"])
+@pytest.mark.parametrize(
+    ("when", "number", "code"),
+    [
+        ("commits", signal.SIGINT, 130),
+        ("steps", signal.SIGINT, 130),
+        ("steps", signal.SIGTERM, 75),
+        ("recovery", signal.SIGINT, 130),
+    ],
+)
 def test_a_signal_ends_it_and_its_runs_are_deleted(place, number, code, when):
     made(place)
-    seconds = 60 if when == "steps" else 1
-    with opened(place) as store, started(place, "--seconds", seconds) as process:
-
-        def has_come() -> bool:
-            rows = runs_of_benches(store)
-            if when == "steps":
-                return bool(rows)
-            return any(row.workflow == RECOVERY and row.status == "running" for row in rows)
-
-        until(has_come)
+    with opened(place) as store, started(place, "--seconds", 1 if when == "recovery" else 60) as process:
+        come = {
+            "commits": store.workers,
+            "steps": lambda: runs_of_benches(store),
+            "recovery": lambda: any(
+                row.workflow == RECOVERY and row.worker for row in runs_of_benches(store)
+            ),
+        }
+        until(come[when])
         process.send_signal(number)
         out, err = process.communicate(timeout=30)
         assert (process.returncode, out) == (code, ""), err
@@ -155,6 +165,24 @@ def test_there_is_one_at_a_time(tmp_path):
         before = {row.id for row in runs_of_benches(store)}
         until(lambda: {row.id for row in runs_of_benches(store)} - before)  # the first one goes on
         assert process.poll() is None
+
+
+def test_one_that_was_paused_and_taken_for_dead_says_so_and_leaves_nothing(redis_server):
+    with redis_place(redis_server.url) as place:
+        made(place)
+        lease = {"OUTLAST_LEASE": "1", "OUTLAST_HEARTBEAT": "0.1", "OUTLAST_STALL_MAX": "0.5"}
+        with opened(place) as store, started(place, "--seconds", 60, **lease) as process:
+            until(lambda: len(runs_of_benches(store)) > 3)
+            process.send_signal(signal.SIGSTOP)
+            until(lambda: store.commit([Sweep()]) and not store.workers())
+            with guest(store_at(place), Settings()):
+                assert runs_of_benches(store) == []
+            process.send_signal(signal.SIGCONT)
+            _, err = process.communicate(timeout=30)
+            assert process.returncode == 1
+            assert "was taken for dead" in err
+            assert "Traceback" not in err
+            nothing_is_left(store)
 
 
 def test_who_asks_it_to_drain_ends_it(tmp_path):

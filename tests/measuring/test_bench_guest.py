@@ -4,9 +4,10 @@ import os
 import socket
 
 import pytest
-from bench_tools import others_seen, others_work, runs_of_benches
+from bench_tools import environ, members_of, others_seen, others_work, runs_of_benches
 
 from outlast.measuring import guest as measuring
+from outlast.measuring import recovery as recovering
 from outlast.measuring.guest import PAGE, Guest, OneAtATime, guest
 from outlast.measuring.names import QUEUE, RECOVERY, STEPS, new_id
 from outlast.settings import Settings
@@ -122,3 +123,24 @@ def test_workers_that_are_known_to_be_gone_are_struck_off_where_only_a_lease_wou
         store.commit([Enlist("unheld", socket.gethostname(), 4_000_000, 3600.0, (QUEUE,), (RECOVERY,), 1)])
         here.see_off(frozenset({4_000_000}))
         assert [row.id for row in store.workers()] == [here.worker]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("UP_SECONDS", 0.05, "the workers do not come up, in 0.05 s."),
+        ("TAKEN_SECONDS", 0.01, "no worker takes the run, in 0.01 s."),
+        ("_environ", lambda *_: environ(OUTLAST_LEASE="long"), "a worker does not start: "),
+    ],
+)
+def test_where_recovery_cannot_be_measured_it_is_said_why_and_nothing_stays(
+    store, file, monkeypatch, name, value, why
+):
+    monkeypatch.setattr(recovering, name, value)
+    with guest(SQLiteStore(file), Settings()) as here:
+        found = recovering.recovery(here, f"sqlite:///{file}")
+        assert found.seconds == ()
+        assert found.not_measured.startswith(why)
+        assert [row.id for row in store.workers()] == [here.worker]
+    assert members_of(os.getpid()) == []
+    assert runs_of_benches(store) == []

@@ -121,9 +121,9 @@ def guest(store: Store, settings: Settings) -> Iterator[Guest]:
     store.open()
     try:
         one = Guest(store, settings)
-        store.hold(one.worker)
-        one.enlist()
         try:
+            store.hold(one.worker)
+            one.enlist()
             one.be_alone()
             try:
                 one.clear()

@@ -18,11 +18,18 @@ LANES = 100
 STEPS_MAX = 500
 """Of one run: a journal that is deleted in one go, without holding anybody up."""
 WARM_UP_SECONDS = 0.3
+GAPS_MIN = 20
+PATIENCE_SECONDS = 20.0
+"""How much longer it may take to measure as many as that."""
 TICK = 0.01
 
 
 class TooShort(OutlastError):
     """The time did not suffice for a single step."""
+
+
+class Disturbed(OutlastError):
+    """A run of the bench is not there any more."""
 
 
 class Pulse:
@@ -96,6 +103,9 @@ async def _at_once(
         await _while_they_go(tasks, WARM_UP_SECONDS)
         pulse.counts, begin = True, _now(app, pulse)
         await _while_they_go(tasks, seconds)
+        until = begin.time + seconds + PATIENCE_SECONDS
+        while len(pulse.gaps) < GAPS_MIN and time.perf_counter() < until:
+            await _while_they_go(tasks, TICK)
         pulse.counts, end = False, _now(app, pulse)
         pulse.going = False
         while not all(lane.done() for lane in lanes):
@@ -105,7 +115,9 @@ async def _at_once(
             task.cancel()
         await asyncio.wait(tasks)
     if not pulse.gaps:
-        raise TooShort(f"not two steps of a run ended in {seconds:g} s: give it longer, with --seconds.")
+        raise TooShort(
+            f"no run did two steps in {seconds + PATIENCE_SECONDS:g} s: give it longer, with --seconds."
+        )
     return Steps(
         runs, end.steps - begin.steps, end.time - begin.time, end.cpu.since(begin.cpu), end.commits - begin.commits, Spread.of(pulse.gaps)
     )  # fmt: skip
@@ -115,7 +127,12 @@ async def _lane(app: Outlast, flow: Workflow[[str, int], None], name: str, pulse
     """One run after the other."""
     while pulse.going:
         run = await app.submit(flow(name, lane), id=new_id(), queue=QUEUE)
-        await run.result()
+        try:
+            await run.result()
+        except LookupError as error:
+            raise Disturbed(
+                f"{error}: this bench was taken for dead, or paused, and another one has cleared it away. Measure again."
+            ) from None
         pulse.rest(lane)
 
 
