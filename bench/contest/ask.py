@@ -23,7 +23,8 @@ class Failed(Exception):
 def command(contender: Contender, verb: str, tell: Callable[[str], None], **options: object) -> list[str]:
     words = [str(python_of(contender, tell)), str(DRIVERS / contender.driver), verb]
     for name, value in options.items():
-        words += [f"--{name.replace('_', '-')}", str(value)]
+        flag = f"--{name.replace('_', '-')}"
+        words += [flag] if value is True else [flag, str(value)]
     return words
 
 

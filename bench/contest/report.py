@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from bench.contest.queue import QUEUE
 from bench.contest.section import Section
 
-SECTIONS: tuple[Section, ...] = ()
+SECTIONS: tuple[Section, ...] = (QUEUE,)
 
 HEAD = """# Benchmarks
 

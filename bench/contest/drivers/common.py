@@ -1,8 +1,10 @@
 """What every driver has in common: its verbs, its answer, the ledger. Standard library only: it is executed in the peers' environments.
 
     python outlast_driver.py steps  --store URL --runs 100 --steps 20 --seconds 2
-    python outlast_driver.py work   --store URL --slots 20 --ledger FILE
+    python outlast_driver.py work   --store URL --slots 20 --name a --grace 10 --longest 14
     python outlast_driver.py submit --store URL --jobs 10 --first 0 --stages 5 --stage-seconds 1 --ledger FILE
+    python outlast_driver.py submit --store URL --jobs 5000 --until-done
+    python outlast_driver.py pulse  --store URL --jobs 40 --pause 0.1 --ledger FILE
     python outlast_driver.py left   --store URL
 
 The answer is one JSON object, the last line of standard output. `work` says `ready` there instead, once it takes jobs, and goes on until it is ended.
@@ -20,6 +22,8 @@ from collections.abc import Callable
 from typing import Any
 
 GAPS_MAX = 10_000
+WORKER = "BENCH_WORKER"
+"""The variable with a worker's name."""
 
 now = time.monotonic  # one clock for all processes of a host
 
@@ -60,19 +64,22 @@ def cpu_seconds() -> float:
 
 
 class Ledger:
-    """What happened outside, one line a beginning or an end: `begin JOB STAGE PID SECONDS`. Every line is one write to its end."""
+    """What happened outside, one line a beginning or an end: `begin JOB STAGE WORKER SECONDS`. Every line is one write to its end.
+
+    The worker is the name that it was started with: its processes may be many, and inherit it.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     def note(self, what: str, job: int, stage: int) -> None:
-        os.write(self._fd, f"{what} {job} {stage} {os.getpid()} {now():.6f}\n".encode())
+        os.write(self._fd, f"{what} {job} {stage} {os.environ[WORKER]} {now():.6f}\n".encode())
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("verb", choices=("steps", "work", "submit", "left"))
+    parser.add_argument("verb", choices=("steps", "work", "submit", "pulse", "left"))
     parser.add_argument("--store", required=True)
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--steps", type=int, default=1)
@@ -83,9 +90,25 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--stages", type=int, default=0)
     parser.add_argument("--stage-seconds", type=float, default=0.0)
     parser.add_argument("--ledger", default=os.devnull)
+    parser.add_argument(
+        "--until-done", action="store_true", help="answer when the store has none left (submit)"
+    )
+    parser.add_argument("--warm-up", type=int, default=0, help="jobs before those that are counted (submit)")
+    parser.add_argument(
+        "--pause", type=float, default=0.1, help="seconds between two jobs, on average (pulse)"
+    )
+    parser.add_argument(
+        "--kind", default="", help="what a job is, where the contender has several (items, runs)"
+    )
+    parser.add_argument(
+        "--longest", type=float, default=0.0, help="seconds of the longest job; 0: none is long"
+    )
+    parser.add_argument(
+        "--silence", type=float, default=0.0, help="time-out for a silent worker; 0: the default"
+    )
     parser.add_argument("--name", default="a", help="of a worker, where the contender has names for them")
     parser.add_argument(
-        "--grace", type=float, default=5.0, help="what a worker has between SIGTERM and SIGKILL"
+        "--grace", type=float, default=10.0, help="what a worker has between SIGTERM and SIGKILL"
     )
     return parser.parse_args()
 
@@ -95,7 +118,8 @@ def answer(found: dict[str, Any]) -> None:
 
 
 def ready() -> None:
-    print("ready", flush=True)
+    """Past whatever the contender has made of `sys.stdout` by now."""
+    os.write(1, b"ready\n")
 
 
 def drive(verbs: dict[str, Callable[[argparse.Namespace], dict[str, Any] | None]]) -> None:

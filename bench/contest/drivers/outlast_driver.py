@@ -7,6 +7,8 @@ import asyncio
 from typing import Any
 
 from common import Meter, drive
+from jobs import producing
+from outlast_jobs import producer, work
 
 from outlast import Outlast, current, step, workflow
 
@@ -51,4 +53,4 @@ async def _execute(app: Outlast, name: str, runs: int, steps: int) -> None:
 
 
 if __name__ == "__main__":
-    drive({"steps": steps})
+    drive({"steps": steps, "work": work, **producing(producer)})
