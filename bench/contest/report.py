@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from bench.contest.death import DEATH
 from bench.contest.queue import QUEUE
 from bench.contest.section import Section
 
-SECTIONS: tuple[Section, ...] = (QUEUE,)
+SECTIONS: tuple[Section, ...] = (QUEUE, DEATH)
 
 HEAD = """# Benchmarks
 

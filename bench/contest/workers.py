@@ -46,18 +46,23 @@ class Worker:
     def last_words(self) -> str:
         return self._log.read_text(errors="replace")[-LAST_WORDS:]
 
-    def wait_until_ready(self) -> None:
+    def wait_until_ready(self, settle: float) -> None:
         deadline = time.monotonic() + READY_SECONDS_MAX
         while b"ready\n" not in self._log.with_suffix(".out").read_bytes():
             if self.exit_status is not None or time.monotonic() > deadline:
                 raise Failed(f"{self._label}: its worker does not start: {self.last_words()}")
             time.sleep(0.02)
-        time.sleep(SETTLE_SECONDS)
+        time.sleep(settle)
 
 
 @contextmanager
 def worker(
-    contender: Contender, folder: Path, tell: Callable[[str], None], **options: object
+    contender: Contender,
+    folder: Path,
+    tell: Callable[[str], None],
+    *,
+    settle: float = SETTLE_SECONDS,
+    **options: object,
 ) -> Iterator[Worker]:
     """A worker that takes jobs. What is left of it at the end is killed."""
     name = f"{options.get('name', 'a')}-{time.monotonic_ns()}"
@@ -69,7 +74,7 @@ def worker(
         )  # fmt: skip
     found = Worker(process, log, contender.name)
     try:
-        found.wait_until_ready()
+        found.wait_until_ready(settle)
         yield found
     finally:
         found.end()
@@ -78,7 +83,7 @@ def worker(
 def session(leader: int) -> list[int]:
     """The processes of the session that this one began, and whatever their children are by now."""
     stats = {stat.pid: stat for stat in _stats()}
-    found = {pid for pid, stat in stats.items() if stat.session == leader or pid == leader}
+    found = {pid for pid, stat in stats.items() if leader in (stat.session, pid)}
     return sorted(found | descendants(leader, stats))
 
 
@@ -107,11 +112,11 @@ class _Stat:
 
 
 def _stats() -> Iterator[_Stat]:
-    for name in os.listdir("/proc"):
-        if name.isdigit():
+    for place in Path("/proc").iterdir():
+        if place.name.isdigit():
             with _gone_is_fine():
-                fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
-                yield _Stat(int(name), fields)
+                fields = (place / "stat").read_text().rpartition(")")[2].split()
+                yield _Stat(int(place.name), fields)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from urllib.parse import parse_qs, urlsplit
 
 from common import WORKER, drive, ready
-from jobs import QUEUE, Job, producing, stage_blocking
+from jobs import HELD_SECONDS_MAX, QUEUE, Job, producing, stage_blocking
 
 MARGIN_SECONDS = 2.0
 """What is left of the grace for giving tasks back."""

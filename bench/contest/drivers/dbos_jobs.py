@@ -62,7 +62,7 @@ def _config(given: argparse.Namespace) -> DBOSConfig:
         "name": APP,
         "system_database_url": url_of(given.store),
         "application_version": VERSION,
-        "executor_id": given.name,
+        "executor_id": given.executor or given.name,
         "log_level": "ERROR",
     }
 

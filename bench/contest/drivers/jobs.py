@@ -17,6 +17,9 @@ from common import Ledger, now
 QUEUE = "jobs"
 SLICE_SECONDS = 0.1
 """What a blocking stage sleeps at a time: a thread cannot be interrupted in the middle of a sleep."""
+GATE_LOOK_SECONDS = 0.02
+HELD_SECONDS_MAX = 5.0
+"""What a first stage that waits for its gate may take; who has a time-out for a whole job adds this to it."""
 LOOKS = 0.01
 """A look at what is left comes after this share of the time so far: the end is known to that part."""
 LOOK_SECONDS_MIN, LOOK_SECONDS_MAX = 0.003, 0.1
@@ -29,6 +32,8 @@ class Job(NamedTuple):
     seconds: float = 0.0
     """What each stage takes."""
     ledger: str = ""
+    gate: str = ""
+    """Its first stage lasts until there is a file of this name: so long a worker holds it, and no other can have it."""
 
 
 class Producer(Protocol):
@@ -51,7 +56,10 @@ async def stage(job: Job, number: int) -> None:
     """One that can be cancelled."""
     ledger = _ledger_at(job.ledger)
     ledger.note("begin", job.number, number)
-    if job.seconds:
+    if _is_gated(job, number):
+        while not os.path.exists(job.gate):
+            await asyncio.sleep(GATE_LOOK_SECONDS)
+    elif job.seconds:
         await asyncio.sleep(job.seconds)
     ledger.note("end", job.number, number)
 
@@ -61,9 +69,13 @@ def stage_blocking(job: Job, number: int) -> None:
     ledger = _ledger_at(job.ledger)
     ledger.note("begin", job.number, number)
     end = now() + job.seconds
-    while (left := end - now()) > 0:
-        time.sleep(min(left, SLICE_SECONDS))
+    while not os.path.exists(job.gate) if _is_gated(job, number) else now() < end:
+        time.sleep(GATE_LOOK_SECONDS if _is_gated(job, number) else min(end - now(), SLICE_SECONDS))
     ledger.note("end", job.number, number)
+
+
+def _is_gated(job: Job, number: int) -> bool:
+    return bool(job.gate) and number == 0
 
 
 def producing(
@@ -138,4 +150,5 @@ async def _until_none_left(producer: Producer) -> int:
 def _job(given: argparse.Namespace, number: int) -> Job:
     if not given.stages:
         return Job(number)
-    return Job(number, given.stages, given.stage_seconds, os.path.abspath(given.ledger))
+    gate = os.path.abspath(given.gate) if given.gate else ""
+    return Job(number, given.stages, given.stage_seconds, os.path.abspath(given.ledger), gate)

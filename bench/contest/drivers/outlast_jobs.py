@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from common import WORKER, ready
-from jobs import QUEUE, Job, stage
+from jobs import QUEUE, Job, stage, stage_blocking
 
 from outlast import Item, Outlast, step, workflow
 
@@ -25,6 +25,17 @@ async def nothing() -> None: ...
 @step
 async def staged(job: list[object], number: int) -> None:
     await stage(Job(*job), number)  # type: ignore[arg-type]
+
+
+@step
+def staged_in_thread(job: list[object], number: int) -> None:
+    stage_blocking(Job(*job), number)  # type: ignore[arg-type]
+
+
+@workflow
+async def run_in_threads(job: list[object]) -> None:
+    for number in range(Job(*job).stages):  # type: ignore[arg-type]
+        await staged_in_thread(job, number)
 
 
 @workflow
@@ -70,19 +81,27 @@ def work(given: argparse.Namespace) -> None:
         os.environ["OUTLAST_LEASE"] = str(given.silence)
     if not given.longest:
         os.environ["OUTLAST_RAMP"] = "0"
-    words = ["-m", "outlast", "worker", f"{Path(__file__)}:{given.kind or 'runs'}", "--store", given.store]
+    words = [
+        "-m",
+        "outlast",
+        "worker",
+        f"{Path(__file__)}:{'items' if given.kind == 'items' else 'runs'}",
+        "--store",
+        given.store,
+    ]
     os.execv(sys.executable, [sys.executable, *words, "--queue", QUEUE])
 
 
 class _Producer:
     def __init__(self, app: Outlast, kind: str, slots: int) -> None:
         self._app, self._runs = app, kind != "items"
+        self._run = run_in_threads if kind == "threads" else run
         words = ("runs of one step", "submit_many") if self._runs else ("plain items", "put_many")
         self.config = CONFIG.format(kind=words[0], slots=slots, ramp=" (ramp=0)", put=words[1])
 
     async def put(self, jobs: Sequence[Job]) -> None:
         if self._runs:
-            await self._app.submit_many([run(list(job)) for job in jobs], queue=QUEUE)
+            await self._app.submit_many([self._run(list(job)) for job in jobs], queue=QUEUE)
         else:
             await self._app.queue(QUEUE).put_many([list(job) for job in jobs])
 

@@ -1,0 +1,259 @@
+"""Death and shutdown: what becomes of the jobs of a worker that is told to go, is killed, or falls silent. From the ledger alone."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench.contest.ask import Failed, ask
+from bench.contest.contenders import CELERY, DBOS, DRAMATIQ, OUTLAST, PGQUEUER, Contender, Store
+from bench.contest.deathpage import plots, tables
+from bench.contest.homes import python_of
+from bench.contest.ledger import Attempts, Case
+from bench.contest.section import Found, Section
+from bench.contest.servers import Stores, stores
+from bench.contest.takeover import takeovers
+from bench.contest.workers import Worker, worker
+
+JOBS = 10
+SLOTS = 20
+GRACE_SECONDS = 10.0
+SILENCE_SECONDS = 5.0
+PATIENCE_SECONDS = 60.0
+HELD_SECONDS_MAX = 9.0
+"""Until B is ready; beyond it the first time-out of a contender could run out before anything has happened."""
+INTO_STAGE_SECONDS = 0.3
+"""How far into the second stage of its last job A is when it is struck."""
+AFTERMATH_SECONDS = 3.0
+"""How long a worker that has been silent is watched when it is back."""
+AT_ONCE = 2
+"""Trials at a time. Their jobs sleep; what a trial costs is the start of its processes."""
+STORES: dict[Store, str] = {"sqlite": "SQLite", "postgres": "Postgres", "redis": "Redis"}
+
+
+class Scenario(NamedTuple):
+    name: str
+    blow: signal.Signals
+    stages: int
+    """Besides the first, which lasts until B is ready."""
+    stage_seconds: float
+
+
+SCENARIOS = (
+    Scenario("fits", signal.SIGTERM, 3, 1.0),
+    Scenario("long", signal.SIGTERM, 14, 1.0),
+    Scenario("single", signal.SIGTERM, 1, 16.0),
+    Scenario("killed", signal.SIGKILL, 5, 1.0),
+    Scenario("silent", signal.SIGSTOP, 5, 1.0),
+)
+
+
+class Entrant(NamedTuple):
+    name: str
+    contender: Contender
+    store: Store
+    kind: str = ""
+    is_staged: bool = True
+    """A stage is a unit of its own to it: a step, a task of a chain."""
+    is_restarted: bool = False
+    """There is no other worker: A is started again, under its own executor id, as soon as it is gone."""
+
+
+ENTRANTS = (
+    Entrant("Outlast, runs (SQLite)", OUTLAST, "sqlite", "runs"),
+    Entrant("Outlast, runs (Postgres)", OUTLAST, "postgres", "runs"),
+    Entrant("Outlast, runs (Redis)", OUTLAST, "redis", "runs"),
+    Entrant("Outlast, runs with blocking steps (SQLite)", OUTLAST, "sqlite", "threads"),
+    Entrant("Outlast, items (Redis)", OUTLAST, "redis", "items", is_staged=False),
+    Entrant("DBOS, another executor (Postgres)", DBOS, "postgres"),
+    Entrant("DBOS, restarted (Postgres)", DBOS, "postgres", is_restarted=True),
+    Entrant("pgqueuer (Postgres)", PGQUEUER, "postgres", is_staged=False),
+    Entrant("Celery, one task (Redis)", CELERY, "redis", "task", is_staged=False),
+    Entrant("Celery, chain (Redis)", CELERY, "redis", "chain"),
+    Entrant("Dramatiq, one message (Redis)", DRAMATIQ, "redis", "task", is_staged=False),
+    Entrant("Dramatiq, pipeline (Redis)", DRAMATIQ, "redis", "pipeline"),
+)
+
+
+def measure(
+    folder: Path,
+    rounds: int,
+    tell: Callable[[str], None],
+    entrants: Sequence[Entrant] = ENTRANTS,
+    scenarios: Sequence[Scenario] = SCENARIOS,
+    kills: int = 20,
+) -> Found:
+    for entrant in entrants:
+        python_of(entrant.contender, tell)
+    trials = [
+        (entrant, scenario)
+        for scenario in scenarios
+        for entrant in entrants
+        if not (
+            entrant.is_restarted and scenario.blow == signal.SIGSTOP
+        )  # nobody would know that it is to be restarted
+    ]
+    found: Found = {
+        "trials": {
+            scenario.name: {entrant.name: [] for entrant, one in trials if one is scenario}
+            for scenario in scenarios
+        },
+        "takeover": {},
+    }
+    kinds = {entrant.store for entrant in entrants}
+    for number in range(rounds):
+        home = folder / f"round-{number}"
+        home.mkdir()
+        with stores(home, kinds) as places, ThreadPoolExecutor(AT_ONCE) as pool:
+            shuffled = random.Random(number).sample(trials, len(trials))
+            place = partial(
+                _tried, places=places, folder=home, tell=tell, words=f"round {number + 1} of {rounds}"
+            )
+            for (entrant, scenario), result in zip(
+                shuffled, pool.map(lambda pair: place(*pair), shuffled), strict=True
+            ):
+                found["trials"][scenario.name][entrant.name].append(result)
+    if kills:
+        ours = [entrant for entrant in entrants if entrant.kind == "runs"]
+        with stores(folder, {entrant.store for entrant in ours}) as places:
+            for entrant in ours:
+                tell(f"death: {kills} times kill -9, {entrant.name}")
+                found["takeover"][entrant.name] = takeovers(
+                    entrant.contender, places.fresh(entrant.store), folder, kills, tell
+                )
+    return found
+
+
+def _tried(
+    entrant: Entrant,
+    scenario: Scenario,
+    places: Stores,
+    folder: Path,
+    tell: Callable[[str], None],
+    words: str,
+) -> dict[str, Any]:
+    tell(f"death, {words}: {scenario.name}, {entrant.name}")
+    try:
+        home = folder / f"trial-{time.monotonic_ns()}"
+        home.mkdir()
+        return trial(entrant, scenario, places.fresh(entrant.store), home, tell)
+    except Failed as failure:
+        tell(str(failure))
+        return {"failed": str(failure)}
+
+
+def trial(
+    entrant: Entrant,
+    scenario: Scenario,
+    store: str,
+    folder: Path,
+    tell: Callable[[str], None],
+    *,
+    jobs: int = JOBS,
+    patience: float = PATIENCE_SECONDS,
+) -> dict[str, Any]:
+    """A has all the jobs, B is ready and has none; A is struck in the second stage of them all; then who does what."""
+    ledger, gate = folder / "ledger", folder / "gate"
+    ledger.touch()
+    stages = scenario.stages + 1
+    longest = scenario.stage_seconds * (1 if entrant.is_staged else scenario.stages)
+    options = {
+        "store": store, "slots": SLOTS, "kind": entrant.kind, "grace": GRACE_SECONDS, "silence": SILENCE_SECONDS, "longest": longest,
+    }  # fmt: skip
+    started = partial(worker, entrant.contender, folder, tell, **options)
+    asked = partial(
+        ask,
+        entrant.contender,
+        tell=tell,
+        store=store,
+        kind=entrant.kind,
+        silence=SILENCE_SECONDS,
+        longest=longest,
+    )
+    with ExitStack() as stack:
+        a = stack.enter_context(started(name="a"))
+        asked(
+            "submit", jobs=jobs, stages=stages, stage_seconds=scenario.stage_seconds, ledger=ledger, gate=gate
+        )
+        _wait(
+            ledger,
+            lambda attempts: attempts.begun(0, jobs),
+            30.0,
+            f"{entrant.name}: A does not take the jobs",
+            a,
+        )
+        held = time.monotonic()
+        if not entrant.is_restarted:
+            stack.enter_context(started(name="b"))
+        if time.monotonic() - held > HELD_SECONDS_MAX:
+            raise Failed(
+                f"{entrant.name}: B took {time.monotonic() - held:.1f} s to start: this machine is too busy"
+            )
+        gate.touch()
+        _wait(ledger, lambda attempts: attempts.begun(1, jobs), 30.0, f"{entrant.name}: A does not go on", a)
+        time.sleep(INTO_STAGE_SECONDS)
+        if not attempts_of(ledger).only("a"):
+            raise Failed(f"{entrant.name}: not all jobs were A's")
+        struck = time.monotonic()
+        found = _strike(a, scenario.blow)
+        gone = struck if scenario.blow == signal.SIGSTOP else time.monotonic()
+        if entrant.is_restarted:
+            stack.enter_context(started(name="b", executor="a", settle=0.0))
+        case = Case(jobs, stages, scenario.stage_seconds, struck, gone)
+        _watch(ledger, case, struck + patience)
+        if scenario.blow == signal.SIGSTOP:
+            found["back_seconds"] = time.monotonic() - struck
+            a.signal_all(signal.SIGCONT)
+            _watch(ledger, case, max(struck + patience, time.monotonic() + AFTERMATH_SECONDS))
+            time.sleep(AFTERMATH_SECONDS)
+        found |= attempts_of(ledger).found(case)
+        found["left"] = asked("left")["left"]
+    return found
+
+
+def _strike(a: Worker, blow: signal.Signals) -> dict[str, Any]:
+    """Until it is gone, or stands still. What does not go by itself is killed at the end of its grace, as a kubelet does."""
+    struck = time.monotonic()
+    if blow == signal.SIGTERM:
+        a.signal(blow)
+    else:
+        a.signal_all(blow)
+    if blow == signal.SIGSTOP:
+        return {}
+    while a.exit_status is None and time.monotonic() < struck + GRACE_SECONDS:
+        time.sleep(0.005)
+    killed = a.exit_status is None
+    seconds = time.monotonic() - struck
+    a.end()  # whatever is left of it
+    return {
+        "exit_seconds": seconds,
+        "exit_status": a.exit_status,
+        "killed": killed and blow == signal.SIGTERM,
+    }
+
+
+def _watch(ledger: Path, case: Case, until: float) -> None:
+    while time.monotonic() < until and not attempts_of(ledger).all_over(case):
+        time.sleep(0.05)
+
+
+def _wait(ledger: Path, is_so: Callable[[Attempts], bool], seconds: float, words: str, a: Worker) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_so(attempts_of(ledger)):
+        if time.monotonic() > deadline or a.exit_status is not None:
+            raise Failed(f"{words}: {a.last_words()}")
+        time.sleep(0.01)
+
+
+def attempts_of(ledger: Path) -> Attempts:
+    return Attempts(ledger.read_text())
+
+
+DEATH = Section("death", measure, tables, plots)
