@@ -38,5 +38,8 @@ def ask(contender: Contender, verb: str, tell: Callable[[str], None], **options:
         raise Failed(f"{contender.name} {verb}: no answer in {PATIENCE:.0f} s") from None
     if done.returncode:
         raise Failed(f"{contender.name} {verb}: exit {done.returncode}: {done.stderr[-1500:]}")
-    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    try:
+        answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    except (IndexError, ValueError):
+        raise Failed(f"{contender.name} {verb}: no answer: {(done.stdout + done.stderr)[-1500:]}") from None
     return answer

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -93,41 +93,40 @@ def measure(
     for entrant in entrants:
         python_of(entrant.contender, tell)
     trials = [
-        (entrant, scenario)
-        for scenario in scenarios
-        for entrant in entrants
-        if not (
-            entrant.is_restarted and scenario.blow == signal.SIGSTOP
-        )  # nobody would know that it is to be restarted
+        (entrant, scenario) for scenario in scenarios for entrant in entrants if _applies(entrant, scenario)
     ]
-    found: Found = {
-        "trials": {
-            scenario.name: {entrant.name: [] for entrant, one in trials if one is scenario}
-            for scenario in scenarios
-        },
-        "takeover": {},
-    }
-    kinds = {entrant.store for entrant in entrants}
+    found: dict[str, dict[str, list[Any]]] = {scenario.name: {} for scenario in scenarios}
     for number in range(rounds):
         home = folder / f"round-{number}"
         home.mkdir()
-        with stores(home, kinds) as places, ThreadPoolExecutor(AT_ONCE) as pool:
-            shuffled = random.Random(number).sample(trials, len(trials))
-            place = partial(
-                _tried, places=places, folder=home, tell=tell, words=f"round {number + 1} of {rounds}"
-            )
-            for (entrant, scenario), result in zip(
-                shuffled, pool.map(lambda pair: place(*pair), shuffled), strict=True
-            ):
-                found["trials"][scenario.name][entrant.name].append(result)
-    if kills:
-        ours = [entrant for entrant in entrants if entrant.kind == "runs"]
-        with stores(folder, {entrant.store for entrant in ours}) as places:
-            for entrant in ours:
-                tell(f"death: {kills} times kill -9, {entrant.name}")
-                found["takeover"][entrant.name] = takeovers(
-                    entrant.contender, places.fresh(entrant.store), folder, kills, tell
-                )
+        shuffled = random.Random(number).sample(trials, len(trials))
+        with (
+            stores(home, {entrant.store for entrant in entrants}) as places,
+            ThreadPoolExecutor(AT_ONCE) as pool,
+        ):
+            words = f"death, round {number + 1} of {rounds}"
+            tried = [pool.submit(_tried, *pair, places, home, tell, words) for pair in shuffled]
+            results = dict(zip(shuffled, [one.result() for one in tried], strict=True))
+        for entrant, scenario in trials:
+            found[scenario.name].setdefault(entrant.name, []).append(results[entrant, scenario])
+    return {"trials": found, "takeover": _takeovers(folder, entrants, kills, tell)}
+
+
+def _applies(entrant: Entrant, scenario: Scenario) -> bool:
+    """Nobody would know that a silent worker is to be restarted."""
+    return not (entrant.is_restarted and scenario.blow == signal.SIGSTOP)
+
+
+def _takeovers(
+    folder: Path, entrants: Sequence[Entrant], kills: int, tell: Callable[[str], None]
+) -> dict[str, Any]:
+    found = {}
+    ours = [entrant for entrant in entrants if entrant.kind == "runs" and kills]
+    with stores(folder, {entrant.store for entrant in ours}) as places:
+        for entrant in ours:
+            tell(f"death: {kills} times kill -9, {entrant.name}")
+            store = places.fresh(entrant.store)
+            found[entrant.name] = takeovers(entrant.contender, store, folder, kills, tell)
     return found
 
 
@@ -139,7 +138,7 @@ def _tried(
     tell: Callable[[str], None],
     words: str,
 ) -> dict[str, Any]:
-    tell(f"death, {words}: {scenario.name}, {entrant.name}")
+    tell(f"{words}: {scenario.name}, {entrant.name}")
     try:
         home = folder / f"trial-{time.monotonic_ns()}"
         home.mkdir()

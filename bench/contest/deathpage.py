@@ -42,8 +42,10 @@ TITLES = {
     ),
     "silent": (
         "Silence",
-        "The same, but A is only stopped (SIGSTOP), and goes on when B has finished or the patience is over. Nobody can tell this from a slow machine but by waiting: every system has a time-out for "
-        "it, and here each has the same 5 s where it can be set. *Finished twice* is what a silent worker that comes back does to those without a fence.",
+        (
+            "The same, but A is only stopped (SIGSTOP), and goes on when B has finished or the patience is over. Nobody can tell this from a slow machine but by waiting: every system has a time-out for "
+            "it, and here each has the same 5 s where it can be set. *Finished twice* is what a silent worker that comes back does to those without a fence."
+        ),
     ),
 }
 

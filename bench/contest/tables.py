@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from bench.contest.plot import figure
 from bench.spread import Spread
 
-NONE = "–"
+NONE = "-"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

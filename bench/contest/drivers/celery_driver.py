@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from urllib.parse import parse_qs, urlsplit
@@ -42,10 +41,9 @@ def _made(store: str, given: argparse.Namespace):
     )
     if given.longest:
         app.conf.worker_prefetch_multiplier = 1
-    if given.silence:
+    if given.silence:  # a visibility that is shorter than a task has it done twice: nothing renews it
         app.conf.broker_transport_options = {
-            "visibility_timeout": given.longest
-            + given.silence,  # not renewed: shorter than a job, it would be done twice
+            "visibility_timeout": given.longest + given.silence + HELD_SECONDS_MAX,
             "unacked_restore_interval": 1,
             "unacked_restore_throttle": 1,
         }

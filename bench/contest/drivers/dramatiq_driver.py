@@ -30,7 +30,7 @@ CONFIG = "`dramatiq` with {processes} processes of {threads} threads; put one by
 
 
 class _Ready(Middleware):
-    def after_worker_boot(self, broker, worker) -> None:
+    def after_worker_boot(self, broker, worker) -> None:  # noqa: ARG002 - its names for them
         ready()
 
 

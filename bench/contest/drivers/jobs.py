@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from common import Ledger, now
@@ -57,7 +57,7 @@ async def stage(job: Job, number: int) -> None:
     ledger = _ledger_at(job.ledger)
     ledger.note("begin", job.number, number)
     if _is_gated(job, number):
-        while not os.path.exists(job.gate):
+        while not Path(job.gate).exists():
             await asyncio.sleep(GATE_LOOK_SECONDS)
     elif job.seconds:
         await asyncio.sleep(job.seconds)
@@ -69,7 +69,7 @@ def stage_blocking(job: Job, number: int) -> None:
     ledger = _ledger_at(job.ledger)
     ledger.note("begin", job.number, number)
     end = now() + job.seconds
-    while not os.path.exists(job.gate) if _is_gated(job, number) else now() < end:
+    while not Path(job.gate).exists() if _is_gated(job, number) else now() < end:
         time.sleep(GATE_LOOK_SECONDS if _is_gated(job, number) else min(end - now(), SLICE_SECONDS))
     ledger.note("end", job.number, number)
 
@@ -128,7 +128,7 @@ async def _pulse(given: argparse.Namespace, producer: Producer) -> dict[str, Any
     for number in range(given.first, given.first + given.jobs):
         await asyncio.sleep(given.pause * pauses.uniform(0.5, 1.5))
         times.append(now())
-        await producer.put([Job(number, 1, 0.0, os.path.abspath(given.ledger))])
+        await producer.put([Job(number, 1, 0.0, str(Path(given.ledger).resolve()))])
     await _until_none_left(producer)
     return {"times": times}
 
@@ -150,5 +150,5 @@ async def _until_none_left(producer: Producer) -> int:
 def _job(given: argparse.Namespace, number: int) -> Job:
     if not given.stages:
         return Job(number)
-    gate = os.path.abspath(given.gate) if given.gate else ""
-    return Job(number, given.stages, given.stage_seconds, os.path.abspath(given.ledger), gate)
+    gate = str(Path(given.gate).resolve()) if given.gate else ""
+    return Job(number, given.stages, given.stage_seconds, str(Path(given.ledger).resolve()), gate)

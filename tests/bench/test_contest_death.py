@@ -1,0 +1,41 @@
+"""A worker of Outlast is really killed, and what the section makes of it is true."""
+
+import signal
+from pathlib import Path
+
+import pytest
+from bench.contest.contenders import OUTLAST, Contender
+from bench.contest.death import Entrant, Scenario, measure, trial
+from bench.contest.deathpage import tables
+from bench.contest.takeover import takeovers
+
+RUNS = Entrant("Outlast, runs (SQLite)", OUTLAST, "sqlite", "runs")
+BROKEN = Entrant("nobody (SQLite)", Contender("nobody", "no_such_driver.py", ("sqlite",)), "sqlite")
+KILLED = Scenario("killed", signal.SIGKILL, stages=3, stage_seconds=0.3)
+TOLD = Scenario("fits", signal.SIGTERM, stages=3, stage_seconds=0.3)
+
+
+def quiet(_: str) -> None: ...
+
+
+def test_after_a_kill_another_worker_goes_on_with_the_steps_that_were_not_recorded(tmp_path: Path) -> None:
+    found = trial(RUNS, KILLED, f"sqlite:///{tmp_path / 'store.db'}", tmp_path, quiet, jobs=2)
+    assert found["exit_status"] == -signal.SIGKILL and not found["killed"]
+    assert found["unfinished"] == 0 and found["left"] == 0
+    assert found["taken"] == 2 and found["taken_last"] is not None and found["taken_last"] < 20
+    assert found["done_twice"] == 0 and found["redone_seconds"] < 2 * KILLED.stage_seconds + 0.1
+
+
+def test_a_section_with_a_contender_that_does_not_start_has_both(tmp_path: Path) -> None:
+    found = measure(tmp_path, 1, quiet, entrants=(RUNS, BROKEN), scenarios=(TOLD,), kills=0)
+    (ours,), (theirs,) = found["trials"]["fits"].values()
+    assert ours["exit_status"] == 0 and not ours["killed"] and ours["begun_after"] == 0
+    assert ours["unfinished"] == 0 and ours["done_twice"] == 0 and ours["redone_seconds"] == pytest.approx(0)
+    assert "no_such_driver.py" in theirs["failed"]
+    assert "failed: nobody: its worker does not start" in tables(found)
+
+
+def test_each_kill_is_timed_until_another_has_begun_a_step_of_the_run(tmp_path: Path) -> None:
+    found = takeovers(OUTLAST, f"sqlite:///{tmp_path / 'store.db'}", tmp_path, 2, quiet)
+    assert "failed" not in found and len(found["seconds"]) == 2
+    assert all(0 < seconds < 20 for seconds in found["seconds"])
