@@ -26,7 +26,7 @@ function, and whoever takes it over begins at the first.
 TITLES = {
     "fits": (
         "SIGTERM, with jobs that fit into the grace",
-        "Three stages of 1 s each; A is told to go during the first of them.",
+        "Three stages of 1 s each, after one that takes no time; A is told to go 0.3 s into the first of the three.",
     ),
     "long": (
         "SIGTERM, with jobs that do not fit, though each of their stages does",
@@ -38,7 +38,7 @@ TITLES = {
     ),
     "killed": (
         "kill -9",
-        "Five stages of 1 s each; A is killed, with all its processes, during the first of them.",
+        "Five stages of 1 s each, after one that takes no time; A is killed, with all its processes, 0.3 s into the first of the five.",
     ),
     "silent": (
         "Silence",

@@ -11,13 +11,15 @@ LAST_MOMENT_SECONDS = 0.05
 
 
 class Case(NamedTuple):
-    """What the ledger is of: so many jobs of so many stages, the first of which is the one that waits for the gate."""
+    """What the ledger is of: so many jobs of so many stages. The first takes no time, the second counts from the moment its gate was opened."""
 
     jobs: int
     stages: int
     stage_seconds: float
+    opened: float
+    """When the gate was. All times are of one monotonic clock."""
     struck: float
-    """When A was struck; all times are of one monotonic clock."""
+    """When A was."""
     gone: float
     """When A was gone, or was let go on."""
 
@@ -92,7 +94,7 @@ class Attempts:
         return ends
 
     def _redone_seconds(self, case: Case) -> float:
-        """Work that was done in vain or again: all that was done, less once what each stage takes that has ended. The gate is no work."""
+        """Work that was done in vain or again: all that was done, less once what each stage takes that has ended."""
         staged = [one for one in self.all if one.stage > 0]
         done = sum(self._seconds(one, case) for one in staged)
         ended = {(one.job, one.stage) for one in staged if one.ended is not None}
@@ -106,7 +108,7 @@ class Attempts:
         if one.ended is not None:
             return case.stage_seconds
         until = case.gone if one.worker == "a" else one.began
-        return min(max(0.0, until - one.began), case.stage_seconds)
+        return min(max(0.0, until - max(one.began, case.opened)), case.stage_seconds)
 
     def _done_twice(self) -> int:
         """Stages that ended more than once: their effects happened more than once."""

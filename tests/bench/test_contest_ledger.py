@@ -3,15 +3,15 @@
 import pytest
 from bench.contest.ledger import Attempts, Case
 
-CASE = Case(jobs=2, stages=3, stage_seconds=1.0, struck=102.5, gone=103.0)
-"""Two jobs of a gate and two stages of a second each; A is struck in the middle of the first."""
+CASE = Case(jobs=2, stages=3, stage_seconds=1.0, opened=102.2, struck=102.5, gone=103.0)
+"""Two jobs of two stages of a second each, after one that takes no time; A is struck in the first of the two, after its gate was opened."""
 BOTH_IN_FIRST = """\
 begin 0 0 a 100.0
 begin 1 0 a 100.0
-end 0 0 a 102.0
-end 1 0 a 102.0
-begin 0 1 a 102.0
-begin 1 1 a 102.1
+end 0 0 a 100.0
+end 1 0 a 100.0
+begin 0 1 a 100.0
+begin 1 1 a 100.1
 """
 
 
@@ -33,7 +33,7 @@ def test_what_was_cut_off_and_is_done_by_another_is_work_done_again() -> None:
         "begin 0 1 b 103.5\nbegin 1 1 b 104.0\nend 0 1 b 104.5\nend 1 1 b 105.0\nbegin 0 2 b 104.5\nend 0 2 b 105.5\nbegin 1 2 b 105.0\nend 1 2 b 106.0\n"
     )
     assert read["taken_first"] == 1.0 and read["taken_last"] == 1.5
-    assert read["redone_seconds"] == pytest.approx(1.0 + 0.9)  # until A was gone
+    assert read["redone_seconds"] == pytest.approx(0.8 + 0.8)  # from the opening of the gate until A was gone
     assert read["finished"] == 2 and read["unfinished"] == 0 and read["finished_last"] == 3.5
     assert read["done_twice"] == 0 and read["begun_after"] == 0
 
@@ -52,7 +52,7 @@ def test_whoever_begins_at_the_first_stage_again_does_all_of_it_again() -> None:
         "begin 0 0 b 110.0\nend 0 0 b 110.0\nbegin 0 1 b 110.0\nend 0 1 b 111.0\nbegin 0 2 b 111.0\nend 0 2 b 112.0\n",
         CASE._replace(gone=103.6),
     )
-    assert read["done_twice"] == 2  # the gate and the first stage
+    assert read["done_twice"] == 2  # the one that takes no time, and the one after it
     assert read["redone_seconds"] == pytest.approx(1.0 + 0.6)
     assert read["begun_after"] == 1  # A's second stage of job 0
     assert read["unfinished"] == 1  # job 1 was never taken

@@ -89,7 +89,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--stages", type=int, default=0)
     parser.add_argument("--stage-seconds", type=float, default=0.0)
-    parser.add_argument("--gate", default="", help="what every first stage waits for (submit)")
+    parser.add_argument("--gate", default="", help="what every second stage waits for (submit)")
     parser.add_argument(
         "--executor", default="", help="an executor's id, if it is not the worker's name (DBOS)"
     )

@@ -19,7 +19,7 @@ SLICE_SECONDS = 0.1
 """What a blocking stage sleeps at a time: a thread cannot be interrupted in the middle of a sleep."""
 GATE_LOOK_SECONDS = 0.02
 HELD_SECONDS_MAX = 5.0
-"""What a first stage that waits for its gate may take; who has a time-out for a whole job adds this to it."""
+"""What a stage may have to wait for its gate; who has a time-out for a whole job adds this to it."""
 LOOKS = 0.01
 """A look at what is left comes after this share of the time so far: the end is known to that part."""
 LOOK_SECONDS_MIN, LOOK_SECONDS_MAX = 0.003, 0.1
@@ -33,7 +33,8 @@ class Job(NamedTuple):
     """What each stage takes."""
     ledger: str = ""
     gate: str = ""
-    """Its first stage lasts until there is a file of this name: so long a worker holds it, and no other can have it."""
+    """Its second stage begins to count when there is a file of this name: so long a worker holds it, and no other can have it. The first takes
+    no time then: it is there so that something has been done before."""
 
 
 class Producer(Protocol):
@@ -56,10 +57,9 @@ async def stage(job: Job, number: int) -> None:
     """One that can be cancelled."""
     ledger = _ledger_at(job.ledger)
     ledger.note("begin", job.number, number)
-    if _is_gated(job, number):
-        while not Path(job.gate).exists():
-            await asyncio.sleep(GATE_LOOK_SECONDS)
-    elif job.seconds:
+    while _is_held(job, number):
+        await asyncio.sleep(GATE_LOOK_SECONDS)
+    if number or not job.gate:
         await asyncio.sleep(job.seconds)
     ledger.note("end", job.number, number)
 
@@ -68,14 +68,16 @@ def stage_blocking(job: Job, number: int) -> None:
     """One of a contender whose jobs are plain functions."""
     ledger = _ledger_at(job.ledger)
     ledger.note("begin", job.number, number)
-    end = now() + job.seconds
-    while not Path(job.gate).exists() if _is_gated(job, number) else now() < end:
-        time.sleep(GATE_LOOK_SECONDS if _is_gated(job, number) else min(end - now(), SLICE_SECONDS))
+    while _is_held(job, number):
+        time.sleep(GATE_LOOK_SECONDS)
+    end = now() + (job.seconds if number or not job.gate else 0.0)
+    while (left := end - now()) > 0:
+        time.sleep(min(left, SLICE_SECONDS))
     ledger.note("end", job.number, number)
 
 
-def _is_gated(job: Job, number: int) -> bool:
-    return bool(job.gate) and number == 0
+def _is_held(job: Job, number: int) -> bool:
+    return number == 1 and bool(job.gate) and not Path(job.gate).exists()
 
 
 def producing(
