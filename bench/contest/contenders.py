@@ -31,8 +31,10 @@ LANGGRAPH = Contender(
     ),
 )
 PGQUEUER = Contender("pgqueuer", "pgqueuer_driver.py", ("postgres",), ("pgqueuer==1.6.0", "asyncpg==0.32.0"))
-CELERY = Contender("Celery", "celery_driver.py", ("redis",), ("celery[redis]==5.7.0",))
-DRAMATIQ = Contender("Dramatiq", "dramatiq_driver.py", ("redis",), ("dramatiq[redis]==2.2.1",))
+CELERY = Contender("Celery", "celery_driver.py", ("redis",), ("celery[redis]==5.7.0", "hiredis==3.5.0"))
+DRAMATIQ = Contender(
+    "Dramatiq", "dramatiq_driver.py", ("redis",), ("dramatiq[redis]==2.2.1", "hiredis==3.5.0")
+)
 
 STEPS = (OUTLAST, RAW, DBOS, LANGGRAPH)
 QUEUE = (OUTLAST, DBOS, PGQUEUER, CELERY, DRAMATIQ)

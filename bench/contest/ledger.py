@@ -107,7 +107,10 @@ class Attempts:
     def _seconds(self, one: Attempt, case: Case) -> float:
         if one.ended is not None:
             return case.stage_seconds
-        until = case.gone if one.worker == "a" else one.began
+        if one.worker != "a":
+            return 0.0  # it is under way
+        others = [other.began for other in self.all if other.job == one.job and other.worker != "a"]
+        until = min([case.gone, *others])  # who gives a job up is not working on it any more
         return min(max(0.0, until - max(one.began, case.opened)), case.stage_seconds)
 
     def _done_twice(self) -> int:

@@ -22,6 +22,8 @@ from bench.spread import Spread
 JOBS = 5_000
 WARM_UP = 500
 SLOTS = 20
+MANY = 200
+"""As many as make one look for jobs worth more: what a queue for short jobs would be given."""
 PULSES = 40
 PULSE_SECONDS = 0.075
 IDLE_SECONDS = 5.0
@@ -32,11 +34,13 @@ class Entrant(NamedTuple):
     contender: Contender
     kind: str
     store: Store
+    slots: int = SLOTS
 
     @property
     def name(self) -> str:
         words = {"items": "Outlast, items", "runs": "Outlast, runs of a step"}
-        return f"{words.get(self.kind, self.contender.name)} ({STORES[self.store]})"
+        slots = "" if self.slots == SLOTS else f", {self.slots} slots"
+        return f"{words.get(self.kind, self.contender.name)}{slots} ({STORES[self.store]})"
 
 
 ENTRANTS = (
@@ -49,12 +53,15 @@ ENTRANTS = (
     Entrant(DBOS, "", "sqlite"),
     Entrant(DBOS, "", "postgres"),
     Entrant(PGQUEUER, "", "postgres"),
+    Entrant(OUTLAST, "items", "postgres", MANY),
+    Entrant(PGQUEUER, "", "postgres", MANY),
     Entrant(CELERY, "", "redis"),
     Entrant(DRAMATIQ, "", "redis"),
 )
 
 GOALS = (
     ("Outlast, items (Postgres)", "pgqueuer (Postgres)"),
+    ("Outlast, items, 200 slots (Postgres)", "pgqueuer, 200 slots (Postgres)"),
     ("Outlast, items (Redis)", "Celery (Redis)"),
     ("Outlast, items (Redis)", "Dramatiq (Redis)"),
 )
@@ -95,8 +102,10 @@ def _numbers(
 ) -> tuple[dict[str, float], str]:
     url = places.fresh(entrant.store)
     ledger = folder / f"ledger-{time.monotonic_ns()}"
-    asked = partial(ask, entrant.contender, tell=tell, store=url, slots=SLOTS, kind=entrant.kind)
-    with worker(entrant.contender, folder, tell, store=url, slots=SLOTS, kind=entrant.kind) as at_work:
+    asked = partial(ask, entrant.contender, tell=tell, store=url, slots=entrant.slots, kind=entrant.kind)
+    with worker(
+        entrant.contender, folder, tell, store=url, slots=entrant.slots, kind=entrant.kind
+    ) as at_work:
         done = asked("submit", jobs=JOBS, warm_up=WARM_UP, until_done=True)
         pulsed = asked("pulse", jobs=PULSES, pause=PULSE_SECONDS, ledger=ledger)
         idle = _idle(at_work, _server_pid(entrant.store, places))
@@ -162,7 +171,7 @@ COLUMNS = (
 
 HEAD = f"""## Queue
 
-{JOBS:,} jobs that do nothing, put into the store by one process and finished by one worker that was ready before; the clock goes from the beginning of the putting until the
+{JOBS:,} jobs that do nothing, put into the store by one process and finished by one worker of {SLOTS} slots, unless it says otherwise, that was ready before; the clock goes from the beginning of the putting until the
 store itself has none left. Then {PULSES} jobs one at a time, at uneven moments, into the idle worker: from just before the call that hands a job over until its body begins.
 Then {IDLE_SECONDS:.0f} seconds of nothing. All three with the same worker, as it is set up for the first. Late acknowledgement for everybody: a job leaves the store when it is done.
 """

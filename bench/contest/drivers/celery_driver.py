@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 from common import WORKER, drive, ready
 from jobs import HELD_SECONDS_MAX, QUEUE, Job, producing, stage_blocking
 
-MARGIN_SECONDS = 2.0
+MARGIN_SECONDS = 5.0
 """What is left of the grace for giving tasks back."""
 SHORT = ("--pool", "threads")
 """For jobs that do nothing. Tried: prefork with 2, 4 and 20 processes, threads with 20, solo."""

@@ -22,8 +22,8 @@ from jobs import QUEUE, Job, producing, stage_blocking
 
 GIVEN = "BENCH_GIVEN"
 MARGIN_SECONDS = 2.0
-BACKOFF_MS = 100
-"""Until an actor that was told to stop is tried again. The default is 15 s."""
+BACKOFF_MS = 2000
+"""Until an actor that was told to stop is tried again: by then the worker that was told to go takes none. The default is 15 s."""
 SHORT = (2, 10)
 """Processes and threads for jobs that do nothing. Tried: 1 and 20, 2 and 10, 2 and 8 (the default on two cores)."""
 CONFIG = "`dramatiq` with {processes} processes of {threads} threads; put one by one (there is no bulk call)"

@@ -17,11 +17,13 @@ from jobs import Job, producing, stage
 from pgqueuer.db import AsyncpgDriver
 
 ENTRYPOINT = "job"
-BATCH = 200
-"""Of a worker whose jobs are short: the most that a look for jobs takes. Tried: 10 (its default), 20, 100, 200, 500."""
+SLOTS_COUNTED = 20
+"""With so many a limit to the tasks at a time is set, which must be twice a batch; with more there is none (its default), and a batch is as many."""
 LOOK_SECONDS = 0.5
 """Of a worker that must notice another's death: how often it looks without being told. The default is 30."""
-CONFIG = "`pgq run` on uvloop, one asyncpg connection, batch_size={batch}, no limit to the tasks at a time (the default); put by `enqueue` with a list"
+CONFIG = (
+    "`pgq run` on uvloop, one asyncpg connection, {words}; put by `enqueue` with a list, in one statement"
+)
 
 
 def work(given: argparse.Namespace) -> None:
@@ -40,16 +42,22 @@ async def _work(given: argparse.Namespace) -> None:
         yield manager
         await connection.close()
 
-    if given.longest:  # slots count, and a death is to be noticed
+    batch, tasks = _sizes(given.slots)
+    if given.longest:  # a death is to be noticed
         await pgqueuer.run(
             made,
-            batch_size=given.slots // 2,
-            max_concurrent_tasks=given.slots,
+            batch_size=batch,
+            max_concurrent_tasks=tasks,
             dequeue_timeout=timedelta(seconds=LOOK_SECONDS),
             heartbeat_timeout=timedelta(seconds=given.silence or 30.0),
         )
     else:
-        await pgqueuer.run(made, batch_size=BATCH)
+        await pgqueuer.run(made, batch_size=batch, max_concurrent_tasks=tasks)
+
+
+def _sizes(slots: int) -> tuple[int, int | None]:
+    """Of a batch, and how many tasks at a time."""
+    return (slots // 2, slots) if slots <= SLOTS_COUNTED else (slots, None)
 
 
 async def _job(found: pgqueuer.Job) -> None:
@@ -66,9 +74,12 @@ async def _installed(connection: asyncpg.Connection) -> None:
 
 
 class _Producer:
-    config = CONFIG.format(batch=BATCH)
-
-    def __init__(self, connection: asyncpg.Connection) -> None:
+    def __init__(self, connection: asyncpg.Connection, slots: int) -> None:
+        batch, tasks = _sizes(slots)
+        words = f"batch_size={batch}, " + (
+            f"max_concurrent_tasks={tasks}" if tasks else "no limit to the tasks at a time"
+        )
+        self.config = CONFIG.format(words=words)
         self._connection, self._queries = connection, pgqueuer.Queries(AsyncpgDriver(connection))
 
     async def put(self, jobs: Sequence[Job]) -> None:
@@ -84,7 +95,7 @@ class _Producer:
 async def producer(given: argparse.Namespace) -> AsyncIterator[_Producer]:
     connection = await asyncpg.connect(given.store)
     await _installed(connection)
-    yield _Producer(connection)
+    yield _Producer(connection, given.slots)
     await connection.close()
 
 
