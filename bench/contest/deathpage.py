@@ -17,7 +17,7 @@ HEAD = """## Death and shutdown
 
 What becomes of the work of a process that goes? Worker A has ten jobs under way, worker B is ready and has nothing to do. Then A is told to go (SIGTERM: a deploy, a scale-down, a spot machine), is killed
 (kill -9 of its whole tree of processes: out of memory, a crash), or falls silent (SIGSTOP of all of it: a frozen machine, a cut network; nothing is closed, no lock is free). After SIGTERM it has a grace of 10 s; what is still there then is killed, as a kubelet does.
-Each job is some *stages*, one after another, and each stage writes to a ledger outside when it begins and when it ends. All figures are read from that ledger, none from what a system says about itself.
+Each job is some *stages*, one after another, and each stage writes to a ledger outside when it begins and when it ends. All figures are read from that ledger, none from what a system says about itself. A is struck 0.3 s into the second stage of every job; the first takes no time.
 
 A *stage* is a step for Outlast and DBOS, a task of a `chain` for Celery, a message of a `pipeline` for Dramatiq. Where the job is one function (Outlast's items, pgqueuer, Celery with one task, Dramatiq with one message) its stages are lines of that
 function, and whoever takes it over begins at the first.
