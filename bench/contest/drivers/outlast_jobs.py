@@ -33,9 +33,9 @@ def staged_in_thread(job: list[object], number: int) -> None:
 
 
 @workflow
-async def run_in_threads(job: list[object]) -> None:
+def run_in_threads(job: list[object]) -> None:
     for number in range(Job(*job).stages):  # type: ignore[arg-type]
-        await staged_in_thread(job, number)
+        staged_in_thread(job, number)
 
 
 @workflow
