@@ -33,9 +33,14 @@ INTO_STAGE_SECONDS = 0.3
 """How far into the second stage of its jobs A is when it is struck."""
 AFTERMATH_SECONDS = 3.0
 """How long a worker that has been silent is watched when it is back."""
+TRIES_MAX = 3
 AT_ONCE = 2
 """Trials at a time. Their jobs sleep; what a trial costs is the start of its processes."""
 STORES: dict[Store, str] = {"sqlite": "SQLite", "postgres": "Postgres", "redis": "Redis"}
+
+
+class TooBusy(Failed):
+    """It was no trial of the contender: this machine is too busy."""
 
 
 class Scenario(NamedTuple):
@@ -138,14 +143,20 @@ def _tried(
     tell: Callable[[str], None],
     words: str,
 ) -> dict[str, Any]:
-    tell(f"{words}: {scenario.name}, {entrant.name}")
-    try:
+    """What was not a trial, because the machine was too busy, is tried again; what failed is told."""
+    failed = ""
+    for _ in range(TRIES_MAX):
+        tell(f"{words}: {scenario.name}, {entrant.name}")
         home = folder / f"trial-{time.monotonic_ns()}"
         home.mkdir()
-        return trial(entrant, scenario, places.fresh(entrant.store), home, tell)
-    except Failed as failure:
-        tell(str(failure))
-        return {"failed": str(failure)}
+        try:
+            return trial(entrant, scenario, places.fresh(entrant.store), home, tell)
+        except Failed as failure:
+            failed = str(failure)
+            tell(failed)
+            if not isinstance(failure, TooBusy):
+                break
+    return {"failed": failed}
 
 
 def trial(
@@ -192,7 +203,7 @@ def trial(
         if not entrant.is_restarted:
             stack.enter_context(started(name="b"))
         if time.monotonic() - held > HELD_SECONDS_MAX:
-            raise Failed(
+            raise TooBusy(
                 f"{entrant.name}: B took {time.monotonic() - held:.1f} s to start: this machine is too busy"
             )
         gate.touch()
