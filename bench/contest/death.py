@@ -75,7 +75,7 @@ ENTRANTS = (
     Entrant("Outlast, runs (SQLite)", OUTLAST, "sqlite", "runs"),
     Entrant("Outlast, runs (Postgres)", OUTLAST, "postgres", "runs"),
     Entrant("Outlast, runs (Redis)", OUTLAST, "redis", "runs"),
-    Entrant("Outlast, runs with blocking steps (SQLite)", OUTLAST, "sqlite", "threads"),
+    Entrant("Outlast, blocking steps (SQLite)", OUTLAST, "sqlite", "threads"),
     Entrant("Outlast, items (Redis)", OUTLAST, "redis", "items", is_staged=False),
     Entrant("DBOS, another executor (Postgres)", DBOS, "postgres"),
     Entrant("DBOS, restarted (Postgres)", DBOS, "postgres", is_restarted=True),

@@ -239,7 +239,7 @@ def plots(found: Found) -> dict[str, str]:
             groups.append((title, drawn))
     if not any(bar.spread for _, group in groups for bar in group):
         return {}
-    unit = "seconds from the signal until another worker is on all of A's jobs; a logarithmic scale"
+    unit = "seconds from the signal until another worker is on all of A's jobs (shorter is better; the same length is the same factor)"
     return {"benchmarks-death.svg": bars("Death and shutdown", unit, groups)}
 
 
