@@ -218,13 +218,13 @@ def trial(
             stack.enter_context(started(name="b", executor="a", settle=0.0))
         case = Case(jobs, stages, scenario.stage_seconds, opened, struck, gone)
         _watch(ledger, case, struck + patience)
+        in_time = {"unfinished": attempts_of(ledger).found(case)["unfinished"], "left": asked("left")["left"]}
         if scenario.blow == signal.SIGSTOP:
             found["back_seconds"] = time.monotonic() - struck
             a.signal_all(signal.SIGCONT)
-            _watch(ledger, case, max(struck + patience, time.monotonic() + AFTERMATH_SECONDS))
+            _watch(ledger, case, time.monotonic() + scenario.stages * scenario.stage_seconds)
             time.sleep(AFTERMATH_SECONDS)
-        found |= attempts_of(ledger).found(case)
-        found["left"] = asked("left")["left"]
+        found |= attempts_of(ledger).found(case) | in_time
     return found
 
 

@@ -44,7 +44,7 @@ TITLES = {
         "Silence",
         (
             "The same, but A is only stopped (SIGSTOP), and goes on when B has finished or the patience is over. Nobody can tell this from a slow machine but by waiting: every system has a time-out for "
-            "it, and here each has the same 5 s where it can be set. *Finished twice* is what a silent worker that comes back does to those without a fence."
+            "it, and here each has the same 5 s where it can be set. A stage under way goes on when its worker is back, and its effect happens twice with everybody: that is the first 10 of *finished twice* (20 where the job is one function). What is beyond them is a worker that went on with jobs which were another's by then: it has no fence."
         ),
     ),
 }
@@ -88,6 +88,7 @@ LEGEND = """**The columns**
 - *another worker is on the first job after*, *on all of them after*: from the signal until B begins a stage of a job that A had, and until it has begun one of every job that A did not finish. "A finished all": there was nothing to take over.
 - *work done again*: seconds of stages that were cut off, or had ended and were begun again, over all ten jobs.
 - *stages finished twice*: their effects, such as a mail sent, happened twice.
+- *stages finished twice* counts the stage that takes no time too: whoever begins a function again does that again.
 - *unfinished after 60 s*: jobs that had not ended by then. *stuck*: its store still has them; *lost*: it has not.
 """
 
@@ -95,7 +96,7 @@ SETUP = """**How each was set up**, by what its documentation recommends for thi
 
 | | here | by default |
 |---|---|---|
-| Outlast | `outlast worker` with `OUTLAST_GRACE=10`, `OUTLAST_LEASE=5`; the rest as by default, its gentle start (`ramp`) too | grace 30 s; lease 30 s, which only counts where a process is silent: a death on the same host, or of a connection to the server, is noticed without it |
+| Outlast | An item records nothing before its end, so after the death of its worker it may be what killed it: such suspects are tried one at a time ([why](queues.md#death-and-dead-letters)), and the last of ten waits for the nine. `outlast worker` with `OUTLAST_GRACE=10`, `OUTLAST_LEASE=5`; the rest as by default, its gentle start (`ramp`) too | grace 30 s; lease 30 s, which only counts where a process is silent: a death on the same host, or of a connection to the server, is noticed without it |
 | DBOS | two executors with ids of their own and the same application version; a queue polled every 10 ms; a handler for SIGTERM, which is the driver's, calls `DBOS.destroy(workflow_completion_timeout_sec=8)`. *Restarted*: no other executor; A is started again under its id as soon as it is gone, which includes the start of the process | no handler: SIGTERM ends it at once. Polled every 1 s. Another executor takes over what a dead one had only by DBOS Conductor, a service that is not part of the library and was not measured (its documentation says after 60 s) |
 | pgqueuer | `pgq run`, `heartbeat_timeout=5 s`, `dequeue_timeout=0.5 s`, 20 tasks at a time, batches of 10 | 30 s and 30 s: a death is noticed after 30 to 60 s. It waits for its jobs without end at SIGTERM |
 | Celery | prefork, 20 processes, late acks, `task_reject_on_worker_lost`, no prefetching; `visibility_timeout` = the longest task and 10 s (5 s for the waiting for B), looked at every second (`unacked_restore_interval`, `unacked_restore_throttle`). Where a task does not fit into the grace, `REMAP_SIGTERM=SIGQUIT` and `worker_soft_shutdown_timeout=5` (with 8, it was not gone within 10 s) | acks before the task is done: a death loses it. Visibility one hour, counted from the delivery and not renewed, so it must be longer than the longest task; looked at every 100 s. SIGTERM waits without end. The death of a single child process is noticed at once, by its parent; that is not what is killed here |
@@ -140,7 +141,9 @@ def _taken(key: str) -> Callable[[Sequence[dict[str, Any]]], str]:
         known = [trial for trial in trials if trial[key] is not None]
         if known and len(known) == len(trials):
             return f"{_spread(trials, key)} s"
-        if all(trial["finished_by_a"] == trial["finished"] and not trial["unfinished"] for trial in trials):
+        if all(
+            trial["finished_by_a"] == trial["finished"] and not trial["unfinished"] for trial in trials
+        ):  # in time
             return "A finished all"
         return (
             f"**{PATIENCE}**"

@@ -115,6 +115,19 @@ def test_who_finishes_all_by_itself_has_handed_over_nothing() -> None:
     assert row(page, "other")[:2] == ["**killed**", "-9"]
 
 
+def test_a_silent_worker_that_finishes_its_jobs_when_it_is_back_was_not_taken_over() -> None:
+    back = {**NEVER, "finished_by_a": 10, "finished": 10, "finished_last": 64.5}
+    page = deathpage.tables(death("silent", one=[back]))
+    assert row(page, "one") == [
+        "**not within 60 s**",
+        "**not within 60 s**",
+        "3 s",
+        "0",
+        "64.5 s",
+        "**10 stuck**",
+    ]
+
+
 def test_a_contender_that_failed_in_all_rounds_says_so_and_in_some_is_measured_by_the_others() -> None:
     failed = {"failed": "x: its worker does not start: Traceback\nImportError: no module"}
     page = deathpage.tables(death(broken=[failed, failed], half=[failed, TRIAL]))
