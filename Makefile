@@ -26,6 +26,7 @@ types: $(STAMP)
 
 test: lint types
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
+	$(BIN)/python -m bench.guard
 
 # The tests with processes on every store that processes share; `make test` has each on SQLite and on one of the servers.
 stores: $(STAMP)

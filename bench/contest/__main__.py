@@ -17,6 +17,9 @@ RESULTS = REPOSITORY / "bench" / "results.json"
 
 def main() -> None:
     given = _arguments()
+    if given.page:
+        write(json.loads(RESULTS.read_text())["sections"], REPOSITORY / "docs")
+        return
     kept = json.loads(RESULTS.read_text()) if given.write and RESULTS.exists() else {}
     found = kept.get("sections", {})
     with measuring_folder(given.dir) as folder:
@@ -29,11 +32,12 @@ def main() -> None:
                 home = folder / section.name
                 home.mkdir()
                 measured = section.measure(home, given.rounds, _tell)
-                found[section.name] = {"place": place(folder), "rounds": given.rounds, "found": measured}
+                rounds = 1 if section.once else given.rounds
+                found[section.name] = {"place": place(folder), "rounds": rounds, "found": measured}
                 print(section.tables(measured), flush=True)
-    if given.write:
-        RESULTS.write_text(json.dumps({"sections": found}, indent=1) + "\n")
-        write(found, REPOSITORY / "docs")
+                if given.write:  # after each: an hour of measuring is not lost by what comes after it
+                    RESULTS.write_text(json.dumps({"sections": found}, indent=1) + "\n")
+                    write(found, REPOSITORY / "docs")
 
 
 def write(found: dict[str, dict[str, object]], docs: Path) -> None:
@@ -54,6 +58,11 @@ def _arguments() -> argparse.Namespace:
         "--write",
         action="store_true",
         help="keep the results in bench/results.json and write docs/benchmarks.md",
+    )
+    parser.add_argument(
+        "--page",
+        action="store_true",
+        help="measure nothing, write docs/benchmarks.md anew from bench/results.json",
     )
     given = parser.parse_args()
     unknown = sorted(set(given.sections) - set(names))

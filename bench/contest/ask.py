@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -28,11 +29,26 @@ def command(contender: Contender, verb: str, tell: Callable[[str], None], **opti
     return words
 
 
+def environment() -> dict[str, str]:
+    """Ours, without what would configure a contender behind its driver's back."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("OUTLAST_", "PYTHON", "DBOS_"))
+    }
+
+
 def ask(contender: Contender, verb: str, tell: Callable[[str], None], **options: object) -> dict[str, Any]:
     words = command(contender, verb, tell, **options)
     try:
         done = subprocess.run(
-            words, check=False, capture_output=True, text=True, timeout=PATIENCE, cwd=DRIVERS
+            words,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            cwd=DRIVERS,
+            env=environment(),
         )
     except subprocess.TimeoutExpired:
         raise Failed(f"{contender.name} {verb}: no answer in {PATIENCE:.0f} s") from None

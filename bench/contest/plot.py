@@ -29,7 +29,8 @@ def bars(
 ) -> str:
     """One row a bar. On a logarithmic scale the same length is the same factor, whoever it is of."""
     spreads = [bar.spread for _, group in groups for bar in group if bar.spread]
-    scale = _Scale(min(s.low for s in spreads), max(s.high for s in spreads), logarithmic=logarithmic)
+    ends = [end for spread in spreads for end in (spread.low, spread.high) if end > 0] or [1.0]
+    scale = _Scale(min(ends), max(ends), logarithmic=logarithmic)
     parts, y = [_text(16, 28, title, size=16, weight="bold"), _text(16, 48, unit, color=SOFT)], TOP
     for name, group in groups:
         parts.append(_text(16, y + 4, name, weight="bold"))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from bench.contest.death import DEATH
+from bench.contest.growth import GROWTH
 from bench.contest.queue import QUEUE
 from bench.contest.section import Section
+from bench.contest.steps import STEPS
 
-SECTIONS: tuple[Section, ...] = (QUEUE, DEATH)
+SECTIONS: tuple[Section, ...] = (STEPS, QUEUE, DEATH, GROWTH)
 
 HEAD = """# Benchmarks
 
@@ -25,7 +28,8 @@ def page(found: dict[str, Any]) -> str:
         if section.name in found:
             measured = found[section.name]
             parts.append(section.tables(measured["found"]).rstrip() + "\n")
-            parts.append(f"*{measured['rounds']} rounds. {measured['place']}.*\n")
+            rounds = "One round" if measured["rounds"] == 1 else f"{measured['rounds']} rounds"
+            parts.append(f"*{rounds}. {measured['place']}.*\n")
     return "\n".join(parts)
 
 
@@ -35,3 +39,14 @@ def plots(found: dict[str, Any]) -> dict[str, str]:
         if section.name in found:
             drawn |= section.plots(found[section.name]["found"])
     return drawn
+
+
+def stale(found: dict[str, Any], docs: Path) -> list[str]:
+    """The files in this folder that are not what is made of these results: changed by hand, or made of others."""
+    made = {"benchmarks.md": page(found), **plots(found)}
+    there = {
+        path.name: path.read_text()
+        for path in docs.iterdir()
+        if path.name in made or path.match("benchmarks*")
+    }
+    return sorted(name for name in made.keys() | there.keys() if made.get(name) != there.get(name))

@@ -18,3 +18,5 @@ class Section(NamedTuple):
     """Markdown, from a heading of the second level on: what was measured, the goals and whether they were met."""
     plots: Callable[[Found], dict[str, str]]
     """SVGs by file name; `tables` refers to them."""
+    once: bool = False
+    """It is measured in one round, however many the others have."""

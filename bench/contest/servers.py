@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from bench.contest.contenders import Store
 from outlast.testing.servers import Server, postgres_server, redis_server
 
 DURABLE_REDIS = ("--appendonly", "yes", "--appendfsync", "everysec", "--databases", "1000")
+
+FLUSH_SECONDS_MAX = 300.0
+"""A million runs are some millions of keys."""
 
 
 class Stores:
@@ -32,6 +38,44 @@ class Stores:
         assert self.redis is not None
         return f"{self.redis.url}?db={number}"
 
+    def clear(self) -> None:
+        """Nothing is left of what `fresh` gave until now, and the disk has nothing more to do for it: whoever is next has a server at rest."""
+        for path in self.folder.glob("store-*.db*"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if self.postgres:
+            _drop_all(self.postgres.url)
+        if self.redis:
+            self._ask_redis("flushall")
+        os.sync()
+
+    def set_fsync(self, policy: str) -> None:
+        """Redis' `appendfsync`, from now on."""
+        self._ask_redis("config_set", "appendfsync", policy)
+
+    def _ask_redis(self, command: str, *words: str) -> Any:
+        import redis
+
+        assert self.redis is not None
+        with redis.Redis.from_url(self.redis.url, socket_timeout=FLUSH_SECONDS_MAX) as client:
+            return getattr(client, command)(*words)
+
+    def versions(self) -> str:
+        """Of the servers, as they say themselves."""
+        words = []
+        if self.postgres:
+            import psycopg
+
+            with psycopg.connect(self.postgres.url) as db:
+                words.append(f"PostgreSQL {db.info.parameter_status('server_version')}")
+        if self.redis:
+            words.append(f"Redis {self._ask_redis('info', 'server')['redis_version']}")
+        return ", ".join(words)
+
+    def server(self, kind: Store) -> int | None:
+        """The pid of the server."""
+        server = {"postgres": self.postgres, "redis": self.redis}.get(kind)
+        return server.pid if server else None
+
 
 @contextmanager
 def stores(folder: Path, kinds: set[Store]) -> Iterator[Stores]:
@@ -51,3 +95,12 @@ def _database(url: str, name: str) -> str:
     with psycopg.connect(url, autocommit=True) as db:
         db.execute(f'CREATE DATABASE "{name}"')
     return urlsplit(url)._replace(path=f"/{name}").geturl()
+
+
+def _drop_all(url: str) -> None:
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as db:
+        for (name,) in db.execute("SELECT datname FROM pg_database WHERE datname LIKE 'bench_%'").fetchall():
+            db.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+        db.execute("CHECKPOINT")

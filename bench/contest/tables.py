@@ -1,8 +1,9 @@
-"""Words and tables of Markdown, as the sections of the contest use them."""
+"""Words and tables of Markdown, as the sections of the contest use them. A table is set so that it reads well in a terminal too."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from bench.contest.plot import figure
 from bench.spread import Spread
@@ -11,16 +12,23 @@ NONE = "-"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(words) + " |" for words in lines)
+    lines = [head, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    widths = [max(width, 3) for width in widths]
+    rule = ["-" * width for width in widths]
+    return "\n".join(_line(cells, widths) for cells in (head, rule, *rows))
 
 
-def spread_words(spread: Spread | None) -> str:
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return f"| {' | '.join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))} |"
+
+
+def spread_words(spread: Spread | None, unit: str = "") -> str:
     """The median; where the rounds differ, their range behind it."""
     if spread is None:
         return NONE
     middle, low, high = figure(spread.median), figure(spread.low), figure(spread.high)
-    return middle if low == high else f"{middle} ({low} to {high})"
+    return f"{middle}{unit}" if low == high else f"{middle}{unit} ({low} to {high})"
 
 
 def last_line(failures: Sequence[str]) -> str:
@@ -30,3 +38,30 @@ def last_line(failures: Sequence[str]) -> str:
         return "no words"
     text = words[0] if len(words) == 1 else f"{words[0][:80]} … {words[-1]}"
     return text.replace("|", "/")[:240]
+
+
+class Goal(NamedTuple):
+    """A ratio of the issue's, and what it was in each round. `at_least`: it is met by the median."""
+
+    name: str
+    at_least: float
+    samples: Sequence[float]
+
+    @property
+    def verdict(self) -> str:
+        if not self.samples:
+            return "not measured"
+        return "met" if Spread.of(self.samples).median >= self.at_least else "MISSED"
+
+
+def goals_table(goals: Sequence[Goal]) -> str:
+    rows = [
+        (
+            goal.name,
+            f"≥ {goal.at_least:g}x",
+            spread_words(Spread.of(goal.samples) if goal.samples else None, "x"),
+            goal.verdict,
+        )
+        for goal in goals
+    ]
+    return table(("goal", "wanted", "measured", ""), rows)

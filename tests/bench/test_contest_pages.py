@@ -19,7 +19,7 @@ def measured(*rates: float) -> dict:
 
 def row(page: str, name: str) -> list[str]:
     """The cells of the first row of this name."""
-    line = next(line for line in page.splitlines() if line.startswith(f"| {name} |"))
+    line = next(line for line in page.splitlines() if line.startswith(f"| {name} "))
     return [cell.strip() for cell in line.strip("|").split("|")][1:]
 
 

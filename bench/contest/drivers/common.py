@@ -18,10 +18,18 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 GAPS_MAX = 10_000
+"""How many gaps an answer has: evenly taken from all of them."""
+WARM_UP_RUNS, WARM_UP_STEPS, WARM_UP_LAPS_MAX = 10, 20, 40
+
+SQLITE_SETTINGS = ("journal_mode", "synchronous")
+POSTGRES_SETTINGS = ("fsync", "synchronous_commit")
+REDIS_SETTINGS = ("appendonly", "appendfsync")
+"""What makes a commit durable: a driver reads them where it can from the very connection that its contender writes by."""
 WORKER = "BENCH_WORKER"
 """The variable with a worker's name."""
 
@@ -29,22 +37,24 @@ now = time.monotonic  # one clock for all processes of a host
 
 
 class Meter:
-    """Seconds, CPU and gaps of the steps executed between `begin()` and `answer()`."""
+    """Seconds, CPU and gaps of the steps executed between `begin()` and `answer()`. `server` is the pid of the store's server, if it has one."""
 
-    def __init__(self) -> None:
+    def __init__(self, server: int | None = None) -> None:
+        self.server = server
         self._last: dict[object, float] = {}
         self._gaps: list[float] = []
-        self._wall = self._cpu = 0.0
+        self._wall = self._cpu = self._server_cpu = 0.0
 
     def begin(self) -> None:
         self._last, self._gaps = {}, []
+        self._server_cpu = tree_cpu_seconds(self.server) if self.server else 0.0
         self._cpu, self._wall = cpu_seconds(), time.perf_counter()
 
     def step(self, run: object) -> None:
         """A step's body of this run begins now."""
         at = time.perf_counter()
         last = self._last.get(run)
-        if last is not None and len(self._gaps) < GAPS_MAX:
+        if last is not None:
             self._gaps.append(at - last)
         self._last[run] = at
 
@@ -52,15 +62,59 @@ class Meter:
     def seconds(self) -> float:
         return time.perf_counter() - self._wall
 
-    def answer(self, steps: int, config: str) -> dict[str, Any]:
+    def answer(self, steps: int) -> dict[str, Any]:
+        """What was measured until now. To be called before anything else is done, such as counting what was recorded."""
         seconds, cpu = self.seconds, cpu_seconds() - self._cpu
-        return {"steps": steps, "seconds": seconds, "cpu_seconds": cpu, "gaps": self._gaps, "config": config}
+        server = tree_cpu_seconds(self.server) - self._server_cpu if self.server else 0.0
+        thinned = self._gaps[:: len(self._gaps) // GAPS_MAX + 1]
+        return {
+            "steps": steps,
+            "seconds": seconds,
+            "cpu_seconds": cpu,
+            "server_cpu_seconds": server,
+            "gaps": thinned,
+        }
 
 
 def cpu_seconds() -> float:
     """Of this process, all its threads, and the children it has waited for."""
     own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
     return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+
+
+def tree_cpu_seconds(root: int) -> float:
+    """Of another process, of what it has started, and of what it has waited for: whatever ends meanwhile moves from the one to the other."""
+    rows, tree = list(_processes()), {root}
+    while found := {pid for pid, parent, *_ in rows if parent in tree} - tree:
+        tree |= found
+    return sum(own + waited_for for pid, _, own, waited_for in rows if pid in tree) / os.sysconf("SC_CLK_TCK")
+
+
+def _processes() -> Iterator[tuple[int, int, int, int]]:
+    """Pid, parent, ticks of its own, ticks of the children that it has waited for."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended since
+        own, waited_for = int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14])
+        yield int(stat.parent.name), int(fields[1]), own, waited_for
+
+
+def laps_to_warm_up(store: str) -> Iterator[int]:
+    """Numbers of laps to be executed before what is counted: one, and on SQLite as many as it takes until its log is no longer growing.
+
+    A log that grows makes a commit about twice as dear, and slow contenders would be measured in that state alone.
+    """
+    yield 0
+    if store.startswith("sqlite:///"):
+        log, size = Path(store.removeprefix("sqlite:///") + "-wal"), 0
+        for lap in range(1, WARM_UP_LAPS_MAX):
+            grown = log.stat().st_size if log.exists() else 0
+            if grown <= size:
+                return
+            size = grown
+            yield lap
 
 
 class Ledger:
@@ -84,6 +138,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--steps", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=1.0, help="how long to go on at least (steps)")
+    parser.add_argument(
+        "--variant", default="", help="one of several configurations of the contender (steps)"
+    )
+    parser.add_argument("--server", type=int, help="the pid of the store's server, to see its CPU (steps)")
     parser.add_argument("--slots", type=int, default=20)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--first", type=int, default=0)

@@ -1,10 +1,11 @@
-"""DBOS: async workflows and steps, errors only in its log."""
+"""DBOS; what was set is said where it is set."""
 
 from __future__ import annotations
 
 from common import drive
 from dbos_jobs import producer, work
+from dbos_steps import steps
 from jobs import producing
 
 if __name__ == "__main__":
-    drive({"work": work, **producing(producer)})
+    drive({"steps": steps, "work": work, **producing(producer)})

@@ -6,7 +6,16 @@ import argparse
 import asyncio
 from typing import Any
 
-from common import Meter, drive
+from common import (
+    POSTGRES_SETTINGS,
+    REDIS_SETTINGS,
+    SQLITE_SETTINGS,
+    WARM_UP_RUNS,
+    WARM_UP_STEPS,
+    Meter,
+    drive,
+    laps_to_warm_up,
+)
 from jobs import producing
 from outlast_jobs import producer, work
 
@@ -34,14 +43,20 @@ def steps(given: argparse.Namespace) -> dict[str, Any]:
 
 
 async def _steps(given: argparse.Namespace) -> dict[str, Any]:
+    meter.server = given.server
     async with Outlast(given.store) as app:
-        await _execute(app, "warm-up", 5, 5)
+        for lap in laps_to_warm_up(given.store):
+            await _execute(app, f"warm-up-{lap}", WARM_UP_RUNS, WARM_UP_STEPS)
         meter.begin()
         laps = 0
         while not laps or meter.seconds < given.seconds:
             await _execute(app, f"lap-{laps}", given.runs, given.steps)
             laps += 1
-        return meter.answer(laps * given.runs * given.steps, "the defaults: every step in a durable commit")
+        found = meter.answer(laps * given.runs * given.steps)
+        last = [f"lap-{laps - 1}-{number}" for number in range(given.runs)]
+        found["recorded"] = sum([_steps_in(await app.journal(id)) for id in last])
+        found["settings"] = _settings(app, given.store)
+    return {**found, "config": "the defaults: asyncio, every step recorded before the next begins"}
 
 
 async def _execute(app: Outlast, name: str, runs: int, steps: int) -> None:
@@ -50,6 +65,25 @@ async def _execute(app: Outlast, name: str, runs: int, steps: int) -> None:
     )
     results = await asyncio.gather(*[run.result() for run in started])
     assert results == [sum(range(steps))] * runs
+
+
+def _steps_in(journal: list[Any]) -> int:
+    return sum(entry.kind == "step" for entry in journal)
+
+
+def _settings(app: Outlast, store: str) -> dict[str, str]:
+    if store.startswith("sqlite:"):
+        db = app._house.store._db
+        return {name: str(db.execute(f"PRAGMA {name}").fetchone()[0]) for name in SQLITE_SETTINGS}
+    if store.startswith("postgres"):
+        import psycopg
+
+        with psycopg.connect(store) as db:
+            return {name: db.execute(f"SHOW {name}").fetchone()[0] for name in POSTGRES_SETTINGS}
+    import redis
+
+    with redis.Redis.from_url(store, decode_responses=True) as client:
+        return {name: client.config_get(name)[name] for name in REDIS_SETTINGS}
 
 
 if __name__ == "__main__":

@@ -1,0 +1,64 @@
+"""docs/benchmarks.md and its pictures are made of bench/results.json, and of nothing else."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from bench.contest.__main__ import RESULTS, write
+from bench.contest.report import page, plots, stale
+from bench_samples import results
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def test_the_page_and_its_pictures_are_what_the_results_make_of_them() -> None:
+    found = json.loads(RESULTS.read_text())["sections"] if RESULTS.exists() else None
+    if found is None:
+        assert not list(DOCS.glob("benchmarks*")), "a page without results was written by hand"
+    else:
+        assert stale(found, DOCS) == [], "`make bench` writes them; by hand they must not be changed"
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    write(results(), tmp_path)
+    return tmp_path
+
+
+def test_what_was_written_is_not_stale(written: Path) -> None:
+    assert stale(results(), written) == []
+
+
+def test_a_figure_changed_by_hand_is_seen(written: Path) -> None:
+    text = (written / "benchmarks.md").read_text()
+    figure = re.findall(r"\d[\d,.]+x", text)[0]
+    (written / "benchmarks.md").write_text(text.replace(figure, f"9{figure}", 1))
+    assert stale(results(), written) == ["benchmarks.md"]
+
+
+def test_a_picture_that_is_missing_or_of_another_contest_is_seen(written: Path) -> None:
+    (written / "benchmarks-growth.svg").unlink()
+    (written / "benchmarks-old.svg").write_text("<svg/>")
+    assert stale(results(), written) == ["benchmarks-growth.svg", "benchmarks-old.svg"]
+
+
+def test_every_picture_of_the_page_is_made_and_every_one_that_is_made_is_shown() -> None:
+    shown = set(re.findall(r"!\[[^]]+\]\(([^)]+)\)", page(results())))
+    assert shown == set(plots(results()))
+
+
+def test_the_pictures_are_well_formed_and_have_a_bar_for_every_contender() -> None:
+    for name, svg in plots(results()).items():
+        texts = [element.text for element in ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
+        if name.startswith("benchmarks-steps"):
+            assert {"Outlast", "raw", "DBOS", "LangGraph"} <= set(texts)
+
+
+def test_a_section_that_was_not_measured_is_not_told() -> None:
+    found = {"growth": results()["growth"]}
+    assert "## Growth" in page(found)
+    assert "## Durable steps" not in page(found)
