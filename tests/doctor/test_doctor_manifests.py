@@ -3,8 +3,11 @@
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
 
-from outlast.doctor.commands import command_seconds
+from outlast.cli.app import app as cli
+from outlast.doctor.commands import COMMANDS, command_seconds
 from outlast.doctor.examine import IN_MANIFESTS, examine
 from outlast.doctor.facts import Facts
 from outlast.doctor.finding import Level
@@ -206,13 +209,6 @@ def test_an_autoscaler_says_how_many_pods_there_may_be(tmp_path):
     assert ("rollout", "warning") in fired(findings(tmp_path, "d.yaml", DEPLOYMENT + scaler))
 
 
-def test_files_without_a_worker_are_said_to_have_none(tmp_path):
-    found = findings(tmp_path, "c.yaml", "services: {web: {image: nginx}}")
-    assert fired(found) == {("settings", "note")}
-    config = findings(tmp_path, "c.yaml", "kind: ConfigMap\ndata: {a: b}")
-    assert fired(config) == {("settings", "note")}
-
-
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
@@ -254,3 +250,89 @@ def test_lengths_of_time(text, seconds):
 )  # fmt: skip
 def test_how_long_a_pre_stop_command_takes(command, seconds):
     assert command_seconds(command) == seconds
+
+
+MAPPED = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: agents}
+data: {OUTLAST_GRACE: "60", lease: "4"}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: agents}
+spec:
+  template:
+    spec:
+      terminationGracePeriodSeconds: 40
+      containers:
+        - name: worker
+          image: agents
+          args: ["worker", "agents.py"]
+          envFrom: [{configMapRef: {name: agents}}]
+          env: [{name: OUTLAST_LEASE, valueFrom: {configMapKeyRef: {name: agents, key: lease}}}]
+"""
+
+
+def test_what_a_config_map_of_the_files_says_is_judged(tmp_path):
+    found = findings(tmp_path, "m.yaml", MAPPED)
+    assert {("grace", "error"), ("lease", "warning")} <= fired(found), found
+    assert any("grace 60 s" in one.what for one in found)
+    mended = MAPPED.replace("Seconds: 40", "Seconds: 70").replace('lease: "4"', 'lease: "30"')
+    assert fired(findings(tmp_path, "m.yaml", mended)) <= {
+        ("probes", "note"), ("rollout", "warning"), ("filesystem", "note"),
+    }  # fmt: skip
+
+
+def test_what_a_container_says_itself_goes_before_a_config_map(tmp_path):
+    own = MAPPED.replace("env: [{", 'env: [{name: OUTLAST_GRACE, value: "30"}, {')
+    assert not any(
+        one.check == "grace" and one.level is Level.ERROR for one in findings(tmp_path, "m.yaml", own)
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("metadata: {name: agents}\ndata", "metadata: {name: other}\ndata", "not in this file"),
+        ("metadata: {name: agents}\ndata", "metadata: {name: agents, namespace: b}\ndata", "not in this file"),
+        ('OUTLAST_GRACE: "60"', "OUTLAST_GRACE: 60", "is no text"),
+        ('{OUTLAST_GRACE: "60"', '{OUTLAST_GRACES: "60"', "no such setting"),
+        ("envFrom: [{", "envFrom: [{prefix: OUTLAST_, ", "no such setting"),
+    ],
+)  # fmt: skip
+def test_a_config_map_is_taken_as_kubernetes_takes_it(tmp_path, old, new, says):
+    assert old in MAPPED
+    assert any(says in one.what for one in findings(tmp_path, "m.yaml", MAPPED.replace(old, new)))
+
+
+BARE = "services: {agent: {image: agents, command: ARGS, stop_grace_period: 5s, environment: {}}}"
+
+
+@pytest.mark.parametrize(
+    ("args", "env", "judged"),
+    [
+        ('["worker", "agents.py"]', "{}", True),
+        ('["worker", "--queue", "mail", "agents.py:app"]', "{}", True),
+        ('["worker", "agents"]', "{OUTLAST_LEASE: '30'}", True),
+        ('["worker"]', "{}", False),  # another program's
+        ('["worker", "agents"]', "{}", False),
+        ('["migrate"]', "{OUTLAST_LEASE: '30'}", False),  # it ends by itself
+        ('["python", "agents.py"]', "{OUTLAST_LEASE: '30'}", True),
+    ],
+)
+def test_an_image_that_calls_outlast_is_known_by_what_it_is_given(tmp_path, args, env, judged):
+    found = findings(tmp_path, "compose.yaml", BARE.replace("ARGS", args).replace("{}", env))
+    assert any(one.check == "grace" and one.level is Level.ERROR for one in found) is judged, found
+
+
+def test_files_in_which_there_is_nothing_to_judge_are_not_in_order(tmp_path):
+    found = findings(tmp_path, "compose.yaml", "services: {front: {image: nginx}}")
+    assert fired(found) == {("settings", "warning")}
+    path = str(tmp_path / "compose.yaml")
+    assert CliRunner().invoke(cli, ["doctor", "--manifest", path]).exit_code == 0
+    assert CliRunner().invoke(cli, ["doctor", "--strict", "--manifest", path]).exit_code == 1
+
+
+def test_the_commands_that_an_image_may_be_given_are_those_there_are():
+    assert set(get_command(cli).commands) == COMMANDS

@@ -14,6 +14,11 @@ WRAPPERS = {"tini", "dumb-init", "catatonit", "env", "nice", "ionice", "setpriv"
 """What becomes the command it is given, or passes signals on to that alone. A shell behind one of them is in front of the worker all the same."""
 SHORT = {":", "[", "cd", "echo", "exit", "export", "false", "kill", "printf", "set", "test", "touch", "true", "umask", "unset"}  # fmt: skip
 """Commands that take no time."""
+COMMANDS = {
+    "cancel", "chaos", "decide", "doctor", "drain", "drains", "limit", "manifest", "migrate", "prune", "queues", "resume", "retry", "run", "runs", "send",
+    "sessions", "show", "submit", "worker", "workers",
+}  # fmt: skip
+"""Of `outlast`. An image whose entry point that is needs no more than one of them in its manifest."""
 _WITH_WORD = re.compile(r"[-+][abd-zA-Z]*[oO]|--rcfile|--init-file")
 _KEYWORDS = {"if", "then", "else", "elif", "do", "while", "until", "{", "!"}
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
@@ -157,17 +162,28 @@ def outlast_words(command: Sequence[str] | None, shell: str | None) -> tuple[str
     return None
 
 
-def called(words: tuple[str, ...]) -> dict[str, Any]:
-    """The command, and what a shell in it is given."""
+def called(program: tuple[str, ...], args: tuple[str, ...], *, ours: bool) -> dict[str, Any]:
+    """The command, and what a shell in it is given. Where no program is said it is the image's, which may be `outlast`: `ours` says that its variables are there."""
+    words = (*program, *args)
     shell = shell_in(words)
     line, script, name = (None, None, "sh") if shell is None else shell
+    asks = outlast_words(words, line)
+    if asks is None and not program and _is_for_outlast(args, ours=ours):
+        asks = args
     return {
         "command": words or None,
         "shell": line,
         "script": script,
         "shell_name": name,
-        "asks": outlast_words(words, line),
+        "asks": asks,
     }
+
+
+def _is_for_outlast(args: Sequence[str], *, ours: bool) -> bool:
+    """Other programs have a command `worker` too, but none that is given a file of Python's."""
+    if not args or args[0] not in COMMANDS:
+        return False
+    return ours or (args[0] == "worker" and any(word.partition(":")[0].endswith(".py") for word in args[1:]))
 
 
 def command_seconds(command: Sequence[str]) -> float | None:

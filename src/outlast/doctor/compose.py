@@ -8,7 +8,7 @@ from typing import Any
 from outlast.doctor.commands import called
 from outlast.doctor.units import split
 from outlast.doctor.variables import filled, value_of
-from outlast.doctor.workload import ELSEWHERE, Workload, seconds_of
+from outlast.doctor.workload import ELSEWHERE, Workload, has_ours, seconds_of
 from outlast.doctor.yamls import listed, table, text_of
 
 PERIOD_SECONDS = 10.0
@@ -22,10 +22,12 @@ def workloads(path: str, document: dict[str, Any]) -> Iterator[Workload]:
         said, elsewhere = _whole(services, name)
         period = said.get("stop_grace_period")
         seconds = seconds_of(filled(period) if isinstance(period, str) else period)
+        env = _env(said.get("environment"))
         count = table(said.get("deploy")).get("replicas") or said.get("scale")
         yield Workload(
-            kind="compose", name=name, file=path, image=filled(text_of(said.get("image"))), env=_env(said.get("environment")),
-            env_elsewhere=elsewhere or bool(said.get("env_file")), **called((*_words(path, said.get("entrypoint")), *_words(path, said.get("command")))),
+            kind="compose", name=name, file=path, image=filled(text_of(said.get("image"))), env=env,
+            env_elsewhere=elsewhere or bool(said.get("env_file")),
+            **called(_words(path, said.get("entrypoint")), _words(path, said.get("command")), ours=has_ours(env)),
             period=seconds, period_default=PERIOD_SECONDS, period_elsewhere=seconds is None and (elsewhere or period is not None),
             period_name="stop_grace_period", stop_signal=text_of(said.get("stop_signal")) or None, mounts=_mounts(said, volumes),
             replicas=count if type(count) is int else None, probed=bool(table(said.get("healthcheck"))),

@@ -11,7 +11,7 @@ from typing import Any
 
 from outlast.doctor.commands import called, outlast_words
 from outlast.doctor.variables import value_of
-from outlast.doctor.workload import Workload
+from outlast.doctor.workload import Workload, has_ours
 
 Words = tuple[str, ...]
 
@@ -72,8 +72,7 @@ def _started(stage: _Stage) -> dict[str, Any]:
     shell = next((one for one in (stage.entry, stage.command) if isinstance(one, str)), None)
     if shell is not None:
         return {"command": None, "shell": shell, "asks": outlast_words(None, shell)}
-    words = (*(stage.entry or ()), *(stage.command or ()))
-    return called(tuple(words))
+    return called(tuple(stage.entry or ()), tuple(stage.command or ()), ours=has_ours(stage.env))
 
 
 def _form(rest: str) -> Words | str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from outlast.doctor.commands import called, command_seconds
-from outlast.doctor.workload import ELSEWHERE, Workload, seconds_of
+from outlast.doctor.workload import ELSEWHERE, Workload, has_ours, seconds_of
 from outlast.doctor.yamls import listed, table, text_of, words_of
 
 PERIOD_SECONDS = 30.0
@@ -20,6 +20,7 @@ _VOLUMES = {
 }  # fmt: skip
 
 Scaled = Mapping[tuple[str, str], int]
+ConfigMaps = Mapping[tuple[str, str], dict[str, Any]]
 
 
 def scaled(documents: list[dict[str, Any]]) -> Scaled:
@@ -38,12 +39,22 @@ def scaled(documents: list[dict[str, Any]]) -> Scaled:
     return found
 
 
-def workloads(path: str, document: dict[str, Any], scaled: Scaled) -> Iterator[Workload]:
+def config_maps(documents: list[dict[str, Any]]) -> ConfigMaps:
+    """What config maps have, by namespace and name."""
+    return {_named(one): table(one.get("data")) for one in documents if one.get("kind") == "ConfigMap"}
+
+
+def _named(document: dict[str, Any]) -> tuple[str, str]:
+    said = table(document.get("metadata"))
+    return text_of(said.get("namespace")), text_of(said.get("name"))
+
+
+def workloads(path: str, document: dict[str, Any], scaled: Scaled, maps: ConfigMaps) -> Iterator[Workload]:
     kind = text_of(document.get("kind"))
     spec = table(document.get("spec"))
     job = table(table(spec.get("jobTemplate")).get("spec")) if kind == "CronJob" else spec
     pod = spec if kind == "Pod" else table(table(job.get("template")).get("spec"))
-    name = text_of(table(document.get("metadata")).get("name"))
+    namespace, name = _named(document)
     replicas = scaled.get((kind, name), spec.get("replicas"))
     if replicas is None and kind in ("Deployment", "StatefulSet"):
         replicas = 1
@@ -54,10 +65,11 @@ def workloads(path: str, document: dict[str, Any], scaled: Scaled) -> Iterator[W
     for claim in map(table, listed(spec.get("volumeClaimTemplates"))):
         volumes[text_of(table(claim.get("metadata")).get("name"))] = "claim"
     for container in _staying(pod):
+        said = _env(container, {key: data for (at, key), data in maps.items() if at == namespace})
         live, patience = _probe(container.get("livenessProbe"))
         yield Workload(
-            kind=kind, name=f"{name}/{text_of(container.get('name'))}", file=path, image=text_of(container.get("image")), **_env(container),
-            **called((*words_of(container.get("command")), *words_of(container.get("args")))),
+            kind=kind, name=f"{name}/{text_of(container.get('name'))}", file=path, image=text_of(container.get("image")), **said,
+            **called(words_of(container.get("command")), words_of(container.get("args")), ours=has_ours(said["env"])),
             period=seconds_of(period), period_default=PERIOD_SECONDS, period_elsewhere=period is not None and seconds_of(period) is None,
             period_name="terminationGracePeriodSeconds", pre_stop=_pre_stop(table(table(container.get("lifecycle")).get("preStop"))),
             replicas=replicas if type(replicas) is int and replicas >= 0 else None,
@@ -94,18 +106,35 @@ def _mounts(container: dict[str, Any], volumes: Mapping[str, str]) -> dict[str, 
     }
 
 
-def _env(container: dict[str, Any]) -> dict[str, Any]:
-    env: dict[str, str] = {}
-    unquoted = []
+def _env(container: dict[str, Any], maps: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """What a container says itself, and what it takes from config maps in these files: its own goes before that."""
+    found, elsewhere = _env_from(container, maps)
     for one in map(table, listed(container.get("env"))):
         name, value = text_of(one.get("name")), one.get("value")
-        env[name] = ELSEWHERE if one.get("valueFrom") else text_of(value)
-        if "$(" in env[name]:  # of another variable of the pod
-            env[name] = ELSEWHERE
-        if value is not None and not isinstance(value, str):
-            unquoted.append(name)
-    elsewhere = bool(listed(container.get("envFrom")))
-    return {"env": env, "env_unquoted": tuple(unquoted), "env_elsewhere": elsewhere}
+        if one.get("valueFrom"):
+            value = _value_from(table(one["valueFrom"]), maps)
+        elif "$(" in text_of(value):  # of another variable of the pod
+            value = ELSEWHERE
+        found[name] = value
+    unquoted = tuple(name for name, value in found.items() if not (value is None or isinstance(value, str)))
+    env = {name: text_of(value) for name, value in found.items()}
+    return {"env": env, "env_unquoted": unquoted, "env_elsewhere": elsewhere}
+
+
+def _env_from(container: dict[str, Any], maps: Mapping[str, dict[str, Any]]) -> tuple[dict[str, Any], bool]:
+    """Whole config maps, and whether there are others that are not in these files, or secrets."""
+    found: dict[str, Any] = {}
+    elsewhere = False
+    for one in map(table, listed(container.get("envFrom"))):
+        data = maps.get(text_of(table(one.get("configMapRef")).get("name")))
+        elsewhere = elsewhere or data is None
+        found |= {text_of(one.get("prefix")) + text_of(name): value for name, value in (data or {}).items()}
+    return found, elsewhere
+
+
+def _value_from(source: dict[str, Any], maps: Mapping[str, dict[str, Any]]) -> Any:
+    ref = table(source.get("configMapKeyRef"))
+    return maps.get(text_of(ref.get("name")), {}).get(text_of(ref.get("key")), ELSEWHERE)
 
 
 def _pre_stop(stop: dict[str, Any]) -> float | None:

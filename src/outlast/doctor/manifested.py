@@ -83,9 +83,10 @@ def _store_of(workload: Workload) -> str | None:
 def settings(facts: Facts) -> Iterator[Finding]:
     found = [one for one in facts.workloads if one.is_ours]
     if not found:
-        yield note(
+        yield warning(
             "settings",
-            "no worker of Outlast is in these files: neither an OUTLAST_ variable nor a command `outlast`.",
+            "no worker of Outlast is in these files, neither an OUTLAST_ variable nor a command `outlast`: nothing is judged.",
+            "Name the file that has it. If its image calls `outlast`, say so here: command: [outlast, worker, …].",
         )
     for one in found:
         if one.env_unquoted:

@@ -37,11 +37,12 @@ def read(*paths: Path) -> list[Workload]:
 def _of_yaml(found: Iterable[tuple[str, dict[str, Any]]]) -> Iterator[Workload]:
     found = list(found)
     scaled = kubernetes.scaled([document for _, document in found])
+    maps = kubernetes.config_maps([document for _, document in found])
     for path, document in found:
         if "services" in document and "kind" not in document:
             yield from compose.workloads(path, document)
         elif "kind" in document:
-            yield from kubernetes.workloads(path, document, scaled)
+            yield from kubernetes.workloads(path, document, scaled, maps)
         else:
             raise SettingsError(f"{path} has neither a `kind` (Kubernetes) nor `services` (compose).")
 

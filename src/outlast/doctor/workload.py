@@ -78,12 +78,16 @@ class Workload:
     @property
     def is_ours(self) -> bool:
         """Whether this is about Outlast at all."""
-        return any(name.startswith("OUTLAST_") for name in self.env) or self.asks is not None
+        return has_ours(self.env) or self.asks is not None
 
     @property
     def is_worker(self) -> bool:
         """Whether it executes runs, as far as can be told: `outlast migrate` and its like end by themselves and drain nothing."""
         return self.is_ours and (not self.asks or self.asks[0] in ("worker", "run"))
+
+
+def has_ours(env: Mapping[str, str]) -> bool:
+    return any(name.startswith("OUTLAST_") for name in env)
 
 
 def seconds_of(text: object) -> float | None:
