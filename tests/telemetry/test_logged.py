@@ -246,6 +246,95 @@ def test_only_so_much_of_a_value_is_logged(world, heard):
     assert "run fails failed: ValueError: no su…" in [record.getMessage() for record in heard.records]
 
 
+def test_an_attempt_that_fails_is_a_line_with_its_step_and_its_number(world, heard):
+    walk(world)
+    told = [record for record in heard.records if record.getMessage().startswith("attempt ")]
+    lines = {record.getMessage().partition(";")[0]: record for record in told}
+    first = lines["attempt 1 of step raises#1 of run fails failed: ValueError"]
+    assert (first.run, first.step, first.attempt, first.levelno) == ("fails", "raises#1", 1, logging.INFO)
+    assert "; the next in 0.0" in first.getMessage()
+    assert "attempt 2 of step raises#1 of run fails failed: ValueError" not in lines, (
+        "then the run has failed"
+    )
+    doubtful = lines["attempt 1 of effect charge#1 of run unknown failed: ConnectionError"]
+    assert "the next" not in doubtful.getMessage()
+
+
+def test_an_attempt_of_a_step_within_a_step_is_told_without_its_arguments(world, heard):
+    world.settings = {"log_values": 0}
+
+    @step(retries=1, backoff=0.01)
+    async def within(card: str) -> str:
+        raise LookupError(card)
+
+    @step
+    async def around(card: str) -> str:
+        return await within(card)
+
+    @workflow
+    async def nested(card: str) -> str:
+        return await around(card)
+
+    async def first(app):
+        run = await app.start(nested(SECRET), id="n")
+        with pytest.raises(LookupError):
+            await run.result(timeout=100)
+
+    world.do(first)
+    found = next(record for record in heard.records if record.getMessage().startswith("attempt 1 of step "))
+    assert found.getMessage().startswith(
+        "attempt 1 of step within in around#1 of run n failed: LookupError; "
+    )
+    assert (found.step, found.attempt) == ("around#1", 1)
+    assert SECRET not in heard.text()
+
+
+def test_a_run_that_fails_is_told_with_the_step_that_failed(world, heard):
+    walk(world)
+    assert _one(heard, "run fails failed: ValueError").step == "raises#1"
+
+
+@effect(timeout=1)
+async def lend(card: str) -> str:
+    return card
+
+
+@lend.compensate(idempotent=True)
+async def take_back(lent: str) -> None:
+    return None
+
+
+@workflow
+async def undone(card: str) -> str:
+    await lend(card)
+    return await invalid(card)
+
+
+@workflow
+async def own_fault(card: str) -> str:
+    await carry(card)
+    raise LookupError(card)
+
+
+def test_a_run_that_is_undone_or_fails_by_itself_is_told_with_the_step_or_without(world, heard):
+    async def first(app):
+        app._open.claim_from(("default",), 20)
+        for flow in (undone, own_fault):
+            with pytest.raises(Exception, match=r"4111"):
+                await (await app.submit(flow(SECRET), id=flow.name)).result(timeout=100)
+
+    world.do(first)
+    said = "run undone failed: pydantic_core._pydantic_core.ValidationError"
+    assert [record.step for record in heard.records if record.getMessage() == said][-1] == "invalid#1"
+    assert _one(heard, "run own_fault failed: LookupError").step is None
+
+
+def test_what_an_attempt_failed_by_is_told_if_values_are_asked_for(world, heard):
+    walk(world, log_values=200)
+    said = "attempt 1 of step raises#1 of run fails failed: ValueError: no such card: " + SECRET
+    assert any(record.getMessage().startswith(said) for record in heard.records)
+
+
 def _one(heard: Heard, message: str) -> logging.LogRecord:
     return next(record for record in heard.records if record.getMessage() == message)
 

@@ -418,7 +418,10 @@ class House:
         verdict, facts = life.verdict, self.facts(life.row)
         if verdict is not None and verdict.status == "failed":
             error = told_of(verdict.error, self.log_values) if verdict.error else "it does not say why"
-            log.warning("run %s failed: %s", life.id, error, extra={**facts, "status": "failed"})
+            step = life.raised.get(verdict.failed_at or 0)
+            log.warning(
+                "run %s failed: %s", life.id, error, extra={**facts, "step": step, "status": "failed"}
+            )
         elif verdict is not None:
             log.info("run %s is %s", life.id, verdict.status, extra={**facts, "status": verdict.status})
         elif life.how_it_ended != "parked":  # which is said by the hooks

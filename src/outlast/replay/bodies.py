@@ -16,7 +16,7 @@ from outlast.errors import Draining, Evicted, LimitExceeded, StepFailed, StepTim
 from outlast.replay.dealings import UNDO
 from outlast.replay.place import Place
 from outlast.replay.unit import UNIT
-from outlast.telemetry.values import cut, told_of
+from outlast.telemetry.values import cut, told, told_of
 from outlast.values.cost import NAMES_MAX, Cost
 from outlast.values.exceptions import CANCELLED, encode_error
 
@@ -197,9 +197,18 @@ class Body:
         self.how, self.error_text = (None, None) if end == "retried" else (end, error)
         self.life.house.meters.step(self.life.workflow.name, self.name, self.kind, end, seconds)
 
+    def again(self, error: str, delay: float | None) -> None:
+        """An attempt has failed: say so, and in how many seconds the next is made, if one is for certain."""
+        self.ended("retried")
+        key = self.outer.key  # that of a step within a step has its arguments in it
+        step = f"{self.kind} {key}" if self.outer is self else f"step {self.name} in {key}"
+        then = "" if delay is None else f"; the next in {delay:.3g} s"
+        saying, facts = "attempt %d of %s of run %s failed: %s%s", self.life.facts(key, self.attempt)
+        log.info(saying, self.attempt, step, self.life.id, error, then, extra=facts)
+
     def failed(self, error: BaseException, delay: float) -> None:
         """An attempt has failed and another will be made. Inner attempts are the outer one's own affair."""
-        self.ended("retried")
+        self.again(told(error, self.life.house.log_values), delay)
         if self.task is not None:
             text = encode_error(error, self.life.house.settings.error_text_max)
             due, seconds = str(self.life.now() + delay), perf_counter() - self.started

@@ -113,6 +113,7 @@ def _answer(life: Life, entry: Entry | Record) -> None:
         if entry.error is not None:
             place.error = decode_error(entry.error)
             place.error.__dict__[SEQ] = entry.seq
+            life.raised[entry.seq] = entry.key
         elif entry.value is not None and place.codec is not None:
             try:
                 place.value = place.codec().decode(entry.value)
@@ -121,6 +122,7 @@ def _answer(life: Life, entry: Entry | Record) -> None:
             except VersionConflict as refused:
                 place.error = refused
                 refused.__dict__[SEQ] = entry.seq
+                life.raised[entry.seq] = entry.key
     place.delivered, place.stop = True, None
     place.wake()
 

@@ -344,9 +344,11 @@ class Dealer:
     def _record_attempt(self, error: str | None, *, did_not: bool) -> None:
         """An act that came to nothing, or to nothing certain. Without an error there was none: it counts as no attempt."""
         body, life = self.body, self.life
+        delay = 0.0
         if error is not None:
-            body.ended("retried")
-        due = life.now() + (delay_before(self.effect, body.attempt) if error is not None else 0.0)
+            delay = delay_before(self.effect, body.attempt)
+            body.again(told_of(error, self.house.log_values), delay if did_not else None)
+        due = life.now() + delay
         life.record(
             "attempt", self.place.key, args=DID_NOT if did_not else None, value=str(due), error=error,
             seconds=life.host.time() - body.since, attempt=body.attempt - (error is None), cost=body.take_cost(), late=True,

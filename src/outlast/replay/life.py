@@ -61,8 +61,11 @@ class Life:
         self.journal = Journal(entries, lean=True)
         self.undoing = row.undoing is not None
         """What executes is not the workflow: what it has done is being undone."""
+        self.raised: dict[int, str] = {}
+        """Where exceptions came from that the workflow has got, by the numbers of their entries."""
         if self.undoing:
             self.journal.begin_undo()
+            self.raised = {entry.seq: entry.key for entry in entries if entry.error is not None}
         self.loop = RunLoop(self)  # type: ignore[abstract]
         self.timers = Timers(self)
         self.mail = Mail(self, messages, self.journal.taken)
