@@ -5,11 +5,13 @@ import signal
 import subprocess
 import sys
 import time
+from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from chaos_tools import environ, until
+from rich.console import Console, Group
 
 from outlast.chaos.blows import Blows
 from outlast.chaos.claims import Claims
@@ -198,13 +200,38 @@ class Desk:
     seen, away, acknowledged = Seen(3, 2, 1), None, ["a"] * 6
 
 
+def drawn(view: Screen, fleet: Fleet, blows: Blows, columns: int) -> str:
+    console = Console(width=columns, file=StringIO())
+    console.print(Group(view._frame(fleet, Desk, blows)))  # as it is drawn over itself
+    return console.file.getvalue()
+
+
+def test_a_narrow_screen_cuts_no_number(fleet):
+    view = Screen()
+    text = drawn(view, fleet, Blows(fleet, 5.0), 60)
+    view.close()
+    assert "1 waiting, 0 parked, 0 dead; blows: none" in " ".join(text.split())
+    assert max(map(len, text.splitlines())) <= 60
+
+
+def test_the_clock_is_that_of_the_storm_and_begins_with_it(fleet, capsys):
+    fleet.began = time.monotonic() - 40.0
+    screen, lines = Screen(), Lines()
+    assert "starting\n" in drawn(screen, fleet, Blows(fleet, 5.0), 60).replace(" ", "")
+    lines.show(fleet, Desk, Blows(fleet, 5.0))
+    assert "40." not in capsys.readouterr().out
+    screen.phase = "storm"
+    assert "storm  40 s" in drawn(screen, fleet, Blows(fleet, 5.0), 60)
+    screen.close()
+
+
 def test_a_screen_shows_workers_runs_and_blows(fleet):
     blows = Blows(fleet, 5.0)
     blows.strike(Blow(0.0, "stop", 0.0, 60.0, hard=False))
     blows.go_on()
     view = Screen()
     view.show(fleet, Desk, blows)
-    text = view._frame(fleet, Desk, blows).plain
+    text = drawn(view, fleet, blows, 100)
     view.close()
     for said in (
         "1 ‖ stopped",

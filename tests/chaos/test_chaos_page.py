@@ -79,6 +79,12 @@ def test_the_page_is_whole_and_needs_nothing_from_elsewhere():
         ET.fromstring(drawing)
 
 
+def test_a_report_in_which_nothing_is_violated_does_not_read_like_a_failure():
+    found = report() | {"outcome": "not known", "passed": True}
+    assert ">Nothing is violated; not all is known<" in page(found)
+    assert ">Not all is known<" in page(found | {"passed": False})
+
+
 def test_whatever_is_in_the_report_is_shown_and_not_obeyed():
     text = page(report(EVIL))
     assert "<script" not in text

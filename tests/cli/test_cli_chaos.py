@@ -68,7 +68,7 @@ def test_an_interrupted_trial_says_where_the_logs_are(tmp_path):
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=clean(),
     )  # fmt: skip
     try:
-        assert "storm" in process.stdout.readline()
+        assert "starting" in process.stdout.readline()
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)
     finally:

@@ -39,9 +39,11 @@ def page(report: dict[str, Any]) -> str:
     """Of a document of `report.document`."""
     verdict = report["verdict"]
     words = {"ok": "Passed", "violated": "Violated", "not known": "Not all is known"}[report["outcome"]]
+    if report["passed"] and report["outcome"] == "not known":
+        words = "Nothing is violated; not all is known"
     parts = [
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
-        f"<title>outlast chaos, seed {_e(report['seed'])}: {_e(report['outcome'])}</title><style>{STYLE}</style></head><body>",
+        f"<title>outlast chaos, seed {_e(report['seed'])}: {_e(words)}</title><style>{STYLE}</style></head><body>",
         f'<h1>outlast chaos: <span class="{_class(report["outcome"])}">{_e(words)}</span></h1>',
         f'<p class="soft">{_e(report["began"])} · seed {_e(report["seed"])} · {_e(report["store"])} · Outlast {_e(report["outlast"])}</p>',
         _numbers(report),

@@ -139,6 +139,7 @@ class Trial:
                 desk.start()
             fleet.start_all()
             self._until_up(fleet, desk, blows)
+            self._view.phase = "storm"
             fleet.began, began = time.monotonic(), time.time()
             fleet.spans.clear()
             for member in fleet.there():

@@ -23,7 +23,7 @@ class View:
     """Where nothing is shown. `phase` is what goes on."""
 
     def __init__(self) -> None:
-        self.phase = "storm"
+        self.phase = "starting"
 
     def show(self, fleet: Fleet, desk: Desk, blows: Blows) -> None:
         """As it is now; called often."""
@@ -49,7 +49,8 @@ class Lines(View):
         self._told = len(blows.struck)
         if time.monotonic() >= self._due:
             self._due = time.monotonic() + LINE_SECONDS
-            self.say(f"{time.monotonic() - fleet.began:7.1f} s  {_stand(self.phase, fleet, desk, blows)}")
+            clock = "" if self.phase == "starting" else f"{time.monotonic() - fleet.began:7.1f} s"
+            self.say(f"{clock:>9}  {_stand(self.phase, fleet, desk, blows)}")
 
     def say(self, text: str) -> None:
         print(text, file=self._file, flush=True)
@@ -74,20 +75,19 @@ class Screen(View):
             self._live.update(self._frame(fleet, desk, blows), refresh=True)
 
     def _frame(self, fleet: Fleet, desk: Desk, blows: Blows) -> Any:
+        from rich.console import Group
         from rich.text import Text
 
-        text = Text()
-        seconds = max(0.0, time.monotonic() - fleet.began)
-        text.append(f"outlast chaos  {self.phase}  {seconds:.0f} s\n\n", style="bold")
+        text, last = Text(no_wrap=True, overflow="ellipsis"), Text(no_wrap=True, overflow="ellipsis")
+        clock = "" if self.phase == "starting" else f"  {time.monotonic() - fleet.began:.0f} s"
+        text.append(f"outlast chaos  {self.phase}{clock}\n\n", style="bold")
         for member in fleet.there():
             since = time.monotonic() - member.since
             text.append(f"  {member.lane + 1:>3} {MARKS[member.state]} ", style=COLOURS[member.state])
             text.append(f"{member.state:<9}{since:6.1f} s  process {member.pid}\n")
-        text.append(f"\n{_stand(self.phase, fleet, desk, blows)}\n\n")
         for blow in blows.struck[-BLOWS_SHOWN:]:
-            text.append(f"{blow.at:7.1f} s  {blow.kind:<8}{_lanes(blow.lanes):<8}{blow.said}\n")
-        text.no_wrap, text.overflow = True, "ellipsis"
-        return text
+            last.append(f"{blow.at:7.1f} s  {blow.kind:<8}{_lanes(blow.lanes):<8}{blow.said}\n")
+        return Group(text, Text(f"{_stand(self.phase, fleet, desk, blows)}\n"), last)
 
     def say(self, text: str) -> None:
         self._live.console.print(text)
