@@ -12,11 +12,14 @@ from pathlib import Path
 import pytest
 from chaos_tools import PROGRAMS, alarms, chaos, check_of, command, environ, processes_of, until
 
+from outlast.chaos.places import place
 from outlast.chaos.view import Lines, Screen
 from outlast.cli import chaos as cli
 from outlast.cli import main
 from outlast.store.address import store_at
+from outlast.store.rows import RunQuery
 from outlast.store.verbs import Cancel, Enlist, Submit
+from outlast.testing.servers import redis_server
 from places import peek
 
 pytestmark = pytest.mark.timeout(180)
@@ -74,6 +77,53 @@ def test_the_stores_own_server_is_struck_too(tmp_path):
     assert code == 0
     assert report["blows"]["outages"] >= 1 and report["blows"]["by_kind"]["kill"] >= 1
     assert report["verdict"]["looked_at"]["runs"] > 8
+
+
+def test_what_a_server_of_its_own_has_is_kept_if_a_check_is_violated(tmp_path):
+    code, report, said = chaos(
+        tmp_path, "--server", "redis", "--blows", "kill", "--seconds", 4, "--seed", 6, "--workers", 2, "--rate", 5, "--kills-per-minute", 60,
+        "--objective", 0,
+    )  # fmt: skip
+    assert code == 1 and check_of(report, "recovery")["outcome"] == "violated", said
+    kept = tmp_path / "report" / "redis"
+    assert f"the server's data are in {kept}" in said
+    with redis_server(tmp_path, "--appendonly", "yes", "--dir", str(kept / "data")) as server:
+        store = store_at(server.url)
+        store.open()
+        with closing(store):
+            assert len(store.runs(RunQuery(items=False, limit=1000))) == report["verdict"]["looked_at"]["runs"] > 5
+
+
+def test_what_a_postgres_of_its_own_has_can_be_kept(tmp_path):
+    with place(None, "postgres", tmp_path) as where:
+        store = where.store()
+        store.open()
+        store.close()
+        where.keep(tmp_path / "kept")
+    data = tmp_path / "kept" / "data"
+    assert (data / "PG_VERSION").is_file() and not (data / "postmaster.pid").exists()
+
+
+def test_what_a_server_of_its_own_has_is_gone_if_all_is_well(tmp_path):
+    with place(None, "redis", tmp_path) as where:
+        where.store().open()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_trial_that_does_not_begin_leaves_no_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("outlast.testing.servers.find_spec", lambda _: None)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "t"))
+    (tmp_path / "t").mkdir()
+    (tmp_path / "mine").mkdir()
+    for words in ([], ["--report", "new"], ["--report", "mine"]):
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(SystemExit) as ended:
+            main(["chaos", "--server", "redis", *words])
+        assert ended.value.code == 2 and "pip install" in capsys.readouterr().err
+    assert (
+        sorted(path.name for path in tmp_path.iterdir()) == ["mine", "t"]
+        and list((tmp_path / "t").iterdir()) == []
+    )
 
 
 def test_a_file_store_has_one_worker_and_is_fed_while_there_is_none(tmp_path):

@@ -188,7 +188,7 @@ def _restore(server, dumps):
 def test_a_torn_log_has_a_whole_batch_or_nothing_of_it(server, store):
     row = held(store)
     store.commit([step(row, 1)])
-    (file,) = [*server.log.parent.glob("appendonly.aof"), *server.log.parent.glob("*/*.incr.aof")]
+    (file,) = [*server.data.glob("appendonly.aof"), *server.data.glob("*/*.incr.aof")]
     start = file.stat().st_size
     store.commit([step(row, 2), Send("r", "m", "1", "1"), Keep("s", "t", {"a": "1"}), step(row, 3)])
     whole = file.read_bytes()

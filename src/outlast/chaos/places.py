@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -37,6 +38,13 @@ class Place:
     def store(self) -> Store:
         """Not opened yet."""
         return store_at(self.address)
+
+    def keep(self, folder: Path) -> None:
+        """End its own server, and put what that has on the disk into a new folder. OSError if it cannot be."""
+        assert self.server is not None
+        self.server.stop()
+        folder.mkdir()
+        shutil.move(self.server.data, folder)
 
     def keeps_everybody_out(self) -> Callable[[], bool]:
         """Whether a process that is stopped has SQLite's write lock in its hands. A server has no lock of somebody who is stopped."""

@@ -96,6 +96,8 @@ class Outcome:
     book: Book | None
     verdict: Verdict
     planned: int
+    kept: Path | None = None
+    """Where the data of chaos's own server are, if a check is violated."""
 
 
 class Trial:
@@ -128,7 +130,10 @@ class Trial:
                 )  # fmt: skip
                 if where.exclusive:
                     fleet.before_start = lambda: _visit(desk)
-                return self._carried_through(where, since, ahead, desk, fleet, blows)
+                outcome = self._carried_through(where, since, ahead, desk, fleet, blows)
+                if outcome.verdict.violated and options.server is not None:
+                    outcome.kept = self._kept(where, self._folder / options.server)
+                return outcome
 
     def _carried_through(
         self, where: Place, since: float, ahead: float, desk: Desk, fleet: Fleet, blows: Blows
@@ -166,6 +171,15 @@ class Trial:
         )  # fmt: skip
 
     # -- its parts
+
+    def _kept(self, where: Place, folder: Path) -> Path | None:
+        """Where the data of its own server are, for whoever looks into what is violated."""
+        try:
+            where.keep(folder)
+        except OSError as error:
+            self._view.say(f"what the server has could not be kept in {folder}: {error}")
+            return None
+        return folder
 
     @contextmanager
     def _ledger(self) -> Iterator[int | None]:

@@ -23,7 +23,7 @@ from outlast.cli.options import JsonOption, StoreOption, _age
 from outlast.cli.output import answering, console, document, say
 from outlast.cli.stores import existing, reading
 from outlast.cli.text import iso, one_line, safe, span
-from outlast.errors import OutlastError
+from outlast.errors import OutlastError, SettingsError
 from outlast.store.protocol import Store
 
 if TYPE_CHECKING:
@@ -206,6 +206,7 @@ def trial(
             kinds=kinds, grace=grace, lease=lease, settle=settle, objective=objective, store=store, server=server, shared=shared,
             modules=tuple(modules or DEMO), demo=not modules, submit=tuple(_calls(submit, args)),
         )  # fmt: skip
+        made = report is None or not report.exists()
         folder = _folder(report)
         # That the store is away is what is tried, and told by the view.
         logging.getLogger("outlast").addHandler(logging.NullHandler())
@@ -216,6 +217,10 @@ def trial(
             outcome = Trial(options, work, folder, view).run()
         except KeyboardInterrupt:
             say(f"there is no report, as it was not ended; what the workers logged is in {folder}")
+            raise
+        except SettingsError:  # it has not begun
+            if made and not any(folder.iterdir()):
+                folder.rmdir()
             raise
         finally:
             view.close()
@@ -228,6 +233,8 @@ def trial(
         _write(folder / "report.json", json.dumps(found, indent=2))
         _write(folder / "report.html", page(found))
         say(f"the report: {folder / 'report.html'}")
+        if outcome.kept is not None:
+            say(f"the server's data are in {outcome.kept}")
     if not passed(outcome):
         raise typer.Exit(FAILED)
 

