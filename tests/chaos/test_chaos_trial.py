@@ -91,7 +91,11 @@ def test_what_a_server_of_its_own_has_is_kept_if_a_check_is_violated(tmp_path):
         store = store_at(server.url)
         store.open()
         with closing(store):
-            assert len(store.runs(RunQuery(items=False, limit=1000))) == report["verdict"]["looked_at"]["runs"] > 5
+            assert (
+                len(store.runs(RunQuery(items=False, limit=1000)))
+                == report["verdict"]["looked_at"]["runs"]
+                > 5
+            )
 
 
 def test_what_a_postgres_of_its_own_has_can_be_kept(tmp_path):

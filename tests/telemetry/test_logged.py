@@ -10,8 +10,11 @@ import pytest
 from pydantic import BaseModel
 
 from outlast import Outlast, effect, receive, session, step, workflow
-from outlast.errors import RunParked, StoreError
+from outlast.errors import RunParked, StoreError, StoreUnavailable
 from outlast.logs import JSONFormatter, TextFormatter
+from outlast.settings import Settings
+from outlast.settings.masks import secrets_of
+from outlast.store.sqlite.store import SQLiteStore
 from outlast.telemetry.values import told, veiled
 
 SECRET = "4111-1111-1111-1111"
@@ -392,6 +395,56 @@ def test_no_line_about_a_run_has_a_bare_traceback():
                 assert "veil" in ast.unparse(word.value), where
 
 
+def test_what_executed_on_after_a_close_and_failed_is_told_without_what_it_says(world, heard):
+    async def late(card: str) -> None:
+        raise LookupError(card)
+
+    async def first(app):
+        app._open.afterwards(late(SECRET))
+        await asyncio.sleep(0.1)
+
+    world.do(first)
+    assert _one(heard, "what executed on after the close could not be given back: LookupError")
+    assert SECRET not in heard.text()
+
+
+class Away(SQLiteStore):
+    """It does not answer when asked for a run, so many times."""
+
+    times = 0
+
+    def run(self, id):
+        if self.times > 0:
+            self.times -= 1
+            raise StoreUnavailable("the disk is away")
+        return super().run(id)
+
+
+def test_a_run_that_needs_a_person_is_told_of_also_if_the_store_is_away_then(tmp_path, heard, monkeypatch):
+    monkeypatch.setattr("outlast.app.hooks.AGAIN_SECONDS", 0.01)
+    store, called = Away(tmp_path / "a.db"), []
+
+    async def main() -> None:
+        async with Outlast(store, on_dead=called.append, max_attempts=1) as app:
+            await app.queue("mail").put(SECRET, id="one")
+            item = await app.queue("mail").claim()
+            store.times = 3
+            await item.nack(reason="no")
+            while not called:
+                await asyncio.sleep(0.01)
+            (counter,) = [
+                one for one in app._open.meters.counters if one.metric.name == "outlast_dead_letters_total"
+            ]
+            assert counter.counts[("mail",)] == 1
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+    assert called[0].status == "dead" and store.times == 0
+    at_once = "mail/one is a dead letter; why is told when the store answers again: the disk is away"
+    messages = [record.getMessage() for record in heard.records]
+    assert messages.count(at_once) == 1
+    assert any(message.startswith("item mail/one is a dead letter: ") for message in messages)
+
+
 # -- secrets
 
 PASSWORD = 'p"ä/ss wörd'
@@ -438,6 +491,10 @@ def test_a_secret_is_replaced_in_what_was_printed_for_a_program_too(hiding, form
         assert "back" not in said, said
 
 
+def test_the_name_that_redis_gives_to_everybody_is_no_secret():
+    assert not any(secrets_of(Settings(store="redis://default@127.0.0.1:1/0")))
+
+
 def test_an_app_has_its_own_secrets_hidden(hiding, tmp_path):
     async def main() -> None:
         async with Outlast(f"sqlite:///{tmp_path / 'a.db'}", http_secret="s3cret-of-mine"):
@@ -454,6 +511,7 @@ def test_an_app_has_its_own_secrets_hidden(hiding, tmp_path):
         ("postgresql://127.0.0.1:1/db?user=me&password=hunter2-x", "hunter2-x"),
         ("redis://:hunter2-x@127.0.0.1:1/0", "hunter2-x"),
         ("redis://me:hunter2%40x@127.0.0.1:1/0", "hunter2@x"),
+        ("redis://hunter2-x@127.0.0.1:1/0", "hunter2-x"),
     ],
 )
 def test_the_password_of_a_store_is_in_no_record_to_begin_with(hiding, heard, address, password):

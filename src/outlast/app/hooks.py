@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from inspect import isawaitable
 from typing import TYPE_CHECKING, TypeAlias
 
 from outlast.app.info import RunInfo
+from outlast.errors import StoreUnavailable
+from outlast.store.rows import RunRow
 from outlast.store.verbs import ITEM
 from outlast.telemetry.values import told_reason
 
@@ -16,6 +19,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("outlast")
 Hook: TypeAlias = Callable[[RunInfo], Awaitable[None] | None]
+
+
+AGAIN_SECONDS = 1.0
+"""Between two looks for a run in a store that does not answer."""
+_BECAME = {"parked": "parked", "dead": "a dead letter"}
 
 
 class Hooks:
@@ -28,14 +36,26 @@ class Hooks:
         house = self._house
         house.keep(house.loop.create_task(self._tell(what, id)))
 
+    async def _row(self, what: str, id: str) -> RunRow | None:
+        """Of a store that is away, once it is back: nobody else will tell of this run. Until then at least a line says so."""
+        house, said = self._house, False
+        while True:
+            try:
+                return await house.read(house.store.run, id)
+            except StoreUnavailable as error:
+                if not said:
+                    log.error("%s is %s; why is told when the store answers again: %s", id, _BECAME[what], error, extra={"run": id})  # fmt: skip
+                said = True
+                await asyncio.sleep(AGAIN_SECONDS)
+
     async def _tell(self, what: str, id: str) -> None:
         house = self._house
-        row = await house.read(house.store.run, id)
+        row = await self._row(what, id)
         if row is None:
             return
         house.meters.needs_a_person(what, row.queue)
         kind = "item" if row.workflow == ITEM else "run"
-        became = "parked" if what == "parked" else "a dead letter"
+        became = _BECAME[what]
         # How it died is in our words; what it waits for a person for, or why an item failed, may quote an error.
         ours = row.status == "dead" and not row.failures
         reason = told_reason(row.reason, house.log_values, ours=ours)

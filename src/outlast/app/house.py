@@ -59,7 +59,7 @@ from outlast.telemetry.logs import hide
 from outlast.telemetry.meters import meters_of
 from outlast.telemetry.names import STATUSES
 from outlast.telemetry.spans import Spans
-from outlast.telemetry.values import told_of, veiled
+from outlast.telemetry.values import told, told_of, veiled
 from outlast.values.cost import NOTHING, Cost
 from outlast.values.exceptions import encode_error
 
@@ -232,8 +232,10 @@ class House:
 
     def _late_done(self, task: asyncio.Task[None]) -> None:
         self._late.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.warning("what executed on after the close could not be given back: %s", task.exception())
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            why = told(error, self.log_values)
+            log.warning("what executed on after the close could not be given back: %s", why)
 
     async def leave(self) -> None:
         """Strike this worker off, and let go of the store; in a drain in the time that is left."""

@@ -63,7 +63,10 @@ def secrets_of(settings: Any) -> Iterator[str]:
         yield from (found["value"].strip("'\"") for found in _SECRET_PART.finditer(address))
         scheme, _, rest = address.partition("//")
         if not scheme.lower().startswith(_PATHS):
-            yield rest.rpartition("@")[0].partition(":")[2]
+            user, colon, password = rest.rpartition("@")[0].partition(":")
+            # Redis has passwords without a name; `default` is the name that it gives to whoever has none.
+            alone = scheme.lower().startswith("redis") and not colon and user != "default"
+            yield user if alone else password
 
 
 def _without_port(host: str) -> str:
