@@ -11,6 +11,7 @@ from outlast.doctor.facts import Facts, Folder, InStore
 from outlast.doctor.finding import Level
 from outlast.doctor.machine import Mount, Process
 from outlast.drain.report import DrainReport
+from outlast.settings import Settings
 from outlast.settings.load import load
 from outlast.store.rows import QueueRow, WorkerRow
 
@@ -25,7 +26,7 @@ FOLDER = Folder(
     size=100 * 10**9,
     mount=Mount("/data", "ext4", "/dev/sda"),
 )
-STORE = InStore(NOW, (QUEUE,), {}, (WORKER,))
+STORE = InStore(NOW, (QUEUE,), {}, (WORKER,), durations={("f", "quick"): [1.0] * 5})
 POSTGRES = {
     "server_version": "16.1", "fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", "max_connections": "100",
     "transaction_read_only": "off", "used": 10, "replica": False, "pooler": False, "skew": 0.01, "trip": 0.001,
@@ -61,7 +62,8 @@ def drained(**changes) -> DrainReport:
 
 CASES = [
     (grace.steps, {}, {"store": replace(STORE, durations={("f", "slow"): [100.0] * 5})}, "warning", "can never end in the 24.7 s"),
-    (grace.steps, {"store": replace(STORE, durations={("f", "slow"): [100.0] * 4})}, {"store": replace(STORE, durations={("f", "slow"): [1.0, 1.0, 100.0, 100.0, 100.0]})}, "note", "mostly"),
+    (grace.steps, {}, {"store": replace(STORE, durations={("f", "slow"): [100.0] * 4})}, "note", "no step has 5 recorded durations yet"),
+    (grace.steps, {"store": replace(STORE, durations={("f", "quick"): [1.0] * 5, ("f", "slow"): [100.0] * 4})}, {"store": replace(STORE, durations={("f", "slow"): [1.0, 1.0, 100.0, 100.0, 100.0]})}, "note", "mostly"),
     (grace.lease, {}, {"settings": {"stall_max": 40.0}}, "warning", "stall_max=40"),
     (grace.lease, {}, {"settings": {"lease": 4.0, "stall_max": 2.0}}, "warning", "lease=4 s"),
     (grace.lease, {}, {"settings": {"poll": 20.0}}, "warning", "poll=20"),
@@ -127,6 +129,28 @@ def test_it_fires_and_does_not(check, fine, wrong, level, says):
     assert len(found) >= 1
     assert any(says in one.what for one in found), found
     assert all(one.fix for one in found if one.level in (Level.WARNING, Level.ERROR))
+
+
+@pytest.mark.parametrize(
+    ("check", "given", "says"),
+    [
+        (fleet.runs, {"store": replace(STORE, queues=(QUEUE._replace(parked=1, stuck=1),))}, "1 run cannot be undone: what was done outside still is."),
+        (fleet.runs, {"store": replace(STORE, queues=(QUEUE._replace(parked=1),))}, "1 run waits for a person."),
+        (fleet.runs, {"store": replace(STORE, queues=(QUEUE._replace(dead=1),))}, "1 dead letter."),
+        (fleet.runs, {"store": replace(STORE, queues=(QUEUE._replace(returned=1, returned_since=NOW - 100),))}, "1 interrupted run waits, the longest for 100 s."),
+        (fleet.workers, {"store": replace(STORE, dead=frozenset({"w1"}))}, "1 worker seems dead, and not swept yet: w1."),
+        (fleet.drains, {"store": replace(STORE, drains=(drained(),))}, "1 drain in the last week, none cut short."),
+        (grace.steps, {"store": replace(STORE, durations={("f", "quick"): [1.0] * 5})}, "1 step with recorded durations ends in the 24.7 s that a drain has."),
+    ],
+)  # fmt: skip
+def test_one_is_counted_as_people_do(check, given, says):
+    assert says in [one.what for one in check(facts(**given))]
+
+
+@pytest.mark.parametrize(("lease", "says"), [(2.0, "1.3"), (30.0, "20"), (1000.0, "667"), (0.5, "0.33")])
+def test_what_to_set_is_a_number_that_somebody_would_write(lease, says):
+    found = next(iter(grace.leases(Settings(lease=lease, stall_max=lease, heartbeat=lease / 10))))
+    assert found.fix == f"Set stall_max to {says} or less."
 
 
 def test_without_a_manifest_the_surroundings_are_not_known(monkeypatch):

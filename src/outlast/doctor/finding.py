@@ -25,6 +25,11 @@ class Finding(NamedTuple):
     """The file and what in it, or the run, worker or queue that it is about."""
 
 
+def counted(count: int, thing: str) -> str:
+    """As people count: 1 run, 2 runs."""
+    return f"{count} {thing}{'' if count == 1 else 's'}"
+
+
 def ok(check: str, what: str, where: str = "") -> Finding:
     return Finding(check, Level.OK, what, "", where)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from outlast.doctor.facts import Facts
-from outlast.doctor.finding import Finding, error, note, ok, warning
+from outlast.doctor.finding import Finding, counted, error, note, ok, warning
 from outlast.settings.masks import masked
 
 RECENT_SECONDS = 7 * 86_400.0
@@ -30,13 +30,13 @@ def runs(facts: Facts) -> Iterator[Finding]:
         where = f"queue {queue.name}"
         if queue.stuck:
             trouble = True
-            yield error("runs", f"{queue.stuck} runs cannot be undone: what they did outside is still done.", "`outlast runs --undoing --status parked`, `outlast show ID`; mend it, then `outlast retry ID`.", where)  # fmt: skip
+            yield error("runs", f"{counted(queue.stuck, 'run')} cannot be undone: what was done outside still is.", "`outlast runs --undoing --status parked`, `outlast show ID`; mend it, then `outlast retry ID`.", where)  # fmt: skip
         if queue.dead:
             trouble = True
-            yield warning("runs", f"{queue.dead} dead letters.", "`outlast runs --status dead`, `outlast show ID`, then `outlast retry ID` or `outlast cancel ID`.", where)  # fmt: skip
+            yield warning("runs", f"{counted(queue.dead, 'dead letter')}.", "`outlast runs --status dead`, `outlast show ID`, then `outlast retry ID` or `outlast cancel ID`.", where)  # fmt: skip
         if queue.parked > queue.stuck:
             trouble = True
-            yield warning("runs", f"{queue.parked - queue.stuck} runs wait for a person.", "`outlast runs --status parked`, `outlast show ID` says what to decide.", where)  # fmt: skip
+            yield warning("runs", f"{counted(waits := queue.parked - queue.stuck, 'run')} {'waits' if waits == 1 else 'wait'} for a person.", "`outlast runs --status parked`, `outlast show ID` says what to decide.", where)  # fmt: skip
         names = found.unknown.get(queue.name, ())
         if names:
             trouble = True
@@ -45,7 +45,7 @@ def runs(facts: Facts) -> Iterator[Finding]:
         if queue.returned and since is not None and found.now - since > facts.loaded.settings.lease:
             trouble = True
             yield warning(
-                "runs", f"{queue.returned} interrupted runs wait, the longest for {found.now - since:.0f} s.",
+                "runs", f"{counted(queue.returned, 'interrupted run')} {'waits' if queue.returned == 1 else 'wait'}, the longest for {found.now - since:.0f} s.",
                 "Are there enough workers with free slots (`outlast workers`)? Is the queue limited (`outlast queues`)?", where,
             )  # fmt: skip
     if not trouble:
@@ -58,7 +58,7 @@ def workers(facts: Facts) -> Iterator[Finding]:
     if found is None:
         return
     if found.dead:
-        yield warning("workers", f"{len(found.dead)} workers seem dead and are not swept yet: {', '.join(sorted(found.dead)[:5])}.", "A living worker of this store does that within a lease. Is there one?")  # fmt: skip
+        yield warning("workers", f"{counted(len(found.dead), 'worker')} {'seems' if len(found.dead) == 1 else 'seem'} dead, and not swept yet: {', '.join(sorted(found.dead)[:5])}.", "A living worker of this store does that within a lease. Is there one?")  # fmt: skip
     alive = [one for one in found.workers if one.id not in found.dead]
     claiming = [one for one in alive if one.concurrency and not one.draining]
     due = sum(queue.queued for queue in found.queues if queue.oldest is not None)
@@ -66,9 +66,9 @@ def workers(facts: Facts) -> Iterator[Finding]:
         if not found.dead:
             yield ok("workers", f"{len(claiming)} claim, {len(alive)} have the store open.")
     elif alive:
-        yield note("workers", f"{due} are queued, and nobody is on record as claiming any. Who consumes items is not.", "If they are runs, start a worker: outlast worker MODULE.")  # fmt: skip
+        yield note("workers", f"{due} {'is' if due == 1 else 'are'} queued, and nobody is on record as claiming any. Who consumes items is not.", "If they are runs, start a worker: outlast worker MODULE.")  # fmt: skip
     else:
-        yield warning("workers", f"{due} runs are queued, and no worker claims any.", "Start one: outlast worker MODULE.")  # fmt: skip
+        yield warning("workers", f"{counted(due, 'run')} {'is' if due == 1 else 'are'} queued, and no worker claims any.", "Start one: outlast worker MODULE.")  # fmt: skip
 
 
 def drains(facts: Facts) -> Iterator[Finding]:
@@ -91,7 +91,7 @@ def drains(facts: Facts) -> Iterator[Finding]:
     if not cut and not stubborn:
         yield ok(
             "drains",
-            f"{len(recent)} drains in the last week, none cut short."
+            f"{counted(len(recent), 'drain')} in the last week, none cut short."
             if recent
             else "no drain is on record yet.",
         )

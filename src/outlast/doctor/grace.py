@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from statistics import median
 
 from outlast.doctor.facts import Facts
-from outlast.doctor.finding import Finding, note, ok, warning
+from outlast.doctor.finding import Finding, counted, note, ok, warning
 from outlast.settings import Settings
 from outlast.settings.checks import exit_seconds
 
@@ -59,10 +59,15 @@ def steps(facts: Facts) -> Iterator[Finding]:
             f"steps that mostly do not end in the {has:g} s that a drain has for them: {_some(mostly)}.",
             fix,
         )
-    if not never and not mostly:
+    if not measured:
+        yield note(
+            "steps", f"no step has {SAMPLES_MIN} recorded durations yet: whether any ends in the {has:g} s that a drain has for it is not known."
+        )  # fmt: skip
+    elif not never and not mostly:
+        ends = "ends" if len(measured) == 1 else "end"
         yield ok(
             "steps",
-            f"{len(measured)} steps with recorded durations end in the {has:g} s that a drain has for them.",
+            f"{counted(len(measured), 'step')} with recorded durations {ends} in the {has:g} s that a drain has.",
         )
 
 
@@ -72,7 +77,7 @@ def leases(settings: Settings) -> Iterator[Finding]:
         yield warning(
             "lease",
             f"stall_max={settings.stall_max:g} is not below lease={settings.lease:g}: a worker whose loop stands still keeps its lease until it is over, and learns late that it lost its runs.",
-            f"Set stall_max to {settings.lease * 2 / 3:g} or less.",
+            f"Set stall_max to {_two_thirds(settings.lease)} or less.",
         )
     if settings.lease < 5:
         yield warning(
@@ -86,6 +91,12 @@ def leases(settings: Settings) -> Iterator[Finding]:
             f"poll={settings.poll:g} s is more than half of lease={settings.lease:g}: where no bell rings, what dead workers left is found late.",
             "Lower poll to 2 s or so.",
         )
+
+
+def _two_thirds(seconds: float) -> str:
+    """As somebody would write it."""
+    found = seconds * 2 / 3
+    return f"{found:.0f}" if found >= 10 else f"{found:.2g}"
 
 
 def lease(facts: Facts) -> Iterator[Finding]:
