@@ -252,6 +252,67 @@ def test_how_long_a_pre_stop_command_takes(command, seconds):
     assert command_seconds(command) == seconds
 
 
+WRONG = """
+kind: Deployment
+metadata: {name: w}
+spec:
+  replicas: 2
+  strategy: {type: Recreate}
+  template:
+    spec:
+      containers:
+        - name: w
+          command: [outlast, worker, agents.py]
+          env:
+            - {name: OUTLAST_CHECKPOINT_RESERVE, value: "20"}
+            - {name: OUTLAST_GRACES, value: "60"}
+            - {name: OUTLAST_GRACE, value: "60"}
+            - {name: OUTLAST_LEASE, value: "3"}
+            - {name: OUTLAST_HTTP, value: "0.0.0.0:8080"}
+            - {name: OUTLAST_STORE, value: "sqlite:////data/x.db"}
+            - {name: OUTLAST_CONCURRENCY, value: many}
+"""
+
+
+def test_a_wrong_variable_hides_nothing_but_what_goes_by_it(tmp_path):
+    found = findings(tmp_path, "w.yaml", WRONG)
+    told = [one.what for one in found if (one.check, one.level) == ("settings", Level.ERROR)]
+    assert len(told) == 2
+    assert "OUTLAST_GRACES: no such setting" in told[0] and "OUTLAST_CONCURRENCY='many'" in told[1]
+    assert {("grace", "error"), ("lease", "warning"), ("http", "warning"), ("filesystem", "error")} <= fired(
+        found
+    )
+    of_itself = findings(
+        tmp_path, "w.yaml", WRONG.replace('OUTLAST_GRACE, value: "60"', "OUTLAST_GRACE, value: 1m")
+    )
+    assert not {"grace", "rollout"} & {one.check for one in of_itself}, "by which grace?"
+    assert {("lease", "warning"), ("http", "warning"), ("filesystem", "error")} <= fired(of_itself)
+
+
+def test_a_shell_in_a_unit_is_told_in_the_words_of_units(tmp_path):
+    start = "ExecStart=/opt/a/bin/outlast worker agents.py"
+    assert start in UNIT
+    (found,) = [
+        one
+        for one in findings(tmp_path, "a.service", UNIT.replace(start, "ExecStart=/bin/sh -c 'outlast worker agents.py'"))
+        if one.check == "signals"
+    ]  # fmt: skip
+    assert "PID 1" not in found.what and "ExecStart" in found.fix
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("KillMode=mixed", "KillMode=mixed\nEnvironment=OUTLAST_HTTP=127.0.0.1:80", "(127.0.0.1:80) is for this machine only."),
+        ("KillMode=mixed", "KillMode=mixed\nEnvironment=OUTLAST_HTTP=0.0.0.0:80 OUTLAST_HTTP_SECRET=a-long-secret", "is open to others, and has a secret."),
+        (" OUTLAST_LEASE=25", "", "1 setting is in order."),
+    ],
+)  # fmt: skip
+def test_what_is_in_order_says_in_which_way(tmp_path, old, new, says):
+    assert old in UNIT
+    assert any(one.what.endswith(says) for one in findings(tmp_path, "a.service", UNIT.replace(old, new)))
+
+
 MAPPED = """
 apiVersion: v1
 kind: ConfigMap

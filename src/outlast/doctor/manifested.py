@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from outlast.doctor.commands import InFront, in_front
 from outlast.doctor.facts import Facts
-from outlast.doctor.finding import Finding, error, note, ok, warning
+from outlast.doctor.finding import Finding, counted, error, note, ok, warning
 from outlast.doctor.grace import MARGIN_MIN, leases
 from outlast.doctor.workload import ELSEWHERE, Workload
 from outlast.errors import SettingsError
@@ -16,7 +16,7 @@ from outlast.http.address import is_for_this_machine, parse
 from outlast.settings import Settings
 from outlast.settings.foreign import GRACE, STORES
 from outlast.settings.load import Loaded, load
-from outlast.settings.variables import NO_FILES
+from outlast.settings.variables import NO_FILES, PREFIX
 
 ROLLOUT_SECONDS = 3_600.0
 START_SECONDS = 30.0
@@ -31,22 +31,43 @@ def _mine(facts: Facts) -> list[Workload]:
     return [one for one in facts.workloads if one.is_worker]
 
 
-def _loaded(workload: Workload) -> Loaded:
-    """The settings as far as they are in the manifest. SettingsError if they cannot be."""
+def _why_not(env: Mapping[str, str]) -> SettingsError | None:
+    """Why these variables cannot be settings; None: they can."""
+    try:
+        load({}, {**env, **NO_FILES})
+    except SettingsError as error:
+        return error
+    return None
+
+
+def _understood(workload: Workload) -> tuple[dict[str, str], dict[str, SettingsError]]:
+    """The variables that are in the manifest and can be, and what is wrong with each of the others."""
     env = {
         name: value
         for name, value in workload.env.items()
         if value != ELSEWHERE and not name.endswith("_FILE")
     }
-    return load({}, {**env, **NO_FILES})
+    if _why_not(env) is None:
+        return env, {}
+    left = {name: env.pop(name) for name in list(env) if name.upper().startswith(PREFIX) or name == GRACE}
+    while True:  # one may need another to be there: a reserve the grace that it is a part of
+        fits = next((name for name in left if _why_not({**env, name: left[name]}) is None), None)
+        if fits is None:
+            break
+        env[fits] = left.pop(fits)
+    tried = {name: _why_not({**env, name: value}) for name, value in left.items()}
+    return env, {name: why for name, why in tried.items() if why is not None}
 
 
-def settings_of(workload: Workload) -> Settings | None:
-    """The same, but None if they cannot be: that is told by `settings`."""
-    try:
-        return _loaded(workload).settings
-    except SettingsError:
-        return None
+def _loaded(workload: Workload, *needed: str) -> Loaded | None:
+    """The settings as far as they are in the manifest; None if one of the variables that are needed cannot be, which is told by `settings`."""
+    env, wrong = _understood(workload)
+    return None if set(needed) & set(wrong) else load({}, {**env, **NO_FILES})
+
+
+def settings_of(workload: Workload, *needed: str) -> Settings | None:
+    loaded = _loaded(workload, *needed)
+    return None if loaded is None else loaded.settings
 
 
 def _is_hidden(workload: Workload, names: Sequence[str]) -> bool:
@@ -70,12 +91,9 @@ def _store_of(workload: Workload) -> str | None:
             return asked[place + 1] if place + 1 < len(asked) else ""
         if word.startswith("--store="):
             return word.partition("=")[2]
-    try:
-        loaded = _loaded(workload)
-    except SettingsError:
-        return None
+    loaded = _loaded(workload, *_STORE_NAMES)
     # What stands in the way of a store that other tools name is a file of this machine's, not of the container's.
-    if loaded.store_error is not None or _is_hidden(workload, _STORE_NAMES):
+    if loaded is None or loaded.store_error is not None or _is_hidden(workload, _STORE_NAMES):
         return None
     return loaded.settings.store if any(workload.env.get(name) for name in _STORE_NAMES) else ""
 
@@ -91,21 +109,17 @@ def settings(facts: Facts) -> Iterator[Finding]:
     for one in found:
         if one.env_unquoted:
             yield error("settings", f"the value of {', '.join(one.env_unquoted[:5])} is no text: Kubernetes refuses the whole manifest.", 'Quote it: value: "60".', one.where)  # fmt: skip
-        try:
-            _loaded(one)
-        except SettingsError as wrong:
-            yield error("settings", str(wrong), "Mend the variable. What goes by the settings (grace, lease, rollout, filesystem, http) is not judged before.", one.where)  # fmt: skip
-        else:
-            yield ok(
-                "settings",
-                f"{sum(name.startswith('OUTLAST_') for name in one.env)} settings are in order.",
-                one.where,
-            )
+        _, wrong = _understood(one)
+        for why in wrong.values():
+            yield error("settings", str(why), "Mend the variable. What goes by it is not judged before.", one.where)  # fmt: skip
+        if not wrong:
+            many = sum(name.startswith(PREFIX) for name in one.env)
+            yield ok("settings", f"{counted(many, 'setting')} {'is' if many == 1 else 'are'} in order.", one.where)  # fmt: skip
 
 
 def grace(facts: Facts) -> Iterator[Finding]:
     for one in _mine(facts):
-        chosen = settings_of(one)
+        chosen = settings_of(one, *_GRACE_NAMES)
         if chosen is None or one.period_default is None:
             continue
         if _is_hidden(one, _GRACE_NAMES):
@@ -134,7 +148,7 @@ def grace(facts: Facts) -> Iterator[Finding]:
 
 def lease(facts: Facts) -> Iterator[Finding]:
     for one in _mine(facts):
-        chosen = settings_of(one)
+        chosen = settings_of(one, "OUTLAST_LEASE", "OUTLAST_STALL_MAX", "OUTLAST_POLL")
         if chosen is None:
             continue
         found = [finding._replace(where=one.where) for finding in leases(chosen)]
@@ -156,9 +170,12 @@ def signals(facts: Facts) -> Iterator[Finding]:
             yield note("signals", "bash is given the command: it becomes the worker by itself, if it is 5.1 or newer.", "Put `exec` in front: then every shell does.", one.where)  # fmt: skip
         if front is InFront.STAYS and one.shell is not None:
             trouble = True
+            is_unit = one.kind == "systemd"
+            first = "what systemd has started" if is_unit else "PID 1"
+            fix = 'Use the exec form, ["outlast", "worker", …], or put `exec` in front.'
             yield error(
-                "signals", f"the command is given to a shell ({one.shell[:60]!r}): the shell is PID 1, gets SIGTERM, and does not pass it on.",
-                'Use the exec form, ["outlast", "worker", …], or put `exec` in front.', one.where,
+                "signals", f"the command is given to a shell ({one.shell[:60]!r}): the shell is {first}, gets SIGTERM, and does not pass it on.",
+                "Name the worker in ExecStart without a shell, or put `exec` in front of it." if is_unit else fix, one.where,
             )  # fmt: skip
         if one.stop_signal is not None and one.stop_signal.upper().removeprefix("SIG") not in (
             "TERM",
@@ -200,7 +217,7 @@ def _share(text: str | None, replicas: int, *, up: bool) -> int:
 
 def rollout(facts: Facts) -> Iterator[Finding]:
     for one in _mine(facts):
-        chosen = settings_of(one)
+        chosen = settings_of(one, *_GRACE_NAMES)
         if one.kind not in ("Deployment", "StatefulSet") or chosen is None:
             continue
         replicas = one.replicas or 1
@@ -306,18 +323,16 @@ def _redis(one: Workload, *, elsewhere: bool) -> Finding:
 
 def http(facts: Facts) -> Iterator[Finding]:
     for one in _mine(facts):
-        chosen = settings_of(one)
+        chosen = settings_of(one, "OUTLAST_HTTP")
         if chosen is None or not chosen.http:
             continue
         address = chosen.http
-        if (
-            not is_for_this_machine(address)
-            and not one.env.get("OUTLAST_HTTP_SECRET")
-            and "OUTLAST_HTTP_SECRET_FILE" not in one.env
-        ):
+        if is_for_this_machine(address):
+            yield ok("http", f"the HTTP server ({address}) is for this machine only.", one.where)
+        elif not one.env.get("OUTLAST_HTTP_SECRET") and "OUTLAST_HTTP_SECRET_FILE" not in one.env:
             yield warning("http", f"the HTTP server is open to others ({address}) and has no secret.", "Set OUTLAST_HTTP_SECRET from a secret. A sidecar makes everybody loopback, and lets them end the worker.", one.where)  # fmt: skip
         else:
-            yield ok("http", f"the HTTP server ({address}) is for this machine, or has a secret.", one.where)
+            yield ok("http", f"the HTTP server ({address}) is open to others, and has a secret.", one.where)
 
 
 def probes(facts: Facts) -> Iterator[Finding]:
@@ -337,7 +352,7 @@ def probes(facts: Facts) -> Iterator[Finding]:
 
 def _unheard(one: Workload) -> str:
     """Why the kubelet, which asks from outside the pod, gets no answer; empty where it may. What serves without OUTLAST_HTTP is the program's own."""
-    chosen = settings_of(one)
+    chosen = settings_of(one, "OUTLAST_HTTP")
     if chosen is None or not chosen.http or not one.probe_ports:
         return ""
     if is_for_this_machine(chosen.http):
