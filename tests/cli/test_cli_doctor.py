@@ -32,6 +32,37 @@ def test_files_that_a_shell_has_made_of_a_pattern_are_all_looked_at(outlast):
     }
 
 
+def test_of_a_folder_its_manifests_are_taken_and_it_is_said_which(outlast):
+    deploy = outlast.folder / "deploy"
+    (deploy / "more").mkdir(parents=True)
+    (deploy / "pod.yaml").write_text(POD)
+    (deploy / "agents.service").write_text(UNIT)
+    (deploy / "Dockerfile").write_text(DOCKERFILE)
+    (deploy / "values.yml").write_text("image: {tag: 1}\n")
+    (deploy / "README.md").write_text("no manifest")
+    (deploy / "more" / "pod.yaml").write_text("{[")
+    answer = outlast("doctor", "--json", "--manifest", "deploy")
+    assert answer.code == 1
+    checks = [one for one in answer.json["findings"] if one["check"] == "files"]
+    assert [(one["level"], one["what"]) for one in checks] == [
+        ("note", "values.yml is left out: it has neither a `kind` (Kubernetes) nor `services` (compose)."),
+        ("ok", "read: Dockerfile, agents.service, pod.yaml. The folders in it (more) are not looked into."),
+    ]
+    judged = {one["where"].partition(":")[0] for one in answer.json["findings"]}
+    assert judged == {"deploy", "deploy/Dockerfile", "deploy/agents.service", "deploy/pod.yaml"}
+
+
+def test_a_folder_without_a_manifest_is_refused_and_so_is_a_broken_file_in_one(outlast):
+    deploy = outlast.folder / "deploy"
+    deploy.mkdir()
+    (deploy / "README.md").write_text("no manifest")
+    answer = outlast("doctor", "--manifest", "deploy")
+    assert answer.code == 2 and "deploy has no manifest in it" in answer.err
+    (deploy / "pod.yaml").write_text("{[")
+    answer = outlast("doctor", "--manifest", "deploy")
+    assert answer.code == 2 and "deploy/pod.yaml" in answer.err and "no YAML" in answer.err
+
+
 def test_a_manifest_comes_through_a_pipe(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "outlast", "doctor", "--manifest", "-"],

@@ -248,7 +248,7 @@ def test_what_a_shell_makes_of_a_pattern_and_what_comes_through_a_pipe(tmp_path)
     code, answer = doctor("--manifest", "-", cwd=tmp_path, given=pods())
     assert (code, answer["ok"]) == (0, True)
     assert "standard input: Deployment a/w" in {one["where"] for one in answer["findings"]}
-    code, answer = doctor("--manifest", ".", cwd=tmp_path)
+    code, answer = doctor("--manifest", "none.yaml", cwd=tmp_path)
     assert (code, "cannot be read" in answer["error"]["message"]) == (2, True)
 
 

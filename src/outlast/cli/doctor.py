@@ -46,7 +46,7 @@ def doctor(
         typer.Option(
             "--manifest",
             metavar="FILE",
-            help="Check this file instead (may be repeated; - is standard input): Kubernetes YAML, a compose file, a .service unit, a Dockerfile.",
+            help="Check this file instead (may be repeated; - is standard input; of a folder, those in it): Kubernetes YAML, a compose file, a .service unit, a Dockerfile.",
         ),
     ] = None,
     rollout_budget: RolloutBudget = None,
@@ -79,10 +79,11 @@ def doctor(
 def _of_files(files: list[Path], budget: float | None) -> list[Finding]:
     from outlast.doctor.examine import IN_MANIFESTS, examine
     from outlast.doctor.facts import Facts
-    from outlast.doctor.manifests import read
+    from outlast.doctor.manifests import expanded, read
 
-    workloads = tuple(read(*files))
-    return examine(
+    taken, said = expanded(files)
+    workloads = tuple(read(*taken))
+    return said + examine(
         Facts(load({"store": "memory:"}, NO_FILES), "", workloads=workloads, rollout_budget=budget),
         IN_MANIFESTS,
     )

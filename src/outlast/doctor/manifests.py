@@ -9,6 +9,7 @@ from typing import Any
 
 from outlast.doctor import compose, kubernetes
 from outlast.doctor.dockerfiles import dockerfile
+from outlast.doctor.finding import Finding, note, ok
 from outlast.doctor.units import unit
 from outlast.doctor.workload import Workload
 from outlast.doctor.yamls import documents
@@ -16,6 +17,50 @@ from outlast.errors import SettingsError
 
 FILE_BYTES_MAX = 5_000_000
 STDIN = Path("-")
+YAML = (".yaml", ".yml")
+NEITHER = "has neither a `kind` (Kubernetes) nor `services` (compose)"
+
+
+def expanded(paths: Iterable[Path]) -> tuple[list[Path], list[Finding]]:
+    """Files, and of each folder the manifests in it; and what is said of folders. SettingsError for one that has none."""
+    files: list[Path] = []
+    said: list[Finding] = []
+    for path in paths:
+        if path.is_dir():
+            taken, found = _in_folder(path)
+            files += taken
+            said += found
+        else:
+            files.append(path)
+    return files, said
+
+
+def _in_folder(folder: Path) -> tuple[list[Path], list[Finding]]:
+    try:
+        inside = sorted(folder.iterdir())
+    except OSError as error:
+        raise SettingsError(f"{folder} cannot be read: {error.strerror or error}.") from None
+    named = [path for path in inside if path.is_file() and _is_called_so(path)]
+    other = [path for path in named if path.suffix in YAML and _is_anything_else(path)]
+    taken = [path for path in named if path not in other]
+    if not taken:
+        raise SettingsError(f"{folder} has no manifest in it: no .yaml, .yml, .service or Dockerfile that is one.")  # fmt: skip
+    folders = [path.name for path in inside if path.is_dir() and not path.name.endswith(".service.d")]
+    more = f" The folders in it ({', '.join(folders)}) are not looked into." if folders else ""
+    left_out = [note("files", f"{path.name} is left out: it {NEITHER}.", where=str(folder)) for path in other]
+    return taken, [
+        *left_out,
+        ok("files", f"read: {', '.join(path.name for path in taken)}.{more}", str(folder)),
+    ]
+
+
+def _is_called_so(path: Path) -> bool:
+    return path.suffix in (*YAML, ".service") or _is_dockerfile(path)
+
+
+def _is_anything_else(path: Path) -> bool:
+    """The values of a chart, rules, a pipeline: in a folder these lie beside manifests."""
+    return not any("kind" in one or "services" in one for one in documents(str(path), _text(path)))
 
 
 def read(*paths: Path) -> list[Workload]:
@@ -44,7 +89,7 @@ def _of_yaml(found: Iterable[tuple[str, dict[str, Any]]]) -> Iterator[Workload]:
         elif "kind" in document:
             yield from kubernetes.workloads(path, document, scaled, maps)
         else:
-            raise SettingsError(f"{path} has neither a `kind` (Kubernetes) nor `services` (compose).")
+            raise SettingsError(f"{path} {NEITHER}.")
 
 
 def _text(path: Path) -> str:
