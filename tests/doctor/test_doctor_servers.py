@@ -1,5 +1,6 @@
 """The doctor asks real servers, each set up in a way that is in order, or is not."""
 
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -11,6 +12,7 @@ from outlast.doctor.finding import Finding, Level
 from outlast.doctor.fleet import store as store_check
 from outlast.doctor.servers import postgres, redis
 from outlast.settings.load import load
+from outlast.store.address import store_at
 from outlast.store.postgres.address import parse
 from outlast.testing import servers
 
@@ -41,6 +43,26 @@ def test_what_a_redis_can_lose(options, says):
         assert found == []
     else:
         assert [one for one in found if says in one.what], found
+
+
+def said_of(address: str, *words: str) -> tuple[str, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "outlast", *words, "--store", address], capture_output=True, text=True, timeout=60, check=False
+    )  # fmt: skip
+    return done.stdout, done.stderr
+
+
+def test_what_a_redis_can_lose_is_said_once_and_in_our_own_form():
+    with servers.redis_server(None, "--appendonly", "no") as server:
+        store = store_at(server.url)
+        store.open()
+        store.close()
+        out, err = said_of(server.url, "doctor")
+        assert out.count("appendonly is off") == 1 and "appendonly" not in err
+        for words in (("chaos", "verify", "--since", "1h"), ("runs",)):
+            out, err = said_of(server.url, *words)
+            (line,) = [line for line in err.splitlines() if "appendonly is off" in line]
+            assert line.startswith("outlast: ") and "appendonly" not in out
 
 
 def test_a_redis_that_may_not_tell_is_no_redis_in_order():

@@ -262,7 +262,7 @@ def verify(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make the checks of chaos on a store that is in use, after a rollout for instance. Nothing is written, and nobody is disturbed.
+    """Make the checks of chaos on a store that is in use, after a rollout for instance. No run is changed, and nobody is disturbed.
 
     What only an outside ledger can tell is said to be not known. Exits with 1 if a check is violated.
     """

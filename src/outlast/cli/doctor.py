@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
@@ -102,6 +103,7 @@ def _of_here(store: str | None, as_json: bool, *, settings: bool) -> list[Findin
     from outlast.doctor.examine import HERE, examine
     from outlast.doctor.facts import gather
 
+    logging.getLogger("outlast.store").addHandler(logging.NullHandler())  # what it warns of is a finding
     return examine(gather(loaded), HERE)
 
 

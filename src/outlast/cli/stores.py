@@ -55,11 +55,23 @@ def _where(store: Store) -> str:
     return "" if found is None else f" ({found})"
 
 
+class _Saying(logging.Handler):
+    """What a store warns of, as everything else is said here."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        say(record.getMessage())
+
+
 @contextmanager
 def reading(address: str | None) -> Iterator[Store]:
     """A store to look at. No worker is enlisted for that."""
     store = existing(address)
-    store.open()
+    warnings, saying = logging.getLogger("outlast.store"), _Saying(logging.WARNING)
+    warnings.addHandler(saying)
+    try:
+        store.open()
+    finally:
+        warnings.removeHandler(saying)
     try:
         yield store
     finally:
