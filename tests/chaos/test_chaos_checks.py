@@ -453,6 +453,10 @@ def test_a_run_that_waits_for_a_queue_at_its_limit_or_for_empty_hands_is_nobodys
         assert list(alarms(check(store, Scope(since=0.0, objective=5)))) == ["ended"]
         with closing(sqlite3.connect(tmp_path / "o.db", isolation_level=None)) as db:
             db.execute("UPDATE runs SET deaths_in_a_row = 1 WHERE id = 'r'")
+            assert list(alarms(check(store, Scope(since=0.0, objective=5)))) == [
+                "ended"
+            ]  # anybody may take it
+            db.execute("UPDATE runs SET deaths_in_a_row = 2 WHERE id = 'r'")
         verdict = check(store, Scope(since=0.0, objective=5))
         assert alarms(verdict) == {} and verdict["ended"].facts["suspects_waiting"] == 1
 

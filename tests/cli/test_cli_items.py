@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from outlast.store.verbs import Release, Settle, Sweep
+from outlast.store.verbs import Claim, Release, Settle, Sweep
 
 
 def test_runs_lists_no_items_unless_asked_for(outlast):
@@ -90,7 +90,12 @@ def test_show_says_how_close_a_run_is_to_being_a_dead_letter(outlast):
     outlast.commit(Sweep())
     out = outlast("show", "r1").out
     assert "1 death (1 of at most 5 in a row without a new entry), 0 interruptions" in out
-    assert "It died without a new entry, so a worker executes it alone." in out
+    assert "alone" not in out
+    outlast.enlisted("w2", lease=-1.0)
+    outlast.commit(Claim("w2", "t", ids=("r1",)), Sweep(backoff=0.0))
+    out = outlast("show", "r1").out
+    assert "2 deaths (2 of at most 5 in a row without a new entry), 0 interruptions" in out
+    assert "It died more than once without a new entry, so a worker executes it alone." in out
 
 
 def test_show_says_that_a_run_sleeps(outlast):

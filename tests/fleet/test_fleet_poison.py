@@ -5,6 +5,7 @@ import time
 import pytest
 from fleet_flows import gated, may_strike, one_step, parent
 from fleet_tools import Fleet, assert_nothing_recorded_was_redone, until
+from process_tools import Program
 
 from outlast import RunDead
 
@@ -113,24 +114,56 @@ def test_poison_kills_nobody_but_itself_once_it_is_suspected(fleet):
     fleet.submit([may_strike("poison", late=0.7)], ["poison"])
     fleet.start(*FLOWS, concurrency=5).wait()
     fleet.replace_the_dead(*FLOWS, concurrency=5)
-    until(lambda: len(fleet.lines()) == 2)
+    fleet.workers[0].wait()
+    fleet.replace_the_dead(*FLOWS, concurrency=5)
+    until(lambda: len(fleet.lines()) == 3)
     fleet.submit([one_step(n, 1.0) for n in range(5)], [f"r{n}" for n in range(5)])
-    died = 1 + live_through(fleet, concurrency=5)
+    died = 2 + live_through(fleet, concurrency=5)
     deaths = fleet.image().deaths()
     assert {run for run, _ in deaths} == {"poison"}
     assert died == len(deaths) == 3
 
 
 @pytest.mark.parametrize("what", ["run", "item"])
+def test_all_that_a_killed_worker_had_in_hand_begins_on_another_at_once(fleet, what):
+    """None had recorded anything, and none waits for the end of another: nobody gets to an end before the gate is there."""
+    options = {"concurrency": 20, "consume": {"mail": "handle"}}
+    ids = [f"r{n}" for n in range(10)]
+    victim = fleet.start("gated", **options)
+    if what == "run":
+        fleet.submit([gated("gate") for _ in ids], ids)
+    else:
+        fleet.do(lambda app: app.queue("mail").put_many(["gated"] * len(ids), ids=ids))
+    until(lambda: len(fleet.lines(pid=victim.pid)) == len(ids))
+    heir = fleet.is_up(fleet.start("gated", **options))
+    victim.kill()
+    until(lambda: len(fleet.lines(pid=heir.pid)) == len(ids))
+    assert fleet.lines("after") == []
+    fleet.make("gate")
+    fleet.until_all_are("done")
+    assert sorted(line.run for line in fleet.lines("after")) == ids
+    assert {row for (row,) in fleet.ask("SELECT deaths FROM runs")} == {1}
+
+
+def killed_and_replaced(fleet: Fleet, first: Program, *flows: str, **options) -> Program:
+    """Another worker, with what the first had begun when it was killed."""
+    until(lambda: fleet.lines(pid=first.pid))
+    first.kill()
+    heir = fleet.is_up(fleet.start(*flows, **options))
+    until(lambda: fleet.lines(pid=heir.pid))
+    return heir
+
+
+@pytest.mark.parametrize("what", ["run", "item"])
 def test_a_suspect_gets_its_turn_however_busy_the_workers_are(fleet, what):
-    """Its worker died while it executed; every other is busy, and would be for a long time."""
+    """Its workers died while it executed; every other is busy, and would be for a long time."""
     consume = {"consume": {"mail": "handle"}}
-    victim = fleet.is_up(fleet.start("gated", queues="special", **consume))
+    first = fleet.start("gated", queues="special", **consume)
     if what == "run":
         fleet.submit([gated("gate")], ["suspect"], queue="special")
     else:
         fleet.do(lambda app: app.queue("mail").put("gated", id="suspect"))
-    until(lambda: fleet.lines(pid=victim.pid))
+    victim = killed_and_replaced(fleet, first, "gated", queues="special", **consume)
     busy = fleet.is_up(fleet.start("gated", "one_step", queues="default,special", concurrency=3, **consume))
     fleet.submit([one_step(n, 0.7 + n % 5 * 0.2) for n in range(40)], [f"r{n}" for n in range(40)])
     until(lambda: fleet.lines(pid=busy.pid))
@@ -144,9 +177,9 @@ def test_a_suspect_gets_its_turn_however_busy_the_workers_are(fleet, what):
 
 def test_a_suspect_item_gets_its_turn_where_nobody_is_more_than_a_consumer(fleet):
     options = {"consume": {"mail": "handle"}, "worker": False, "concurrency": 3}
-    victim = fleet.is_up(fleet.start("one_step", **options))
+    first = fleet.start("one_step", **options)
     fleet.do(lambda app: app.queue("mail").put("gated", id="suspect"))
-    until(lambda: fleet.lines(pid=victim.pid))
+    victim = killed_and_replaced(fleet, first, "one_step", **options)
     victim.stop()
     busy = fleet.is_up(fleet.start("one_step", **options))
     fleet.do(lambda app: app.queue("mail").put_many(["slow"] * 40))

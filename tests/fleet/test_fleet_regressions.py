@@ -158,16 +158,23 @@ async def ticks(count: int) -> None:
 
 
 async def die_elsewhere(app, *submissions) -> None:
-    """Another worker had these in hand, and died with nothing recorded: they are suspects."""
-    house, other = app._open, token_hex(4)
-    house.store.hold(other)
-    await house.writer.ask(Enlist(other, "host", 1, 1e6))
+    """Other workers had these in hand, and died with nothing recorded: they are suspects."""
+    house, first, second = app._open, token_hex(4), token_hex(4)
+    for other in (first, second):
+        house.store.hold(other)
+        await house.writer.ask(Enlist(other, "host", 1, 1e6))
+    ids = tuple(submission.id for submission in submissions)
     for submission in submissions:
-        await house.writer.ask(submission._replace(worker=other))
-    house.store.let_go(other)
-    await house.writer.ask(Sweep())
-    for submission in submissions:
-        assert (await house.read(house.store.run, submission.id)).deaths_in_a_row == 1
+        await house.writer.ask(submission._replace(worker=first))
+    house.store.let_go(first)
+    # One behind the other, or this worker would take them.
+    both = (Sweep(), Claim(second, token_hex(4), ids=ids))
+    _, rows = await asyncio.gather(*map(house.writer.ask, both))
+    assert len(rows) == len(ids)
+    house.store.let_go(second)
+    await house.writer.ask(Sweep(backoff=0.0))
+    for id in ids:
+        assert (await house.read(house.store.run, id)).is_suspect
 
 
 async def until_idle(app, claimer) -> None:

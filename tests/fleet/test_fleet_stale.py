@@ -18,6 +18,8 @@ from fleet_tools import (
     until,
 )
 
+from outlast.store.rows import SUSPECT_DEATHS
+
 LEASE = 3.0
 RACERS = 50
 
@@ -124,10 +126,11 @@ def test_a_stale_workers_results_are_refused_while_its_heir_still_executes(fleet
 
 
 def make_suspect(fleet: Fleet, *flows: str) -> None:
-    """A run whose worker died before it had recorded anything."""
+    """A run whose workers died before it had recorded anything."""
     fleet.make("poison")
-    fleet.submit([may_strike("poison")], ["r"])
-    fleet.start(*flows).wait()
+    fleet.do(lambda app: app.submit(may_strike("poison"), id="r"), max_attempts=SUSPECT_DEATHS + 2)
+    for _ in range(SUSPECT_DEATHS):
+        fleet.start(*flows).wait()
     (fleet.folder / "poison").unlink()
 
 

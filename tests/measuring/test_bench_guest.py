@@ -48,13 +48,13 @@ def leftovers(store) -> None:
     enlist(store, "gone")
     ended, returned, later, held = (claim(store, submit(store)) for _ in range(4))
     submit(store)
-    suspect = claim(store, submit(store, workflow=RECOVERY))
+    unrecorded = claim(store, submit(store, workflow=RECOVERY))
     for row in (ended, returned, held):
         store.commit([Record(row.pk, 1, row.fence, "step", "step#1", store.now(), value="true")])
     store.commit([Settle(ended.pk, ended.fence, "done")])
     store.commit([Release(returned.pk, returned.fence, "interrupted")])
     store.commit([Release(later.pk, later.fence, "not before an hour", delay=3600.0)])
-    assert (held.status, suspect.status) == ("running", "running")
+    assert (held.status, unrecorded.status) == ("running", "running")
     store._presence.die()
     for lock in (store.path.parent / f"{store.path.name}.d").glob("worker-gone.lock"):
         os.utime(lock, (0, 0))

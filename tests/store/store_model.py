@@ -99,7 +99,7 @@ class Run:
         return self.status in ("queued", "waiting")
 
     def make_ready(self) -> None:
-        self.ready = 2 if self.deaths_in_a_row else 1
+        self.ready = 2 if self.deaths_in_a_row >= 2 else 1
 
     def progress(self) -> bool:
         """Whether the life that has it now has recorded anything of its own."""
@@ -663,10 +663,11 @@ class Model:
         due, dead = self.now, False
         if progress or has_child:
             run.deaths_in_a_row = 0
-            run.interrupted = self.now if run.interrupted is None else run.interrupted
-        elif run.deaths_in_a_row == 0 or alone:
+        elif run.deaths_in_a_row < 2 or alone:
             run.deaths_in_a_row += 1
-        if run.deaths_in_a_row > 1:
+        if run.deaths_in_a_row < 2:
+            run.interrupted = self.now if run.interrupted is None else run.interrupted
+        else:
             due += min(verb.backoff * 2 ** (run.deaths_in_a_row - 2), verb.backoff_max)
         if run.deaths_in_a_row and alone:
             dead = run.deaths_in_a_row >= run.attempts_max

@@ -83,17 +83,17 @@ class Adoption:
         claimer = house.claimer
         if claimer is None or row.queue not in claimer.queues or row.worker == house.worker.id:
             return False
-        suspect = row.deaths_in_a_row > 0 and not house.room.line(row.parent)
+        suspect = row.is_suspect and not house.room.line(row.parent)
         return row.worker is not None or row.due > house.store.now() or suspect
 
     def _may_come(self, row: RunRow, *, patient: bool) -> bool:
         """A suspect waits for the room to be its own, but not for ever."""
-        return not row.deaths_in_a_row or not patient or self._house.room.fits(row)
+        return not row.is_suspect or not patient or self._house.room.fits(row)
 
     async def _claim(self, row: RunRow, workflow: Workflow[..., Any]) -> bool:
         house = self._house
         verb = Claim(house.worker.id, secrets.token_hex(8), ids=(row.id,))
-        alone = row.deaths_in_a_row > 0 and house.room.fits(row)
+        alone = row.is_suspect and house.room.fits(row)
         rows = await house.intake.claim(verb, alone=alone)
         await house.intake.begin_claimed(rows, workflow)
         return bool(rows)

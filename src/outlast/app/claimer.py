@@ -168,7 +168,9 @@ class Claimer:
         elif self._suspect_since is None:
             self._suspect_since = now + _chance.uniform(0.0, patience)
         elif now - self._suspect_since > patience * YIELD_PATIENCES:
-            log.warning("a run that died without recording anything waits for an idle worker in vain")
+            log.warning(
+                "a run that died more than once without recording anything waits for an idle worker in vain"
+            )
             await self._claim(1, 1, suspects=True)
             self._no_suspect()
         elif now - self._suspect_since > patience and not room.closed and await self._should_yield():

@@ -169,7 +169,7 @@ class Intake:
         if entries:
             self._count_recovery(life, entries[-1])
         if life.claimed and log.isEnabledFor(logging.INFO):
-            alone = ", alone: it died without recording anything" if life.suspect else ""
+            alone = ", alone: it died more than once without recording anything" if life.suspect else ""
             log.info("run %s is claimed%s", row.id, alone, extra=house.facts(row))
         house.loop.call_soon(life.start)
         house.resting.watch()

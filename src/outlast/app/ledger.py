@@ -127,7 +127,7 @@ class Ledger:
                 await house.sweeper.tidy()  # left behind when the store did not answer
             elif not await house.sweeper.sweep():
                 return None
-        alone = row.deaths_in_a_row > 0 and house.room.fits(row)
+        alone = row.is_suspect and house.room.fits(row)
         claim = Claim(house.worker.id, secrets.token_hex(8), ids=(self.id,))
         rows = await house.intake.claim(claim, alone=alone)
         return rows[0] if rows else None

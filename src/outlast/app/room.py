@@ -1,7 +1,7 @@
 """The room: what this process has in hand, and whether a suspect has it to itself.
 
-A suspect is a run whose last worker died while it executed and had recorded nothing. It executes alone until it has: if it
-kills this process too, nobody else is harmed or blamed.
+A suspect is a run whose last workers died, two at least, while it executed and had recorded nothing. It executes alone until it
+has: if it kills this process too, nobody else is harmed or blamed.
 
 What is in hand is known by its fence, which no two claims share: one run or item may be in hand twice, when an earlier claim of
 it was lost and what it began has not ended yet.

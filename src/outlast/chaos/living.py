@@ -57,7 +57,7 @@ def under_way(store: Store, scope: Scope, found: Findings, there: Living, row: R
         found.backlog += 1  # it waits for a slot: that is a queue
     elif not there.would_take(row):
         _nobody(store, found, row, returned=returned)
-    elif row.deaths_in_a_row > 0:
+    elif row.is_suspect:
         found.suspects += 1  # it waits for a worker with empty hands, which may take long
     elif _is_so_still(store, row):
         found["ended"].violate(

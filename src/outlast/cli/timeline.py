@@ -236,7 +236,7 @@ def _status(row: RunRow, fleet: Fleet, store: str | None, room: int | None) -> I
         when = f" It is due in {span(row.due - fleet.now)}." if fleet.now < row.due < NEVER else ""
         yield f"{_state(row, reason)}.{when} {safe(taken_up(row, fleet, store))}"
         if row.ready == SUSPECT:
-            yield "It died without a new entry, so a worker executes it alone."
+            yield "It died more than once without a new entry, so a worker executes it alone."
 
 
 def _state(row: RunRow, reason: str) -> str:

@@ -122,8 +122,8 @@ class Life:
         self.winding = False
         self.claimed = False
         """From a queue: then it has a slot of this worker's."""
-        self.suspect = row.deaths_in_a_row > 0
-        """Its last worker died, and it had recorded nothing: it executes alone until it has."""
+        self.suspect = row.is_suspect
+        """Its last workers died, and it had recorded nothing: it executes alone until it has."""
         self.resting: leaving.Rest | None = None
         """Set when this life ends because the run only waits."""
         self.rested_at = 0

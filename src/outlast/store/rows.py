@@ -35,6 +35,11 @@ class Entry(NamedTuple):
     none yet). So in one journal abs(fence) never falls, and after -n nothing is written under n: else a stale writer got in."""
 
 
+SUSPECT_DEATHS = 2
+"""After how many deaths in a row without a new entry a run is a suspect. Not after one: far more workers are killed by what is around them
+than by what they execute, and then everything that they held would have to go on one by one."""
+
+
 class RunRow(NamedTuple):
     pk: int
     id: str
@@ -66,7 +71,7 @@ class RunRow(NamedTuple):
     lives: int
     """How often it was claimed. A run in its first life has no journal yet."""
     ready: int
-    """0: held, ended, parked, or due later. 1: claimable. 2: claimable, and a suspect: it died without a new entry."""
+    """0: held, ended, parked, or due later. 1: claimable. 2: claimable, and a suspect."""
     mark: int
     """The seq of the last death or interruption: what has come since is progress."""
     deaths_in_a_row: int
@@ -78,6 +83,11 @@ class RunRow(NamedTuple):
     """How it ends once it is undone: a verdict, see `Undo`. None: it is not being undone."""
     abandon_after: float | None
     """For how many seconds it may be claimable without being taken, once it has begun."""
+
+    @property
+    def is_suspect(self) -> bool:
+        """It may be what kills its workers: it executes alone until it has recorded something."""
+        return self.deaths_in_a_row >= SUSPECT_DEATHS
 
 
 class Message(NamedTuple):

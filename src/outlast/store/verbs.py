@@ -110,7 +110,7 @@ class Claim(NamedTuple):
     With `ids`, just these, if they are due, whatever their queue allows. Otherwise at most `limit` runs of these queues and
     workflows (empty: any but EACH): highest priority first, interrupted before new (older interruption first), due earlier before due
     later; at most `returned` of them interrupted ones; from a queue with a limit of its own only as many as its running runs leave. With
-    `suspects` only runs that died without a new entry, otherwise none of these.
+    `suspects` only suspects (see Sweep), otherwise none of these.
     Of those that were not named, one that has begun before and was claimable for more than its `abandon_after` seconds, while one
     worker of its queue that knows its workflow was here and the store was awake (see Sweep), is being undone from now on, as by Undo;
     its verdict is failed, with `Abandoned`.
@@ -365,9 +365,10 @@ class Sweep(NamedTuple):
     life (Enlist, Renew, Sweep, of anybody) came, without a gap of more than half the shortest lease, for as long as its lease is.
     After an outage, or a clock that jumped, everybody has a whole lease to renew.
     Each of its runs gets a `death` entry and goes back. One that has recorded anything of its own in this life (a step, an
-    attempt, an inner step, a child, what it did with a session), or whose child the worker held too, goes ahead of new work. Any other is a suspect:
-    `deaths_in_a_row` is 1, and grows only by deaths alone, when the worker held nothing else but the run's ancestors; with
-    each it is due later, after `backoff` seconds doubled (none after the first death); at `attempts_max` it is a dead letter.
+    attempt, an inner step, a child, what it did with a session), or whose child the worker held too, goes ahead of new work. Of any other
+    `deaths_in_a_row` grows. After the first it goes ahead of new work too. After the second (SUSPECT_DEATHS) it is a suspect: from then on the
+    count grows only by deaths alone, when the worker held nothing else but the run's ancestors, and with each it is due later, after `backoff`
+    seconds, doubled. A death alone that makes it `attempts_max` makes it a dead letter.
     The runs of a worker that was draining get an `interruption` instead, and are not charged. Its report, if it is still open or was
     never opened, is closed with what is known: {"cut_short": true, "left": ids of what was taken from it, "why": how it died, "seen": as
     the entries have it}.

@@ -18,7 +18,7 @@ from psycopg import errors
 
 from outlast.errors import StoreTooNew, StoreUnavailable
 from outlast.store.postgres.statements import PLANS
-from outlast.store.rows import RunRow
+from outlast.store.rows import SUSPECT_DEATHS, RunRow
 from outlast.store.verbs import DRAINS_MAX, DURATIONS_MAX, TOKENS_MAX
 
 if TYPE_CHECKING:
@@ -97,6 +97,7 @@ def functions(schema: str) -> str:
         "TOKENS_MAX": str(TOKENS_MAX),
         "WALK_MAX": str(WALK_MAX),
         "ANSWER_MAX": str(ANSWER_MAX),
+        "SUSPECT_DEATHS": str(SUSPECT_DEATHS),
         "GRACE": str(GRACE_SECONDS),
     }
     return re.sub(r"\b([A-Za-z_]+)__v\b", lambda found: words.get(found[1], f"{found[1]}_{version()}"), text)

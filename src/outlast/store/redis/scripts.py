@@ -12,6 +12,7 @@ from functools import cache
 from importlib import resources
 from typing import NamedTuple
 
+from outlast.store.rows import SUSPECT_DEATHS
 from outlast.store.verbs import DRAINS_MAX, DURATIONS_MAX, TOKENS_MAX
 
 PARTS = (
@@ -19,7 +20,9 @@ PARTS = (
 )  # fmt: skip
 
 _HEAD = f"""\
-local S = {{DRAINS_MAX = {DRAINS_MAX}, DURATIONS_MAX = {DURATIONS_MAX}, TOKENS_MAX = {TOKENS_MAX}}}
+local S = {{
+    DRAINS_MAX = {DRAINS_MAX}, DURATIONS_MAX = {DURATIONS_MAX}, TOKENS_MAX = {TOKENS_MAX}, SUSPECT_DEATHS = {SUSPECT_DEATHS},
+}}
 local P, call = KEYS[1], redis.call
 """
 RECORDING = ("undo", "back", "entries")

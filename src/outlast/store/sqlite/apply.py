@@ -359,7 +359,7 @@ class Transaction:
         if row.workflow == verbs.ITEM and row.cancel is not None:
             after = after._replace(status="cancelled", reason=row.cancel)
         claimable = after.status in ("queued", "waiting") and after.due <= self.now
-        ready = (2 if after.deaths_in_a_row else 1) if claimable else 0
+        ready = (2 if after.is_suspect else 1) if claimable else 0
         values = {**after._asdict(), "run": row.pk, "ready": ready, "now": self.now}
         self.db.execute(sql.GIVE_BACK, values)
         self.moved(row.queue, row.parent, "running", after.status)

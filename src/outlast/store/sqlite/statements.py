@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from outlast.store.rows import DrainRow, Entry, RunRow, WorkerRow
+from outlast.store.rows import SUSPECT_DEATHS, DrainRow, Entry, RunRow, WorkerRow
 
 _RUN = ", ".join(RunRow._fields)
+_READY = f"CASE WHEN deaths_in_a_row >= {SUSPECT_DEATHS} THEN 2 ELSE 1 END"
 
 NEXT_FENCE = "UPDATE counters SET value = value + ? WHERE name = 'fence' RETURNING value"
 
@@ -37,8 +38,8 @@ VALUES (?, ?, ?, ?, ?, 'queued', 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 CLAIMED_BY_TOKEN = f"SELECT {_RUN} FROM runs WHERE worker = ? AND token = ? ORDER BY fence"
 
 # The index of ready runs is a partial one: SQLite uses it only where its very words are said again.
-COME_DUE = """
-UPDATE runs SET ready = CASE WHEN deaths_in_a_row > 0 THEN 2 ELSE 1 END
+COME_DUE = f"""
+UPDATE runs SET ready = {_READY}
 WHERE pk IN (SELECT pk FROM runs WHERE ready = 0 AND status IN ('queued', 'waiting') AND due <= ? ORDER BY due LIMIT 1000)
 """
 NEXT_DUE = "SELECT min(due) FROM runs WHERE ready = 0 AND status IN ('queued', 'waiting')"
@@ -151,7 +152,7 @@ UPDATE runs SET status = CASE WHEN workflow = '' AND cancel IS NOT NULL THEN 'ca
                 ended = CASE WHEN workflow = '' AND cancel IS NOT NULL THEN :now END,
                 reason = CASE WHEN workflow = '' AND cancel IS NOT NULL THEN cancel ELSE :reason END,
                 ready = CASE WHEN workflow = '' AND cancel IS NOT NULL THEN 0
-                             WHEN deaths_in_a_row > 0 AND NOT {_PROGRESS} THEN 2 ELSE 1 END,
+                             WHEN deaths_in_a_row >= {SUSPECT_DEATHS} AND NOT {_PROGRESS} THEN 2 ELSE 1 END,
                 fence = -abs(fence), worker = NULL, due = :now,
                 deaths_in_a_row = CASE WHEN deaths_in_a_row > 0 AND NOT {_PROGRESS} THEN deaths_in_a_row ELSE 0 END,
                 interruptions_in_a_row =
@@ -180,7 +181,6 @@ INSERT INTO messages (run, number, name, id, value, at)
 SELECT :run, coalesce(max(number), 0) + 1, :name, :message, :value, :now FROM messages WHERE run = :run
 ON CONFLICT (run, name, id) DO NOTHING
 """
-_READY = "CASE WHEN deaths_in_a_row > 0 THEN 2 ELSE 1 END"
 WAKE = f"""
 UPDATE runs SET due = min(due, :now), ready = {_READY}
 WHERE pk = :run AND status = 'waiting' AND instr(waits, char(10) || :name || char(10)) > 0

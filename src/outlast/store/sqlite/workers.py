@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from outlast.store import verbs
-from outlast.store.rows import RunRow
+from outlast.store.rows import SUSPECT_DEATHS, RunRow
 from outlast.store.sqlite import drains
 from outlast.store.sqlite import statements as sql
 from outlast.store.verbs import WORKER, Refused
@@ -127,16 +127,17 @@ def _seen(
 def _die(
     transaction: Transaction, row: RunRow, why: str, *, innocent: bool, alone: bool, verb: verbs.Sweep
 ) -> str:
-    """Not its doing if it had got somewhere; else it is a suspect, and in the end a dead letter."""
+    """Not its doing if it had got somewhere, nor the first time; then it is a suspect, and in the end a dead letter."""
     now = transaction.now
     after = row._replace(status="queued", due=now, reason=why, deaths=row.deaths + 1)
-    if innocent:
-        interrupted = now if row.interrupted is None else row.interrupted
-        return transaction.give_back(row, after._replace(deaths_in_a_row=0, interrupted=interrupted))
-    in_a_row = row.deaths_in_a_row + (alone or not row.deaths_in_a_row)
-    back_off = min(verb.backoff * 2 ** min(in_a_row - 2, 60), verb.backoff_max) if in_a_row > 1 else 0.0
-    after = after._replace(deaths_in_a_row=in_a_row, due=now + back_off)
-    if alone and in_a_row >= row.attempts_max:
+    in_a_row = 0 if innocent else row.deaths_in_a_row + (alone or not row.is_suspect)
+    after = after._replace(deaths_in_a_row=in_a_row)
+    if after.is_suspect:
+        doubled = 2 ** min(in_a_row - SUSPECT_DEATHS, 60)
+        after = after._replace(due=now + min(verb.backoff * doubled, verb.backoff_max))
+    else:
+        after = after._replace(interrupted=now if row.interrupted is None else row.interrupted)
+    if alone and not innocent and in_a_row >= row.attempts_max:
         times = "once" if in_a_row == 1 else f"{in_a_row} times in a row"
         why = f"died {times} without recording anything; the last time: {why}"
         after = after._replace(status="dead", reason=why)

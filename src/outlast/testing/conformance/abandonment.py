@@ -116,9 +116,8 @@ class AbandonmentPromises(Promises):
         assert counts(desk) == (0, 0)
 
     def test_a_suspect_is_abandoned_and_is_one_no_longer(self, desk: Desk) -> None:
-        desk.held(worker="starter", abandon_after=100.0)
+        desk.suspect(abandon_after=100.0)
         enlist(desk, "busy")
-        assert desk.lease_over("busy").runs == ("r",)
         time_goes_by(desk, 101, "busy")
         assert [each.undoing is not None for each in desk.claim("w2", suspects=True)] == [True]
         assert desk.row().deaths_in_a_row == 0

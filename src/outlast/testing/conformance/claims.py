@@ -233,8 +233,7 @@ class ClaimPromises(Promises):
 
     def test_suspects_are_claimed_by_who_asks_for_them_and_nobody_else(self, desk: Desk) -> None:
         for number in range(2):
-            desk.held(f"suspect{number}", priority=9 * number)
-        desk.lease_over()
+            desk.suspect(f"suspect{number}", priority=9 * number)
         desk.submit("new")
         assert ids(desk.claim("w2", limit=5)) == ["new"]
         assert desk.claim("w2", limit=5, queues=("other",), suspects=True) == []

@@ -80,18 +80,25 @@ class DrainPromises(Promises):
         assert desk.row().interruptions == 0
 
     def test_a_suspect_that_had_not_begun_is_one_after_it(self, desk: Desk) -> None:
-        desk.die(desk.held())
+        desk.suspect()
         desk.take("r", "w2")
         assert desk.one(Drain("w2", "SIGTERM")) == ("r",)
-        assert (desk.row().deaths_in_a_row, desk.row().ready) == (1, 2)
+        assert (desk.row().deaths_in_a_row, desk.row().ready) == (2, 2)
         assert desk.claim("w3") == []
         assert len(desk.claim("w3", suspects=True)) == 1
 
+    def test_a_run_that_had_died_once_and_not_begun_is_no_suspect_after_it(self, desk: Desk) -> None:
+        desk.die(desk.held())
+        desk.take("r", "w2")
+        assert desk.one(Drain("w2", "SIGTERM")) == ("r",)
+        assert (desk.row().deaths_in_a_row, desk.row().ready) == (1, 1)
+        assert len(desk.claim("w3")) == 1
+
     @pytest.mark.parametrize("kind", ["step", "attempt", "inner", "child", "done"])
     def test_one_that_had_got_somewhere_after_all_is_none(self, desk: Desk, kind: str) -> None:
-        desk.die(desk.held())
+        desk.suspect()
         row = desk.take("r", "w2")
-        desk.record(row, 2, kind=kind)
+        desk.record(row, 3, kind=kind)
         desk.one(Drain("w2", "SIGTERM"))
         assert (desk.row().deaths_in_a_row, desk.row().ready) == (0, 1)
 

@@ -86,13 +86,13 @@ class EachPromises(Promises):
         assert desk.take("each").workflow == EACH
 
     def test_a_suspect_is_no_exception(self, desk: Desk) -> None:
-        desk.die(desk.held("each", workflow=EACH))
+        desk.suspect("each", workflow=EACH)
         assert desk.claim("w2", suspects=True) == []
         assert len(desk.claim("w2", suspects=True, workflows=(EACH,))) == 1
 
     def test_nobody_is_told_that_a_workflow_of_this_name_is_unknown(self, desk: Desk) -> None:
+        desk.suspect("suspect", workflow=EACH)
         desk.submit("each", workflow=EACH)
-        desk.die(desk.held("suspect", workflow=EACH))
         look = desk.store.look(("default",), ("flow",))
         assert (look.ready, look.suspect, look.unknown) == (False, False, ())
         assert desk.store.look(("default",), (EACH,)).ready

@@ -139,6 +139,13 @@ class Desk:
         assert row.id in self.lease_over(**fields).runs
         return self.row(row.id)
 
+    def suspect(self, id: str = "r", **fields: Any) -> RunRow:
+        """A new run that died twice and recorded nothing; nobody has it."""
+        self.die(self.held(id, "first", **fields))
+        row = self.die(self.take(id, "second"), backoff=0.0)
+        assert (row.deaths_in_a_row, row.ready) == (2, 2)
+        return row
+
     def record(self, row: RunRow, seq: int, **fields: Any) -> Any:
         return self.one(entry(row, seq, **fields))
 
@@ -195,7 +202,7 @@ def check_rows(store: Store) -> None:
     assert all(worker.held == held[worker.id] for worker in store.workers())
     for row in rows:
         claimable = row.status in ("queued", "waiting") and row.due <= now
-        assert row.ready == ((2 if row.deaths_in_a_row else 1) if claimable else 0), row
+        assert row.ready == ((2 if row.is_suspect else 1) if claimable else 0), row
         assert (row.worker is not None) == (row.status == "running") == (row.fence > 0), row
         assert (row.ended is not None) == (row.status in ENDED), row
         if row.lives > 1:

@@ -51,7 +51,7 @@ class LookPromises(Promises):
         assert desk.store.look(("default",), (ITEM,)).ready
 
     def test_a_suspect_is_seen_apart(self, desk: Desk) -> None:
-        desk.die(desk.held())
+        desk.suspect()
         assert desk.store.look(("default",), ("flow",)) == NOTHING._replace(suspect=True)
         assert desk.store.look(("default",), ("other",)) == NOTHING._replace(unknown=("flow",))
         desk.submit("new")
@@ -131,10 +131,9 @@ class LookPromises(Promises):
     def test_what_came_back_is_counted_with_how_long_the_first_of_it_has_waited(self, desk: Desk) -> None:
         desk.submit("new")
         assert returned(desk) == (0, None)
-        first, suspect = desk.held("first"), desk.held("suspect", "w2")
-        desk.release(first)
+        desk.release(desk.held("first"))
         assert returned(desk) == (1, desk.clock.now)
-        desk.die(suspect)
+        desk.suspect("suspect")
         since = desk.row("first").due
         assert returned(desk) == (2, since)
         held = desk.take("first", "w3")

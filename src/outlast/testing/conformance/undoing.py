@@ -136,9 +136,10 @@ class UndoPromises(Promises):
 
     def test_a_suspect_that_is_to_be_undone_is_one_no_longer(self, desk: Desk) -> None:
         desk.die(dealt(desk))
-        assert desk.row().deaths_in_a_row == 1
-        now = undoing(desk, desk.take(worker="w2"))
-        assert (now.deaths_in_a_row, now.deaths, now.ready) == (0, 1, 1)
+        desk.die(desk.take(worker="w2"), backoff=0.0)
+        assert desk.row().is_suspect
+        now = undoing(desk, desk.take(worker="w3"))
+        assert (now.deaths_in_a_row, now.deaths, now.ready) == (0, 2, 1)
 
     def test_what_is_undone_is_claimed_with_its_verdict_and_without_a_deadline(self, desk: Desk) -> None:
         undoing(desk, dealt(desk, timeout=50.0))

@@ -214,7 +214,12 @@ BEGIN
     END IF;
 END $$;
 
+-- `ready` of a run that can be claimed now: whether it is a suspect.
+CREATE FUNCTION readiness__v(in_a_row bigint) RETURNS smallint LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN in_a_row >= SUSPECT_DEATHS__v THEN 2 ELSE 1 END::smallint
+$$;
+
 CREATE FUNCTION wake__v(r runs, now double precision) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    UPDATE runs SET due = least(due, now), ready = CASE WHEN deaths_in_a_row > 0 THEN 2 ELSE 1 END WHERE pk = r.pk;
+    UPDATE runs SET due = least(due, now), ready = readiness__v(deaths_in_a_row) WHERE pk = r.pk;
 END $$;

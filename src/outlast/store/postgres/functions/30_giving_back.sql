@@ -102,7 +102,7 @@ BEGIN
     END IF;
     UPDATE runs SET status = after.status, fence = -abs(fence), worker = NULL, due = after.due, reason = after.reason,
                     ready = CASE WHEN after.status NOT IN ('queued', 'waiting') OR after.due > now THEN 0
-                                 WHEN after.deaths_in_a_row > 0 THEN 2 ELSE 1 END,
+                                 ELSE readiness__v(after.deaths_in_a_row) END,
                     waits = after.waits, interrupted = after.interrupted, deaths = after.deaths, interruptions = after.interruptions,
                     failures = after.failures, deaths_in_a_row = after.deaths_in_a_row,
                     interruptions_in_a_row = after.interruptions_in_a_row,

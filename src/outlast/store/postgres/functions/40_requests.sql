@@ -43,7 +43,7 @@ BEGIN
         RETURN '"cancelled"';
     END IF;
     UPDATE runs SET cancel = coalesce(cancel, why), due = least(due, now),
-                    ready = CASE WHEN status NOT IN ('queued', 'waiting') THEN 0 WHEN deaths_in_a_row > 0 THEN 2 ELSE 1 END
+                    ready = CASE WHEN status NOT IN ('queued', 'waiting') THEN 0 ELSE readiness__v(deaths_in_a_row) END
     WHERE pk = r.pk;
     RETURN to_json(r.status);
 END $$;

@@ -219,7 +219,7 @@ BEGIN
     RETURN cardinality(line);
 END $$;
 
--- Not its doing if it had got somewhere; else it is a suspect, and in the end a dead letter.
+-- Not its doing if it had got somewhere, nor the first time; then it is a suspect, and in the end a dead letter.
 CREATE FUNCTION die__v(r runs, why text, parent boolean, alone boolean, backoff double precision, backoff_max double precision,
                        now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -236,17 +236,19 @@ BEGIN
     after.due := now;
     after.reason := why;
     after.deaths := r.deaths + 1;
-    IF innocent OR parent THEN
+    innocent := innocent OR coalesce(parent, false);
+    IF innocent THEN
         after.deaths_in_a_row := 0;
-        after.interrupted := coalesce(r.interrupted, now);
-        RETURN give_back__v(r, after, now);
+    ELSIF alone OR r.deaths_in_a_row < SUSPECT_DEATHS__v THEN
+        after.deaths_in_a_row := r.deaths_in_a_row + 1;
     END IF;
-    after.deaths_in_a_row := r.deaths_in_a_row + CASE WHEN alone OR r.deaths_in_a_row = 0 THEN 1 ELSE 0 END;
-    IF after.deaths_in_a_row > 1 THEN
-        doubled := 2::double precision ^ least(after.deaths_in_a_row - 2, 60);
+    IF after.deaths_in_a_row < SUSPECT_DEATHS__v THEN
+        after.interrupted := coalesce(r.interrupted, now);
+    ELSE
+        doubled := 2::double precision ^ least(after.deaths_in_a_row - SUSPECT_DEATHS__v, 60);
         after.due := now + CASE WHEN backoff > backoff_max / doubled THEN backoff_max ELSE backoff * doubled END;
     END IF;
-    IF alone AND after.deaths_in_a_row >= r.attempts_max THEN
+    IF alone AND NOT innocent AND after.deaths_in_a_row >= r.attempts_max THEN
         after.reason := format('died %s without recording anything; the last time: %s', times__v(after.deaths_in_a_row), why);
         after.status := 'dead';
     END IF;

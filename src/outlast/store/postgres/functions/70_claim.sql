@@ -176,7 +176,7 @@ DECLARE
     came bigint := 0;
 BEGIN
     IF EXISTS (SELECT 1 FROM runs WHERE ready = 0 AND status IN ('queued', 'waiting') AND due >= since AND due <= now) THEN
-        UPDATE runs SET ready = CASE WHEN deaths_in_a_row > 0 THEN 2 ELSE 1 END WHERE pk = ANY(ARRAY(
+        UPDATE runs SET ready = readiness__v(deaths_in_a_row) WHERE pk = ANY(ARRAY(
             SELECT pk FROM runs WHERE ready = 0 AND status IN ('queued', 'waiting') AND due >= since AND due <= now
             ORDER BY due, pk LIMIT 1000 FOR NO KEY UPDATE SKIP LOCKED));
         GET DIAGNOSTICS came = ROW_COUNT;

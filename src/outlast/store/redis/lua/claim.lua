@@ -14,7 +14,7 @@ local function come_due()
 end
 
 function S.make_ready(row)
-    S.put(row, 'ready', row.deaths_in_a_row > 0 and 2 or 1)
+    S.put(row, 'ready', S.is_suspect(row.deaths_in_a_row) and 2 or 1)
 end
 
 local function set_of(list)

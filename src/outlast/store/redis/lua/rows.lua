@@ -15,6 +15,10 @@ local PLACING = {
     undoing = true,
 }
 
+function S.is_suspect(in_a_row)
+    return in_a_row >= S.SUSPECT_DEATHS
+end
+
 S.ENDED = {done = true, failed = true, cancelled = true, dead = true}
 
 -- What Record goes by. `last`: the number of the last entry. `got`: the fence under which it last got somewhere. `dealt`: it has

@@ -207,19 +207,20 @@ local function line(id, parents)
     return count
 end
 
--- Not its doing if it had got somewhere; else it is a suspect, and in the end a dead letter.
+-- Not its doing if it had got somewhere, nor the first time; then it is a suspect, and in the end a dead letter.
 local function die(row, why, innocent, alone, verb)
     S.put(row, 'deaths', row.deaths + 1)
-    if innocent then
-        S.put(row, 'deaths_in_a_row', 0)
-        S.put(row, 'interrupted', row.interrupted or S.now)
-        return S.give_back(row, 'queued', S.now, why)
+    local in_a_row, pause, status = 0, 0, 'queued'
+    if not innocent then
+        in_a_row = row.deaths_in_a_row + ((alone or not S.is_suspect(row.deaths_in_a_row)) and 1 or 0)
     end
-    local in_a_row = row.deaths_in_a_row + ((alone or row.deaths_in_a_row == 0) and 1 or 0)
-    local pause = in_a_row > 1 and math.min(verb.backoff * 2 ^ math.min(in_a_row - 2, 60), verb.backoff_max) or 0
     S.put(row, 'deaths_in_a_row', in_a_row)
-    local status = 'queued'
-    if alone and in_a_row >= row.attempts_max then
+    if S.is_suspect(in_a_row) then
+        pause = math.min(verb.backoff * 2 ^ math.min(in_a_row - S.SUSPECT_DEATHS, 60), verb.backoff_max)
+    else
+        S.put(row, 'interrupted', row.interrupted or S.now)
+    end
+    if alone and not innocent and in_a_row >= row.attempts_max then
         status = 'dead'
         why = 'died ' .. S.times(in_a_row) .. ' without recording anything; the last time: ' .. why
     end
