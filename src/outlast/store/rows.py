@@ -166,7 +166,7 @@ class QueueRow(NamedTuple):
     depth_max: int | None
     concurrency_max: int | None
     returned: int = 0
-    """Queued, after an interruption, or as suspects; also those that are due later."""
+    """Queued, after an interruption or a death; also those that are due later."""
     returned_since: float | None = None
     """Since when the one that has waited longest of these could have been claimed: the earliest due time that has come. (`interrupted` tells less:
     it is the time of the first of many.)"""

@@ -368,7 +368,7 @@ class Sweep(NamedTuple):
     attempt, an inner step, a child, what it did with a session), or whose child the worker held too, goes ahead of new work. Of any other
     `deaths_in_a_row` grows. After the first it goes ahead of new work too. After the second (SUSPECT_DEATHS) it is a suspect: from then on the
     count grows only by deaths alone, when the worker held nothing else but the run's ancestors, and with each it is due later, after `backoff`
-    seconds, doubled. A death alone that makes it `attempts_max` makes it a dead letter.
+    seconds, doubled. A death alone with which it is `attempts_max` or more makes it a dead letter.
     The runs of a worker that was draining get an `interruption` instead, and are not charged. Its report, if it is still open or was
     never opened, is closed with what is known: {"cut_short": true, "left": ids of what was taken from it, "why": how it died, "seen": as
     the entries have it}.
