@@ -79,10 +79,12 @@ class Attempts:
         }
 
     def _finished_by_a(self, case: Case) -> set[int]:
+        """Before anybody else had: a silent worker that is back may end once more what another has ended long since."""
+        ends = self._ends(case)
         return {
             one.job
             for one in self.all
-            if one.stage == case.stages - 1 and one.ended is not None and one.worker == "a"
+            if one.stage == case.stages - 1 and one.worker == "a" and one.ended == ends.get(one.job)
         }
 
     def _ends(self, case: Case) -> dict[int, float]:

@@ -77,6 +77,19 @@ def test_a_silent_worker_that_comes_back_and_ends_its_stage_has_done_it_twice() 
     assert read["redone_seconds"] == pytest.approx(1.0)
 
 
+def test_a_silent_worker_that_ends_a_job_once_more_was_taken_over_all_the_same() -> None:
+    by_b = "".join(
+        f"begin {job} {stage} b {107 + stage}.0\nend {job} {stage} b {108 + stage}.0\n"
+        for job in (0, 1)
+        for stage in (1, 2)
+    )
+    by_a = "".join(f"end {job} 1 a 120.0\nbegin {job} 2 a 120.0\nend {job} 2 a 121.0\n" for job in (0, 1))
+    read = found(by_b + by_a, CASE._replace(gone=CASE.struck))
+    assert read["finished_by_a"] == 0
+    assert read["taken_first"] == read["taken_last"] == 108 - CASE.struck
+    assert read["finished_last"] == 110 - CASE.struck and read["done_twice"] == 4
+
+
 def test_a_line_that_a_death_has_cut_off_is_no_line() -> None:
     assert len(Attempts(BOTH_IN_FIRST + "end 0 1 a 103.").all) == 4
     assert all(one.ended is None for one in Attempts(BOTH_IN_FIRST + "end 0 1 a 103.").all if one.stage == 1)
