@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
+import traceback
 from pathlib import Path
 
 from bench.contest.homes import REPOSITORY
@@ -21,7 +23,8 @@ def main() -> None:
         write(json.loads(RESULTS.read_text())["sections"], REPOSITORY / "docs")
         return
     kept = json.loads(RESULTS.read_text()) if given.write and RESULTS.exists() else {}
-    found = kept.get("sections", {})
+    found, broken = kept.get("sections", {}), []
+    end_once()
     with measuring_folder(given.dir) as folder:
         if file_system(folder) in IN_MEMORY:
             _tell(
@@ -31,13 +34,32 @@ def main() -> None:
             if section.name in given.sections:
                 home = folder / section.name
                 home.mkdir()
-                measured = section.measure(home, given.rounds, _tell)
+                try:
+                    measured = section.measure(home, given.rounds, _tell)
+                except Exception:  # the others do not depend on it
+                    _tell(f"{section.name} is broken:\n{traceback.format_exc()}")
+                    broken.append(section.name)
+                    continue
                 rounds = 1 if section.once else given.rounds
                 found[section.name] = {"place": place(folder), "rounds": rounds, "found": measured}
                 print(section.tables(measured), flush=True)
                 if given.write:  # after each: an hour of measuring is not lost by what comes after it
                     RESULTS.write_text(json.dumps({"sections": found}, indent=1) + "\n")
                     write(found, REPOSITORY / "docs")
+    if broken:
+        sys.exit(f"not measured, see above: {', '.join(broken)}")
+
+
+def end_once() -> None:
+    """The first Ctrl-C or SIGTERM ends everything. Whoever asks again, while workers and servers are being ended, would leave them behind."""
+
+    def end(*_: object) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: None)
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
 
 
 def write(found: dict[str, dict[str, object]], docs: Path) -> None:

@@ -34,7 +34,7 @@ def environment() -> dict[str, str]:
     return {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(("OUTLAST_", "PYTHON", "DBOS_"))
+        if not name.upper().startswith(("OUTLAST_", "PYTHON", "DBOS_"))
     }
 
 

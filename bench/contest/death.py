@@ -5,22 +5,22 @@ from __future__ import annotations
 import random
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.contest.ask import Failed, ask
 from bench.contest.contenders import CELERY, DBOS, DRAMATIQ, OUTLAST, PGQUEUER, Contender, Store
-from bench.contest.deathpage import plots, tables
+from bench.contest.deathpage import REPEATED_SECONDS_MAX, plots, tables
 from bench.contest.homes import python_of
 from bench.contest.ledger import Attempts, Case
 from bench.contest.section import Found, Section
 from bench.contest.servers import Stores, stores
 from bench.contest.takeover import takeovers
-from bench.contest.workers import Worker, worker
+from bench.contest.workers import Worker, begin_again, give_up, pause, worker
 
 JOBS = 10
 SLOTS = 20
@@ -34,7 +34,7 @@ INTO_STAGE_SECONDS = 0.3
 AFTERMATH_SECONDS = 3.0
 """How long a worker that has been silent is watched when it is back."""
 TRIES_MAX = 3
-AT_ONCE = 2
+AT_ONCE = 3
 """Trials at a time. Their jobs sleep; what a trial costs is the start of its processes."""
 STORES: dict[Store, str] = {"sqlite": "SQLite", "postgres": "Postgres", "redis": "Redis"}
 
@@ -105,16 +105,34 @@ def measure(
         home = folder / f"round-{number}"
         home.mkdir()
         shuffled = random.Random(number).sample(trials, len(trials))
-        with (
-            stores(home, {entrant.store for entrant in entrants}) as places,
-            ThreadPoolExecutor(AT_ONCE) as pool,
-        ):
+        with stores(home, {entrant.store for entrant in entrants}) as places, _pool() as pool:
             words = f"death, round {number + 1} of {rounds}"
             tried = [pool.submit(_tried, *pair, places, home, tell, words) for pair in shuffled]
             results = dict(zip(shuffled, [one.result() for one in tried], strict=True))
         for entrant, scenario in trials:
             found[scenario.name].setdefault(entrant.name, []).append(results[entrant, scenario])
+        trials = [pair for pair in trials if _is_repeated(results[pair])]
     return {"trials": found, "takeover": _takeovers(folder, entrants, kills, tell)}
+
+
+@contextmanager
+def _pool() -> Iterator[ThreadPoolExecutor]:
+    """Whoever gives up does not wait for what is still to come, and leaves no worker behind."""
+    begin_again()
+    pool = ThreadPoolExecutor(AT_ONCE)
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        give_up()
+        raise
+    finally:
+        pool.shutdown()
+
+
+def _is_repeated(result: dict[str, Any]) -> bool:
+    """In the next round too. Whoever waits for a time-out would do so in each: an hour for everybody."""
+    return "failed" in result or result["trial_seconds"] <= REPEATED_SECONDS_MAX
 
 
 def _applies(entrant: Entrant, scenario: Scenario) -> bool:
@@ -149,8 +167,10 @@ def _tried(
         tell(f"{words}: {scenario.name}, {entrant.name}")
         home = folder / f"trial-{time.monotonic_ns()}"
         home.mkdir()
+        began = time.monotonic()
         try:
-            return trial(entrant, scenario, places.fresh(entrant.store), home, tell)
+            found = trial(entrant, scenario, places.fresh(entrant.store), home, tell)
+            return {**found, "trial_seconds": time.monotonic() - began}
         except Failed as failure:
             failed = str(failure)
             tell(failed)
@@ -208,7 +228,7 @@ def trial(
             )
         gate.touch()
         opened = time.monotonic()
-        time.sleep(INTO_STAGE_SECONDS)
+        pause(INTO_STAGE_SECONDS)
         if not attempts_of(ledger).only("a"):
             raise Failed(f"{entrant.name}: not all jobs were A's")
         struck = time.monotonic()
@@ -223,7 +243,7 @@ def trial(
             found["back_seconds"] = time.monotonic() - struck
             a.signal_all(signal.SIGCONT)
             _watch(ledger, case, time.monotonic() + scenario.stages * scenario.stage_seconds)
-            time.sleep(AFTERMATH_SECONDS)
+            pause(AFTERMATH_SECONDS)
         found |= attempts_of(ledger).found(case) | in_time
     return found
 
@@ -238,7 +258,7 @@ def _strike(a: Worker, blow: signal.Signals) -> dict[str, Any]:
     if blow == signal.SIGSTOP:
         return {}
     while a.exit_status is None and time.monotonic() < struck + GRACE_SECONDS:
-        time.sleep(0.005)
+        pause(0.005)
     killed = a.exit_status is None
     seconds = time.monotonic() - struck
     a.end()  # whatever is left of it
@@ -251,7 +271,7 @@ def _strike(a: Worker, blow: signal.Signals) -> dict[str, Any]:
 
 def _watch(ledger: Path, case: Case, until: float) -> None:
     while time.monotonic() < until and not attempts_of(ledger).all_over(case):
-        time.sleep(0.05)
+        pause(0.05)
 
 
 def _wait(ledger: Path, is_so: Callable[[Attempts], bool], seconds: float, words: str, a: Worker) -> None:
@@ -259,7 +279,7 @@ def _wait(ledger: Path, is_so: Callable[[Attempts], bool], seconds: float, words
     while not is_so(attempts_of(ledger)):
         if time.monotonic() > deadline or a.exit_status is not None:
             raise Failed(f"{words}: {a.last_words()}")
-        time.sleep(0.01)
+        pause(0.01)
 
 
 def attempts_of(ledger: Path) -> Attempts:

@@ -78,7 +78,7 @@ def _fill(store: Store, size: int) -> None:
 def _recovery(store: Store, address: str) -> dict[str, float]:
     """A worker takes a run and is killed: until its death is seen, and what it costs to take the run from it and to claim it again."""
     words = [sys.executable, "-m", "bench.contest.grown", "hold", "--store", address]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as worker:
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as worker:
         assert worker.stdout is not None
         name, id = worker.stdout.readline().split()
         time.sleep(0.5)  # past its first heartbeats
@@ -104,7 +104,7 @@ def _recovery(store: Store, address: str) -> dict[str, float]:
 
 
 def hold(given: argparse.Namespace) -> None:
-    """Takes one run, as a worker does, records a step of it, and then does nothing until it is killed."""
+    """Takes one run, as a worker does, records a step of it, and then does nothing until it is killed, or whoever started it is gone."""
     store, name = store_at(given.store[0]), f"victim-{os.getpid()}"
     store.open()
     store.hold(name)
@@ -115,7 +115,7 @@ def hold(given: argparse.Namespace) -> None:
         [Record(run.pk, store.last_seq(run.pk) + 1, run.fence, "step", "noop#0", store.now(), value="1")]
     )
     print(name, run.id, flush=True)
-    signal.pause()
+    sys.stdin.read()
 
 
 async def _steps(address: str, name: str) -> dict[str, float]:

@@ -80,12 +80,17 @@ def measure(
         with stores(home, {entrant.store for entrant in entrants}) as places:
             for entrant in random.Random(number).sample(entrants, len(entrants)):
                 tell(f"queue, round {number + 1} of {rounds}: {entrant.name}")
-                _measured(entrant, places, home, tell, found[entrant.name])
+                _measured(entrant, places, home, tell, found[entrant.name], number)
     return found
 
 
 def _measured(
-    entrant: Entrant, places: Stores, folder: Path, tell: Callable[[str], None], found: dict[str, Any]
+    entrant: Entrant,
+    places: Stores,
+    folder: Path,
+    tell: Callable[[str], None],
+    found: dict[str, Any],
+    number: int,
 ) -> None:
     try:
         numbers, config = _numbers(entrant, places, folder, tell)
@@ -93,13 +98,14 @@ def _measured(
         tell(str(failure))
         found["failed"].append(str(failure))
     else:
-        found["rounds"].append(numbers)
+        found["rounds"].append({"round": number, **numbers})
         found["config"] = config
 
 
 def _numbers(
     entrant: Entrant, places: Stores, folder: Path, tell: Callable[[str], None]
 ) -> tuple[dict[str, float], str]:
+    places.clear()  # nobody pays for what another has left to the server
     url = places.fresh(entrant.store)
     ledger = folder / f"ledger-{time.monotonic_ns()}"
     asked = partial(ask, entrant.contender, tell=tell, store=url, slots=entrant.slots, kind=entrant.kind)
@@ -201,8 +207,12 @@ def tables(found: Found) -> str:
 def _goal(found: Found, ours: str, theirs: str) -> list[str] | None:
     if ours not in found or theirs not in found:
         return None
-    pairs = zip(found[ours]["rounds"], found[theirs]["rounds"], strict=False)
-    ratios = [a["jobs_per_second"] / b["jobs_per_second"] for a, b in pairs]
+    rates = {numbers["round"]: numbers["jobs_per_second"] for numbers in found[theirs]["rounds"]}
+    ratios = [
+        numbers["jobs_per_second"] / rates[numbers["round"]]
+        for numbers in found[ours]["rounds"]
+        if numbers["round"] in rates
+    ]
     title = f"{ours} ahead of {theirs}"
     if not ratios:
         return [title, "not measured", ""]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.contest.ask import DRIVERS, Failed, command
+from bench.contest.ask import DRIVERS, Failed, command, environment
 from bench.contest.contenders import Contender
 
 READY_SECONDS_MAX = 60.0
@@ -18,10 +19,18 @@ SETTLE_SECONDS = 1.5
 """From `ready` until it is used: DBOS looks for new queues once a second, others still connect."""
 LAST_WORDS = 1500
 
+_given_up = threading.Event()
+_there: set[Worker] = set()
+
+
+class GivenUp(Exception):
+    """Somebody has given up all that is being measured."""
+
 
 class Worker:
     def __init__(self, process: subprocess.Popen[bytes], log: Path, label: str) -> None:
         self.pid, self._process, self._log, self._label = process.pid, process, log, label
+        self._is_ended = False
 
     @property
     def exit_status(self) -> int | None:
@@ -40,8 +49,11 @@ class Worker:
                 os.kill(pid, number)
 
     def end(self) -> None:
-        self.signal_all(signal.SIGKILL)
-        self._process.wait()
+        """Once: its pid may be another's afterwards."""
+        if not self._is_ended:
+            self.signal_all(signal.SIGKILL)
+            self._process.wait()
+            self._is_ended = True
 
     def last_words(self) -> str:
         return self._log.read_text(errors="replace")[-LAST_WORDS:]
@@ -51,8 +63,8 @@ class Worker:
         while b"ready\n" not in self._log.with_suffix(".out").read_bytes():
             if self.exit_status is not None or time.monotonic() > deadline:
                 raise Failed(f"{self._label}: its worker does not start: {self.last_words()}")
-            time.sleep(0.02)
-        time.sleep(settle)
+            pause(0.02)
+        pause(settle)
 
 
 @contextmanager
@@ -70,14 +82,33 @@ def worker(
     words = command(contender, "work", tell, **options)
     with log.open("wb") as err, log.with_suffix(".out").open("wb") as out:
         process = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=DRIVERS, start_new_session=True, env=_surroundings(),
+            words, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=DRIVERS, start_new_session=True, env=environment(),
         )  # fmt: skip
     found = Worker(process, log, contender.name)
+    _there.add(found)
     try:
         found.wait_until_ready(settle)
         yield found
     finally:
         found.end()
+        _there.discard(found)
+
+
+def pause(seconds: float) -> None:
+    """A sleep that `give_up` ends."""
+    if _given_up.wait(seconds):
+        raise GivenUp
+
+
+def give_up() -> None:
+    """Whatever threads are measuring: their workers are killed, and their pauses end."""
+    _given_up.set()
+    for one in list(_there):
+        one.end()
+
+
+def begin_again() -> None:
+    _given_up.clear()
 
 
 def session(leader: int) -> list[int]:
@@ -126,8 +157,3 @@ def _gone_is_fine() -> Iterator[None]:
         yield
     except (FileNotFoundError, ProcessLookupError):
         return
-
-
-def _surroundings() -> dict[str, str]:
-    """Without settings of Outlast's that are the caller's own."""
-    return {name: value for name, value in os.environ.items() if not name.upper().startswith("OUTLAST_")}

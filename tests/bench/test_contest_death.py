@@ -1,6 +1,10 @@
 """A worker of Outlast is really killed, and what the section makes of it is true."""
 
 import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -39,3 +43,55 @@ def test_each_kill_is_timed_until_another_has_begun_a_step_of_the_run(tmp_path: 
     found = takeovers(OUTLAST, f"sqlite:///{tmp_path / 'store.db'}", tmp_path, 2, quiet)
     assert "failed" not in found and len(found["seconds"]) == 2
     assert all(0 < seconds < 20 for seconds in found["seconds"])
+
+
+MEASURE = """
+import sys
+from pathlib import Path
+from bench.contest.__main__ import end_once
+from bench.contest.death import ENTRANTS, SCENARIOS, measure
+
+end_once()
+ours = [one for one in ENTRANTS if one.name == "Outlast, runs (SQLite)"]
+measure(Path(sys.argv[1]), 1, print, entrants=ours, scenarios=SCENARIOS, kills=0)
+"""
+
+
+def test_whoever_gives_up_twice_leaves_no_worker_behind(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", MEASURE, str(tmp_path)], stderr=subprocess.PIPE) as bench:
+        _until(lambda: len(_naming(tmp_path)) > 3, 60)  # itself, and workers of several trials
+        for _ in range(2):
+            bench.send_signal(signal.SIGINT)
+            time.sleep(0.1)
+        _, said = bench.communicate(timeout=60)
+    assert b"KeyboardInterrupt" in said and bench.returncode
+    _until(lambda: not _naming(tmp_path), 10)
+
+
+def _naming(folder: Path) -> list[str]:
+    """The processes that have this folder in their words."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = place.read_text()
+        except OSError:
+            continue  # it has ended since
+        if str(folder) in words:
+            found.append(words)
+    return found
+
+
+def _until(is_so: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, f"not in {seconds} s"
+        time.sleep(0.05)
+
+
+def test_what_takes_long_is_tried_in_the_first_round_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bench.contest.death.REPEATED_SECONDS_MAX", 0.0)
+    found = measure(tmp_path, 2, quiet, entrants=(RUNS, BROKEN), scenarios=(TOLD,), kills=0)
+    ours, theirs = found["trials"]["fits"].values()
+    assert len(ours) == 1 and len(theirs) == 2  # what failed is tried again

@@ -11,7 +11,9 @@ NUMBERS = {
 
 def measured(*rates: float) -> dict:
     return {
-        "rounds": [{**NUMBERS, "jobs_per_second": rate} for rate in rates],
+        "rounds": [
+            {**NUMBERS, "round": number, "jobs_per_second": rate} for number, rate in enumerate(rates)
+        ],
         "failed": [],
         "config": "as it comes",
     }
@@ -36,6 +38,16 @@ def test_a_goal_is_met_by_the_median_of_the_rounds() -> None:
     ]
     page = queue.tables({"Outlast, items (Postgres)": measured(900), "pgqueuer (Postgres)": measured(1000)})
     assert row(page, "Outlast, items (Postgres) ahead of pgqueuer (Postgres)")[1] == "**MISSED**"
+
+
+def test_a_ratio_is_of_one_round_also_where_another_round_failed() -> None:
+    ours, theirs = measured(1000, 3000), measured(2000, 2000)
+    del ours["rounds"][0]
+    page = queue.tables({"Outlast, items (Postgres)": ours, "pgqueuer (Postgres)": theirs})
+    assert row(page, "Outlast, items (Postgres) ahead of pgqueuer (Postgres)") == ["1.50 times", "met"]
+    del theirs["rounds"][1]
+    page = queue.tables({"Outlast, items (Postgres)": ours, "pgqueuer (Postgres)": theirs})
+    assert row(page, "Outlast, items (Postgres) ahead of pgqueuer (Postgres)")[0] == "not measured"
 
 
 def test_a_contender_that_failed_is_in_the_table_with_its_last_words_and_the_others_are_too() -> None:
@@ -115,6 +127,17 @@ def test_who_finishes_all_by_itself_has_handed_over_nothing() -> None:
     assert row(page, "other")[:2] == ["**killed**", "-9"]
 
 
+def test_rounds_that_differ_are_told_apart() -> None:
+    alone = {**TRIAL, "taken": 0, "taken_first": None, "taken_last": None, "finished_by_a": 10}
+    page = deathpage.tables(
+        death("fits", some=[alone, TRIAL, {**TRIAL, "killed": True}], never=[TRIAL, NEVER])
+    )
+    assert row(page, "some")[0] == "**killed** in 1 of 3"
+    assert row(page, "some")[3] == "0.500 s; A finished all in 1 of 3"
+    assert row(page, "never")[3] == "**not within 60 s** in 1 of 2"
+    assert "| some x 3 " in page
+
+
 def test_a_silent_worker_that_finishes_its_jobs_when_it_is_back_was_not_taken_over() -> None:
     back = {**NEVER, "finished_by_a": 10, "finished": 10, "finished_last": 64.5}
     page = deathpage.tables(death("silent", one=[back]))
@@ -135,6 +158,8 @@ def test_a_contender_that_failed_in_all_rounds_says_so_and_in_some_is_measured_b
         row(page, "broken")[0] == "failed: x: its worker does not start: Traceback … ImportError: no module"
     )
     assert row(page, "half")[0] == "0.500 s"
+    assert page.count("- kill -9: half: x: its worker does not start") == 1
+    assert page.count("- kill -9: broken: x: its worker does not start") == 2
     drawn = deathpage.plots(death(broken=[failed], half=[TRIAL], never=[NEVER]))["benchmarks-death.svg"]
     assert "failed" in drawn and "not within 60 s" in drawn
     assert deathpage.plots(death(broken=[failed])) == {}
