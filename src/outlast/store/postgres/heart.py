@@ -47,8 +47,7 @@ class Heart:
         self._workers = workers
         if self._thread is None and not self._stop.is_set():
             self._beaten = time.monotonic()
-            self._thread = threading.Thread(target=self._work, name="outlast-heart", daemon=True)
-            self._thread.start()
+            self._thread = _started(threading.Thread(target=self._work, name="outlast-heart", daemon=True))
 
     def felt(self) -> None:
         """The ear has just beaten, or there is nothing to beat for."""
@@ -89,10 +88,10 @@ class Heart:
         if not workers or any(way(workers) for way in self._ways):
             self.felt()
         elif not self._is_helped():
-            self._helper = threading.Thread(
+            helper = threading.Thread(
                 target=self._beat_alone, args=(workers,), name="outlast-heart-helper", daemon=True
             )
-            self._helper.start()
+            self._helper = _started(helper)
 
     def _is_helped(self) -> bool:
         return self._helper is not None and self._helper.is_alive()
@@ -109,3 +108,9 @@ class Heart:
             self.felt()
             if self._stop.is_set():
                 spare.drop()
+
+
+def _started(thread: threading.Thread) -> threading.Thread:
+    """Started before anybody knows of it: who closes in between cannot join one that is not."""
+    thread.start()
+    return thread
