@@ -4,6 +4,7 @@ import asyncio
 import gc
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from contextlib import suppress
@@ -24,6 +25,11 @@ for _name in ("DATABASE_URL", "REDIS_URL", "REDIS_HOST", "STATE_DB_PATH", "SHUTD
 # The tests start hundreds of processes: each would compile all of Outlast again, which takes longer than all else that it does to begin.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# A shell's `&` and nohup have them ignored, and every process that a test starts would inherit that.
+for _signal in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+    if signal.getsignal(_signal) is signal.SIG_IGN:
+        signal.signal(_signal, signal.default_int_handler if _signal is signal.SIGINT else signal.SIG_DFL)
 
 # No test needs a disk: what a process has written outlives it in memory too, and to sync it costs nothing there.
 _MEMORY, _MEMORY_BYTES_MIN = Path("/dev/shm"), 2_000_000_000
