@@ -23,9 +23,8 @@ from contextlib import closing
 from itertools import count
 from pathlib import Path
 
-from bench.contest.plot import figure
-from bench.contest.tables import table
 from bench.folder import IN_MEMORY, file_system, measuring_folder
+from bench.markdown import figure, table
 from bench.own.log import Log
 from bench.own.raw import INSERT, TABLE
 from bench.own.runs import address, database, execute, timed

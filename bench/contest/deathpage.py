@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bench.contest.plot import Bar, bars, figure
+from bench.contest.plot import Bar, bars
 from bench.contest.section import Found
 from bench.contest.tables import NONE, last_line, spread_words, table
+from bench.markdown import figure
 from bench.spread import Spread
 
 PATIENCE = "not within 60 s"

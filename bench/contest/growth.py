@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 
 from bench.contest.contenders import Store
 from bench.contest.homes import REPOSITORY
-from bench.contest.plot import Bar, bars, figure
+from bench.contest.plot import Bar, bars
 from bench.contest.section import Found, Section
 from bench.contest.servers import stores
 from bench.contest.tables import NONE, last_line, table
+from bench.markdown import figure
 from bench.spread import Spread
 
 RUNS = (1_000, 1_000_000)

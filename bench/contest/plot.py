@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
+from bench.markdown import figure
 from bench.spread import Spread
 
 WIDTH, LEFT, RIGHT, TOP = 860, 230, 110, 74
@@ -95,14 +96,6 @@ def _row(bar: Bar, y: float, scale: _Scale) -> str:
         + f'<line x1="{low:.1f}" y1="{middle:g}" x2="{high:.1f}" y2="{middle:g}" stroke="{INK}" stroke-width="1.5"/>'
         + _text(max(end, high) + 8, y + BAR - 5, bar.words or figure(bar.spread.median))
     )
-
-
-def figure(value: float) -> str:
-    """Three figures that count."""
-    size = abs(value)
-    if size >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.{0 if size >= 100 else 1 if size >= 10 else 2 if size >= 1 else 3}f}"
 
 
 def _text(

@@ -1,26 +1,14 @@
-"""Words and tables of Markdown, as the sections of the contest use them. A table is set so that it reads well in a terminal too."""
+"""Words and tables of Markdown, as the sections of the contest use them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from bench.contest.plot import figure
+from bench.markdown import figure, table
 from bench.spread import Spread
 
 NONE = "-"
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, *rows]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
-    widths = [max(width, 3) for width in widths]
-    rule = ["-" * width for width in widths]
-    return "\n".join(_line(cells, widths) for cells in (head, rule, *rows))
-
-
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    return f"| {' | '.join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))} |"
 
 
 def spread_words(spread: Spread | None, unit: str = "") -> str:

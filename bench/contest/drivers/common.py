@@ -117,6 +117,28 @@ def laps_to_warm_up(store: str) -> Iterator[int]:
             yield lap
 
 
+class Laps:
+    """What a driver of steps is to execute, one after the other: a name for the runs, how many, and their steps. Laps that warm up come first and are
+    not counted. After the last, `found` is what the meter has, and `last` the name of the lap that is looked for in the store."""
+
+    def __init__(self, given: argparse.Namespace, meter: Meter) -> None:
+        self._given, self._meter = given, meter
+        self.found: dict[str, Any] = {}
+        self.last = ""
+
+    def __iter__(self) -> Iterator[tuple[str, int, int]]:
+        given = self._given
+        for number in laps_to_warm_up(given.store):
+            yield f"warm-up-{number}", WARM_UP_RUNS, WARM_UP_STEPS
+        self._meter.begin()
+        count = 0
+        while not count or self._meter.seconds < given.seconds:
+            self.last = f"lap-{count}"
+            yield self.last, given.runs, given.steps
+            count += 1
+        self.found = self._meter.answer(count * given.runs * given.steps)
+
+
 class Ledger:
     """What happened outside, one line a beginning or an end: `begin JOB STAGE WORKER SECONDS`. Every line is one write to its end.
 

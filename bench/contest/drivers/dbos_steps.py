@@ -13,10 +13,8 @@ from typing import Any
 from common import (
     POSTGRES_SETTINGS,
     SQLITE_SETTINGS,
-    WARM_UP_RUNS,
-    WARM_UP_STEPS,
+    Laps,
     Meter,
-    laps_to_warm_up,
 )
 from dbos import DBOS, DBOSConfig, SetWorkflowID
 
@@ -59,8 +57,8 @@ def steps(given: argparse.Namespace) -> dict[str, Any]:
     DBOS(config=config)
     DBOS.launch()
     try:
-        found, last = _in_threads(given) if given.variant == "threads" else asyncio.run(_in_asyncio(given))
-        return {**found, **_counted(given.store, last), "config": words}
+        laps = _in_threads(given) if given.variant == "threads" else asyncio.run(_in_asyncio(given))
+        return {**laps.found, **_counted(given.store, laps.last), "config": words}
     finally:
         DBOS.destroy()
 
@@ -84,7 +82,7 @@ def _steps_config(given: argparse.Namespace) -> tuple[DBOSConfig, str]:
     return config, words
 
 
-async def _in_asyncio(given: argparse.Namespace) -> tuple[dict[str, Any], str]:
+async def _in_asyncio(given: argparse.Namespace) -> Laps:
     async def one(id: str, steps: int) -> int:
         with SetWorkflowID(id):
             handle = await DBOS.start_workflow_async(total_async, steps)
@@ -94,17 +92,13 @@ async def _in_asyncio(given: argparse.Namespace) -> tuple[dict[str, Any], str]:
         results = await asyncio.gather(*[one(f"{name}-{number}", steps) for number in range(runs)])
         assert results == [sum(range(steps))] * runs
 
-    for lap in laps_to_warm_up(given.store):
-        await execute(f"warm-up-{lap}", WARM_UP_RUNS, WARM_UP_STEPS)
-    meter.begin()
-    laps = 0
-    while not laps or meter.seconds < given.seconds:
-        await execute(f"lap-{laps}", given.runs, given.steps)
-        laps += 1
-    return meter.answer(laps * given.runs * given.steps), f"lap-{laps - 1}"
+    laps = Laps(given, meter)
+    for name, runs, steps in laps:
+        await execute(name, runs, steps)
+    return laps
 
 
-def _in_threads(given: argparse.Namespace) -> tuple[dict[str, Any], str]:
+def _in_threads(given: argparse.Namespace) -> Laps:
     def execute(name: str, runs: int, steps: int) -> None:
         handles = []
         for number in range(runs):
@@ -112,14 +106,10 @@ def _in_threads(given: argparse.Namespace) -> tuple[dict[str, Any], str]:
                 handles.append(DBOS.start_workflow(total, steps))
         assert [handle.get_result() for handle in handles] == [sum(range(steps))] * runs
 
-    for lap in laps_to_warm_up(given.store):
-        execute(f"warm-up-{lap}", WARM_UP_RUNS, WARM_UP_STEPS)
-    meter.begin()
-    laps = 0
-    while not laps or meter.seconds < given.seconds:
-        execute(f"lap-{laps}", given.runs, given.steps)
-        laps += 1
-    return meter.answer(laps * given.runs * given.steps), f"lap-{laps - 1}"
+    laps = Laps(given, meter)
+    for name, runs, steps in laps:
+        execute(name, runs, steps)
+    return laps
 
 
 def _counted(store: str, lap: str) -> dict[str, Any]:

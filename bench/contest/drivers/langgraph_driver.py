@@ -17,11 +17,9 @@ from typing import Any, TypedDict
 from common import (
     POSTGRES_SETTINGS,
     SQLITE_SETTINGS,
-    WARM_UP_RUNS,
-    WARM_UP_STEPS,
+    Laps,
     Meter,
     drive,
-    laps_to_warm_up,
 )
 from langchain_core.runnables import RunnableConfig
 from langgraph.graph import END, START, StateGraph
@@ -73,12 +71,12 @@ def steps(given: argparse.Namespace) -> dict[str, Any]:
     meter.server = given.server
     savers = _savers_count(given)
     if given.variant == "threads":
-        found, last = _in_threads(given, savers)
+        laps = _in_threads(given, savers)
         how = f"{min(THREADS, given.runs)} threads, {savers} {_saver_name(given, '')}"
     else:
-        found, last = asyncio.run(_in_asyncio(given, savers))
+        laps = asyncio.run(_in_asyncio(given, savers))
         how = f"asyncio, {savers} {_saver_name(given, 'Async')}"
-    return {**found, **_counted(given.store, last), "config": f'durability="sync", {how}'}
+    return {**laps.found, **_counted(given.store, laps.last), "config": f'durability="sync", {how}'}
 
 
 def _savers_count(given: argparse.Namespace) -> int:
@@ -94,7 +92,7 @@ def _saver_name(given: argparse.Namespace, prefix: str) -> str:
 # -- threads
 
 
-def _in_threads(given: argparse.Namespace, count: int) -> tuple[dict[str, Any], str]:
+def _in_threads(given: argparse.Namespace, count: int) -> Laps:
     with _savers(given.store, count) as savers, ThreadPoolExecutor(min(THREADS, given.runs)) as pool:
         graphs = [_graph(_noop, saver) for saver in savers]
 
@@ -105,18 +103,13 @@ def _in_threads(given: argparse.Namespace, count: int) -> tuple[dict[str, Any], 
 
             assert list(pool.map(one, range(runs))) == [sum(range(steps))] * runs
 
-        for lap in laps_to_warm_up(given.store):
-            execute(f"warm-up-{lap}", WARM_UP_RUNS, WARM_UP_STEPS)
-        meter.begin()
-        laps = 0
-        while not laps or meter.seconds < given.seconds:
-            execute(f"lap-{laps}", given.runs, given.steps)
-            laps += 1
-        found = meter.answer(laps * given.runs * given.steps)
+        laps = Laps(given, meter)
+        for name, runs, steps in laps:
+            execute(name, runs, steps)
         if given.store.startswith("sqlite:"):
             own = savers[0].conn
-            found["settings"] = {name: _told(own.execute(f"PRAGMA {name}")) for name in SQLITE_SETTINGS}
-        return found, f"lap-{laps - 1}"
+            laps.found["settings"] = {name: _told(own.execute(f"PRAGMA {name}")) for name in SQLITE_SETTINGS}
+        return laps
 
 
 @contextmanager
@@ -145,7 +138,7 @@ def _savers(store: str, count: int) -> Iterator[list[Any]]:
 # -- asyncio
 
 
-async def _in_asyncio(given: argparse.Namespace, count: int) -> tuple[dict[str, Any], str]:
+async def _in_asyncio(given: argparse.Namespace, count: int) -> Laps:
     async with AsyncExitStack() as stack:
         savers = await _async_savers(given.store, count, stack)
         graphs = [_graph(_noop_async, saver) for saver in savers]
@@ -156,21 +149,16 @@ async def _in_asyncio(given: argparse.Namespace, count: int) -> tuple[dict[str, 
             ]
             assert [state["total"] for state in await asyncio.gather(*calls)] == [sum(range(steps))] * runs
 
-        for lap in laps_to_warm_up(given.store):
-            await execute(f"warm-up-{lap}", WARM_UP_RUNS, WARM_UP_STEPS)
-        meter.begin()
-        laps = 0
-        while not laps or meter.seconds < given.seconds:
-            await execute(f"lap-{laps}", given.runs, given.steps)
-            laps += 1
-        found = meter.answer(laps * given.runs * given.steps)
+        laps = Laps(given, meter)
+        for name, runs, steps in laps:
+            await execute(name, runs, steps)
         if given.store.startswith("sqlite:"):
             own = savers[0].conn
-            found["settings"] = {
+            laps.found["settings"] = {
                 name: str((await (await own.execute(f"PRAGMA {name}")).fetchone())[0])
                 for name in SQLITE_SETTINGS
             }
-        return found, f"lap-{laps - 1}"
+        return laps
 
 
 async def _async_savers(store: str, count: int, stack: AsyncExitStack) -> list[Any]:

@@ -10,11 +10,9 @@ from common import (
     POSTGRES_SETTINGS,
     REDIS_SETTINGS,
     SQLITE_SETTINGS,
-    WARM_UP_RUNS,
-    WARM_UP_STEPS,
+    Laps,
     Meter,
     drive,
-    laps_to_warm_up,
 )
 from jobs import producing
 from outlast_jobs import producer, work
@@ -45,17 +43,12 @@ def steps(given: argparse.Namespace) -> dict[str, Any]:
 async def _steps(given: argparse.Namespace) -> dict[str, Any]:
     meter.server = given.server
     async with Outlast(given.store) as app:
-        for lap in laps_to_warm_up(given.store):
-            await _execute(app, f"warm-up-{lap}", WARM_UP_RUNS, WARM_UP_STEPS)
-        meter.begin()
-        laps = 0
-        while not laps or meter.seconds < given.seconds:
-            await _execute(app, f"lap-{laps}", given.runs, given.steps)
-            laps += 1
-        found = meter.answer(laps * given.runs * given.steps)
-        last = [f"lap-{laps - 1}-{number}" for number in range(given.runs)]
-        found["recorded"] = sum([_steps_in(await app.journal(id)) for id in last])
-        found["settings"] = _settings(app, given.store)
+        laps = Laps(given, meter)
+        for name, runs, steps in laps:
+            await _execute(app, name, runs, steps)
+        last = [f"{laps.last}-{number}" for number in range(given.runs)]
+        recorded = sum([_steps_in(await app.journal(id)) for id in last])
+        found = {**laps.found, "recorded": recorded, "settings": _settings(app, given.store)}
     return {**found, "config": "the defaults: asyncio, every step recorded before the next begins"}
 
 

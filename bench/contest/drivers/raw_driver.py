@@ -13,11 +13,9 @@ from typing import Any
 from common import (
     POSTGRES_SETTINGS,
     SQLITE_SETTINGS,
-    WARM_UP_RUNS,
-    WARM_UP_STEPS,
+    Laps,
     Meter,
     drive,
-    laps_to_warm_up,
 )
 
 # A copy of Outlast's table of entries, not a reference to it: a yardstick does not change with what it measures.
@@ -58,8 +56,9 @@ def _sqlite(given: argparse.Namespace) -> dict[str, Any]:
         db.execute(SQLITE_INSERT, _row(run, number))
         db.execute("COMMIT")
 
-    found, last = _measure(given, [commit])
-    found["recorded"] = db.execute(f"{COUNT} ?", (f"{last}-%",)).fetchone()[0]
+    laps = _measure(given, [commit])
+    found = laps.found
+    found["recorded"] = db.execute(f"{COUNT} ?", (f"{laps.last}-%",)).fetchone()[0]
     found["settings"] = {name: str(db.execute(f"PRAGMA {name}").fetchone()[0]) for name in SQLITE_SETTINGS}
     db.close()
     return {**found, "config": "one connection, BEGIN IMMEDIATE, one INSERT, COMMIT; WAL, synchronous=FULL"}
@@ -79,8 +78,9 @@ def _postgres(given: argparse.Namespace) -> dict[str, Any]:
         def commit_by(db: psycopg.Connection[Any]) -> Commit:
             return lambda run, number: db.execute(POSTGRES_INSERT, _row(run, number))
 
-        found, last = _measure(given, [commit_by(db) for db in dbs])
-        found["recorded"] = dbs[0].execute(f"{COUNT} %s", (f"{last}-%",)).fetchone()[0]
+        laps = _measure(given, [commit_by(db) for db in dbs])
+        found = laps.found
+        found["recorded"] = dbs[0].execute(f"{COUNT} %s", (f"{laps.last}-%",)).fetchone()[0]
         found["settings"] = {name: dbs[0].execute(f"SHOW {name}").fetchone()[0] for name in POSTGRES_SETTINGS}
     return {
         **found,
@@ -88,16 +88,11 @@ def _postgres(given: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _measure(given: argparse.Namespace, commits: list[Commit]) -> tuple[dict[str, Any], str]:
-    """What the meter found, and the name of the last lap."""
-    for lap in laps_to_warm_up(given.store):
-        _execute(commits, f"warm-up-{lap}", WARM_UP_RUNS, WARM_UP_STEPS)
-    meter.begin()
-    laps = 0
-    while not laps or meter.seconds < given.seconds:
-        _execute(commits, f"lap-{laps}", given.runs, given.steps)
-        laps += 1
-    return meter.answer(laps * given.runs * given.steps), f"lap-{laps - 1}"
+def _measure(given: argparse.Namespace, commits: list[Commit]) -> Laps:
+    laps = Laps(given, meter)
+    for name, runs, steps in laps:
+        _execute(commits, name, runs, steps)
+    return laps
 
 
 def _execute(commits: list[Commit], name: str, runs: int, steps: int) -> None:
