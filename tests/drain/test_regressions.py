@@ -355,12 +355,14 @@ def test_a_block_with_an_http_server_is_left_in_time_although_the_default_execut
     assert asyncio.run(main()) < 5
 
 
-@pytest.mark.parametrize("turns", [0, 1])
-def test_a_drain_that_begins_while_the_block_is_left_comes_to_its_end(file, turns):
+@pytest.mark.parametrize(("turns", "late"), [(0, 0.0), (1, 0.0), (0, 0.1)])
+def test_a_drain_that_begins_while_the_block_is_left_comes_to_its_end(file, turns, late):
     async def main():
         app = Outlast(file, signals=0, grace=GRACE)
         await app.__aenter__()
         house, close = app._open, app._open.close
+        start = house.drain._start
+        house.drain._start = lambda: asyncio.get_running_loop().call_later(late, start)  # a loop that is busy
 
         async def drain_and_close(why):
             house.drain.begin("SIGTERM, say")
