@@ -10,7 +10,7 @@ import traceback
 from pathlib import Path
 
 from bench.contest.homes import REPOSITORY
-from bench.contest.place import place
+from bench.contest.place import place, when
 from bench.contest.report import SECTIONS, page, plots
 from bench.folder import IN_MEMORY, file_system, measuring_folder
 
@@ -41,7 +41,12 @@ def main() -> None:
                     broken.append(section.name)
                     continue
                 rounds = 1 if section.once else given.rounds
-                found[section.name] = {"place": place(folder), "rounds": rounds, "found": measured}
+                found[section.name] = {
+                    "when": when(),
+                    "place": place(folder),
+                    "rounds": rounds,
+                    "found": measured,
+                }
                 print(section.tables(measured), flush=True)
                 if given.write:  # after each: an hour of measuring is not lost by what comes after it
                     RESULTS.write_text(json.dumps({"sections": found}, indent=1) + "\n")

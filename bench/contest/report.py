@@ -29,7 +29,7 @@ def page(found: dict[str, Any]) -> str:
             measured = found[section.name]
             parts.append(section.tables(measured["found"]).rstrip() + "\n")
             rounds = "One round" if measured["rounds"] == 1 else f"{measured['rounds']} rounds"
-            parts.append(f"*{rounds}. {measured['place']}.*\n")
+            parts.append(f"*{rounds}, {measured['when']}. {measured['place']}.*\n")
     return "\n".join(parts)
 
 

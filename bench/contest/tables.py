@@ -34,15 +34,22 @@ class Goal(NamedTuple):
     name: str
     at_least: float
     samples: Sequence[float]
+    limit: str = ""
+    """What keeps it from being met, said only where it is missed."""
 
     @property
     def verdict(self) -> str:
         if not self.samples:
             return "not measured"
-        return "met" if Spread.of(self.samples).median >= self.at_least else "MISSED"
+        return "met" if Spread.of(self.samples).median >= self.at_least else "**MISSED**"
+
+    @property
+    def missed(self) -> bool:
+        return self.verdict not in ("met", "not measured")
 
 
 def goals_table(goals: Sequence[Goal]) -> str:
+    """With what limits those that are missed below it."""
     rows = [
         (
             goal.name,
@@ -52,4 +59,5 @@ def goals_table(goals: Sequence[Goal]) -> str:
         )
         for goal in goals
     ]
-    return table(("goal", "wanted", "measured", ""), rows)
+    limits = dict.fromkeys(goal.limit for goal in goals if goal.missed and goal.limit)
+    return "\n\n".join([table(("goal", "wanted", "measured", ""), rows).rstrip(), *limits]) + "\n"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.folder import measuring_folder
-from bench.own.fleet import claims, items, pickup, queue_runs, takeover
+from bench.own.fleet import claims, items, pickup, queue_runs
 from bench.own.imports import imports
 from bench.own.memory import memory
 from bench.own.raw import raw
@@ -27,7 +27,6 @@ CASES: dict[str, Callable[[Path], dict[str, float]]] = {
     "queue_runs": queue_runs,
     "claims": claims,
     "pickup": pickup,
-    "takeover": takeover,
     "imports": imports,
     "memory": memory,
     "postgres": postgres,

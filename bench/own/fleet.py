@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import statistics
 import sys
 import time
@@ -35,25 +34,6 @@ async def stamp(x: int) -> float:  # noqa: ARG001
 @workflow
 async def single(x: int) -> float:
     return await stamp(x)
-
-
-@step
-async def note(path: str) -> None:
-    with Path(path).open("a") as ledger:
-        ledger.write(f"{os.getpid()} {now()}\n")
-
-
-@step
-async def wait(seconds: float) -> None:
-    await asyncio.sleep(seconds)
-
-
-@workflow
-async def long_run(path: str) -> None:
-    """Notes where it executes, over and over: what a death takes from it is one short step."""
-    for _ in range(100_000):
-        await note(path)
-        await wait(0.005)
 
 
 def items(folder: Path) -> dict[str, float]:
@@ -165,46 +145,6 @@ async def _pickup(app: Outlast, worker: int) -> dict[str, float]:
     }
 
 
-def takeover(folder: Path) -> dict[str, float]:
-    """kill -9 of one of two workers, until the other has begun a step of its run."""
-    return asyncio.run(_takeover(folder))
-
-
-async def _takeover(folder: Path) -> dict[str, float]:
-    laps: list[float] = []
-    async with Outlast(address(folder)) as app:
-        workers = [await _spawn(folder) for _ in range(2)]
-        ledger = folder / "ledger"
-        ledger.touch()
-        await app.submit(long_run(str(ledger)), id="long")
-        try:
-            for _ in range(20):
-                holder = await _next_holder(ledger, 0.0)
-                await asyncio.sleep(0.3)
-                killed = now()
-                os.kill(holder, signal.SIGKILL)
-                victim = next(worker for worker in workers if worker.pid == holder)
-                await victim.wait()
-                workers.remove(victim)
-                while True:
-                    pid, at = _last_line(ledger)
-                    if pid != holder and at > killed:
-                        break
-                    await asyncio.sleep(0.001)
-                laps.append(_first_of(ledger, pid, killed) - killed)
-                workers.append(await _spawn(folder))
-        finally:
-            for worker in workers:
-                worker.kill()
-                await worker.wait()
-    laps.sort()
-    return {
-        "takeover_p50_s": statistics.median(laps),
-        "takeover_p95_s": laps[int(len(laps) * 0.95)],
-        "takeover_max_s": laps[-1],
-    }
-
-
 async def _with_worker(
     folder: Path, measure: Callable[[Outlast, int], Awaitable[dict[str, float]]]
 ) -> dict[str, float]:
@@ -228,29 +168,10 @@ async def _spawn(folder: Path) -> asyncio.subprocess.Process:
 
 
 async def _work(folder: Path) -> None:
-    settings: dict[str, Any] = {**AT_ONCE, "workflows": [single, long_run], "max_attempts": 1_000}
+    settings: dict[str, Any] = {**AT_ONCE, "workflows": [single]}
     async with Outlast(address(folder), worker=True, **settings):
         print("ready", flush=True)
         await asyncio.Event().wait()
-
-
-async def _next_holder(ledger: Path, after: float) -> int:
-    while True:
-        pid, at = _last_line(ledger)
-        if at > max(after, now() - 0.2):
-            return pid
-        await asyncio.sleep(0.01)
-
-
-def _last_line(ledger: Path) -> tuple[int, float]:
-    lines = ledger.read_text().splitlines()
-    pid, at = lines[-1].split() if lines else ("0", "0")
-    return int(pid), float(at)
-
-
-def _first_of(ledger: Path, pid: int, after: float) -> float:
-    times = [line.split() for line in ledger.read_text().splitlines()]
-    return min(float(at) for who, at in times if int(who) == pid and float(at) > after)
 
 
 def _cpu_seconds(pid: int) -> float:

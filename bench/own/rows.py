@@ -176,16 +176,6 @@ ROWS = [
     ),
     Row("submit to first step, idle worker: p95", "ms", ("pickup",), _of("pickup", "pickup_p95_ms")),
     Row("idle worker", "% of a core", ("pickup",), _of("pickup", "idle_percent"), Goal("<", 1)),
-    Row(
-        "kill -9 to the other worker's first step: p50", "s", ("takeover",), _of("takeover", "takeover_p50_s")
-    ),
-    Row(
-        "kill -9 to the other worker's first step: p95",
-        "s",
-        ("takeover",),
-        _of("takeover", "takeover_p95_s"),
-        Goal("<", 1),
-    ),
     Row("import outlast", "s", ("imports",), _of("imports", "outlast_seconds"), Goal("<=", 0.15)),
     Row("import asyncio alone", "s", ("imports",), _of("imports", "asyncio_seconds")),
     Row("memory after 10,000 steps of one run", "MB", ("memory",), _of("memory", "early_mb")),

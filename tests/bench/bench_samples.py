@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 from bench.contest.growth import COSTS, JOURNALS, RUNS, STORES, VALUES
-from bench.contest.steps import CASES, HUNDRED, LONE, SHAPES, VARIANTS
+from bench.contest.stepcases import CASES, HUNDRED, LONE, SHAPES, VARIANTS
 
 SPEED = {"Outlast": 20_000.0, "raw": 5_000.0, "DBOS": 250.0, "LangGraph": 500.0}
 
@@ -59,6 +59,11 @@ def growth_found() -> dict[str, Any]:
 def results() -> dict[str, Any]:
     place = "Linux with 2 cores, ext4; Python 3.11.7"
     return {
-        "steps": {"place": place, "rounds": 3, "found": steps_found()},
-        "growth": {"place": place, "rounds": 1, "found": growth_found()},
+        "steps": {"when": "2026-11-16, commit abc1234", "place": place, "rounds": 3, "found": steps_found()},
+        "growth": {
+            "when": "2026-11-16, commit abc1234",
+            "place": place,
+            "rounds": 1,
+            "found": growth_found(),
+        },
     }

@@ -19,7 +19,8 @@ from bench.contest.drivers.common import (
     laps_to_warm_up,
     tree_cpu_seconds,
 )
-from bench.contest.steps import Shape, figures
+from bench.contest.stepcases import Shape
+from bench.contest.steps import figures
 
 
 def burn(seconds: float) -> None:

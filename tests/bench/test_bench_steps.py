@@ -10,7 +10,9 @@ import pytest
 from bench.contest.ask import Failed
 from bench.contest.contenders import Contender
 from bench.contest.servers import stores
-from bench.contest.steps import CASES, HUNDRED, Case, _fastest, _one, figures, plots, ratios, tables
+from bench.contest.stepcases import CASES, HUNDRED, Case
+from bench.contest.steps import _fastest, _one, figures
+from bench.contest.stepspage import plots, ratios, tables
 from bench.contest.tables import Goal, goals_table, last_line, spread_words, table
 from bench.spread import Spread
 from bench_samples import steps_found
@@ -54,7 +56,7 @@ def test_a_round_in_which_one_of_them_failed_has_no_ratio() -> None:
 
 @pytest.mark.parametrize(
     ("samples", "verdict"),
-    [([49.0, 51.0, 60.0], "met"), ([60.0, 49.0, 20.0], "MISSED"), ([], "not measured")],
+    [([49.0, 51.0, 60.0], "met"), ([60.0, 49.0, 20.0], "**MISSED**"), ([], "not measured")],
 )
 def test_a_goal_is_met_by_the_median(samples: list[float], verdict: str) -> None:
     assert Goal("a", 50, samples).verdict == verdict
@@ -67,8 +69,24 @@ def test_the_goals_of_the_tables_follow_the_figures() -> None:
     for result in in_all_rounds(found, "DBOS on Postgres"):
         result["steps_per_second"] *= 10
     goals = {row[0]: row[-1] for row in rows_of(tables(found), "## Durable steps")}
-    assert goals["100 runs on Postgres: steps/s to DBOS"] == "MISSED"
+    assert goals["100 runs on Postgres: steps/s to DBOS"] == "**MISSED**"
     assert goals["100 runs on SQLite: steps/s to DBOS"] == "met"
+
+
+def test_what_limits_a_goal_is_said_where_it_is_missed_and_nowhere_else() -> None:
+    found = steps_found()
+    assert "what limits it" not in tables(found)
+    for result in in_all_rounds(found, "DBOS on Postgres"):
+        result["steps_per_second"] *= 10
+    ours = in_all_rounds(found, "Outlast on Postgres")
+    for result in ours:
+        result.update(steps_per_second=16_000, cpu_us=50.0)
+    text = tables(found)
+    assert (
+        "**Postgres, what limits it**: one process is one core. 50.0 µs of CPU a step, 16,000 times a second, are 80 % of it."
+        in text
+    )
+    assert "SQLite, what limits it" not in text
 
 
 def test_who_failed_everywhere_is_named_with_its_last_words_and_the_others_have_their_figures() -> None:
