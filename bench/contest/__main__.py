@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bench.contest.homes import REPOSITORY
 from bench.contest.place import place, when
-from bench.contest.report import SECTIONS, page, plots
+from bench.contest.report import SECTIONS, write
 from bench.folder import IN_MEMORY, file_system, measuring_folder
 
 RESULTS = REPOSITORY / "bench" / "results.json"
@@ -20,7 +20,7 @@ RESULTS = REPOSITORY / "bench" / "results.json"
 def main() -> None:
     given = _arguments()
     if given.page:
-        write(json.loads(RESULTS.read_text())["sections"], REPOSITORY / "docs")
+        write(json.loads(RESULTS.read_text())["sections"], REPOSITORY)
         return
     kept = json.loads(RESULTS.read_text()) if given.write and RESULTS.exists() else {}
     found, broken = kept.get("sections", {}), []
@@ -50,7 +50,7 @@ def main() -> None:
                 print(section.tables(measured), flush=True)
                 if given.write:  # after each: an hour of measuring is not lost by what comes after it
                     RESULTS.write_text(json.dumps({"sections": found}, indent=1) + "\n")
-                    write(found, REPOSITORY / "docs")
+                    write(found, REPOSITORY)
     if broken:
         sys.exit(f"not measured, see above: {', '.join(broken)}")
 
@@ -67,12 +67,6 @@ def end_once() -> None:
         signal.signal(number, end)
 
 
-def write(found: dict[str, dict[str, object]], docs: Path) -> None:
-    for name, svg in plots(found).items():
-        (docs / name).write_text(svg)
-    (docs / "benchmarks.md").write_text(page(found))
-
-
 def _arguments() -> argparse.Namespace:
     names = [section.name for section in SECTIONS]
     parser = argparse.ArgumentParser(prog="python -m bench.contest", description=__doc__)
@@ -84,12 +78,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--write",
         action="store_true",
-        help="keep the results in bench/results.json and write docs/benchmarks.md",
+        help="keep the results in bench/results.json and write docs/benchmarks.md, its pictures and the README's table",
     )
     parser.add_argument(
         "--page",
         action="store_true",
-        help="measure nothing, write docs/benchmarks.md anew from bench/results.json",
+        help="measure nothing, write those anew from bench/results.json",
     )
     given = parser.parse_args()
     unknown = sorted(set(given.sections) - set(names))

@@ -10,6 +10,7 @@ from bench.contest.growth import GROWTH
 from bench.contest.queue import QUEUE
 from bench.contest.section import Section
 from bench.contest.steps import STEPS
+from bench.contest.summary import in_readme
 
 SECTIONS: tuple[Section, ...] = (STEPS, QUEUE, DEATH, GROWTH)
 
@@ -41,12 +42,21 @@ def plots(found: dict[str, Any]) -> dict[str, str]:
     return drawn
 
 
-def stale(found: dict[str, Any], docs: Path) -> list[str]:
-    """The files in this folder that are not what is made of these results: changed by hand, or made of others."""
-    made = {"benchmarks.md": page(found), **plots(found)}
-    there = {
-        path.name: path.read_text()
-        for path in docs.iterdir()
-        if path.name in made or path.match("benchmarks*")
-    }
+def files(found: dict[str, Any], root: Path) -> dict[str, str]:
+    """What is made of these results, by path in the repository: the page, its pictures, and the README with its table."""
+    made = {"docs/benchmarks.md": page(found)}
+    made |= {f"docs/{name}": svg for name, svg in plots(found).items()}
+    return made | {"README.md": in_readme((root / "README.md").read_text(), found)}
+
+
+def write(found: dict[str, Any], root: Path) -> None:
+    for name, text in files(found, root).items():
+        (root / name).write_text(text)
+
+
+def stale(found: dict[str, Any], root: Path) -> list[str]:
+    """The files that are not what is made of these results: changed by hand, or made of others."""
+    made = files(found, root)
+    paths = {*[root / name for name in made], *(root / "docs").glob("benchmarks*")}
+    there = {path.relative_to(root).as_posix(): path.read_text() for path in paths if path.exists()}
     return sorted(name for name in made.keys() | there.keys() if made.get(name) != there.get(name))

@@ -56,10 +56,31 @@ def growth_found() -> dict[str, Any]:
     }
 
 
+def death_found() -> dict[str, Any]:
+    taken = {
+        "exit_seconds": 1.0, "exit_status": 0, "killed": False, "age_seconds": 3.0, "begun_after": 0, "finished_by_a": 0, "taken": 10, "taken_first": 0.5,
+        "taken_last": 0.6, "finished": 10, "finished_last": 6.0, "redone_seconds": 3.2, "done_twice": 0, "unfinished": 0, "left": 0,
+    }  # fmt: skip
+    late = {**taken, "taken_last": 12.0, "done_twice": 4}
+    never = {
+        **taken, "taken": 0, "taken_first": None, "taken_last": None, "finished": 0, "finished_last": None, "unfinished": 10, "left": 10,
+    }  # fmt: skip
+    ended = {**taken, "taken": 0, "taken_first": None, "taken_last": None, "finished_by_a": 10}
+    names = ("Outlast, runs (SQLite)", "DBOS, another executor (Postgres)", "Celery, chain (Redis)")
+    killed = dict(zip(names, ([taken, taken, taken], [never], [late]), strict=True))
+    return {"trials": {"fits": {names[0]: [ended]}, "killed": killed}, "takeover": {}}
+
+
 def results() -> dict[str, Any]:
     place = "Linux with 2 cores, ext4; Python 3.11.7"
     return {
         "steps": {"when": "2026-11-16, commit abc1234", "place": place, "rounds": 3, "found": steps_found()},
+        "death": {
+            "when": "2026-11-16, commit abc1234",
+            "place": place,
+            "rounds": 3,
+            "found": death_found(),
+        },
         "growth": {
             "when": "2026-11-16, commit abc1234",
             "place": place,

@@ -8,23 +8,26 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from bench.contest.__main__ import RESULTS, write
-from bench.contest.report import page, plots, stale
+from bench.contest.__main__ import RESULTS
+from bench.contest.report import page, plots, stale, write
+from bench.contest.summary import BEGIN, END
 from bench_samples import results
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_page_and_its_pictures_are_what_the_results_make_of_them() -> None:
     found = json.loads(RESULTS.read_text())["sections"] if RESULTS.exists() else None
     if found is None:
-        assert not list(DOCS.glob("benchmarks*")), "a page without results was written by hand"
+        assert not list((ROOT / "docs").glob("benchmarks*")), "a page without results was written by hand"
     else:
-        assert stale(found, DOCS) == [], "`make bench` writes them; by hand they must not be changed"
+        assert stale(found, ROOT) == [], "`make bench` writes them; by hand they must not be changed"
 
 
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "README.md").write_text(f"# One\n\n{BEGIN}\n{END}\n\nTwo\n")
     write(results(), tmp_path)
     return tmp_path
 
@@ -34,16 +37,16 @@ def test_what_was_written_is_not_stale(written: Path) -> None:
 
 
 def test_a_figure_changed_by_hand_is_seen(written: Path) -> None:
-    text = (written / "benchmarks.md").read_text()
+    text = (written / "docs/benchmarks.md").read_text()
     figure = re.findall(r"\d[\d,.]+x", text)[0]
-    (written / "benchmarks.md").write_text(text.replace(figure, f"9{figure}", 1))
-    assert stale(results(), written) == ["benchmarks.md"]
+    (written / "docs/benchmarks.md").write_text(text.replace(figure, f"9{figure}", 1))
+    assert stale(results(), written) == ["docs/benchmarks.md"]
 
 
 def test_a_picture_that_is_missing_or_of_another_contest_is_seen(written: Path) -> None:
-    (written / "benchmarks-growth.svg").unlink()
-    (written / "benchmarks-old.svg").write_text("<svg/>")
-    assert stale(results(), written) == ["benchmarks-growth.svg", "benchmarks-old.svg"]
+    (written / "docs/benchmarks-growth.svg").unlink()
+    (written / "docs/benchmarks-old.svg").write_text("<svg/>")
+    assert stale(results(), written) == ["docs/benchmarks-growth.svg", "docs/benchmarks-old.svg"]
 
 
 def test_every_picture_of_the_page_is_made_and_every_one_that_is_made_is_shown() -> None:
@@ -62,3 +65,19 @@ def test_a_section_that_was_not_measured_is_not_told() -> None:
     found = {"growth": results()["growth"]}
     assert "## Growth" in page(found)
     assert "## Durable steps" not in page(found)
+
+
+def test_the_readme_has_the_deaths_of_the_results_between_its_marks(written: Path) -> None:
+    lines = (written / "README.md").read_text().splitlines()
+    assert (lines[:2], lines[-2:]) == (["# One", ""], ["", "Two"])
+    cells = {
+        row[1]: row[2:5] for row in (re.split(r"\s*\|\s*", line) for line in lines if line.startswith("|"))
+    }
+    assert cells["kill -9: out of memory, a crash"] == [
+        "elsewhere after 0.6 s, 3 s done again",
+        "**not within 60 s elsewhere**, **10 stuck**",
+        "elsewhere after 12.0 s, 3 s done again, 4 stages finished twice",
+    ]
+    assert cells["SIGTERM; the job ends within the grace"][0] == "all ended in time"
+    (written / "README.md").write_text("\n".join(lines).replace("after 0.6 s", "after 0.1 s"))
+    assert stale(results(), written) == ["README.md"]
