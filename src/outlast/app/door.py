@@ -116,9 +116,8 @@ class Door:
             try:
                 # The lifespan last: what executed here may have used it to its end.
                 if draining:
-                    await asyncio.wait(
-                        [drain.over]
-                    )  # if it began in the close, the loop may not have heard of it
+                    # If it began in the close, the loop may not have heard of it.
+                    await asyncio.wait([drain.over])
                     seconds = max(0.0, drain.left - AFTER_CLEANUP_SECONDS)
                     drain.report.cleanup = await self.cleanup.run(house, seconds, living.aclose)
                     await drain.write_report(leaving=True)
