@@ -39,14 +39,17 @@
     └── Diverged                the code asked for something else than the journal recorded
 
 Interrupted is not failed: `Evicted` never ends a run.
+
+Each names its page in a note (PEP 678): `outlast explain Backpressure`. What `str(error)` says has no part of it.
 """
 
 from __future__ import annotations
 
+from outlast.explain.named import Explained
 from outlast.values.sentences import stopped
 
 
-class OutlastError(Exception):
+class OutlastError(Explained, Exception):
     """The root of every error that a program may catch."""
 
 
@@ -291,7 +294,7 @@ class StoreTooNew(StoreError):
     """The store was written by a newer Outlast."""
 
 
-class Evicted(BaseException):
+class Evicted(Explained, BaseException):
     """This life of the run is over, for `reason`; the run itself goes on elsewhere, or later.
 
     Every later Outlast call of this life raises it again, and nothing more is recorded.
@@ -308,7 +311,7 @@ class Evicted(BaseException):
         super().__init__(reason)
 
 
-class Diverged(BaseException):
+class Diverged(Explained, BaseException):
     """The code asked for something else than the journal recorded. Nothing was executed; the run is parked."""
 
     def __init__(self, recorded: str, asked: str) -> None:

@@ -43,6 +43,8 @@ _MAY_BE_EMPTY = {"http", "http_secret"}
 class Wrong(SettingsError):
     """`names` are the settings that it is about, so that whoever knows can add where their values came from."""
 
+    explained_as = "SettingsError"
+
     def __init__(self, message: str, *names: str) -> None:
         super().__init__(message)
         self.names = names

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 import traceback
 from pathlib import Path
@@ -17,9 +18,12 @@ from types import GetSetDescriptorType, MemberDescriptorType
 from typing import Any
 
 from outlast.errors import StepFailed, Unrecordable
+from outlast.explain.named import EXPLAIN
 from outlast.values import plain
 
 _PACKAGE = str(Path(__file__).parents[1])
+_PAGE = re.compile(rf"{EXPLAIN} \w+")
+"""The note that every error of Outlast has."""
 
 SEQ = "__outlast_seq__"
 """The attribute of a delivered exception that says which entry it came from."""
@@ -155,7 +159,24 @@ def _trace(error: BaseException) -> str:
     tb = error.__traceback__
     while tb is not None and tb.tb_next is not None and tb.tb_frame.f_code.co_filename.startswith(_PACKAGE):
         tb = tb.tb_next
-    return "".join(traceback.format_exception(type(error), error, tb)) if tb is not None else ""
+    if tb is None:
+        return ""
+    shown = traceback.TracebackException(type(error), error, tb, compact=True)
+    _without_pages(shown)
+    return "".join(shown.format())
+
+
+def _without_pages(shown: traceback.TracebackException) -> None:
+    """Which page explains an error is this release's to say: it is no part of what happened."""
+    waiting = [shown]
+    while waiting:
+        one = waiting.pop()
+        notes = one.__notes__
+        if isinstance(notes, (list, tuple)):  # a program may put anything there
+            one.__notes__ = [note for note in notes if not (isinstance(note, str) and _PAGE.fullmatch(note))]
+        waiting += [
+            more for more in (one.__cause__, one.__context__, *(one.exceptions or ())) if more is not None
+        ]
 
 
 def message_of(error: BaseException) -> str:
