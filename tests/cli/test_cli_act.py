@@ -106,10 +106,13 @@ def test_one_that_is_refused_stops_no_other_and_decides_the_exit_code(outlast):
     outlast.submitted("r2")
     answer = outlast("retry", "r2", "no", "r1")
     assert answer.code == 4
-    refused, unknown, queued = answer.err.splitlines()
+    refused, unknown, queued, *explained = answer.err.splitlines()
     assert refused.startswith("outlast: r2: run 'r2' is queued")
     assert unknown.startswith("outlast: no: no run has the id 'no'")
     assert queued.startswith("outlast: run r1 is queued again.")
+    assert explained == [
+        f"outlast: `outlast explain {name}` says more." for name in ("WrongStatus", "UnknownRun")
+    ]
     assert outlast("retry", "no", "r2").code == 3
     assert outlast.row("r1").status == "queued"
 

@@ -78,7 +78,7 @@ def test_a_hostile_failure_is_one_harmless_line(outlast):
     answer = outlast("run", "evil.py:w", "--id", "r1")
     assert answer.code == 1
     assert harmless(answer.err)
-    assert len(answer.err.splitlines()) == 1
+    assert len(answer.err.splitlines()) == 2  # the second says where it is explained
 
 
 def test_a_usage_error_repeats_nothing_harmful(outlast):

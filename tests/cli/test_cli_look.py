@@ -10,7 +10,7 @@ from outlast.store.verbs import Cancel, Release, Resume, Retry, Send, Settle, Sw
 
 RUN_KEYS = {
     "id", "workflow", "status", "queue", "priority", "created", "started", "ended", "due", "worker", "fence", "deaths",
-    "interruptions", "failures", "item", "parent", "waiting_for", "cancelling", "reason", "error", "undoing",
+    "interruptions", "failures", "item", "parent", "waiting_for", "cancelling", "reason", "error", "explain", "undoing",
 }  # fmt: skip
 
 
@@ -61,7 +61,7 @@ def test_a_memory_store_has_nothing_to_show(outlast):
 def test_a_file_that_is_no_store_is_one_line(outlast):
     answer = outlast("runs", "--store", "sqlite:///agent.py")
     assert answer.code == 1
-    assert len(answer.err.splitlines()) == 1
+    assert len(answer.err.splitlines()) == 2  # the second says where it is explained
 
 
 def test_looking_enlists_no_worker(outlast, monkeypatch):
@@ -152,6 +152,7 @@ def test_an_unknown_run_exits_3(outlast):
         "type": "UnknownRun",
         "message": "no run has the id 'absent'. `outlast runs` lists those there are.",
         "exit_code": 3,
+        "explain": "UnknownRun",
     }
 
 

@@ -142,7 +142,7 @@ def test_a_cancelled_run_exits_6(outlast):
 def test_json_is_one_document_however_it_ends(outlast, topic, code, status):
     answer = outlast("run", "agent.py:report", topic, "--id", "r1", "--json")
     assert answer.code == code
-    assert set(answer.json) == {"id", "workflow", "status", "result", "error", "reason"}
+    assert set(answer.json) == {"id", "workflow", "status", "result", "error", "reason", "explain"}
     assert answer.json["status"] == status
     if code:
         assert set(answer.json["error"]) == {"type", "message", "traceback"}
@@ -217,7 +217,7 @@ def test_an_error_of_outlast_in_the_program_is_one_line(outlast):
     )
     answer = outlast("run", "broken.py:w")
     assert answer.code == 1
-    assert len(answer.err.splitlines()) == 1
+    assert len(answer.err.splitlines()) == 2  # the second says where it is explained
 
 
 def test_a_program_that_ends_itself_when_imported_is_told_how_not_to(outlast):

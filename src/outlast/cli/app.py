@@ -15,6 +15,7 @@ from outlast.cli.doctor import doctor
 from outlast.cli.drain import drain
 from outlast.cli.drains import drains
 from outlast.cli.exits import EPILOG
+from outlast.cli.explain import explain
 from outlast.cli.manifest import manifest
 from outlast.cli.migrate import migrate
 from outlast.cli.run import run
@@ -51,6 +52,7 @@ def outlast_command(
 for command in (
     run, submit, worker, look.runs, look.show, fleet.workers, fleet.queues, fleet.limit, drain, drains,
     act.cancel, act.retry, act.resume, decide, act.send, act.prune, sessions, migrate, doctor, bench, manifest,
+    explain,
 ):  # fmt: skip
     app.command(epilog=EPILOG)(command)
 app.add_typer(chaos_app, name="chaos")

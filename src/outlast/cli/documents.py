@@ -38,6 +38,7 @@ def run_document(row: RunRow) -> dict[str, Any]:
         "cancelling": row.cancel if row.ended is None else None,
         "reason": row.reason,
         "error": error_document(row.error),
+        "explain": explained(row),
         "undoing": undoing_document(row),
     }
 
@@ -97,6 +98,7 @@ def outcome_document(row: RunRow) -> dict[str, Any]:
         "result": value_of(row.value),
         "error": error_document(row.error),
         "reason": row.reason,
+        "explain": explained(row),
     }
 
 
@@ -207,3 +209,32 @@ def value_of(text: str | None) -> Any:
 def waits_of(row: RunRow) -> list[str]:
     """Names of the messages that a run waits for."""
     return [name for name in row.waits.split("\n") if name] if row.ended is None else []
+
+
+def explained(row: RunRow) -> str | None:
+    """The name under which `outlast explain` has why it failed, is parked or a dead letter."""
+    if row.status == "parked":
+        found = (name for start, name in _PARKED.items() if (row.reason or "").startswith(start))
+        return next(found, "RunParked")
+    if row.status == "dead":
+        return "RunDead"
+    return (_error_explained(row.error) or "RunFailed") if row.status == "failed" else None
+
+
+_PARKED = {
+    "unknown: ": "unknown",
+    "stuck: ": "stuck",
+    "the journal recorded ": "Diverged",
+    "its journal cannot be read": "unreadable",
+}
+"""What the reason of a parked run begins with."""
+
+
+def _error_explained(text: str | None) -> str | None:
+    """Of an error of Outlast's own on record."""
+    from outlast.explain.texts import find
+
+    said = value_of(text)
+    kind = str(said.get("type", "")) if isinstance(said, dict) else ""
+    found = find(kind) if kind.startswith("outlast.") else None
+    return None if found is None else found.name

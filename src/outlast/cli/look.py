@@ -11,12 +11,13 @@ from outlast.app.info import EffectInfo
 from outlast.cli.documents import (
     effect_document,
     entry_document,
+    explained,
     message_document,
     run_document,
     whole_run_document,
 )
 from outlast.cli.options import IdArgument, JsonOption, NewerThan, OlderThan, StoreOption, checked_id
-from outlast.cli.output import answering, document, say
+from outlast.cli.output import answering, document, say, where_explained
 from outlast.cli.stores import reading
 from outlast.errors import UnknownRun
 from outlast.store.fleet import Fleet
@@ -95,6 +96,10 @@ def runs(
             say(f"no {what} like that." if like_that else f"no {what}.")
         if more:
             say(f"there are more than these {limit}: --limit shows them.")
+        # Not of a program's own exceptions: that one of these ends a run is no news.
+        names = dict.fromkeys(name for name in map(explained, rows) if name not in (None, "RunFailed"))
+        for name in names:
+            say(where_explained(str(name)))
 
 
 def show(

@@ -13,6 +13,7 @@ import typer
 from outlast.cli.exits import INTERRUPTED, code_of
 from outlast.cli.text import one_line, readable
 from outlast.errors import Backpressure, OutlastError, UnknownEffect
+from outlast.explain.named import EXPLAIN
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,13 +63,14 @@ def console() -> Console:
 
 @contextmanager
 def answering(as_json: bool) -> Iterator[None]:
-    """Around a command: an error of Outlast is one line and an exit code, never a traceback."""
+    """Around a command: an error of Outlast is one line, another that names what explains it, and an exit code; never a traceback."""
     try:
         yield
     except OutlastError as error:
         if as_json:
             document(error_document(error))
         say(error_message(error))
+        say(where_explained(error.explained_as))
         raise typer.Exit(code_of(error)) from None
     except KeyboardInterrupt:
         say("interrupted.")
@@ -79,7 +81,12 @@ def error_document(error: OutlastError) -> dict[str, Any]:
     """An error for programs."""
     facts = {name: getattr(error, name) for name in FACTS.get(type(error), ())}
     said = {"type": type(error).__name__, "message": error_message(error), "exit_code": code_of(error)}
-    return {"error": {**said, **facts}}
+    return {"error": {**said, "explain": error.explained_as, **facts}}
+
+
+def where_explained(name: str) -> str:
+    """The line that follows on an error."""
+    return f"`{EXPLAIN} {name}` says more."
 
 
 def error_message(error: OutlastError) -> str:

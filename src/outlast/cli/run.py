@@ -11,7 +11,7 @@ from uuid import uuid4
 import typer
 
 from outlast.app.outlast import Outlast
-from outlast.cli.documents import outcome_document, value_of
+from outlast.cli.documents import explained, outcome_document, value_of
 from outlast.cli.exits import INTERRUPTED, OF_STATUS, OK, TRY_AGAIN
 from outlast.cli.hints import command, short_reason, waits_for_a_person
 from outlast.cli.options import (
@@ -22,7 +22,7 @@ from outlast.cli.options import (
     StoreOption,
     TargetArgument,
 )
-from outlast.cli.output import answering, document, say
+from outlast.cli.output import answering, document, say, where_explained
 from outlast.cli.stores import is_missing, store_of
 from outlast.cli.target import call_of, load, recorded_call
 from outlast.cli.text import recorded_error, short
@@ -151,6 +151,8 @@ def _report(row: RunRow, order: Order, as_json: bool) -> None:
         document(value_of(row.value), indent=None)
     if code != OK:
         say(_how_it_ended(row, order.store))
+        if (name := explained(row)) is not None:
+            say(where_explained(name))
         raise typer.Exit(code)
 
 

@@ -10,7 +10,7 @@ import typer
 from outlast.app.outlast import Outlast
 from outlast.cli.exits import code_of
 from outlast.cli.options import checked_id
-from outlast.cli.output import answering, document, error_document, error_message, say
+from outlast.cli.output import answering, document, error_document, error_message, say, where_explained
 from outlast.cli.stores import acting
 from outlast.errors import OutlastError, StoreError
 from outlast.store.fleet import Fleet
@@ -77,4 +77,6 @@ def _do_to_several(names: list[str], deed: Deed, store: str | None, as_json: boo
     if as_json:
         document(documents)
     if failures:
+        for name in dict.fromkeys(error.explained_as for error in failures):
+            say(where_explained(name))
         raise typer.Exit(code_of(failures[0]))

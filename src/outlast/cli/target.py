@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import typer
 
 from outlast.cli.exits import FAILED
-from outlast.cli.output import say
+from outlast.cli.output import say, where_explained
 from outlast.cli.text import one_line, parse_json, safe
 from outlast.define.workflow import Call, Workflow
 from outlast.errors import OutlastError
@@ -134,6 +134,8 @@ def _could_not_import(place: str, error: BaseException) -> NoReturn:
         )
     else:
         say(f"{place} could not be imported: {type(error).__name__}: {error}")
+        if isinstance(error, OutlastError):
+            say(where_explained(error.explained_as))
     raise typer.Exit(FAILED) from None
 
 

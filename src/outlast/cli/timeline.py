@@ -8,10 +8,10 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from outlast.cli.dealt import cost_of, effect_lines, standing, still_open, to_decide, told
-from outlast.cli.documents import value_of, waits_of
+from outlast.cli.documents import explained, value_of, waits_of
 from outlast.cli.hints import command, short_reason, taken_up, waits_for_a_person
 from outlast.cli.history import History
-from outlast.cli.output import console
+from outlast.cli.output import console, where_explained
 from outlast.cli.table import STYLES, status_shown
 from outlast.cli.text import moment, one_line, recorded, recorded_error, safe, short, span
 from outlast.replay.account import Account
@@ -188,6 +188,8 @@ def _standing(history: History, fleet: Fleet, store: str | None, room: int | Non
     """Where it stopped, or what it waits for now, and what to do."""
     row = history.row
     yield from _status(row, fleet, store, room)
+    if (name := explained(row)) is not None:
+        yield where_explained(name)
     yield from standing(history)
     yield from still_open(history, fleet.now)
     yield from to_decide(history, store, room)

@@ -1,0 +1,135 @@
+"""`outlast explain`: what an error, an alert, an exit code, a reason or a check means, and what to do. No store is opened."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from outlast.cli.options import JsonOption
+from outlast.cli.output import answering, document, say
+from outlast.cli.text import safe
+from outlast.errors import OutlastError
+
+if TYPE_CHECKING:
+    from outlast.explain.texts import Entry
+
+WIDTH_MAX = 100
+WIDTH_MIN = 40
+_QUOTED = re.compile(r"`[^`]{1,60}`")
+"""What is to be typed is not broken either."""
+_FIRM = "\u00a0"
+"""A space at which no line is broken."""
+_HEADS = {
+    "error": "errors",
+    "parked": "reasons of parked runs",
+    "alert": "alerts",
+    "exit code": "exit codes",
+    "check": "checks of the doctor",
+}
+
+
+def explain(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", help="Backpressure, OutlastDeadLetters, 75, stuck, grace, …"),
+    ] = None,
+    *,
+    write: Annotated[
+        Path | None,
+        typer.Option(
+            "--write", metavar="FOLDER", help="Write errors.md and runbook.md into this folder instead."
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what an error, an alert, an exit code, the reason of a parked run or a check of the doctor means, and what to do. Without a name, list them all."""
+    with answering(as_json):
+        if write is not None:
+            _write(write, name, as_json)
+        elif name is None:
+            _list(as_json)
+        else:
+            _explain(name, as_json)
+
+
+def _explain(name: str, as_json: bool) -> None:
+    from outlast.explain.texts import close, find
+
+    entry = find(name)
+    if entry is None:
+        like = close(name)
+        there = f"Is it one of {', '.join(like)}?" if like else "`outlast explain` lists all there are."
+        raise typer.BadParameter(f"nothing here is called {safe(name)}. {there}", param_hint="NAME")
+    if as_json:
+        document(_document(entry))
+        return
+    _print([entry.title, "", *_lines(f"{entry.summary}\n\n{entry.body}")])
+
+
+def _list(as_json: bool) -> None:
+    from outlast.explain.texts import FILES, entries
+
+    if as_json:
+        document([{"name": one.name, "kind": one.kind, "summary": one.summary} for one in entries()])
+        return
+    width = max(len(one.name) for one in entries())
+    for kind in FILES:
+        those = [one for one in entries() if one.kind == kind]
+        _print([f"{_HEADS[kind]}:", *(f"  {one.name:<{width}}  {one.summary}" for one in those), ""])
+
+
+def _document(entry: Entry) -> dict[str, object]:
+    return {
+        "name": entry.name,
+        "kind": entry.kind,
+        "summary": entry.summary,
+        "parts": entry.parts,
+        "page": f"{'runbook' if entry.kind == 'alert' else 'errors'}.md#{entry.anchor}",
+    }
+
+
+def _lines(text: str) -> Iterator[str]:
+    """Markdown for a terminal: paragraphs are broken, what is indented to be pasted never is."""
+    width = max(WIDTH_MIN, min(WIDTH_MAX, shutil.get_terminal_size((WIDTH_MAX, 24)).columns))
+    for line in text.replace("**", "").splitlines():
+        if line.startswith("    ") or not line:
+            yield line
+            continue
+        hang = "  " if line.startswith("- ") else ""
+        whole = _QUOTED.sub(lambda quoted: quoted[0].replace(" ", _FIRM), line)
+        for part in textwrap.wrap(
+            whole, width, subsequent_indent=hang, break_long_words=False, break_on_hyphens=False
+        ):
+            yield part.replace(_FIRM, " ")
+
+
+def _print(lines: Iterable[str]) -> None:
+    """In characters that every terminal has."""
+    sys.stdout.write("".join(f"{line}\n" for line in lines).replace("…", "..."))
+
+
+def _write(folder: Path, name: str | None, as_json: bool) -> None:
+    from outlast.explain.pages import PAGES
+
+    if name is not None:
+        raise typer.BadParameter("--write writes all there is: give no name with it.", param_hint="NAME")
+    texts = {file: page() for file, page in PAGES.items()}
+    for file, text in texts.items():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            fresh = folder / f".{file}.new"
+            fresh.write_text(text, encoding="utf-8", newline="\n")
+            fresh.replace(folder / file)
+        except OSError as error:
+            raise OutlastError(f"{folder / file} cannot be written: {error.strerror or error}.") from None
+    if as_json:
+        document({"written": [str(folder / file) for file in texts]})
+    else:
+        say(f"{folder}: {', '.join(texts)}.")
