@@ -22,6 +22,7 @@ from outlast.doctor.finding import Level
 from outlast.doctor.grace import leases
 from outlast.doctor.manifests import read
 from outlast.errors import SettingsError
+from outlast.explain.texts import find
 from outlast.settings import Settings
 from outlast.settings.load import load
 from outlast.telemetry.names import RECOVERY_SECONDS
@@ -29,7 +30,7 @@ from outlast.telemetry.names import RECOVERY_SECONDS
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SCHEMAS = Path(__file__).parent / "schemas"
 CASES = [(kind, store) for kind, document in DOCUMENTS.items() for store in document.stores]
-OTHER = {"grace": 137, "pre_stop": 23, "lease": 41, "concurrency": 7, "port": 9137, "objective": 219, "name": "bots", "image": "reg.example/bots:7", "module": "pkg.bots:app"}  # fmt: skip
+OTHER = {"grace": 137, "pre_stop": 23, "lease": 41, "concurrency": 7, "port": 9137, "objective": 219, "name": "bots", "image": "reg.example/bots:7", "module": "pkg.bots:app", "runbook_base": "https://docs.example:8443/a/runbook.html"}  # fmt: skip
 
 
 def numbers_for(store: str, **chosen) -> Numbers:
@@ -269,6 +270,30 @@ def test_alert_rules_are_valid_and_follow_the_objective():
         for rule in rules(replace(Numbers(), objective=OTHER["objective"]))
         if rule.name == "OutlastRecoverySlow"
     )
+
+
+def annotations_of(text: str) -> dict[str, dict[str, str]]:
+    (group,) = yaml.safe_load(text)["groups"]
+    return {rule["alert"]: rule["annotations"] for rule in group["rules"] if "alert" in rule}
+
+
+def test_each_alert_names_its_text_and_an_address_only_where_there_is_one():
+    for name, said in annotations_of(written("alerts", "postgres")).items():
+        assert said["runbook"] == f"outlast explain {name}"
+        assert find(name).kind == "alert"
+        assert "runbook_url" not in said
+    (found,) = documents("alerts", "postgres", runbook_base="https://docs.example/runbook/")
+    schema("alerts").validate(found)
+    for name, said in annotations_of(
+        written("alerts", "postgres", runbook_base="https://docs.example/runbook/")
+    ).items():
+        assert said["runbook_url"] == f"https://docs.example/runbook/#{find(name).anchor}"
+
+
+@pytest.mark.parametrize("base", ["docs", "ftp://docs.example", "https://d.example/#a", "https://d.example/' x: '", "https://d.example/{{ $value }}", "javascript:1"])  # fmt: skip
+def test_an_address_that_is_none_is_refused(base):
+    with pytest.raises(SettingsError, match="--runbook-base"):
+        Numbers(runbook_base=base)
 
 
 def test_a_recovery_may_be_slower_than_any_objective_and_that_is_seen():

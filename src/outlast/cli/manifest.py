@@ -57,6 +57,14 @@ def manifest(
     objective: Annotated[
         int, typer.Option("--objective", help="Seconds in which an interrupted run is to go on: for alerts.")
     ] = _DEFAULT.objective,
+    runbook_base: Annotated[
+        str,
+        typer.Option(
+            "--runbook-base",
+            metavar="URL",
+            help="Your page of the runbook: each alert then has its section as runbook_url too.",
+        ),
+    ] = _DEFAULT.runbook_base,
     name: Annotated[str, typer.Option("--name", help="What it is called.")] = _DEFAULT.name,
     image: Annotated[str, typer.Option("--image", help="The container's image.")] = _DEFAULT.image,
     module: Annotated[
@@ -75,6 +83,7 @@ def manifest(
         numbers = Numbers(
             name=name, image=image, module=module, grace=grace, pre_stop=pre_stop, lease=lease, replicas=1,
             replicas_max=_DEFAULT.replicas_max if replicas_max is None else replicas_max, concurrency=concurrency, port=port, objective=objective,
+            runbook_base=runbook_base,
         )  # fmt: skip
         chosen = DOCUMENTS if kind is None else {kind.value: DOCUMENTS[kind.value]}
         if replicas_max is None:

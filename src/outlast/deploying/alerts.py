@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from outlast.deploying.numbers import Numbers
+from outlast.explain.named import EXPLAIN
 from outlast.telemetry.names import RECENT_SECONDS
 
 RECENT = f"{RECENT_SECONDS / 60:g}m"
@@ -71,7 +72,7 @@ def rules(n: Numbers) -> list[Rule]:
             "0m",
             "warning",
             f"Interrupted runs are taken up again later than the objective of {seconds} s: {{{{ $value | humanizeDuration }}}}.",
-            "Are there workers (`outlast workers`), do they know the workflows (`outlast queues`), have they free slots?",
+            "`outlast workers`: are there any, with free slots? `outlast queues`: do they know the workflows, is the queue limited? `outlast drains`: what was cut off?",
         ),
         Rule(
             "OutlastRunsParked",
@@ -120,7 +121,7 @@ def rules(n: Numbers) -> list[Rule]:
             "5m",
             "critical",
             "No worker has been ready for five minutes: nothing is taken up, and nobody tells.",
-            "Do they run, are they scraped, can they reach their store? Their logs, and `outlast doctor` on their host.",
+            "`outlast workers`, from anywhere: living ones are not scraped; none there: do they run, can they reach their store? Their logs, and `outlast doctor` on their host.",
         ),
     ]
 
@@ -134,10 +135,11 @@ groups:
     rules:
 """
     recorded = [f"      - record: {one.name}\n        expr: >-\n          {one.expr}\n" for one in RECORDINGS]
-    return head + "\n".join([*recorded, *map(_text, rules(n))])
+    return head + "\n".join([*recorded, *(_text(rule, n.runbook_base) for rule in rules(n))])
 
 
-def _text(rule: Rule) -> str:
+def _text(rule: Rule, base: str) -> str:
+    url = f"          runbook_url: {_quoted(f'{base}#{rule.name.lower()}')}\n" if base else ""
     return f"""\
       - alert: {rule.name}
         expr: >-
@@ -147,7 +149,8 @@ def _text(rule: Rule) -> str:
         annotations:
           summary: {_quoted(rule.summary)}
           action: {_quoted(rule.action)}
-"""
+          runbook: {_quoted(f"{EXPLAIN} {rule.name}")}
+{url}"""
 
 
 def _quoted(text: str) -> str:

@@ -19,6 +19,7 @@ MARGIN = 5
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 _MODULE = re.compile(r"[\w./:-]+", re.ASCII)
 _IMAGE = re.compile(r"[a-zA-Z0-9]([\w./:@-]*\w)?", re.ASCII)
+_PAGE = re.compile(r"https?://[\w.-]+(:\d+)?(/[\w./~%-]*)?", re.ASCII)
 _NOT_NAMES = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 """What YAML takes for something else than a text."""
 SCALE_SECONDS_MAX = 1_800
@@ -45,6 +46,8 @@ class Numbers:
     port: int = 8080
     objective: int = 60
     """Seconds in which an interrupted run is to be taken up again. Alerts go by it."""
+    runbook_base: str = ""
+    """The address of a page made from runbook.md, for alerts: what Outlast has of its own is a command."""
 
     def __post_init__(self) -> None:
         self._check_words()
@@ -81,6 +84,10 @@ class Numbers:
                 raise SettingsError(
                     f"--{field} {value!r} cannot stand in a manifest: write it like {example}."
                 )
+        if self.runbook_base and not _PAGE.fullmatch(self.runbook_base):
+            raise SettingsError(
+                f"--runbook-base {self.runbook_base!r} must be the address of a page, like https://docs.example/runbook/."
+            )
         if self.store not in BACKENDS:
             raise SettingsError(f"--store {self.store!r} is none of {', '.join(BACKENDS)}.")
 
