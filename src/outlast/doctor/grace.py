@@ -46,7 +46,7 @@ def steps(facts: Facts) -> Iterator[Finding]:
             never.append(f"{step} of {workflow} (at least {min(found):.0f} s)")
         elif median(found) > has:
             mostly.append(f"{step} of {workflow} (median {median(found):.0f} s)")
-    fix = "Raise grace, or have the step save progress, so that it goes on from there and not from its beginning (docs/shutdown.md)."
+    fix = "Raise grace, or have the step save progress, so that it goes on from there and not from its beginning (`outlast explain steps`)."
     if never:
         yield warning(
             "steps",

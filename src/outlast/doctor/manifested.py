@@ -369,6 +369,6 @@ def job(facts: Facts) -> Iterator[Finding]:
         if one.kind not in ("Job", "CronJob"):
             continue
         if not one.knows_75:
-            yield warning("job", "an interrupted run exits with 75, which counts against backoffLimit here.", "podFailurePolicy with action Ignore for exit code 75, and restartPolicy: Never (docs/shutdown.md).", one.where)  # fmt: skip
+            yield warning("job", "an interrupted run exits with 75, which counts against backoffLimit here.", "podFailurePolicy with action Ignore for exit code 75, and restartPolicy: Never (`outlast explain job`).", one.where)  # fmt: skip
         else:
             yield ok("job", "exit code 75, interrupted, is not counted as a failure.", one.where)

@@ -25,11 +25,11 @@ def redis(facts: Facts) -> Iterator[Finding]:
     said = facts.server
     for danger in said["dangers"]:
         level = note if "does not tell" in danger else error
-        yield level("redis", danger, "docs/redis.md says what each setting can lose.")
+        yield level("redis", danger, "`outlast explain redis` says what each setting can lose.")
     if said.get("appendfsync") == "everysec":
-        yield note("redis", "appendfsync is everysec: a crash of its machine loses up to about a second of what was acknowledged.", "`appendfsync always` loses nothing (docs/redis.md).")  # fmt: skip
+        yield note("redis", "appendfsync is everysec: a crash of its machine loses up to about a second of what was acknowledged.", "`appendfsync always` loses nothing (`outlast explain redis`).")  # fmt: skip
     elif said.get("appendfsync") is None:
-        yield note("redis", "the server does not tell what appendfsync is (CONFIG GET).", "With `everysec` a crash of its machine loses up to about a second, with `always` nothing (docs/redis.md).")  # fmt: skip
+        yield note("redis", "the server does not tell what appendfsync is (CONFIG GET).", "With `everysec` a crash of its machine loses up to about a second, with `always` nothing (`outlast explain redis`).")  # fmt: skip
     yield from _skew("redis", facts)
     if not said["dangers"]:
         yield ok(

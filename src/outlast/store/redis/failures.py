@@ -26,7 +26,7 @@ _ADVICE = {
     "ASK": "the cluster moves the slot of these keys. It answers when that is done.",
     "NOAUTH": "the server wants a password: redis://:PASSWORD@host.",
     "WRONGPASS": "the server does not take this user name and password.",
-    "NOPERM": "the user of this address may not do this. docs/redis.md says which rights Outlast needs.",
+    "NOPERM": "the user of this address may not do this. `outlast explain redis` says which rights Outlast needs.",
     "UNKILLABLE": "the server is busy with somebody's script that has written already.",
 }
 _CLASSES = {
