@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from outlast.app.info import RunInfo
 from outlast.errors import StoreUnavailable
+from outlast.explain.reasons import of_run
 from outlast.store.rows import RunRow
 from outlast.store.verbs import ITEM
 from outlast.telemetry.values import told_reason
@@ -59,7 +60,8 @@ class Hooks:
         # How it died is in our words; what it waits for a person for, or why an item failed, may quote an error.
         ours = row.status == "dead" and not row.failures
         reason = told_reason(row.reason, house.log_values, ours=ours)
-        facts = {**house.facts(row), "status": row.status, "reason": reason or None}
+        page = of_run(row.status, row.reason)
+        facts = {**house.facts(row), "status": row.status, "reason": reason or None, "explain": page}
         why = reason or f"`outlast show {id}` says why"
         log.error("%s %s is %s: %s", kind, id, became, why, extra=facts)
         hook = self._hooks.get(what)

@@ -9,6 +9,7 @@ from typing import Any
 from outlast.app.info import EffectInfo
 from outlast.cli.text import iso
 from outlast.drain.report import DrainReport
+from outlast.explain.reasons import of_run
 from outlast.store.fleet import names_of
 from outlast.store.rows import NEVER, DrainRow, Entry, Message, QueueRow, RunRow, WorkerRow
 from outlast.store.verbs import ITEM
@@ -213,21 +214,9 @@ def waits_of(row: RunRow) -> list[str]:
 
 def explained(row: RunRow) -> str | None:
     """The name under which `outlast explain` has why it failed, is parked or a dead letter."""
-    if row.status == "parked":
-        found = (name for start, name in _PARKED.items() if (row.reason or "").startswith(start))
-        return next(found, "RunParked")
-    if row.status == "dead":
-        return "RunDead"
-    return (_error_explained(row.error) or "RunFailed") if row.status == "failed" else None
-
-
-_PARKED = {
-    "unknown: ": "unknown",
-    "stuck: ": "stuck",
-    "the journal recorded ": "Diverged",
-    "its journal cannot be read": "unreadable",
-}
-"""What the reason of a parked run begins with."""
+    if row.status == "failed":
+        return _error_explained(row.error) or "RunFailed"
+    return of_run(row.status, row.reason)
 
 
 def _error_explained(text: str | None) -> str | None:

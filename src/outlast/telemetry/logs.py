@@ -18,7 +18,7 @@ from outlast.settings.masks import MASK
 from outlast.values.text import iso, one_line, safe
 
 FIELDS = (
-    "run", "workflow", "step", "attempt", "status", "worker", "workers", "fence", "queue", "queues", "workflows", "concurrency", "store", "reason",
+    "run", "workflow", "step", "attempt", "status", "worker", "workers", "fence", "queue", "queues", "workflows", "concurrency", "store", "reason", "explain",
     "seconds",
 )  # fmt: skip
 """Extras that are written, in this order."""

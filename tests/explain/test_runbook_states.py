@@ -1,0 +1,202 @@
+"""Each alert's state, brought about by real workers: what the runbook says to look with finds it."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from outlast.explain.texts import find
+
+PROGRAM = """
+import asyncio
+import pathlib
+
+from outlast import effect, step, workflow
+
+
+@step
+async def hold() -> None:
+    pathlib.Path("held").touch()
+    await asyncio.sleep(300)
+
+
+@workflow
+async def holding() -> None:
+    await hold()
+
+
+@effect(timeout=0.1)
+async def post() -> str:
+    raise ConnectionError("the line was cut")
+
+
+@workflow
+async def posting() -> str:
+    return await post()
+
+
+@effect(timeout=0.1)
+async def book() -> str:
+    return "room 7"
+
+
+@book.compensate(retries=0)
+async def unbook(booking: str | None) -> None:
+    raise RuntimeError("the hotel is closed")
+
+
+@workflow
+async def trip() -> None:
+    await book()
+    raise ValueError("no flight")
+"""
+
+
+class Folder:
+    """A user's folder: a program, a store, workers, and the command line."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.workers = path, []
+        (path / "agent.py").write_text(PROGRAM)
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("OUTLAST_")}
+        self.env = {**kept, "OUTLAST_STORE": f"sqlite:///{path}/outlast.db", "OUTLAST_EFFECT_MARGIN": "0.1"}
+
+    def outlast(self, *words: str, **settings: str) -> str:
+        """What it says, on either stream."""
+        env = {**self.env, **{f"OUTLAST_{name.upper()}": value for name, value in settings.items()}}
+        command = [sys.executable, "-m", "outlast", *words]
+        done = subprocess.run(
+            command, cwd=self.path, env=env, capture_output=True, text=True, timeout=60, check=False
+        )
+        return done.stdout + done.stderr
+
+    def worker(self, **settings: str) -> subprocess.Popen[bytes]:
+        env = {**self.env, **{f"OUTLAST_{name.upper()}": value for name, value in settings.items()}}
+        command = [sys.executable, "-m", "outlast", "worker", "agent.py"]
+        with (self.path / f"worker-{len(self.workers)}.log").open("wb") as log:
+            process = subprocess.Popen(command, cwd=self.path, env=env, stdout=log, stderr=log)
+        self.workers.append(process)
+        return process
+
+    def until(self, seen: Callable[[], bool], what: str) -> None:
+        end = time.monotonic() + 60
+        while not seen():
+            assert time.monotonic() < end, what
+            time.sleep(0.1)
+
+    def until_status(self, id: str, status: str) -> None:
+        self.until(lambda: self.outlast("show", id).startswith(f"{id}  {status}\n"), f"{id} is not {status}")
+
+    def holding(self, id: str, *, worker: dict[str, str], **settings: str) -> subprocess.Popen[bytes]:
+        """A worker in the middle of a step of this run."""
+        self.outlast("submit", "agent.py:holding", "--id", id, **settings)
+        process = self.worker(**worker)
+        self.until((self.path / "held").exists, "the step did not begin")
+        return process
+
+    def look(self, alert: str, **names: str) -> str:
+        """What all of its commands show, with names for what stands for one."""
+        entry = find(alert)
+        assert entry is not None
+        lines = re.findall(r"^    outlast (.+)$", entry.parts["Look"], re.MULTILINE)
+        assert lines
+        return "\n".join(self.outlast(*(names.get(word, word) for word in line.split())) for line in lines)
+
+
+@pytest.fixture
+def folder(tmp_path) -> Iterator[Folder]:
+    made = Folder(tmp_path)
+    yield made
+    for process in made.workers:
+        process.kill()
+        process.wait(30)
+
+
+def test_compensations_that_are_stuck(folder):
+    folder.outlast("submit", "agent.py:trip", "--id", "trip-7")
+    folder.worker()
+    folder.until_status("trip-7", "parked")
+    seen = folder.look("OutlastCompensationsStuck", ID="trip-7")
+    assert re.search(r"^trip-7 +parked", seen, re.MULTILINE)
+    assert "the hotel is closed" in seen
+    assert "outlast retry trip-7" in seen
+    assert "outlast decide trip-7 'undo:book#1' --happened null" in seen
+    assert "`outlast explain stuck` says more." in seen
+    decided = folder.outlast("decide", "trip-7", "undo:book#1", "--happened", "null")
+    assert "trip-7" in decided
+    folder.until_status("trip-7", "failed")
+
+
+def test_runs_that_are_parked(folder):
+    folder.outlast("submit", "agent.py:posting", "--id", "letter-1")
+    folder.worker()
+    folder.until_status("letter-1", "parked")
+    seen = folder.look("OutlastRunsParked", ID="letter-1")
+    assert re.search(r"^letter-1 +parked", seen, re.MULTILINE)
+    assert "outlast decide letter-1 'post#1' --did-not" in seen
+    assert "`outlast explain unknown` says more." in seen
+    log = (folder.path / "worker-0.log").read_text()
+    assert '"explain": "unknown"' in log
+
+
+def test_dead_letters(folder):
+    limits = {"interruptions_max": "1"}
+    process = folder.holding("r-1", worker={"grace": "2"}, **limits)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 0
+    folder.until_status("r-1", "dead")
+    seen = folder.look("OutlastDeadLetters", ID="r-1")
+    assert re.search(r"^r-1 +dead", seen, re.MULTILINE)
+    assert "interrupted once without recording anything" in seen
+    assert "outlast retry r-1" in seen
+    assert "`outlast explain RunDead` says more." in seen
+    folder.outlast("cancel", "r-1")
+    assert "r-1" not in folder.outlast("runs", "--status", "dead"), "that is how it is acknowledged"
+
+
+@pytest.mark.parametrize("alert", ["OutlastRecoveryQueueGrowing", "OutlastRecoverySlow"])
+def test_interrupted_runs_that_nobody_takes_up(folder, alert):
+    process = folder.holding("r-1", worker={"grace": "2"})
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 0
+    seen = folder.look(alert)
+    assert "nobody" in seen or "no worker" in seen, seen
+    assert re.search(r"\b1 (run )?.*(came back|returned)", seen), seen
+    assert re.search(r"^\d{4}-.* SIGTERM", seen, re.MULTILINE), "the drain that has cut it off"
+
+
+def test_a_drain_that_was_cut_short(folder):
+    process = folder.holding("r-1", worker={"grace": "60"})
+    process.send_signal(signal.SIGTERM)
+    folder.until(lambda: "draining" in folder.outlast("workers"), "it does not drain")
+    process.kill()
+    process.wait(30)
+    folder.worker()  # who sweeps after it
+    folder.until(lambda: "cut short" in folder.outlast("drains"), "nobody has noticed")
+    worker = re.search(r'"worker":"(\w+)"|"worker": "(\w+)"', (folder.path / "worker-0.log").read_text())
+    assert worker is not None
+    id = worker[1] or worker[2]
+    seen = folder.look("OutlastDrainCutShort", WORKER=id)
+    assert "cut short" in seen
+    assert id in seen
+
+
+def test_a_store_that_cannot_be_reached(folder):
+    folder.env["OUTLAST_STORE"] = "postgresql://127.0.0.1:1/agents"
+    seen = folder.look("OutlastStoreUnreachable")
+    assert seen.count("it cannot be connected to") >= 2
+    assert "`outlast explain StoreUnavailable` says more." in seen
+
+
+def test_a_store_in_which_nobody_works(folder):
+    folder.outlast("submit", "agent.py:holding", "--id", "r-1")
+    seen = folder.look("OutlastNobodyWorks")
+    assert "nobody" in seen or "no worker" in seen, seen
+    assert re.search(r"^default +1 ", seen, re.MULTILINE), seen
+    assert re.search(r"warning +workers", seen), seen
