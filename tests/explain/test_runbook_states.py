@@ -200,3 +200,4 @@ def test_a_store_in_which_nobody_works(folder):
     assert "nobody" in seen or "no worker" in seen, seen
     assert re.search(r"^default +1 ", seen, re.MULTILINE), seen
     assert re.search(r"warning +workers", seen), seen
+    assert "`outlast explain workers` says more." in seen

@@ -12,7 +12,7 @@ import typer
 
 from outlast.cli.exits import FAILED
 from outlast.cli.options import JsonOption, RolloutBudget, StoreOption
-from outlast.cli.output import answering, console, document, say
+from outlast.cli.output import answering, console, document, say, where_explained
 from outlast.cli.text import one_line, safe
 from outlast.doctor.finding import Finding, Level
 from outlast.errors import SettingsError
@@ -139,6 +139,8 @@ def _show(findings: list[Finding]) -> None:
             fix = _broken(Text(one_line(one.fix)), out, 13 + width)
             out.print(Text.assemble(f"{'':<{8 + width}}  -> ", fix))
     say(f"{_counted(findings, Level.ERROR)}, {_counted(findings, Level.WARNING)}.")
+    for name in dict.fromkeys(one.check for one in findings if one.level in (Level.ERROR, Level.WARNING)):
+        say(where_explained(name))
 
 
 def _broken(text: Text, out: Console, indent: int) -> Text:
