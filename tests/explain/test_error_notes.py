@@ -36,6 +36,9 @@ class OwnFull(Backpressure):
     def __init__(self, why: str) -> None:
         self.why = why
 
+    def __str__(self) -> str:
+        return self.why
+
 
 class OwnDeeper(OwnFull):
     pass
