@@ -11,6 +11,7 @@ from outlast.cli import act, fleet, look
 from outlast.cli.bench import bench
 from outlast.cli.chaos import chaos_app
 from outlast.cli.decide import decide
+from outlast.cli.demo import demo
 from outlast.cli.doctor import doctor
 from outlast.cli.drain import drain
 from outlast.cli.drains import drains
@@ -52,7 +53,7 @@ def outlast_command(
 for command in (
     run, submit, worker, look.runs, look.show, fleet.workers, fleet.queues, fleet.limit, drain, drains,
     act.cancel, act.retry, act.resume, decide, act.send, act.prune, sessions, migrate, doctor, bench, manifest,
-    explain,
+    explain, demo,
 ):  # fmt: skip
     app.command(epilog=EPILOG)(command)
 app.add_typer(chaos_app, name="chaos")

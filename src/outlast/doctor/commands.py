@@ -15,7 +15,7 @@ WRAPPERS = {"tini", "dumb-init", "catatonit", "env", "nice", "ionice", "setpriv"
 SHORT = {":", "[", "cd", "echo", "exit", "export", "false", "kill", "printf", "set", "test", "touch", "true", "umask", "unset"}  # fmt: skip
 """Commands that take no time."""
 COMMANDS = {
-    "bench", "cancel", "chaos", "decide", "doctor", "drain", "drains", "explain", "limit", "manifest", "migrate", "prune", "queues", "resume", "retry", "run", "runs", "send",
+    "bench", "cancel", "chaos", "decide", "demo", "doctor", "drain", "drains", "explain", "limit", "manifest", "migrate", "prune", "queues", "resume", "retry", "run", "runs", "send",
     "sessions", "show", "submit", "worker", "workers",
 }  # fmt: skip
 """Of `outlast`. An image whose entry point that is needs no more than one of them in its manifest."""

@@ -1,0 +1,83 @@
+"""`outlast demo`: see it, in about a minute."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from outlast.cli.chaos import _obey_signals, _write
+from outlast.cli.exits import FAILED
+from outlast.cli.options import JsonOption
+from outlast.cli.output import answering, document, say
+
+PACE_MAX = 8.0
+
+
+def demo(
+    *,
+    pace: Annotated[
+        float,
+        typer.Option(
+            "--pace", min=0.25, max=PACE_MAX, help="How fast the stand-in answers: 2 is twice as fast."
+        ),
+    ] = 1.0,
+    store_file: Annotated[
+        Path,
+        typer.Option(
+            "--store-file",
+            metavar="FILE",
+            help="The SQLite file to make, and to leave. One that an earlier demo left is replaced, any other is refused.",
+        ),
+    ] = Path("outlast-demo.db"),
+    record: Annotated[
+        Path | None,
+        typer.Option(
+            "--record",
+            metavar="FILE.svg",
+            help="Write what is shown as a picture, and its text beside it (.txt).",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """A research agent on two workers: one is sent SIGTERM in the middle of a tool call, one SIGKILL in the middle of a streamed answer; the rest carries on.
+
+    It takes about a minute, needs nothing but this package, and leaves a store to look at. It starts what it kills. Exits with 1 if what it shows is not so.
+    """
+    if record is not None and record.suffix != ".svg":
+        raise typer.BadParameter("the name of a picture ends in .svg.", param_hint="--record")
+    if record is not None and not record.absolute().parent.is_dir():
+        raise typer.BadParameter("there is no such folder.", param_hint="--record")
+    with answering(as_json):
+        from outlast.demo.facts import facts_of
+        from outlast.demo.picture import picture, transcript
+        from outlast.demo.play import Play
+        from outlast.demo.summary import document as summary_document
+        from outlast.demo.summary import summary
+        from outlast.demo.verdict import checks
+        from outlast.demo.view import Recorded, view_of
+
+        logging.getLogger("outlast").addHandler(logging.NullHandler())
+        _obey_signals()
+        view = Recorded(view_of(as_json=as_json))
+        try:
+            played = Play(store_file, view, pace=pace).run()
+        finally:
+            view.close()
+        facts = facts_of(played)
+        checked = checks(facts)
+        end = summary(facts, checked, store_file)
+        if as_json:
+            document(summary_document(facts, checked, store_file))
+        else:
+            view.tell(end)
+        if record is not None:
+            date = datetime.now(UTC).strftime("%Y-%m-%d")
+            _write(record, picture(view.frames, end, date))
+            _write(record.with_suffix(".txt"), transcript(played.happenings, end))
+            say(f"the picture: {record}; its text: {record.with_suffix('.txt')}")
+    if any(check.wrong for check in checked):
+        raise typer.Exit(FAILED)

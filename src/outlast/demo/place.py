@@ -1,0 +1,107 @@
+"""Where the demo happens: a store of its own, in this folder, and a world without anybody's settings."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from outlast.errors import OutlastError, SettingsError, StoreError
+from outlast.settings.foreign import GRACE, STORES
+from outlast.store.address import store_at
+from outlast.store.rows import RunQuery, RunRow, SessionQuery
+
+QUEUE = "outlast-demo"
+WORKFLOW = "research"
+FILE = "outlast-demo.db"
+_OF_A_STORE = ("", "-wal", "-shm", ".d")
+"""What the names of a store's files end in, after its own."""
+
+
+class DemoRefused(SettingsError):
+    """The demo does not begin here, or not like this. Nothing was touched."""
+
+
+class DemoFailed(OutlastError):
+    """The demo could not be carried through: it says nothing of what it was to show."""
+
+
+def address_of(path: Path) -> str:
+    """Of a file, wherever a process's folder is."""
+    return f"sqlite:///{quote(str(path.absolute()))}"
+
+
+def make_room(path: Path) -> None:
+    """Remove the store that an earlier demo has left. DemoRefused for anything else: it stays as it is."""
+    if sys.platform == "win32":
+        raise DemoRefused(
+            "the demo stops and kills with the signals of POSIX systems: it does not run on Windows."
+        )
+    if not os.access(path.absolute().parent, os.W_OK):
+        raise DemoRefused(f"nothing can be written in {path.absolute().parent}: begin in another folder.")
+    files = [path.with_name(path.name + end) for end in _OF_A_STORE]
+    if not any(os.path.lexists(file) for file in files):
+        return
+    _check(path, files)
+    for file in files:
+        if file.is_dir():
+            shutil.rmtree(file)
+        else:
+            file.unlink(missing_ok=True)
+
+
+def _check(path: Path, files: list[Path]) -> None:
+    """DemoRefused unless they are a store that only demos have used, and that nobody uses now."""
+    instead = "Remove it yourself, or name another with --store-file."
+    if any(file.is_symlink() for file in files):
+        raise DemoRefused(f"{path} is a symbolic link, or has one beside it. {instead}")
+    if not path.is_file():
+        raise DemoRefused(f"{path} is no file of a demo, or its file is gone. {instead}")
+    store = store_at(address_of(path))
+    try:
+        there, ours = store.versions()
+        if there != ours:
+            raise DemoRefused(f"{path} is no store of this version of Outlast. {instead}")
+        store.open()
+        with closing(store):
+            if not all(map(_is_of_a_demo, store.runs(RunQuery()))) or store.sessions(SessionQuery(limit=1)):
+                raise DemoRefused(f"{path} has runs that are not the demo's. {instead}")
+            dead = set(store.dead_workers())
+            if any(worker.id not in dead for worker in store.workers()):
+                raise DemoRefused(
+                    f"somebody works in {path}: another demo? Wait for its end, or name another with --store-file."
+                )
+    except StoreError as error:
+        raise DemoRefused(f"{path} cannot be read as a store: {error} {instead}") from error
+
+
+def _is_of_a_demo(row: RunRow) -> bool:
+    return row.queue == QUEUE and row.workflow == WORKFLOW
+
+
+def environ_of(environ: Mapping[str, str], **more: str) -> dict[str, str]:
+    """Of a process in the demo: without settings of Outlast's, whatever they are called, and without files of them. Nothing but the folder of its
+    program is where modules come from."""
+    kept = {
+        name: value
+        for name, value in environ.items()
+        if not name.upper().startswith("OUTLAST_") and name not in (GRACE, *STORES)
+    }
+    return {**kept, "OUTLAST_ENV_FILE": "", "OUTLAST_SECRETS_DIR": "", "PYTHONSAFEPATH": "1", **more}
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """This process has that environment too, in the block: it submits and sends as any program does."""
+    before = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(environ_of(before))
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
