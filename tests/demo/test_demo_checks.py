@@ -1,0 +1,152 @@
+"""The checks can fail: what is not so is said, and is never shown as if it were."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from demo_tools import played
+
+from outlast.demo.facts import Facts
+from outlast.demo.model import Call
+from outlast.demo.summary import document, summary
+from outlast.demo.verdict import checks
+from outlast.demo.view import plain
+
+AGENT = (Path(__file__).parents[2] / "src/outlast/demo/agent.py").read_text()
+POST = 'receipt = await post(f"{OUTBOX}/messages", to=to, text=text, key=key)'
+LOST = f"{POST}\n    if receipt['number'] == 1:\n        raise ConnectionError('the answer was lost')"
+VERIFY = 'return Happened(str((await get(f"{OUTBOX}/messages/{key}"))["number"]))'
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory) -> Facts:
+    facts = played(tmp_path_factory.mktemp("good"))
+    assert wrong(facts) == []
+    return facts
+
+
+def wrong(facts: Facts) -> list[int]:
+    """Which of the claims do not hold."""
+    return [number for number, check in enumerate(checks(facts)) if check.wrong]
+
+
+def agent(folder: Path, *changes: tuple[str, str]) -> str:
+    """The agent with something else in it."""
+    text = AGENT
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    (folder / "agent.py").write_text(text)
+    return str(folder / "agent.py")
+
+
+def test_a_message_that_is_sent_twice_is_told(tmp_path):
+    facts = played(tmp_path, agent(tmp_path, (POST, f"{POST}\n    {POST}")))
+    assert wrong(facts) == [4]
+    text = plain(summary(facts, checks(facts), Path("outlast-demo.db")))
+    assert "more than once" in text
+    assert "NOT SO" in text
+    assert not document(facts, checks(facts), Path("outlast-demo.db"))["passed"]
+
+
+def test_a_verify_that_lies_has_a_message_sent_twice_and_that_is_told(tmp_path):
+    changes = (("timeout=10", "timeout=1"), (POST, LOST), (VERIFY, "return None"))
+    facts = played(tmp_path, agent(tmp_path, *changes))
+    assert wrong(facts) == [4]
+    assert facts.twice == {("reader", "I look into glaciers."): 2}
+
+
+def test_the_verify_of_the_agent_keeps_a_message_whose_answer_was_lost_from_being_sent_again(tmp_path):
+    facts = played(tmp_path, agent(tmp_path, ("timeout=10", "timeout=1"), (POST, LOST)))
+    assert wrong(facts) == []
+
+
+def test_an_answer_that_is_begun_anew_is_told(tmp_path):
+    forgets = ('raise CannotResume("the model has forgotten this answer") from error', "raise")
+    again = ("after=cursor", "after=None")
+    facts = played(tmp_path, agent(tmp_path, forgets, again))
+    assert 2 in wrong(facts)
+
+
+def no_death(facts: Facts) -> Facts:
+    bees = facts.runs["bees"]
+    return replace(facts, runs=facts.runs | {"bees": bees._replace(row=bees.row._replace(deaths=0))})
+
+
+def other_result(facts: Facts) -> Facts:
+    bees = facts.runs["bees"]
+    return replace(facts, runs=facts.runs | {"bees": bees._replace(row=bees.row._replace(value='"half"'))})
+
+
+def not_done(facts: Facts) -> Facts:
+    bees = facts.runs["tides"]
+    return replace(facts, runs=facts.runs | {"tides": bees._replace(row=bees.row._replace(status="parked"))})
+
+
+def not_there(facts: Facts) -> Facts:
+    return replace(facts, runs={}, drains={}, messages=())
+
+
+def early(facts: Facts) -> Facts:
+    struck = replace(facts.played.struck, term=facts.played.began)
+    return replace(facts, played=replace(facts.played, struck=struck))
+
+
+def late(facts: Facts) -> Facts:
+    struck = replace(facts.played.struck, term=facts.played.began + 1000)
+    return replace(facts, played=replace(facts.played, struck=struck))
+
+
+def crashed(facts: Facts) -> Facts:
+    struck = replace(facts.played.struck, codes=facts.played.struck.codes | {"A": 1})
+    return replace(facts, played=replace(facts.played, struck=struck))
+
+
+def asked_twice(facts: Facts) -> Facts:
+    calls = [*facts.played.model.calls, Call("search", "tides", "spring and neap tides")]
+    return with_model(facts, calls=calls)
+
+
+def whole(facts: Facts) -> Facts:
+    answers = [replace(one, sent=108) if one.topic == "bees" else one for one in facts.played.model.answers]
+    return with_model(facts, answers=answers)
+
+
+def nothing_kept(facts: Facts) -> Facts:
+    answers = [replace(one, first=0) for one in facts.played.model.answers]
+    return with_model(facts, answers=answers)
+
+
+def with_model(facts: Facts, **changes) -> Facts:
+    return replace(facts, played=replace(facts.played, model=replace(facts.played.model, **changes)))
+
+
+def lost_message(facts: Facts) -> Facts:
+    return replace(facts, messages=facts.messages[:-1])
+
+
+def foreign_message(facts: Facts) -> Facts:
+    extra = facts.messages[0]._replace(text="something else", key="another")
+    return replace(facts, messages=(*facts.messages, extra))
+
+
+def no_report(facts: Facts) -> Facts:
+    return replace(facts, drains={})
+
+
+def surprised(facts: Facts) -> Facts:
+    return replace(facts, played=replace(facts.played, surprises=["worker 3 ended by itself"]))
+
+
+@pytest.mark.parametrize(
+    ("change", "claims"),
+    [
+        (not_done, [0]), (other_result, [0]), (early, [1]), (late, [1]), (crashed, [1]), (no_report, [1]), (no_death, [2]), (whole, [2]),
+        (nothing_kept, [2]), (asked_twice, [3]), (lost_message, [4]), (foreign_message, [4]), (surprised, [5]), (not_there, [0, 1, 2, 4]),
+    ],
+)  # fmt: skip
+def test_each_claim_is_judged_by_what_was_found(good, change: Callable[[Facts], Facts], claims):
+    changed = change(good)
+    assert wrong(changed) == claims
+    assert "NOT SO" in plain(summary(changed, checks(changed), Path("outlast-demo.db")))
