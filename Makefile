@@ -6,7 +6,7 @@ BASE := $(VENV)/.base
 STAMP := $(VENV)/.installed
 WORKERS ?= 4
 
-.PHONY: demo test lint types stores soak chaos alerts pythons check-fresh bench burst format clean
+.PHONY: demo test lint types stores soak chaos alerts pythons check-fresh bench burst record format clean
 
 $(BASE): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Outlast needs Python 3.11 or later: make PYTHON=python3.12 ...")'
@@ -21,6 +21,10 @@ $(STAMP): $(BASE)
 
 demo: $(BASE)
 	$(BIN)/outlast demo $(DEMO_ARGS)
+
+# The README's picture, docs/demo.svg, and its text: what the demo draws today.
+record: $(BASE)
+	PATH="$(CURDIR)/$(BIN):$$PATH" outlast demo --record docs/demo.svg
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -18,8 +18,9 @@ from outlast.store.rows import RunQuery, RunRow, SessionQuery
 QUEUE = "outlast-demo"
 WORKFLOW = "research"
 FILE = "outlast-demo.db"
-_OF_A_STORE = ("", "-wal", "-shm", ".d")
-"""What the names of a store's files end in, after its own."""
+_OF_A_STORE = ("-wal", "-shm", ".d", "")
+"""What the names of a store's files end in, after its own. The one that says whose they are goes last: a death in between leaves a store that the next
+demo may remove."""
 
 
 class DemoRefused(SettingsError):

@@ -112,6 +112,7 @@ class Play:
     # -- the acts
 
     def _acts(self, app: Outlast) -> None:
+        call, stream = self._model.gate("search", STOPPED), self._model.gate("answer", CUT)
         a = self._worker("A")
         self._until_true(lambda: a.state == "alive", "worker A to start")
         app.submit(research(ASKS, ask_first=True), id=ASKS, queue=QUEUE)
@@ -121,7 +122,6 @@ class Play:
         self._until_true(lambda: self._is_on(STOPPED, a), f"{STOPPED} to begin on A")
         b = self._worker("B")
         app.submit(research(CUT), id=CUT, queue=QUEUE)
-        call, stream = self._model.gate("search", STOPPED), self._model.gate("answer", CUT)
         self._until_true(lambda: self._is_on(CUT, b), f"{CUT} to begin on B")
         self._until_true(call.reached.is_set, f"{STOPPED} to be in its last tool call")
         c = self._tell_to_stop(a)
