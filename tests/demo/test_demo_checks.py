@@ -1,22 +1,25 @@
 """The checks can fail: what is not so is said, and is never shown as if it were."""
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from demo_tools import played
+from demo_tools import PACE, is_alive, played
 
 from outlast.demo.facts import Facts
 from outlast.demo.model import Call
+from outlast.demo.place import DemoFailed, address_of
 from outlast.demo.summary import document, summary
 from outlast.demo.verdict import checks
 from outlast.demo.view import plain
+from outlast.store.address import store_at
 
 AGENT = (Path(__file__).parents[2] / "src/outlast/demo/agent.py").read_text()
 POST = 'receipt = await post(f"{OUTBOX}/messages", to=to, text=text, key=key)'
 LOST = f"{POST}\n    if receipt['number'] == 1:\n        raise ConnectionError('the answer was lost')"
-VERIFY = 'return Happened(str((await get(f"{OUTBOX}/messages/{key}"))["number"]))'
+VERIFY = 'return Happened(str(receipt["number"]))'
 
 
 @pytest.fixture(scope="module")
@@ -150,3 +153,25 @@ def test_each_claim_is_judged_by_what_was_found(good, change: Callable[[Facts], 
     changed = change(good)
     assert wrong(changed) == claims
     assert "NOT SO" in plain(summary(changed, checks(changed), Path("outlast-demo.db")))
+
+
+def test_a_worker_that_does_not_start_ends_the_demo_with_what_it_said(tmp_path):
+    with pytest.raises(DemoFailed, match="no such thing as this module"):
+        played(
+            tmp_path, agent(tmp_path, ("import os\n", 'raise ImportError("no such thing as this module")\n'))
+        )
+
+
+def test_a_run_that_does_not_come_to_its_end_ends_the_demo_in_time(tmp_path, monkeypatch):
+    monkeypatch.setattr("outlast.demo.play.START_SECONDS", 0.0)
+    monkeypatch.setattr("outlast.demo.play.DEADLINE_SECONDS", 5.0 * float(PACE))
+    with pytest.raises(DemoFailed, match=r"waited too long for tides.*What the workers said last: A: "):
+        played(
+            tmp_path, agent(tmp_path, ("notes: list[str] = []", "notes: list[str] = await receive('never')"))
+        )
+    store = store_at(address_of(tmp_path / "outlast-demo.db"))
+    store.open()
+    with closing(store):
+        pids = [row.pid for row in store.workers()]
+    assert len(pids) == 2
+    assert not any(map(is_alive, pids))

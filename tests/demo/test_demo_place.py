@@ -1,7 +1,10 @@
 """Where the demo happens: it removes what an earlier demo has left, and nothing else."""
 
 import asyncio
+import signal
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -123,5 +126,14 @@ def test_names_that_an_address_would_read_otherwise_are_names(tmp_path):
     path = tmp_path / "a b?c#d%20.db"
     store_with(path, of_a_demo, QUEUE)
     assert path.exists()
+    make_room(path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_store_whose_worker_was_killed_a_moment_ago_is_removed(tmp_path):
+    path = tmp_path / "outlast-demo.db"
+    program = f"import os\nfrom outlast.sync import Outlast\nwith Outlast({address_of(path)!r}):\n    os.kill(os.getpid(), 9)"
+    done = subprocess.run([sys.executable, "-c", program], check=False, timeout=60)
+    assert done.returncode == -signal.SIGKILL
     make_room(path)
     assert not list(tmp_path.iterdir())

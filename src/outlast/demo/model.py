@@ -84,7 +84,7 @@ class Model:
         with self._busy(topic, "thinks"):
             self._take(THINK_SECONDS)
         questions = list(TOPICS[topic].finds)
-        question = questions[len(notes)] if len(notes) < len(questions) else None
+        question = questions[len(notes)] if len(notes) < len(questions) else ""
         tokens = len(topic.split()) + len((question or "enough").split()) + sum(len(n.split()) for n in notes)
         with self._lock:
             self.used += tokens

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -13,11 +14,13 @@ from urllib.parse import quote
 from outlast.errors import OutlastError, SettingsError, StoreError
 from outlast.settings.foreign import GRACE, STORES
 from outlast.store.address import store_at
+from outlast.store.protocol import Store
 from outlast.store.rows import RunQuery, RunRow, SessionQuery
 
 QUEUE = "outlast-demo"
 WORKFLOW = "research"
 FILE = "outlast-demo.db"
+DEATH_SECONDS = 2.0
 _OF_A_STORE = ("-wal", "-shm", ".d", "")
 """What the names of a store's files end in, after its own. The one that says whose they are goes last: a death in between leaves a store that the next
 demo may remove."""
@@ -71,13 +74,22 @@ def _check(path: Path, files: list[Path]) -> None:
         with closing(store):
             if not all(map(_is_of_a_demo, store.runs(RunQuery()))) or store.sessions(SessionQuery(limit=1)):
                 raise DemoRefused(f"{path} has runs that are not the demo's. {instead}")
-            dead = set(store.dead_workers())
-            if any(worker.id not in dead for worker in store.workers()):
+            if _is_lived_in(store):
                 raise DemoRefused(
                     f"somebody works in {path}: another demo? Wait for its end, or name another with --store-file."
                 )
     except StoreError as error:
         raise DemoRefused(f"{path} cannot be read as a store: {error} {instead}") from error
+
+
+def _is_lived_in(store: Store) -> bool:
+    """Whether a worker lives there. That one is dead is known after two of its heartbeats are missing."""
+    until = time.monotonic() + DEATH_SECONDS
+    while {worker.id for worker in store.workers()} - set(store.dead_workers()):
+        if time.monotonic() > until:
+            return True
+        time.sleep(0.05)
+    return False
 
 
 def _is_of_a_demo(row: RunRow) -> bool:

@@ -124,7 +124,7 @@ def _redone(facts: Facts) -> str:
         return f"nothing of {facts.steps} steps"
     lost = facts.arrived - facts.kept
     what = f"a part of 1 step of {facts.steps}" if again == 1 else f"{again} of {facts.steps} steps"
-    return f"{what}: {lost} of the {length_of(CUT)} tokens of an answer"
+    return f"{what}: {lost} of {length_of(CUT)} tokens of an answer came twice"
 
 
 def _sent(facts: Facts) -> str:
