@@ -140,3 +140,19 @@ def test_a_picture_is_an_svg_in_a_folder_that_is_there(tmp_path):
         assert done.returncode == 2
         assert why in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_a_store_of_somebody_else_under_its_name_is_refused_and_not_touched(tmp_path):
+    program = tmp_path / "theirs.py"
+    program.write_text(
+        "from outlast import workflow\n\n@workflow\nasync def research() -> int:\n    return 1\n"
+    )
+    store = ["--store", "sqlite:///outlast-demo.db"]
+    run = [sys.executable, "-P", "-m", "outlast", "run", "theirs.py:research", "--id", "bees", *store]
+    subprocess.run(run, cwd=tmp_path, check=True, capture_output=True, timeout=60)
+    before = (tmp_path / "outlast-demo.db").read_bytes()
+    done = demo(tmp_path, "--json")
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["error"]["type"] == "DemoRefused"
+    assert "not the demo's" in done.stderr
+    assert (tmp_path / "outlast-demo.db").read_bytes() == before
