@@ -175,3 +175,9 @@ def test_a_run_that_does_not_come_to_its_end_ends_the_demo_in_time(tmp_path, mon
         pids = [row.pid for row in store.workers()]
     assert len(pids) == 2
     assert not any(map(is_alive, pids))
+
+
+def test_a_run_that_fails_ends_the_demo_at_once_and_says_why(tmp_path):
+    fails = ("notes: list[str] = []", "raise LookupError('there is nothing on it')")
+    with pytest.raises(DemoFailed, match=r"tides is failed.*there is nothing on it"):
+        played(tmp_path, agent(tmp_path, fails))

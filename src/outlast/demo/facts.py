@@ -37,7 +37,7 @@ class Told(NamedTuple):
     @property
     def steps(self) -> int:
         """How many ended: steps and effects."""
-        return sum(one.kind in ("step", "confirm") for one in self.entries)
+        return sum(one.kind == "step" for one in self.entries)
 
 
 @dataclass

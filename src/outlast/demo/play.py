@@ -41,6 +41,7 @@ DEADLINE_SECONDS = 150.0
 START_SECONDS = 60.0
 STOPPED, CUT, ASKS = "tides", "bees", "glaciers"
 """The runs: the one whose worker is told to stop, the one whose worker is killed, the one that asks its editor first."""
+BAD = ("failed", "dead", "cancelled", "parked")
 STATES = {"alive": "working", "dead": "gone"}
 
 
@@ -189,6 +190,11 @@ class Play:
         while not is_so():
             if self._fleet.surprises:
                 raise DemoFailed(f"while it waited for {what}: {self._fleet.surprises[0]}")
+            for work in self._scene.works:
+                if work.state in BAD:
+                    raise DemoFailed(
+                        f"while it waited for {what}: {work.id} is {work.state}. {self._why(work.id)}"
+                    )
             if time.monotonic() > self._until:
                 tails = " ".join(f"{_name(one)}: {one.tail()}" for one in self._fleet.members)
                 raise DemoFailed(f"it waited too long for {what}. What the workers said last: {tails}")
@@ -235,7 +241,7 @@ class Play:
             self._say(f"{topic} is done, and its report is sent", "good")
 
     def _work(self, row: RunRow) -> Work:
-        steps = sum(one.kind in ("step", "confirm", "message") for one in self._store.journal(row.pk))
+        steps = sum(one.kind in ("step", "message") for one in self._store.journal(row.pk))
         return Work(row.id, row.status, steps, self._model.doing.get(row.id, "") if row.worker else "")
 
     def _is_done(self, topic: str) -> bool:
@@ -251,6 +257,10 @@ class Play:
         """Whether a step of it that has not ended has saved something of itself."""
         row = self._store.run(topic)
         return row is not None and bool(self._store.progress(row.pk))
+
+    def _why(self, topic: str) -> str:
+        row = self._store.run(topic)
+        return (row.reason or row.error or "") if row is not None else ""
 
     def _state(self, topic: str) -> str | None:
         return next((one.state for one in self._scene.works if one.id == topic), None)
