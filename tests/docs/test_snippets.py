@@ -7,30 +7,39 @@ import sys
 from pathlib import Path
 
 import pytest
+from console import write_file
+from markdown_pages import DOCS, PAGES, Block, fences, name, prose
 
-ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-FENCE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-FOR_READERS = {"architecture.md"}  # signatures, not programs
+FOR_READERS = {"docs/architecture.md"}  # signatures, not programs
 SERVERS = {"DATABASE_URL": "postgres_server", "REDIS_URL": "redis_server"}  # for snippets that ask for one
+
+
+def programs(page: Path) -> list[Block]:
+    return [block for block in fences(page) if block.language == "python"]
 
 
 def snippets() -> list:
     return [
-        pytest.param(code, id=f"{page.name}-{number}")
+        pytest.param(page, block, id=f"{page.name}-{number}")
         for page in PAGES
-        if page.name not in FOR_READERS
-        for number, code in enumerate(FENCE.findall(page.read_text()), 1)
+        if name(page) not in FOR_READERS
+        for number, block in enumerate(programs(page), 1)
     ]
 
 
-@pytest.mark.parametrize("code", snippets())
-def test_a_snippet_runs_as_it_stands(code: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize(("page", "block"), snippets())
+def test_a_snippet_runs_as_it_stands(
+    page: Path, block: Block, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Beside the files that the page has shown before it."""
+    for shown in fences(page):
+        if shown.title and shown.line < block.line:
+            write_file(shown, tmp_path)
     servers = {
-        name: request.getfixturevalue(fixture).url for name, fixture in SERVERS.items() if name in code
+        name: request.getfixturevalue(fixture).url for name, fixture in SERVERS.items() if name in block.text
     }
-    program = tmp_path / "snippet.py"
-    program.write_text(code)
+    program = tmp_path / (block.title or "snippet.py")
+    program.write_text(block.text)
     done = subprocess.run(
         [sys.executable, "-W", "error", program],
         cwd=tmp_path,
@@ -43,10 +52,19 @@ def test_a_snippet_runs_as_it_stands(code: str, tmp_path: Path, request: pytest.
     assert done.returncode == 0, done.stderr
 
 
+def test_no_snippet_is_overlooked() -> None:
+    """However its fence is written: with a title, in a list, of another length."""
+    for page in PAGES:
+        outer = [block.text for block in fences(page) if block.language == "markdown"]
+        shown = sum(len(re.findall(r"^\s*```+ *py", text, re.MULTILINE)) for text in outer)
+        written = len(re.findall(r"^\s*(?:```+|~~~+) *py", page.read_text(), re.MULTILINE))
+        assert len(programs(page)) == written - shown, name(page)
+
+
 def test_every_relative_link_leads_somewhere() -> None:
     for page in PAGES:
-        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)\s]*)?(?: \"[^\"]*\")?\)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)\s]*)?(?: \"[^\"]*\")?\)", prose(page)):
+            assert (page.parent / target).exists(), f"{name(page)} links to {target}"
 
 
 def test_every_setting_and_exit_code_is_documented() -> None:
@@ -55,7 +73,7 @@ def test_every_setting_and_exit_code_is_documented() -> None:
     from outlast.cli import exits
     from outlast.settings import Settings
 
-    guarantees, commands = (ROOT / "docs/guarantees.md").read_text(), (ROOT / "docs/commands.md").read_text()
+    guarantees, commands = (DOCS / "guarantees.md").read_text(), (DOCS / "commands.md").read_text()
     assert [f.name for f in fields(Settings) if f.name != "store" and f"`{f.name}`" not in guarantees] == []
     assert [
         code for code, meaning in exits.MEANINGS.items() if f"| {code} | {meaning} |" not in commands
