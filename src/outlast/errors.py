@@ -100,7 +100,7 @@ class UnknownEffect(OutlastError, LookupError):
 
 
 class UnknownRun(OutlastError, LookupError):
-    """No run has this id."""
+    """No run has this id: it was never started in this store, or it was pruned."""
 
     def __init__(self, id: str) -> None:
         self.id = id
@@ -111,7 +111,7 @@ class UnknownRun(OutlastError, LookupError):
 
 
 class DuplicateName(OutlastError, ValueError):
-    """Two workflows have one name."""
+    """Two workflows, or two effects, have one name: what is on record could not be told apart. Give one another `name`."""
 
 
 class Backpressure(OutlastError):
@@ -261,7 +261,7 @@ class Abandoned(RunError):
 
 
 class RunCancelled(RunError):
-    """It was cancelled."""
+    """It was cancelled (`outlast cancel ID`), and what it had done was undone."""
 
     _ended = "was cancelled"
 
@@ -279,7 +279,7 @@ class RunDead(RunError):
 
 
 class StoreError(OutlastError):
-    """The store could not do what was asked."""
+    """The store could not do what was asked; which of those below it is says whether to try again."""
 
 
 class StoreUnavailable(StoreError):
