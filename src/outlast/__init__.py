@@ -1,15 +1,17 @@
 """Outlast keeps AI agents alive through every kind of death.
 
-from outlast import run, step, workflow
+    from outlast import run, step, workflow
 
-@step
-async def research(topic: str) -> str: ...
+    @step
+    async def research(topic: str) -> str: ...
 
-@workflow
-async def report(topic: str) -> str:
-    return await research(topic)
+    @workflow
+    async def report(topic: str) -> str:
+        return await research(topic)
 
-print(run(report("tides"), id="report-1"))   # kill it anywhere, start it again
+    print(run(report("tides"), id="report-1"))   # kill it anywhere, start it again
+
+The same id goes on after the last recorded step.
 """
 
 from outlast.app.checkpoint import Checkpoint
@@ -67,6 +69,7 @@ from outlast.streams import resume_stream
 from outlast.values.signature import Unrecorded
 
 __version__ = "0.1.0"
+"""The version of this library, as `outlast --version` says it."""
 
 __all__ = [
     "KEY", "Abandoned", "Backpressure", "BadName", "Call", "CannotResume", "Checkpoint", "Conflict", "Current", "Diverged", "DrainReport", "Draining", "DuplicateName", "Effect", "EffectInfo", "Evicted", "Happened",

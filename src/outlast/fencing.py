@@ -51,7 +51,11 @@ __all__ = [
 FENCE_MAX = 2**53 - 1
 """The highest fence: what JSON, Lua and a BIGINT all carry exactly."""
 
-RUN_HEADER, FENCE_HEADER = "Outlast-Run", "Outlast-Fence"
+RUN_HEADER = "Outlast-Run"
+"""The header that says which run calls."""
+
+FENCE_HEADER = "Outlast-Fence"
+"""The header that says under which fence it does: `read_headers` reads both, `FenceGate` refuses an older one."""
 
 SQL_TABLE = """\
 CREATE TABLE IF NOT EXISTS outlast_fences (
@@ -292,7 +296,7 @@ async def guard_redis_async(
     keys: Sequence[str | bytes] | None = None,
     ttl_seconds: int | None = None,
 ) -> Any:
-    """`guard_redis` for redis.asyncio."""
+    """`guard_redis` for redis.asyncio: the same promise, the same errors."""
     claim = _claim(resource, fence)
     reply: Awaitable[Any] = client.eval(*_script(command, claim, keys, ttl_seconds))
     return _reply(await reply, claim)

@@ -40,6 +40,7 @@ class Checkpoint:
 
     @property
     def id(self) -> str:
+        """The task's id."""
         return self._session.id
 
     def save(self, /, **fields: Any) -> Awaits[None]:

@@ -13,7 +13,7 @@ from outlast.values.exceptions import describe_error
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """A run, as it stands in the store."""
+    """A run, as it stands in the store; it is not kept up to date."""
 
     id: str
     workflow: str
@@ -137,7 +137,7 @@ class EffectInfo:
 
 @dataclass(frozen=True, slots=True)
 class QueueInfo:
-    """A queue, as it stands in the store."""
+    """A queue, as it stands in the store; it is not kept up to date."""
 
     name: str
     queued: int
@@ -171,7 +171,7 @@ class QueueInfo:
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """A worker, as it stands in the store."""
+    """A worker, as it stands in the store; it is not kept up to date."""
 
     id: str
     host: str

@@ -51,6 +51,7 @@ class Item:
 
     @property
     def queue(self) -> str:
+        """The queue that it was put into."""
         return self._row.queue
 
     @property

@@ -50,7 +50,7 @@ _ABSENT, _FOUND = "{}", '{"value":'
 
 @dataclass(frozen=True, slots=True)
 class SessionInfo:
-    """A session, as it stands in the store."""
+    """A session, as it stands in the store: what it has, not what is in it."""
 
     id: str
     version: int
@@ -92,6 +92,7 @@ class Session:
 
     @property
     def id(self) -> str:
+        """The session's id."""
         return self._at.id
 
     # -- reading

@@ -173,7 +173,7 @@ class EffectBase(StepBase[P, R]):
 
 
 class Effect(EffectBase[P, R], Step[P, R]):
-    """An async effect: `await e(...)`."""
+    """An async effect: `await e(...)`. It is on record before it is tried, and confirmed after."""
 
 
 class SyncEffect(EffectBase[P, R], SyncStep[P, R]):

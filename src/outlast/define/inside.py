@@ -45,6 +45,7 @@ class Current:
 
     @property
     def workflow(self) -> str:
+        """The name of the run's workflow."""
         return self._life.workflow.name
 
     @property
@@ -146,7 +147,7 @@ def now() -> datetime:
 
 
 def uuid() -> UUID:
-    """A random UUID, the same in every life."""
+    """In a workflow: a random UUID (version 4), the same in every life. It follows from the run's seed and the place of the call."""
     return UUID(bytes=_chance("uuid", 16), version=4)
 
 

@@ -89,7 +89,7 @@ class StepBase(Generic[P, R]):
 
 
 class Step(StepBase[P, R]):
-    """An async step: `await s(...)`."""
+    """An async step: `await s(...)`. Its result is recorded once, and returned from the record in every later life."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Awaits[R]:
         return self._call(args, kwargs)

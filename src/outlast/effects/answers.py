@@ -66,6 +66,7 @@ class HTTPAnswer:
 
     @property
     def content(self) -> bytes:
+        """The body as it came, in bytes; only its beginning, if it `is_cut`."""
         return base64.b64decode(self.body) if self.is_base64 else self.body.encode()
 
     @property

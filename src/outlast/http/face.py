@@ -48,14 +48,18 @@ class Face(Protocol):
         """Before `samples`: have a look at what is not in memory. It may block for a few seconds, so it is called in a thread."""
         ...
 
-    def samples(self) -> Iterable[Sample]: ...
+    def samples(self) -> Iterable[Sample]:
+        """What `/metrics` shows, from memory."""
+        ...
 
 
 class HasFace(Protocol):
     """An Outlast. Before it is open, and after, it has no face: None, or an OutlastError."""
 
     @property
-    def face(self) -> Face | None: ...
+    def face(self) -> Face | None:
+        """What the endpoints look at."""
+        ...
 
 
 class NotOpen:

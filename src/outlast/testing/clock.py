@@ -37,6 +37,7 @@ class VirtualClock:
         self.elapsed += seconds
 
     def loop(self, seed: int | None = None) -> VirtualLoop:
+        """An event loop on this clock; a seed shuffles, the same way each time, the order of what is ready at once."""
         return VirtualLoop(self, seed)
 
     def run(self, main: Coroutine[Any, Any, T], *, seed: int | None = None) -> T:

@@ -48,6 +48,7 @@ class HandClock:
 
 
 MakeStore: TypeAlias = Callable[[Callable[[], float]], Store]
+"""Makes a store on a clock, at the same place each time, and does not open it."""
 Opened: TypeAlias = Callable[[], Store]
 
 
