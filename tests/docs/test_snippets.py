@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from console import write_file
-from markdown_pages import DOCS, PAGES, Block, fences, name, prose
+from markdown_pages import DOCS, PAGES, Block, fences, headings, name, prose, slug
 
 FOR_READERS = {"docs/architecture.md"}  # signatures, not programs
 SERVERS = {"DATABASE_URL": "postgres_server", "REDIS_URL": "redis_server"}  # for snippets that ask for one
@@ -61,10 +61,35 @@ def test_no_snippet_is_overlooked() -> None:
         assert len(programs(page)) == written - shown, name(page)
 
 
+LINK = re.compile(r"\]\((?P<target>[^)#:\s]*)(?:#(?P<anchor>[^)\s]+))?(?: \"[^\"]*\")?\)")
+
+
+def links(page: Path) -> list[tuple[Path, str]]:
+    """Those within the repository: the file, and the anchor in it."""
+    found = LINK.finditer(prose(page))
+    return [
+        ((page.parent / link["target"]) if link["target"] else page, link["anchor"] or "") for link in found
+    ]
+
+
 def test_every_relative_link_leads_somewhere() -> None:
+    gone = [
+        f"{name(page)} links to {target}"
+        for page in PAGES
+        for target, _ in links(page)
+        if not target.exists()
+    ]
+    assert gone == []
+
+
+def test_every_heading_that_is_linked_to_is_there() -> None:
+    """Those of the reference are made when the site is built, which looks for them."""
     for page in PAGES:
-        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)\s]*)?(?: \"[^\"]*\")?\)", prose(page)):
-            assert (page.parent / target).exists(), f"{name(page)} links to {target}"
+        for target, anchor in links(page):
+            if anchor and target.suffix == ".md" and not target.name.startswith("reference-"):
+                assert anchor in {slug(one) for one in headings(target)}, (
+                    f"{name(page)}: {target.name}#{anchor}"
+                )
 
 
 def test_every_setting_and_exit_code_is_documented() -> None:
