@@ -69,8 +69,8 @@ def matches(expected: str, printed: str) -> bool:
 
 
 def _trimmed(text: str) -> list[str]:
-    """Without blanks at the ends of lines, and without blank lines at both ends."""
-    return [line.rstrip() for line in text.strip("\n").splitlines()] if text.strip() else []
+    """Without blank lines at both ends, and with one blank for several: the width of a column follows what varies in it."""
+    return [" ".join(line.split()) for line in text.strip().splitlines()]
 
 
 @dataclass

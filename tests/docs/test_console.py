@@ -21,6 +21,7 @@ def sessions() -> list:
     ]
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", sessions())
 def test_the_sessions_of_a_page_are_as_it_shows_them(page, tmp_path, request) -> None:
     text = "".join(block.text for block in fences(page) if block.language == "console")
@@ -123,6 +124,8 @@ def runs(pid: int) -> bool:
         ("a", "a\nb", False),
         ("a.c", "abc", False),
         ("a", "a  \n\n", True),
+        ("ID   AGE\nx  … ms", "ID    AGE\nx   1 ms", True),
+        ("a b", "ab", False),
         ("a\n\nb", "a\nb", False),
     ],
 )  # fmt: skip
