@@ -18,21 +18,33 @@ class RunInfo:
     id: str
     workflow: str
     status: str
+    """`queued`, `running`, `waiting` or `parked`; when it has ended `done`, `failed`, `cancelled` or `dead`."""
     queue: str
     priority: int
     created: datetime
     started: datetime | None
+    """When it was first claimed."""
     ended: datetime | None
     due: datetime | None
+    """From when on it can be claimed, while it is queued or waiting; None: not by itself."""
     worker: str | None
+    """The id of the worker that has it."""
     fence: int
+    """The number of its last claim."""
     deaths: int
+    """How many processes died while they had it."""
     interruptions: int
+    """How often it was given back in order: a drain, a close."""
     parent: str | None
+    """The run that started it as a child."""
     waiting_for: tuple[str, ...]
+    """The names of the messages that it waits for."""
     cancelling: str | None
+    """Why it is to be cancelled, as long as it has not ended."""
     reason: str | None
+    """Why it is parked, dead or cancelled, or was last given back."""
     error: str | None
+    """The error that ended it, in a line."""
     undoing: bool
     """What it has done is being undone."""
 
@@ -178,15 +190,20 @@ class WorkerInfo:
     pid: int
     started: datetime
     renewed: datetime
+    """When it last renewed its lease."""
     lease_until: datetime
     draining: bool
+    """It takes nothing more, and is about to end."""
     queues: tuple[str, ...]
     """What it claims from; none if it claims nothing."""
     workflows: tuple[str, ...]
+    """The names of those it knows."""
     concurrency: int
+    """How many runs and items it takes at once."""
     held: int
     """How many runs and items it has."""
     seems_dead: bool
+    """Nothing shows that it lives: its runs will be taken over."""
 
     @classmethod
     def of(cls, row: WorkerRow, *, seems_dead: bool) -> WorkerInfo:
