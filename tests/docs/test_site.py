@@ -70,15 +70,17 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory, worker_id) -> Path:
-    """Built once, also where several processes test."""
+    """Built once, also where several processes test, and also where that fails."""
     base = tmp_path_factory.getbasetemp()
     shared = base if worker_id == "master" else base.parent
-    folder = shared / "site"
+    folder, outcome = shared / "site", shared / "site.outcome"
     with (shared / "site.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "built").exists():
+        if not outcome.exists():
+            outcome.write_text("it was begun")
             build(folder)
-            (folder / "built").touch()
+            outcome.write_text("built")
+    assert outcome.read_text() == "built", "the strict build of the site failed: another test says how"
     return folder
 
 
