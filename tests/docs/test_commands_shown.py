@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import pytest
 import typer
 import typer.main
-from markdown_pages import PAGES, fences, name, prose
+from markdown_pages import PAGES, ROOT, fences, name, prose
 
 from outlast.cli.app import app
 
@@ -125,3 +126,15 @@ def test_what_a_shell_does_is_no_argument() -> None:
     assert words(line) == ["decide", "trip-7", "book#2", "--happened", '"hotel | 17"']
     assert words("outlast migrate --sql | psql -v X=1") == ["migrate", "--sql"]
     assert words("outlast worker agent.py > log 2>&1 &")[:2] == ["worker", "agent.py"]
+
+
+def test_every_extra_that_a_page_has_somebody_install_is_there() -> None:
+    extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
+    named = {
+        extra.strip()
+        for page in PAGES
+        for group in re.findall(r"\boutlast\[([\w, -]+)\]", page.read_text())
+        for extra in group.split(",")
+    }
+    assert named
+    assert sorted(named - extras) == []

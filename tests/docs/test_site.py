@@ -171,6 +171,18 @@ def test_what_is_written_as_a_list_or_a_table_is_one(site) -> None:
         assert [code for code in page.codes if "\\|" in code] == [], stem
 
 
+@pytest.mark.parametrize("page", [pytest.param(page, id=name(page)) for page in PAGES])
+def test_every_row_of_a_table_has_a_cell_for_each_column(page) -> None:
+    """Of more GitHub shows none; and a `|` in code is one more on GitHub only."""
+    for table in re.findall(r"(?:^\|.*\n)+", prose(page), re.MULTILINE):
+        head, *rows = table.splitlines()
+        assert [row for row in rows if columns(row) != columns(head)] == []
+
+
+def columns(row: str) -> int:
+    return len(re.findall(r"(?<!\\)\|", row.strip())) - 1
+
+
 @pytest.mark.parametrize("page", [pytest.param(page, id=name(page)) for page in DOCS.rglob("*.md")])
 def test_what_belongs_to_an_item_of_a_list_is_indented_by_four(page) -> None:
     """By two or three it belongs to it on GitHub only: a list in it, or a paragraph after a blank line."""
