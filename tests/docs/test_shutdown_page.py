@@ -85,15 +85,6 @@ def test_the_job_is_tried_again_after_the_code_of_an_interruption() -> None:
     assert f"values: [{TRY_AGAIN}]" in YAML[1]
 
 
-def test_every_heading_that_is_linked_to_is_there() -> None:
-    for page in DOCS.glob("*.md"):
-        for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text()):
-            text = (DOCS / (target or page.name)).read_text()
-            headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
-            slugs = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
-            assert anchor in slugs, f"{page.name}: {target}#{anchor}"
-
-
 @pytest.mark.parametrize("text", YAML, ids=["deployment", "job"])
 def test_the_doctor_finds_no_error_in_a_manifest(text: str, tmp_path: Path) -> None:
     path = tmp_path / "manifest.yaml"
