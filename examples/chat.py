@@ -5,16 +5,17 @@ python examples/chat.py say ada "my name is Ada"
 python examples/chat.py say ada "what is my name?"     # whichever replica answers
 outlast sessions chat:ada
 
-Each message is a run. What is kept of the conversation is a session: a replica that dies in the middle of an answer is followed by another,
-which has the same history before it, and no turn is there twice.
+Installs: outlast. Each message is a run. What is kept of the conversation is a session: a replica that is killed in the middle of an answer (kill -9,
+or SIGTERM) is followed by another, which goes on from the words that had come, with the same history before it, and no turn is there twice.
 """
 
 import asyncio
 import os
 import sys
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from outlast import Outlast, session, step, workflow
+from outlast import Outlast, resume_stream, session, step, workflow
 
 MONTH = 30 * 86_400.0  # seconds that a conversation is kept after the last word
 
@@ -25,16 +26,28 @@ class Turn:
     text: str
 
 
+async def model(so_far: str, prompt: str, name: str | None) -> AsyncIterator[str]:
+    """Answers word by word, and goes on from a text. A real one gets the same: the last turns, and what is known of the user."""
+    first, last = prompt.splitlines()[0], prompt.splitlines()[-1]
+    if "my name?" in last:
+        answer = f"As far as I can remember your name is {name}." if name else "You have not told me."
+    elif "say first?" in last:
+        answer = f"The first thing you said was: {first.removeprefix('user: ')}"
+    else:
+        answer = f"Hello {name or 'stranger'}, I have {len(prompt.splitlines())} turns in mind."
+    for word in answer.split()[len(so_far.split()) :]:
+        await asyncio.sleep(0.15)
+        yield f"{word} "
+
+
 @step(retries=3)
-async def think(said: str, name: str | None, history: list[Turn]) -> str:
-    """The model. A real one gets the same: the last turns, and what is known of the user."""
-    print(f"{os.getpid()} thinks about: {said}", flush=True)
-    await asyncio.sleep(0.5)
-    if "my name?" in said:
-        return f"Your name is {name}." if name else "You have not told me."
-    if "say first?" in said:
-        return f"You said: {next(turn.text for turn in history if turn.who == 'user')}"
-    return f"Hello {name or 'stranger'}, that makes {len(history)} turns."
+async def think(history: list[Turn], name: str | None) -> str:
+    print(f"{os.getpid()} thinks about: {history[-1].text}", flush=True)
+    prompt = "\n".join(f"{turn.who}: {turn.text}" for turn in history)
+    async with resume_stream(model, prompt, name, by="prefill", stall=10) as answer:
+        async for word in answer:  # also a place to send it on to a browser
+            print(f"{os.getpid()} says: {word}", flush=True)
+    return answer.text.strip()
 
 
 @workflow
@@ -43,8 +56,7 @@ async def answer(user: str, said: str) -> str:
     if said.startswith("my name is "):
         await chat.set("name", said.removeprefix("my name is "))
     await chat.append("turns", Turn("user", said), keep=200)
-    history = await chat.last("turns", 20, type=Turn)
-    text = await think(said, await chat.get("name", type=str), history)
+    text = await think(await chat.last("turns", 20, type=Turn), await chat.get("name", type=str))
     await chat.append("turns", Turn("agent", text), keep=200)
     return text
 

@@ -1,7 +1,9 @@
 """A plain script that goes on where it was killed: no workflow, no steps, just a checkpoint.
 
-python examples/checkpoint.py       # Ctrl-C, or kill -9, and again
+python examples/checkpoint.py       # kill -9 it, or Ctrl-C; then the same command again
 outlast sessions import-2026 --checkpoints
+
+Installs: outlast. At most the page under way is fetched again. An async program says `async with`, and `await` before each call.
 """
 
 import time

@@ -1,6 +1,10 @@
-"""A durable program in twenty lines. Kill it anywhere, start it again: it goes on from its last recorded step.
+"""A durable program in fifteen lines. Kill it anywhere, start it again: it goes on from its last recorded step.
 
-python examples/report.py
+python examples/report.py       # after a few lines: kill -9 it, or Ctrl-C; then the same command again
+outlast show report-1
+
+Installs: outlast. The run is kept in outlast.db under its id: once it is done, the same command prints its result at once. Take another
+id, or remove outlast.db, to see it work again.
 """
 
 import asyncio
@@ -8,19 +12,17 @@ import asyncio
 from outlast import run, step, workflow
 
 
-@step(retries=3)
-async def research(topic: str, part: int) -> str:
-    print(f"researching {topic}, part {part}", flush=True)
-    await asyncio.sleep(0.5)  # a model, a search, anything slow
-    return f"{topic}: finding {part}"
+@step
+async def research(part: int) -> str:
+    print("researching part", part, flush=True)
+    await asyncio.sleep(1)  # a model, a search, anything slow
+    return f"finding {part}"
 
 
 @workflow
-async def report(topic: str) -> str:
-    first, second = await asyncio.gather(research(topic, 1), research(topic, 2))
-    rest = [await research(topic, part) for part in (3, 4, 5)]
-    return "\n".join([first, second, *rest])
+async def report(parts: int) -> list[str]:
+    return [await research(part) for part in range(1, parts + 1)]
 
 
 if __name__ == "__main__":
-    print(run(report("tides"), id="report-1"))
+    print(run(report(10), id="report-1"))  # kill -9 it, start it again

@@ -1,9 +1,11 @@
 """An agent that streams an answer from a model. Kill it in the middle, or the model's server: it goes on from what has arrived.
 
+pip install 'outlast[httpx]'
 python examples/model_server.py 8765 &
 python examples/stream.py prefill            # or cursor, or restart: what the model can do
+outlast show answer-prefill
 
-Kill either with kill -9, and start it again with the same command.
+Kill either with kill -9, or the agent with Ctrl-C, and start it again with the same command.
 """
 
 import json

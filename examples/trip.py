@@ -4,7 +4,7 @@ python examples/trip.py Lisbon              # a flight, a hotel, a car
 python examples/trip.py Porto --no-car      # no car is left: the hotel and the flight are cancelled, newest first
 outlast show trip-Porto
 
-The companies are one file here, ledger.txt, with a line for everything that was done at one of them. Like the real ones it outlives
+Installs: outlast. Kill it with kill -9 or Ctrl-C. The companies are one file here, ledger.txt, with a line for everything that was done at one of them. Like the real ones it outlives
 this process, it does what it is told as often as it is told, and it can be asked.
 """
 

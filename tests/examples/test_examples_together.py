@@ -1,0 +1,284 @@
+"""The examples that are several processes: replicas, workers, a web server, consumers. One of them is ended in the middle; the rest carry on."""
+
+import json
+import signal
+import socket
+import sys
+import threading
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+import pytest
+from example_tools import EXAMPLES, PATIENCE, Life, Stage, until
+
+from outlast.store.address import store_at
+from places import a_place
+
+BIN = Path(sys.executable).parent
+SIGKILL, SIGTERM = signal.SIGKILL, signal.SIGTERM
+either_signal = pytest.mark.parametrize("number", [SIGKILL, SIGTERM], ids=["kill", "term"])
+
+
+def counted(lives: list[Life], word: str) -> Counter[str]:
+    """What follows the pid and this word, in all lives."""
+    return Counter(line.partition(f" {word} ")[2] for life in lives for line in life.like(rf"^\d+ {word} "))
+
+
+# --- chat.py ---
+
+
+def turns(store: str, user: str) -> list[str]:
+    opened = store_at(store)
+    opened.open()
+    try:
+        return [json.loads(item)["text"] for item in opened.items(f"chat:{user}", "turns")]
+    finally:
+        opened.close()
+
+
+@either_signal
+def test_a_chat_goes_on_from_the_words_that_had_come_and_remembers_over_a_restart_of_all(
+    stage, place, number
+):
+    stage.env["OUTLAST_STORE"] = place
+    replicas = [stage.start("chat.py", "serve") for _ in range(2)]
+    for replica in replicas:
+        replica.until("serves")
+
+    def ask(*words: str) -> str:
+        (line,) = stage.said(stage.start("chat.py", "say", *words))
+        return line
+
+    said = ["my name is Ada", "Hello Ada, I have 1 turns in mind.", "what is my name?"]
+    said.append("As far as I can remember your name is Ada.")
+    assert ask("ada", said[0]) == said[1]
+    asked = stage.start("chat.py", "say", "ada", said[2], "message-2")
+    until(lambda: counted(replicas, "thinks about:")[said[2]] or asked.process.poll() is not None, str)
+    thinker = next(one for one in replicas if one.like(f"thinks about: {said[2]}"))
+    thinker.until("says: your")
+    assert thinker.end(number) == -number
+    assert stage.said(asked) == [said[3]]
+    assert turns(place, "ada") == said, "no turn twice"
+    words = counted(replicas, "says:").total() - len(said[1].split())
+    heard = thinker.lines[thinker.lines.index(f"{thinker.process.pid} thinks about: {said[2]}") + 1 :]
+    if number == SIGTERM:
+        assert words == len(heard) == len(said[3].split()), "a drain lets the answer end"
+    else:
+        assert words < len(heard) + len(said[3].split()), "it went on from what was saved"
+    for replica in replicas:
+        replica.end(number)
+
+    replicas = [stage.start("chat.py", "serve")]
+    assert ask("ada", "what did I say first?") == "The first thing you said was: my name is Ada"
+    assert ask("ada", said[2], "message-2") == said[3], "the same message is the same run"
+    assert ask("bob", "what is my name?") == "You have not told me."
+    assert counted(replicas, "thinks about:") == {"what did I say first?": 1, "what is my name?": 1}
+    assert turns(place, "ada")[len(said) :] == [
+        "what did I say first?", "The first thing you said was: my name is Ada",
+    ]  # fmt: skip
+
+
+# --- fleet.py ---
+
+REPORTS = 12
+SENT = {f"streets of city-{n} and bridges of city-{n}" for n in range(1, REPORTS + 1)}
+
+
+@pytest.fixture
+def fleet(stage, request, tmp_path):
+    with a_place(request, "postgres", tmp_path) as address:
+        stage.env |= {"OUTLAST_STORE": address, "OUTLAST_EFFECT_MARGIN": "0.5"}
+        yield stage
+        stage.close()
+
+
+def start_worker(stage: Stage) -> Life:
+    return stage.outlast("worker", EXAMPLES / "fleet.py", "--concurrency", 4)
+
+
+def assert_all_sent_once(stage: Stage, submitter: Life) -> None:
+    assert stage.said(submitter) == [
+        f"submitted {REPORTS}",
+        *(f"sent: streets of city-{n} and bridges of city-{n}" for n in range(1, REPORTS + 1)),
+    ]
+    assert Counter(line.partition(" ")[2] for line in stage.ledger("mails.txt")) == dict.fromkeys(SENT, 1)
+
+
+def test_a_worker_of_the_fleet_is_killed_and_the_other_goes_on_with_its_reports(fleet):
+    workers = [start_worker(fleet) for _ in range(2)]
+    submitter = fleet.start("fleet.py", REPORTS)
+    workers[0].until(" mails ")
+    workers[0].end()
+    assert_all_sent_once(fleet, submitter)
+    again = sum(counted(workers, word).total() - REPORTS for word in ("collects", "writes"))
+    assert 0 <= again <= 4, "what was under way in its four slots"
+    assert workers[1].end(SIGTERM) == 0
+    assert_all_sent_once(fleet, fleet.start("fleet.py", REPORTS))
+
+
+def test_a_rolling_restart_of_the_fleet_does_nothing_twice(fleet):
+    workers = [start_worker(fleet) for _ in range(2)]
+    submitter = fleet.start("fleet.py", REPORTS)
+    for old in tuple(workers):
+        old.until(" writes ")
+        workers.append(start_worker(fleet))
+        assert old.end(SIGTERM) == 0, old.errors
+    assert_all_sent_once(fleet, submitter)
+    assert counted(workers, "mails") == dict.fromkeys(SENT, 1)
+    assert counted(workers, "collects").total() == counted(workers, "writes").total() == REPORTS
+    assert [worker.end(SIGTERM) for worker in workers] == [0, 0, 0, 0]
+
+
+# --- service.py ---
+
+QUESTIONS = [f"tides-{n}" for n in range(4)]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Service:
+    """The example under a real server, and clients that wait for its answers."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage, self.url, self.ready_url = stage, "", ""
+
+    def start(self) -> Life:
+        port, ready = free_port(), free_port()
+        self.url, self.ready_url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{ready}/ready"
+        command = (BIN / "uvicorn", "--app-dir", EXAMPLES, "service:web", "--port", port)
+        life = self.stage.execute(*command, OUTLAST_HTTP=f"127.0.0.1:{ready}")
+        until(self.is_ready, lambda: life.errors)
+        return life
+
+    def is_ready(self, path: str = "") -> bool:
+        with suppress(httpx.TransportError):
+            return httpx.get(path or self.ready_url, trust_env=False).status_code == 200
+        return False
+
+    def ask(self, question: str) -> tuple[int, object]:
+        """The status (0: the connection was cut), and what was answered."""
+        try:
+            answer = httpx.put(
+                f"{self.url}/answers/{question}",
+                params={"question": question},
+                timeout=PATIENCE,
+                trust_env=False,
+            )
+        except httpx.TransportError:
+            return 0, None
+        return answer.status_code, answer.json().get("answer")
+
+    def ask_all(self) -> tuple[list[threading.Thread], dict[str, tuple[int, object]]]:
+        """One request for each question, all of them under way."""
+        answers: dict[str, tuple[int, object]] = {}
+        threads = [
+            threading.Thread(target=lambda q=question: answers.update({q: self.ask(q)}), daemon=True)
+            for question in QUESTIONS
+        ]
+        for thread in threads:
+            thread.start()
+        return threads, answers
+
+
+ANSWERS = {question: (200, [f"{question}, part {n}" for n in range(1, 5)]) for question in QUESTIONS}
+
+
+@pytest.fixture
+def service(stage) -> Service:
+    return Service(stage)
+
+
+@either_signal
+def test_a_service_that_is_ended_under_load_answers_what_is_under_way_and_the_rest_when_asked_again(
+    service, number
+):
+    first = service.start()
+    threads, answers = service.ask_all()
+    first.until(r"asks .* 2$", len(QUESTIONS))
+    first.process.send_signal(number)
+    if number == SIGTERM:
+        assert_says_not_ready(service, first)
+    assert first.wait() == -number, first.errors
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert {status for status, _ in answers.values()} <= ({200, 503} if number == SIGTERM else {0})
+
+    second = service.start()
+    threads, answers = service.ask_all()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert answers == ANSWERS
+    asked = counted([first, second], "asks")
+    assert len(asked) == 4 * len(QUESTIONS)
+    again = 0 if number == SIGTERM else len(QUESTIONS)
+    assert asked.total() <= 4 * len(QUESTIONS) + again, "only what was under way"
+    assert service.ask(QUESTIONS[0]) == ANSWERS[QUESTIONS[0]]
+    assert counted([first, second], "asks") == asked, "the same id is the same run"
+
+
+def assert_says_not_ready(service: Service, life: Life) -> None:
+    """While it still lives: a load balancer hears of the drain at once."""
+    codes: list[int] = []
+    with httpx.Client(trust_env=False) as client, suppress(httpx.TransportError):
+        while life.process.poll() is None and 503 not in codes:
+            codes.append(client.get(service.ready_url).status_code)
+    assert 503 in codes, codes
+
+
+def test_the_service_drains_under_gunicorn_as_its_docstring_says(stage, service):
+    service.url = f"http://127.0.0.1:{(port := free_port())}"
+    life = stage.execute(
+        BIN / "gunicorn", "--chdir", EXAMPLES, "-k", "uvicorn_worker.UvicornWorker", "-w", 2,
+        "-b", f"127.0.0.1:{port}", "--graceful-timeout", 30, "--no-control-socket", "service:web",
+        OUTLAST_GRACE="25", OUTLAST_STORE=f"sqlite:///{stage.folder}/outlast.db",
+    )  # fmt: skip
+    until(lambda: service.is_ready(f"{service.url}/ops/ready"), lambda: life.errors)
+    threads, answers = service.ask_all()
+    life.until(r"asks .* 2$", len(QUESTIONS))
+    assert life.end(SIGTERM) == 0
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert {status for status, _ in answers.values()} <= {200, 503}, life.errors
+    assert set(counted([life], "asks").values()) == {1}
+
+
+# --- consumer.py ---
+
+MAILS = {f"mail-{n}" for n in range(1, 21)}
+BUSY = {f"mail-{n}" for n in (5, 10, 15, 20)}
+NOWHERE = "mail-13"
+
+
+def is_settled(stage: Stage) -> bool:
+    """Nothing waits, nothing is under way."""
+    (queue,) = json.loads("".join(stage.said(stage.outlast("queues", "--json"))))["queues"]
+    return not queue["queued"] and not queue["running"]
+
+
+@either_signal
+def test_a_consumer_that_is_ended_loses_no_item_and_no_mail_goes_out_twice(stage, number):
+    for _ in range(2):
+        assert stage.said(stage.start("consumer.py", "put", 20)) == ["20 waiting"]
+    first = stage.start("consumer.py")
+    until(lambda: len(stage.ledger("outbox.txt")) >= 3, lambda: first.errors)
+    assert first.end(number) == -number
+    second = stage.start("consumer.py")
+    second.until(f"handles {NOWHERE} attempt 3")
+    until(lambda: is_settled(stage), lambda: second.errors)
+    assert second.end(SIGTERM) == -SIGTERM
+
+    outbox = Counter(line.split()[0] for line in stage.ledger("outbox.txt"))
+    assert outbox == dict.fromkeys(MAILS - {NOWHERE}, 1)
+    handled = Counter(line.split()[2] for life in (first, second) for line in life.like(" handles "))
+    alone = {id: 3 if id == NOWHERE else 2 if id in BUSY else 1 for id in MAILS}
+    more = handled - Counter(alone)
+    assert more.total() <= (4 if number == SIGKILL else 0), "only what it had in its four hands"
+    assert set(handled) == MAILS
+    dead = stage.said(stage.outlast("runs", "--status", "dead", "--json"))
+    assert [run["id"] for run in json.loads("".join(dead))["runs"]] == [f"mails/{NOWHERE}"]
