@@ -9,6 +9,7 @@ model has said is not asked again, what the person has said is not forgotten, an
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,7 +72,7 @@ async def book_if_approved(offer: str) -> str:
     return await book(offer) if await receive("approval", bool, timeout=WEEK) else "refused"
 
 
-TOOLS = {"search": search, "book": book_if_approved}
+TOOLS: dict[str, Callable[[str], Awaitable[str]]] = {"search": search, "book": book_if_approved}
 
 
 @workflow

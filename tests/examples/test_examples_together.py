@@ -257,8 +257,13 @@ NOWHERE = "mail-13"
 
 def is_settled(stage: Stage) -> bool:
     """Nothing waits, nothing is under way."""
-    (queue,) = json.loads("".join(stage.said(stage.outlast("queues", "--json"))))["queues"]
-    return not queue["queued"] and not queue["running"]
+    store = store_at(f"sqlite:///{stage.folder}/outlast.db")
+    store.open()
+    try:
+        (queue,) = store.queues()
+    finally:
+        store.close()
+    return not queue.queued and not queue.running
 
 
 @either_signal
