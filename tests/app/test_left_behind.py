@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from outlast import Outlast, RunParked, StoreUnavailable, step, workflow
+from outlast import Outlast, RunParked, StoreUnavailable, effect, step, workflow
 from outlast.store.protocol import CommitUnknown
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.store.verbs import Claim, Record, Sweep
@@ -280,3 +280,51 @@ def test_after_a_commit_of_unknown_end_nothing_is_acknowledged_before_the_store_
 
     asyncio.run(main())
     assert store.said[:2] == ["recovered", "committed"]
+
+
+@effect(timeout=5)
+async def reserve(what: str) -> str:
+    done.append(f"+{what}")
+    return what
+
+
+@reserve.compensate
+async def free(_: str | None, what: str) -> None:
+    done.append(f"-{what}")
+
+
+@workflow
+async def reserve_in_vain(what: str) -> str:
+    await reserve(what)
+    await work("a while", 0.2)
+    await work("and more")
+    raise ValueError("no use for it")
+
+
+def test_a_life_that_is_over_before_its_adoption_is_wanted_back_all_the_same(tmp_path, monkeypatch):
+    """Adoption looks for requests once it has begun a life. One that ends meanwhile, to be undone, was asked for in vain."""
+    address = f"sqlite:///{tmp_path}/o.db"
+
+    async def interrupted() -> None:
+        async with Outlast(address) as app:
+            await app.start(reserve_in_vain("room"), id="r")
+            await comes_about(lambda: asyncio.sleep(0, "a while" in done))
+            await app.drain("a deploy")
+
+    async def again() -> None:
+        async with Outlast(address) as app:
+            post = app._open.post
+            look = post.look_for_requests
+
+            async def look_slowly() -> None:
+                await comes_about(lambda: asyncio.sleep(0, "r" not in app._open.lives))
+                await look()
+
+            monkeypatch.setattr(post, "look_for_requests", look_slowly)
+            run = await app.start(reserve_in_vain("room"), id="r")
+            with pytest.raises(ValueError, match="no use for it"):
+                await run.result(timeout=20)
+
+    asyncio.run(interrupted())
+    asyncio.run(again())
+    assert done == ["+room", "a while", "and more", "-room"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 from typing import TYPE_CHECKING, Any
@@ -23,16 +24,26 @@ TELL_AFTER_SECONDS = 2.0
 class Adoption:
     def __init__(self, house: House) -> None:
         self._house = house
-        self._under_way: set[str] = set()
+        self._under_way: dict[str, bool] = {}
+        """By id: whether it was asked for again meanwhile."""
 
     def of(self, row: RunRow, workflow: Workflow[..., Any]) -> None:
         """In the background; once, however often it is asked for."""
         house = self._house
-        if row.id not in self._under_way and row.id not in house.lives and not house.draining:
-            self._under_way.add(row.id)
-            task = house.loop.create_task(self._adopt(row.id, workflow))
-            task.add_done_callback(lambda _: self._under_way.discard(row.id))
-            house.keep(task)
+        if row.id in house.lives or house.draining:
+            return
+        if row.id in self._under_way:
+            self._under_way[row.id] = True
+            return
+        self._under_way[row.id] = False
+        task = house.loop.create_task(self._adopt(row.id, workflow))
+        task.add_done_callback(lambda task: self._over(task, row, workflow))
+        house.keep(task)
+
+    def _over(self, task: asyncio.Task[None], row: RunRow, workflow: Workflow[..., Any]) -> None:
+        """The life that it began may have ended before it did itself, and the run be wanted back: as one that is now to be undone."""
+        if self._under_way.pop(row.id) and not task.cancelled():
+            self.of(row, workflow)
 
     async def _adopt(self, id: str, workflow: Workflow[..., Any]) -> None:
         """Ends when this worker has it, when it has ended or is parked, or when it is the fleet's to take."""
