@@ -490,6 +490,9 @@ class House:
                 return End("failed", error=encode_error(LookupError(f"run {id} is gone"), 1000))
             if row.status in ENDED or row.status == "parked":
                 return End(row.status, row.value, row.error, row.reason)
+            if self.drain.by_signal and self.drain.over.done() and not self.drain.ends_here:
+                # A server with a handler of its own waits for its requests: nobody else would end this one.
+                raise Draining(f"this process is on its way out: run {id!r} is another's to execute.")
             await self.changes.next(self.settings.poll, seen)
 
     async def while_parked(self, id: str) -> None:

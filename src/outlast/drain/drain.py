@@ -384,6 +384,7 @@ class Drain:
         self.layer = "exit"
         if not self.over.done():
             self.over.set_result(report)
+        house.changes.tell()  # whoever waits for a run of another process
 
     async def until_free(self, kind: str) -> None:
         """Until nothing of a kind is under way any more, or steps are told to stop."""

@@ -183,6 +183,17 @@ def test_a_request_that_waits_for_a_run_that_was_given_back_does_not_hold_up_the
         assert_drained(program, "SIGTERM")
 
 
+def test_a_request_that_waits_for_a_run_of_another_process_does_not_hold_up_the_server(tmp_path):
+    with serving(tmp_path, framework="fastapi", seconds=1, outlast_grace=8) as program:
+        request = Request(program, "/elsewhere")
+        program.until("first-begins")
+        program.send(SIGTERM)
+        program.process.wait(15)
+        assert request.answered() == 500, "Draining, once the drain is over"
+        assert_drained(program, "SIGTERM")
+        assert program.run("elsewhere").status == "queued"
+
+
 @pytest.mark.parametrize("server", ["uvicorn-asyncio", "gunicorn"])
 def test_a_step_that_hangs_in_a_thread_does_not_hold_up_the_server(tmp_path, server):
     with serving(tmp_path, server, seconds=3600, in_thread=1, outlast_grace=3) as program:

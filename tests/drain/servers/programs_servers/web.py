@@ -56,6 +56,13 @@ async def result() -> dict:
     return {"result": await app.result("run")}
 
 
+async def elsewhere() -> dict:
+    """A request that waits for a run which another process is to execute."""
+    run = await app.submit(one(1), id="elsewhere", queue="elsewhere")
+    say("request-begins")
+    return {"result": await run.result()}
+
+
 async def stop() -> dict:
     """As --limit-max-requests, or a program: the server stops, and no signal came."""
     say("stop")
@@ -76,6 +83,7 @@ if framework == "fastapi":
     web = FastAPI(lifespan=living_web)
     web.get("/wait")(wait_for)
     web.get("/result")(result)
+    web.get("/elsewhere")(elsewhere)
     web.get("/stop")(stop)
 else:
     from starlette.applications import Starlette
