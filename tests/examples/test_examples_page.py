@@ -113,7 +113,7 @@ def play(stage: Stage, section: str) -> None:
 
 
 def test_every_example_has_its_section_and_its_docstring_says_how_to_start_kill_and_install():
-    programs = {file.name for file in EXAMPLES.glob("*.py")} - {"model_server.py", "demo.py"}
+    programs = {file.name for file in EXAMPLES.glob("*.py")} - {"model_server.py"}
     linked = [re.search(r"^\[(\w+\.py)\]\(\.\./examples/\1\)", text.strip()) for text in SECTIONS.values()]
     assert {found[1] for found in linked if found} == programs
     assert [title for title, text in SECTIONS.items() if not any(typed(text))] == [SERVICE], "tried elsewhere"
