@@ -163,3 +163,38 @@ def test_a_journal_with_odd_arguments_is_still_an_exception(args):
 def test_a_journal_with_odd_state_is_still_an_exception(state):
     text = json.dumps({"type": "builtins:ValueError", "message": "m", "args": [], "state": state})
     assert isinstance(decode_error(text), Exception)
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: (
+        st.lists(inner)
+        | st.dictionaries(st.sampled_from(["type", "message", "args", "state"]) | st.text(), inner)
+    ),
+)
+DEEP = ["[" * 100_000, '{"type":' * 5_000 + "1" + "}" * 5_000, "9" * 5_000, "", "NaN"]
+
+
+@pytest.mark.parametrize("text", DEEP, ids=range(len(DEEP)))
+def test_what_is_no_record_of_an_exception_is_described_as_it_stands_and_is_no_exception(text):
+    assert describe_error(text) == text
+    with pytest.raises(ValueError, match="cannot be read"):
+        decode_error(text)
+
+
+@given(ANYTHING)
+def test_whatever_a_store_holds_can_be_described_and_is_an_exception_with_a_text_or_none(value):
+    text = json.dumps(value)
+    assert isinstance(describe_error(text), str)
+    try:
+        error = decode_error(text)
+    except ValueError:
+        return
+    assert isinstance(str(error), str)
+
+
+def test_one_that_cannot_say_anything_without_its_arguments_is_a_step_failed():
+    text = json.dumps({"type": "outlast.errors:Backpressure", "message": "it is full", "args": []})
+    error = decode_error(text)
+    assert isinstance(error, StepFailed)
+    assert error.message == "it is full"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from outlast.errors import OutlastError, SettingsError, UnknownEffect, Unrecordable, WrongStatus
 from outlast.replay.dealings import UNDO, Dealing, Dealings
 from outlast.replay.errand import find
+from outlast.store.damaged import legible
 from outlast.store.protocol import whole_journal
 from outlast.store.rows import RunRow
 from outlast.store.verbs import STATUS, VERSION, Decide, Refused, verdict
@@ -21,10 +22,11 @@ NOT_SAID: Any = object()
 
 
 def dealings_of(house: House, row: RunRow) -> tuple[Dealings, int]:
-    """What a run has dealt in, and the number of its last entry. It reads the whole journal."""
+    """What a run has dealt in, and the number of its last entry. It reads the whole journal. StoreBroken if that cannot be read."""
     from outlast.replay.journal import Journal
 
-    journal = Journal(whole_journal(house.store, row.pk))
+    with legible(f"the journal of run {row.id!r}"):
+        journal = Journal(whole_journal(house.store, row.pk))
     return journal.dealings, journal.last_seq
 
 

@@ -11,7 +11,7 @@ from outlast.define.workflow import Workflow
 from outlast.errors import RunCancelled, RunDead, RunFailed, RunParked, StepFailed, UnknownRun
 from outlast.replay.ending import End
 from outlast.values.codec import PLAIN
-from outlast.values.exceptions import decode_error
+from outlast.values.exceptions import UNREADABLE, decode_error
 
 R = TypeVar("R")
 
@@ -42,12 +42,19 @@ class Run(Generic[R]):
         return f"<run {self.id!r}>"
 
 
+def _decoded(text: str) -> BaseException:
+    try:
+        return decode_error(text)
+    except ValueError as unreadable:  # damaged, or by a stranger's hand: that it failed is known all the same
+        return StepFailed(UNREADABLE, str(unreadable), "")
+
+
 def conclude(id: str, end: End, codec: Any) -> Any:
     """The result of a run that ended, or the exception that says how it did."""
     if end.status == "done":
         return codec.decode(end.value) if end.value is not None else None
     if end.status == "failed":
-        error = decode_error(end.error) if end.error else RunFailed(id)
+        error = _decoded(end.error) if end.error else RunFailed(id)
         if isinstance(error, StepFailed):
             raise RunFailed(id, str(error), error.traceback_text) from error.__cause__
         if isinstance(error, asyncio.CancelledError):  # the workflow's own: its starter was not cancelled

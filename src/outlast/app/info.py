@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from outlast.replay.dealings import UNDO, Dealing, Dealings
+from outlast.store.fleet import names_of
 from outlast.store.rows import NEVER, QueueRow, RunRow, WorkerRow
 from outlast.values.exceptions import describe_error
 
@@ -215,8 +215,8 @@ class WorkerInfo:
             renewed=_at(row.renewed),
             lease_until=_at(row.lease_until),
             draining=bool(row.draining),
-            queues=tuple(json.loads(row.queues)),
-            workflows=tuple(json.loads(row.workflows)),
+            queues=tuple(names_of(row.queues)),
+            workflows=tuple(names_of(row.workflows)),
             concurrency=row.concurrency,
             held=row.held,
             seems_dead=seems_dead,
@@ -224,7 +224,11 @@ class WorkerInfo:
 
 
 def _at(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)
+    """What no calendar has is its end, or its beginning."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError):
+        return datetime.max.replace(tzinfo=UTC) if seconds > 0 else datetime.min.replace(tzinfo=UTC)
 
 
 def _time(seconds: float | None) -> datetime | None:

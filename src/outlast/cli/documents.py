@@ -13,7 +13,11 @@ from outlast.explain.reasons import of_run
 from outlast.store.fleet import names_of
 from outlast.store.rows import NEVER, DrainRow, Entry, Message, QueueRow, RunRow, WorkerRow
 from outlast.store.verbs import ITEM
+from outlast.values import plain
 from outlast.values.cost import Cost
+
+NESTED_MAX = 2 * plain.DEPTH_MAX
+"""Levels of a value in a document."""
 
 
 def run_document(row: RunRow) -> dict[str, Any]:
@@ -198,13 +202,14 @@ def error_document(text: str | None) -> dict[str, Any] | None:
 
 
 def value_of(text: str | None) -> Any:
-    """Recorded JSON as a value; text that is not JSON as it stands."""
+    """Recorded JSON as a value; text that is not JSON, or is nested deeper than anything recorded, as it stands."""
     if text is None:
         return None
     try:
-        return json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         return text
+    return text if plain.is_deeper(value, NESTED_MAX) else value
 
 
 def waits_of(row: RunRow) -> list[str]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from rich.text import Text
 
-from outlast.cli.grid import Cell, Column, grid
+from outlast.cli.grid import Cell, Column, grid, unreadable
 from outlast.cli.text import moment, one_line, safe, short, span
 from outlast.drain.report import DrainReport
+from outlast.store.damaged import each_shown
+from outlast.store.rows import DrainRow
 from outlast.values.cost import Cost
 
 STATES = {"drained": "green", "draining": "yellow", "cut short": "red", "no report": "red"}
@@ -25,8 +27,13 @@ DRAINS = (
 )  # fmt: skip
 
 
-def drain_lines(drains: Sequence[tuple[DrainReport, str]]) -> list[Text]:
-    return grid(DRAINS, [_drain(report, state) for report, state in drains])
+def drain_lines(drains: Sequence[DrainRow], state: Callable[[DrainRow], str]) -> list[Text]:
+    cells = each_shown(
+        drains,
+        lambda row: _drain(DrainReport.of(row), state(row)),
+        lambda row, why: unreadable(DRAINS, str(row.worker), why),
+    )
+    return grid(DRAINS, cells)
 
 
 def _drain(report: DrainReport, state: str) -> list[Cell]:

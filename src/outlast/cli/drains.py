@@ -13,6 +13,7 @@ from outlast.cli.text import safe, span
 from outlast.cli.watch import View, shown
 from outlast.drain.report import DrainReport
 from outlast.errors import OutlastError
+from outlast.store.damaged import each_document, legible
 from outlast.store.protocol import Store
 from outlast.store.rows import DrainRow
 from outlast.store.verbs import DRAINS_MAX
@@ -108,20 +109,22 @@ def _look_at(store: Store, worker: str) -> Drains:
 
 
 def _document(found: Drains) -> dict[str, Any]:
-    return {"drains": [drain_document(row) for row in found.rows]}
+    return {"drains": each_document(found.rows, drain_document, "worker")}
 
 
 def _full_document(found: Drains) -> dict[str, Any]:
-    return {"drain": drain_document(found.rows[0])}
+    with legible(f"the drain of worker {found.rows[0].worker}"):
+        return {"drain": drain_document(found.rows[0])}
 
 
 def _lines(found: Drains) -> list[Text]:
     from outlast.cli.drain_tables import drain_lines
 
-    return drain_lines([(DrainReport.of(row), found.state(row)) for row in found.rows])
+    return drain_lines(found.rows, found.state)
 
 
 def _full_lines(found: Drains) -> list[Text]:
     from outlast.cli.drain_tables import full_lines
 
-    return full_lines(DrainReport.of(found.rows[0]), found.state(found.rows[0]))
+    with legible(f"the drain of worker {found.rows[0].worker}"):
+        return full_lines(DrainReport.of(found.rows[0]), found.state(found.rows[0]))

@@ -13,6 +13,7 @@ from outlast.cli.output import answering, document, say
 from outlast.cli.stores import acting
 from outlast.cli.watch import View, shown
 from outlast.settings import Settings
+from outlast.store.damaged import each_document
 from outlast.store.fleet import Fleet
 from outlast.store.protocol import Store
 from outlast.store.rows import QueueRow
@@ -119,13 +120,18 @@ def _look_at_queues(store: Store) -> Queues:
 
 def _workers_document(fleet: Fleet) -> dict[str, object]:
     return {
-        "workers": [worker_document(row, fleet.state(row), fleet.now) for row in fleet.workers],
+        "workers": each_document(
+            fleet.workers, lambda row: worker_document(row, fleet.state(row), fleet.now), "id"
+        ),
         "struck_off": list(fleet.struck_off),
     }
 
 
 def _queues_document(found: Queues) -> dict[str, object]:
-    return {"queues": [queue_document(row, found.unknown.get(row.name, ()), found.now) for row in found.rows]}
+    def one(row: QueueRow) -> dict[str, object]:
+        return queue_document(row, found.unknown.get(row.name, ()), found.now)
+
+    return {"queues": each_document(found.rows, one, "name")}
 
 
 def _worker_lines(fleet: Fleet) -> list[Text]:

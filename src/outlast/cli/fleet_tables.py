@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from rich.text import Text
 
-from outlast.cli.grid import Cell, Column, grid
+from outlast.cli.grid import Cell, Column, grid, unreadable
 from outlast.cli.text import safe, span
+from outlast.store.damaged import each_shown
 from outlast.store.fleet import Fleet, names_of
 from outlast.store.rows import QueueRow, WorkerRow
 
@@ -28,7 +29,12 @@ QUEUES = (
 
 
 def worker_lines(fleet: Fleet) -> list[Text]:
-    lines = grid(WORKERS, [_worker(row, fleet.state(row), fleet.now) for row in fleet.workers])
+    cells = each_shown(
+        fleet.workers,
+        lambda row: _worker(row, fleet.state(row), fleet.now),
+        lambda row, why: unreadable(WORKERS, str(row.id), why),
+    )
+    lines = grid(WORKERS, cells)
     lines += [
         Text(f"worker {safe(id)} was struck off and still has runs: the next sweep gives them back.", BAD)
         for id in fleet.struck_off
@@ -54,8 +60,13 @@ def _worker(row: WorkerRow, state: str, now: float) -> list[Cell]:
 
 
 def queue_lines(rows: Sequence[QueueRow], unknown: Mapping[str, Sequence[str]], now: float) -> list[Text]:
-    lines = grid(QUEUES, [_queue(row, now) for row in rows])
-    lines += [line for row in rows for line in _apart(row, now)]
+    cells = each_shown(
+        rows, lambda row: _queue(row, now), lambda row, why: unreadable(QUEUES, str(row.name), why)
+    )
+    lines = grid(QUEUES, cells)
+    lines += [
+        line for apart in each_shown(rows, lambda row: _apart(row, now), lambda *_: []) for line in apart
+    ]
     lines += [
         Text(
             f"{safe(queue)}: runs of {safe(name)} are ready, and no living worker that takes from this queue knows it.",

@@ -8,6 +8,8 @@ from typing import NamedTuple
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from outlast.cli.text import safe
+
 
 class Column(NamedTuple):
     name: str
@@ -19,6 +21,11 @@ class Cell(NamedTuple):
     text: str
     """Safe to show already."""
     style: str = ""
+
+
+def unreadable(columns: Sequence[Column], name: str, why: str) -> list[Cell]:
+    """A row of which only the name can be shown."""
+    return [Cell(safe(name)), Cell(why, "red"), *(Cell("-") for _ in columns[2:])]
 
 
 def grid(columns: Sequence[Column], rows: Collection[Sequence[Cell]]) -> list[Text]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,8 +20,13 @@ from outlast.cli.options import IdArgument, JsonOption, NewerThan, OlderThan, St
 from outlast.cli.output import answering, document, say, where_explained
 from outlast.cli.stores import reading
 from outlast.errors import UnknownRun
+from outlast.store.damaged import UNREADABLE, each_document, legible
 from outlast.store.fleet import Fleet
+from outlast.store.protocol import Store
 from outlast.store.rows import RunQuery
+
+if TYPE_CHECKING:
+    from outlast.cli.history import History
 
 
 class StatusName(StrEnum):
@@ -85,11 +90,11 @@ def runs(
         rows = opened.runs(query)
         rows, more = rows[:limit], len(rows) > limit
         if as_json:
-            document({"runs": [run_document(row) for row in rows], "more": more})
+            document({"runs": each_document(rows, run_document, "id"), "more": more})
             return
         from outlast.cli.table import print_runs
 
-        print_runs(rows, now, set(opened.dead_workers()))
+        print_runs(rows, now, _dead_workers(opened))
         if not rows:
             what = "items" if items else "runs"
             like_that = query != RunQuery(limit=limit + 1, items=items)
@@ -100,6 +105,14 @@ def runs(
         names = dict.fromkeys(name for name in map(explained, rows) if name not in (None, "RunFailed"))
         for name in names:
             say(where_explained(str(name)))
+
+
+def _dead_workers(store: Store) -> set[str]:
+    """None that are known, if a worker's row is damaged: that takes no run's display away."""
+    try:
+        return set(store.dead_workers())
+    except UNREADABLE:
+        return set()
 
 
 def show(
@@ -116,28 +129,28 @@ def show(
         if row is None:
             raise UnknownRun(id)
         from outlast.cli.history import History
-
-        history = History.of(opened, row)
-        if as_json:
-            effects = None if history.dealings is None else EffectInfo.of(history.dealings)
-            items = {} if history.done is None else {"items": {"done": history.done, "total": history.total}}
-            document(
-                {
-                    "run": whole_run_document(row),
-                    **items,
-                    "cost": {
-                        "spent": history.account.spent.document(),
-                        "saved": history.account.saved.document(),
-                    },
-                    "effects": None if effects is None else [effect_document(effect) for effect in effects],
-                    "undecided": [one.place for one in history.undecided],
-                    "journal": [
-                        entry_document(entry, entry.seq in history.void) for entry in history.entries
-                    ],
-                    "messages": [message_document(message, history.received) for message in history.messages],
-                }
-            )
-            return
         from outlast.cli.timeline import print_timeline
 
-        print_timeline(history, Fleet.of(opened), store=store, full=full)
+        with legible(f"run {id!r}"):
+            history = History.of(opened, row)
+            if as_json:
+                document(_whole_document(history))
+            else:
+                print_timeline(history, Fleet.of(opened), store=store, full=full)
+
+
+def _whole_document(history: History) -> dict[str, Any]:
+    effects = None if history.dealings is None else EffectInfo.of(history.dealings)
+    items = {} if history.done is None else {"items": {"done": history.done, "total": history.total}}
+    return {
+        "run": whole_run_document(history.row),
+        **items,
+        "cost": {
+            "spent": history.account.spent.document(),
+            "saved": history.account.saved.document(),
+        },
+        "effects": None if effects is None else [effect_document(effect) for effect in effects],
+        "undecided": [one.place for one in history.undecided],
+        "journal": [entry_document(entry, entry.seq in history.void) for entry in history.entries],
+        "messages": [message_document(message, history.received) for message in history.messages],
+    }

@@ -41,12 +41,14 @@ def document(value: Any, indent: int | None = 2) -> None:
 
 
 def _in_json(value: Any) -> Any:
-    """NaN and the infinities are no JSON: as texts, so that any reader can read the document."""
+    """NaN and the infinities are no JSON: as texts, so that any reader can read the document. So is what is no value at all."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, dict):
         return {key: _in_json(one) for key, one in value.items()}
-    return [_in_json(one) for one in value] if isinstance(value, (list, tuple)) else value
+    if isinstance(value, (list, tuple)):
+        return [_in_json(one) for one in value]
+    return value if value is None or isinstance(value, (str, int, float)) else str(value)
 
 
 def say(message: str) -> None:

@@ -13,6 +13,7 @@ from outlast.cli.output import answering, console, document, say
 from outlast.cli.stores import acting, reading
 from outlast.cli.text import iso, moment, recorded, safe, short, span
 from outlast.errors import UnknownRun
+from outlast.store.damaged import each_document, each_shown, legible
 from outlast.store.protocol import Store
 from outlast.store.rows import SessionQuery, SessionRow
 from outlast.store.verbs import CHECKPOINT, SESSION
@@ -76,7 +77,8 @@ def sessions(
         if delete:
             _delete(id, space, store, as_json)
         else:
-            _show(id, space, limit or ITEMS, store, as_json)
+            with legible(f"{space} {id!r}"):
+                _show(id, space, limit or ITEMS, store, as_json)
 
 
 def _list(query: SessionQuery, store: str | None, as_json: bool) -> None:
@@ -84,23 +86,24 @@ def _list(query: SessionQuery, store: str | None, as_json: bool) -> None:
         now, rows = opened.now(), opened.sessions(query._replace(limit=query.limit + 1))
     rows, more = rows[: query.limit], len(rows) > query.limit
     if as_json:
-        document({f"{query.space}s": [_document(row) for row in rows], "more": more})
+        document({f"{query.space}s": each_document(rows, _document, "id"), "more": more})
         return
-    from outlast.cli.grid import Cell, Column, grid
+    from outlast.cli.grid import Cell, Column, grid, unreadable
 
     columns = (
         Column("ID"), Column("VERSION", right=True), Column("UPDATED", right=True), Column("EXPIRES", right=True), Column("FIELDS"),
     )  # fmt: skip
-    lines = [
-        [
+
+    def cells(row: SessionRow) -> list[Cell]:
+        return [
             Cell(safe(row.id)),
             Cell(str(row.version)),
             Cell(f"{span(max(0.0, now - row.updated))} ago"),
             Cell("never" if row.expires is None else f"in {span(max(0.0, row.expires - now))}"),
             Cell(short(safe(", ".join(_names(row))), FIELDS_LENGTH)),
         ]
-        for row in rows
-    ]
+
+    lines = each_shown(rows, cells, lambda row, why: unreadable(columns, str(row.id), why))
     out = console()
     for line in grid(columns, lines):
         out.print(line)

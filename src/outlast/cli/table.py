@@ -11,6 +11,7 @@ from outlast.cli.documents import waits_of
 from outlast.cli.hints import becomes, short_reason
 from outlast.cli.output import console
 from outlast.cli.text import one_line, recorded_error, safe, short, span
+from outlast.store.damaged import each_shown
 from outlast.store.rows import NEVER, RunRow
 
 STYLES = {
@@ -31,16 +32,7 @@ DETAIL_LENGTH_MIN = 30
 def print_runs(rows: Sequence[RunRow], now: float, dead: Collection[str]) -> None:
     if not rows:
         return
-    lines = [
-        (
-            safe(row.id),
-            safe(status_shown(row)),
-            safe(row.workflow) or ITEM_SHOWN,
-            span(max(0.0, now - row.created)),
-            detail(row, now, dead),
-        )
-        for row in rows
-    ]
+    lines = each_shown(rows, lambda row: _line(row, now, dead), _unreadable)
     head = ("ID", "STATUS", "WORKFLOW", "AGE", "DETAIL")
     widths = [max(cell_len(line[column]) for line in (head, *lines)) for column in range(4)]
     out = console()
@@ -53,6 +45,21 @@ def print_runs(rows: Sequence[RunRow], now: float, dead: Collection[str]) -> Non
         elif line[1] in STYLES:
             text.stylize(STYLES[line[1]], len(cells[0]) + 2, len(cells[0]) + 2 + len(line[1]))
         out.print(text)
+
+
+def _line(row: RunRow, now: float, dead: Collection[str]) -> tuple[str, ...]:
+    age = span(max(0.0, now - row.created))
+    return (
+        safe(row.id),
+        safe(status_shown(row)),
+        safe(row.workflow) or ITEM_SHOWN,
+        age,
+        detail(row, now, dead),
+    )
+
+
+def _unreadable(row: RunRow, why: str) -> tuple[str, ...]:
+    return safe(str(row.id)), "?", "?", "?", why
 
 
 def status_shown(row: RunRow) -> str:

@@ -61,10 +61,7 @@ def recorded(text: str | None, length: int | None) -> str:
 
 def recorded_error(text: str, length: int | None) -> str:
     """A recorded exception as `type: message`."""
-    try:
-        shown = one_line(describe_error(text))
-    except (ValueError, KeyError, TypeError, AttributeError):
-        shown = safe(text)
+    shown = one_line(describe_error(text))
     return shown if length is None else short(shown, length)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from outlast.cli.output import console, document, say
 from outlast.cli.stores import reading
+from outlast.store.damaged import legible
 from outlast.store.protocol import Store
 
 if TYPE_CHECKING:
@@ -34,11 +35,11 @@ def shown(address: str | None, view: View[T], *, watch: bool, as_json: bool) -> 
     """Look at a store that is there and show what was found: as text, or as a document (a line each while watching)."""
     with reading(address) as store:
         if not watch:
-            _once(view, view.look(store), as_json=as_json)
+            _once(view, _look(view, store), as_json=as_json)
             return
         on_screen = sys.stdout.isatty()
         while True:
-            found = view.look(store)
+            found = _look(view, store)
             if as_json:
                 document(view.document(found), indent=None)
             elif on_screen:
@@ -46,6 +47,11 @@ def shown(address: str | None, view: View[T], *, watch: bool, as_json: bool) -> 
             else:
                 _print([*(view.lines(found) or [_line(view.nothing)]), _line()])
             time.sleep(WATCH_SECONDS)
+
+
+def _look(view: View[T], store: Store) -> T:
+    with legible("the store"):
+        return view.look(store)
 
 
 def _once(view: View[T], found: T, *, as_json: bool) -> None:

@@ -19,6 +19,7 @@ from outlast.drain.report import DrainReport
 from outlast.errors import OutlastError
 from outlast.settings.load import Loaded
 from outlast.store.address import store_at
+from outlast.store.damaged import legible
 from outlast.store.fleet import Fleet
 from outlast.store.locks import lock
 from outlast.store.protocol import Store
@@ -154,6 +155,11 @@ def _copied(folder: Path, copy: Path) -> Path:
 
 
 def in_store(store: Store) -> InStore:
+    with legible("the store"):
+        return _in_store(store)
+
+
+def _in_store(store: Store) -> InStore:
     fleet = Fleet.of(store)
     queues = tuple(store.queues())
     unknown = {row.name: store.look((row.name,), fleet.known(row.name)).unknown for row in queues}

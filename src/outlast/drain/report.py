@@ -11,6 +11,8 @@ from outlast.store.rows import DrainRow
 from outlast.values.ranks import nearest_rank
 
 T = TypeVar("T")
+_OF_THE_ROW = frozenset({"worker", "host", "pid", "began", "recoveries"})
+"""What the store keeps in columns of its own."""
 UNREADABLE = "its report cannot be read by this version of Outlast"
 
 
@@ -84,7 +86,7 @@ class DrainReport:
     def text(self) -> str:
         """What the store keeps of it; who and when are in its own columns, and recoveries come later."""
         document = self.document()
-        for name in ("worker", "host", "pid", "began", "recoveries"):
+        for name in _OF_THE_ROW:
             del document[name]
         return json.dumps(document)
 
@@ -110,14 +112,45 @@ class DrainReport:
         cleanup = [_known(CleanUp, one) for one in said.pop("cleanup", ())]
         known = {name: value for name, value in said.items() if name in cls.__dataclass_fields__}
         until = said.get("seen") if known.get("cut_short") else row.ended
-        if until is not None:
+        if isinstance(until, (int, float)) and isinstance(row.began, (int, float)):
             known.setdefault("seconds", max(0.0, until - row.began))
-        return cls(
+        report = cls(
             **{
                 **known, "worker": row.worker, "host": row.host, "pid": row.pid, "left": left, "cleanup": cleanup,
-                "reason": row.reason or known.get("reason", ""), "began": datetime.fromtimestamp(row.began, UTC), "recoveries": _spread(row.recoveries),
+                "reason": row.reason or known.get("reason", ""), "began": _moment(row.began), "recoveries": _spread(row.recoveries),
             }
         )  # fmt: skip
+        report._check()
+        return report
+
+    def _check(self) -> None:
+        """TypeError if it is not made of what a drain writes: whoever shows it relies on that."""
+        empty = DrainReport("")
+        for name in self.__dataclass_fields__.keys() - _OF_THE_ROW - {"seconds"}:
+            _must_be(type(getattr(empty, name)), getattr(self, name))
+        for amounts in (self.layers, self.cost, self.units):
+            for amount in amounts.values():
+                _must_be((int, float), amount)
+        for seconds in (self.seconds, *(one.seconds for one in self.left)):
+            _must_be((int, float, type(None)), seconds)
+        for one in self.left:
+            _must_be(str, one.what, one.id, one.step or "", one.why)
+        for done in self.cleanup:
+            _must_be(str, done.name, done.error or "")
+            _must_be((int, float), done.seconds)
+
+
+def _must_be(kind: type | tuple[type, ...], *values: object) -> None:
+    if not all(isinstance(value, kind) for value in values):
+        raise TypeError(f"a report of a drain has no {[type(value).__name__ for value in values]} there")
+
+
+def _moment(seconds: float) -> datetime | None:
+    """None for what no calendar has."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError, TypeError):
+        return None
 
 
 def _known(kind: type[T], said: dict[str, Any]) -> T:

@@ -8,7 +8,6 @@ it by its type.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -18,6 +17,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from outlast.errors import Evicted
+from outlast.values.exceptions import parts_of_error
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -234,6 +234,4 @@ def _end(span: Span, end: str, error: str | None) -> None:
 
 def _type_of(error: str | None) -> str | None:
     """Of an error as it is recorded."""
-    return (
-        None if error is None else str(json.loads(error)["type"]).replace(":", ".").removeprefix("builtins.")
-    )
+    return None if error is None else parts_of_error(error)[0]

@@ -6,10 +6,7 @@ An error's text may have anything in it: pydantic's has what did not fit, a driv
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
-from outlast.values.exceptions import message_of
+from outlast.values.exceptions import message_of, parts_of_error
 
 CHAIN_MAX = 10
 """Causes of causes that are shown."""
@@ -28,9 +25,8 @@ def told(error: BaseException, characters: int) -> str:
 
 def told_of(recorded: str, characters: int) -> str:
     """The same of one that is on record."""
-    said: dict[str, Any] = json.loads(recorded)
-    name = str(said["type"]).replace(":", ".").removeprefix("builtins.")
-    return f"{name}: {cut(said['message'], characters)}" if characters and said["message"] else name
+    name, message = parts_of_error(recorded)
+    return f"{name}: {cut(message, characters)}" if characters and message else name
 
 
 def veiled(error: BaseException | None, characters: int, chain: int = CHAIN_MAX) -> BaseException | None:

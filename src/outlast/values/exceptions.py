@@ -28,6 +28,11 @@ _PAGE = re.compile(rf"{EXPLAIN} \w+")
 SEQ = "__outlast_seq__"
 """The attribute of a delivered exception that says which entry it came from."""
 
+UNREADABLE = "unreadable"
+"""The type of an error whose record cannot be read."""
+SHOWN = 100
+"""Characters of it in a message."""
+
 CANCELLED = '{"type":"asyncio.exceptions:CancelledError","message":"","args":[]}'
 
 
@@ -57,10 +62,13 @@ def encode_error(error: BaseException, text_max: int) -> str:
 
 
 def decode_error(text: str) -> BaseException:
-    recorded = json.loads(text)
+    """The exception. ValueError for what is no record of one: a run that is replayed is parked then, and not told a tale."""
+    recorded = _read(text)
+    if recorded is None:
+        raise ValueError(f"a recorded error cannot be read: {text[:SHOWN]}")
     error = _rebuild(recorded)
     trace = recorded.get("traceback", "")
-    if error is None:
+    if error is None or not _can_speak(error):
         error = StepFailed(recorded["type"].replace(":", "."), recorded["message"], trace)
     if trace:
         error.__cause__ = RecordedTraceback(trace)
@@ -68,10 +76,40 @@ def decode_error(text: str) -> BaseException:
 
 
 def describe_error(text: str) -> str:
-    """`type: message`, for people."""
-    recorded = json.loads(text)
-    name = recorded["type"].replace(":", ".").removeprefix("builtins.")
-    return f"{name}: {recorded['message']}" if recorded["message"] else name
+    """`type: message`, for people; what is no record of an exception as it stands."""
+    name, message = parts_of_error(text)
+    if name == UNREADABLE:
+        return message
+    return f"{name}: {message}" if message else name
+
+
+def parts_of_error(text: str) -> tuple[str, str]:
+    """The type and the message of a recorded exception; of what is no record of one, UNREADABLE and its text."""
+    recorded = _read(text)
+    if recorded is None:
+        return UNREADABLE, text
+    return recorded["type"].replace(":", ".").removeprefix("builtins."), recorded["message"]
+
+
+def _read(text: str) -> dict[str, Any] | None:
+    """None if this is not what `encode_error` makes: somebody else has written it."""
+    try:
+        recorded = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(recorded, dict):
+        return None
+    texts = (recorded.get("type"), recorded.get("message"), recorded.get("traceback", ""))
+    return recorded if all(isinstance(one, str) for one in texts) else None
+
+
+def _can_speak(error: BaseException) -> bool:
+    """Whether its text can be had: one with other arguments than its constructor would give it may fail at that."""
+    try:
+        str(error)
+    except Exception:
+        return False
+    return True
 
 
 def _state(error: BaseException, text_max: int) -> dict[str, Any] | None:

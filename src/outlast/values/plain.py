@@ -50,6 +50,19 @@ def carry(value: Any) -> tuple[str, Any]:
     return (text, value) if kind in SCALARS else (text, decode(text))
 
 
+def is_deeper(value: Any, levels: int) -> bool:
+    """Whether lists and dicts in it are nested deeper than this, by level and not by recursion."""
+    level = [value]
+    for _ in range(levels):
+        below = [
+            list(one.values()) if type(one) is dict else one for one in level if type(one) in (list, dict)
+        ]
+        level = [one for inner in below for one in inner]
+        if not level:
+            return False
+    return any(type(one) in (list, dict) for one in level)
+
+
 def check(value: Any, depth: int = 1) -> None:
     """Only None, bool, int, float, str, and lists and str-keyed dicts of them, of exactly those types."""
     kind = type(value)

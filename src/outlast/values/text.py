@@ -23,7 +23,7 @@ def iso(seconds: float | None) -> str | None:
         return None
     try:
         return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-    except (ValueError, OverflowError, OSError):
+    except (ValueError, OverflowError, OSError, TypeError):
         return None
 
 

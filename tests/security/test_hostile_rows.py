@@ -1,0 +1,280 @@
+"""Whoever writes the store may write anything into any column. What cannot be read never takes the others' display away."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from prometheus_client import generate_latest
+from security_tools import ESCAPES, JSON_TEXTS, Shell, clone, columns_of, harmless, rewrite
+
+from outlast import Outlast, OutlastError
+from outlast.cli.exits import FAILED, UNKNOWN_RUN, USAGE
+from outlast.http.metrics import registry_of
+from outlast.store.address import store_at
+from outlast.store.verbs import (
+    CHECKPOINT,
+    Append,
+    Drain,
+    Enlist,
+    Keep,
+    Record,
+    Report,
+    Save,
+    Send,
+    Settle,
+    Submit,
+    verdict,
+)
+
+KINDS = (
+    "step", "attempt", "intent", "compensation", "child", "verify", "decision", "undoing", "message", "session", "items", "done", "fired",
+    "cancel", "death", "interruption", "failure", "retry", "resume", "inner", "effect", "unit", ESCAPES,
+)  # fmt: skip
+"""Of entries: all that a journal knows, and one that it does not."""
+NUMBERS = (1e308, float("-inf"), 2**62, -1)
+NO_NUMBERS = ("text", b"\xff\x00")
+"""What a column of numbers may hold all the same: SQLite keeps whatever it is given."""
+STATUSES = ("queued", "running", "waiting", "parked", "done", "failed", "cancelled", "dead", "no such status")
+COMMANDS = (
+    ("runs", "--limit", "100000"), ("runs", "--items"), ("runs", "--undoing"), ("workers",), ("queues",), ("drains", "--limit", "1000"),
+    ("sessions", "--limit", "1000"), ("sessions", "--checkpoints", "--limit", "1000"),
+)  # fmt: skip
+
+
+FORMS = ((), ("--full",), ("--json",))
+FEW = ("deep list", "object", "no JSON", "empty")
+"""Of the texts: where the same function reads all of them."""
+
+
+class Hostile(NamedTuple):
+    path: Path
+    runs: list[str]
+    damaged: list[str]
+    """Those with a text where a number belongs."""
+    drains: list[str]
+    sessions: list[str]
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Hostile:
+    """A store in which every column of every table has held every hostile text, each in a row of its own, among good rows."""
+    path = tmp_path_factory.mktemp("hostile") / "outlast.db"
+    fill(path)
+    return rewrite(path, lambda db: Hostile(path, *spoil(db)))
+
+
+@pytest.fixture
+def shell(hostile: Hostile, capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(f"sqlite:///{hostile.path}", capsys)
+
+
+def fill(path: Path) -> None:
+    """One good row of each kind."""
+    store = store_at(f"sqlite:///{path}")
+    store.open()
+    try:
+        held = store.commit(
+            [
+                Enlist("w", "host", 1, 1e6, ("default",), ("flow",), 4),
+                Submit("canary", "flow", "{}", "t1", "00" * 16, worker="w"),
+                Submit("good", "flow", "{}", "t2", "00" * 16, worker="w"),
+                Send("good", "name", "m1", "1"),
+                Keep("good session", "t", {"field": "1"}, ttl=1e6, appends={"list": Append(("1", "2"))}),
+                Keep("good checkpoint", "t", {"field": "1"}, space=CHECKPOINT),
+            ]
+        )
+        canary, good = held[1].row, held[2].row
+        store.commit(
+            [
+                Settle(canary.pk, canary.fence, "done", value='"the canary"'),
+                Record(good.pk, 1, good.fence, "step", "a#1", good.created, value="1", cost='{"tokens":1}'),
+                Save(good.pk, good.fence, "b#1", 1, "1"),
+                Enlist("drained", "host", 2, 1e6),
+                Drain("drained", "a reason"),
+                Report("drained", "{}"),
+            ]
+        )
+    finally:
+        store.close()
+
+
+def spoil(db: Any) -> tuple[list[str], ...]:
+    runs, damaged, drains, sessions = [], [], [], []
+    texts, few = list(JSON_TEXTS.values()), [JSON_TEXTS[name] for name in FEW]
+
+    def run(among: list[str] = runs, **changed: Any) -> int:
+        id = changed.pop("id", f"run {len(runs)} {len(damaged)}.")
+        clone(db, "runs", "id = 'good'", **{"pk": None, "id": id, "token": id} | changed)
+        among.append(id)
+        return int(db.execute("SELECT max(pk) FROM runs").fetchone()[0])
+
+    own = sorted(set(columns_of(db, "runs", "TEXT")) - {"id", "status", "args", "value", "error", "workflow"})
+    for column, text in (*itertools.product(own, few), *itertools.product(("args", "value", "error"), texts)):
+        run(**{column: text})
+    run(workflow=ESCAPES, queue=ESCAPES)
+    for status in STATUSES:
+        error = json.dumps({"type": ESCAPES, "message": ESCAPES, "traceback": ESCAPES})
+        run(id=f"{status} {ESCAPES}", status=status, reason=f"unknown: {ESCAPES}", error=error, worker=None)
+        run(status=status, undoing=verdict("failed", error=error), ended=1.0 if status == "done" else None)
+    for text in ("deep list", "object", "null"):
+        run(undoing=json.dumps({"status": [], "error": JSON_TEXTS[text], "reason": {}}), status="parked")
+        run(error=json.dumps({"type": JSON_TEXTS[text], "message": None, "traceback": [1]}), status="failed")
+    numbers = sorted({*columns_of(db, "runs", "REAL"), *columns_of(db, "runs", "INTEGER")} - {"pk"})
+    for column in numbers:
+        for number in NUMBERS:
+            run(**{column: number})
+        for number in NO_NUMBERS:
+            run(damaged, **{column: number})
+    entries = (
+        *itertools.product(("value", "error"), texts),
+        *itertools.product(("args", "cost", "key"), few),
+    )
+    for column, text in entries:
+        pk = run(lives=2)
+        for seq, kind in enumerate(KINDS, 2):
+            clone(db, "entries", "seq = 1", **{"run": pk, "seq": seq, "kind": kind, column: text})
+    for column, number in itertools.product(
+        ("fence", "at", "seconds", "attempt", "asked"), NUMBERS + NO_NUMBERS
+    ):
+        pk = run(runs if number in NUMBERS else damaged, lives=2)
+        for seq, kind in enumerate(KINDS, 2):
+            clone(db, "entries", "seq = 1", **{"run": pk, "seq": seq, "kind": kind, column: number})
+    for column, text in itertools.product(("name", "id", "value"), few):
+        clone(db, "messages", "name = 'name'", **{"run": run(lives=2), column: text})
+    for number, (column, text) in enumerate(itertools.product(("host", "queues", "workflows", "asked"), few)):
+        clone(db, "workers", "id = 'w'", **{"id": f"worker {number}", column: text})
+    for column, number in itertools.product(
+        ("pid", "started", "lease_until", "draining", "lease", "renewed", "concurrency"), NUMBERS
+    ):
+        clone(db, "workers", "id = 'w'", **{"id": f"worker {column} {number!r}", column: number})
+    for column, text in itertools.product(("host", "reason", "report"), few):
+        drains.append(f"drain {len(drains)}")
+        clone(db, "drains", "number = 1", **{"number": None, "worker": drains[-1], column: text})
+    for name in (
+        "seconds",
+        "layers",
+        "left",
+        "cleanup",
+        "recoveries",
+        "cost",
+        "units",
+        "blocked",
+        "completed",
+        "not_checkpointed",
+    ):
+        for value in (ESCAPES, [ESCAPES, 1, None], {ESCAPES: ESCAPES}, None, 1e308):
+            drains.append(f"drain {len(drains)}")
+            clone(
+                db, "drains", "number = 1", number=None, worker=drains[-1], report=json.dumps({name: value})
+            )
+    for column, number in itertools.product(("pid", "began", "ended", "held", "swept"), NUMBERS + NO_NUMBERS):
+        drains.append(f"drain {len(drains)}")
+        clone(db, "drains", "number = 1", **{"number": None, "worker": drains[-1], column: number})
+    for column, text in itertools.product(("tokens", "field", "value", "list", "item"), few):
+        sessions.append(f"session {len(sessions)}")
+        changed = {"tokens": text} if column == "tokens" else {}
+        clone(db, "sessions", "id = 'good session'", **{"pk": None, "id": sessions[-1]} | changed)
+        pk = db.execute("SELECT max(pk) FROM sessions").fetchone()[0]
+        if column in ("field", "value"):
+            clone(db, "session_fields", "field = 'field'", **{"session": pk, column: text})
+        if column in ("list", "item"):
+            name = {"field": text} if column == "list" else {}
+            clone(db, "session_fields", "field = 'list'", **{"session": pk} | name)
+            clone(
+                db,
+                "session_items",
+                "field = 'list'",
+                **{"session": pk} | name | ({"value": text} if column == "item" else {}),
+            )
+    for column, number in itertools.product(("version", "updated", "expires"), NUMBERS):
+        sessions.append(f"session {len(sessions)}")
+        clone(db, "sessions", "id = 'good session'", **{"pk": None, "id": sessions[-1], column: number})
+    for column, number in itertools.product(
+        ("queued", "running", "depth_max", "concurrency_max"), NUMBERS + NO_NUMBERS
+    ):
+        clone(db, "queues", "name = 'default'", **{"name": f"{column} {number!r} {ESCAPES}", column: number})
+    return runs, damaged, drains, sessions
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("form", ["people", "json"])
+def test_a_list_shows_all_the_rows_that_can_be_read(hostile, shell, words, form) -> None:
+    answer = shell(*words, *(["--json"] if form == "json" else []))
+    assert answer.code == 0, answer.err[-300:]
+    assert harmless(answer)
+    if words == COMMANDS[0]:
+        assert "canary" in answer.out
+        assert not [id for id in hostile.runs if ESCAPES not in id and id not in answer.out]
+    if form == "json":
+        json.loads(answer.out)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_a_run_is_shown_whatever_its_texts_and_numbers_are(hostile, shell, part) -> None:
+    """Each in one of the three forms: what they share is what reads it."""
+    for number, id in list(enumerate(hostile.runs))[part::4]:
+        answer = shell("show", id, *FORMS[number % 3])
+        assert harmless(answer), id
+        assert answer.code == (USAGE if ESCAPES in id else 0), (id, answer.err)
+
+
+def test_a_run_is_said_to_be_damaged_where_a_number_is_none(hostile, shell) -> None:
+    for number, id in enumerate(hostile.damaged):
+        answer = shell("show", id, *FORMS[number % 3])
+        assert harmless(answer), id
+        assert answer.code in (0, FAILED)
+        if answer.code:
+            assert "cannot be read" in answer.err
+            assert len(answer.err.splitlines()) == 1
+
+
+def test_a_session_and_a_drain_are_shown_whatever_is_in_them(hostile, shell) -> None:
+    for number, id in enumerate(hostile.sessions):
+        answer = shell("sessions", id, *FORMS[number % 2 * 2])
+        assert harmless(answer), id
+        assert answer.code in (0, UNKNOWN_RUN), (id, answer.err)
+    for number, worker in enumerate(hostile.drains):
+        answer = shell("drains", worker, *FORMS[number % 2 * 2])
+        assert harmless(answer), worker
+        assert answer.code == 0, (worker, answer.err)
+
+
+def test_the_doctor_looks_at_what_anybody_has_written(shell) -> None:
+    answer = shell("doctor")
+    assert harmless(answer)
+    assert answer.code in (0, FAILED)
+    assert "StoreBroken" not in answer.out + answer.err
+
+
+def test_a_program_and_its_metrics_read_what_anybody_has_written(hostile, tmp_path) -> None:
+    """On a copy: an app that is open sweeps. Where a number is none, the store is damaged, and a program is told so by an exception."""
+    shutil.copy(hostile.path, tmp_path / "outlast.db")
+    rewrite(
+        tmp_path / "outlast.db",
+        lambda db: db.executemany("DELETE FROM runs WHERE id = ?", [(id,) for id in hostile.damaged]),
+    )
+
+    async def main() -> tuple[set[str], bytes]:
+        async with Outlast(f"sqlite:///{tmp_path}/outlast.db") as app:
+            known = {run.id for run in await app.runs(limit=100_000)}
+            await app.workers()
+            await app.queues()
+            await app.drains(limit=1000)
+            for id in hostile.runs[::10]:
+                with suppress(OutlastError):
+                    await app.effects(id)
+            app.face.look()
+            text = generate_latest(registry_of(app.face.samples))
+        return known, text
+
+    known, text = asyncio.run(main())
+    assert {"canary", *hostile.runs} <= known
+    assert b"outlast_store_up 1" in text
+    assert not [line for line in text.splitlines() if b"\x1b" in line]
