@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import stat
 import tempfile
 import time
 from collections.abc import Mapping
@@ -43,6 +44,8 @@ class Folder:
     size: int
     mount: Mount | None
     """None where the system does not tell."""
+    open_to_others: tuple[str, ...] = ()
+    """What every user of this machine may read or write: the database, the files and folders beside it, the folder of a file store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +186,17 @@ def _folder(store: Any) -> Folder:
     return Folder(
         path, exists, _is_writable(real, there),
         room.f_bavail * room.f_frsize if room else -1, room.f_blocks * room.f_frsize if room else -1, mount_of(there),
+        _open_to_others(real),
     )  # fmt: skip
+
+
+def _open_to_others(path: Path) -> tuple[str, ...]:
+    """By their modes. What does not exist yet will be private."""
+    if not hasattr(os, "geteuid"):
+        return ()
+    beside = (path.with_name(f"{path.name}{end}") for end in ("", "-wal", "-shm", ".d"))
+    rights = {one: one.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH) for one in beside if one.exists()}
+    return tuple(str(one) for one, others in rights.items() if others)
 
 
 def _is_writable(path: Path, there: Path) -> bool:

@@ -58,6 +58,12 @@ def filesystem(facts: Facts) -> Iterator[Finding]:
             "Make room, or `outlast prune --older-than 7d`.",
             where,
         )
+    if folder.open_to_others:
+        found = True
+        yield warning(
+            "filesystem", f"every user of this machine may read or write {', '.join(folder.open_to_others)}: arguments, results and sessions are in the store as they are.",
+            "chmod o-rwx them, unless that is meant.", where,
+        )  # fmt: skip
     if not found:
         yield ok(
             "filesystem",

@@ -8,6 +8,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from outlast.store.strangers import open_plain
+
 if sys.platform == "win32":
     import msvcrt
 
@@ -50,5 +52,5 @@ else:
 
 
 def open_private(path: Path) -> int:
-    """A descriptor that is not inherited by programs that are started, on a file only its owner may read."""
-    return os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+    """A descriptor that is not inherited by programs that are started, on a file only its owner may read. StoreBroken if it is a link."""
+    return open_plain(path, os.O_RDWR | os.O_CREAT)

@@ -8,6 +8,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from outlast.store.strangers import open_plain
+
 FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, getattr(errno, "ESTALE", errno.ENOENT))
 NEW = ".new"
@@ -36,7 +38,7 @@ def write(fd: int, data: bytes) -> None:
 
 def write_at(path: str | Path, start: int, data: bytes) -> None:
     """Nothing of it is durable yet."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | FLAGS, 0o600)
+    fd = open_plain(path, os.O_WRONLY | os.O_CREAT | FLAGS)
     try:
         os.lseek(fd, start, os.SEEK_SET)
         write(fd, data)
@@ -46,7 +48,7 @@ def write_at(path: str | Path, start: int, data: bytes) -> None:
 
 def end_with(path: Path, start: int, data: bytes) -> None:
     """Cut the file at `start` and add this; all of the file is durable, its name is not."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | FLAGS, 0o600)
+    fd = open_plain(path, os.O_WRONLY | os.O_CREAT | FLAGS)
     try:
         os.ftruncate(fd, start)
         os.lseek(fd, start, os.SEEK_SET)

@@ -14,6 +14,7 @@ from outlast.store.file.log import NAME as LOG_NAME
 from outlast.store.file.log import OLD as OLD_LOG_NAME
 from outlast.store.locks import lock, open_private
 from outlast.store.paths import making
+from outlast.store.strangers import check_own
 
 FORMAT = 1
 _FORMAT_FILE, _LOCK_FILE = "format", "lock"
@@ -43,6 +44,7 @@ class Folder:
             with making(self.path):
                 disk.make_folder(folder)
             disk.sync_path(folder.parent)
+        check_own(self.path)
         self._lock()
         if not (self.path / _FORMAT_FILE).exists():
             self._check()

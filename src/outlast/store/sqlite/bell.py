@@ -8,11 +8,14 @@ from __future__ import annotations
 import errno
 import os
 import select
+import stat
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
+
+from outlast.store.strangers import NO_FOLLOW
 
 PREFIX = "bell-"
 
@@ -54,15 +57,16 @@ class Bell:
 
     def _ring_one(self, path: str) -> None:
         try:
-            fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | NO_FOLLOW)
         except OSError as error:
             if error.errno == errno.ENXIO:  # nobody reads it, its process has died
                 with suppress(OSError):
                     Path(path).unlink()
             return
         try:
-            with suppress(BlockingIOError):  # full of rings already
-                os.write(fd, b"!")
+            if stat.S_ISFIFO(os.fstat(fd).st_mode):  # nothing else is a bell, whoever has put it there
+                with suppress(BlockingIOError):  # full of rings already
+                    os.write(fd, b"!")
         finally:
             os.close(fd)
 

@@ -7,14 +7,18 @@ lock file may be young and not locked yet, a live process may be slow.
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from contextlib import suppress
 from pathlib import Path
 
 from outlast.store.locks import lock, open_private
+from outlast.store.strangers import LINK, NO_FOLLOW
 
 PREFIX, SUFFIX = "worker-", ".lock"
+_NAME = re.compile(r"[^/\\\x00]{1,50}")
+"""An id that a worker can have: Outlast's own are of 16 characters."""
 HERE, LEFT = b"here\n", b"left\n"
 """What a lock file says. They are equally long, so that a full disk has room for the second where it had for the first."""
 
@@ -27,9 +31,10 @@ class Presence:
         self._thread: threading.Thread | None = None
 
     def hold(self, worker: str) -> None:
-        if worker in self._held:
+        path = self._path(worker)
+        if worker in self._held or path is None:
             return
-        fd = open_private(self._path(worker))
+        fd = open_private(path)
         while not lock(fd):  # the id is new: only a probe can hold it, and not for long
             time.sleep(0.001)
         _say(fd, HERE)
@@ -42,7 +47,7 @@ class Presence:
         fd = self._held.pop(worker, None)
         if fd is not None:
             with suppress(FileNotFoundError):
-                self._path(worker).unlink()
+                self._file(worker).unlink()
             os.close(fd)
 
     def is_dead(self, worker: str) -> bool:
@@ -50,10 +55,16 @@ class Presence:
         if worker in self._held:
             return False
         path = self._path(worker)
+        if path is None:
+            return False
         try:
-            fd = os.open(path, os.O_RDWR)
+            fd = os.open(path, os.O_RDWR | NO_FOLLOW)
         except FileNotFoundError:
             return False  # somebody cleaned up: without the file only the lease can tell
+        except OSError as error:
+            if error.errno in LINK:
+                return False  # no worker makes a link
+            raise
         try:
             if not lock(fd, shared=True):
                 return False
@@ -64,22 +75,25 @@ class Presence:
 
     def silence(self, worker: str) -> float | None:
         """For how many seconds its heart has not beaten; None if nothing tells."""
+        path = self._path(worker)
         try:
-            return time.time() - self._path(worker).stat().st_mtime
+            return None if path is None else time.time() - path.stat().st_mtime
         except OSError:
             return None
 
     def has_left(self, worker: str) -> bool:
         """Whether one that is dead had ended in order, but could not say so in the store."""
+        path = self._path(worker)
         try:
-            return self._path(worker).read_bytes() == LEFT
+            return path is not None and path.read_bytes() == LEFT
         except OSError:
             return False
 
     def bury(self, worker: str) -> None:
-        if worker not in self._held:
+        path = self._path(worker)
+        if worker not in self._held and path is not None:
             with suppress(OSError):
-                self._path(worker).unlink()
+                path.unlink()
 
     def close(self) -> None:
         """Who was not let go of could not be struck off: the store was away. Its lock file says so to whoever sweeps."""
@@ -109,7 +123,13 @@ class Presence:
                 with suppress(OSError):  # let go of in between
                     os.utime(fd)
 
-    def _path(self, worker: str) -> Path:
+    def _path(self, worker: str) -> Path | None:
+        """None for an id that is no name of a file in this folder: whoever writes the store writes ids, and no path follows from one."""
+        if not _NAME.fullmatch(worker):
+            return None
+        return self._file(worker)
+
+    def _file(self, worker: str) -> Path:
         return self._folder / f"{PREFIX}{worker}{SUFFIX}"
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from outlast.errors import StoreBroken, StoreTooNew, StoreUnavailable
-from outlast.store import fork
+from outlast.store import fork, strangers
 from outlast.store.paths import making
 from outlast.store.protocol import outlook
 from outlast.store.rows import (
@@ -118,8 +118,11 @@ class SQLiteStore:
             folder.mkdir(mode=0o700, exist_ok=True)
         # Made here, so that it is private from its first moment; -wal and -shm take its mode. One that exists is not opened:
         # closing any descriptor of it would drop the locks that SQLite holds on it elsewhere in this process.
-        with suppress(FileExistsError):
+        try:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        except FileExistsError:
+            strangers.say_if_open_to_others(path)
+        strangers.check_beside(path, folder)
         self._inode = path.stat().st_ino
         if self._inode in _lost_inodes:
             raise StoreUnavailable(
@@ -145,6 +148,7 @@ class SQLiteStore:
         try:
             db.execute(f"PRAGMA synchronous = {'FULL' if self._synchronous == 'full' else 'NORMAL'}")
             db.execute("PRAGMA journal_size_limit = 67108864")
+            db.execute("PRAGMA trusted_schema = OFF")  # a file may come from anywhere
         except BaseException:
             db.close()
             raise

@@ -1,0 +1,234 @@
+"""What somebody else has put beside a store, before it was made or since: it is refused or harmless, and no link is followed."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from security_tools import Shell, rewrite
+
+from outlast.errors import StoreBroken
+from outlast.store import strangers
+from outlast.store.address import store_at
+from outlast.store.file.store import FileStore
+from outlast.store.sqlite.store import SQLiteStore
+from outlast.store.verbs import Enlist, Submit
+
+STRANGER = 54_321
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "outlast.db"
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Path:
+    file = tmp_path / "victim"
+    file.write_text("precious")
+    return file
+
+
+def opened(path: Path) -> None:
+    store = SQLiteStore(path)
+    store.open()
+    try:
+        store.hold("w")
+        store.commit([Enlist("w", "host", 1, 60.0), Submit("r", "flow", "{}", "t", "00" * 16)])
+    finally:
+        store.close()
+
+
+def given_away(path: Path, monkeypatch: pytest.MonkeyPatch, uid: int = STRANGER, gid: int = STRANGER) -> None:
+    """As if somebody else had made it: root can, others have to pretend."""
+    if os.geteuid() == 0:
+        os.chown(path, uid, gid)
+        return
+    real = Path.stat
+
+    def pretended(self: Path, **options: bool) -> os.stat_result | SimpleNamespace:
+        found = real(self, **options)
+        if self != path:
+            return found
+        return SimpleNamespace(
+            st_uid=uid, st_gid=gid, st_mode=found.st_mode, st_ino=found.st_ino, st_size=found.st_size
+        )
+
+    monkeypatch.setattr(Path, "stat", pretended)
+
+
+def test_a_folder_of_locks_that_a_stranger_has_made_is_refused(path, monkeypatch) -> None:
+    folder = path.with_name("outlast.db.d")
+    folder.mkdir()
+    folder.chmod(0o777)
+    given_away(folder, monkeypatch)
+    with pytest.raises(StoreBroken, match=f"belongs to user {STRANGER}"):
+        opened(path)
+    assert list(folder.iterdir()) == []
+
+
+def test_the_folder_of_whoever_owns_the_database_is_trusted_as_the_database_is(path, monkeypatch) -> None:
+    """A volume in Kubernetes keeps the files of yesterday's user, and gives them to a group that today's is in."""
+    opened(path)
+    folder = path.with_name("outlast.db.d")
+    for one in (path, folder, *folder.iterdir()):
+        given_away(one, monkeypatch)
+        one.chmod(0o770 if one.is_dir() else 0o660)
+    opened(path)
+
+
+def test_a_database_that_is_its_groups_may_have_a_folder_of_its_group(path, monkeypatch) -> None:
+    opened(path)
+    folder = path.with_name("outlast.db.d")
+    group = path.stat().st_gid
+    path.chmod(0o660)
+    folder.chmod(0o2770)
+    given_away(folder, monkeypatch, gid=group)
+    opened(path)
+    path.chmod(0o600)
+    with pytest.raises(StoreBroken, match="belongs to user"):
+        opened(path)
+
+
+def test_a_folder_of_ones_own_that_is_open_to_everybody_is_closed(path) -> None:
+    folder = path.with_name("outlast.db.d")
+    folder.mkdir()
+    folder.chmod(0o777)
+    opened(path)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o770
+
+
+@pytest.mark.parametrize("name", ["gate", "room"])
+@pytest.mark.parametrize("there", [True, False])
+def test_no_link_in_the_folder_of_locks_is_followed(path, victim, name, there) -> None:
+    folder = path.with_name("outlast.db.d")
+    folder.mkdir(mode=0o700)
+    target = victim if there else victim.with_name("not yet")
+    (folder / name).symlink_to(target)
+    with pytest.raises(StoreBroken, match="link"):
+        opened(path)
+    assert victim.read_text() == "precious"
+    assert target.exists() == there
+
+
+def test_a_folder_of_locks_is_no_link(path, tmp_path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    path.with_name("outlast.db.d").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StoreBroken, match="link"):
+        opened(path)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+@pytest.mark.parametrize("end", strangers.BESIDE)
+def test_what_sqlite_makes_beside_a_database_is_no_link(path, victim, end) -> None:
+    path.with_name(path.name + end).symlink_to(victim)
+    with pytest.raises(StoreBroken, match="link"):
+        opened(path)
+    assert victim.read_text() == "precious"
+
+
+def test_a_ring_writes_into_nothing_but_a_bell(path, victim) -> None:
+    opened(path)
+    folder = path.with_name("outlast.db.d")
+    (folder / "bell-1").symlink_to(victim)
+    (folder / "bell-2").write_text("precious")
+    opened(path)
+    assert victim.read_text() == "precious"
+    assert (folder / "bell-2").read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", ["lock", "format.new"])
+def test_no_link_in_the_folder_of_a_file_store_is_followed(tmp_path, victim, name) -> None:
+    (tmp_path / "store").mkdir(mode=0o700)
+    (tmp_path / "store" / name).symlink_to(victim)
+    store = FileStore(tmp_path / "store")
+    with pytest.raises(StoreBroken, match="link"):
+        store.open()
+    assert victim.read_text() == "precious"
+
+
+def test_a_file_store_is_in_no_folder_of_a_stranger_that_everybody_may_write(tmp_path, monkeypatch) -> None:
+    folder = tmp_path / "store"
+    folder.mkdir()
+    folder.chmod(0o777)
+    given_away(folder, monkeypatch)
+    with pytest.raises(StoreBroken, match="everybody may write"):
+        FileStore(folder).open()
+    assert list(folder.iterdir()) == []
+
+
+def test_a_database_may_be_a_link_that_its_owner_has_made(path, tmp_path) -> None:
+    (tmp_path / "data").mkdir()
+    path.symlink_to(tmp_path / "data" / "real.db")
+    (tmp_path / "data" / "real.db").touch(mode=0o600)
+    opened(path)
+    assert (tmp_path / "data" / "real.db").stat().st_size > 0
+
+
+@pytest.mark.parametrize(("mode", "may"), [(0o644, "read"), (0o666, "write")])
+def test_a_database_that_everybody_may_read_is_used_and_said_to_be_so(
+    path, caplog, capsys, mode, may
+) -> None:
+    opened(path)
+    path.chmod(mode)
+    with caplog.at_level(logging.WARNING, "outlast.store"):
+        opened(path)
+    assert [record.name for record in caplog.records] == ["outlast.store"]
+    assert f"may {may} it (mode {mode:o})" in caplog.text
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+    shell = Shell(f"sqlite:///{path}", capsys)
+    assert f"may {may} it" in shell("runs").err
+    assert "every user of this machine may read or write" in shell("doctor").out
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o660])
+def test_a_database_that_is_private_or_its_groups_is_meant_so(path, caplog, capsys, mode) -> None:
+    opened(path)
+    path.chmod(mode)
+    opened(path)
+    assert caplog.records == []
+    assert "every user" not in Shell(f"sqlite:///{path}", capsys)("doctor").out
+
+
+@pytest.mark.parametrize(
+    "id", ["x/../../victim", "/etc/passwd", "../x", "a\x00b", "x" * 5_000, "\\..\\x", ""]
+)
+def test_no_path_follows_from_the_id_of_a_worker_that_somebody_wrote_into_the_store(path, id) -> None:
+    """Their locks are files: one that is declared dead has its file removed."""
+    opened(path)
+    folder = path.with_name("outlast.db.d")
+    (folder / "worker-x").mkdir()
+    precious = path.with_name("victim.lock")
+    precious.write_text("precious")
+    os.utime(precious, (1, 1))
+    rewrite(path, lambda db: db.execute("UPDATE workers SET id = ?, lease_until = 1", (id,)))
+    store = store_at(f"sqlite:///{path}")
+    store.open()
+    try:
+        assert store.dead_workers() == [id]
+        store._presence.hold(id)
+        store._presence.bury(id)
+        assert store._presence.silence(id) is None
+        assert not store._presence.has_left(id)
+    finally:
+        store.close()
+    assert precious.read_text() == "precious"
+    assert {one.name for one in folder.iterdir()} == {"gate", "room", "worker-x", "worker-w.lock"}
+
+
+def test_a_schema_that_somebody_else_wrote_gets_no_function_of_this_process(path) -> None:
+    """Not even by a trigger in a table of ours, where one was registered that its author holds for dangerous."""
+    opened(path)
+    store = SQLiteStore(path)
+    store.open()
+    try:
+        assert [one.execute("PRAGMA trusted_schema").fetchone() for one in (store._db, store._reader)] == [
+            (0,),
+            (0,),
+        ]
+    finally:
+        store.close()
