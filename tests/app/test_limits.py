@@ -6,7 +6,18 @@ from typing import Any
 
 import pytest
 
-from outlast import LimitExceeded, NotInRun, Outlast, RunFailed, Unrecordable, current, run, step, workflow
+from outlast import (
+    LimitExceeded,
+    NotInRun,
+    Outlast,
+    RunFailed,
+    Unrecordable,
+    current,
+    receive,
+    run,
+    step,
+    workflow,
+)
 
 
 @step
@@ -163,3 +174,24 @@ def test_a_run_in_a_steps_body_is_refused_but_an_app_there_is_a_program_of_its_o
             return await (await app.start(one(), id="outer")).result()
 
     assert asyncio.run(main()) == "inner outer"
+
+
+@workflow
+async def listens(count: int) -> list[int]:
+    return [await receive("n", int) for _ in range(count)]
+
+
+def test_who_sends_to_a_run_that_does_not_listen_does_not_fill_the_store(world):
+    world.restart(messages_max=2)
+
+    async def main(app: Outlast) -> str:
+        await app.submit(listens(3), id="run")
+        for n in (1, 2):
+            await app.send("run", "n", n, message_id=str(n))
+        with pytest.raises(LimitExceeded, match="OUTLAST_MESSAGES_MAX") as refused:
+            await app.send("run", "n", 3, message_id="3")
+        await app.send("run", "n", 2, message_id="2")  # a repeat is no other message
+        return str(refused.value)
+
+    assert "messages to run 'run': 3 is more than messages_max=2" in world.do(main)
+    assert len(world.store.messages(world.row("run").pk)) == 2

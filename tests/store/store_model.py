@@ -500,6 +500,8 @@ class Model:
         if run.status in ENDED:
             return Refused(STATUS, run.status)
         if (verb.name, verb.message) not in run.mail:
+            if verb.messages_max is not None and len(run.mail) >= verb.messages_max:
+                return Refused(DEPTH, str(len(run.mail)))
             run.mail[verb.name, verb.message] = verb.value
             if verb.name in run.waits:
                 self._wake(run)

@@ -226,7 +226,8 @@ class StoreMachine(RuleBasedStateMachine):
             case "wait":
                 return None
             case "send":
-                return Send(self.one_of(("waiting",), y, id), f"n{z % 3}", f"m{x % 4}", str(x))
+                most = (None, 2)[y % 2]
+                return Send(self.one_of(("waiting",), y, id), f"n{z % 3}", f"m{x % 4}", str(x), most)
             case "cancel":
                 return Cancel(id, f"why {x}")
             case "cancel_parked":

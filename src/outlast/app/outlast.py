@@ -31,7 +31,16 @@ from outlast.define.workflow import Call, Workflow
 from outlast.drain.cleanup import Hook as CleanupHook
 from outlast.drain.process import INTERRUPTED, TRY_AGAIN
 from outlast.drain.report import DrainReport
-from outlast.errors import Draining, NotInRun, NotInStep, OutlastError, SettingsError, UnknownRun, WrongStatus
+from outlast.errors import (
+    Draining,
+    LimitExceeded,
+    NotInRun,
+    NotInStep,
+    OutlastError,
+    SettingsError,
+    UnknownRun,
+    WrongStatus,
+)
 from outlast.replay.bodies import BODY
 from outlast.replay.loop import RunLoop
 from outlast.replay.threads import THREAD
@@ -41,7 +50,7 @@ from outlast.settings.origin import Kind
 from outlast.store.address import check_address, store_at
 from outlast.store.protocol import Store, whole_journal
 from outlast.store.rows import Entry, RunQuery, RunRow
-from outlast.store.verbs import UNKNOWN, Prune, Refused, Resume, Retry, Send, Submit, Submitted
+from outlast.store.verbs import DEPTH, UNKNOWN, Prune, Refused, Resume, Retry, Send, Submit, Submitted
 from outlast.values import plain
 from outlast.values.codec import encode_message
 from outlast.values.names import check_id, check_name
@@ -434,14 +443,18 @@ class Outlast:
     async def send(self, id: str, name: str, value: Any = None, *, message_id: str | None = None) -> None:
         """Send a message, durable when this returns; a `receive(name)` of the run takes it, now or later.
 
-        The same message_id again is harmless. UnknownRun, or WrongStatus once the run has ended.
+        The same message_id again is harmless. UnknownRun, or WrongStatus once the run has ended; LimitExceeded for more than `messages_max`.
         """
         check_name(name, self.settings.name_length_max, "message name")
         message = check_id(message_id or uuid4().hex, self.settings.id_length_max, "message id")
         self._id(id)
         text = encode_message(value)
         self._open.check_size(text, f"message {name!r}")
-        self._done(id, await self._open.writer.ask(Send(id, name, message, text)), "sent to")
+        allowed = self.settings.messages_max
+        outcome = await self._open.writer.ask(Send(id, name, message, text, allowed))
+        if isinstance(outcome, Refused) and outcome.why == DEPTH:
+            raise LimitExceeded("messages_max", allowed, int(outcome.detail) + 1, f"messages to run {id!r}")
+        self._done(id, outcome, "sent to")
 
     async def cancel(self, id: str, why: str = "cancelled by its user") -> str:
         """Ask a run to end: it is told why, its `finally` blocks execute, no new step starts. Its status after."""

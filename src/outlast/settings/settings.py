@@ -92,6 +92,8 @@ class Settings:
     """Bytes of one value as JSON."""
     journal_entries_max: int = 1_000_000
     """Entries of one run."""
+    messages_max: int = 100_000
+    """Messages sent to one run, also those that it has received."""
     session_fields_max: int = 1_000
     """Fields of one session or checkpoint, lists too."""
     session_items_max: int = 100_000

@@ -250,12 +250,14 @@ class Send(NamedTuple):
     """Put a message into a run's mailbox. Result: None; refused with UNKNOWN, or STATUS once the run has ended.
 
     The same name and message id again: nothing is written, whatever the value. A run that waits for the name becomes claimable.
+    Any other is refused with DEPTH, and their number, if the run was sent `messages_max` messages already; those that it has received count too.
     """
 
     id: str
     name: str
     message: str
     value: str
+    messages_max: int | None = None
 
 
 class Cancel(NamedTuple):

@@ -193,6 +193,7 @@ def _send(verb: verbs.Send) -> dict[str, Any]:
         "message": verb.message,
         "named": _json([verb.name]),
         "rest": rest,
+        **({} if verb.messages_max is None else {"messages_max": verb.messages_max}),
     }
 
 

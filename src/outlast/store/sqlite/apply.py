@@ -394,6 +394,10 @@ class Transaction:
             return Refused(UNKNOWN)
         if row.status in ENDED:
             return Refused(STATUS, row.status)
+        if verb.messages_max is not None:
+            sent, known = self.db.execute(sql.MAILBOX, {**verb._asdict(), "run": row.pk}).fetchone()
+            if sent >= verb.messages_max and not known:
+                return Refused(DEPTH, str(sent))
         if self.db.execute(sql.SEND, {**verb._asdict(), "run": row.pk, "now": self.now}).rowcount:
             self.db.execute(sql.WAKE, {"run": row.pk, "name": verb.name, "now": self.now})
         return None

@@ -176,6 +176,10 @@ UPDATE runs SET status = 'done', fence = -fence, worker = NULL, ended = ? WHERE 
 """
 ACKED_BY = "SELECT 1 FROM runs WHERE pk = ? AND fence = ? AND fence < 0 AND status = 'done'"
 
+MAILBOX = """
+SELECT (SELECT coalesce(max(number), 0) FROM messages WHERE run = :run),
+       EXISTS (SELECT 1 FROM messages WHERE run = :run AND name = :name AND id = :message)
+"""
 SEND = """
 INSERT INTO messages (run, number, name, id, value, at)
 SELECT :run, coalesce(max(number), 0) + 1, :name, :message, :value, :now FROM messages WHERE run = :run

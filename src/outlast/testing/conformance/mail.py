@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from outlast.store.rows import Message
-from outlast.store.verbs import STATUS, UNKNOWN, Refused, Release, Send
+from outlast.store.verbs import DEPTH, STATUS, UNKNOWN, Refused, Release, Send
 from outlast.testing.conformance.harness import Desk, Promises
 
 
@@ -33,6 +33,21 @@ class MailPromises(Promises):
             (1, "1", "1"),
             (2, "2", "4"),
         ]
+
+    def test_a_mailbox_has_a_limit_and_a_repeat_is_no_other_message(self, desk: Desk) -> None:
+        row = desk.submit()
+        sent = desk.commit(*(Send("r", "a", str(n), str(n), 2) for n in (1, 2, 3, 2)))
+        assert sent == [None, None, Refused(DEPTH, "2"), None]
+        assert desk.one(Send("r", "b", "1", "4", 2)) == Refused(DEPTH, "2")
+        assert desk.one(Send("r", "b", "1", "4", 3)) is None
+        assert desk.one(Send("r", "b", "1", "4", 0)) is None
+        assert [m.value for m in desk.store.messages(row.pk)] == ["1", "2", "4"]
+
+    def test_a_message_beyond_the_limit_wakes_nobody(self, desk: Desk) -> None:
+        row = desk.held()
+        assert desk.one(Release(row.pk, row.fence, "waits", waiting=True, waits=("a",))) == "waiting"
+        assert desk.one(Send("r", "a", "1", "1", 0)) == Refused(DEPTH, "0")
+        assert desk.claim() == []
 
     def test_each_run_has_a_mailbox_of_its_own(self, desk: Desk) -> None:
         one, two = desk.submit("one"), desk.submit("two")

@@ -1,9 +1,10 @@
 -- What people ask of a run: to hear, to end, to go on, what became of an effect; and how a run comes to be undone.
 
--- id, name, message, value
+-- id, name, message, value, messages_max
 CREATE FUNCTION send__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     r runs;
+    sent bigint;
 BEGIN
     r := run__v(v->>0);
     IF r.pk IS NULL THEN
@@ -11,8 +12,13 @@ BEGIN
     ELSIF r.ended IS NOT NULL THEN
         RETURN refused__v('status', r.status);
     END IF;
-    INSERT INTO messages (run, number, name, id, value, at)
-    SELECT r.pk, coalesce(max(m.number), 0) + 1, v->>1, v->>2, v->>3, now FROM messages m WHERE m.run = r.pk
+    sent := (SELECT coalesce(max(m.number), 0) FROM messages m WHERE m.run = r.pk);
+    IF sent >= (v->>4)::bigint AND NOT EXISTS (
+        SELECT 1 FROM messages m WHERE m.run = r.pk AND md5(m.name) = md5(v->>1) AND md5(m.id) = md5(v->>2)
+    ) THEN
+        RETURN refused__v('depth', sent::text);
+    END IF;
+    INSERT INTO messages (run, number, name, id, value, at) VALUES (r.pk, sent + 1, v->>1, v->>2, v->>3, now)
     ON CONFLICT (run, md5(name), md5(id)) DO NOTHING;
     IF FOUND AND r.status = 'waiting' AND strpos(r.waits, E'\n' || (v->>1) || E'\n') > 0 THEN
         PERFORM wake__v(r, now);

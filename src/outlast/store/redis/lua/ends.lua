@@ -214,6 +214,9 @@ function S.Send(verb)
     if S.hget(mailed, this) then
         return false
     end
+    if verb.messages_max and row.mail >= verb.messages_max then
+        return {'!', 'depth', S.text(row.mail)}
+    end
     S.hset(mailed, this, '1')
     S.put(row, 'mail', row.mail + 1)
     S.push(P .. 'mail:' .. row.pk, verb.named .. '\n' .. S.text(S.now) .. '\n' .. verb.rest)
