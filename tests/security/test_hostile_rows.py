@@ -15,7 +15,7 @@ from prometheus_client import generate_latest
 from security_tools import ESCAPES, JSON_TEXTS, Shell, clone, columns_of, harmless, rewrite
 
 from outlast import Outlast, OutlastError
-from outlast.cli.exits import FAILED, UNKNOWN_RUN, USAGE
+from outlast.cli.exits import FAILED, UNKNOWN_RUN, USAGE, WRONG_STATUS
 from outlast.http.metrics import registry_of
 from outlast.store.address import store_at
 from outlast.store.verbs import (
@@ -244,6 +244,40 @@ def test_a_session_and_a_drain_are_shown_whatever_is_in_them(hostile, shell) -> 
         answer = shell("drains", worker, *FORMS[number % 2 * 2])
         assert harmless(answer), worker
         assert answer.code == 0, (worker, answer.err)
+
+
+ACTS = (
+    ("cancel", "--why", ESCAPES), ("retry",), ("resume",), ("decide", "a#1", "--did-not"), ("send", "name", "1"), ("prune", "--older-than", "1000000w"),
+)  # fmt: skip
+
+
+def test_what_changes_a_run_says_so_without_obeying_what_is_in_it(hostile, capsys, tmp_path) -> None:
+    """On a copy. Each is refused or done, and what is said of it has no power."""
+    shutil.copy(hostile.path, tmp_path / "outlast.db")
+    shell = Shell(f"sqlite:///{tmp_path}/outlast.db", capsys)
+    for number, (name, *rest) in enumerate(ACTS):
+        for id in hostile.runs[number::40]:
+            words = [name, *rest] if name == "prune" else [name, id, *rest]
+            answer = shell(*words, *(["--json"] if number % 2 else []))
+            assert harmless(answer), words
+            assert answer.code in (0, FAILED, USAGE, WRONG_STATUS), (words, answer.err)
+
+
+def test_the_checks_of_chaos_read_what_anybody_has_written(hostile, capsys, tmp_path) -> None:
+    """On a copy without the drains whose numbers are none: what is damaged in another row is a violation of that one."""
+    shutil.copy(hostile.path, tmp_path / "outlast.db")
+    rewrite(
+        tmp_path / "outlast.db",
+        lambda db: db.execute(
+            "DELETE FROM drains WHERE typeof(began) <> 'real' OR typeof(ended) NOT IN ('real', 'null')"
+        ),
+    )
+    shell = Shell(f"sqlite:///{tmp_path}/outlast.db", capsys)
+    for form in ((), ("--json",), ("--thorough",)):
+        answer = shell("chaos", "verify", "--since", "1000w", *form)
+        assert harmless(answer)
+        assert answer.code == FAILED
+        assert "cannot be read" in answer.out
 
 
 def test_the_doctor_looks_at_what_anybody_has_written(shell) -> None:

@@ -8,7 +8,6 @@ alarm for what is under way.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 from outlast.chaos.book import Book
@@ -16,6 +15,8 @@ from outlast.chaos.findings import Findings, Scope
 from outlast.chaos.living import Living, living, under_way
 from outlast.chaos.tale import Tale
 from outlast.chaos.verdict import Check, Verdict, percentiles
+from outlast.drain.report import DrainReport
+from outlast.store.damaged import UNREADABLE
 from outlast.store.protocol import Store
 from outlast.store.rows import ENDED, RunQuery, RunRow
 from outlast.store.verbs import DRAINS_MAX, ITEM
@@ -64,6 +65,14 @@ def _pages(store: Store, scope: Scope) -> Iterator[list[RunRow]]:
 
 
 def _examine(store: Store, scope: Scope, found: Findings, there: Living, row: RunRow) -> None:
+    """One that is damaged is a violation, and the others are looked at all the same."""
+    try:
+        _look_at(store, scope, found, there, row)
+    except UNREADABLE as error:
+        found["none lost"].violate(f"{row.id} cannot be read: {error!r}")
+
+
+def _look_at(store: Store, scope: Scope, found: Findings, there: Living, row: RunRow) -> None:
     if _is_plain(row, scope):
         found.passed_over += 1
         return
@@ -340,10 +349,11 @@ def _drains(store: Store, scope: Scope, found: Findings) -> None:
     drains.looked_at = len(rows)
     seconds = []
     for row in rows:
-        report = json.loads(row.report) if row.report else {}
-        if row.ended is not None and report.get("cut_short"):
+        report = DrainReport.of(row)
+        if row.ended is not None and report.cut_short:
+            why = report.left[0].why if report.left else ""
             drains.violate(
-                f"worker {row.worker} on {row.host} was gone before its drain was over: {report.get('why', '')}; it left {len(report.get('left', ()))} runs"
+                f"worker {row.worker} on {row.host} was gone before its drain was over: {why}; it left {len(report.left)} runs"
             )
         elif row.ended is not None:
             seconds.append(row.ended - row.began)

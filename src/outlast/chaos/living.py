@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import NamedTuple
 
 from outlast.chaos.findings import Findings, Scope
+from outlast.store.fleet import names_of
 from outlast.store.protocol import Store
 from outlast.store.rows import NEVER, RunRow, WorkerRow
 from outlast.store.verbs import EACH, ITEM
@@ -32,7 +32,7 @@ def living(store: Store, scope: Scope) -> Living:
         worker.id for worker in workers if worker.lease_until + worker.lease + scope.objective < now
     )
     claims = tuple(
-        (frozenset(json.loads(worker.queues)), frozenset(json.loads(worker.workflows)))
+        (frozenset(names_of(worker.queues)), frozenset(names_of(worker.workflows)))
         for worker in workers
         if worker.lease_until > now and not worker.draining and not _has_asked(worker)
     )

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from outlast.replay.dealings import ENDS_OF_LIVES, UNDO, Dealings
+from outlast.store.damaged import UNREADABLE
 from outlast.store.rows import ENDED, Entry, RunRow
 
 VOIDING = ENDS_OF_LIVES | {"failure", "undoing", "retry", "resume", "decision"}
@@ -78,13 +79,13 @@ class Tale:
         """Places whose next attempt waits for its time."""
 
     def add(self, entry: Entry) -> None:
-        self._order(entry)
-        self._stale(entry)
-        self._time(entry)
         try:
+            self._order(entry)
+            self._stale(entry)
+            self._time(entry)
             self._twice(entry)
             self._deal(entry)
-        except (KeyError, ValueError, TypeError) as error:
+        except UNREADABLE as error:
             self.damage.append(f"entry {entry.seq} ({entry.kind}) cannot be read: {error!r}")
         self.count += 1
         self.last_seq, self.last_at = entry.seq, entry.at
@@ -217,7 +218,7 @@ class Tale:
 
 def _end(entry: Entry) -> End:
     said: Any = {}
-    with suppress(ValueError):  # the rest of the entry says enough
+    with suppress(ValueError, RecursionError):  # the rest of the entry says enough
         said = json.loads(entry.value or "{}")
     if not isinstance(said, dict):
         said = {}

@@ -24,6 +24,7 @@ from outlast.cli.output import answering, console, document, say
 from outlast.cli.stores import existing, reading
 from outlast.cli.text import iso, one_line, safe, span
 from outlast.errors import OutlastError, SettingsError
+from outlast.store.damaged import legible
 from outlast.store.protocol import Store
 
 if TYPE_CHECKING:
@@ -271,7 +272,8 @@ def verify(
 
     with answering(as_json), _looking(store) as opened:
         begin = opened.now() - since
-        verdict = check(opened, Scope(since=begin, objective=objective, thorough=thorough))
+        with legible("the store"):
+            verdict = check(opened, Scope(since=begin, objective=objective, thorough=thorough))
         if as_json:
             document({"since": iso(begin), **verdict.document()})
         else:
