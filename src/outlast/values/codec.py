@@ -77,6 +77,14 @@ class TypedCodec:
             ) from error
 
     def encode(self, value: Any) -> str:
+        text = self._dumped(value)
+        if text.count("[") + text.count("{") > plain.DEPTH_MAX and plain.is_deeper(
+            plain.decode(text), plain.DEPTH_MAX
+        ):  # which pydantic would refuse to read again
+            raise Unrecordable(f"a value is nested deeper than {plain.DEPTH_MAX} levels.")
+        return text
+
+    def _dumped(self, value: Any) -> str:
         try:
             # By way of Python's own JSON: pydantic's would write NaN in a model as null, and refuse a lone surrogate.
             return json.dumps(
