@@ -87,7 +87,8 @@ def runs(
             undoing=True if undoing else None,
             limit=limit + 1,
         )
-        rows = opened.runs(query)
+        with legible("the store"):
+            rows = opened.runs(query)
         rows, more = rows[:limit], len(rows) > limit
         if as_json:
             document({"runs": each_document(rows, run_document, "id"), "more": more})

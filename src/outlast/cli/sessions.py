@@ -82,7 +82,7 @@ def sessions(
 
 
 def _list(query: SessionQuery, store: str | None, as_json: bool) -> None:
-    with reading(store) as opened:
+    with reading(store) as opened, legible("the store"):
         now, rows = opened.now(), opened.sessions(query._replace(limit=query.limit + 1))
     rows, more = rows[: query.limit], len(rows) > query.limit
     if as_json:
