@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import redis
 from prometheus_client import generate_latest
 from security_tools import ESCAPES, JSON_TEXTS, Shell, clone, columns_of, harmless, rewrite
 
 from outlast import Outlast, OutlastError
-from outlast.cli.exits import FAILED, UNKNOWN_RUN, USAGE, WRONG_STATUS
+from outlast.cli.exits import FAILED, TRY_AGAIN, UNKNOWN_RUN, USAGE, WRONG_STATUS
 from outlast.http.metrics import registry_of
 from outlast.store.address import store_at
 from outlast.store.verbs import (
@@ -32,6 +33,7 @@ from outlast.store.verbs import (
     Submit,
     verdict,
 )
+from places import redis_place
 
 KINDS = (
     "step", "attempt", "intent", "compensation", "child", "verify", "decision", "undoing", "message", "session", "items", "done", "fired",
@@ -76,8 +78,12 @@ def shell(hostile: Hostile, capsys: pytest.CaptureFixture[str]) -> Shell:
 
 
 def fill(path: Path) -> None:
+    fill_at(f"sqlite:///{path}")
+
+
+def fill_at(address: str) -> None:
     """One good row of each kind."""
-    store = store_at(f"sqlite:///{path}")
+    store = store_at(address)
     store.open()
     try:
         held = store.commit(
@@ -312,3 +318,54 @@ def test_a_program_and_its_metrics_read_what_anybody_has_written(hostile, tmp_pa
     assert {"canary", *hostile.runs} <= known
     assert b"outlast_store_up 1" in text
     assert not [line for line in text.splitlines() if b"\x1b" in line]
+
+
+LOOKS = (
+    ["runs"],
+    ["runs", "--json"],
+    ["show", "canary"],
+    ["workers"],
+    ["queues"],
+    ["drains"],
+    ["sessions"],
+    ["doctor"],
+    ["chaos", "verify", "--since", "1h"],
+)
+
+
+def test_a_text_that_is_no_text_is_one_line(tmp_path, capsys) -> None:
+    """SQLite keeps the bytes as they are, and reading them takes the whole answer."""
+    fill(tmp_path / "outlast.db")
+    rewrite(
+        tmp_path / "outlast.db",
+        lambda db: db.execute(
+            "UPDATE runs SET error = CAST(x'ff00fe' AS TEXT), reason = CAST(x'c328' AS TEXT)"
+        ),
+    )
+    shell = Shell(f"sqlite:///{tmp_path}/outlast.db", capsys)
+    for words in LOOKS:
+        answer = shell(*words)
+        assert answer.code in (0, FAILED), words
+        assert len(answer.err.splitlines()) <= 1
+        assert harmless(answer)
+    assert "a text in it is damaged" in shell("runs").err
+
+
+def test_keys_in_redis_that_somebody_else_has_written_end_a_command_with_one_line(
+    redis_server, capsys
+) -> None:
+    """Whatever they hold, and of whatever kind they are."""
+    with redis_place(redis_server.url) as place, redis.Redis.from_url(redis_server.url) as client:
+        prefix = place.rpartition("prefix=")[2]
+        for number, spoilt in enumerate(
+            (b"garbage", b"[" * 5_000, b'{"a":1}', b"\xff\x00", ESCAPES.encode())
+        ):
+            address = f"{place}{number}"
+            fill_at(address)
+            for key in client.scan_iter(f"{{{prefix}{number}}}:run:*"):
+                client.hset(key, mapping=dict.fromkeys(client.hkeys(key), spoilt))
+            shell = Shell(address, capsys)
+            for words in LOOKS:
+                answer = shell(*words)
+                assert answer.code in (0, FAILED, UNKNOWN_RUN, TRY_AGAIN), (words, answer.err)
+                assert harmless(answer), words

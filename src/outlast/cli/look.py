@@ -125,19 +125,18 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show what happened to a run or an item, its effects, what it waits for now, and what it has cost."""
-    with answering(as_json), reading(store) as opened:
+    with answering(as_json), reading(store) as opened, legible(f"run {id!r}"):
         row = opened.run(checked_id(id))
         if row is None:
             raise UnknownRun(id)
         from outlast.cli.history import History
         from outlast.cli.timeline import print_timeline
 
-        with legible(f"run {id!r}"):
-            history = History.of(opened, row)
-            if as_json:
-                document(_whole_document(history))
-            else:
-                print_timeline(history, Fleet.of(opened), store=store, full=full)
+        history = History.of(opened, row)
+        if as_json:
+            document(_whole_document(history))
+        else:
+            print_timeline(history, Fleet.of(opened), store=store, full=full)
 
 
 def _whole_document(history: History) -> dict[str, Any]:
