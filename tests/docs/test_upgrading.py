@@ -1,0 +1,220 @@
+"""The table of docs/upgrading.md: each change of a workflow's code, made while a run is under way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from outlast import Call, Conflict, Outlast, RunParked, receive, sleep, step, workflow
+
+PAGE = (Path(__file__).parents[2] / "docs/upgrading.md").read_text()
+RECORDED = 3  # entries: two steps and a timer
+
+
+@step
+async def research(part: int) -> str:
+    return f"finding {part}"
+
+
+@step(name="research")
+async def look_up(part: int) -> str:
+    return f"finding {part}"
+
+
+@step(name="research", retries=3, timeout=60)
+async def with_another_body(part: int) -> str:
+    return f"something else on {part}"
+
+
+@step(name="research")
+async def with_a_parameter_more(part: int, deep: bool = False) -> str:
+    return f"finding {part}, {deep}"
+
+
+@step(name="research")
+async def with_another_result(part: int) -> int:
+    return part
+
+
+@step
+async def write(findings: list[str]) -> str:
+    return ", ".join(findings)
+
+
+@workflow(name="report")
+async def old(parts: int) -> str:
+    findings = [await research(part) for part in range(1, parts + 1)]
+    await sleep(0.05)
+    await receive("approve", bool)
+    return await write(findings)
+
+
+def changed(
+    findings: Callable[[int], Awaitable[list[str]]], seconds: float | None = 0.05
+) -> Callable[[int], Call[str]]:
+    """The same workflow with other code before what is recorded."""
+
+    @workflow(name="report")
+    async def new(parts: int) -> str:
+        found = await findings(parts)
+        if seconds is not None:
+            await sleep(seconds)
+        await receive("approve", bool)
+        return await write(found)
+
+    return new
+
+
+def calling(body: Callable[[int], Awaitable[object]]) -> Callable[[int], Call[str]]:
+    async def findings(parts: int) -> list[str]:
+        return [str(await body(part)) for part in range(1, parts + 1)]
+
+    return changed(findings)
+
+
+async def one_after_the_other(parts: int) -> list[str]:
+    return [await research(part) for part in range(1, parts + 1)]
+
+
+async def together(parts: int) -> list[str]:
+    return list(await asyncio.gather(*[research(part) for part in range(1, parts + 1)]))
+
+
+async def one_more_before(parts: int) -> list[str]:
+    await write([])
+    return await one_after_the_other(parts)
+
+
+async def one_less(parts: int) -> list[str]:
+    return await one_after_the_other(parts - 1)
+
+
+async def backwards(parts: int) -> list[str]:
+    return [await research(part) for part in range(parts, 0, -1)]
+
+
+@step
+async def find(part: int) -> str:
+    return f"finding {part}"
+
+
+@workflow(name="report")
+async def a_step_after(parts: int) -> str:
+    findings = await one_after_the_other(parts)
+    await sleep(0.05)
+    await research(99)
+    await receive("approve", bool)
+    return await write(findings)
+
+
+@workflow(name="report")
+async def a_parameter_more(parts: int, edition: int = 1) -> str:
+    findings = await one_after_the_other(parts)
+    if edition > 1:
+        findings = await one_after_the_other(edition)
+    await sleep(0.05)
+    await receive("approve", bool)
+    return await write(findings)
+
+
+@workflow(name="report")
+async def a_parameter_renamed(count: int) -> str:
+    return await write(await one_after_the_other(count))
+
+
+GOES_ON = {
+    "another body": calling(with_another_body),
+    "renamed, and its name kept": calling(look_up),
+    "a step after what is recorded": a_step_after,
+    "a parameter of the workflow": a_parameter_more,
+    "a parameter of a step": calling(with_a_parameter_more),
+    "a longer sleep": changed(one_after_the_other, 3600),
+    "no sleep": changed(one_after_the_other, None),
+    "gather": changed(together),
+}
+IS_PARKED = {
+    "a step more": changed(one_more_before),
+    "a step less": changed(one_less),
+    "renamed": calling(find),
+    "another order": changed(backwards),
+    "other arguments": calling(lambda part: research(part + 1)),
+    "another result": calling(with_another_result),
+}
+
+
+async def begin(store: str) -> None:
+    """With the old code, until it waits."""
+    async with Outlast(store) as app:
+        await app.start(old(2), id="r")
+        while len(await app.journal("r")) < RECORDED:
+            await asyncio.sleep(0.01)
+
+
+async def go_on(store: str, call: Call[str]) -> str:
+    async with Outlast(store) as app:
+        await app.send("r", "approve", True)
+        return await (await app.start(call, id="r")).result()
+
+
+@pytest.fixture
+def store(tmp_path):
+    address = f"sqlite:///{tmp_path}/upgrade.db"
+    asyncio.run(begin(address))
+    return address
+
+
+@pytest.mark.parametrize("new", GOES_ON.values(), ids=GOES_ON)
+def test_a_run_under_way_does_not_notice(store, new) -> None:
+    assert asyncio.run(go_on(store, new(2))) == "finding 1, finding 2"
+
+
+@pytest.mark.parametrize("new", IS_PARKED.values(), ids=IS_PARKED)
+def test_a_run_under_way_is_parked_and_goes_on_with_the_old_code(store, new) -> None:
+    with pytest.raises(RunParked, match="the journal recorded step research#"):
+        asyncio.run(go_on(store, new(2)))
+
+    async def resumed() -> str:
+        async with Outlast(store) as app:
+            await app.resume("r")
+        return await go_on(store, old(2))
+
+    assert asyncio.run(resumed()) == "finding 1, finding 2"
+
+
+def test_a_parameter_that_is_renamed_is_a_conflict_for_who_starts_it(store) -> None:
+    with pytest.raises(Conflict):
+        asyncio.run(go_on(store, a_parameter_renamed(2)))
+
+
+def test_and_parks_the_run_for_a_worker(store) -> None:
+    async def parked() -> str:
+        async with Outlast(store, worker=True, workflows=[a_parameter_renamed], ramp=0) as app:
+            await app.send("r", "approve", True)
+            return await app.get(a_parameter_renamed, "r").result()
+
+    with pytest.raises(RunParked, match="the journal recorded the arguments"):
+        asyncio.run(parked())
+
+
+def test_the_table_has_these_rows_and_no_others() -> None:
+    section = PAGE.partition("## What a run compares")[2].partition("\n## ")[0]
+    rows = [line.split(" | ")[0].strip("| *") for line in section.splitlines() if line.startswith("| ")]
+    assert (
+        rows[1:]
+        == [
+            "the body of a step or an effect, its retries and time-outs",
+            "comments, names of variables, moving functions to another module",  # as this module's, which is not that of the page
+            "a step more, after the last one that is recorded",
+            "a new parameter with a default, of the workflow or of a step",
+            "the seconds of a `sleep`; a `sleep` left out",
+            "`gather` in place of one call after the other, of the same steps in the same order",
+            "a step more, fewer, or renamed, before the last recorded one",
+            "steps in another order, or with other arguments",
+            "another type of a recorded result** that the old value does not fit",
+            "a parameter of the workflow that is new without a default, renamed, gone, or of another type",
+            "the workflow renamed",  # tests/cli/test_cli_worker.py: what a worker does not know waits and is reported
+        ]
+    )
