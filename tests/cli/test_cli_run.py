@@ -83,6 +83,14 @@ def test_without_arguments_a_run_that_exists_goes_on_with_its_own(outlast):
     assert outlast("run", "agent.py:report", "--id", "r1").out == '"notes on tides"\n'
 
 
+def test_the_id_of_another_workflows_run_is_a_conflict_also_without_arguments(outlast):
+    outlast("run", "agent.py:echo", "1", "--id", "r1")
+    answer = outlast("run", "agent.py:report", "--id", "r1")
+    assert answer.code == 1
+    assert "run 'r1' was started as echo(" in answer.err
+    assert "and is now asked for as report." in answer.err
+
+
 def test_other_arguments_under_the_same_id_are_a_conflict(outlast):
     outlast("run", "agent.py:report", "tides", "--id", "r1")
     answer = outlast("run", "agent.py:report", "winds", "--id", "r1")

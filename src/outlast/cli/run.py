@@ -27,7 +27,7 @@ from outlast.cli.stores import is_missing, store_of
 from outlast.cli.target import call_of, load, recorded_call
 from outlast.cli.text import recorded_error, short
 from outlast.define.workflow import Call, Workflow
-from outlast.errors import OutlastError, StoreUnavailable, UnknownRun
+from outlast.errors import Conflict, OutlastError, StoreUnavailable, UnknownRun
 from outlast.settings import Settings
 from outlast.store.protocol import Store
 from outlast.store.rows import ENDED, RunRow
@@ -134,8 +134,10 @@ async def _until_ended(app: Outlast, store: Store, workflow: Workflow[..., Any],
 
 
 def _call(workflow: Workflow[..., Any], order: Order, before: RunRow | None) -> Call[Any]:
-    if before is None or order.args or order.kwargs is not None or before.workflow != workflow.name:
+    if before is None or order.args or order.kwargs is not None:
         return call_of(workflow, order.args, order.kwargs)
+    if before.workflow != workflow.name:
+        raise Conflict(order.id, f"{before.workflow}({before.args})"[:500], workflow.name)
     try:
         return recorded_call(workflow, before.args)
     except (OutlastError, TypeError) as error:
