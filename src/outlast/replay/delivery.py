@@ -118,7 +118,7 @@ def _answer(life: Life, entry: Entry | Record) -> None:
             try:
                 place.value = place.codec().decode(entry.value)
             except Unrecordable as error:
-                raise life.diverge(describe(entry), str(error)) from error
+                raise life.diverge(describe(entry), f"a result of another type: {error}") from error
             except VersionConflict as refused:
                 place.error = refused
                 refused.__dict__[SEQ] = entry.seq
