@@ -63,6 +63,17 @@ def test_after_a_death_nothing_is_asked_before_the_act_must_be_over_wherever_it_
     assert bank.asked_at == [about(SPAN)]
 
 
+def test_a_life_that_waits_for_anothers_act_says_so_and_for_how_long(world, caplog):
+    world.die(paying(), after=0.5)
+    world.run(paying())
+    [told] = [one for one in caplog.records if "was under way when its process ended" in one.getMessage()]
+    assert told.levelname == "WARNING"
+    assert (
+        f"effect pay#1 of run run was under way when its process ended: in {SPAN - 0.5:.0f} s"
+        in told.getMessage()
+    )
+
+
 def test_the_wait_counts_from_the_intent_not_from_the_death_or_the_new_life(world):
     bank.comes["rent"] = ["hangs", "ok"]
     world.die(paying(), after=8, gap=4)

@@ -51,12 +51,22 @@ async def until_over(dealer: Dealer, dealing: Dealing) -> None:
     if dealer.acted_at is None:
         # A thread went on until its process died, whatever its time-out was.
         since = max(dealing.at, dealing.ended) if dealing.threaded else dealing.at
+        _say_wait(dealer, since + span - dealer.life.now())
         await dealer.until(since + span)
     elif dealer.effect.idempotent and dealer.effect.verifier is None:
         await dealer.until(dealing.retry_at)
     else:  # by the clock that does not jump, too
         left = dealer.over_at - dealer.life.host.time()
         await dealer.until(max(dealing.at + span, dealer.life.now() + left))
+
+
+def _say_wait(dealer: Dealer, seconds: float) -> None:
+    """A program that only waits looks as if it hung."""
+    if seconds > 0:
+        log.warning(
+            "effect %s of run %s was under way when its process ended: in %.0f s it cannot be any more, then it is found out whether it happened",
+            dealer.place.key, dealer.life.id, seconds, extra=dealer.life.facts(dealer.place.key),
+        )  # fmt: skip
 
 
 async def decided(dealer: Dealer, decision: Decision) -> Outcome:
