@@ -152,7 +152,9 @@ def test_a_result_that_does_not_fit_any_more_is_told_in_sentences_with_one_full_
         return await counts("1")
 
     began(world)
-    with pytest.raises(RunParked, match=r"asked for a result of another type: '1' is not int\. The workflow changed since"):
+    with pytest.raises(
+        RunParked, match=r"asked for a result of another type: '1' is not int\. The workflow changed since"
+    ):
         world.run(flow(counted)())
 
 
