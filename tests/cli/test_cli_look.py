@@ -246,6 +246,14 @@ def test_show_says_what_a_run_waits_for(outlast):
     assert "1 message not received yet: other." in out
 
 
+def test_show_does_not_ask_for_a_message_that_was_sent(outlast):
+    row = outlast.started("r1")
+    outlast.commit(Wait(row.pk, row.fence, ("approval",)), Send("r1", "approval", "m1", "true"))
+    out = outlast("show", "r1").out
+    assert "The message that it waited for is there: approval." in out
+    assert "outlast send" not in out
+
+
 def test_show_says_that_its_process_died(outlast):
     outlast.started("r1", lease=-1.0)
     assert (

@@ -201,8 +201,12 @@ def _standing(history: History, fleet: Fleet, store: str | None, room: int | Non
         if key in history.effects:
             continue  # the table has them
         yield f"It tries {safe(key)} again: attempt {(entry.attempt or 0) + 1}."
+    sent = {message.name for message in history.unread}
     for name in waits_of(row):
-        yield f"It waits for a message: {command('send', row.id, name, 'JSON', store=store)}."
+        if name in sent:
+            yield f"The message that it waited for is there: {safe(name)}."
+        else:
+            yield f"It waits for a message: {command('send', row.id, name, 'JSON', store=store)}."
     if history.unread:
         names = sorted({safe(message.name) for message in history.unread})
         yield f"{_count(len(history.unread), 'message')} not received yet: {', '.join(names)}."
