@@ -1,5 +1,6 @@
 """docs/examples.md is executed: each session with its kills, in a folder that has the examples and nothing else."""
 
+import ast
 import os
 import re
 import shlex
@@ -122,3 +123,10 @@ def test_every_example_has_its_section_and_its_docstring_says_how_to_start_kill_
         assert f"examples/{name}" in text or f"--app-dir examples {Path(name).stem}:" in text, name
         assert re.search("kill", text, re.IGNORECASE), name
         assert "Installs: outlast." in text or "pip install" in text, name
+
+
+def test_the_program_of_the_readme_is_the_first_example():
+    readme = re.search(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    example = ast.parse((EXAMPLES / "report.py").read_text())
+    assert readme is not None
+    assert ast.dump(ast.parse(readme[1])) == ast.dump(ast.Module(example.body[1:], type_ignores=[]))
