@@ -1,0 +1,68 @@
+"""The README: short, and its program does what the session below it shows."""
+
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+PROGRAM = re.search(r'^```python title="report\.py"\n(.*?)^```', README, re.MULTILINE | re.DOTALL)
+SESSION = re.search(r"^    \$ python report\.py\n.*?^    …$", README, re.MULTILINE | re.DOTALL)
+EXIT = {signal.SIGKILL: -signal.SIGKILL, signal.SIGTERM: 75}
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    assert PROGRAM is not None
+    path = tmp_path / "report.py"
+    path.write_text(PROGRAM[1])
+    return path
+
+
+def start(program: Path) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", program], cwd=program.parent, stdout=subprocess.PIPE, text=True
+    )
+
+
+def shown() -> tuple[list[str], list[str]]:
+    """What the session shows of the first life and of the second."""
+    assert SESSION is not None
+    lives = SESSION[0].split("$ python report.py\n")[1:]
+    first, second = (re.findall(r"researching part \d+", life) for life in lives)
+    return first, second
+
+
+@pytest.mark.parametrize("blow", EXIT)
+def test_the_program_that_is_killed_goes_on_as_the_session_shows(program: Path, blow: signal.Signals) -> None:
+    first, second = shown()
+    assert len(first) == 3
+    with start(program) as life:
+        assert [life.stdout.readline().rstrip() for _ in first] == first
+        life.send_signal(blow)
+        rest = life.stdout.read()
+        assert (life.wait(timeout=30), rest) == (EXIT[blow], "")
+    if blow == signal.SIGTERM:  # the step under way has ended
+        second = [line for line in second if line not in first]
+    with start(program) as life:
+        assert [life.stdout.readline().rstrip() for _ in second] == second
+        life.kill()
+
+
+def test_it_is_short() -> None:
+    lines = README.splitlines()
+    assert len(lines) <= 110
+    program = PROGRAM[1].strip().splitlines()
+    assert len([line for line in program if line]) <= 15
+    assert len(re.findall(r"\]\(", README)) <= 45
+
+
+def test_every_page_of_docs_is_reached_from_the_index() -> None:
+    index = (ROOT / "docs/index.md").read_text()
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"index.md"}
+    linked = {page for page in pages if f"({page}" in index or page.startswith("reference-")}
+    assert pages - linked == set()
