@@ -14,6 +14,8 @@ from outlast.store.rows import RunRow
 from outlast.store.verbs import Refused, Submitted, Swept, Verb
 
 FIELDS = len(RunRow._fields)
+BRIEF = 9
+"""Parts of a row as the function `brief` sends it."""
 
 
 class Call(NamedTuple):
@@ -267,6 +269,8 @@ class Answer:
             return Refused(*said["!"])
         if type(verb) is verbs.SubmitMany and said is True:
             return [Submitted(None, new=True)] * len(verb.runs)
+        if type(verb) is verbs.Claim:
+            return self._claimed(said, verb)
         read = _READ.get(kind)
         return said if read is None else read(self, said)
 
@@ -284,11 +288,11 @@ class Answer:
     def _all_submitted(self, said: Any) -> list[Submitted]:
         return [self._submitted(each) for each in said]
 
-    def _claimed(self, said: Any) -> list[RunRow | None]:
+    def _claimed(self, said: Any, verb: verbs.Claim) -> list[RunRow | None]:
         rows, scan = said
         if scan is not None:
             self.scans.append(tuple(scan))
-        return [self._row(row) for row in rows]
+        return [_begun(row, verb) if len(row) == BRIEF else self._row(row) for row in rows]
 
     def _pruned(self, said: Any) -> Any:
         self.places.append(said[1])
@@ -321,12 +325,21 @@ def _joined(outcomes: Sequence[Any]) -> Iterator[Submitted]:
             yield from _joined(outcome)
 
 
+def _begun(said: list[Any], verb: verbs.Claim) -> RunRow:
+    """A run in its first life, to which nothing has happened before this claim."""
+    pk, fence, priority, created, started, due, attempts_max, interruptions_max, texts = said
+    id, workflow, args, queue, seed = texts
+    return RunRow(
+        pk, id, workflow, args, queue, priority, "running", fence, verb.worker, verb.token, seed, None, created, started, due,
+        None, None, None, None, 0, 0, "", None, None, None, None, None, 1, 0, 0, 0, 0, 0, attempts_max, interruptions_max, None, None,
+    )  # fmt: skip
+
+
 _LATE = RunRow._make([0, "", *[None] * (FIELDS - 2)])
 
 _READ: dict[type, Callable[[Answer, Any], Any]] = {
     verbs.Submit: Answer._submitted,
     verbs.SubmitMany: Answer._all_submitted,
-    verbs.Claim: Answer._claimed,
     verbs.Prune: Answer._pruned,
     verbs.Sweep: lambda _, said: Swept(*map(tuple, said)),
     verbs.Drain: lambda _, said: tuple(said),

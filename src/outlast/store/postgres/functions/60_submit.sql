@@ -63,6 +63,7 @@ END $$;
 CREATE FUNCTION enqueue__v(verbs jsonb, refusals text[], now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     fresh bigint[] := ARRAY(SELECT nextval('numbers') FROM generate_series(1, jsonb_array_length(verbs)));
+    wrote bigint;
     inserted bigint[];
     names text[];
     workflows text[];
@@ -74,22 +75,25 @@ DECLARE
     t record;
     r runs;
 BEGIN
-    WITH new AS (
-        INSERT INTO runs (pk, id, workflow, args, queue, priority, status, fence, token, seed, parent, attempts_max,
-                          interruptions_max, created, due, timeout, abandon_after, ready)
-        SELECT fresh[n], v->>0, v->>1, v->>2, v->>5, (v->>6)::bigint, 'queued', 0, v->>3, v->>4, v->>9, (v->>11)::bigint, (v->>12)::bigint,
-               now, now + (v->>7)::double precision, (v->>8)::double precision, (v->>14)::double precision,
-               CASE WHEN (v->>7)::double precision <= 0 THEN 1 ELSE 0 END
-        FROM jsonb_array_elements(verbs) WITH ORDINALITY e(v, n) WHERE refusals[n] IS NULL ORDER BY (v->>0) COLLATE "C", n
-        ON CONFLICT (id) DO NOTHING RETURNING pk, queue, workflow
-    ), grouped AS (SELECT queue, workflow, count(*) AS more FROM new GROUP BY queue, workflow)
-    SELECT (SELECT array_agg(pk ORDER BY pk) FROM new), array_agg(g.queue), array_agg(g.workflow), array_agg(g.more)
-    INTO inserted, names, workflows, more FROM grouped g;
-    IF inserted IS NOT NULL THEN
+    INSERT INTO runs (pk, id, workflow, args, queue, priority, status, fence, token, seed, parent, attempts_max,
+                      interruptions_max, created, due, timeout, abandon_after, ready)
+    SELECT fresh[n], v->>0, v->>1, v->>2, v->>5, (v->>6)::bigint, 'queued', 0, v->>3, v->>4, v->>9, (v->>11)::bigint, (v->>12)::bigint,
+           now, now + (v->>7)::double precision, (v->>8)::double precision, (v->>14)::double precision,
+           CASE WHEN (v->>7)::double precision <= 0 THEN 1 ELSE 0 END
+    FROM jsonb_array_elements(verbs) WITH ORDINALITY e(v, n) WHERE refusals[n] IS NULL ORDER BY (v->>0) COLLATE "C", n
+    ON CONFLICT (id) DO NOTHING;
+    GET DIAGNOSTICS wrote = ROW_COUNT;
+    IF wrote = cardinality(fresh) THEN
+        SELECT array_agg(g.queue), array_agg(g.workflow), array_agg(g.more) INTO names, workflows, more FROM (
+            SELECT v->>5 AS queue, v->>1 AS workflow, count(*) AS more FROM jsonb_array_elements(verbs) v GROUP BY 1, 2) g;
         PERFORM list__v(names, workflows, more);
-    END IF;
-    IF cardinality(inserted) = cardinality(fresh) THEN
         RETURN 'true';
+    END IF;
+    IF wrote > 0 THEN
+        inserted := ARRAY(SELECT pk FROM runs WHERE pk = ANY(fresh) ORDER BY pk);  -- nobody else was given these numbers
+        SELECT array_agg(g.queue), array_agg(g.workflow), array_agg(g.more) INTO names, workflows, more FROM (
+            SELECT o.queue, o.workflow, count(*) AS more FROM runs o WHERE o.pk = ANY(inserted) GROUP BY 1, 2) g;
+        PERFORM list__v(names, workflows, more);
     END IF;
     FOR t IN SELECT v->>0 AS id, v->>3 AS token, n FROM jsonb_array_elements(verbs) WITH ORDINALITY e(v, n) ORDER BY n LOOP
         IF refusals[t.n] IS NOT NULL THEN
@@ -114,7 +118,6 @@ END $$;
 -- Which of them have no room: at their places "depth/limit/needed". NULL: all have.
 CREATE FUNCTION full__v(verbs jsonb) RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    names text[] := ARRAY(SELECT DISTINCT v->>5 FROM jsonb_array_elements(verbs) v);
     t record;
     bound bigint;
     depths jsonb := '{}';
@@ -122,8 +125,7 @@ DECLARE
     depth bigint;
     refusals text[];
 BEGIN
-    IF NOT EXISTS (SELECT 1 FROM jsonb_array_elements(verbs) v WHERE v->>13 IS NOT NULL)
-       AND NOT EXISTS (SELECT 1 FROM queues WHERE name = ANY(names) AND depth_max IS NOT NULL) THEN
+    IF roomy__v(verbs) THEN
         RETURN NULL;
     END IF;
     refusals := array_fill(NULL::text, ARRAY[jsonb_array_length(verbs)]);
@@ -179,7 +181,8 @@ BEGIN
     RETURN there;
 END $$;
 
--- Everything or nothing: inserted first, looked at then, and undone where other work has an id.
+-- Everything or nothing: inserted first, looked at then, and undone where other work has an id. Which of them are new is asked only where there may
+-- not be room for all.
 CREATE FUNCTION submit_many__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     refusal text;
@@ -190,21 +193,23 @@ BEGIN
     IF jsonb_array_length(verbs) = 0 THEN
         RETURN '[]';
     END IF;
-    FOR q IN
-        SELECT wanted.name, wanted.more, coalesce((SELECT o.depth_max FROM queues o WHERE o.name = wanted.name), wanted.asked) AS bound FROM (
-            SELECT v->>5 AS name, count(DISTINCT v->>0) AS more, (array_agg((v->>13)::bigint ORDER BY n))[1] AS asked, min(n) AS first
-            FROM jsonb_array_elements(verbs) WITH ORDINALITY e(v, n)
-            WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = v->>0) GROUP BY v->>5
-        ) wanted ORDER BY wanted.first
-    LOOP
-        CONTINUE WHEN q.bound IS NULL;
-        depth := depth__v(q.name, q.bound, q.more);
-        IF depth + q.more > q.bound THEN
-            refusal := taken__v(verbs);
-            RETURN CASE WHEN refusal IS NOT NULL THEN refused__v('conflict', refusal)
-                        ELSE refused__v('depth', format('%s/%s/%s', depth, q.bound, q.more)) END;
-        END IF;
-    END LOOP;
+    IF NOT roomy__v(verbs) THEN
+        FOR q IN
+            SELECT wanted.name, wanted.more, coalesce((SELECT o.depth_max FROM queues o WHERE o.name = wanted.name), wanted.asked) AS bound FROM (
+                SELECT v->>5 AS name, count(DISTINCT v->>0) AS more, (array_agg((v->>13)::bigint ORDER BY n))[1] AS asked, min(n) AS first
+                FROM jsonb_array_elements(verbs) WITH ORDINALITY e(v, n)
+                WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = v->>0) GROUP BY v->>5
+            ) wanted ORDER BY wanted.first
+        LOOP
+            CONTINUE WHEN q.bound IS NULL;
+            depth := depth__v(q.name, q.bound, q.more);
+            IF depth + q.more > q.bound THEN
+                refusal := taken__v(verbs);
+                RETURN CASE WHEN refusal IS NOT NULL THEN refused__v('conflict', refusal)
+                            ELSE refused__v('depth', format('%s/%s/%s', depth, q.bound, q.more)) END;
+            END IF;
+        END LOOP;
+    END IF;
     BEGIN
         outcome := enqueue__v(verbs, NULL, now);
         IF outcome <> 'true' THEN  -- some were there
@@ -217,6 +222,24 @@ BEGIN
         RETURN refused__v('conflict', refusal);
     END;
     RETURN outcome;
+END $$;
+
+-- Whether there is room for all of them, were they all new.
+CREATE FUNCTION roomy__v(verbs jsonb) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    q record;
+BEGIN
+    FOR q IN
+        SELECT asked.name, asked.more, coalesce((SELECT o.depth_max FROM queues o WHERE o.name = asked.name), asked.least) AS bound FROM (
+            SELECT v->>5 AS name, count(*) AS more, min((v->>13)::bigint) AS least FROM jsonb_array_elements(verbs) v GROUP BY 1
+        ) asked
+    LOOP
+        CONTINUE WHEN q.bound IS NULL;
+        IF depth__v(q.name, q.bound, q.more) + q.more > q.bound THEN
+            RETURN false;
+        END IF;
+    END LOOP;
+    RETURN true;
 END $$;
 
 -- The first of these ids that other work has, in the store or before it in here.

@@ -6,7 +6,6 @@ CREATE FUNCTION claim__v(v jsonb, now double precision) RETURNS text LANGUAGE pl
 DECLARE
     base bigint := fences_from__v();
     standing smallint;
-    floors text;
 BEGIN
     SELECT draining INTO standing FROM workers WHERE id = v->>0 FOR SHARE;
     IF NOT FOUND THEN
@@ -18,10 +17,9 @@ BEGIN
         RETURN refused__v('draining', '');
     ELSIF jsonb_array_length(v->2) > 0 THEN
         PERFORM claim_named__v(v, base, now);
-    ELSE
-        floors := claim_ready__v(v, base, now);
+        RETURN '[' || coalesce(claimed__v(v->>0, v->>1), '[]') || ',null]';
     END IF;
-    RETURN '[' || coalesce(claimed__v(v->>0, v->>1), '[]') || ',' || coalesce(floors, 'null') || ']';
+    RETURN claim_ready__v(v, base, now);
 END $$;
 
 -- What a worker has by a token. What would make the answer long is sent as numbers.
@@ -54,7 +52,7 @@ END $$;
 
 -- The first of what is ready, in the order of the contract. Candidates are read without locks and locked one by one, so that whoever claims at
 -- the same time is left everything that is not taken here. What another one has locked is skipped, and more is read in its place.
--- Where nothing is special the first round is one statement. The outcome is what to remember: see `ready`.
+-- Where nothing is special the first round is one statement, and gives the runs as well. The outcome is [runs, what to remember: see `ready`].
 CREATE FUNCTION claim_ready__v(v jsonb, base bigint, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     wanted bigint := (v->>5)::bigint;
@@ -73,6 +71,7 @@ DECLARE
     firsts jsonb;
     pks bigint[];
     new boolean[];
+    given text;
     plain boolean;
     more boolean;
     c jsonb;
@@ -80,26 +79,30 @@ DECLARE
 BEGIN
     more := come_due__v(floors, now);
     IF wanted <= 0 THEN
-        RETURN NULL;
+        RETURN '[[],null]';
     END IF;
     rooms := rooms__v(v->3);
     IF rooms = '{}' THEN
         SELECT array_agg(f.pk ORDER BY f.rank, f.since, f.due, f.pk), array_agg(f.new = 1 ORDER BY f.rank, f.since, f.due, f.pk),
                count(*) FILTER (WHERE f.new = 0), bool_and(f.plain),
                jsonb_agg(jsonb_build_array(f.queue, f.workflow, f.new, f.rank, f.since, f.due, f.pk) ORDER BY f.rank, f.since, f.due, f.pk)
-                   FILTER (WHERE walked__v() - walked > WALK_MAX__v) INTO pks, new, back, plain, candidates
+                   FILTER (WHERE (SELECT walked__v() - walked > WALK_MAX__v)) INTO pks, new, back, plain, candidates
         FROM ready__v(v->3, v->4, state, wanted, back_max, rooms, floors) f;
         took := seconds__v() - began;
         walked := walked__v() - walked;
         pks := pks[1:wanted];
         IF coalesce(plain, true) AND back <= back_max THEN
-            SELECT count(*), count(*) FILTER (WHERE NOT g.fresh), array_agg(g.given) INTO got, back, tried
-            FROM give_all__v(pks, new, state, v->>0, v->>1, base, now) g;
+            IF pks IS NOT NULL THEN
+                SELECT g.got, g.back, g.tried, g.given INTO got, back, tried, given FROM give_all__v(pks, new, state, v->>0, v->>1, base, now) g;
+            END IF;
             IF got = wanted OR got = coalesce(cardinality(pks), 0) AND got < wanted THEN
                 IF state = 1 AND candidates IS NOT NULL THEN
                     firsts := firsts__v(candidates);
                 END IF;
-                RETURN CASE WHEN state = 1 THEN json_build_array(took, CASE WHEN more THEN 0 ELSE walked END, firsts) END;
+                IF octet_length(given) > ANSWER_MAX__v THEN
+                    given := claimed__v(v->>0, v->>1);
+                END IF;
+                RETURN '[' || coalesce(given, '[]') || ',' || scan__v(state, took, walked, more, firsts) || ']';
             END IF;
             tried := coalesce(tried, '{}');
         ELSE
@@ -139,8 +142,13 @@ BEGIN
         EXIT WHEN got = wanted OR jsonb_array_length(coalesce(candidates, '[]')) < reach;
         reach := reach * 4;
     END LOOP;
-    RETURN CASE WHEN state = 1 THEN json_build_array(took, CASE WHEN more THEN 0 ELSE walked END, firsts) END;
+    RETURN '[' || coalesce(claimed__v(v->>0, v->>1), '[]') || ',' || scan__v(state, took, walked, more, firsts) || ']';
 END $$;
+
+-- What a scan is remembered by.
+CREATE FUNCTION scan__v(state smallint, took double precision, walked bigint, more boolean, firsts jsonb) RETURNS text LANGUAGE sql VOLATILE AS $$
+    SELECT CASE WHEN state = 1 THEN format('[%s,%s,%s]', took, CASE WHEN more THEN 0 ELSE walked END, coalesce(firsts::text, 'null')) ELSE 'null' END
+$$;
 
 -- How many entries of the index were walked over in this transaction. Those that are known to be dead are not counted, but the pages are that had
 -- nothing else in them: beyond what each scan needs to come to its first one, a page counts as 25.
@@ -198,19 +206,21 @@ BEGIN
     WHERE pk = r.pk;
 END $$;
 
--- Of these, in their order, those that nobody else has locked, are still as they were found, and need nothing else to be done.
-CREATE FUNCTION give_all__v(pks bigint[], new boolean[], state smallint, who text, by text, base bigint, now double precision)
-RETURNS TABLE (given bigint, fresh boolean) LANGUAGE plpgsql VOLATILE AS $$
+-- Of these, in their order, those that nobody else has locked, are still as they were found, and need nothing else to be done. `given`: their rows.
+CREATE FUNCTION give_all__v(pks bigint[], new boolean[], state smallint, who text, by text, base bigint, now double precision,
+                            OUT got bigint, OUT back bigint, OUT tried bigint[], OUT given text) LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    RETURN QUERY
-        WITH picked AS MATERIALIZED (
-            SELECT r.pk, k.new, k.n FROM unnest(pks, new) WITH ORDINALITY k(pk, new, n) CROSS JOIN LATERAL (
-                SELECT o.pk FROM runs o WHERE o.pk = k.pk AND o.ready + 0 = state AND (o.interrupted IS NULL) = k.new
-                AND o.abandon_after IS NULL AND o.left_by IS NULL FOR NO KEY UPDATE SKIP LOCKED) r
-        ), fenced AS MATERIALIZED (SELECT p.pk, p.new, base + nextval('fences') AS fence FROM (SELECT * FROM picked ORDER BY n) p)
+    WITH picked AS MATERIALIZED (
+        SELECT r.pk, k.new, k.n FROM unnest(pks, new) WITH ORDINALITY k(pk, new, n) CROSS JOIN LATERAL (
+            SELECT o.pk FROM runs o WHERE o.pk = k.pk AND o.ready + 0 = state AND (o.interrupted IS NULL) = k.new
+            AND o.abandon_after IS NULL AND o.left_by IS NULL FOR NO KEY UPDATE SKIP LOCKED) r
+    ), fenced AS MATERIALIZED (SELECT p.pk, p.new, base + nextval('fences') AS fence FROM (SELECT * FROM picked ORDER BY n) p
+    ), held AS (
         UPDATE runs SET status = 'running', ready = 0, fence = f.fence, worker = who, token = by, waits = '', lives = lives + 1,
                         started = coalesce(started, now), deadline = CASE WHEN undoing IS NULL THEN coalesce(deadline, now + timeout) END
-        FROM fenced f WHERE runs.pk = ANY(pks) AND runs.pk = f.pk RETURNING runs.pk, f.new;
+        FROM fenced f WHERE runs.pk = ANY(pks) AND runs.pk = f.pk RETURNING runs.pk, f.new, runs.fence, brief__v(runs) AS one
+    ) SELECT count(*), count(*) FILTER (WHERE NOT h.new), array_agg(h.pk), '[' || string_agg(h.one, ',' ORDER BY h.fence) || ']'
+      INTO got, back, tried, given FROM held h;
 END $$;
 
 -- Candidates of the lines: a line is a queue with a workflow, for what was interrupted and for what was not, and costs one seek.
