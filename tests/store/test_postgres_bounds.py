@@ -11,7 +11,7 @@ import pytest
 from postgres_schemas import connected, emptied, schema_of_this_process
 
 from outlast.errors import SettingsError
-from outlast.store.postgres import calls
+from outlast.store.postgres import calls, migrate
 from outlast.store.postgres.address import parse
 from outlast.store.postgres.store import HERE_SECONDS, PostgresStore
 from outlast.store.protocol import CommitUnknown
@@ -244,7 +244,8 @@ def test_the_least_depth_of_a_queue_that_is_named_twice_binds(schema, store) -> 
 
 def test_who_enlists_while_others_sweep_is_not_struck_off(store, other, schema) -> None:
     with connected(schema) as db:
-        (text,) = db.execute("SELECT pg_get_functiondef('holders_1'::regproc)").fetchone()
+        name = f"holders_{migrate.version()}"
+        (text,) = db.execute(f"SELECT pg_get_functiondef('{name}'::regproc)").fetchone()
         slow = text.replace("BEGIN\n", "BEGIN\n    PERFORM pg_sleep(0.4);\n", 1)
         assert slow != text
         db.execute(slow)

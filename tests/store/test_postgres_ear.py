@@ -15,6 +15,7 @@ from unittest import mock
 import pytest
 from postgres_schemas import connected, emptied, schema_of_this_process
 
+from outlast.store.postgres import migrate
 from outlast.store.postgres.address import parse
 from outlast.store.postgres.ear import Ear, channel
 from outlast.store.postgres.store import PostgresStore
@@ -154,7 +155,8 @@ def test_who_loses_its_session_again_and_again_is_not_dead(stores, schema) -> No
             for _ in range(5):
                 assert other.dead_workers() == []
                 time.sleep(0.06)
-        mine = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND (classid::bigint << 32 | objid::bigint) = key_1('worker', 'w')"
+        key = f"key_{migrate.version()}('worker', 'w')"
+        mine = f"SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND (classid::bigint << 32 | objid::bigint) = {key}"
         until(lambda: db.execute(mine).fetchone() is not None)
     store.close()
 

@@ -14,6 +14,7 @@ from postgres_schemas import connected
 
 from outlast import Outlast, step, workflow
 from outlast.errors import SettingsError, StoreUnavailable
+from outlast.store.postgres import migrate
 from outlast.store.postgres.calls import record_values
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.protocol import BadValue, CommitUnknown
@@ -188,7 +189,7 @@ def test_a_call_of_an_epoch_that_is_over_is_shut_out(address) -> None:
         )
         store.recover()
         with pytest.raises(psycopg.Error) as refused:
-            db.execute("SELECT commit_1(%s, %s, %s, %s, %s, %s, %s)", late)
+            db.execute(f"SELECT commit_{migrate.version()}(%s, %s, %s, %s, %s, %s, %s)", late)
         assert refused.value.sqlstate == "OL001"
         assert store.journal(row.pk) == []
         assert store.commit([Record(row.pk, 1, row.fence, "step", "k", 1.0)]) == [None]

@@ -20,7 +20,7 @@ from outlast.errors import Conflict, Draining, LeaseLost, SettingsError, StoreEr
 from outlast.store.rows import RunRow
 from outlast.store.verbs import ITEM, Ack, Claim, Limit, Refused, Release, Submit
 from outlast.values import plain
-from outlast.values.names import check_id
+from outlast.values.names import check_id, new_ids
 
 if TYPE_CHECKING:
     from outlast.app.house import House
@@ -144,7 +144,7 @@ class Queue:
                 f"this process is on its way out: nothing is put into queue {self.name!r}. Put it from another one."
             )
         texts = [plain.encode(payload) for payload in payloads]
-        names = [secrets.token_hex(16) for _ in texts] if ids is None else list(ids)
+        names = new_ids(len(texts)) if ids is None else list(ids)
         if len(names) != len(texts):
             raise ValueError(f"{len(texts)} payloads need as many ids, not {len(names)}.")
         verbs: list[Submit] = []

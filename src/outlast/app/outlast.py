@@ -53,7 +53,7 @@ from outlast.store.rows import Entry, RunQuery, RunRow
 from outlast.store.verbs import DEPTH, UNKNOWN, Prune, Refused, Resume, Retry, Send, Submit, Submitted
 from outlast.values import plain
 from outlast.values.codec import encode_message
-from outlast.values.names import check_id, check_name
+from outlast.values.names import check_id, check_name, new_ids
 
 if TYPE_CHECKING:
     from outlast.app.face import HouseFace
@@ -272,7 +272,7 @@ class Outlast:
     ) -> list[Run[R]]:
         """Queue several runs in one commit: all of them or none."""
         house, calls = self._open, list(calls)
-        names = [self._id(None) for _ in calls] if ids is None else [self._id(id) for id in ids]
+        names = new_ids(len(calls)) if ids is None else [self._id(id) for id in ids]
         if len(names) != len(calls):
             raise ValueError(f"{len(calls)} calls need as many ids, not {len(names)}.")
         check_name(queue, self.settings.name_length_max, "queue name")
@@ -534,7 +534,7 @@ class Outlast:
         raise SystemExit(process.code)
 
     def _id(self, id: str | None) -> str:
-        return uuid4().hex if id is None else check_id(id, self.settings.id_length_max, "run id")
+        return new_ids(1)[0] if id is None else check_id(id, self.settings.id_length_max, "run id")
 
     async def _row(self, id: str) -> RunRow:
         house = self._open
