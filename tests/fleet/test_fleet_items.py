@@ -79,6 +79,32 @@ def test_consumers_in_several_processes_handle_every_item_once(fleet):
     assert len({line.pid for line in fleet.lines()}) > 1
 
 
+def test_what_is_acked_and_what_is_claimed_next_are_one_commit(fleet):
+    """With a commit for each there would be twice as many, and a commit is what an item waits for."""
+    slots, count = 20, 2_000
+
+    async def use(app):
+        queue, handled, over = app.queue("mail"), Counter(), asyncio.Event()
+
+        async def handle(item):
+            handled[item.id] += 1
+            if len(handled) == count:
+                over.set()
+
+        await queue.put_many(range(count))
+        before = app._open.writer.batches
+        consumer = asyncio.create_task(queue.consume(handle, concurrency=slots))
+        await over.wait()
+        commits = app._open.writer.batches - before
+        consumer.cancel()
+        await asyncio.wait([consumer])
+        return max(handled.values()), commits
+
+    times, commits = fleet.do(use, ramp=0)
+    assert times == 1
+    assert commits < 1.2 * count / slots
+
+
 def test_an_item_whose_handler_always_fails_ends_as_a_dead_letter_and_the_hook_is_told(fleet):
     fleet.start_many(1, "one_step", **CONSUME)
     fleet.do(lambda app: app.queue("mail").put("failing", id="f"), max_attempts=2)

@@ -58,6 +58,9 @@ class Claimer:
         )
         self.hands: dict[int, bool] = {}
         """What was claimed here and has not ended: its fence, and whether it had been interrupted before."""
+        self._token = secrets.token_hex(8)
+        """Of the next claim. It is there before: asking for chance lets other threads in, and the writer's would begin with what
+        `first` has put, and without the claim."""
         self._wake = asyncio.Event()
         self._look_at = 0.0
         self._more = False
@@ -145,9 +148,11 @@ class Claimer:
         self, limit: int, returned: int, *, suspects: bool = False, alone: bool = False
     ) -> list[RunRow]:
         house = self._house
-        token = secrets.token_hex(8)
-        verb = Claim(house.worker.id, token, (), self.queues, self._known(), limit, returned, suspects)
-        rows = await house.intake.claim(verb, alone=alone)
+        verb = Claim(house.worker.id, self._token, (), self.queues, self._known(), limit, returned, suspects)
+        try:
+            rows = await house.intake.claim(verb, alone=alone)
+        finally:
+            self._token = secrets.token_hex(8)
         if rows:
             self.slots.took(sum(row.interrupted is not None for row in rows))
             for row in rows:
