@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outlast import BadName, LimitExceeded
-from outlast.values.names import check_id, check_name
+from outlast.values.names import check_id, check_name, new_ids
 
 printable = st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"]), min_size=1, max_size=50)
 
@@ -46,3 +46,10 @@ def test_the_length_is_a_limit_with_a_name():
     with pytest.raises(LimitExceeded) as refused:
         check_id("x" * 11, 10)
     assert (refused.value.limit, refused.value.allowed, refused.value.asked) == ("id_length_max", 10, 11)
+
+
+def test_new_ids_ascend_and_are_nobody_elses():
+    ids = [*new_ids(1_000), *new_ids(0)]
+    assert ids == sorted(set(ids))
+    assert {len(check_name(id, 32)) for id in ids} == {32}
+    assert not {id[16:] for id in ids} & {id[16:] for id in new_ids(1_000)}
