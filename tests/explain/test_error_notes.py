@@ -69,6 +69,25 @@ def test_a_programs_subclass_names_the_nearest_that_has_a_text(kind):
     assert error.explained_as == "Backpressure"
 
 
+class OwnTimeout(StepTimeout):
+    def __init__(self, host: str, port: int, *, why: str) -> None:
+        self.why = why
+        super().__init__(f"{host}:{port}: {why}")
+
+
+class OwnOSError(OutlastError, OSError):
+    def __init__(self, *, path: str) -> None:
+        super().__init__(2, "no such file", path)
+
+
+def test_a_programs_subclass_that_is_an_oserror_has_the_arguments_that_its_constructor_gives_it():
+    late = OwnTimeout("db", 5432, why="silent")
+    assert (str(late), late.args, late.errno) == ("db:5432: silent", ("db:5432: silent",), None)
+    assert late.__notes__ == ["outlast explain StepTimeout"]
+    gone = OwnOSError(path="/a")
+    assert (gone.errno, gone.filename, str(gone)) == (2, "/a", "[Errno 2] no such file: '/a'")
+
+
 def test_what_is_no_error_of_ours_has_none():
     assert not hasattr(ValueError("x"), "__notes__")
 
@@ -125,7 +144,7 @@ def raised(error: BaseException, cause: BaseException | None = None) -> BaseExce
 
 
 def without_notes(monkeypatch) -> None:
-    monkeypatch.delattr(named.Explained, "__new__")
+    monkeypatch.delattr(named.Explained, "__notes__")
 
 
 CASES = [

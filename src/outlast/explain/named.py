@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from functools import cached_property
+from typing import Any, ClassVar
 
 EXPLAIN = "outlast explain"
 """The command that every error names. It is no address: there may be no site, and the text is in the package."""
@@ -19,8 +20,8 @@ class Explained(BaseException):
         if cls.__module__.partition(".")[0] == "outlast" and "explained_as" not in vars(cls):
             cls.explained_as = cls.__name__
 
-    def __new__(cls, *args: Any, **given: Any) -> Self:
-        # Not in __init__: an error that comes back from a journal is made without it, and so may a program's subclass be.
-        error = super().__new__(cls, *args, **given)
-        error.add_note(f"{EXPLAIN} {cls.explained_as}")
-        return error
+    @cached_property
+    def __notes__(self) -> list[str]:  # type: ignore[override]  # it can be assigned to all the same
+        # Made when they are looked at: not in __init__, which a program's subclass may leave out and one that comes back from a journal does,
+        # nor in a __new__, with which an OSError takes the arguments of a subclass for an errno and its text, and refuses named ones.
+        return [f"{EXPLAIN} {self.explained_as}"]
