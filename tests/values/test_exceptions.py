@@ -198,3 +198,14 @@ def test_one_that_cannot_say_anything_without_its_arguments_is_a_step_failed():
     error = decode_error(text)
     assert isinstance(error, StepFailed)
     assert error.message == "it is full"
+
+
+class Unsayable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+
+def test_one_that_never_had_a_text_comes_back_as_what_it_is():
+    back = again(Unsayable("a", 1))
+    assert type(back) is Unsayable
+    assert back.args == ("a", 1)
