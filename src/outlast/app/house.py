@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import secrets
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
@@ -490,10 +491,17 @@ class House:
                 return End("failed", error=encode_error(LookupError(f"run {id} is gone"), 1000))
             if row.status in ENDED or row.status == "parked":
                 return End(row.status, row.value, row.error, row.reason)
-            if self.drain.by_signal and self.drain.over.done() and not self.drain.ends_here:
-                # A server with a handler of its own waits for its requests: nobody else would end this one.
-                raise Draining(f"this process is on its way out: run {id!r} is another's to execute.")
-            await self.changes.next(self.settings.poll, seen)
+            await self.changes.next(min(self.settings.poll, self._patience_for_others(id)), seen)
+
+    def _patience_for_others(self, id: str) -> float:
+        """Seconds that whoever waits here may still wait for what another process executes. Draining when there are none left."""
+        drain = self.drain
+        if not drain.by_signal or not drain.over.done() or drain.ends_here:
+            return math.inf
+        # A server with a handler of its own waits for its requests: nobody else would end this one. Until then it may get its answer.
+        if drain.seconds_before_exit <= 0:
+            raise Draining(f"this process is on its way out: run {id!r} is another's to execute.")
+        return drain.seconds_before_exit
 
     async def while_parked(self, id: str) -> None:
         while True:

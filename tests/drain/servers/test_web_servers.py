@@ -1,5 +1,6 @@
 """An Outlast inside a web app, under real servers: both shut down, neither in the other's way, and the process ends as it would have."""
 
+import asyncio
 import os
 import signal
 import socket
@@ -10,6 +11,8 @@ from contextlib import contextmanager
 import httpx
 import pytest
 from programs_servers import WAIT_SECONDS, Executing, executing
+
+from outlast import Outlast, workflow
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -189,9 +192,32 @@ def test_a_request_that_waits_for_a_run_of_another_process_does_not_hold_up_the_
         program.until("first-begins")
         program.send(SIGTERM)
         program.process.wait(15)
-        assert request.answered() == 500, "Draining, once the drain is over"
+        assert request.answered() == 500, "Draining, once the grace is over but for its reserve"
         assert_drained(program, "SIGTERM")
         assert program.run("elsewhere").status == "queued"
+
+
+@workflow(name="one")
+async def one_elsewhere(seconds: float) -> str:
+    return f"after {seconds}"
+
+
+async def executes_elsewhere(folder) -> str:
+    async with Outlast(f"sqlite:///{folder / 'agents.db'}") as other:
+        return await (await other.start(one_elsewhere(1), id="elsewhere")).result()
+
+
+def test_a_request_that_waits_for_a_run_of_another_process_gets_its_result_while_there_is_grace(tmp_path):
+    with serving(tmp_path, framework="fastapi", seconds=1, outlast_grace=30) as program:
+        request = Request(program, "/elsewhere")
+        program.until("first-begins")
+        program.send(SIGTERM)
+        program.until("first-ends")
+        time.sleep(1)  # the drain is over: this process executes nothing any more
+        assert asyncio.run(executes_elsewhere(tmp_path)) == "after 1"
+        assert request.answered() == 200
+        assert program.ended() == -SIGTERM
+        assert_drained(program, "SIGTERM")
 
 
 @pytest.mark.parametrize("server", ["uvicorn-asyncio", "gunicorn"])
