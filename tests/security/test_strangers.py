@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import stat
 from pathlib import Path
 from types import SimpleNamespace
@@ -113,6 +114,23 @@ def test_no_link_in_the_folder_of_locks_is_followed(path, victim, name, there) -
         opened(path)
     assert victim.read_text() == "precious"
     assert target.exists() == there
+
+
+def make_socket(there: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(there))
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, make_socket])
+def test_what_is_no_plain_file_in_the_folder_of_locks_is_said_to_be_none_and_not_tried_again(
+    path, make, monkeypatch
+) -> None:
+    folder = path.with_name("outlast.db.d")
+    folder.mkdir(mode=0o700)
+    monkeypatch.chdir(folder)  # the path of a socket may not be long
+    make(Path("gate"))
+    with pytest.raises(StoreBroken, match="no plain file"):
+        opened(path)
 
 
 def test_a_folder_of_locks_is_no_link(path, tmp_path) -> None:

@@ -21,6 +21,8 @@ NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 """Where links are followed (Windows), making one needs a privilege."""
 LINK = (errno.ELOOP, errno.EMLINK)
 """What opening a link says that is not followed."""
+_NO_FILE = (*LINK, errno.EISDIR, errno.ENXIO)
+"""The same of a folder and of a socket."""
 BESIDE = ("-wal", "-shm", "-journal")
 """What SQLite makes beside a database."""
 
@@ -74,7 +76,7 @@ def open_plain(path: str | Path, flags: int, mode: int = 0o600) -> int:
     try:
         fd = os.open(path, flags | NO_FOLLOW | getattr(os, "O_CLOEXEC", 0), mode)
     except OSError as error:
-        if error.errno in LINK:
+        if error.errno in _NO_FILE:
             raise StoreBroken(_link(path)) from None
         raise
     if stat.S_ISREG(os.fstat(fd).st_mode):
