@@ -333,6 +333,23 @@ LOOKS = (
 )
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE runs SET status = 'parked', ended = NULL, reason = x'41'",
+        "UPDATE runs SET status = 'running', ended = NULL, worker = iif(pk % 2, x'41', 'gone')",
+    ],
+)
+def test_bytes_in_the_place_of_a_text_take_no_list_away(tmp_path, capsys, change) -> None:
+    fill(tmp_path / "outlast.db")
+    rewrite(tmp_path / "outlast.db", lambda db: db.execute(change))
+    shell = Shell(f"sqlite:///{tmp_path}/outlast.db", capsys)
+    for words in (["runs"], ["runs", "--json"], ["workers"], ["workers", "--json"]):
+        answer = shell(*words)
+        assert answer.code == 0, words
+        assert harmless(answer)
+
+
 def test_a_text_that_is_no_text_is_one_line(tmp_path, capsys) -> None:
     """SQLite keeps the bytes as they are, and reading them takes the whole answer."""
     fill(tmp_path / "outlast.db")

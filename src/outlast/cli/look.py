@@ -20,7 +20,7 @@ from outlast.cli.options import IdArgument, JsonOption, NewerThan, OlderThan, St
 from outlast.cli.output import answering, document, say, where_explained
 from outlast.cli.stores import reading
 from outlast.errors import UnknownRun
-from outlast.store.damaged import UNREADABLE, each_document, legible
+from outlast.store.damaged import UNREADABLE, each_document, each_shown, legible
 from outlast.store.fleet import Fleet
 from outlast.store.protocol import Store
 from outlast.store.rows import RunQuery
@@ -103,7 +103,8 @@ def runs(
         if more:
             say(f"there are more than these {limit}: --limit shows them.")
         # Not of a program's own exceptions: that one of these ends a run is no news.
-        names = dict.fromkeys(name for name in map(explained, rows) if name not in (None, "RunFailed"))
+        pages = each_shown(rows, explained, lambda *_: None)
+        names = dict.fromkeys(name for name in pages if name not in (None, "RunFailed"))
         for name in names:
             say(where_explained(str(name)))
 

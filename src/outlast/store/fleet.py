@@ -49,7 +49,8 @@ class Fleet(NamedTuple):
     @property
     def struck_off(self) -> tuple[str, ...]:
         """Who is not enlisted any more, and still has runs to its name."""
-        return tuple(sorted(self.dead - {worker.id for worker in self.workers}))
+        enlisted = {worker.id for worker in self.workers}
+        return tuple(sorted(map(str, self.dead - enlisted)))  # whatever a file has there
 
 
 def names_of(text: str) -> list[str]:
