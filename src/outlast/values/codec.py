@@ -77,26 +77,20 @@ class TypedCodec:
             ) from error
 
     def encode(self, value: Any) -> str:
-        text = self._dumped(value)
-        if text.count("[") + text.count("{") > plain.DEPTH_MAX and plain.is_deeper(
-            plain.decode(text), plain.DEPTH_MAX
-        ):  # which pydantic would refuse to read again
-            raise Unrecordable(f"a value is nested deeper than {plain.DEPTH_MAX} levels.")
-        return text
-
-    def _dumped(self, value: Any) -> str:
         try:
             # By way of Python's own JSON: pydantic's would write NaN in a model as null, and refuse a lone surrogate.
-            return json.dumps(
-                self._adapter.dump_python(
-                    value, mode="json", by_alias=True, round_trip=True, warnings="error"
-                ),
-                separators=(",", ":"),
+            dumped = self._adapter.dump_python(
+                value, mode="json", by_alias=True, round_trip=True, warnings="error"
             )
+            text = json.dumps(dumped, separators=(",", ":"))
         except Exception as error:
             raise Unrecordable(
                 f"a value of type {type(value).__qualname__} does not fit {_name(self.annotation)}: {error}"
             ) from error
+        many = text.count("[") + text.count("{") > plain.DEPTH_MAX
+        if many and plain.is_deeper(dumped, plain.DEPTH_MAX):  # which pydantic would refuse to read again
+            raise Unrecordable(f"a value is nested deeper than {plain.DEPTH_MAX} levels.")
+        return text
 
     def decode(self, text: str) -> Any:
         try:
