@@ -25,6 +25,7 @@ def main() -> None:
     kept = json.loads(RESULTS.read_text()) if given.write and RESULTS.exists() else {}
     found, broken = kept.get("sections", {}), []
     end_once()
+    measured_at = when()  # before its own page makes the tree another one
     with measuring_folder(given.dir) as folder:
         if file_system(folder) in IN_MEMORY:
             _tell(
@@ -42,7 +43,7 @@ def main() -> None:
                     continue
                 rounds = 1 if section.once else given.rounds
                 found[section.name] = {
-                    "when": when(),
+                    "when": measured_at,
                     "place": place(folder),
                     "rounds": rounds,
                     "found": measured,
