@@ -50,7 +50,8 @@ def _cell(trials: Sequence[dict[str, Any]]) -> str:
     words = [_taken_over(good)]
     if all(trial["taken_last"] is not None for trial in good):
         again = Spread.of([trial["redone_seconds"] for trial in good]).median
-        words.append(f"{again:.0f} s done again" if again >= 0.5 else "nothing done again")
+        nothing = not any(trial["redone_seconds"] for trial in good)
+        words.append("nothing done again" if nothing else f"{again:.1f} s done again")
     if twice := max(trial["done_twice"] for trial in good):
         words.append(f"{twice} stages finished twice")
     if any(trial["unfinished"] for trial in good):

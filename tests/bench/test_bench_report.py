@@ -74,9 +74,9 @@ def test_the_readme_has_the_deaths_of_the_results_between_its_marks(written: Pat
         row[1]: row[2:5] for row in (re.split(r"\s*\|\s*", line) for line in lines if line.startswith("|"))
     }
     assert cells["kill -9: out of memory, a crash"] == [
-        "elsewhere after 0.6 s, 3 s done again",
+        "elsewhere after 0.6 s, 3.2 s done again",
         "**not within 60 s elsewhere**, **10 stuck**",
-        "elsewhere after 12.0 s, 3 s done again, 4 stages finished twice",
+        "elsewhere after 12.0 s, 3.2 s done again, 4 stages finished twice",
     ]
     assert cells["SIGTERM; the job ends within the grace"][0] == "all ended in time"
     (written / "README.md").write_text("\n".join(lines).replace("after 0.6 s", "after 0.1 s"))

@@ -92,7 +92,7 @@ CASES = [
     (place.http, {"settings": {"http": ":8080"}}, {"settings": {"http": "127.evil.example:8080"}}, "warning", "no secret"),
     (place.http, {"settings": {"http": "0.0.0.0:8080", "http_secret": "s"}}, {}, "note", "no HTTP server"),
     (servers.postgres, {"scheme": "postgresql", "server": POSTGRES}, {"scheme": "postgresql", "server": {**POSTGRES, "fsync": "off"}}, "error", "fsync is off"),
-    (servers.postgres, {}, {"scheme": "postgresql", "server": {**POSTGRES, "synchronous_commit": "off"}}, "error", "synchronous_commit"),
+    (servers.postgres, {}, {"scheme": "postgresql", "server": {**POSTGRES, "synchronous_commit": "off"}}, "warning", "synchronous_commit"),
     (servers.postgres, {}, {"scheme": "postgresql", "server": {**POSTGRES, "replica": True}}, "error", "takes no writes"),
     (servers.postgres, {}, {"scheme": "postgresql", "server": {**POSTGRES, "pooler": True}}, "note", "transaction pooler"),
     (servers.postgres, {}, {"scheme": "postgresql", "server": {**POSTGRES, "used": 90}}, "warning", "90 of 100"),

@@ -9,7 +9,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import redirect_stdout
 from enum import StrEnum
 from itertools import zip_longest
 from pathlib import Path
@@ -21,11 +21,10 @@ from typer.core import TyperCommand, TyperGroup
 from outlast.cli.exits import EPILOG, FAILED
 from outlast.cli.options import JsonOption, StoreOption, _age
 from outlast.cli.output import answering, console, document, say
-from outlast.cli.stores import existing, reading
+from outlast.cli.stores import reading
 from outlast.cli.text import iso, one_line, safe, span
 from outlast.errors import OutlastError, SettingsError
 from outlast.store.damaged import legible
-from outlast.store.protocol import Store
 
 if TYPE_CHECKING:
     from outlast.chaos.verdict import Verdict
@@ -270,7 +269,7 @@ def verify(
     from outlast.chaos.checks import check
     from outlast.chaos.findings import Scope
 
-    with answering(as_json), _looking(store) as opened:
+    with answering(as_json), reading(store) as opened:
         begin = opened.now() - since
         with legible("the store"):
             verdict = check(opened, Scope(since=begin, objective=objective, thorough=thorough))
@@ -280,18 +279,6 @@ def verify(
             _print(verdict)
     if verdict.violated:
         raise typer.Exit(FAILED)
-
-
-@contextmanager
-def _looking(address: str | None) -> Iterator[Store]:
-    """A store to read only: opening an older one would migrate it."""
-    there, ours = existing(address).versions()
-    if 0 < there < ours:
-        raise OutlastError(
-            f"the store's schema is version {there}, and this Outlast's {ours}: opening it would change it. Use the Outlast that its workers have, or `outlast migrate` first."
-        )
-    with reading(address) as store:
-        yield store
 
 
 def _kinds(blows: str | None, server: str | None) -> Any:

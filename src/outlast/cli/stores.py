@@ -1,4 +1,4 @@
-"""Opening a store that is there. Only `outlast run`, `submit`, `worker` and `migrate` make one."""
+"""Opening a store that is there, as it is. Only `outlast run`, `submit`, `worker` and `migrate` make one, or bring one to the version of this release."""
 
 from __future__ import annotations
 
@@ -23,6 +23,10 @@ class NoStore(OutlastError):
     """There is no store at this address. None was made."""
 
 
+class OlderStore(OutlastError):
+    """The store is of an older version than this release's. It was left so."""
+
+
 def store_of(address: str | None) -> Store:
     """The store of --store, OUTLAST_STORE or the default, not opened yet."""
     loaded = load({"store": address})
@@ -39,12 +43,20 @@ def shared(address: str | None) -> Store:
 
 
 def existing(address: str | None) -> Store:
-    """The same, but NoStore unless it is there: looking for a run must not leave an empty store behind."""
+    """The same, but NoStore unless it is there, and OlderStore unless this release may open it as it is: whoever looks for a run must neither leave an empty
+    store behind nor lock out the workers of the release before."""
     store = shared(address)
-    if is_missing(store):
+    there, ours = _versions(store)
+    place = f"{masked(load({'store': address}).settings.store)}{_where(store)}"
+    if there == 0:
         raise NoStore(
-            f"there is no store at {masked(load({'store': address}).settings.store)}{_where(store)}. `outlast run`, `submit`, `worker` and `migrate` make one; "
+            f"there is no store at {place}. `outlast run`, `submit`, `worker` and `migrate` make one; "
             "--store ADDRESS or OUTLAST_STORE names another."
+        )
+    if there < ours:
+        raise OlderStore(
+            f"the store at {place} has version {there}, this Outlast {ours}. It is left as it is: use the release that its workers have, "
+            "or bring it forward with `outlast migrate`."
         )
     return store
 
@@ -102,8 +114,12 @@ def doing(store: Store, action: Callable[[Outlast, Store], Awaitable[T]], like: 
 
 def is_missing(store: Store) -> bool:
     """Whether opening the store would make it."""
+    return _versions(store)[0] == 0
+
+
+def _versions(store: Store) -> tuple[int, int]:
+    """Of the store and of this release; equal where the store does not say: it may be there, and opening it says what is wrong."""
     try:
-        there, _ = store.versions()
+        return store.versions()
     except StoreError:
-        return False  # it may be there: opening it says what is wrong
-    return there == 0
+        return 1, 1

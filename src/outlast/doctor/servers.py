@@ -13,7 +13,6 @@ SKEW_SECONDS = 1.0
 _BROKEN = "a crash of its machine may leave the database broken"
 _DURABLE = (
     ("fsync", _BROKEN, "ALTER SYSTEM SET fsync = on, then SELECT pg_reload_conf(): it is the server's, not a role's."),
-    ("synchronous_commit", "the last commits before a crash are lost, although they were acknowledged", "Set it to on, at least for Outlast's role: ALTER ROLE … SET synchronous_commit = on."),
     ("full_page_writes", _BROKEN, "ALTER SYSTEM SET full_page_writes = on, then SELECT pg_reload_conf(): it is the server's, not a role's."),
 )  # fmt: skip
 
@@ -47,6 +46,9 @@ def postgres(facts: Facts) -> Iterator[Finding]:
         if said.get(name) == "off":
             found = True
             yield error("postgres", f"{name} is off: {what}.", fix)
+    if said.get("synchronous_commit") == "off":
+        found = True
+        yield warning("postgres", "synchronous_commit is off: what your own steps commit with this role may be lost at a crash. Outlast puts it on for its own commits.", "Set it to on: ALTER ROLE … SET synchronous_commit = on.")  # fmt: skip
     if said.get("replica") or said.get("transaction_read_only") == "on":
         found = True
         yield error("postgres", "this server takes no writes: it is a replica, or read-only.", "Give the address of the primary (target_session_attrs=read-write).")  # fmt: skip
