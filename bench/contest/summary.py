@@ -14,8 +14,8 @@ BEGIN, END = "<!-- deaths: written by make bench -->", "<!-- end of deaths -->"
 
 COLUMNS = {
     "Outlast": "Outlast, runs (SQLite)",
-    "DBOS": "DBOS, another executor (Postgres)",
-    "Celery": "Celery, chain (Redis)",
+    "DBOS, without its Conductor": "DBOS, another executor (Postgres)",
+    "Celery, late acks": "Celery, chain (Redis)",
 }
 ROWS = {
     "fits": "SIGTERM; the job ends within the grace",

@@ -6,7 +6,7 @@ from outlast.store.address import store_at
 from outlast.store.sqlite import store as sqlite
 
 LOOKS = [
-    ["runs"], ["show", "r1"], ["workers"], ["queues"], ["drains"], ["sessions"], ["chaos", "verify", "--since", "1h"], ["runs", "--watch"],
+    ["runs"], ["show", "r1"], ["workers"], ["queues"], ["drains"], ["sessions"], ["chaos", "verify", "--since", "1h"], ["queues", "--watch"],
 ]  # fmt: skip
 ACTS = [
     ["cancel", "r1"], ["retry", "r1"], ["resume", "r1"], ["send", "r1", "go", "1"], ["prune", "--older-than", "7d"], ["limit", "default", "--depth", "5"],
