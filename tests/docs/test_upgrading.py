@@ -125,6 +125,21 @@ async def a_parameter_renamed(count: int) -> str:
     return await write(await one_after_the_other(count))
 
 
+@workflow(name="report")
+async def a_parameter_without_a_default(parts: int, deep: bool) -> str:
+    return f"{await write(await one_after_the_other(parts))}, {deep}"
+
+
+@workflow(name="report")
+async def a_parameter_gone() -> str:
+    return await write(await one_after_the_other(2))
+
+
+@workflow(name="report")
+async def a_parameter_of_another_type(parts: list[int]) -> str:
+    return await write([await research(part) for part in parts])
+
+
 GOES_ON = {
     "another body": calling(with_another_body),
     "renamed, and its name kept": calling(look_up),
@@ -142,6 +157,12 @@ IS_PARKED = {
     "another order": changed(backwards),
     "other arguments": calling(lambda part: research(part + 1)),
     "another result": calling(with_another_result),
+}
+TAKES_OTHERS = {
+    "renamed": (a_parameter_renamed, [2]),
+    "new without a default": (a_parameter_without_a_default, [2, True]),
+    "gone": (a_parameter_gone, []),
+    "another type": (a_parameter_of_another_type, [[1, 2]]),
 }
 
 
@@ -184,16 +205,20 @@ def test_a_run_under_way_is_parked_and_goes_on_with_the_old_code(store, new) -> 
     assert asyncio.run(resumed()) == "finding 1, finding 2"
 
 
-def test_a_parameter_that_is_renamed_is_a_conflict_for_who_starts_it(store) -> None:
+@pytest.mark.parametrize(("new", "args"), TAKES_OTHERS.values(), ids=TAKES_OTHERS)
+def test_parameters_that_the_recorded_arguments_do_not_fit_are_a_conflict_for_who_starts_it(
+    store, new, args
+) -> None:
     with pytest.raises(Conflict):
-        asyncio.run(go_on(store, a_parameter_renamed(2)))
+        asyncio.run(go_on(store, new(*args)))
 
 
-def test_and_parks_the_run_for_a_worker(store) -> None:
+@pytest.mark.parametrize("new", [new for new, _ in TAKES_OTHERS.values()], ids=TAKES_OTHERS)
+def test_and_park_the_run_for_a_worker(store, new) -> None:
     async def parked() -> str:
-        async with Outlast(store, worker=True, workflows=[a_parameter_renamed], ramp=0) as app:
+        async with Outlast(store, worker=True, workflows=[new], ramp=0) as app:
             await app.send("r", "approve", True)
-            return await app.get(a_parameter_renamed, "r").result()
+            return await app.get(new, "r").result()
 
     with pytest.raises(RunParked, match="the journal recorded the arguments"):
         asyncio.run(parked())

@@ -1,4 +1,4 @@
-"""`outlast submit`: queue a run for the workers. Nothing is executed here."""
+"""`outlast submit`: queue a run for the workers. Its file is imported; nothing of the run is executed here."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ _RUNBOOK = f"""\
 
 # Runbook
 
-What to do when an [alert](deployment.md#alerts) fires, the one that hurts most first. `outlast explain NAME` prints a section, in a pod as well: each alert names it in its annotation `runbook`. All commands take `--store ADDRESS` where `OUTLAST_STORE` is not set, and those
-that look change nothing. [Errors](errors.md) has the errors, reasons and exit codes that are named here.
+What to do when an [alert](deployment.md#alerts) fires, the one that hurts most first. `outlast explain NAME` prints a section, in a pod as well: each alert names it in its annotation `runbook`. All commands take `--store ADDRESS` where `OUTLAST_STORE` is not set. Those
+that look change nothing, and a store of an older version than theirs is left as it is: only `outlast migrate`, a worker or a program [brings it forward](upgrading.md#a-new-release-of-outlast). [Errors](errors.md) has the errors, reasons and exit codes that are named here.
 
 Three things hold in all of them: what is recorded is not lost by waiting; a run that stands still harms no other; and nothing below is made worse by looking first.
 """

@@ -99,7 +99,7 @@ def _redis_host(environ: Mapping[str, str]) -> str | None:
         return None
     if not _HOST.fullmatch(host):
         raise SettingsError(
-            "REDIS_HOST is not the name of a host: it has a character that none can have. An address belongs into REDIS_URL; or name "
+            "REDIS_HOST is not the name of a host: it has a character that none can have. An address belongs in REDIS_URL; or name "
             "the store: OUTLAST_STORE=redis://…"
         )
     host = f"[{host}]" if ":" in host and not host.startswith("[") else host

@@ -88,7 +88,7 @@ def _read(path: Path, text: str, known: Collection[str]) -> dict[str, Said]:
         if not name.startswith(PREFIX) or name in found or name.startswith(_TESTS):
             continue
         if name == ENV_FILE:
-            raise SettingsError(f"{ENV_FILE} in {path} comes too late: it belongs into the environment.")
+            raise SettingsError(f"{ENV_FILE} in {path} comes too late: it belongs in the environment.")
         if value is None:
             raise SettingsError(f"{name} in {path} has no value: write {name}=…")
         found[name] = Said(value, Origin(Kind.ENV_FILE, name, str(path)))
