@@ -6,7 +6,7 @@ import pytest
 
 from outlast import Outlast
 from outlast.errors import StoreUnavailable
-from outlast.store.verbs import Release, Settle, Wait
+from outlast.store.verbs import Claim, Enlist, Release, Settle, Undo, Wait
 
 
 def settled(outlast, status, **fields):
@@ -190,9 +190,39 @@ def test_a_message_that_cannot_be_sent_is_a_usage_error(outlast, words):
 def test_prune_deletes_what_ended_long_ago(outlast):
     settled(outlast, "done", value="1")
     outlast.submitted("r2")
-    assert outlast("prune", "--older-than", "7d", "--json").json == {"deleted": 0}
+    assert outlast("prune", "--older-than", "7d", "--json").json == {"deleted": 0, "dead_kept": 0}
     assert outlast("prune", "--older-than", "0s").err == "outlast: deleted 1 run.\n"
     assert [run["id"] for run in outlast("runs", "--json").json["runs"]] == ["r2"]
+
+
+def test_prune_keeps_dead_letters_and_says_what_can_be_done_with_them(outlast):
+    settled(outlast, "dead", reason="it kills")
+    outlast.dead_item()
+    assert outlast("prune", "--older-than", "7d").err == "outlast: deleted 0 runs.\n", "they are not that old"
+    answer = outlast("prune", "--older-than", "0s")
+    assert (answer.code, answer.out) == (0, "")
+    assert answer.err == (
+        "outlast: deleted 0 runs.\n"
+        "outlast: kept 2 dead letters as old as that: `outlast runs --status dead`. `outlast cancel ID` undoes what one did, `outlast retry ID` "
+        "tries again, and --dead forgets them.\n"
+    )
+    assert outlast("cancel", "r1").code == 0
+    assert outlast("prune", "--older-than", "0s", "--json").json == {"deleted": 1, "dead_kept": 1}
+    assert outlast("prune", "--older-than", "0s", "--dead", "--json").json == {"deleted": 1, "dead_kept": 0}
+    assert outlast("runs", "--status", "dead").err == "outlast: no runs like that.\n"
+
+
+def test_prune_forgets_no_dead_letter_whose_undoing_has_begun(outlast):
+    outlast.commit(Enlist("living", "some-host", 4242, 1e6))
+    row = outlast.submitted("r1", worker="living", interruptions_max=1)
+    outlast.commit(Undo(row.pk, row.fence, '{"status":"failed"}'))
+    ((row,),) = outlast.commit(Claim("living", "token", ids=("r1",)))
+    assert outlast.commit(Release(row.pk, row.fence, "deploy")) == ["dead"]
+    answer = outlast("prune", "--older-than", "0s", "--dead")
+    assert answer.err == (
+        "outlast: deleted 0 runs.\n"
+        "outlast: kept 1 dead letter as old as that: `outlast runs --status dead`. What they did is not undone yet: `outlast retry ID` goes on with that.\n"
+    )
 
 
 @pytest.mark.parametrize(

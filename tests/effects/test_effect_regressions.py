@@ -11,11 +11,13 @@ from outlast import (
     DuplicateName,
     Happened,
     Outlast,
+    RunCancelled,
     RunDead,
     RunParked,
     StepTimeout,
     StoreUnavailable,
     effect,
+    sleep,
     step,
     workflow,
 )
@@ -204,6 +206,55 @@ def test_what_a_child_has_done_that_is_a_dead_letter_is_undone_with_its_parent(w
     world.do(main)
     assert outside.undone == ["-flight", "-hotel"]
     assert statuses(world) == {"run": "failed", "run/deadly#1": "cancelled"}
+
+
+def test_a_dead_letter_is_not_pruned_before_what_it_did_is_undone(world):
+    @workflow
+    async def deadly() -> None:
+        await put("flight")
+        await work("dies", LONG)
+
+    world.restart(max_attempts=1)
+    world.die(deadly(), until=lambda: "dies" in outside.log)
+    world.die(deadly(), until=lambda: outside.log.count("dies") == 2, gap=HOUR)
+    with pytest.raises(RunDead):
+        world.run(deadly())
+    world.clock.advance(LONG)
+    assert world.do(lambda app: app.prune(HOUR)) == 0
+    world.do(lambda app: app.cancel("run", "given up"))
+    with pytest.raises(RunCancelled):
+        world.run(deadly())
+    assert outside.undone == ["-flight"]
+    world.clock.advance(LONG)
+    assert world.do(lambda app: app.prune(HOUR)) == 1
+
+
+def test_what_a_grandchild_did_is_not_pruned_while_it_may_have_to_be_undone(world):
+    @workflow
+    async def grandchild() -> None:
+        await put("flight")
+
+    @workflow
+    async def middle() -> None:
+        await grandchild()
+
+    @workflow
+    async def long() -> None:
+        await middle()
+        await sleep(LONG)
+        await breaks()
+
+    broken.append("breaks")
+
+    async def main(app):
+        run = await app.start(long(), id="run")
+        await asyncio.sleep(LONG / 2)
+        assert await app.prune(HOUR) == 0
+        with pytest.raises(ValueError, match="no"):
+            await run.result()
+
+    world.do(main)
+    assert outside.undone == ["-flight"]
 
 
 @owns

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from outlast.store.rows import ENDED, NEVER
@@ -682,13 +683,15 @@ class Model:
         self.queues[verb.queue] = Bounds(verb.depth_max, verb.concurrency_max)
 
     def prune(self, verb: Prune, _):
+        dead = bool(verb.dead or verb.ids)
         gone = [
             run
             for run in self.runs.values()
             if run.ended is not None
             and run.ended < verb.before
             and run.undoing is None
-            and not (run.parent in self.runs and self._still_needs_its_children(self.runs[run.parent]))
+            and (dead or not any(one.status == "dead" for one in (run, *self._below(run))))
+            and not any(self._needs_those_below(one, dead=dead) for one in self._above(run))
             and (not verb.items or (run.workflow == ITEM and run.status == "done"))
             and (not verb.ids or run.id in verb.ids)
         ]
@@ -696,8 +699,19 @@ class Model:
             del self.runs[run.id]
         return len(gone)
 
-    def _still_needs_its_children(self, run: Run) -> bool:
-        return run.ended is None or run.undoing is not None
+    def _needs_those_below(self, run: Run, *, dead: bool) -> bool:
+        return run.ended is None or run.undoing is not None or (run.status == "dead" and not dead)
+
+    def _above(self, run: Run) -> Iterator[Run]:
+        while (above := self.runs.get(run.parent)) is not None:
+            yield above
+            run = above
+
+    def _below(self, run: Run) -> Iterator[Run]:
+        for one in self.runs.values():
+            if one.parent == run.id:
+                yield one
+                yield from self._below(one)
 
     def counts(self) -> dict[str, Counter[str]]:
         return {

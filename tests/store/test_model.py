@@ -263,7 +263,8 @@ class StoreMachine(RuleBasedStateMachine):
             case "limit":
                 return Limit(QUEUES[z % 2], (None, 2, 4)[x % 3], (None, 0, 1, 2)[y % 4])
             case "prune":
-                return Prune(self.clock.now - y, items=z == 0, ids=(id, IDS[x % len(IDS)]) if z == 1 else ())
+                named = (id, IDS[x % len(IDS)]) if z == 1 else ()
+                return Prune(self.clock.now - y, items=z == 0, ids=named, dead=z == 2)
         raise AssertionError(kind)
 
     def one_of(self, statuses: tuple[str, ...], y: int, id: str) -> str:

@@ -91,3 +91,15 @@ def test_a_drain_of_a_thousand_runs_costs_little_a_run(store):
     assert (len(none), len(every)) == (0, 1000)
     assert kept < 60
     assert given_back < 600
+
+
+def test_a_prune_looks_for_those_above_and_below_a_run_by_their_indexes(store):
+    values = {"before": 1.0, "limit": 5, "dead": False}
+    plan = [row[3] for row in store._db.execute(f"EXPLAIN QUERY PLAN {sql.PRUNABLE}", values)]
+    for seek in (
+        "runs USING INDEX runs_ended (ended<?)",
+        "above USING INDEX sqlite_autoindex_runs_1 (id=?)",
+        "below USING INDEX runs_parent (parent=?)",
+    ):
+        assert any(line.startswith(f"SEARCH {seek}") for line in plan), plan
+    assert not any(line.startswith(("SCAN runs", "SCAN above", "SCAN below")) for line in plan), plan

@@ -69,7 +69,7 @@ def test_runs_journal_and_prune_answer_as_the_async_ones(app):
     app.start(doubled(1), id="d-1").result()
     assert [info.id for info in app.runs(status=("done", "failed"))] == ["d-1"]
     assert [(entry.kind, entry.key) for entry in app.journal("d-1")] == [("step", "double#1")]
-    assert app.prune(0) == 1
+    assert app.prune(0, dead=True) == 1
     assert app.runs() == []
 
 

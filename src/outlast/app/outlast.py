@@ -502,15 +502,19 @@ class Outlast:
         dealings, _ = await house.read(dealings_of, house, row)
         return EffectInfo.of(dealings)
 
-    async def prune(self, older_than: timedelta | float, *, batch: int = 500) -> int:
+    async def prune(self, older_than: timedelta | float, *, batch: int = 500, dead: bool = False) -> int:
         """Delete runs that ended longer ago than this, with their journals, in batches. How many were deleted. Sessions that have expired are
-        deleted too, and not counted."""
+        deleted too, and not counted.
+
+        Dead letters stay, with those above and below them: what they did outside is undone only when they are cancelled. With `dead` they are
+        forgotten too, and what they did stays done; only one whose undoing has begun stays until it is undone.
+        """
         house, deleted = self._open, 0
         if batch < 1:
             raise SettingsError(f"batch={batch} must be at least 1.")
         before = house.store.now() - _seconds(older_than)
         while True:
-            count: int = await house.writer.ask(Prune(before, batch))
+            count: int = await house.writer.ask(Prune(before, batch, dead=dead))
             deleted += count
             if count < batch:
                 break

@@ -25,8 +25,9 @@ from outlast.cli.several import Acted, Deed, do_to
 from outlast.cli.stores import acting
 from outlast.cli.text import one_line, parse_json
 from outlast.errors import UnknownRun, WrongStatus
+from outlast.store.damaged import UNREADABLE
 from outlast.store.protocol import Store
-from outlast.store.rows import RunRow
+from outlast.store.rows import RunQuery, RunRow
 from outlast.values.sentences import stopped
 
 
@@ -117,18 +118,33 @@ def send(
             say(f"sent {name} to run {id} (message {message}).")
 
 
-def prune(older_than: EndedBefore, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Delete runs that ended longer ago than this, with their journals and messages; and sessions that have expired."""
+def prune(
+    older_than: EndedBefore,
+    *,
+    dead: Annotated[
+        bool,
+        typer.Option("--dead", help="Dead letters too. What they have done outside is then never undone."),
+    ] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete runs that ended longer ago than this, with their journals and messages; and sessions that have expired.
 
-    async def action(app: Outlast, _: Store) -> int:
-        return await app.prune(older_than)
+    Dead letters stay: `outlast cancel` undoes what they did, `outlast retry` tries again, `--dead` forgets them.
+    """
+
+    async def action(app: Outlast, opened: Store) -> tuple[int, int | None]:
+        before = opened.now() - older_than
+        return await app.prune(older_than, dead=dead), _dead_letters(opened, before)
 
     with answering(as_json):
-        deleted = acting(store, action)
+        deleted, kept = acting(store, action)
         if as_json:
-            document({"deleted": deleted})
+            document({"deleted": deleted, "dead_kept": kept})
         else:
             say(f"deleted {deleted} run{'' if deleted == 1 else 's'}.")
+            if kept:
+                say(_kept(kept, store, forgetting=dead))
 
 
 def _cancelled(acted: Acted, store: str | None) -> str:
@@ -180,6 +196,27 @@ def _refuse_parked(row: RunRow, store: str | None) -> None:
     raise WrongStatus(
         f"run {row.id!r} is parked, and has not ended: it is not retried but goes on, by {command('resume', row.id, store=store)}.{decide}"
     )
+
+
+def _dead_letters(store: Store, before: float) -> int | None:
+    """How many there are that ended before; None if nobody can tell, as a row is damaged."""
+    query, count = RunQuery(statuses=("dead",), limit=1_000), 0
+    try:
+        while rows := store.runs(query):
+            count += sum(row.ended is not None and row.ended < before for row in rows)
+            query = query._replace(before_pk=rows[-1].pk)
+    except UNREADABLE:
+        return None
+    return count
+
+
+def _kept(count: int, store: str | None, *, forgetting: bool) -> str:
+    letters = f"{count} dead letter{'' if count == 1 else 's'}"
+    there = f"kept {letters} as old as that: {command('runs', '--status', 'dead', store=store)}."
+    if forgetting:
+        return f"{there} What they did is not undone yet: {command('retry', 'ID', store=store)} goes on with that."
+    cancel, retry = command("cancel", "ID", store=store), command("retry", "ID", store=store)
+    return f"{there} {cancel} undoes what one did, {retry} tries again, and --dead forgets them."
 
 
 def _row(store: Store, id: str) -> RunRow:

@@ -88,7 +88,7 @@ def rules(n: Numbers) -> list[Rule]:
             "0m",
             "critical",
             "{{ $value }} dead letters in queue {{ $labels.queue }}: they have killed their workers, or failed too often.",
-            "`outlast runs --status dead` and `outlast show ID`; then `outlast retry ID`, `outlast cancel ID`, or prune.",
+            "`outlast runs --status dead` and `outlast show ID`; then `outlast retry ID`, or `outlast cancel ID`, which undoes what they did.",
         ),
         Rule(
             "OutlastCompensationsStuck",

@@ -447,9 +447,11 @@ class Limit(NamedTuple):
 class Prune(NamedTuple):
     """Delete up to `limit` runs that ended before `before`, with journal and mailbox. Result: how many.
 
-    A child stays as long as its parent has not ended, and a dead letter that is not undone yet stays, with its children. With `items`
-    just items that were acked; with `sessions` no runs, but sessions of any space that have expired or were forgotten before it: with
-    their tokens, so `before` should be `SESSION_MEMORY` seconds ago. With `ids` (and neither of those) just these, if they may go.
+    What is below a run that has not ended stays, and so does a dead letter with those above and below it: what these have done outside was
+    never undone. With `dead` dead letters go too, but for one whose undoing has begun: it stays until it is undone, with those below it.
+    With `items` just items that were acked; with `sessions` no runs, but sessions of any space that have expired or were forgotten before
+    it: with their tokens, so `before` should be `SESSION_MEMORY` seconds ago. With `ids` (and neither of those) just these, if they may go
+    and as with `dead`.
     """
 
     before: float
@@ -458,6 +460,7 @@ class Prune(NamedTuple):
     sessions: bool = False
     ids: tuple[str, ...] = ()
     """One call goes through all of them: name no more than a few hundred."""
+    dead: bool = False
 
 
 class Append(NamedTuple):

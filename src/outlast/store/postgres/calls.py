@@ -79,7 +79,7 @@ def _mixture(batch: Sequence[Verb], floors: Any, place: Callable[[verbs.Prune], 
         if kind is verbs.Claim:
             sent = [(*verb, floors) for verb in some]
         elif kind is verbs.Prune:
-            sent = [(*verb, place(cast("verbs.Prune", verb))) for verb in some]
+            sent = [_with_place(cast("verbs.Prune", verb), place) for verb in some]
         elif kind is verbs.Decide:
             sent = [_with_token(cast("verbs.Decide", verb)) for verb in some]
         groups.append((kind.__name__, sent))
@@ -230,6 +230,11 @@ _WAIT_FOR_RUNS = set(_NEEDS) - {
     verbs.Limit,
 }
 """Verbs that wait for runs that others have locked."""
+
+
+def _with_place(verb: verbs.Prune, place: Callable[[verbs.Prune], Any]) -> tuple[Any, ...]:
+    """As the function takes it: `dead`, which came later, last."""
+    return (verb.before, verb.limit, verb.items, verb.sessions, verb.ids, place(verb), verb.dead)
 
 
 def _with_token(verb: verbs.Decide) -> verbs.Decide:

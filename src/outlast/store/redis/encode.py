@@ -175,7 +175,8 @@ def _enlist(verb: verbs.Enlist) -> dict[str, Any]:
 
 
 def _prune(verb: verbs.Prune) -> dict[str, Any]:
-    return _plain(verb) | {"start": 0, "look": PRUNE_LOOK, "ids": list(dict.fromkeys(verb.ids))}
+    said = {"start": 0, "look": PRUNE_LOOK, "ids": list(dict.fromkeys(verb.ids)), "dead": bool(verb.dead)}
+    return _plain(verb) | said
 
 
 def more_of(prune: verbs.Prune, count: int, start: int) -> list[str | bytes | int]:

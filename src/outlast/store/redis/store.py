@@ -257,7 +257,7 @@ class RedisStore(Reads):
     def _finish_prunes(self, verbs: Sequence[Verb], outcomes: list[Any]) -> None:
         """One call looks at a few hundred runs, so that others are served in between. What is left of a Prune is done in more of them.
 
-        From where the last one ended to the end, and from the beginning to there: what may not go (children of parents that have
+        From where the last one ended to the end, and from the beginning to there: what may not go (dead letters, children of parents that have
         not ended) may be much, and it is not looked at again for each batch of what stands behind it.
         """
         for number, verb in enumerate(verbs):

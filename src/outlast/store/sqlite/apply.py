@@ -413,7 +413,8 @@ class Transaction:
         if verb.sessions:
             return sessions.prune(self, verb)
         which = sql.PRUNABLE_BY_ID if verb.ids else sql.ACKED if verb.items else sql.PRUNABLE
-        values = {"before": verb.before, "limit": verb.limit, "ids": json.dumps(verb.ids)}
+        dead = bool(verb.dead or verb.ids)
+        values = {"before": verb.before, "limit": verb.limit, "ids": json.dumps(verb.ids), "dead": dead}
         runs = self.db.execute(which, values).fetchall()
         for statement in sql.PRUNE:
             self.db.executemany(statement, runs)

@@ -335,10 +335,21 @@ ORDER BY name
 """
 
 _PRUNABLE = """
-ended < :before AND undoing IS NULL AND (parent IS NULL OR NOT EXISTS
-      (SELECT 1 FROM runs AS above WHERE above.id = runs.parent AND (above.ended IS NULL OR above.undoing IS NOT NULL)))
+ended < :before AND undoing IS NULL AND (:dead OR status <> 'dead') AND (parent IS NULL OR NOT EXISTS (
+    WITH RECURSIVE line (parent, needs_it) AS (
+        SELECT runs.parent, 0
+        UNION SELECT above.parent, above.ended IS NULL OR above.undoing IS NOT NULL OR (above.status = 'dead' AND NOT :dead)
+              FROM line CROSS JOIN runs AS above WHERE above.id = line.parent
+    ) SELECT 1 FROM line WHERE needs_it
+)) AND (:dead OR NOT EXISTS (
+    WITH RECURSIVE line (id, status) AS (
+        SELECT below.id, below.status FROM runs AS below WHERE below.parent = runs.id
+        UNION SELECT below.id, below.status FROM line CROSS JOIN runs AS below WHERE below.parent = line.id
+    ) SELECT 1 FROM line WHERE line.status = 'dead'
+))
 ORDER BY ended LIMIT :limit
 """
+"""Not what somebody above may still have to undo, nor (unless `:dead`) a dead letter and those above it."""
 PRUNABLE = f"SELECT pk FROM runs WHERE {_PRUNABLE}"
 PRUNABLE_BY_ID = f"SELECT pk FROM runs WHERE id IN (SELECT value FROM json_each(:ids)) AND {_PRUNABLE}"
 ACKED = "SELECT pk FROM runs WHERE workflow = '' AND status = 'done' AND ended < :before ORDER BY ended LIMIT :limit"

@@ -118,7 +118,8 @@ class ItemPromises(Promises):
         assert desk.store.run("i") is None
         assert desk.store.journal(row.pk) == []
         assert {r.id for r in desk.store.runs(RunQuery())} == {"dead", "cancelled", "queued", "run"}
-        assert desk.one(Prune(desk.clock.now + 1)) == 3
+        assert desk.one(Prune(desk.clock.now + 1)) == 2
+        assert desk.one(Prune(desk.clock.now + 1, dead=True)) == 1
 
     def test_acked_items_are_pruned_oldest_first_up_to_the_limit(self, desk: Desk) -> None:
         for id in ("c", "a", "b"):

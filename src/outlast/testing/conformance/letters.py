@@ -105,9 +105,11 @@ class LetterPromises(Promises):
         assert desk.one(Resume("r", "t")) == Refused(STATUS, "dead")
         assert desk.store.queues()[0].dead == 1
 
-    def test_a_dead_letter_can_be_pruned(self, desk: Desk) -> None:
+    def test_a_dead_letter_is_pruned_only_if_that_is_asked_for(self, desk: Desk) -> None:
         row = dead_letter(desk)
-        assert desk.one(Prune(desk.clock.now + 1)) == 1
+        assert desk.one(Prune(desk.clock.now + 1)) == 0
+        assert desk.row().status == "dead"
+        assert desk.one(Prune(desk.clock.now + 1, dead=True)) == 1
         assert desk.store.run("r") is None
         assert desk.store.journal(row.pk) == []
 

@@ -2,11 +2,35 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from outlast.store.verbs import FENCE, Claim, Forget, Keep, Prune, Send, Settle, Submit, SubmitMany, Verb
+from outlast.store.rows import RunQuery, RunRow
+from outlast.store.verbs import (
+    FENCE,
+    Cancel,
+    Claim,
+    Forget,
+    Keep,
+    Prune,
+    Retry,
+    Send,
+    Settle,
+    Submit,
+    SubmitMany,
+    Verb,
+)
 from outlast.testing.conformance.harness import Desk, Promises
 from outlast.testing.conformance.session_desk import noted
+
+
+def letter(desk: Desk, id: str = "r", **fields: Any) -> RunRow:
+    """A dead letter that has begun to deal with the outside world."""
+    row = desk.held(id, interruptions_max=1, **fields)
+    assert desk.record(row, 1, kind="intent") is None
+    assert desk.release(row, "deploy") == "dead"
+    return row
 
 
 class PrunePromises(Promises):
@@ -115,6 +139,100 @@ class PrunePromises(Promises):
         desk.settle(parent)
         desk.clock.forward(1)
         assert desk.one(Prune(desk.clock.now, limit=1_000)) == 301
+
+    # -- dead letters
+
+    def test_a_dead_letter_stays_until_what_it_did_is_undone(self, desk: Desk) -> None:
+        row = letter(desk)
+        desk.clock.forward(10)
+        assert desk.one(Prune(desk.clock.now)) == 0
+        assert desk.kinds(row) == ["intent", "interruption"]
+        assert desk.one(Cancel("r", "given up")) == "queued"
+        desk.clock.forward(10)
+        assert desk.one(Prune(desk.clock.now)) == 0
+        desk.settle(desk.take(), "cancelled")
+        assert desk.one(Prune(desk.clock.now + 1)) == 1
+        assert desk.store.run("r") is None
+        assert desk.store.journal(row.pk) == []
+
+    def test_a_dead_letter_that_was_retried_and_is_done_is_pruned_as_any_other(self, desk: Desk) -> None:
+        letter(desk)
+        desk.one(Retry("r", "t"))
+        desk.settle(desk.take())
+        assert desk.one(Prune(desk.clock.now + 1)) == 1
+
+    def test_a_dead_item_stays_too(self, desk: Desk) -> None:
+        desk.put(attempts_max=1)
+        desk.release(desk.take("i"), failed=True)
+        assert desk.row("i").status == "dead"
+        assert desk.one(Prune(desk.clock.now + 1)) == 0
+        assert desk.one(Prune(desk.clock.now + 1, items=True)) == 0
+        assert desk.one(Prune(desk.clock.now + 1, dead=True)) == 1
+
+    def test_who_asks_for_it_forgets_dead_letters_too(self, desk: Desk) -> None:
+        row = letter(desk)
+        desk.ended("done")
+        desk.ended("child", parent="r")
+        assert desk.one(Prune(desk.clock.now, dead=True)) == 0  # before, not at
+        assert desk.one(Prune(desk.clock.now + 1, dead=True)) == 3
+        assert desk.store.journal(row.pk) == []
+
+    def test_who_names_a_dead_letter_deletes_it(self, desk: Desk) -> None:
+        letter(desk)
+        letter(desk, "other")
+        desk.ended("child", parent="other")
+        assert desk.one(Prune(desk.clock.now + 1, ids=("r", "child"))) == 2
+        assert [row.id for row in desk.store.runs(RunQuery())] == ["other"]
+
+    def test_a_dead_letter_keeps_those_below_it_as_they_are_undone_with_it(self, desk: Desk) -> None:
+        letter(desk)
+        desk.ended("child", parent="r")
+        desk.ended("grandchild", "failed", parent="child")
+        desk.clock.forward(10)
+        assert desk.one(Prune(desk.clock.now)) == 0
+        assert desk.one(Cancel("r", "given up")) == "queued"
+        assert desk.one(Prune(desk.clock.now + 1)) == 0
+        desk.settle(desk.take(), "cancelled")
+        assert desk.one(Prune(desk.clock.now + 1)) == 3
+
+    def test_a_dead_letter_keeps_those_above_it(self, desk: Desk) -> None:
+        """Their ids would be new work, which would find the dead letter in the place of a child of its own."""
+        desk.ended("grandparent")
+        desk.ended("parent", parent="grandparent")
+        letter(desk, "dead", parent="parent")
+        desk.ended("sibling", parent="parent")
+        desk.ended("aunt", parent="grandparent")
+        assert desk.one(Prune(desk.clock.now + 1)) == 2
+        assert {row.id for row in desk.store.runs(RunQuery())} == {"grandparent", "parent", "dead"}
+        assert desk.one(Cancel("dead", "given up")) == "queued"
+        desk.settle(desk.take("dead"), "cancelled")
+        assert desk.one(Prune(desk.clock.now + 1)) == 3
+
+    def test_what_is_far_below_a_run_that_has_not_ended_stays(self, desk: Desk) -> None:
+        """That may still have to undo it, by its child."""
+        above = desk.held("grandparent")
+        desk.ended("parent", parent="grandparent")
+        desk.ended("child", parent="parent")
+        assert desk.one(Prune(desk.clock.now + 1)) == 0
+        assert desk.one(Prune(desk.clock.now + 1, dead=True)) == 0
+        desk.settle(above)
+        assert desk.one(Prune(desk.clock.now + 1)) == 3
+
+    def test_dead_letters_do_not_stand_before_what_may_go(self, desk: Desk) -> None:
+        for number in range(7):
+            letter(desk, f"dead{number}")
+            desk.clock.forward(1)
+            desk.ended(f"old{number}")
+        before = desk.clock.now + 1
+        counts: list[int] = []
+        while not counts or counts[-1] == 3:
+            counts.append(desk.one(Prune(before, limit=3)))
+        assert counts == [3, 3, 1]
+        assert {row.id for row in desk.store.runs(RunQuery())} == {f"dead{number}" for number in range(7)}
+        assert desk.one(Prune(before, limit=5, dead=True)) == 5
+        assert desk.one(Prune(before, limit=5, dead=True)) == 2
+
+    # -- in a batch
 
     @pytest.mark.parametrize("verb", ["record", "keep", "forget"])
     def test_a_late_record_of_a_run_that_is_pruned_in_the_same_batch_is_refused(

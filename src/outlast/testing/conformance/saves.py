@@ -159,7 +159,7 @@ class SavePromises(Promises):
             row = desk.take()
         assert desk.row().status == "dead"
         desk.clock.forward(10)
-        assert desk.one(Prune(desk.clock.now, 10)) == 1
+        assert desk.one(Prune(desk.clock.now, 10, dead=True)) == 1
         assert desk.store.progress(row.pk) == {}
 
     def test_a_refused_one_fails_alone_in_a_mixed_batch(self, desk: Desk) -> None:

@@ -295,6 +295,7 @@ class UndoPromises(Promises):
         dead_undoing(desk)
         desk.ended("child", parent="r")
         assert desk.one(Prune(desk.clock.now + 1)) == 0
+        assert desk.one(Prune(desk.clock.now + 1, dead=True)) == 0
         desk.one(Retry("r", "t"))
         desk.settle(desk.take(worker="w2"), "failed")
         assert desk.one(Prune(desk.clock.now + 1)) == 2

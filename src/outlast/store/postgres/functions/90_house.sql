@@ -8,8 +8,8 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- before, limit, items, sessions, ids; then where to go on: [ended, pk] of the last one looked at by the call before. The outcome is [how many, where it
--- stopped], or without a place if it has come to the end.
+-- before, limit, items, sessions, ids; then where to go on: [ended, pk] of the last one looked at by the call before; then whether dead letters go too.
+-- The outcome is [how many, where it stopped], or without a place if it has come to the end.
 CREATE FUNCTION prune__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     old bigint[];
@@ -22,18 +22,20 @@ BEGIN
     ELSIF jsonb_array_length(v->4) > 0 THEN
         old := ARRAY(SELECT pk FROM runs WHERE id IN (SELECT jsonb_array_elements_text(v->4)) AND ended < (v->>0)::double precision
                      ORDER BY ended, pk LIMIT (v->>1)::bigint);
-        RETURN json_build_array(prune_all__v(old, (v->>0)::double precision), NULL)::text;
+        RETURN json_build_array(prune_all__v(old, (v->>0)::double precision, true), NULL)::text;
     ELSE
-        RETURN prune_runs__v((v->>0)::double precision, (v->>1)::bigint, (v->>2)::boolean, v->5);
+        RETURN prune_runs__v((v->>0)::double precision, (v->>1)::bigint, (v->>2)::boolean, v->5, coalesce((v->>6)::boolean, false));
     END IF;
 END $$;
 
--- Page by page, from the oldest on, until there are enough: what stays for its parent's sake is passed once, not by each call anew.
-CREATE FUNCTION prune_runs__v(before double precision, most bigint, items boolean, place jsonb) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+-- Page by page, from the oldest on, until there are enough: what stays is passed once, not by each call anew.
+CREATE FUNCTION prune_runs__v(before double precision, most bigint, items boolean, place jsonb, dead boolean)
+RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     last double precision := coalesce((place->>0)::double precision, '-infinity');
     last_pk bigint := coalesce((place->>1)::bigint, -1);
     page bigint := least(greatest(most, 100), 1000);
+    anyway boolean := dead OR items;                           -- an item that was acked is no dead letter, and nobody is below it
     looked bigint[];
     ends double precision[];
     old bigint[];
@@ -55,29 +57,55 @@ BEGIN
         END IF;
         SELECT array_agg(c.pk), max(c.n) INTO old, upto FROM (
             SELECT l.pk, l.n FROM unnest(looked) WITH ORDINALITY l(pk, n) JOIN runs r ON r.pk = l.pk
-            WHERE r.pk = ANY(looked) AND r.undoing IS NULL AND NOT EXISTS (
-                SELECT 1 FROM runs p WHERE p.id = r.parent AND (p.ended IS NULL OR p.undoing IS NOT NULL)) ORDER BY l.n LIMIT most - pruned) c;
+            WHERE r.pk = ANY(looked) AND r.undoing IS NULL AND (anyway OR r.status <> 'dead') AND NOT stays__v(r.id, r.parent, anyway, '{}')
+            ORDER BY l.n LIMIT most - pruned) c;
         IF coalesce(cardinality(old), 0) < most - pruned THEN
             upto := cardinality(looked);
         END IF;
         last := ends[upto];
         last_pk := looked[upto];
-        pruned := pruned + prune_all__v(old, before);
+        pruned := pruned + prune_all__v(old, before, anyway);
     END LOOP;
     RETURN json_build_array(pruned, json_build_array(last, last_pk));
 END $$;
 
--- Candidates and their parents are locked, then tested again: somebody may just have had one retried.
-CREATE FUNCTION prune_all__v(candidates bigint[], before double precision) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+-- Whether a run stays for the sake of others: one above it may still have to undo it, or is one of `busy`; or, unless dead letters go too, there is one
+-- above or below it. Joined so, each is looked for by an index, whatever was in the tables when this was planned.
+CREATE FUNCTION stays__v(run text, above text, dead boolean, busy text[]) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF above IS NOT NULL AND EXISTS (
+        WITH RECURSIVE line(parent, needs_it) AS (
+            SELECT above COLLATE "C", false
+            UNION SELECT p.parent, p.ended IS NULL OR p.undoing IS NOT NULL OR (p.status = 'dead' AND NOT dead) OR p.id = ANY(busy)
+                  FROM line CROSS JOIN LATERAL (SELECT id, parent, ended, undoing, status FROM runs WHERE id = line.parent OFFSET 0) p
+        ) SELECT 1 FROM line WHERE needs_it
+    ) THEN
+        RETURN true;
+    ELSIF dead THEN
+        RETURN false;
+    END IF;
+    RETURN EXISTS (
+        WITH RECURSIVE line(id, status) AS (
+            SELECT id, status FROM runs WHERE parent = run
+            UNION SELECT c.id, c.status FROM line CROSS JOIN LATERAL (SELECT id, status FROM runs WHERE parent = line.id OFFSET 0) c
+        ) SELECT 1 FROM line WHERE status = 'dead');
+END $$;
+
+-- Candidates and all above them are locked, then tested again: somebody may just have had one retried.
+CREATE FUNCTION prune_all__v(candidates bigint[], before double precision, dead boolean) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     old bigint[] := ARRAY(SELECT pk FROM runs WHERE pk = ANY(candidates) AND ended < before AND undoing IS NULL ORDER BY pk FOR UPDATE SKIP LOCKED);
-    above text[] := ARRAY(SELECT DISTINCT parent FROM runs WHERE pk = ANY(old) AND parent IS NOT NULL);
+    above text[] := ARRAY(
+        WITH RECURSIVE line(id) AS (
+            SELECT parent FROM runs WHERE pk = ANY(old) AND parent IS NOT NULL
+            UNION SELECT p.parent FROM line CROSS JOIN LATERAL (SELECT parent FROM runs WHERE id = line.id AND parent IS NOT NULL OFFSET 0) p
+        ) SELECT id FROM line);
+    busy text[];
 BEGIN
     IF cardinality(above) > 0 THEN
-        above := ARRAY(SELECT p FROM unnest(above) p WHERE EXISTS (SELECT 1 FROM runs WHERE id = p)
-                       EXCEPT SELECT l.id FROM (SELECT id FROM runs WHERE id = ANY(above) ORDER BY pk FOR NO KEY UPDATE SKIP LOCKED) l);
-        old := ARRAY(SELECT pk FROM runs r WHERE pk = ANY(old) AND (parent IS NULL OR (parent <> ALL(above) AND NOT EXISTS (
-            SELECT 1 FROM runs p WHERE p.id = r.parent AND (p.ended IS NULL OR p.undoing IS NOT NULL)))));
+        busy := ARRAY(SELECT id FROM runs WHERE id = ANY(above)
+                      EXCEPT SELECT l.id FROM (SELECT id FROM runs WHERE id = ANY(above) ORDER BY pk FOR NO KEY UPDATE SKIP LOCKED) l);
+        old := ARRAY(SELECT pk FROM runs WHERE pk = ANY(old) AND (parent IS NULL OR NOT stays__v(id, parent, dead, busy)));
     END IF;
     DELETE FROM entries WHERE run = ANY(old);
     DELETE FROM messages WHERE run = ANY(old);

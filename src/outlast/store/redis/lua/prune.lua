@@ -3,23 +3,42 @@
 
 local GOING = {'fence', 'id', 'status', 'workflow', 'queue', 'parent', 'ended'}
 
-local parents = {}  -- id -> whether its children stay
+local ABOVE, OWN = {'ended', 'undoing', 'status', 'parent'}, {'undoing', 'parent', 'status', 'id'}
 
-local function children_stay(id)
-    if parents[id] == nil then
+local needs, letters = {}, {}  -- id -> whether it needs those below it; whether there is a dead letter below it (nil: there is none at all)
+
+-- A run needs those below it if it, or one above it, has not ended, is not undone yet, or is a dead letter that stays.
+local function needs_those_below(id, dead)
+    if needs[id] == nil then
+        needs[id] = false  -- whoever is above itself
         local pk = S.hget(P .. 'ids', id)
-        local ended, undoing
         if pk then
-            ended, undoing = unpack(S.read(pk, {'ended', 'undoing'}), 1, 2)
+            local ended, undoing, status, parent = unpack(S.read(pk, ABOVE), 1, 4)
+            local own = not ended or undoing or status == 'dead' and not dead
+            needs[id] = (own or parent and needs_those_below(parent, dead)) and true or false
         end
-        parents[id] = pk and (not ended or undoing) and true or false
     end
-    return parents[id]
+    return needs[id]
 end
 
-local function stays(pk)
-    local undoing, parent = unpack(S.read(pk, {'undoing', 'parent'}), 1, 2)
-    return undoing or parent and children_stay(parent)
+local function has_letter_below(id)
+    if letters and letters[id] == nil then
+        letters[id] = false
+        for _, pk in ipairs(call('ZRANGE', P .. 'children:' .. id, 0, -1)) do
+            local status, child = unpack(S.read(pk, {'status', 'id'}), 1, 2)
+            if status == 'dead' or child and has_letter_below(child) then
+                letters[id] = true
+                break
+            end
+        end
+    end
+    return letters and letters[id]
+end
+
+-- `dead`: dead letters go too.
+local function stays(pk, dead)
+    local undoing, parent, status, id = unpack(S.read(pk, OWN), 1, 4)
+    return undoing or parent and needs_those_below(parent, dead) or not dead and (status == 'dead' or has_letter_below(id))
 end
 
 -- Up to `limit` that may go, oldest first. How many may not that stand before them; whether there are more.
@@ -31,7 +50,7 @@ local function prunable(verb, key, start, check)
         local from = start + kept + #found
         local flat = call('ZRANGEBYSCORE', P .. key, '-inf', '(' .. S.text(verb.before), 'WITHSCORES', 'LIMIT', from, count)
         for i = 1, #flat, 2 do
-            if check and stays(flat[i]) then
+            if check and stays(flat[i], verb.dead) then
                 kept = kept + 1
             else
                 found[#found + 1] = {pk = flat[i], ended = tonumber(flat[i + 1])}
@@ -74,7 +93,7 @@ local function prune_named(verb)
     for _, id in ipairs(verb.ids) do
         local pk = S.hget(P .. 'ids', id)
         local ended = pk and tonumber(S.read(pk, {'ended'})[1])
-        if ended and ended < verb.before and not stays(pk) then
+        if ended and ended < verb.before and not stays(pk, true) then
             found[#found + 1] = {pk = pk, ended = ended}
         end
     end
@@ -89,7 +108,7 @@ function S.Prune(verb)
         return {'0', '0', '0'}
     end
     S.flush()
-    parents = {}
+    needs, letters = {}, call('EXISTS', P .. 'status:dead') == 1 and {} or nil
     local prune = verb.sessions and S.prune_sessions or #verb.ids > 0 and prune_named or verb.items and prune_items or prune_runs
     local count, passed, more = prune(verb)
     return {S.text(count), S.text(passed), more and '1' or '0'}
