@@ -29,7 +29,7 @@ def migrate(
 ) -> None:
     """Bring a store's schema to the version of this Outlast. Workers may go on meanwhile, and two at once are harmless.
 
-    Opening a store does that too, unless a Postgres address says migrate=no.
+    A worker or a program that opens it does that too, unless a Postgres address says migrate=no.
     """
     with answering(as_json):
         found = shared(store)
