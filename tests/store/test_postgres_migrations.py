@@ -154,24 +154,6 @@ def test_a_schema_of_a_newer_release_is_left_alone(address) -> None:
     assert shape(address) == before
 
 
-def test_a_schema_of_the_first_version_is_brought_to_this_one_with_what_is_in_it(address) -> None:
-    store = made(address)
-    store.commit([Submit("r", "flow", "[]", "t", "s")])
-    store.close()
-    fresh = shape(address)
-    with connected(address) as db:
-        db.execute("ALTER TABLE runs SET (fillfactor = 80)")
-        db.execute("UPDATE meta SET version = 1, functions = ''")
-    store = made(address)
-    assert [row.id for row in store.runs(RunQuery())] == ["r"]
-    store.close()
-    assert shape(address) == fresh
-    with connected(address) as db:
-        assert db.execute("SELECT reloptions FROM pg_class WHERE oid = 'runs'::regclass").fetchone() == (
-            ["fillfactor=50"],
-        )
-
-
 def test_without_migrating_an_older_schema_is_refused_with_the_command_to_run(address) -> None:
     store = PostgresStore.at(f"{address}&migrate=no")
     with pytest.raises(StoreUnavailable, match="outlast migrate"):

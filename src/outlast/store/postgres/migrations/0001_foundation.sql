@@ -9,6 +9,8 @@ CREATE TABLE writers (                                         -- who may commit
     since timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
+-- A run is written three times, when it comes, is claimed and ends, and each time it is a new version of its row. In a page that has room for as many
+-- versions as rows they stay in it: less is logged, and the next one takes the room of the last but one.
 CREATE TABLE runs (
     pk                     bigint           PRIMARY KEY,
     id                     text             COLLATE "C" NOT NULL UNIQUE,
@@ -49,7 +51,7 @@ CREATE TABLE runs (
     abandon_after          double precision,                   -- seconds for which it may be claimable and not taken
     left_by                text             COLLATE "C",       -- the draining worker that was interrupted at it
     left_at                double precision                    -- both until it is claimed again
-) WITH (fillfactor = 80);
+) WITH (fillfactor = 50);
 
 -- The order of claims, in one direction and without NULL, so that a scan can begin at a remembered place: see `ready`.
 CREATE INDEX runs_ready ON runs
