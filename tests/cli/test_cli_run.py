@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -20,6 +21,14 @@ def test_a_made_up_id_is_told_with_the_command_that_goes_on(outlast):
     answer = outlast("run", "agent.py:echo")
     row = outlast(*"runs --json".split()).json["runs"][0]
     assert f"outlast run agent.py:echo --id {row['id']}" in answer.err
+
+
+@pytest.mark.parametrize("command", ["run", "submit"])
+def test_made_up_ids_ascend(outlast, command):
+    before = time.time_ns()
+    outlast(command, "agent.py:echo")
+    (row,) = outlast(*"runs --json".split()).json["runs"]
+    assert before <= int(row["id"][:16], 16) <= time.time_ns()
 
 
 def test_a_module_can_be_named_instead_of_a_file(outlast):

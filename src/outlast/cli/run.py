@@ -6,7 +6,6 @@ import asyncio
 import sys
 from contextlib import redirect_stdout
 from typing import Any, NamedTuple, NoReturn
-from uuid import uuid4
 
 import typer
 
@@ -31,7 +30,7 @@ from outlast.errors import Conflict, OutlastError, StoreUnavailable, UnknownRun
 from outlast.settings import Settings
 from outlast.store.protocol import Store
 from outlast.store.rows import ENDED, RunRow
-from outlast.values.names import check_id
+from outlast.values.names import check_id, new_ids
 from outlast.values.sentences import stopped
 
 
@@ -65,7 +64,7 @@ def run(
     """
     with answering(as_json):
         settings = Settings.load({"store": store})
-        chosen = uuid4().hex if id is None else check_id(id, settings.id_length_max, "run id")
+        chosen = new_ids(1)[0] if id is None else check_id(id, settings.id_length_max, "run id")
         order = Order(target, tuple(args or ()), kwargs, chosen, store)
         opened = store_of(store)
         with redirect_stdout(sys.stderr):

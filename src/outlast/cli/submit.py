@@ -7,7 +7,6 @@ import shlex
 import sys
 from contextlib import redirect_stdout
 from typing import Annotated
-from uuid import uuid4
 
 import typer
 
@@ -33,7 +32,7 @@ from outlast.errors import StoreUnavailable
 from outlast.settings import Settings
 from outlast.store.protocol import Store
 from outlast.store.rows import RunRow
-from outlast.values.names import check_id, check_name
+from outlast.values.names import check_id, check_name, new_ids
 
 
 def submit(
@@ -62,7 +61,7 @@ def submit(
         raise typer.BadParameter("it must be finite.", param_hint="--delay")
     with answering(as_json):
         settings = Settings.load({})
-        chosen = uuid4().hex if id is None else check_id(id, settings.id_length_max, "run id")
+        chosen = new_ids(1)[0] if id is None else check_id(id, settings.id_length_max, "run id")
         check_name(queue, settings.name_length_max, "queue name")
         with redirect_stdout(sys.stderr):  # what the program prints when it is imported
             call = call_of(load(target), tuple(args or ()), kwargs)
