@@ -20,7 +20,9 @@ PARTS = re.compile(f"{FENCE}|{LINK}|{CODE}", re.MULTILINE | re.DOTALL)
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:  # noqa: ARG001 - MkDocs names them
     """MkDocs calls this with each page before it is rendered."""
     folder = (Path(config.docs_dir) / page.file.src_uri).parent
-    root = Path(config.config_file_path).parent
+    root = Path(
+        config.config_file_path
+    ).parent.resolve()  # as the targets are: a checkout may lie behind a link
 
     def outside(found: re.Match[str]) -> str:
         if not found["target"]:

@@ -199,7 +199,14 @@ def test_a_link_that_leaves_docs_is_words_with_its_path(site) -> None:
     assert not any('href="../' in html for html in pages)
 
 
-def test_a_link_that_leaves_docs_leads_into_the_repository_where_there_is_one() -> None:
+@pytest.mark.parametrize("behind_a_link", [False, True])
+def test_a_link_that_leaves_docs_leads_into_the_repository_where_there_is_one(
+    tmp_path, behind_a_link
+) -> None:
+    root = ROOT
+    if behind_a_link:
+        root = tmp_path / "checkout"
+        root.symlink_to(ROOT)
     sys.path.insert(0, str(DOCS))
     try:
         hooks = importlib.import_module("hooks")
@@ -208,8 +215,8 @@ def test_a_link_that_leaves_docs_leads_into_the_repository_where_there_is_one() 
 
     class Config:
         docs_dir, config_file_path, repo_url = (
-            str(DOCS),
-            str(ROOT / "mkdocs.yml"),
+            str(root / "docs"),
+            str(root / "mkdocs.yml"),
             "https://example.org/o/outlast/",
         )
 
