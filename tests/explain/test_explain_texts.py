@@ -126,6 +126,9 @@ def test_the_runbook_begins_with_what_hurts_most():
         "outlast.errors.Backpressure",
         "outlast.errors:Backpressure",
         " Backpressure ",
+        "Backpressure.",
+        "outlast.errors.Backpressure:",
+        "`outlast explain Backpressure`.",
     ],
 )
 def test_a_name_is_found_as_tracebacks_and_journals_write_it(asked):
@@ -139,3 +142,4 @@ def test_close_names_are_offered():
     assert close("zzzzzz") == []
     assert find("zzzzzz") is None
     assert find("") is None
+    assert find(".") is None

@@ -75,8 +75,9 @@ def _entry(kind: str, name: str, text: str) -> Entry:
 
 
 def find(name: str) -> Entry | None:
-    """By its name in any case, also with the module before it, as a traceback or a journal has it."""
-    wanted = re.split(r"[.:]", name.strip().removeprefix("outlast explain "))[-1].casefold()
+    """By its name in any case, also with the module before it, as a traceback or a journal has it, and with what a sentence has around it."""
+    bare = name.strip(" \t\r\n.:`").removeprefix("outlast explain ")
+    wanted = re.split(r"[.:]", bare)[-1].strip().casefold()
     return next((entry for entry in entries() if entry.name.casefold() == wanted), None)
 
 
