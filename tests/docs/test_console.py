@@ -98,7 +98,9 @@ def test_a_console_block_without_a_prompt_is_refused(tmp_path) -> None:
 def test_nothing_is_left_running(tmp_path) -> None:
     run(tmp_path, "```console\n$ sleep 600 & echo $! > pid\n```\n")
     left = int((tmp_path / "folder/pid").read_text())
+    deadline = time.monotonic() + 30
     while runs(left):  # it was killed, and ends in a moment
+        assert time.monotonic() < deadline, f"process {left} still runs"
         time.sleep(0.01)
 
 
