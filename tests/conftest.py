@@ -19,8 +19,14 @@ from outlast.testing.empty import EmptyStore, empty_file
 from places import place, pytest_collection_modifyitems  # noqa: F401 - a fixture and a hook
 from servers import postgres_server, redis_server  # noqa: F401 - fixtures
 
-for _name in ("DATABASE_URL", "REDIS_URL", "REDIS_HOST", "STATE_DB_PATH", "SHUTDOWN_TIMEOUT"):
-    os.environ.pop(_name, None)  # Outlast understands them: a developer's own servers are not for tests
+_UNDERSTOOD = ("DATABASE_URL", "REDIS_URL", "REDIS_HOST", "STATE_DB_PATH", "SHUTDOWN_TIMEOUT")
+for _name in list(os.environ):
+    if _name in _UNDERSTOOD or (
+        _name.upper().startswith("OUTLAST_") and not _name.startswith("OUTLAST_TEST_")
+    ):
+        del os.environ[
+            _name
+        ]  # Outlast understands them: a developer's own servers and settings are not for tests, nor for what they start
 
 # The tests start hundreds of processes: each would compile all of Outlast again, which takes longer than all else that it does to begin.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
