@@ -99,9 +99,6 @@ BEGIN
                 IF state = 1 AND candidates IS NOT NULL THEN
                     firsts := firsts__v(candidates);
                 END IF;
-                IF octet_length(given) > ANSWER_MAX__v THEN
-                    given := claimed__v(v->>0, v->>1);
-                END IF;
                 RETURN '[' || coalesce(given, '[]') || ',' || scan__v(state, took, walked, more, firsts) || ']';
             END IF;
             tried := coalesce(tried, '{}');
@@ -206,7 +203,8 @@ BEGIN
     WHERE pk = r.pk;
 END $$;
 
--- Of these, in their order, those that nobody else has locked, are still as they were found, and need nothing else to be done. `given`: their rows.
+-- Of these, in their order, those that nobody else has locked, are still as they were found, and need nothing else to be done. `given`: their rows, and
+-- beyond what one answer holds their numbers.
 CREATE FUNCTION give_all__v(pks bigint[], new boolean[], state smallint, who text, by text, base bigint, now double precision,
                             OUT got bigint, OUT back bigint, OUT tried bigint[], OUT given text) LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -219,8 +217,10 @@ BEGIN
         UPDATE runs SET status = 'running', ready = 0, fence = f.fence, worker = who, token = by, waits = '', lives = lives + 1,
                         started = coalesce(started, now), deadline = CASE WHEN undoing IS NULL THEN coalesce(deadline, now + timeout) END
         FROM fenced f WHERE runs.pk = ANY(pks) AND runs.pk = f.pk RETURNING runs.pk, f.new, runs.fence, brief__v(runs) AS one
-    ) SELECT count(*), count(*) FILTER (WHERE NOT h.new), array_agg(h.pk), '[' || string_agg(h.one, ',' ORDER BY h.fence) || ']'
-      INTO got, back, tried, given FROM held h;
+    ) SELECT count(*), count(*) FILTER (WHERE NOT h.new), array_agg(h.pk),
+             '[' || string_agg(CASE WHEN h.long > ANSWER_MAX__v THEN concat('[', h.pk, ',', h.fence, ']') ELSE h.one END, ',' ORDER BY h.fence) || ']'
+      INTO got, back, tried, given
+      FROM (SELECT held.*, sum(octet_length(held.one)) OVER (ORDER BY held.fence ROWS UNBOUNDED PRECEDING) AS long FROM held) h;
 END $$;
 
 -- Candidates of the lines: a line is a queue with a workflow, for what was interrupted and for what was not, and costs one seek.
