@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from unittest import mock
 
 import psycopg
+import pytest
 
 from outlast.store.postgres import connection
 from outlast.store.postgres.address import parse
@@ -39,6 +40,15 @@ def connected(address: str) -> Iterator[psycopg.Connection]:
     with psycopg.connect(autocommit=True, **known.options) as db:
         db.execute(f"SET search_path = {known.schema}")
         yield db
+
+
+def counted(*connections: connection.Connection) -> None:
+    """From now on the statistics of the server have what these sessions did. Before PostgreSQL 15 they come when they come."""
+    for each in connections:
+        if each.db().info.server_version < 150_000:
+            pytest.skip("the statistics of this server cannot be waited for")
+        each.execute("SELECT pg_stat_force_next_flush()")
+        each.execute("SELECT 1")
 
 
 def emptied(address: str) -> None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import psycopg
 import pytest
-from postgres_schemas import connected, schema_of_this_process
+from postgres_schemas import connected, counted, schema_of_this_process
 
 from outlast.store.postgres import floors as floors_module
 from outlast.store.postgres.floors import Floors
@@ -41,10 +41,7 @@ def store(schema) -> Iterator[PostgresStore]:
 
 def walked(db, store: PostgresStore) -> int:
     """How many entries of the index of ready runs were looked at, ever."""
-    store._writer.execute("SELECT pg_stat_force_next_flush()")
-    store._reader.execute("SELECT pg_stat_force_next_flush()")
-    store._writer.execute("SELECT 1")
-    store._reader.execute("SELECT 1")
+    counted(store._writer, store._reader)
     return int(db.execute(WALKED).fetchone()[0])
 
 
