@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
-from postgres_schemas import connected, emptied, schema_of_this_process
+from postgres_schemas import connected, counted, emptied, schema_of_this_process
 
 from outlast.errors import SettingsError
 from outlast.store.postgres import calls, migrate
@@ -31,7 +31,7 @@ from outlast.store.verbs import (
 )
 
 COLUMNS = "pk, id, workflow, args, queue, priority, status, fence, seed, created, due, attempts_max, interruptions_max"
-READ = "SELECT coalesce(sum(idx_tup_read), 0) FROM pg_stat_user_indexes WHERE schemaname = current_schema() AND relname = 'runs'"
+READ = "SELECT coalesce(sum(idx_tup_read), 0) FROM pg_stat_user_indexes WHERE schemaname = current_schema() AND relname = 'runs' AND indexrelname LIKE %s"
 
 
 @pytest.fixture(scope="module")
@@ -62,11 +62,10 @@ def owned(store: PostgresStore, id: str = "r"):
     return store.commit([Submit(id, "flow", "[]", "t", "s", worker="w")])[0].row
 
 
-def entries_read(db: psycopg.Connection, store: PostgresStore) -> int:
+def entries_read(db: psycopg.Connection, store: PostgresStore, index: str = "%") -> int:
     """Of the indexes of runs, ever."""
-    store._writer.execute("SELECT pg_stat_force_next_flush()")
-    store._writer.execute("SELECT 1")
-    return int(db.execute(READ).fetchone()[0])
+    counted(store._writer)
+    return int(db.execute(READ, (index,)).fetchone()[0])
 
 
 def filled(db: psycopg.Connection, count: int, more: str = "", values: str = "") -> None:
@@ -240,6 +239,21 @@ def test_the_least_depth_of_a_queue_that_is_named_twice_binds(schema, store) -> 
         each.close()
     assert store.depth("q") == 3
     assert sum(isinstance(outcome, Refused) for outcome in outcomes) == 2
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_full_queue_is_counted_once(store, schema, many) -> None:
+    """Its submitters wait for each other meanwhile."""
+
+    def new(n: int) -> Submit:
+        return Submit(f"r{n}", "flow", "[]", "t", "s", "q", depth_max=500)
+
+    store.commit([SubmitMany(tuple(map(new, range(500))))])
+    with connected(schema) as db:
+        before = entries_read(db, store, "runs_queued")
+        (refused,) = store.commit([SubmitMany((new(500),)) if many else new(500)])
+        assert refused == Refused("depth", "500/500/1")
+        assert entries_read(db, store, "runs_queued") - before < 600
 
 
 def test_who_enlists_while_others_sweep_is_not_struck_off(store, other, schema) -> None:

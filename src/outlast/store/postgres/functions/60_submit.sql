@@ -120,12 +120,12 @@ CREATE FUNCTION full__v(verbs jsonb) RETURNS text[] LANGUAGE plpgsql VOLATILE AS
 DECLARE
     t record;
     bound bigint;
-    depths jsonb := '{}';
+    depths jsonb := counted__v(verbs);
     free jsonb := '{}';
     depth bigint;
     refusals text[];
 BEGIN
-    IF roomy__v(verbs) THEN
+    IF depths IS NULL THEN
         RETURN NULL;
     END IF;
     refusals := array_fill(NULL::text, ARRAY[jsonb_array_length(verbs)]);
@@ -188,12 +188,14 @@ DECLARE
     refusal text;
     outcome text;
     q record;
+    depths jsonb;
     depth bigint;
 BEGIN
     IF jsonb_array_length(verbs) = 0 THEN
         RETURN '[]';
     END IF;
-    IF NOT roomy__v(verbs) THEN
+    depths := counted__v(verbs);
+    IF depths IS NOT NULL THEN
         FOR q IN
             SELECT wanted.name, wanted.more, coalesce((SELECT o.depth_max FROM queues o WHERE o.name = wanted.name), wanted.asked) AS bound FROM (
                 SELECT v->>5 AS name, count(DISTINCT v->>0) AS more, (array_agg((v->>13)::bigint ORDER BY n))[1] AS asked, min(n) AS first
@@ -202,7 +204,7 @@ BEGIN
             ) wanted ORDER BY wanted.first
         LOOP
             CONTINUE WHEN q.bound IS NULL;
-            depth := depth__v(q.name, q.bound, q.more);
+            depth := coalesce((depths->>q.name)::bigint, depth__v(q.name, q.bound, q.more));
             IF depth + q.more > q.bound THEN
                 refusal := taken__v(verbs);
                 RETURN CASE WHEN refusal IS NOT NULL THEN refused__v('conflict', refusal)
@@ -224,22 +226,30 @@ BEGIN
     RETURN outcome;
 END $$;
 
--- Whether there is room for all of them, were they all new.
-CREATE FUNCTION roomy__v(verbs jsonb) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+-- NULL: there is room for all of them, were they all new. Else how many are queued, of the queues that were counted, for whoever has to look at each:
+-- counting a full queue is what its submitters wait for. One that is asked for with several limits was counted up to the least of them.
+CREATE FUNCTION counted__v(verbs jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     q record;
+    depths jsonb := '{}';
+    depth bigint;
 BEGIN
     FOR q IN
-        SELECT asked.name, asked.more, coalesce((SELECT o.depth_max FROM queues o WHERE o.name = asked.name), asked.least) AS bound FROM (
-            SELECT v->>5 AS name, count(*) AS more, min((v->>13)::bigint) AS least FROM jsonb_array_elements(verbs) v GROUP BY 1
-        ) asked
+        SELECT asked.name, asked.more, coalesce(o.depth_max, asked.least) AS bound, o.depth_max IS NOT NULL OR asked.least = asked.most AS single FROM (
+            SELECT v->>5 AS name, count(*) AS more, min((v->>13)::bigint) AS least, max((v->>13)::bigint) AS most
+            FROM jsonb_array_elements(verbs) v GROUP BY 1
+        ) asked LEFT JOIN queues o ON o.name = asked.name
     LOOP
         CONTINUE WHEN q.bound IS NULL;
-        IF depth__v(q.name, q.bound, q.more) + q.more > q.bound THEN
-            RETURN false;
+        depth := depth__v(q.name, q.bound, q.more);
+        IF q.single THEN
+            depths := depths || jsonb_build_object(q.name, depth);
+        END IF;
+        IF depth + q.more > q.bound THEN
+            RETURN depths;
         END IF;
     END LOOP;
-    RETURN true;
+    RETURN NULL;
 END $$;
 
 -- The first of these ids that other work has, in the store or before it in here.
