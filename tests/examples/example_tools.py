@@ -26,6 +26,8 @@ class Life:
 
     def __init__(self, command: list[object], folder: Path, number: int, env: dict[str, str]) -> None:
         self._out, self._err = folder / f"life-{number}.out", folder / f"life-{number}.err"
+        self.saved = ""
+        """What of its work was in the store before it was ended, where a test has looked."""
         with self._out.open("w") as out, self._err.open("w") as err:
             self.process = subprocess.Popen(
                 [os.fspath(word) if isinstance(word, Path) else str(word) for word in command],

@@ -10,12 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
-from example_tools import Life, Stage
+from example_tools import Life, Stage, until
+
+from outlast.store.address import store_at
 
 SIGKILL, SIGTERM = signal.SIGKILL, signal.SIGTERM
 TRY_AGAIN, BY_SIGTERM = 75, -SIGTERM
 TOKENS, SECONDS_A_TOKEN = 120, 0.03
-TOKENS_A_SAVE = 30  # progress is written every half second, or a little later where the machine is busy
 SHORT = {"OUTLAST_GRACE": "2"}  # the answer takes longer than that: the stream is told to stop
 
 
@@ -101,13 +102,16 @@ def judge_approval(stage: Stage, lives: list[Life], again: int) -> None:
 def judge_stream(stage: Stage, lives: list[Life], again: int) -> None:
     """One answer, in one voice: what was shown when a life ended is what the next one began with, up to what was not saved yet."""
     told = [[json.loads(line) for line in life.lines] for life in lives]
+    saved = ""
     shown = ""
-    for life in told:
-        if any("set" in line for line in life):
-            begun = next(line["set"] for line in life if "set" in line)
+    for life, lines in zip(lives, told, strict=True):
+        if any("set" in line for line in lines):
+            begun = next(line["set"] for line in lines if "set" in line)
             assert shown.startswith(begun)
-            assert len(shown.split()) - len(begun.split()) <= again
-            shown = begun + "".join(line["append"] for line in life if "append" in line)
+            assert begun.startswith(saved), "what was saved is not asked for again"
+            assert again or begun == shown
+            shown = begun + "".join(line["append"] for line in lines if "append" in line)
+            saved = life.saved
     voice = shown.partition("-")[0]
     assert shown == told[-1][-1]["answer"] == "".join(f"{voice}-{n} " for n in range(TOKENS))
 
@@ -129,16 +133,35 @@ TABLE = [
         ("Porto", "--no-car"), ends_in_the_last=True,
     ),
     Example(
-        "stream.py", judge_stream, (('"append"', 30), ('"append"', 20)), TRY_AGAIN, ("prefill",), SHORT, at_once=TOKENS_A_SAVE, model=True,
+        "stream.py", judge_stream, (('"append"', 30), ('"append"', 20)), TRY_AGAIN, ("prefill",), SHORT, model=True,
     ),
     Example(
-        "stream.py", judge_stream, (('"append"', 40),), TRY_AGAIN, ("cursor",), SHORT, at_once=TOKENS_A_SAVE, model=True,
+        "stream.py", judge_stream, (('"append"', 40),), TRY_AGAIN, ("cursor",), SHORT, model=True,
     ),
     Example(
         "approval.py", judge_approval, (("searches by air", 1), ("asks: .* by air", 1), ("asks: .* by train", 1), ("books", 1)), TRY_AGAIN,
         env={"OUTLAST_EFFECT_MARGIN": "0.5"}, deeds={"asks: .* by air": REFUSED, "asks: .* by train": APPROVED},
     ),
 ]  # fmt: skip
+
+
+def saved_by(life: Life, stage: Stage, run: str) -> str:
+    """What of the answer is in the store, once this life has saved something."""
+    begun = json.loads(life.like('"set"')[0])["set"]
+    store = store_at(f"sqlite:///{stage.folder / 'outlast.db'}")
+    store.open()
+
+    def saved() -> str:
+        row = store.run(run)
+        return "".join(json.loads(text)["str"] for text in store.progress(row.pk).values())
+
+    try:
+        until(
+            lambda: len(saved()) > len(begun), lambda: f"nothing was saved: {life.lines[-5:]}\n{life.errors}"
+        )
+        return saved()
+    finally:
+        store.close()
 
 
 def play(stage: Stage, example: Example, number: int | None) -> list[Life]:
@@ -160,6 +183,8 @@ def play(stage: Stage, example: Example, number: int | None) -> list[Life]:
         life = stage.start(example.file, *example.args, **env)
         lives.append(life)
         life.until(line, times)
+        if example.model and number == SIGKILL:
+            life.saved = saved_by(life, stage, f"answer-{example.args[0]}")
         code = life.end(number)
         assert code == exit_code(example, number, is_last=(line, times) == example.moments[-1]), life.errors
         type_deeds(life)

@@ -98,6 +98,22 @@ def start_worker(stage: Stage) -> Life:
     return stage.outlast("worker", EXAMPLES / "fleet.py", "--concurrency", 4)
 
 
+def start_workers(stage: Stage) -> list[Life]:
+    """Two who work already: of what is submitted then each has its part."""
+    workers = [start_worker(stage) for _ in range(2)]
+    wait_until_they_work(workers)
+    return workers
+
+
+def wait_until_they_work(workers: list[Life]) -> None:
+    for one in workers:
+        until(
+            lambda one=one: "working" in one.errors or one.process.poll() is not None,
+            lambda one=one: one.errors,
+        )
+        assert "working" in one.errors
+
+
 def assert_all_sent_once(stage: Stage, submitter: Life) -> None:
     assert stage.said(submitter) == [
         f"submitted {REPORTS}",
@@ -107,7 +123,7 @@ def assert_all_sent_once(stage: Stage, submitter: Life) -> None:
 
 
 def test_a_worker_of_the_fleet_is_killed_and_the_other_goes_on_with_its_reports(fleet):
-    workers = [start_worker(fleet) for _ in range(2)]
+    workers = start_workers(fleet)
     submitter = fleet.start("fleet.py", REPORTS)
     workers[0].until(" mails ")
     workers[0].end()
@@ -119,7 +135,7 @@ def test_a_worker_of_the_fleet_is_killed_and_the_other_goes_on_with_its_reports(
 
 
 def test_a_rolling_restart_of_the_fleet_does_nothing_twice(fleet):
-    workers = [start_worker(fleet) for _ in range(2)]
+    workers = start_workers(fleet)
     submitter = fleet.start("fleet.py", REPORTS)
     for old in tuple(workers):
         old.until(" writes ")
@@ -128,6 +144,7 @@ def test_a_rolling_restart_of_the_fleet_does_nothing_twice(fleet):
     assert_all_sent_once(fleet, submitter)
     assert counted(workers, "mails") == dict.fromkeys(SENT, 1)
     assert counted(workers, "collects").total() == counted(workers, "writes").total() == REPORTS
+    wait_until_they_work(workers)
     assert [worker.end(SIGTERM) for worker in workers] == [0, 0, 0, 0]
 
 
