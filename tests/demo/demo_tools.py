@@ -55,11 +55,14 @@ def pids_in(lines: list[str]) -> list[int]:
 
 
 def is_alive(pid: int) -> bool:
-    """A zombie is not."""
+    """A zombie is not, where that can be told."""
     try:
+        os.kill(pid, 0)
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
+    except ProcessLookupError:
         return False
+    except FileNotFoundError:  # it has gone since, or nothing is told of anybody here
+        return not Path("/proc/self/stat").exists()
 
 
 def gone_within(pids: list[int], seconds: float = 10.0) -> bool:
