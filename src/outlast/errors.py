@@ -46,6 +46,7 @@ Each names its page in a note (PEP 678): `outlast explain Backpressure`. What `s
 from __future__ import annotations
 
 from outlast.explain.named import Explained
+from outlast.values.reasons import DIVERGED
 from outlast.values.sentences import stopped
 
 
@@ -320,7 +321,7 @@ class Diverged(Explained, BaseException):
 
     def __str__(self) -> str:
         return (
-            f"{stopped(f'the journal recorded {self.recorded}, the code asked for {self.asked}')} "
+            f"{stopped(f'{DIVERGED}{self.recorded}, the code asked for {self.asked}')} "
             "The workflow changed since, or does something that differs from life to life (a clock, chance, "
             "the order of a set). Bring the old code back or mend it, then `outlast resume ID`."
         )

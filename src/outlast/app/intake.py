@@ -15,6 +15,7 @@ from outlast.replay.life import Life
 from outlast.store.protocol import whole_journal
 from outlast.store.rows import Entry, Message, RunRow
 from outlast.store.verbs import DRAINING, Claim, Refused, Release, Settle, Submit, Submitted
+from outlast.values.reasons import NO_JOURNAL
 
 if TYPE_CHECKING:
     from outlast.app.house import House
@@ -208,7 +209,7 @@ class Intake:
                 house.hooks.tell("parked", row.id)
             house.changes.tell()
 
-        why = f"its journal cannot be read: {error!r}"
+        why = f"{NO_JOURNAL}: {error!r}"
         house.writer.put(Settle(row.pk, row.fence, "parked", reason=why), parked)
 
 

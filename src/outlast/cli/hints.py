@@ -12,6 +12,7 @@ from outlast.settings.masks import masked
 from outlast.store.fleet import Fleet
 from outlast.store.rows import RunRow
 from outlast.store.verbs import EACH, ITEM
+from outlast.values.reasons import STUCK, UNKNOWN
 
 
 def noun(row: RunRow) -> str:
@@ -41,7 +42,7 @@ def taken_up(row: RunRow, fleet: Fleet, store: str | None, to: str = "go on") ->
 
 def waits_for_a_person(row: RunRow) -> bool:
     """Whether it is parked because of an effect: its reason begins so (`Life._what_is_unknown`)."""
-    return row.status == "parked" and (row.reason or "").startswith(("unknown: ", "stuck: "))
+    return row.status == "parked" and (row.reason or "").startswith((UNKNOWN, STUCK))
 
 
 def short_reason(row: RunRow) -> str:

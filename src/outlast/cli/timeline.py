@@ -19,6 +19,7 @@ from outlast.replay.undo import CHILDREN
 from outlast.store.fleet import Fleet
 from outlast.store.rows import NEVER, Entry, RunRow, WorkerRow
 from outlast.store.verbs import ITEM
+from outlast.values.reasons import STUCK
 
 SHORT = 100
 SHORT_MIN = 40
@@ -228,7 +229,7 @@ def _status(row: RunRow, fleet: Fleet, store: str | None, room: int | None) -> I
         yield f"Cancelled{at}: {reason}"
     elif row.status == "parked":
         yield f"Parked: {short_reason(row)}"
-        if waits_for_a_person(row) and not (row.reason or "").startswith("stuck: "):
+        if waits_for_a_person(row) and not (row.reason or "").startswith(STUCK):
             yield f"Somebody has to decide. To have verify asked anew, if it has one: {command('resume', row.id, store=store)}."
         else:  # what a unit could not undo stops a run that has not ended
             again = "retry" if row.undoing is not None else "resume"

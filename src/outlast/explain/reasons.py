@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from outlast.values.reasons import DIVERGED, NO_JOURNAL, STUCK, UNKNOWN
+
 PARKED = {
-    "unknown: ": "unknown",
-    "stuck: ": "stuck",
-    "the journal recorded ": "Diverged",
-    "its journal cannot be read": "unreadable",
+    UNKNOWN: "unknown",
+    STUCK: "stuck",
+    DIVERGED: "Diverged",
+    NO_JOURNAL: "unreadable",
 }
 """By what the reason begins with."""
 

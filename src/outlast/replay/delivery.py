@@ -15,6 +15,7 @@ from outlast.store.rows import Entry
 from outlast.store.verbs import Record
 from outlast.values.cost import UNITS_MAX
 from outlast.values.exceptions import SEQ, decode_error
+from outlast.values.reasons import STUCK
 
 if TYPE_CHECKING:
     from outlast.replay.life import Life
@@ -181,7 +182,7 @@ def _finish(life: Life, main: RunTask) -> None:
     """The workflow's function has returned or raised: the run ends, unless the journal says it cannot have."""
     if life.undoing and not main.cancelled() and main.exception() is not None:
         life.over = leaving.parked(
-            f"stuck: it cannot be undone ({main.exception()!r}). Mend that, then `outlast retry {life.id}`."
+            f"{STUCK}it cannot be undone ({main.exception()!r}). Mend that, then `outlast retry {life.id}`."
         )
         return
     left = [entry for key, entry in life.journal.placed.items() if key not in life.places]

@@ -10,6 +10,7 @@ from outlast.errors import Evicted
 from outlast.replay.dealings import UNDO
 from outlast.store.rows import NEVER
 from outlast.telemetry.values import cut
+from outlast.values.reasons import STUCK, UNKNOWN
 
 if TYPE_CHECKING:
     from outlast.replay.life import Life
@@ -99,13 +100,13 @@ def _what_is_unknown(life: Life) -> str:
     compensate = ", or `--compensate`" if can else ""
     effect = next(iter(life.unknown)) if len(life.unknown) == 1 else "EFFECT"
     if all(_is_of_children(life, key) for key in life.unknown):
-        return f"stuck: {' '.join(lines)} Say `outlast {again} {life.id}` then."
+        return f"{STUCK}{' '.join(lines)} Say `outlast {again} {life.id}` then."
     ways = (
         f"`outlast {again} {life.id}` to try again, or, if it was done by hand, `outlast decide {life.id} {effect} --happened null`"
         if stuck
         else f"`outlast decide {life.id} {effect} --happened RESULT` or `--did-not`{compensate}"
     )
-    return f"{'stuck' if stuck else 'unknown'}: {' '.join(lines)} Say {ways}."
+    return f"{STUCK if stuck else UNKNOWN}{' '.join(lines)} Say {ways}."
 
 
 def _is_of_children(life: Life, key: str) -> bool:
