@@ -15,7 +15,8 @@ FRAME_SECONDS_MAX = 1.6
 """How long one frame stands, at most: what was waiting is left out."""
 END_SECONDS = 14.0
 """How long the end stands before it begins again."""
-FRAMES_MAX = 45
+FRAMES_WANTED = 45
+"""More where more happens: no happening is left out."""
 COLOURS = {
     "plain": "#d4d4d4",
     "title": "#ffffff",
@@ -61,7 +62,7 @@ def _chosen(frames: Sequence[Frame]) -> list[Frame]:
     for number in range(1, len(frames)):
         if frames[number].happenings != frames[number - 1].happenings:
             edges |= {number - 1, number}
-    room = max(1, FRAMES_MAX - len(edges))
+    room = max(1, FRAMES_WANTED - len(edges))
     between = set(range(0, len(frames), max(1, len(frames) // room)))
     return [frame for number, frame in enumerate(frames) if number in edges | between]
 

@@ -68,7 +68,7 @@ def decode_error(text: str) -> BaseException:
         raise ValueError(f"a recorded error cannot be read: {text[:SHOWN]}")
     error = _rebuild(recorded)
     trace = recorded.get("traceback", "")
-    if error is None or not _speaks_as_it_did(error, recorded["message"]):
+    if error is None or not _can_speak(error, recorded["message"]):
         error = StepFailed(recorded["type"].replace(":", "."), recorded["message"], trace)
     if trace:
         error.__cause__ = RecordedTraceback(trace)
@@ -103,7 +103,7 @@ def _read(text: str) -> dict[str, Any] | None:
     return recorded if all(isinstance(one, str) for one in texts) else None
 
 
-def _speaks_as_it_did(error: BaseException, message: str) -> bool:
+def _can_speak(error: BaseException, message: str) -> bool:
     """Whether its text can be had: one with other arguments than its constructor would give it may fail at that. One that could not be had when it was
     raised either is as it was: whoever catches it by its type still does."""
     try:
