@@ -99,6 +99,16 @@ def test_what_stays_for_its_parents_sake_is_passed_once(store, schema) -> None:
         assert entries_read(db, store) - before < 15_000
 
 
+def test_what_is_below_a_run_that_somebody_has_in_hand_is_passed(store, schema) -> None:
+    """They may be about to have it retried, and then it may have to undo what is below it."""
+    with connected(schema) as db:
+        filled(db, 3, ", parent", ", CASE n WHEN 1 THEN NULL ELSE 'x' || n - 1 END")
+        with db.transaction():
+            db.execute("SELECT 1 FROM runs WHERE id = 'x1' FOR NO KEY UPDATE")
+            assert store.commit([Prune(2e9, 50)]) == [0]
+        assert store.commit([Prune(2e9, 50)]) == [3]
+
+
 def test_settles_and_acks_and_claims_do_not_walk_over_what_is_there(store, schema) -> None:
     """The plans were made while there was nothing."""
     turn = 0
