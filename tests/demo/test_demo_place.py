@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from outlast import Outlast, workflow
-from outlast.demo.place import QUEUE, DemoRefused, address_of, make_room
+from outlast.demo.place import QUEUE, RUNS_MAX, DemoRefused, address_of, make_room
 
 
 @workflow(name="research")
@@ -66,6 +66,34 @@ def test_a_store_with_a_session_is_refused(tmp_path):
     asyncio.run(main())
     with pytest.raises(DemoRefused, match="not the demo's"):
         make_room(path)
+
+
+def test_a_store_with_nothing_but_a_checkpoint_is_refused_and_stays(tmp_path):
+    path = tmp_path / "outlast-demo.db"
+
+    async def main() -> None:
+        async with Outlast(address_of(path)) as app:
+            await app.checkpoint("import").save(line=7)
+
+    asyncio.run(main())
+    with pytest.raises(DemoRefused, match="not the demo's"):
+        make_room(path)
+    assert path.exists()
+
+
+def test_a_run_of_somebody_else_behind_a_page_of_the_demos_is_not_overlooked(tmp_path):
+    path = tmp_path / "outlast-demo.db"
+
+    async def main() -> None:
+        async with Outlast(address_of(path)) as app:
+            await app.submit(of_somebody(), id="first")
+            for number in range(RUNS_MAX):
+                await app.submit(of_a_demo(), id=f"then {number}", queue=QUEUE)
+
+    asyncio.run(main())
+    with pytest.raises(DemoRefused, match="not the demo's"):
+        make_room(path)
+    assert path.exists()
 
 
 def letters(path: Path) -> None:

@@ -15,12 +15,15 @@ from outlast.errors import OutlastError, SettingsError, StoreError
 from outlast.settings.foreign import GRACE, STORES
 from outlast.store.address import store_at
 from outlast.store.protocol import Store
-from outlast.store.rows import RunQuery, RunRow, SessionQuery
+from outlast.store.rows import RunQuery, SessionQuery
+from outlast.store.verbs import CHECKPOINT, SESSION
 
 QUEUE = "outlast-demo"
 WORKFLOW = "research"
 FILE = "outlast-demo.db"
 DEATH_SECONDS = 2.0
+RUNS_MAX = 100
+"""A demo leaves three. A store with more than these is not looked through: it is somebody's."""
 _OF_A_STORE = ("-wal", "-shm", ".d", "")
 """What the names of a store's files end in, after its own. The one that says whose they are goes last: a death in between leaves a store that the next
 demo may remove."""
@@ -72,8 +75,8 @@ def _check(path: Path, files: list[Path]) -> None:
             raise DemoRefused(f"{path} is no store of this version of Outlast. {instead}")
         store.open()
         with closing(store):
-            if not all(map(_is_of_a_demo, store.runs(RunQuery()))) or store.sessions(SessionQuery(limit=1)):
-                raise DemoRefused(f"{path} has runs that are not the demo's. {instead}")
+            if not _is_a_demos(store):
+                raise DemoRefused(f"{path} has runs or sessions that are not the demo's. {instead}")
             if _is_lived_in(store):
                 raise DemoRefused(
                     f"somebody works in {path}: another demo? Wait for its end, or name another with --store-file."
@@ -92,8 +95,12 @@ def _is_lived_in(store: Store) -> bool:
     return False
 
 
-def _is_of_a_demo(row: RunRow) -> bool:
-    return row.queue == QUEUE and row.workflow == WORKFLOW
+def _is_a_demos(store: Store) -> bool:
+    """Whether all that is in it is what a demo leaves: its few runs, and nothing that anybody has saved."""
+    runs = store.runs(RunQuery(limit=RUNS_MAX + 1))
+    if len(runs) > RUNS_MAX or any((row.queue, row.workflow) != (QUEUE, WORKFLOW) for row in runs):
+        return False
+    return not any(store.sessions(SessionQuery(space, limit=1)) for space in (SESSION, CHECKPOINT))
 
 
 def environ_of(environ: Mapping[str, str], **more: str) -> dict[str, str]:
