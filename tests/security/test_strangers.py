@@ -17,7 +17,7 @@ from outlast.store import strangers
 from outlast.store.address import store_at
 from outlast.store.file.store import FileStore
 from outlast.store.sqlite.store import SQLiteStore
-from outlast.store.verbs import Enlist, Submit
+from outlast.store.verbs import Enlist, Keep, Record, Submit
 
 STRANGER = 54_321
 
@@ -95,6 +95,58 @@ def test_a_database_that_is_its_groups_may_have_a_folder_of_its_group(path, monk
         opened(path)
 
 
+def modes_beside(path: Path) -> dict[str, int]:
+    folder = path.with_name("outlast.db.d")
+    store = SQLiteStore(path)
+    store.open()
+    try:
+        store.hold("w")
+        store.listen(lambda: None)
+        modes = {
+            one.name.partition("-")[0]: stat.S_IMODE(one.stat().st_mode)
+            for one in (folder, *folder.iterdir())
+        }
+    finally:
+        store.close()
+    return modes
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+@pytest.mark.parametrize(
+    ("mode", "file", "folder"),
+    [(0o600, 0o600, 0o700), (0o640, 0o600, 0o700), (0o660, 0o660, 0o770), (0o664, 0o660, 0o770)],
+)
+def test_the_group_that_may_write_a_database_may_use_its_locks_and_nobody_else(
+    path, umask, mode, file, folder
+) -> None:
+    path.touch()
+    path.chmod(mode)
+    before = os.umask(umask)
+    try:
+        assert modes_beside(path) == {
+            "outlast.db.d": folder,
+            "gate": file,
+            "room": file,
+            "worker": file,
+            "bell": file,
+        }
+    finally:
+        os.umask(before)
+
+
+def test_locks_that_were_made_before_a_database_was_given_to_its_group_are_given_with_it(path) -> None:
+    assert modes_beside(path)["gate"] == 0o600
+    path.chmod(0o660)
+    assert set(modes_beside(path).values()) == {0o660, 0o770}
+
+
+def test_locks_of_another_group_than_the_database_has_are_not_opened_to_it(path, monkeypatch) -> None:
+    path.touch()
+    path.chmod(0o660)
+    given_away(path, monkeypatch, uid=os.geteuid())
+    assert set(modes_beside(path).values()) == {0o600, 0o700}
+
+
 def test_a_folder_of_ones_own_that_is_open_to_everybody_is_closed(path) -> None:
     folder = path.with_name("outlast.db.d")
     folder.mkdir()
@@ -133,12 +185,50 @@ def test_what_is_no_plain_file_in_the_folder_of_locks_is_said_to_be_none_and_not
         opened(path)
 
 
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(
+    "make", [Path.mkdir, os.mkfifo, make_socket, lambda lock: lock.symlink_to("nowhere")]
+)
+def test_what_is_no_lock_in_the_place_of_a_workers_lock_says_nothing_of_that_worker(
+    path, make, monkeypatch, capsys
+) -> None:
+    """Only its lease can. Everybody else is seen and swept as ever."""
+    opened(path)
+    folder = path.with_name("outlast.db.d")
+    monkeypatch.chdir(folder)
+    for lock in folder.glob("worker-*"):
+        lock.unlink()
+    make(Path("worker-w.lock"))
+    os.utime("worker-w.lock", (1, 1), follow_symlinks=False)
+    store = SQLiteStore(path)
+    store.open()
+    try:
+        assert store.dead_workers() == []
+        store.commit([Enlist("x", "host", 2, 60.0)])
+        rewrite(path, lambda db: db.execute("UPDATE workers SET lease_until = 1"))
+        assert store.dead_workers() == ["w", "x"]
+    finally:
+        store.close()
+    assert Shell(f"sqlite:///{path}", capsys)("runs").code == 0
+
+
 def test_a_folder_of_locks_is_no_link(path, tmp_path) -> None:
     (tmp_path / "elsewhere").mkdir()
     path.with_name("outlast.db.d").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(StoreBroken, match="link"):
         opened(path)
     assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+@pytest.mark.parametrize("make", [lambda one: one.symlink_to("nowhere"), Path.touch])
+def test_what_is_no_folder_in_the_place_of_the_folder_of_locks_is_said_to_be_none_and_not_tried_again(
+    path, make
+) -> None:
+    folder = path.with_name("outlast.db.d")
+    make(folder)
+    with pytest.raises(StoreBroken, match=r"it is a link|it is no folder"):
+        opened(path)
+    assert [one.name for one in path.parent.iterdir()] == [folder.name]
 
 
 @pytest.mark.parametrize("end", strangers.BESIDE)
@@ -169,6 +259,97 @@ def test_no_link_in_the_folder_of_a_file_store_is_followed(tmp_path, victim, nam
     assert victim.read_text() == "precious"
 
 
+def filled(folder: Path) -> None:
+    """A file store with a run that has a journal of its own, and a session."""
+    store = FileStore(folder)
+    store.open()
+    try:
+        row = store.commit(
+            [Enlist("w", "host", 1, 60.0), Submit("r", "flow", "{}", "t", "00" * 16, worker="w")]
+        )[1].row
+        store.commit(
+            [Record(row.pk, 1, row.fence, "step", "a#1", 1.0, value="1"), Keep("s", "t", {"field": "1"})]
+        )
+    finally:
+        store.close()
+
+
+JOURNALS = ("commits.jsonl", "store.jsonl", "runs/000/000001.jsonl", "sessions/000/000001.jsonl")
+
+
+@pytest.mark.parametrize("name", ["format", "runs", "sessions", *JOURNALS])
+def test_no_link_in_a_file_store_that_was_made_before_is_followed(tmp_path, name) -> None:
+    """It leads to what was there: whoever follows it finds everything in order, and writes elsewhere."""
+    filled(tmp_path / "store")
+    here, elsewhere = tmp_path / "store" / name, tmp_path / "elsewhere"
+    here.rename(elsewhere)
+    here.symlink_to(elsewhere)
+    before = contents(elsewhere)
+    with pytest.raises(StoreBroken, match="link"):
+        FileStore(tmp_path / "store").open()
+    assert contents(elsewhere) == before
+
+
+def contents(place: Path) -> dict[str, bytes]:
+    files = place.rglob("*") if place.is_dir() else [place]
+    return {str(one): one.read_bytes() for one in files if one.is_file()}
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("name", ["lock", "format", *JOURNALS])
+def test_a_pipe_that_nobody_reads_holds_no_file_store_up(tmp_path, name) -> None:
+    filled(tmp_path / "store")
+    (tmp_path / "store" / name).unlink()
+    os.mkfifo(tmp_path / "store" / name)
+    with pytest.raises(StoreBroken, match="no plain file"):
+        FileStore(tmp_path / "store").open()
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("put", [Path.mkdir, os.mkfifo, lambda journal: journal.symlink_to("nowhere")])
+def test_a_commit_whose_journal_somebody_has_replaced_is_acknowledged_and_the_next_is_refused(
+    tmp_path, put
+) -> None:
+    """What is in the log is durable; that something is wrong is said of what was not written."""
+    store = FileStore(tmp_path / "store")
+    store.open()
+    row = store.commit([Enlist("w", "host", 1, 60.0), Submit("r", "flow", "{}", "t", "00" * 16, worker="w")])[
+        1
+    ].row
+    store.commit([Record(row.pk, 1, row.fence, "step", "a#1", 1.0, value="1")])
+    journal = tmp_path / "store" / "runs/000/000001.jsonl"
+    journal.rename(tmp_path / "aside")
+    put(journal)
+    store.commit([Record(row.pk, 2, row.fence, "step", "b#1", 2.0, value="2")])
+    for _ in range(2):
+        with pytest.raises(StoreBroken, match="no plain file"):
+            store.commit([Record(row.pk, 3, row.fence, "step", "c#1", 3.0, value="3")])
+    if put is Path.mkdir:
+        journal.rmdir()
+    else:
+        journal.unlink()
+    (tmp_path / "aside").rename(journal)
+    store.commit([Record(row.pk, 3, row.fence, "step", "d#1", 3.0, value="4")])
+    store.close()
+    again = FileStore(tmp_path / "store")
+    again.open()
+    assert [entry.key for entry in again.journal(row.pk)] == ["a#1", "b#1", "d#1"]
+    again.close()
+
+
+def test_a_file_store_in_a_folder_of_ones_own_that_everybody_may_write_is_said_to_be_so(
+    tmp_path, caplog
+) -> None:
+    filled(tmp_path / "store")
+    assert caplog.records == []
+    (tmp_path / "store").chmod(0o777)
+    store = FileStore(tmp_path / "store")
+    store.open()
+    store.close()
+    assert [record.name for record in caplog.records] == ["outlast.store"]
+    assert "may write in it (mode 777)" in caplog.text
+
+
 def test_a_file_store_is_in_no_folder_of_a_stranger_that_everybody_may_write(tmp_path, monkeypatch) -> None:
     folder = tmp_path / "store"
     folder.mkdir()
@@ -185,6 +366,19 @@ def test_a_database_may_be_a_link_that_its_owner_has_made(path, tmp_path) -> Non
     (tmp_path / "data" / "real.db").touch(mode=0o600)
     opened(path)
     assert (tmp_path / "data" / "real.db").stat().st_size > 0
+
+
+@pytest.mark.parametrize("end", strangers.BESIDE)
+def test_what_sqlite_makes_beside_the_file_that_a_link_leads_to_is_no_link(
+    path, tmp_path, victim, end
+) -> None:
+    (tmp_path / "data").mkdir()
+    path.symlink_to(tmp_path / "data" / "real.db")
+    (tmp_path / "data" / "real.db").touch(mode=0o600)
+    (tmp_path / "data" / f"real.db{end}").symlink_to(victim)
+    with pytest.raises(StoreBroken, match="link"):
+        opened(path)
+    assert victim.read_text() == "precious"
 
 
 @pytest.mark.parametrize(("mode", "may"), [(0o644, "read"), (0o666, "write")])

@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from outlast.store.strangers import open_plain
+from outlast.store.strangers import Group, let_in, open_plain
 
 if sys.platform == "win32":
     import msvcrt
@@ -51,6 +51,9 @@ else:
         fcntl.flock(fd, fcntl.LOCK_UN)
 
 
-def open_private(path: Path) -> int:
-    """A descriptor that is not inherited by programs that are started, on a file only its owner may read. StoreBroken if it is a link."""
-    return open_plain(path, os.O_RDWR | os.O_CREAT)
+def open_private(path: Path, group: Group | None = None) -> int:
+    """A descriptor that is not inherited by programs that are started, on a file only its owner may read, or the group too that shares the store.
+    StoreBroken if it is a link."""
+    fd = open_plain(path, os.O_RDWR | os.O_CREAT)
+    let_in(group, fd)
+    return fd

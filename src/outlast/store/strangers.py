@@ -11,7 +11,9 @@ import errno
 import logging
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from outlast.errors import StoreBroken
 
@@ -19,12 +21,30 @@ log = logging.getLogger("outlast.store")
 
 NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 """Where links are followed (Windows), making one needs a privilege."""
-LINK = (errno.ELOOP, errno.EMLINK)
-"""What opening a link says that is not followed."""
-_NO_FILE = (*LINK, errno.EISDIR, errno.ENXIO)
-"""The same of a folder and of a socket."""
+NO_WAIT = getattr(os, "O_NONBLOCK", 0)
+"""For a FIFO, which is opened for ever where nobody is at its other end. It means nothing to a plain file."""
+_NO_FILE = (errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO)
+"""What opening says of a link that is not followed, of a folder, and of a socket or a FIFO."""
 BESIDE = ("-wal", "-shm", "-journal")
 """What SQLite makes beside a database."""
+
+
+class Group(NamedTuple):
+    """Whoever shares a database: its group, and what that may do with the files beside it."""
+
+    id: int
+    mode: int
+
+
+def check_names(database: Path, folder: Path) -> None:
+    """Before anything is made beside a database: StoreBroken if something else is in its place. SQLite makes its own beside what a link leads to."""
+    real = Path(os.path.realpath(database))
+    for path in (folder, *(real.with_name(real.name + end) for end in BESIDE)):
+        refuse_link(path)
+    if folder.exists() and not folder.is_dir():
+        raise StoreBroken(
+            f"{folder}: it is no folder, and the locks of the store belong into one of that name. Nothing was written. Find out who has made it, then remove it."
+        )
 
 
 def check_beside(database: Path, folder: Path) -> None:
@@ -33,9 +53,7 @@ def check_beside(database: Path, folder: Path) -> None:
     The folder may be of whoever owns the database, of root and of this user: in a container the user may be another one today than it was
     yesterday. Where the database is its group's to write, the folder may be that group's too.
     """
-    for path in (folder, *(database.with_name(database.name + end) for end in BESIDE)):
-        if path.is_symlink():
-            raise StoreBroken(_link(path))
+    check_names(database, folder)
     if not hasattr(os, "geteuid"):
         return
     found, owned = folder.stat(), database.stat()
@@ -46,6 +64,25 @@ def check_beside(database: Path, folder: Path) -> None:
         )
     if found.st_mode & stat.S_IWOTH and not owned.st_mode & stat.S_IWOTH:
         _close_to_others(folder, found)
+
+
+def group_of(database: Path) -> Group | None:
+    """Of a database that its group may write: then it must be able to use the locks too. None of one that is its owner's alone."""
+    found = database.stat()
+    if not hasattr(os, "geteuid") or not found.st_mode & stat.S_IWGRP:
+        return None
+    return Group(found.st_gid, found.st_mode & (stat.S_IRGRP | stat.S_IWGRP))
+
+
+def let_in(group: Group | None, made: int | Path) -> None:
+    """Let it use what this process has made, whatever the umask. What has another group stays as it is: that one does not share the database."""
+    found = os.stat(made)  # noqa: PTH116 - also of a descriptor
+    if group is None or found.st_uid != os.geteuid() or found.st_gid != group.id:
+        return
+    mode = group.mode | (stat.S_IXGRP if stat.S_ISDIR(found.st_mode) else 0)
+    if found.st_mode & mode != mode:
+        with suppress(OSError):  # a file system without modes
+            os.chmod(made, stat.S_IMODE(found.st_mode) | mode)  # noqa: PTH101 - also of a descriptor
 
 
 def say_if_open_to_others(path: Path) -> None:
@@ -61,7 +98,7 @@ def say_if_open_to_others(path: Path) -> None:
 
 
 def check_own(folder: Path) -> None:
-    """Of a store that is a folder: StoreBroken if it is somebody else's and everybody may write in it."""
+    """Of a store that is a folder: StoreBroken if it is somebody else's and everybody may write in it. Of one's own, that is said."""
     if not hasattr(os, "geteuid"):
         return
     found = folder.stat()
@@ -69,12 +106,14 @@ def check_own(folder: Path) -> None:
         raise StoreBroken(
             f"{folder}: it belongs to user {found.st_uid}, and everybody may write in it. Nothing was written. Use a folder of your own."
         )
+    if found.st_mode & stat.S_IWOTH:
+        log.warning("%s: every user of this machine may write in it (mode %03o), and so decide everything in this store. `chmod 700` it.", folder, stat.S_IMODE(found.st_mode))  # fmt: skip
 
 
 def open_plain(path: str | Path, flags: int, mode: int = 0o600) -> int:
     """A descriptor of a plain file. StoreBroken if there is a link, or anything else, by that name."""
     try:
-        fd = os.open(path, flags | NO_FOLLOW | getattr(os, "O_CLOEXEC", 0), mode)
+        fd = os.open(path, flags | NO_FOLLOW | NO_WAIT | getattr(os, "O_CLOEXEC", 0), mode)
     except OSError as error:
         if error.errno in _NO_FILE:
             raise StoreBroken(_link(path)) from None
@@ -83,6 +122,12 @@ def open_plain(path: str | Path, flags: int, mode: int = 0o600) -> int:
         return fd
     os.close(fd)
     raise StoreBroken(_link(path))
+
+
+def refuse_link(path: Path) -> None:
+    """StoreBroken if that is what it is: a folder in the way to a file, of which opening says nothing."""
+    if path.is_symlink():
+        raise StoreBroken(_link(path))
 
 
 def _link(path: str | Path) -> str:

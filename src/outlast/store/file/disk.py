@@ -7,8 +7,9 @@ import os
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
-from outlast.store.strangers import open_plain
+from outlast.store.strangers import NO_WAIT, open_plain
 
 FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, getattr(errno, "ESTALE", errno.ENOENT))
@@ -34,6 +35,17 @@ def write(fd: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
+
+
+def reading(path: Path) -> BinaryIO:
+    """A plain file. StoreBroken if it is none."""
+    return os.fdopen(open_plain(path, os.O_RDONLY | FLAGS), "rb")
+
+
+def read(path: Path) -> bytes:
+    """All of it."""
+    with reading(path) as file:
+        return file.read()
 
 
 def write_at(path: str | Path, start: int, data: bytes) -> None:
@@ -66,7 +78,7 @@ def sync_path(path: Path) -> None:
     if sys.platform == "win32" and path.is_dir():
         return  # there is no such thing: names are durable as the file system pleases
     try:
-        fd = os.open(path, (os.O_RDWR if sys.platform == "win32" else os.O_RDONLY) | FLAGS)
+        fd = os.open(path, (os.O_RDWR if sys.platform == "win32" else os.O_RDONLY) | FLAGS | NO_WAIT)
     except FileNotFoundError:
         return
     try:

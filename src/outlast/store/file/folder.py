@@ -96,7 +96,7 @@ class Folder:
             )
 
     def _check_format(self) -> None:
-        text = (self.path / _FORMAT_FILE).read_text(errors="replace")
+        text = disk.read(self.path / _FORMAT_FILE).decode(errors="replace")
         try:
             said = json.loads(text)
             known = said["outlast"] == "file store"

@@ -10,6 +10,7 @@ from outlast.store.file import disk
 from outlast.store.file.batch import Batch, Composer, Length
 from outlast.store.file.homes import STORE, Owner
 from outlast.store.file.load import Tail
+from outlast.store.strangers import refuse_link
 
 log = logging.getLogger("outlast.store")
 
@@ -81,6 +82,7 @@ class Journals:
         if folder != "." and folder not in self._folders:
             self._make_room(folder)
             disk.make_folder(self.folder / folder)
+            refuse_link(self.folder / folder)
             self._folders.add(folder)
 
     # -- rewriting

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from outlast.errors import StoreBroken
+from outlast.store.file import disk
 from outlast.store.file.batch import Length
 from outlast.store.file.changes import SCHEMA, SEQUENCE, Table
 from outlast.store.file.homes import STORE, Owner, is_a_journal, may_live_in, owner_of
 from outlast.store.file.lines import Damaged, Scanner, unseal
 from outlast.store.file.log import Part, broken
+from outlast.store.strangers import refuse_link
 
 LATER = "it is later than the log, whose own end is missing"
 
@@ -42,7 +44,7 @@ class Loaded:
 def schema_of(folder: Path, tail: Tail | None) -> int | None:
     """The version of the schema that the rows are of; None where nothing was ever committed."""
     path = folder / STORE
-    data = path.read_bytes() if path.exists() else b""
+    data = disk.read(path) if path.exists() else b""
     if tail is not None:
         data = data[: tail.start] + (tail.data or b"")
     found = [line for line in data.split(b"\n") if b'"insert": "schema"' in line]
@@ -60,6 +62,7 @@ def files_in(folder: Path) -> list[str]:
     found = [STORE] if (folder / STORE).exists() else []
     for top in ("runs", "sessions"):
         for place, _, names in os.walk(folder / top):
+            refuse_link(Path(place))
             inside = Path(place).relative_to(folder).as_posix()
             found += [f"{inside}/{name}" for name in names]
     return sorted(file for file in found if is_a_journal(file))
@@ -91,7 +94,7 @@ def tails(folder: Path, parts: list[Part]) -> dict[str, Tail]:
 def rewritten_at(path: Path) -> int:
     """Up to which commit a file has everything because it was rewritten then; 0 if it never was."""
     try:
-        with path.open("rb") as file:
+        with disk.reading(path) as file:
             line = file.readline(200)
         scan = Scanner(unseal(line.rstrip(b"\n")))
         scan.expect('{"line": 1, "commit": ')
@@ -110,7 +113,7 @@ class Loader:
     def load(self, file: str, tail: Tail | None) -> None:
         """One file, as it is or as the log says it goes on."""
         path = self._folder / file
-        data = path.read_bytes() if path.exists() else b""
+        data = disk.read(path) if path.exists() else b""
         if tail is not None:
             if len(data) < tail.start:
                 raise broken(path, data.count(b"\n") + 1, "the file is shorter than the log says")

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from outlast.errors import StoreBroken
 from outlast.store.file import disk
 from outlast.store.file.lines import Damaged, Scanner, number, quote, seal, unseal
+from outlast.store.strangers import open_plain
 
 NAME, OLD = "commits.jsonl", "commits.old.jsonl"
 
@@ -79,7 +80,7 @@ class Log:
     def open(self) -> None:
         """To append to what is there."""
         self.close()
-        self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | disk.FLAGS, 0o600)
+        self._fd = open_plain(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | disk.FLAGS)
         self.size, self.clean = os.fstat(self._fd).st_size, True
 
     def close(self) -> None:
@@ -148,7 +149,7 @@ class Log:
         last, begun, torn = 0, None, 0
         for path in (self._old, self.path):
             try:
-                data = path.read_bytes()
+                data = disk.read(path)
             except FileNotFoundError:
                 continue
             whole, torn = _whole(path, data, may_be_torn=path is self.path)

@@ -22,6 +22,7 @@ from urllib.parse import unquote
 from outlast.errors import SettingsError, StoreBroken, StoreError, StoreTooNew
 from outlast.settings.masks import masked
 from outlast.store.address import parts_of
+from outlast.store.file import disk
 from outlast.store.file.batch import Batch, Composer, Length
 from outlast.store.file.changes import SCHEMA, Change, Changes, tables
 from outlast.store.file.folder import FORMAT, Folder
@@ -275,7 +276,7 @@ class FileStore(SQLiteStore):
             self._journals.place(batch)
             self._batch = None
             self._upkeep(batch)
-        except OSError as error:
+        except (OSError, StoreBroken) as error:  # who commits next is told, before anything of his is written
             log.warning("%s: journals are behind the log, and will be mended: %s", self.place, error)
         else:
             self._sound, self._behind = True, False
@@ -338,7 +339,7 @@ class FileStore(SQLiteStore):
             return
         self._batch = None
         if self._rewriting is not None:
-            data = (self.folder / self._rewriting).read_bytes()
+            data = disk.read(self.folder / self._rewriting)
             self._journals.lengths[self._rewriting] = Length(len(data), data.count(b"\n"))
             self._rewriting = None
         self._journals.unsynced.update(dict.fromkeys(self._old or ()))
@@ -397,7 +398,7 @@ def _left_alone(lengths: dict[str, Length], history: History) -> tuple[Sum, Sum]
 
 def _report(path: Path, end: Tail) -> None:
     """Say so where a journal has not just missed the last lines of the log."""
-    there = path.read_bytes()[end.start :] if path.exists() else b""
+    there = disk.read(path)[end.start :] if path.exists() else b""
     if end.data is not None and there and not (end.data.startswith(there) and there.endswith(b"\n")):
         log.warning(
             "%s: its end was not as the log has it; %d bytes were cut and written again from the log.",

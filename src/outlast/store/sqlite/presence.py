@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import threading
 import time
 from contextlib import suppress
 from pathlib import Path
 
 from outlast.store.locks import lock, open_private
-from outlast.store.strangers import LINK, NO_FOLLOW
+from outlast.store.strangers import NO_FOLLOW, NO_WAIT, Group
 
 PREFIX, SUFFIX = "worker-", ".lock"
 _NAME = re.compile(r"[^/\\\x00]{1,50}")
@@ -24,8 +25,8 @@ HERE, LEFT = b"here\n", b"left\n"
 
 
 class Presence:
-    def __init__(self, folder: Path, heartbeat: float) -> None:
-        self._folder, self._heartbeat = folder, heartbeat
+    def __init__(self, folder: Path, heartbeat: float, group: Group | None = None) -> None:
+        self._folder, self._heartbeat, self._group = folder, heartbeat, group
         self._held: dict[str, int] = {}
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -34,7 +35,7 @@ class Presence:
         path = self._path(worker)
         if worker in self._held or path is None:
             return
-        fd = open_private(path)
+        fd = open_private(path, self._group)
         while not lock(fd):  # the id is new: only a probe can hold it, and not for long
             time.sleep(0.001)
         _say(fd, HERE)
@@ -58,14 +59,12 @@ class Presence:
         if path is None:
             return False
         try:
-            fd = os.open(path, os.O_RDWR | NO_FOLLOW)
-        except FileNotFoundError:
-            return False  # somebody cleaned up: without the file only the lease can tell
-        except OSError as error:
-            if error.errno in LINK:
-                return False  # no worker makes a link
-            raise
+            fd = os.open(path, os.O_RDWR | NO_FOLLOW | NO_WAIT)
+        except OSError:
+            return False  # it is gone, not ours to open, or nothing that a worker makes: then only the lease can tell
         try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                return False
             if not lock(fd, shared=True):
                 return False
             # Either way: a clock that was set back must not keep the dead alive.
@@ -124,8 +123,8 @@ class Presence:
                     os.utime(fd)
 
     def _path(self, worker: str) -> Path | None:
-        """None for an id that is no name of a file in this folder: whoever writes the store writes ids, and no path follows from one."""
-        if not _NAME.fullmatch(worker):
+        """None for an id that is no name of a file in this folder, or no text: whoever writes the store writes ids, and no path follows from one."""
+        if not isinstance(worker, str) or not _NAME.fullmatch(worker):
             return None
         return self._file(worker)
 

@@ -113,6 +113,7 @@ class SQLiteStore:
         with suppress(StoreUnavailable):  # which opening says, or gets over
             self.versions()  # a file that is not ours, or not for us: then nothing is made beside it
         folder = path.with_name(path.name + ".d")
+        strangers.check_names(path, folder)
         with making(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -123,12 +124,14 @@ class SQLiteStore:
         except FileExistsError:
             strangers.say_if_open_to_others(path)
         strangers.check_beside(path, folder)
+        group = strangers.group_of(path)
+        strangers.let_in(group, folder)
         self._inode = path.stat().st_ino
         if self._inode in _lost_inodes:
             raise StoreUnavailable(
                 f"{self.place}: this process was forked in the middle of a write to it; start it anew, by spawn."
             )
-        self._turnstile = Turnstile(folder)
+        self._turnstile = Turnstile(folder, group)
         self._closing.append(self._turnstile.close)
         with self._turnstile:
             self._db = self._connect(path)
@@ -139,8 +142,8 @@ class SQLiteStore:
         self._db.execute(
             "PRAGMA busy_timeout = 0"
         )  # a transaction waits as `_retry_busy` says, or not at all
-        self._presence = Presence(folder, self._heartbeat)
-        self._bell = Bell(folder)
+        self._presence = Presence(folder, self._heartbeat, group)
+        self._bell = Bell(folder, group)
         self._closing += [self._reader.close, self._presence.close, self._bell.close]
 
     def _connect(self, path: Path) -> sqlite3.Connection:
