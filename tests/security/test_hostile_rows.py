@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import os
+import re
 import shutil
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +21,7 @@ from outlast import Outlast, OutlastError
 from outlast.cli.exits import FAILED, TRY_AGAIN, UNKNOWN_RUN, USAGE, WRONG_STATUS
 from outlast.http.metrics import registry_of
 from outlast.store.address import store_at
+from outlast.store.sqlite.store import SQLiteStore
 from outlast.store.verbs import (
     CHECKPOINT,
     Append,
@@ -31,6 +34,7 @@ from outlast.store.verbs import (
     Send,
     Settle,
     Submit,
+    Sweep,
     verdict,
 )
 from places import redis_place
@@ -43,6 +47,12 @@ KINDS = (
 NUMBERS = (1e308, float("-inf"), 2**62, -1)
 NO_NUMBERS = ("text", b"\xff\x00")
 """What a column of numbers may hold all the same: SQLite keeps whatever it is given."""
+NUMBERS_OF_WORKERS = ("pid", "started", "lease_until", "draining", "lease", "renewed", "concurrency")
+WITHOUT_DAMAGED_WORKERS = "DELETE FROM workers WHERE " + " OR ".join(
+    f"typeof({column}) IN ('text', 'blob')" for column in NUMBERS_OF_WORKERS
+)
+GONE = " (gone)"
+"""How the ids of sessions end that nobody is shown any more."""
 STATUSES = ("queued", "running", "waiting", "parked", "done", "failed", "cancelled", "dead", "no such status")
 COMMANDS = (
     ("runs", "--limit", "100000"), ("runs", "--items"), ("runs", "--undoing"), ("workers",), ("queues",), ("drains", "--limit", "1000"),
@@ -62,6 +72,7 @@ class Hostile(NamedTuple):
     """Those with a text where a number belongs."""
     drains: list[str]
     sessions: list[str]
+    workers: list[str]
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +123,7 @@ def fill_at(address: str) -> None:
 
 
 def spoil(db: Any) -> tuple[list[str], ...]:
-    runs, damaged, drains, sessions = [], [], [], []
+    runs, damaged, drains, sessions, workers = [], [], [], [], []
     texts, few = list(JSON_TEXTS.values()), [JSON_TEXTS[name] for name in FEW]
 
     def run(among: list[str] = runs, **changed: Any) -> int:
@@ -154,13 +165,13 @@ def spoil(db: Any) -> tuple[list[str], ...]:
             clone(db, "entries", "seq = 1", **{"run": pk, "seq": seq, "kind": kind, column: number})
     for column, text in itertools.product(("name", "id", "value"), few):
         clone(db, "messages", "name = 'name'", **{"run": run(lives=2), column: text})
-    for number, (column, text) in enumerate(itertools.product(("host", "queues", "workflows", "asked"), few)):
-        clone(db, "workers", "id = 'w'", **{"id": f"worker {number}", column: text})
-    for column, number in itertools.product(
-        ("pid", "started", "lease_until", "draining", "lease", "renewed", "concurrency"), NUMBERS
-    ):
-        clone(db, "workers", "id = 'w'", **{"id": f"worker {column} {number!r}", column: number})
-    for column, text in itertools.product(("host", "reason", "report"), few):
+    for column, text in itertools.product(("host", "queues", "workflows", "asked"), few):
+        workers.append(f"worker {len(workers)}")
+        clone(db, "workers", "id = 'w'", **{"id": workers[-1], column: text})
+    for column, number in itertools.product(NUMBERS_OF_WORKERS, NUMBERS + NO_NUMBERS):
+        workers.append(f"worker {len(workers)}")
+        clone(db, "workers", "id = 'w'", **{"id": workers[-1], column: number})
+    for column, text in itertools.product(("host", "reason", "report"), (*few, b"\xff\x00")):
         drains.append(f"drain {len(drains)}")
         clone(db, "drains", "number = 1", **{"number": None, "worker": drains[-1], column: text})
     for name in (
@@ -200,13 +211,15 @@ def spoil(db: Any) -> tuple[list[str], ...]:
                 **{"session": pk} | name | ({"value": text} if column == "item" else {}),
             )
     for column, number in itertools.product(("version", "updated", "expires"), NUMBERS):
-        sessions.append(f"session {len(sessions)}")
+        sessions.append(
+            f"session {len(sessions)}{GONE if column in ('version', 'expires') and number < 0 else ''}"
+        )
         clone(db, "sessions", "id = 'good session'", **{"pk": None, "id": sessions[-1], column: number})
     for column, number in itertools.product(
         ("queued", "running", "depth_max", "concurrency_max"), NUMBERS + NO_NUMBERS
     ):
         clone(db, "queues", "name = 'default'", **{"name": f"{column} {number!r} {ESCAPES}", column: number})
-    return runs, damaged, drains, sessions
+    return runs, damaged, drains, sessions, workers
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
@@ -215,11 +228,33 @@ def test_a_list_shows_all_the_rows_that_can_be_read(hostile, shell, words, form)
     answer = shell(*words, *(["--json"] if form == "json" else []))
     assert answer.code == 0, answer.err[-300:]
     assert harmless(answer)
-    if words == COMMANDS[0]:
-        assert "canary" in answer.out
-        assert not [id for id in hostile.runs if ESCAPES not in id and id not in answer.out]
+    assert missing(listed(hostile, words), answer.out, form) == []
+
+
+def listed(hostile: Hostile, words: tuple[str, ...]) -> list[str]:
+    """What a list must have in it: good rows, and as many of the others as have a name that can be looked for."""
+    return {
+        COMMANDS[0]: ["canary", "good", *(id for id in hostile.runs if ESCAPES not in id)],
+        ("workers",): ["w", *hostile.workers],
+        ("queues",): ["default"],
+        ("drains", "--limit", "1000"): ["drained", *hostile.drains],
+        ("sessions", "--limit", "1000"): [
+            "good session",
+            *(id for id in hostile.sessions if not id.endswith(GONE)),
+        ],
+        ("sessions", "--checkpoints", "--limit", "1000"): ["good checkpoint"],
+    }.get(words, [])
+
+
+def missing(names: list[str], out: str, form: str) -> list[str]:
+    """Those that are no cell of their own, or no text of their own."""
     if form == "json":
-        json.loads(answer.out)
+        rows = [row for part in json.loads(out).values() if isinstance(part, list) for row in part]
+        texts = {
+            text for row in rows if isinstance(row, dict) for text in row.values() if isinstance(text, str)
+        }
+        return [name for name in names if name not in texts]
+    return [name for name in names if not re.search(rf"(?<!\S){re.escape(name)}(?!\S)", out)]
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -270,7 +305,7 @@ def test_what_changes_a_run_says_so_without_obeying_what_is_in_it(hostile, capsy
 
 
 def test_the_checks_of_chaos_read_what_anybody_has_written(hostile, capsys, tmp_path) -> None:
-    """On a copy without the drains whose numbers are none: what is damaged in another row is a violation of that one."""
+    """On a copy without the drains and workers whose numbers are none: what is damaged in another row is a violation of that one."""
     shutil.copy(hostile.path, tmp_path / "outlast.db")
     rewrite(
         tmp_path / "outlast.db",
@@ -278,6 +313,7 @@ def test_the_checks_of_chaos_read_what_anybody_has_written(hostile, capsys, tmp_
             "DELETE FROM drains WHERE typeof(began) <> 'real' OR typeof(ended) NOT IN ('real', 'null')"
         ),
     )
+    rewrite(tmp_path / "outlast.db", lambda db: db.execute(WITHOUT_DAMAGED_WORKERS))
     shell = Shell(f"sqlite:///{tmp_path}/outlast.db", capsys)
     for form in ((), ("--json",), ("--thorough",)):
         answer = shell("chaos", "verify", "--since", "1000w", *form)
@@ -300,6 +336,7 @@ def test_a_program_and_its_metrics_read_what_anybody_has_written(hostile, tmp_pa
         tmp_path / "outlast.db",
         lambda db: db.executemany("DELETE FROM runs WHERE id = ?", [(id,) for id in hostile.damaged]),
     )
+    rewrite(tmp_path / "outlast.db", lambda db: db.execute(WITHOUT_DAMAGED_WORKERS))
 
     async def main() -> tuple[set[str], bytes]:
         async with Outlast(f"sqlite:///{tmp_path}/outlast.db") as app:
@@ -317,6 +354,7 @@ def test_a_program_and_its_metrics_read_what_anybody_has_written(hostile, tmp_pa
     known, text = asyncio.run(main())
     assert {"canary", *hostile.runs} <= known
     assert b"outlast_store_up 1" in text
+    assert b'outlast_queue_depth{queue="default"}' in text
     assert not [line for line in text.splitlines() if b"\x1b" in line]
 
 
@@ -338,16 +376,62 @@ LOOKS = (
     [
         "UPDATE runs SET status = 'parked', ended = NULL, reason = x'41'",
         "UPDATE runs SET status = 'running', ended = NULL, worker = iif(pk % 2, x'41', 'gone')",
+        "UPDATE workers SET id = x'41' WHERE id = 'w'",
+        "UPDATE workers SET id = x'41', lease_until = 1 WHERE id = 'w'",
+        "UPDATE drains SET worker = x'41', host = x'41', reason = x'41'",
     ],
 )
 def test_bytes_in_the_place_of_a_text_take_no_list_away(tmp_path, capsys, change) -> None:
     fill(tmp_path / "outlast.db")
     rewrite(tmp_path / "outlast.db", lambda db: db.execute(change))
     shell = Shell(f"sqlite:///{tmp_path}/outlast.db", capsys)
-    for words in (["runs"], ["runs", "--json"], ["workers"], ["workers", "--json"]):
+    lists = ("runs", "workers", "queues", "drains")
+    for words in (
+        *([name] for name in lists),
+        *([name, "--json"] for name in lists),
+        ["doctor"],
+    ):
         answer = shell(*words)
-        assert answer.code == 0, words
+        assert answer.code == 0 or (words == ["doctor"] and "StoreBroken" not in answer.out), (
+            words,
+            answer.err,
+        )
         assert harmless(answer)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE workers SET id = x'41' WHERE id = 'bad'",
+        "UPDATE runs SET worker = x'41' WHERE worker = 'bad'",
+        *(
+            f"UPDATE workers SET {column} = {value} WHERE id = 'bad'"
+            for column in NUMBERS_OF_WORKERS
+            for value in ("'text'", "x'ff'")
+        ),
+        "UPDATE workers SET lease = 'text'",
+    ],
+)
+def test_a_damaged_row_of_a_worker_keeps_no_run_from_being_taken_over(tmp_path, change) -> None:
+    """Its own included: that it died is known by its lock."""
+    path = tmp_path / "outlast.db"
+    store = SQLiteStore(path)
+    store.open()
+    try:
+        for worker, run in (("bad", "b"), ("other", "o")):
+            store.commit(
+                [Enlist(worker, "host", 1, 60.0), Submit(run, "flow", "{}", run, "00" * 16, worker=worker)]
+            )
+            lock = path.with_name("outlast.db.d") / f"worker-{worker}.lock"
+            lock.touch()
+            os.utime(lock, (1, 1))
+        rewrite(path, lambda db: db.execute(change))
+        assert "other" in store.dead_workers()
+        swept = store.commit([Sweep(1.0, 60.0)])[0]
+        assert sorted(swept.runs) == ["b", "o"]
+        assert [store.run(id).status for id in ("b", "o")] == ["queued", "queued"]
+    finally:
+        store.close()
 
 
 def test_a_text_that_is_no_text_is_one_line(tmp_path, capsys) -> None:

@@ -302,6 +302,19 @@ def test_a_report_that_another_version_wrote_hides_nothing_else(report):
     assert found.seconds[0] == 4.0
 
 
+@pytest.mark.parametrize("damage", ["text", b"\xff"])
+def test_what_is_no_time_or_no_text_in_a_row_of_a_drain_hides_nothing_else(damage):
+    rows = [
+        drain(5, NOW - 1),
+        drain(4, damage),
+        drain(3, NOW - 2)._replace(reason=damage, host=damage, worker=damage),
+    ]
+    found = recent(
+        lambda _: [*rows, *(drain(1, None)._replace(began=damage) for _ in range(DRAINS_FEW))], NOW, 30
+    )
+    assert found.ends == {"clean": 2}
+
+
 def test_a_drain_that_may_have_taken_hours_is_not_missed():
     long = DrainRow(
         "long", "host", 1, "test", NOW - 7_200, NOW - 1, 3, '{"cut_short": true, "left": ["a"]}', ()

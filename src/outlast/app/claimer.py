@@ -191,7 +191,7 @@ class Claimer:
         everybody = await house.read(house.store.workers)
         # One that only consumes items says nothing of what it claims; it knows of itself that it does.
         workers = [worker for worker in everybody if worker.concurrency or worker.id == house.worker.id]
-        workers.sort(key=lambda worker: (worker.held, worker.id))
+        workers.sort(key=lambda worker: (worker.held, str(worker.id)))
         first = workers[: math.ceil(len(workers) / 4)]
         return any(worker.id == house.worker.id for worker in first)
 

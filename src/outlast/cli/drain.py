@@ -171,7 +171,7 @@ def _choose(store: Store, worker: str | None, *, every: bool, address: str | Non
 
 def _named(store: Store, fleet: Fleet, worker: str) -> Choice:
     found = [row for row in fleet.workers if row.id == worker] or [
-        row for row in fleet.workers if worker and row.id.startswith(worker)
+        row for row in fleet.workers if worker and str(row.id).startswith(worker)
     ]
     if len(found) > 1:
         raise typer.BadParameter(
@@ -205,7 +205,9 @@ def _nobody(fleet: Fleet, host: str, address: str | None) -> str:
 
 
 def _listed(rows: Sequence[WorkerRow], *, hosts: bool = False) -> str:
-    shown = [f"{safe(row.id)} ({safe(row.host) if hosts else f'pid {row.pid}'})" for row in rows[:LISTED_MAX]]
+    shown = [
+        f"{safe(str(row.id))} ({safe(row.host) if hosts else f'pid {row.pid}'})" for row in rows[:LISTED_MAX]
+    ]
     more = [f"and {len(rows) - LISTED_MAX} more"] if len(rows) > LISTED_MAX else []
     return ", ".join([*shown, *more])
 

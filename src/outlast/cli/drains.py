@@ -93,7 +93,7 @@ def _look(store: Store, limit: int) -> Drains:
 def _look_at(store: Store, worker: str) -> Drains:
     every = _look(store, DRAINS_MAX)
     found = [row for row in every.rows if row.worker == worker] or [
-        row for row in every.rows if worker and row.worker.startswith(worker)
+        row for row in every.rows if worker and str(row.worker).startswith(worker)
     ]
     if not found:
         raise NoDrain(f"no drain of a worker {worker!r} is on record; the last {DRAINS_MAX:,} are kept.")

@@ -58,7 +58,7 @@ def workers(facts: Facts) -> Iterator[Finding]:
     if found is None:
         return
     if found.dead:
-        yield warning("workers", f"{counted(len(found.dead), 'worker')} {'seems' if len(found.dead) == 1 else 'seem'} dead, and not swept yet: {', '.join(sorted(found.dead)[:5])}.", "A living worker of this store does that within a lease. Is there one?")  # fmt: skip
+        yield warning("workers", f"{counted(len(found.dead), 'worker')} {'seems' if len(found.dead) == 1 else 'seem'} dead, and not swept yet: {', '.join(sorted(map(str, found.dead))[:5])}.", "A living worker of this store does that within a lease. Is there one?")  # fmt: skip
     alive = [one for one in found.workers if one.id not in found.dead]
     claiming = [one for one in alive if one.concurrency and not one.draining]
     due = sum(queue.queued for queue in found.queues if queue.oldest is not None)

@@ -103,7 +103,10 @@ def lease(facts: Facts) -> Iterator[Finding]:
     settings = facts.loaded.settings
     found = list(leases(settings))
     yield from found
-    others = {worker.lease for worker in facts.store.workers} if facts.store else set()
+    workers = facts.store.workers if facts.store else ()
+    others = {
+        one.lease for one in workers if isinstance(one.lease, (int, float))
+    }  # a damaged one is another's to say
     if len(others) > 1:
         yield warning(
             "lease",

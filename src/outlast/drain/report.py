@@ -116,8 +116,8 @@ class DrainReport:
             known.setdefault("seconds", max(0.0, until - row.began))
         report = cls(
             **{
-                **known, "worker": row.worker, "host": row.host, "pid": row.pid, "left": left, "cleanup": cleanup,
-                "reason": row.reason or known.get("reason", ""), "began": _moment(row.began), "recoveries": _spread(row.recoveries),
+                **known, "worker": str(row.worker), "host": str(row.host), "pid": row.pid, "left": left, "cleanup": cleanup,
+                "reason": str(row.reason) if row.reason else known.get("reason", ""), "began": _moment(row.began), "recoveries": _spread(row.recoveries),
             }
         )  # fmt: skip
         report._check()

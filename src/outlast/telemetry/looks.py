@@ -23,6 +23,7 @@ from outlast.telemetry import names
 from outlast.telemetry.meters import Bounded
 from outlast.telemetry.names import DRAIN_ENDS, QUANTILES, RECENT_SECONDS, STATUSES, Metric
 from outlast.values.ranks import nearest_rank
+from outlast.values.text import safe
 
 if TYPE_CHECKING:
     from outlast.app.house import House
@@ -159,7 +160,7 @@ class Looks:
 
     def _look_at_all(self) -> Whole:
         store, began = self._house.store, time.monotonic()
-        rows = store.queues()
+        rows = [row for row in store.queues() if _is_whole(row)]
         cost = time.monotonic() - began
         assert self._quick is not None
         crowd = max(1.0, sum(self._quick.workers.values()) / 2)
@@ -208,12 +209,19 @@ class Looks:
                 yield gauge(names.QUEUE_RUNS, runs[name, status], name, status)
 
     def _shown(self, queue: str) -> str:
+        queue = safe(queue)  # whoever writes the store writes names
         if queue not in self._queues:
             (shown,) = self._depths.folded((queue,), len(self._queues))
             if shown != queue:
                 return shown
             self._queues[queue] = None
         return queue
+
+
+def _is_whole(row: QueueRow) -> bool:
+    """Whether it is made of a name and of numbers: a file may have anything there, which takes no other queue's numbers away."""
+    name, *numbers = row
+    return isinstance(name, str) and all(one is None or isinstance(one, (int, float)) for one in numbers)
 
 
 def gauge(metric: Metric, value: float, *labels: str) -> Sample:
@@ -231,12 +239,12 @@ def _oldest(ages: dict[str, float], name: str, now: float, since: float | None) 
 def recent(drains: Callable[[int], Sequence[DrainRow]], now: float, grace: float) -> Recent:
     """Those that ended in the last 15 minutes. All are only asked for where the newest few may not be all of them: by the grace that this process has."""
     rows = drains(DRAINS_FEW)
-    if len(rows) >= DRAINS_FEW and rows[-1].began > now - RECENT_SECONDS - SWEPT_SECONDS - grace:
+    if len(rows) >= DRAINS_FEW and _is_after(rows[-1].began, now - RECENT_SECONDS - SWEPT_SECONDS - grace):
         rows = drains(DRAINS_MAX)
     found = Recent(Counter(), Counter(), [], 0)
     missed = 0
     for row in rows:
-        if row.ended is None or row.ended <= now - RECENT_SECONDS:
+        if not _is_after(row.ended, now - RECENT_SECONDS):
             continue
         report = DrainReport.of(row)
         if UNREADABLE in report.blocked:
@@ -250,6 +258,11 @@ def recent(drains: Callable[[int], Sequence[DrainRow]], now: float, grace: float
             found.seconds.append(report.seconds)
     found.seconds.sort()
     return found._replace(not_checkpointed=missed)
+
+
+def _is_after(moment: float | None, when: float) -> bool:
+    """Not of what is no time: a file may have anything there."""
+    return isinstance(moment, (int, float)) and moment > when
 
 
 def _of_drains(found: Recent) -> Iterator[Sample]:

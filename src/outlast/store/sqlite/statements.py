@@ -304,7 +304,7 @@ ORDER BY number
 
 CUT_LEASES = "UPDATE workers SET lease_until = :now + lease WHERE lease_until > :now + lease + 1"
 
-PULSE = "SELECT beat, awake, (SELECT coalesce(min(lease), 0) FROM workers) FROM pulse"
+PULSE = "SELECT beat, awake, (SELECT coalesce(min(lease), 0) FROM workers WHERE typeof(lease) IN ('real', 'integer')) FROM pulse"
 BEAT = "UPDATE pulse SET beat = ?, awake = ?"
 
 QUEUE = "SELECT queued, running, depth_max, concurrency_max FROM queues WHERE name = ?"

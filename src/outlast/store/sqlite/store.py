@@ -41,7 +41,7 @@ from outlast.store.sqlite.bell import Bell, LocalBell
 from outlast.store.sqlite.failures import translate
 from outlast.store.sqlite.presence import NoPresence, Presence
 from outlast.store.sqlite.turnstile import NoTurnstile, Turnstile
-from outlast.store.sqlite.workers import death
+from outlast.store.sqlite.workers import Holder, death
 from outlast.store.verbs import LOUD, LOUD_AT_HOME, SESSION, Drain, Verb
 
 APPLICATION_ID = 0x4F75744C  # "OutL"
@@ -374,7 +374,8 @@ class SQLiteStore:
     def drains(self, limit: int = 20) -> list[DrainRow]:
         rows = self._read(sql.DRAINS, (limit,))
         seconds: dict[str, list[float]] = {row[0]: [] for row in rows}
-        for drain, took in self._read(sql.RECOVERIES, (json.dumps(list(seconds)),)):
+        known = [worker for worker in seconds if isinstance(worker, str)]  # whatever a file has there
+        for drain, took in self._read(sql.RECOVERIES, (json.dumps(known),)):
             seconds[drain].append(took)
         return [DrainRow._make((*row, tuple(seconds[row[0]]))) for row in rows]
 
@@ -391,7 +392,7 @@ class SQLiteStore:
         now = self.now()
         return [
             worker
-            for worker, until, *_ in self._read(sql.HOLDERS)
+            for worker, until, *_ in map(Holder.of, self._read(sql.HOLDERS))
             if death(worker, until, now, self._presence)
         ]
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 from outlast.store import verbs
 from outlast.store.rows import SUSPECT_DEATHS, RunRow
@@ -26,6 +28,26 @@ class Alive(Protocol):
     def silence(self, worker: str) -> float | None:
         """For how many seconds its heart has not beaten; None: that is not known."""
         ...
+
+
+class Holder(NamedTuple):
+    """A worker, as a sweep sees it; or a name that runs have though no worker has it: then without a lease."""
+
+    worker: str
+    until: float | None
+    lease: float | None
+    draining: int
+    renewed: float | None
+
+    @classmethod
+    def of(cls, row: Sequence[Any]) -> Self:
+        """Where a number is none, no Outlast has written it: then there is no lease to go by, only the lock, until a renewal."""
+        found = cls(*row)
+        if all(
+            one is None or isinstance(one, (int, float)) for one in (found.until, found.lease, found.renewed)
+        ):
+            return found
+        return found._replace(until=math.inf, lease=math.inf, renewed=0.0)
 
 
 class Seen(NamedTuple):
@@ -67,16 +89,17 @@ def sweep(transaction: Transaction, verb: verbs.Sweep) -> verbs.Swept:
     dead: list[str] = []
     workers: list[str] = []
     awake = _beat(transaction)
-    for worker, until, lease, draining, renewed in transaction.db.execute(sql.HOLDERS).fetchall():
+    for holder in map(Holder.of, transaction.db.execute(sql.HOLDERS).fetchall()):
+        worker, until, lease, draining, renewed = holder
         why = death(worker, until, transaction.now, transaction.alive)
-        if why is None or (why is RAN_OUT and awake + lease > transaction.now):
+        if why is None or (why is RAN_OUT and awake + (lease or 0.0) > transaction.now):
             continue
         if draining:
             drains.open_report(
                 transaction, worker, ""
             )  # it has one, unless a mere renewal said that it drains
         seen = _seen(transaction, worker, why, until, renewed)
-        taken = _take(transaction, worker, why, seen, draining=draining, verb=verb)
+        taken = _take(transaction, worker, why, seen, draining=bool(draining), verb=verb)
         swept += taken
         dead += [id for id, status in taken.items() if status == "dead"]
         if draining:
@@ -85,7 +108,7 @@ def sweep(transaction: Transaction, verb: verbs.Sweep) -> verbs.Swept:
         workers.append(worker)
     transaction.buried += workers
     transaction.rings = transaction.rings or bool(workers)
-    return verbs.Swept(tuple(swept), tuple(dead), tuple(workers))
+    return verbs.Swept(tuple(swept), tuple(dead), tuple(map(str, workers)))  # whatever a file has there
 
 
 def _take(
@@ -107,7 +130,7 @@ def _take(
             innocent = progress or row.id in parents.values()
             alone = len(parents) == len(_line(row.id, parents))
             taken[row.id] = _die(transaction, row, why, innocent=innocent, alone=alone, verb=verb)
-            transaction.mark(row, "death", {"worker": worker, "why": why} | seen._asdict())
+            transaction.mark(row, "death", {"worker": str(worker), "why": why} | seen._asdict())
     return taken
 
 
