@@ -306,7 +306,7 @@ def test_signals_end_it_whatever_a_module_has_made_of_them_but_not_those_that_ar
     try:
         signal.signal(signal.SIGINT, lambda *_: None)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        cli._obey_signals()
+        cli.obey_signals()
         assert [signal.getsignal(number) for number in numbers] == [
             signal.default_int_handler,
             signal.default_int_handler,

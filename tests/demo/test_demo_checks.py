@@ -1,5 +1,7 @@
 """The checks can fail: what is not so is said, and is never shown as if it were."""
 
+import itertools
+import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -9,12 +11,18 @@ import pytest
 from demo_tools import PACE, is_alive, played
 
 from outlast.demo.facts import Facts
+from outlast.demo.library import TOPICS
 from outlast.demo.model import Call
 from outlast.demo.place import DemoFailed, address_of
+from outlast.demo.play import Play
+from outlast.demo.scene import Scene
 from outlast.demo.summary import document, summary
 from outlast.demo.verdict import checks
-from outlast.demo.view import plain
+from outlast.demo.view import View, plain
+from outlast.errors import StoreUnavailable
 from outlast.store.address import store_at
+from outlast.store.rows import RunRow
+from outlast.store.sqlite.store import SQLiteStore
 
 AGENT = (Path(__file__).parents[2] / "src/outlast/demo/agent.py").read_text()
 POST = 'receipt = await post(f"{OUTBOX}/messages", to=to, text=text, key=key)'
@@ -162,13 +170,22 @@ def test_a_worker_that_does_not_start_ends_the_demo_with_what_it_said(tmp_path):
         )
 
 
-def test_a_run_that_does_not_come_to_its_end_ends_the_demo_in_time(tmp_path, monkeypatch):
-    monkeypatch.setattr("outlast.demo.play.START_SECONDS", 0.0)
-    monkeypatch.setattr("outlast.demo.play.DEADLINE_SECONDS", 5.0 * float(PACE))
+class Impatient(View):
+    """From the moment on that B has a run, however long the workers took to start, the demo has little time."""
+
+    play: Play
+
+    def show(self, scene: Scene) -> None:
+        if any(hand.name == "B" and hand.runs for hand in scene.hands):
+            self.play._until = min(self.play._until, time.monotonic() + 2.0)
+
+
+def test_a_run_that_does_not_come_to_its_end_ends_the_demo_in_time(tmp_path):
+    never = agent(tmp_path, ("notes: list[str] = []", "notes: list[str] = await receive('never')"))
+    view = Impatient()
+    view.play = Play(tmp_path / "outlast-demo.db", view, pace=float(PACE), agent=never)
     with pytest.raises(DemoFailed, match=r"waited too long for tides.*What the workers said last: A: "):
-        played(
-            tmp_path, agent(tmp_path, ("notes: list[str] = []", "notes: list[str] = await receive('never')"))
-        )
+        view.play.run()
     store = store_at(address_of(tmp_path / "outlast-demo.db"))
     store.open()
     with closing(store):
@@ -179,5 +196,39 @@ def test_a_run_that_does_not_come_to_its_end_ends_the_demo_in_time(tmp_path, mon
 
 def test_a_run_that_fails_ends_the_demo_at_once_and_says_why(tmp_path):
     fails = ("notes: list[str] = []", "raise LookupError('there is nothing on it')")
+    with pytest.raises(DemoFailed, match=r"tides is failed.*there is nothing on it"):
+        played(tmp_path, agent(tmp_path, fails))
+
+
+def test_a_store_that_is_busy_now_and_then_ends_no_demo(tmp_path, monkeypatch):
+    """Neither where it waits for an answer to be saved."""
+    asked = itertools.count()
+
+    def progress(store: SQLiteStore, run: int) -> dict[str, str]:
+        if next(asked) % 2:
+            raise StoreUnavailable("it is busy")
+        return real(store, run)
+
+    real = SQLiteStore.progress
+    monkeypatch.setattr(SQLiteStore, "progress", progress)
+    assert wrong(played(tmp_path)) == []
+    assert next(asked) > 2
+
+
+def test_why_a_run_failed_is_told_though_the_store_is_busy_by_then(tmp_path, monkeypatch):
+    fails = ("notes: list[str] = []", "raise LookupError('there is nothing on it')")
+    seen: dict[str, str] = {}
+
+    def run(store: SQLiteStore, id: str) -> RunRow | None:
+        if "failed" in seen.values() and list(TOPICS)[-1] in seen:  # a look has ended with it
+            raise StoreUnavailable("it is busy")
+        if id == next(iter(TOPICS)):  # a look begins
+            seen.clear()
+        row = real(store, id)
+        seen[id] = "" if row is None else row.status
+        return row
+
+    real = SQLiteStore.run
+    monkeypatch.setattr(SQLiteStore, "run", run)
     with pytest.raises(DemoFailed, match=r"tides is failed.*there is nothing on it"):
         played(tmp_path, agent(tmp_path, fails))

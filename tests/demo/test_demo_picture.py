@@ -42,6 +42,7 @@ def check(svg: str, transcript: str) -> None:
 def now(tmp_path_factory) -> Path:
     """What the demo records today."""
     folder = tmp_path_factory.mktemp("picture")
+    (folder / "demo.new").write_text("somebody's")
     done = demo(folder, "--record", "demo.svg")
     assert done.returncode == 0, done.stdout + done.stderr
     told = [line for line in done.stdout.rstrip().split("\n") if not re.match(r" *[\d.]+ s  \(", line)]
@@ -55,6 +56,11 @@ def test_the_picture_of_the_documentation_is_that_of_its_transcript():
 
 def test_a_picture_that_is_made_now_is_that_of_its_transcript(now):
     check((now / "demo.svg").read_text(), (now / "demo.txt").read_text())
+
+
+def test_what_lies_beside_a_picture_stays_as_it_is(now):
+    assert (now / "demo.new").read_text() == "somebody's"
+    assert {one.name for one in now.iterdir() if "demo.svg" in one.name} == {"demo.svg"}
 
 
 def alike(transcript: str) -> list[str]:

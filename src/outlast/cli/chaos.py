@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import secrets
-import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from outlast.cli.exits import EPILOG, FAILED
 from outlast.cli.options import JsonOption, StoreOption, _age
-from outlast.cli.output import answering, console, document, say
+from outlast.cli.output import answering, console, document, obey_signals, say, write_whole
 from outlast.cli.stores import reading
 from outlast.cli.text import iso, one_line, safe, span
 from outlast.errors import OutlastError, SettingsError
@@ -210,7 +209,7 @@ def trial(
         folder = _folder(report)
         # That the store is away is what is tried, and told by the view.
         logging.getLogger("outlast").addHandler(logging.NullHandler())
-        _obey_signals()
+        obey_signals()
         say(f"chaos with seed {chosen}; its report and logs go to {folder}")
         view = _view(as_json)
         try:
@@ -343,14 +342,6 @@ def _calls(submit: list[str] | None, args: list[str] | None) -> Iterator[tuple[s
     return zip_longest(submit or (), args or (), fillvalue="[]")
 
 
-def _obey_signals() -> None:
-    """All as Ctrl-C, whatever a MODULE has made of them: what was started is ended, folders of servers are removed. What is ignored, as under `nohup`, stays so."""
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, None)
-        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, signal.default_int_handler)
-
-
 def _folder(given: Path | None) -> Path:
     """A new one, or one that is given and has no report yet; and something can be written there."""
     if given is None:
@@ -373,10 +364,8 @@ def _folder(given: Path | None) -> Path:
 
 def _write(path: Path, text: str) -> None:
     """Whole or not at all. ReportNotWritten if that is not possible: the verdict was told by then."""
-    new = path.with_suffix(".new")
     try:
-        new.write_text(text, encoding="utf-8", errors="replace")
-        new.replace(path)
+        write_whole(path, text)
     except OSError as error:
         raise ReportNotWritten(f"{path} could not be written: {error}") from error
 

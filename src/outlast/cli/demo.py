@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
-from outlast.cli.chaos import _obey_signals, _write
 from outlast.cli.exits import FAILED
 from outlast.cli.options import JsonOption
-from outlast.cli.output import answering, document, say
+from outlast.cli.output import answering, document, obey_signals, say, write_whole
+from outlast.errors import OutlastError
 
 PACE_MAX = 8.0
 
@@ -61,8 +61,10 @@ def demo(
         from outlast.demo.view import Recorded, view_of
 
         logging.getLogger("outlast").addHandler(logging.NullHandler())
-        _obey_signals()
-        view = Recorded(view_of(as_json=as_json))
+        obey_signals()
+        shown = view_of(as_json=as_json)
+        recorded = None if record is None else Recorded(shown)
+        view = recorded or shown
         try:
             played = Play(store_file, view, pace=pace).run()
         finally:
@@ -74,10 +76,13 @@ def demo(
             document(summary_document(facts, checked, store_file))
         else:
             view.tell(end)
-        if record is not None:
+        if record is not None and recorded is not None:
             date = datetime.now(UTC).strftime("%Y-%m-%d")
-            _write(record, picture(view.frames, end, date))
-            _write(record.with_suffix(".txt"), transcript(played.happenings, end))
+            try:
+                write_whole(record, picture(recorded.frames, end, date))
+                write_whole(record.with_suffix(".txt"), transcript(played.happenings, end))
+            except OSError as error:
+                raise OutlastError(f"{record} or its text could not be written: {error}") from error
             say(f"the picture: {record}; its text: {record.with_suffix('.txt')}")
     if any(check.wrong for check in checked):
         raise typer.Exit(FAILED)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -103,3 +105,18 @@ def _unknown_effect(error: UnknownEffect) -> str:
         return f"several effects of run {error.id!r} wait for a decision, and {error.effect!r} is not the place of one. Name one by its place: {there}."
     does = f"This one does: {there}" if there else f"`outlast show {error.id}` says what it waits for"
     return f"no effect {error.effect!r} of run {error.id!r} waits for a decision. {does}."
+
+
+def write_whole(path: Path, text: str) -> None:
+    """The file is this, or as it was: then OSError. No other file that anybody would have there is touched."""
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.write_text(text, encoding="utf-8", errors="replace", newline="\n")
+    fresh.replace(path)
+
+
+def obey_signals() -> None:
+    """All as Ctrl-C, whatever a MODULE has made of them: what was started is ended, folders of servers are removed. What is ignored, as under `nohup`, stays so."""
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)

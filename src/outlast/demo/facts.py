@@ -1,4 +1,5 @@
-"""What is so, read from the store and from the two servers once everybody is gone; nothing of it is what the play believes to have done."""
+"""What is so, read from the store and from the two servers once everybody is gone. The play itself says only when the blows fell, what the workers exited
+with, and which of them it saw with which life of a run (`Played`)."""
 
 from __future__ import annotations
 
@@ -104,9 +105,8 @@ def facts_of(played: Played) -> Facts:
 
 
 def _told(store: Store, row: RunRow) -> Told:
-    entries, journal = tuple(whole_journal(store, row.pk)), Journal()
-    for entry in entries:
-        journal.add(entry)
+    entries = tuple(whole_journal(store, row.pk))
+    journal = Journal(entries)
     saved = Account(entries).saved.document().get("tokens", 0)
     return Told(row, entries, tuple(EffectInfo.of(journal.dealings)), int(saved))
 

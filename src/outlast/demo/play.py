@@ -85,6 +85,10 @@ class Play:
         self._lives: dict[tuple[str, int], str] = {}
         self._held: dict[str, str | None] = {}
         """Which worker has each run."""
+        self._rows: dict[str, RunRow] = {}
+        """The runs, as they were at the last look."""
+        self._saved = False
+        """Whether a step of CUT that has not ended had saved something of itself by then."""
         self._returned: set[str] = set()
         """Runs that a worker gave back when it was told to stop."""
         self._began = self._until = 0.0
@@ -131,7 +135,7 @@ class Play:
         self._struck.codes["A"] = a.process.returncode
         self._say(f"A is gone, with exit code {a.process.returncode}", "warn")
         self._until_true(
-            lambda: stream.reached.is_set() and c.state == "alive" and self._has_saved(CUT),
+            lambda: stream.reached.is_set() and c.state == "alive" and self._saved,
             f"{CUT} to be in the middle of its answer",
         )
         self._kill(b)
@@ -212,11 +216,15 @@ class Play:
         by_pid = {member.pid: _name(member) for member in self._fleet.members}
         self._names |= {row.id: by_pid[row.pid] for row in self._store.workers() if row.pid in by_pid}
         rows = {topic: row for topic in TOPICS if (row := self._store.run(topic)) is not None}
+        saved = CUT in rows and bool(self._store.progress(rows[CUT].pk))
+        works = [self._work(row) for row in rows.values()]
+        # All that the store must answer has been asked: it is noted whole or not at all.
+        self._rows, self._saved = rows, saved
         for topic, row in rows.items():
             self._note(topic, row)
         scene = self._scene
         scene.seconds = time.monotonic() - self._began
-        scene.works = [self._work(row) for row in rows.values()]
+        scene.works = works
         self._held = {topic: self._names.get(row.worker or "") for topic, row in rows.items()}
         scene.hands = [
             Hand(
@@ -253,14 +261,9 @@ class Play:
     def _is_on(self, topic: str, member: Member) -> bool:
         return self._held.get(topic) == _name(member)
 
-    def _has_saved(self, topic: str) -> bool:
-        """Whether a step of it that has not ended has saved something of itself."""
-        row = self._store.run(topic)
-        return row is not None and bool(self._store.progress(row.pk))
-
     def _why(self, topic: str) -> str:
-        row = self._store.run(topic)
-        return (row.reason or row.error or "") if row is not None else ""
+        row = self._rows[topic]
+        return row.reason or row.error or ""
 
     def _state(self, topic: str) -> str | None:
         return next((one.state for one in self._scene.works if one.id == topic), None)
