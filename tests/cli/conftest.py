@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from shutil import rmtree
 from typing import Any, NamedTuple
 
 import pytest
@@ -73,6 +72,9 @@ class Answer(NamedTuple):
 class Place:
     """A folder of a user: a program, a store, and the command line in it."""
 
+    away = "postgresql://postgres@127.0.0.1:1/nobody"
+    """A store that cannot be used now: nobody listens there."""
+
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.folder, self._capsys = folder, capsys
         self.db = folder / "outlast.db"
@@ -124,13 +126,6 @@ class Place:
     ) -> None:
         """Somebody who claims."""
         self.commit(Enlist(worker, "some-host", 4242, lease, queues, workflows, concurrency))
-
-    def blocked(self) -> None:
-        """The store is there, and cannot be used until somebody mends it."""
-        self.commit(Enlist("once", "some-host", 4242, 1e6))
-        beside = self.db.with_name("outlast.db.d")
-        rmtree(beside)
-        beside.touch()
 
     def item(self, id: str, queue: str = "mail", **fields: Any) -> RunRow:
         return self.submitted(f"{queue}/{id}", "", '{"to":"ann"}', queue=queue, **fields)

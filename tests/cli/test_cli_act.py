@@ -235,6 +235,6 @@ def test_a_missing_or_bad_option_is_a_usage_error(outlast, words):
 
 def test_acting_on_a_store_that_cannot_be_used_exits_75(outlast, monkeypatch):
     monkeypatch.setenv("OUTLAST_STORE_PATIENCE", "0.2")
-    outlast.blocked()
+    monkeypatch.setenv("OUTLAST_STORE", outlast.away)
     assert outlast("retry", "r1").code == 75
     assert outlast("runs", "--json").json["error"]["exit_code"] == 75

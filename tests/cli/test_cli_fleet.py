@@ -174,7 +174,7 @@ def test_nothing_can_be_submitted_to_a_store_that_ends_with_this_process(outlast
 
 def test_a_store_that_cannot_be_used_says_how_to_submit_only_once(outlast, monkeypatch):
     monkeypatch.setenv("OUTLAST_STORE_PATIENCE", "0.2")
-    outlast.blocked()
+    monkeypatch.setenv("OUTLAST_STORE", outlast.away)
     answer = outlast("submit", "agent.py:echo", "--id", "r1")
     assert answer.code == 75
     assert "Submit it again with --id r1: it is queued once." in answer.err

@@ -246,7 +246,7 @@ def test_a_program_that_ends_itself_when_imported_is_told_how_not_to(outlast):
 
 def test_a_store_that_cannot_be_used_exits_75(outlast, monkeypatch):
     monkeypatch.setenv("OUTLAST_STORE_PATIENCE", "0.2")
-    outlast.blocked()
+    monkeypatch.setenv("OUTLAST_STORE", outlast.away)
     answer = outlast("run", "agent.py:echo", "--id", "r1")
     assert answer.code == 75
     assert "To go on: `outlast run agent.py:echo --id r1`" in answer.err

@@ -359,7 +359,7 @@ def test_a_store_of_this_process_alone_is_refused(outlast):
 
 def test_a_store_that_cannot_be_used_exits_75(outlast, monkeypatch):
     monkeypatch.setenv("OUTLAST_STORE_PATIENCE", "0.2")
-    outlast.blocked()
+    monkeypatch.setenv("OUTLAST_STORE", outlast.away)
     assert outlast("worker", "agent.py").code == 75
 
 
