@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
-from outlast.cli import main
+from command import Answer, answer_of
 from outlast.store.address import store_at
 from outlast.store.rows import RunRow
 from outlast.store.verbs import Enlist, Record, Release, Submit
@@ -59,16 +58,6 @@ not_a_workflow = 1
 """
 
 
-class Answer(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
 class Place:
     """A folder of a user: a program, a store, and the command line in it."""
 
@@ -81,12 +70,9 @@ class Place:
         self.address = f"sqlite:///{self.db}"
 
     def __call__(self, *words: str) -> Answer:
-        self._capsys.readouterr()
-        with pytest.raises(SystemExit) as exit:
-            main(words)
-        out, err = self._capsys.readouterr()
-        assert "Traceback" not in err or "could not be imported" in err
-        return Answer(int(exit.value.code or 0), out, err)
+        answer = answer_of(words, self._capsys)
+        assert "Traceback" not in answer.err or "could not be imported" in answer.err
+        return answer
 
     def commit(self, *verbs: Any) -> list[Any]:
         """Write into the store what would be tedious to bring about."""

@@ -1,16 +1,15 @@
 """`outlast explain`, and where the command line names it."""
 
-import json
 import os
 import sqlite3
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
+from uncertain import UNCERTAIN
 
-from outlast.cli import main
+from command import Answer, answer_of
 from outlast.cli.explain import WIDTH_MIN
 from outlast.explain.texts import entries
 
@@ -39,43 +38,7 @@ async def slow() -> None:
 async def broken() -> None:
     await fetch()
     raise ValueError("the reason")
-
-
-@effect(timeout=0.1)
-async def post() -> str:
-    raise ConnectionError("the line was cut")
-
-
-@workflow
-async def posting() -> str:
-    return await post()
-
-
-@effect(timeout=0.1)
-async def book() -> str:
-    return "room 7"
-
-
-@book.compensate(retries=0)
-async def unbook(booking: str | None) -> None:
-    raise RuntimeError("the hotel is closed")
-
-
-@workflow
-async def trip() -> None:
-    await book()
-    raise ValueError("no flight")
 """
-
-
-class Answer(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
 
 
 @pytest.fixture
@@ -85,14 +48,11 @@ def outlast(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("OUTLAST_EFFECT_MARGIN", "0.1")
     for name in ("OUTLAST_STORE", "DATABASE_URL", "REDIS_URL", "REDIS_HOST", "STATE_DB_PATH", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
-    Path("agent.py").write_text(PROGRAM)
+    Path("agent.py").write_text(PROGRAM + UNCERTAIN)
 
     def call(*words: str) -> Answer:
-        capsys.readouterr()
         sys.modules.pop("agent", None)
-        with pytest.raises(SystemExit) as end:
-            main(words)
-        return Answer(int(end.value.code or 0), *capsys.readouterr())
+        return answer_of(words, capsys)
 
     return call
 

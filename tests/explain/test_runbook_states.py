@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from uncertain import UNCERTAIN
 
 from outlast.explain.texts import find
 
@@ -29,32 +30,6 @@ async def hold() -> None:
 @workflow
 async def holding() -> None:
     await hold()
-
-
-@effect(timeout=0.1)
-async def post() -> str:
-    raise ConnectionError("the line was cut")
-
-
-@workflow
-async def posting() -> str:
-    return await post()
-
-
-@effect(timeout=0.1)
-async def book() -> str:
-    return "room 7"
-
-
-@book.compensate(retries=0)
-async def unbook(booking: str | None) -> None:
-    raise RuntimeError("the hotel is closed")
-
-
-@workflow
-async def trip() -> None:
-    await book()
-    raise ValueError("no flight")
 """
 
 
@@ -63,7 +38,7 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         self.path, self.workers = path, []
-        (path / "agent.py").write_text(PROGRAM)
+        (path / "agent.py").write_text(PROGRAM + UNCERTAIN)
         kept = {name: value for name, value in os.environ.items() if not name.startswith("OUTLAST_")}
         self.env = {**kept, "OUTLAST_STORE": f"sqlite:///{path}/outlast.db", "OUTLAST_EFFECT_MARGIN": "0.1"}
 

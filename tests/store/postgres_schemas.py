@@ -11,6 +11,7 @@ import pytest
 from outlast.store.postgres import connection
 from outlast.store.postgres.address import parse
 from outlast.store.postgres.store import PostgresStore
+from outlast.store.verbs import Enlist
 
 TABLES = (
     "runs", "entries", "messages", "progress", "workers", "presence", "queues", "lines", "drains", "recoveries", "durations", "sessions",
@@ -31,6 +32,17 @@ def schema_of_this_process(url: str, name: str = "conformance") -> Iterator[str]
     finally:
         with connected(address) as db:
             db.execute(f"DROP SCHEMA {schema} CASCADE")
+
+
+@contextmanager
+def with_a_worker(address: str, worker: str, slots: int) -> Iterator[PostgresStore]:
+    """The store of a schema, with a worker that lives and takes items of the queue `q`."""
+    store = PostgresStore.at(address)
+    store.open()
+    store.hold(worker)
+    store.commit([Enlist(worker, "host", 1, 600.0, ("q",), ("",), slots)])
+    yield store
+    store.close()
 
 
 @contextmanager

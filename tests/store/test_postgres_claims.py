@@ -7,13 +7,13 @@ from contextlib import contextmanager
 
 import psycopg
 import pytest
-from postgres_schemas import connected, counted, schema_of_this_process
+from postgres_schemas import connected, counted, schema_of_this_process, with_a_worker
 
 from outlast.store.postgres import floors as floors_module
 from outlast.store.postgres.floors import Floors
 from outlast.store.postgres.migrate import WALK_MAX
 from outlast.store.postgres.store import PostgresStore
-from outlast.store.verbs import Ack, Claim, Enlist, Settle, Submit, SubmitMany
+from outlast.store.verbs import Ack, Claim, Settle, Submit, SubmitMany
 
 INSERT = (
     "INSERT INTO runs (pk, id, workflow, args, queue, priority, status, fence, seed, created, due, ready, attempts_max, interruptions_max)"
@@ -31,12 +31,8 @@ def schema(postgres_server) -> Iterator[str]:
 
 @pytest.fixture
 def store(schema) -> Iterator[PostgresStore]:
-    store = PostgresStore.at(schema)
-    store.open()
-    store.hold("w")
-    store.commit([Enlist("w", "host", 1, 600.0, ("q",), ("",), 10)])
-    yield store
-    store.close()
+    with with_a_worker(schema, "w", 10) as store:
+        yield store
 
 
 def walked(db, store: PostgresStore) -> int:

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
-from postgres_schemas import connected, counted, schema_of_this_process
+from postgres_schemas import connected, counted, schema_of_this_process, with_a_worker
 
 from outlast.store.postgres.migrate import ANSWER_MAX
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.rows import RunRow
-from outlast.store.verbs import Ack, Cancel, Claim, Enlist, Release, Retry, Submit, SubmitMany
+from outlast.store.verbs import Ack, Cancel, Claim, Release, Retry, Submit, SubmitMany
 from outlast.values.names import new_ids
 
 WORKER = "0123456789abcdef"
@@ -37,12 +37,8 @@ def schema(postgres_server) -> Iterator[str]:
 
 @pytest.fixture
 def store(schema) -> Iterator[PostgresStore]:
-    store = PostgresStore.at(schema)
-    store.open()
-    store.hold(WORKER)
-    store.commit([Enlist(WORKER, "host", 1, 600.0, ("q",), ("",), SLOTS)])
-    yield store
-    store.close()
+    with with_a_worker(schema, WORKER, SLOTS) as store:
+        yield store
 
 
 @pytest.fixture

@@ -194,17 +194,19 @@ def _open_to_others(path: Path) -> tuple[str, ...]:
     """By their modes. What does not exist yet will be private."""
     if not hasattr(os, "geteuid"):
         return ()
-    beside = (path.with_name(f"{path.name}{end}") for end in ("", "-wal", "-shm", ".d"))
-    rights = {one: one.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH) for one in beside if one.exists()}
+    rights = {one: one.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH) for one in _files_of(path)}
     return tuple(str(one) for one, others in rights.items() if others)
 
 
 def _is_writable(path: Path, there: Path) -> bool:
     """Also what lies beside a database and is made by its first user, who may have been another: -wal, -shm and the folder of locks."""
-    beside = (path.with_name(f"{path.name}{end}") for end in ("", "-wal", "-shm", ".d"))
-    return os.access(there, os.W_OK | os.X_OK) and all(
-        os.access(one, os.W_OK) for one in beside if one.exists()
-    )
+    return os.access(there, os.W_OK | os.X_OK) and all(os.access(one, os.W_OK) for one in _files_of(path))
+
+
+def _files_of(path: Path) -> list[Path]:
+    """Those of a store that are there: the file or folder itself, and what lies beside a database."""
+    named = (path.with_name(f"{path.name}{end}") for end in ("", "-wal", "-shm", ".d"))
+    return [one for one in named if one.exists()]
 
 
 def _server(scheme: str, address: str) -> dict[str, Any]:

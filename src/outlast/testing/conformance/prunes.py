@@ -33,6 +33,14 @@ def letter(desk: Desk, id: str = "r", **fields: Any) -> RunRow:
     return row
 
 
+def in_batches(desk: Desk, before: float, limit: int) -> list[int]:
+    """How many each batch took. Asked again and again, as `app.prune` does: until less than the limit was found."""
+    counts: list[int] = []
+    while not counts or counts[-1] == limit:
+        counts.append(desk.one(Prune(before, limit=limit)))
+    return counts
+
+
 class PrunePromises(Promises):
     def test_a_pruned_run_is_gone_with_its_journal_and_mailbox(self, desk: Desk) -> None:
         row = desk.held()
@@ -76,17 +84,13 @@ class PrunePromises(Promises):
     def test_what_stays_for_its_parents_sake_keeps_nothing_behind_it_from_being_pruned(
         self, desk: Desk
     ) -> None:
-        """Asked again and again, as `app.prune` does: until less than the limit was found."""
         parent = desk.held("parent")
         for number in range(7):
             desk.ended(f"kept{number}", parent="parent")
             desk.clock.forward(1)
             desk.ended(f"old{number}")
         before = desk.clock.now + 1
-        counts: list[int] = []
-        while not counts or counts[-1] == 3:
-            counts.append(desk.one(Prune(before, limit=3)))
-        assert counts == [3, 3, 1]
+        assert in_batches(desk, before, 3) == [3, 3, 1]
         assert all(desk.store.run(f"old{number}") is None for number in range(7))
         assert all(desk.store.run(f"kept{number}") is not None for number in range(7))
         desk.settle(parent)
@@ -224,10 +228,7 @@ class PrunePromises(Promises):
             desk.clock.forward(1)
             desk.ended(f"old{number}")
         before = desk.clock.now + 1
-        counts: list[int] = []
-        while not counts or counts[-1] == 3:
-            counts.append(desk.one(Prune(before, limit=3)))
-        assert counts == [3, 3, 1]
+        assert in_batches(desk, before, 3) == [3, 3, 1]
         assert {row.id for row in desk.store.runs(RunQuery())} == {f"dead{number}" for number in range(7)}
         assert desk.one(Prune(before, limit=5, dead=True)) == 5
         assert desk.one(Prune(before, limit=5, dead=True)) == 2
