@@ -37,9 +37,9 @@ test: lint types
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 	$(BIN)/python -m bench.guard
 
-# The tests with processes on every store that processes share; `make test` has each on SQLite and on one of the servers.
+# The tests with processes on every store that processes share; `make test` has each on one of them.
 stores: $(STAMP)
-	OUTLAST_TEST_STORES=all $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/fleet tests/drain tests/sessions tests/store $(PYTEST_ARGS)
+	OUTLAST_TEST_STORES=all $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -k "sqlite or postgres or redis" tests/fleet tests/drain tests/measuring tests/chaos tests/examples tests/effects tests/sessions tests/store $(PYTEST_ARGS)
 
 # The long forms of the tests that kill and of the generated workflows, on the stock loop and on uvloop.
 soak: $(STAMP)

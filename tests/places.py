@@ -107,7 +107,7 @@ def _redis_tables(address: str) -> dict[str, Table]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A test with processes runs on SQLite and on one of the servers, half of them on each; `make stores` runs all on all."""
+    """A test with processes runs on one of the stores that processes share, a third of them on each; `make stores` runs all on all."""
     if os.environ.get("OUTLAST_TEST_STORES") == "all" or any("[" in name for name in config.args):
         return
     left = [item for item in items if not _is_elsewhere(item)]
@@ -116,7 +116,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_elsewhere(item: pytest.Item) -> bool:
-    """Whether it is the other server's turn to have this test."""
+    """Whether it is another store's turn to have this test."""
     kind = getattr(item, "callspec", None) and item.callspec.params.get("place")
     name = item.nodeid.replace(str(kind), "")
-    return kind in SHARED[1:] and SHARED[1 + crc32(name.encode()) % 2] != kind
+    return kind in SHARED and SHARED[crc32(name.encode()) % len(SHARED)] != kind
