@@ -3,7 +3,10 @@
 import pytest
 
 from outlast.store.address import store_at
+from outlast.store.file import store as file
+from outlast.store.protocol import OlderStore
 from outlast.store.sqlite import store as sqlite
+from outlast.store.verbs import Limit
 
 LOOKS = [
     ["runs"], ["show", "r1"], ["workers"], ["queues"], ["drains"], ["sessions"], ["chaos", "verify", "--since", "1h"], ["queues", "--watch"],
@@ -15,13 +18,20 @@ ACTS = [
 
 @pytest.fixture
 def older(outlast, monkeypatch):
+    made_before(outlast.address, monkeypatch)
+    return outlast, len(sqlite._migrations())
+
+
+def made_before(address, monkeypatch):
+    """By a release that knew one step less."""
     scripts = sqlite._migrations()
     with monkeypatch.context() as patched:
-        patched.setattr(sqlite, "_migrations", lambda: scripts[:-1])
-        store = store_at(outlast.address)
+        for module in (sqlite, file):
+            patched.setattr(module, "_migrations", lambda: scripts[:-1])
+        store = store_at(address)
         store.open()
+        store.commit([Limit("default", 1, None)])
         store.close()
-    return outlast, len(scripts)
 
 
 @pytest.mark.parametrize("words", [*LOOKS, *ACTS], ids=lambda words: " ".join(words[:2]))
@@ -41,3 +51,25 @@ def test_migrate_brings_it_forward_and_then_it_is_shown(older):
     assert outlast("migrate").code == 0
     assert store_at(outlast.address).versions() == (ours, ours)
     assert outlast("runs").code == 0
+
+
+def test_a_store_that_does_not_say_its_version_now_is_left_as_it_is_when_it_can_be_opened(older):
+    """As where somebody has locked it, and is waited for."""
+    outlast, ours = older
+    store = store_at(outlast.address)
+    store.migrates = False
+    with pytest.raises(OlderStore, match=f"has version {ours - 1}"):
+        store.open()
+    assert store.versions() == (ours - 1, ours)
+
+
+def test_a_file_store_says_its_version_in_its_rows_and_is_left_as_it_is_too(outlast, monkeypatch):
+    address, folder = f"file://{outlast.folder / 'files'}", outlast.folder / "files"
+    made_before(address, monkeypatch)
+    before = (folder / "store.jsonl").read_bytes()
+    for words in (["runs"], ["prune", "--older-than", "7d"]):
+        answer = outlast(*words, "--store", address)
+        assert (answer.code, "OlderStore" in answer.err) == (1, True)
+    assert (folder / "store.jsonl").read_bytes() == before
+    assert outlast("migrate", "--store", address).code == 0
+    assert outlast("runs", "--store", address).code == 0

@@ -16,6 +16,7 @@ from outlast.store.postgres import migrate
 from outlast.store.postgres.address import parse
 from outlast.store.postgres.connection import Connection
 from outlast.store.postgres.store import PostgresStore
+from outlast.store.protocol import NoStore, OlderStore
 from outlast.store.rows import RunQuery
 from outlast.store.verbs import Enlist, Record, Submit
 
@@ -163,6 +164,23 @@ def test_without_migrating_an_older_schema_is_refused_with_the_command_to_run(ad
     assert store.versions() == (migrate.version(), migrate.version())
     store.open()
     store.close()
+
+
+def test_whoever_only_looks_makes_no_schema_and_leaves_an_older_one_as_it_is(address) -> None:
+    store = PostgresStore.at(address)
+    store.migrates = False
+    with pytest.raises(NoStore):
+        store.open()
+    assert store.versions() == (0, migrate.version())
+    made(address).close()
+    store.open()
+    store.close()
+    with connected(address) as db:
+        db.execute("UPDATE meta SET version = version - 1, functions = ''")
+    before = shape(address)
+    with pytest.raises((NoStore, OlderStore)):
+        store.open()
+    assert shape(address) == before
 
 
 def test_every_function_sees_what_was_committed_before_each_of_its_statements(address) -> None:

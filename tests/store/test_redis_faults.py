@@ -15,7 +15,7 @@ import redis
 
 from outlast.errors import SettingsError, StoreBroken, StoreTooNew, StoreUnavailable
 from outlast.store.address import store_at
-from outlast.store.protocol import CommitUnknown
+from outlast.store.protocol import CommitUnknown, NoStore
 from outlast.store.redis import scripts
 from outlast.store.redis import store as store_module
 from outlast.store.rows import RunQuery
@@ -676,3 +676,13 @@ def test_a_store_of_a_newer_outlast_is_refused_and_left_alone(store, client):
     with pytest.raises(StoreTooNew, match="its format is 2, this Outlast knows 1"):
         newer.open()
     assert {key: client.dump(key) for key in client.keys()} == before
+
+
+def test_whoever_only_looks_makes_no_store(store, client):
+    store.close()
+    client.flushdb()
+    looking = store_at(store._address.place)
+    looking.migrates = False
+    with pytest.raises(NoStore):
+        looking.open()
+    assert client.keys() == []

@@ -10,21 +10,13 @@ from typing import TypeVar
 
 from outlast.app.outlast import Outlast
 from outlast.cli.output import say
-from outlast.errors import OutlastError, StoreError
+from outlast.errors import StoreError
 from outlast.settings.load import load
 from outlast.settings.masks import masked
 from outlast.store.address import store_at
-from outlast.store.protocol import Store
+from outlast.store.protocol import NoStore, Store, left_as_it_is
 
 T = TypeVar("T")
-
-
-class NoStore(OutlastError):
-    """There is no store at this address. None was made."""
-
-
-class OlderStore(OutlastError):
-    """The store is of an older version than this release's. It was left so."""
 
 
 def store_of(address: str | None) -> Store:
@@ -44,20 +36,13 @@ def shared(address: str | None) -> Store:
 
 def existing(address: str | None) -> Store:
     """The same, but NoStore unless it is there, and OlderStore unless this release may open it as it is: whoever looks for a run must neither leave an empty
-    store behind nor lock out the workers of the release before."""
+    store behind nor lock out the workers of the release before. One that does not say so now says it when it is opened."""
     store = shared(address)
+    store.migrates = False
     there, ours = _versions(store)
-    place = f"{masked(load({'store': address}).settings.store)}{_where(store)}"
-    if there == 0:
-        raise NoStore(
-            f"there is no store at {place}. `outlast run`, `submit`, `worker` and `migrate` make one; "
-            "--store ADDRESS or OUTLAST_STORE names another."
-        )
     if there < ours:
-        raise OlderStore(
-            f"the store at {place} has version {there}, this Outlast {ours}. It is left as it is: use the release that its workers have, "
-            "or bring it forward with `outlast migrate`."
-        )
+        place = f"{masked(load({'store': address}).settings.store)}{_where(store)}"
+        raise left_as_it_is(place, there, ours)
     return store
 
 

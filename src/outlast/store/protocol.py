@@ -30,6 +30,27 @@ class CommitUnknown(StoreError):
     """The commit itself failed: it may or may not be durable. `recover`, then commit the same verbs again."""
 
 
+class NoStore(StoreError):
+    """There is no store at this address. None was made."""
+
+
+class OlderStore(StoreError):
+    """The store is of an older version than this release's. It was left so."""
+
+
+def left_as_it_is(place: str, there: int, ours: int) -> NoStore | OlderStore:
+    """What whoever only looks or acts is told of a store that opening would make, or bring from a version to this release's."""
+    if there == 0:
+        return NoStore(
+            f"there is no store at {place}. `outlast run`, `submit`, `worker` and `migrate` make one; "
+            "--store ADDRESS or OUTLAST_STORE names another."
+        )
+    return OlderStore(
+        f"the store at {place} has version {there}, this Outlast {ours}. It is left as it is: use the release that its workers have, "
+        "or bring it forward with `outlast migrate`."
+    )
+
+
 def whole_journal(store: Store, run: int) -> list[Entry]:
     """Everything recorded of a run, page by page."""
     entries: list[Entry] = []
@@ -56,12 +77,15 @@ class Store(Protocol):
     place: str
     """For people: where it is, without a password."""
 
+    migrates: bool
+    """Whether opening makes what is missing, and brings an older store to this release's version. If not: NoStore, OlderStore."""
+
     def versions(self) -> tuple[int, int]:
         """Of the schema that is there (0: there is no store) and of the one that this release makes. It need not be open, and nothing is made."""
         ...
 
     def open(self) -> None:
-        """Connect; create or migrate what is missing. StoreTooNew, StoreBroken, StoreUnavailable."""
+        """Connect; create or migrate what is missing, if it `migrates`. StoreTooNew, StoreBroken, StoreUnavailable."""
 
     def close(self) -> None:
         """Let go of everything. A repeat is harmless."""

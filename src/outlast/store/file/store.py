@@ -30,7 +30,7 @@ from outlast.store.file.journals import Journals
 from outlast.store.file.load import Loader, Tail, files_in, schema_of, tails
 from outlast.store.file.log import History, Log, Part, Sum, first_line
 from outlast.store.paths import check_folder
-from outlast.store.protocol import CommitUnknown
+from outlast.store.protocol import CommitUnknown, left_as_it_is
 from outlast.store.sqlite import statements as sql
 from outlast.store.sqlite.failures import translate
 from outlast.store.sqlite.presence import NoPresence
@@ -80,6 +80,8 @@ class FileStore(SQLiteStore):
         ends = tails(self.folder, history.parts)
         steps = _migrations()
         schema = self._known_schema(schema_of(self.folder, ends.get("store.jsonl")), len(steps))
+        if schema < len(steps) and not self.migrates:
+            raise left_as_it_is(self.place, schema, len(steps))
         self._changes = Changes(self._db)
         self._db.execute(sql.BEGIN)
         self._execute(steps[:schema])

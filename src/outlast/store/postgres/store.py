@@ -28,7 +28,7 @@ from outlast.store.postgres.connection import CALL, RECORD, Connection
 from outlast.store.postgres.ear import Ear, channel
 from outlast.store.postgres.failures import AGAIN, LOCKED, SHUT_OUT, at_opening, translate, words
 from outlast.store.postgres.floors import Floors
-from outlast.store.protocol import BadValue, CommitUnknown, outlook
+from outlast.store.protocol import BadValue, CommitUnknown, left_as_it_is, outlook
 from outlast.store.rows import (
     DrainRow,
     Entry,
@@ -57,6 +57,8 @@ RECOVER_SECONDS_MAX = 5
 
 
 class PostgresStore:
+    migrates = True
+
     def __init__(
         self, address: Address, *, clock: Callable[[], float] | None = None, heartbeat: float = 0.2
     ) -> None:
@@ -92,8 +94,10 @@ class PostgresStore:
         self._place: tuple[Any, Any] = (None, None)
         self._ear.learn = self._learn
         try:
-            if self.address.migrate:
+            if self.address.migrate and self.migrates:
                 migrate.migrate(self._writer)
+            elif not self.migrates and (there := migrate.current(self._writer)[0]) < migrate.version():
+                raise left_as_it_is(self.place, there, migrate.version())
             elif not migrate.check(self._writer):
                 raise StoreUnavailable(self._unmigrated())
             self._begin_epoch()

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from outlast.errors import SettingsError, StoreBroken, StoreError, StoreTooNew, StoreUnavailable
 from outlast.store import fork
-from outlast.store.protocol import BadValue, CommitUnknown, whole_journal
+from outlast.store.protocol import BadValue, CommitUnknown, left_as_it_is, whole_journal
 from outlast.store.redis import decode, scripts, warnings
 from outlast.store.redis.connection import ANSWER_SECONDS, Address, Late, Line, Lost, parse
 from outlast.store.redis.encode import alone, encode, more_of
@@ -46,6 +46,8 @@ _said: set[tuple[str, str]] = set()
 
 
 class RedisStore(Reads):
+    migrates = True
+
     def __init__(
         self, address: Address, *, clock: Callable[[], float] | None = None, heartbeat: float = 0.2
     ) -> None:
@@ -110,6 +112,8 @@ class RedisStore(Reads):
     def _check_format(self) -> None:
         """What is there may be of a newer Outlast; where there is nothing, what is made now is of this one."""
         found = int(self._writer.call("GET", self._format) or 0)
+        if not found and not self.migrates:
+            raise left_as_it_is(self.place, 0, FORMAT)
         if not found:
             self._writer.call("SET", self._format, FORMAT, "NX")
         elif found > FORMAT:

@@ -21,7 +21,7 @@ from typing import Any
 from outlast.errors import StoreBroken, StoreTooNew, StoreUnavailable
 from outlast.store import fork, strangers
 from outlast.store.paths import making
-from outlast.store.protocol import outlook
+from outlast.store.protocol import left_as_it_is, outlook
 from outlast.store.rows import (
     DrainRow,
     Entry,
@@ -50,6 +50,8 @@ BUSY_SECONDS = 2.0
 
 
 class SQLiteStore:
+    migrates = True
+
     def __init__(
         self,
         path: str | Path | None,
@@ -175,6 +177,8 @@ class SQLiteStore:
                 version = self._check_schema()
                 if version == len(steps):
                     return
+                if not self.migrates:
+                    raise left_as_it_is(self.place, version, len(steps))
                 for statement in _statements(steps[version]):
                     self._db.execute(statement)
                 self._db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
