@@ -7,7 +7,7 @@ import pytest
 
 from outlast import Outlast, StoreBroken, StoreUnavailable, current, step, workflow
 from outlast.store.protocol import CommitUnknown
-from outlast.store.verbs import Record
+from outlast.store.verbs import Enlist, Record, Submit
 from outlast.testing import App
 
 done: list[str] = []
@@ -109,11 +109,15 @@ def test_a_store_that_fails_for_a_moment_is_not_noticed(world):
     failing.close()
 
 
-def test_a_store_that_is_away_for_long_is_complained_of_at_growing_intervals(world, caplog):
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [(StoreUnavailable("away"), "cannot look for dead workers"), (TypeError("damaged"), "a sweep failed")],
+)
+def test_a_store_that_fails_for_long_is_complained_of_at_growing_intervals(world, caplog, error, line):
     failing = Failing(world.open())
 
     def away():
-        raise StoreUnavailable("away")
+        raise error
 
     async def main(app) -> None:
         failing.dead_workers = away
@@ -121,8 +125,33 @@ def test_a_store_that_is_away_for_long_is_complained_of_at_growing_intervals(wor
         del failing.dead_workers
 
     App(failing, clock=world.clock, worker=True, workflows=[report]).do(main)
-    said = [record for record in caplog.records if "cannot look for dead workers" in record.getMessage()]
+    said = [record for record in caplog.records if line in record.getMessage()]
     assert 3 <= len(said) <= 8
+    failing.close()
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("away"), TypeError("damaged")])
+def test_a_run_is_taken_up_although_looking_for_the_dead_has_failed_for_a_while(world, caplog, error):
+    other = world.open()
+    other.hold("other")
+    other.commit([Enlist("other", "host", 1, 5.0)])
+    other.commit([Submit("run", report.name, "{}", "t", "00" * 16, worker="other")])
+    failing = Failing(other)
+
+    def away():
+        raise error
+
+    async def main(app) -> list[str]:
+        failing.dead_workers = away
+        run = await app.start(report(), id="run")
+        await asyncio.sleep(30)
+        del failing.dead_workers
+        other.let_go("other")
+        return await run.result()
+
+    assert App(failing, clock=world.clock).do(main) == ["a", "slow"]
+    said = [record for record in caplog.records if "cannot be taken up yet" in record.getMessage()]
+    assert 2 <= len(said) <= 6
     failing.close()
 
 

@@ -7,6 +7,7 @@ import logging
 import secrets
 from typing import TYPE_CHECKING, Any
 
+from outlast.app.complaints import Complaints
 from outlast.errors import StoreError
 from outlast.store.rows import ENDED, RunRow
 from outlast.store.verbs import Claim
@@ -48,7 +49,7 @@ class Adoption:
     async def _adopt(self, id: str, workflow: Workflow[..., Any]) -> None:
         """Ends when this worker has it, when it has ended or is parked, or when it is the fleet's to take."""
         house = self._house
-        begun, told = house.loop.time(), False
+        begun, told, complaints = house.loop.time(), False, Complaints(house.loop.time)
         patience = begun + house.settings.suspect_patience
         while not house.draining:
             seen, pause = house.changes.count, min(house.settings.heartbeat, house.settings.poll)
@@ -67,9 +68,17 @@ class Adoption:
                 if due_in <= 0 and self._may_come(row, patient=patient) and await self._claim(row, workflow):
                     return
                 pause = min(pause, due_in) if due_in > 0 else pause
-            except StoreError as error:
-                log.warning("run %s cannot be taken up yet: %s", id, error, extra={"run": id})
+            except Exception as error:  # whoever waits for the run would wait for ever
+                if complaints.is_time():
+                    self._complain(id, error)
             await house.changes.next(max(0.001, pause), seen)
+
+    def _complain(self, id: str, error: Exception) -> None:
+        if isinstance(error, StoreError):
+            log.warning("run %s cannot be taken up yet: %s", id, error, extra={"run": id})
+        else:
+            said = self._house.veiled(error)
+            log.error("run %s cannot be taken up yet", id, exc_info=said, extra={"run": id})
 
     async def _in_the_way(self, id: str) -> RunRow | None:
         """A run as it stands, swept if its worker is dead; None if there is nothing to take over."""

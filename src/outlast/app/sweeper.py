@@ -10,6 +10,7 @@ import logging
 from random import uniform
 from typing import TYPE_CHECKING
 
+from outlast.app.complaints import Complaints
 from outlast.app.session import prune_sessions
 from outlast.errors import StoreError
 from outlast.store.verbs import Measured, Prune, Release, Sweep, Swept, Wait
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("outlast.worker")
 
 PRUNE_BATCH = 1_000
-COMPLAIN_SECONDS_MAX = 60.0
-"""Between two lines in the log of a store that does not answer."""
 SESSIONS_SECONDS = 60.0
 """Between two looks for sessions that have expired."""
 
@@ -31,8 +30,7 @@ class Sweeper:
         self._house = house
         self._peers = 1
         """How many workers there are, this one too."""
-        self._quiet, self._said_at = 0.0, 0.0
-        """For how long it says nothing more of a store that does not answer, and since when."""
+        self._complaints = Complaints(house.loop.time)
 
     async def work(self) -> None:
         """Until it is cancelled."""
@@ -50,20 +48,18 @@ class Sweeper:
                 if house.loop.time() >= sessions_at:
                     await prune_sessions(house, PRUNE_BATCH)
                     sessions_at = house.loop.time() + SESSIONS_SECONDS
-            except StoreError as error:
-                self._complain(error)
             except Exception as error:
-                log.error("a sweep failed", exc_info=house.veiled(error))
+                if self._complaints.is_time():
+                    self._complain(error)
             else:
-                self._quiet = 0.0
+                self._complaints.end()
             await asyncio.sleep(self._pause())
 
-    def _complain(self, error: StoreError) -> None:
-        """At once, and then at growing intervals: a store may be away for long."""
-        now = self._house.loop.time()
-        if not self._quiet or now >= self._said_at + self._quiet:
+    def _complain(self, error: Exception) -> None:
+        if isinstance(error, StoreError):
             log.warning("cannot look for dead workers: %s", error)
-            self._quiet, self._said_at = min(max(1.0, self._quiet * 2), COMPLAIN_SECONDS_MAX), now
+        else:
+            log.error("a sweep failed", exc_info=self._house.veiled(error))
 
     def _pause(self) -> float:
         """Together, many workers look as often as two: whoever is first tells all. So a store is not asked the more the larger the fleet."""
