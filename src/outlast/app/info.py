@@ -208,8 +208,8 @@ class WorkerInfo:
     @classmethod
     def of(cls, row: WorkerRow, *, seems_dead: bool) -> WorkerInfo:
         return cls(
-            id=row.id,
-            host=row.host,
+            id=str(row.id),
+            host=str(row.host),
             pid=row.pid,
             started=_at(row.started),
             renewed=_at(row.renewed),
@@ -224,11 +224,12 @@ class WorkerInfo:
 
 
 def _at(seconds: float) -> datetime:
-    """What no calendar has is its end, or its beginning."""
+    """What no calendar has is its end, or its beginning; and so is what is no number: a file may have anything there."""
     try:
         return datetime.fromtimestamp(seconds, UTC)
-    except (ValueError, OverflowError, OSError):
-        return datetime.max.replace(tzinfo=UTC) if seconds > 0 else datetime.min.replace(tzinfo=UTC)
+    except (TypeError, ValueError, OverflowError, OSError):
+        is_late = isinstance(seconds, (int, float)) and seconds > 0
+        return datetime.max.replace(tzinfo=UTC) if is_late else datetime.min.replace(tzinfo=UTC)
 
 
 def _time(seconds: float | None) -> datetime | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from outlast.chaos.findings import Findings, Scope
@@ -29,14 +30,21 @@ class Living(NamedTuple):
 def living(store: Store, scope: Scope) -> Living:
     now, workers = store.now(), store.workers()
     late = frozenset(
-        worker.id for worker in workers if worker.lease_until + worker.lease + scope.objective < now
+        worker.id
+        for worker in workers
+        if _number(worker.lease_until) + _number(worker.lease) + scope.objective < now
     )
     claims = tuple(
         (frozenset(names_of(worker.queues)), frozenset(names_of(worker.workflows)))
         for worker in workers
-        if worker.lease_until > now and not worker.draining and not _has_asked(worker)
+        if _number(worker.lease_until) > now and not worker.draining and not _has_asked(worker)
     )
     return Living(frozenset(worker.id for worker in workers), late, claims)
+
+
+def _number(found: float) -> float:
+    """One with which no comparison is true, where a file has something else: it says neither that a worker lives nor that it does not."""
+    return found if isinstance(found, (int, float)) else math.nan
 
 
 def _has_asked(worker: WorkerRow) -> bool:

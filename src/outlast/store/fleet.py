@@ -57,6 +57,6 @@ def names_of(text: str) -> list[str]:
     """Names that a worker has on record, as a JSON list; none where that is damaged."""
     try:
         names: Any = json.loads(text)
-    except (ValueError, RecursionError):
+    except (TypeError, ValueError, RecursionError):
         return []
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []

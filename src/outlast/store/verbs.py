@@ -360,12 +360,17 @@ class Leave(NamedTuple):
     worker: str
 
 
+DAMAGED_SECONDS = 3600.0
+
+
 class Sweep(NamedTuple):
     """Take the runs of dead workers from them, fence void. Result: `Swept`.
 
     Dead is a worker whose lock is free and whose heartbeat is old, or whose lease ran out while the store was awake: signs of
     life (Enlist, Renew, Sweep, of anybody) came, without a gap of more than half the shortest lease, for as long as its lease is.
-    After an outage, or a clock that jumped, everybody has a whole lease to renew.
+    After an outage, or a clock that jumped, everybody has a whole lease to renew. One whose numbers no Outlast can have written (a lease, its end
+    or its last renewal that is no number, or an end that is later than the lease allows by DAMAGED_SECONDS) gets a lease of DAMAGED_SECONDS
+    instead: whoever lives has renewed by then, and so put them right.
     Each of its runs gets a `death` entry and goes back. One that has recorded anything of its own in this life (a step, an
     attempt, an inner step, a child, what it did with a session), or whose child the worker held too, goes ahead of new work. Of any other
     `deaths_in_a_row` grows. After the first it goes ahead of new work too. After the second (SUSPECT_DEATHS) it is a suspect: from then on the

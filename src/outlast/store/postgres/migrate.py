@@ -19,7 +19,7 @@ from psycopg import errors
 from outlast.errors import StoreTooNew, StoreUnavailable
 from outlast.store.postgres.statements import PLANS
 from outlast.store.rows import SUSPECT_DEATHS, RunRow
-from outlast.store.verbs import DRAINS_MAX, DURATIONS_MAX, TOKENS_MAX
+from outlast.store.verbs import DAMAGED_SECONDS, DRAINS_MAX, DURATIONS_MAX, TOKENS_MAX
 
 if TYPE_CHECKING:
     from outlast.store.postgres.connection import Connection
@@ -99,6 +99,7 @@ def functions(schema: str) -> str:
         "ANSWER_MAX": str(ANSWER_MAX),
         "SUSPECT_DEATHS": str(SUSPECT_DEATHS),
         "GRACE": str(GRACE_SECONDS),
+        "DAMAGED_SECONDS": str(DAMAGED_SECONDS),
     }
     return re.sub(r"\b([A-Za-z_]+)__v\b", lambda found: words.get(found[1], f"{found[1]}_{version()}"), text)
 

@@ -23,6 +23,13 @@ def _int(text: str | None) -> int | None:
     return None if text is None else int(text)
 
 
+def _as(kind: Callable[[str], Any], text: str | None) -> Any:
+    try:
+        return kind(text or "")
+    except ValueError:
+        return text
+
+
 def run_row(text: str) -> RunRow:
     got = _pairs(json.loads(text)).get
     return RunRow(
@@ -59,11 +66,12 @@ def progress(flat: Sequence[str]) -> dict[str, str]:
 
 
 def worker_row(flat: Sequence[str]) -> WorkerRow:
-    it = _pairs(flat)
+    """Where a number is none it stays the text that is there: it is said of this worker, and takes no other away."""
+    got = _pairs(flat).get
     return WorkerRow(
-        it["id"], it["host"], int(it["pid"]), float(it["started"]), float(it["lease_until"]), int(it["draining"]),
-        float(it["lease"]), float(it["renewed"]), it["queues"], it["workflows"], int(it["concurrency"]), it.get("asked"),
-        int(it["held"]),
+        got("id", ""), got("host", ""), _as(int, got("pid")), _as(float, got("started")), _as(float, got("lease_until")),
+        _as(int, got("draining")), _as(float, got("lease")), _as(float, got("renewed")), got("queues", ""), got("workflows", ""),
+        _as(int, got("concurrency")), got("asked"), int(got("held", 0)),
     )  # fmt: skip
 
 

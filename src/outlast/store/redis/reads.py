@@ -156,7 +156,8 @@ class Reads:
         return decode.progress(self._read("progress", *integers(run)))
 
     def workers(self) -> list[WorkerRow]:
-        return sorted(map(decode.worker_row, self._read("workers")), key=lambda row: (row.started, row.id))
+        rows = map(decode.worker_row, self._read("workers"))
+        return sorted(rows, key=lambda row: (row.started if isinstance(row.started, float) else 0.0, row.id))
 
     def asked(self, worker: str) -> str | None:
         why: str | None = self._read("asked", worker)

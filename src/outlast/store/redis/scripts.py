@@ -13,7 +13,7 @@ from importlib import resources
 from typing import NamedTuple
 
 from outlast.store.rows import SUSPECT_DEATHS
-from outlast.store.verbs import DRAINS_MAX, DURATIONS_MAX, TOKENS_MAX
+from outlast.store.verbs import DAMAGED_SECONDS, DRAINS_MAX, DURATIONS_MAX, TOKENS_MAX
 
 PARTS = (
     "undo", "back", "entries", "changes", "view", "sets", "lists", "places", "rows", "queues", "counters", "ending", "record", "submit", "claim", "ends", "requests", "workers", "drains", "sessions", "prune",
@@ -22,6 +22,7 @@ PARTS = (
 _HEAD = f"""\
 local S = {{
     DRAINS_MAX = {DRAINS_MAX}, DURATIONS_MAX = {DURATIONS_MAX}, TOKENS_MAX = {TOKENS_MAX}, SUSPECT_DEATHS = {SUSPECT_DEATHS},
+    DAMAGED_SECONDS = {DAMAGED_SECONDS},
 }}
 local P, call = KEYS[1], redis.call
 """

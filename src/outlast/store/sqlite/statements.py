@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from outlast.store.rows import SUSPECT_DEATHS, DrainRow, Entry, RunRow, WorkerRow
+from outlast.store.rows import NEVER, SUSPECT_DEATHS, DrainRow, Entry, RunRow, WorkerRow
+from outlast.store.verbs import DAMAGED_SECONDS
 
 _RUN = ", ".join(RunRow._fields)
 _READY = f"CASE WHEN deaths_in_a_row >= {SUSPECT_DEATHS} THEN 2 ELSE 1 END"
@@ -242,11 +243,7 @@ UPDATE runs SET status = 'queued', ready = 1, ended = NULL, due = 0, undoing = (
 DECIDED = """
 SELECT 1 FROM entries WHERE run = ? AND CASE WHEN kind = 'decision' THEN json_extract(value, '$.token') = ? END
 """
-ABLE = """
-SELECT id, lease_until FROM workers
-WHERE NOT draining AND started <= :due AND EXISTS (SELECT 1 FROM json_each(queues) WHERE value = :queue)
-  AND (workflows = '[]' OR EXISTS (SELECT 1 FROM json_each(workflows) WHERE value = :workflow))
-"""
+ABLE = "SELECT id, lease_until, queues, workflows FROM workers WHERE NOT draining AND started <= ?"
 
 ENLIST = """
 INSERT INTO workers (id, host, pid, started, lease_until, lease, renewed, queues, workflows, concurrency)
@@ -257,9 +254,18 @@ ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until, lease = exclu
 RENEW = "UPDATE workers SET lease_until = :now + :lease, lease = :lease, renewed = :now, draining = max(draining, :draining) WHERE id = :worker"
 STANDING = "SELECT draining FROM workers WHERE id = ?"
 LEAVE = "DELETE FROM workers WHERE id = ?"
-HOLDERS = """
-SELECT id, lease_until, lease, draining, renewed FROM workers
-UNION SELECT DISTINCT worker, NULL, NULL, 0, NULL FROM runs WHERE worker IS NOT NULL AND worker NOT IN (SELECT id FROM workers)
+_A_LEASE = f"typeof(lease) IN ('real', 'integer') AND lease >= 0 AND lease < {NEVER}"
+_WHOLE = f"""
+{_A_LEASE} AND typeof(renewed) IN ('real', 'integer') AND abs(renewed) < {NEVER}
+AND typeof(lease_until) IN ('real', 'integer') AND lease_until > {-NEVER} AND lease_until <= :now + lease + {DAMAGED_SECONDS}
+"""
+"""Of a worker: its numbers are such as a store writes. A file may have anything there."""
+HOLDERS = f"""
+SELECT id, lease_until, lease, draining, renewed, NOT ({_WHOLE}) FROM workers
+UNION SELECT DISTINCT worker, NULL, NULL, 0, NULL, 0 FROM runs WHERE worker IS NOT NULL AND worker NOT IN (SELECT id FROM workers)
+"""
+MEND_LEASES = f"""
+UPDATE workers SET lease = {DAMAGED_SECONDS}, lease_until = :now + {DAMAGED_SECONDS}, renewed = :now WHERE NOT ({_WHOLE})
 """
 DRAIN = "UPDATE workers SET draining = 1 WHERE id = ?"
 ASK_DRAIN = "UPDATE workers SET asked = coalesce(asked, :why) WHERE id = :worker"
@@ -304,7 +310,7 @@ ORDER BY number
 
 CUT_LEASES = "UPDATE workers SET lease_until = :now + lease WHERE lease_until > :now + lease + 1"
 
-PULSE = "SELECT beat, awake, (SELECT coalesce(min(lease), 0) FROM workers WHERE typeof(lease) IN ('real', 'integer')) FROM pulse"
+PULSE = f"SELECT beat, awake, (SELECT coalesce(min(lease), 0) FROM workers WHERE {_A_LEASE}) FROM pulse"
 BEAT = "UPDATE pulse SET beat = ?, awake = ?"
 
 QUEUE = "SELECT queued, running, depth_max, concurrency_max FROM queues WHERE name = ?"

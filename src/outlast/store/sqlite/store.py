@@ -395,9 +395,9 @@ class SQLiteStore:
     def dead_workers(self) -> list[str]:
         now = self.now()
         return [
-            worker
-            for worker, until, *_ in map(Holder.of, self._read(sql.HOLDERS))
-            if death(worker, until, now, self._presence)
+            holder.worker
+            for holder in (Holder(*row) for row in self._read(sql.HOLDERS, {"now": now}))
+            if holder.is_damaged or death(holder.worker, holder.until, now, self._presence)
         ]
 
     def look(self, queues: tuple[str, ...], workflows: tuple[str, ...]) -> Outlook:

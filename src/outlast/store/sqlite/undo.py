@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from outlast.errors import Abandoned
 from outlast.store import verbs
+from outlast.store.fleet import names_of
 from outlast.store.rows import RunRow
 from outlast.store.sqlite import statements as sql
 from outlast.store.sqlite import workers
@@ -65,10 +66,11 @@ def abandon(transaction: Transaction, pk: int) -> bool:
 
 def _somebody_could(transaction: Transaction, row: RunRow) -> bool:
     """A worker that is alive has claimed from the run's queue, and for its workflow, since the run is due."""
-    able = transaction.db.execute(sql.ABLE, {"queue": row.queue, "workflow": row.workflow, "due": row.due})
     return any(
-        workers.death(worker, until, transaction.now, transaction.alive) is None
-        for worker, until in able.fetchall()
+        row.queue in names_of(queues)
+        and (workflows == "[]" or row.workflow in names_of(workflows))
+        and workers.death(worker, until, transaction.now, transaction.alive) is None
+        for worker, until, queues, workflows in transaction.db.execute(sql.ABLE, (row.due,)).fetchall()
     )
 
 

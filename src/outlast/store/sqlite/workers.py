@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+import sqlite3
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from outlast.store import verbs
 from outlast.store.rows import SUSPECT_DEATHS, RunRow
@@ -38,16 +37,8 @@ class Holder(NamedTuple):
     lease: float | None
     draining: int
     renewed: float | None
-
-    @classmethod
-    def of(cls, row: Sequence[Any]) -> Self:
-        """Where a number is none, no Outlast has written it: then there is no lease to go by, only the lock, until a renewal."""
-        found = cls(*row)
-        if all(
-            one is None or isinstance(one, (int, float)) for one in (found.until, found.lease, found.renewed)
-        ):
-            return found
-        return found._replace(until=math.inf, lease=math.inf, renewed=0.0)
+    is_damaged: int
+    """Its numbers are none that a store writes: see `Sweep`."""
 
 
 class Seen(NamedTuple):
@@ -89,8 +80,7 @@ def sweep(transaction: Transaction, verb: verbs.Sweep) -> verbs.Swept:
     dead: list[str] = []
     workers: list[str] = []
     awake = _beat(transaction)
-    for holder in map(Holder.of, transaction.db.execute(sql.HOLDERS).fetchall()):
-        worker, until, lease, draining, renewed = holder
+    for worker, until, lease, draining, renewed, _ in _holders(transaction.db, transaction.now):
         why = death(worker, until, transaction.now, transaction.alive)
         if why is None or (why is RAN_OUT and awake + (lease or 0.0) > transaction.now):
             continue
@@ -109,6 +99,15 @@ def sweep(transaction: Transaction, verb: verbs.Sweep) -> verbs.Swept:
     transaction.buried += workers
     transaction.rings = transaction.rings or bool(workers)
     return verbs.Swept(tuple(swept), tuple(dead), tuple(map(str, workers)))  # whatever a file has there
+
+
+def _holders(db: sqlite3.Connection, now: float) -> list[Holder]:
+    """With numbers to go by: whose were damaged has a lease now."""
+    found = [Holder(*row) for row in db.execute(sql.HOLDERS, {"now": now}).fetchall()]
+    if not any(holder.is_damaged for holder in found):
+        return found
+    db.execute(sql.MEND_LEASES, {"now": now})
+    return [Holder(*row) for row in db.execute(sql.HOLDERS, {"now": now}).fetchall()]
 
 
 def _take(
@@ -188,7 +187,8 @@ def death(worker: str, until: float | None, now: float, alive: Alive) -> str | N
         return "its worker was struck off"
     if alive.is_dead(worker):
         return AWAY if alive.has_left(worker) else DIED
-    return RAN_OUT if until <= now else None
+    lasts = isinstance(until, (int, float)) and until > now  # a file may have anything there
+    return None if lasts else RAN_OUT
 
 
 def _line(id: str, parents: dict[str, str | None]) -> list[str]:

@@ -60,8 +60,8 @@ local function beat()
     local since = S.awake()
     if since == S.now then  -- after a jump of the clock no lease is longer than a lease
         for _, worker in ipairs(call('ZRANGEBYSCORE', P .. 'leased', S.text(S.now), '+inf')) do
-            local lease = tonumber(S.hget(key(worker), 'lease'))
-            if tonumber(S.hget(key(worker), 'lease_until')) > S.now + lease + 1 then
+            local lease, until_ = tonumber(S.hget(key(worker), 'lease')), tonumber(S.hget(key(worker), 'lease_until'))
+            if lease and until_ and until_ > S.now + lease + 1 then
                 set_until(worker, S.now + lease)
             end
         end
@@ -122,13 +122,14 @@ function S.Renew(verb)
 end
 
 local function strike_off(worker)
-    local it = S.worker(worker)
-    if it.started then
-        S.zrem(P .. 'workers', 0, worker)
-        S.zrem(P .. 'leases', tonumber(it.lease), worker)
-        S.zrem(P .. 'leased', tonumber(it.lease_until), worker)
-        S.drop(key(worker))
+    S.flush()
+    for _, name in ipairs({'workers', 'leases', 'leased'}) do
+        local score = call('ZSCORE', P .. name, worker)
+        if score then
+            S.zrem(P .. name, score, worker)
+        end
     end
+    S.drop(key(worker))
     if call('SISMEMBER', P .. 'present', worker) == 1 then
         S.write({'SADD', P .. 'present', worker}, 'SREM', P .. 'present', worker)
     end
@@ -165,10 +166,22 @@ local function is_gone(worker, it)
     return known_for >= tonumber(it.lease) and call('PUBSUB', 'NUMSUB', channel(worker))[2] == 0
 end
 
+-- Whether its numbers are such as a store writes. Of a NaN no comparison is true.
+local function is_whole(it)
+    local lease, until_, renewed = tonumber(it.lease), tonumber(it.lease_until), tonumber(it.renewed)
+    if not lease or not until_ or not renewed then
+        return false
+    end
+    return lease >= 0 and lease < S.NEVER and math.abs(renewed) < S.NEVER and until_ > -S.NEVER and until_ <= S.now + lease + S.DAMAGED_SECONDS
+end
+
 -- Why a worker seems dead, nil if it does not. A lease that ran out is no proof: see Sweep.
 function S.death(worker, it)
     if not it.started then
         return 'its worker was struck off'
+    end
+    if not is_whole(it) then
+        return RAN_OUT
     end
     if is_gone(worker, it) then
         return 'its worker died'
@@ -283,6 +296,10 @@ function S.Sweep(verb)
     local awake = beat()
     for _, worker in ipairs(holders()) do
         local it = S.worker(worker)
+        if it.started and not is_whole(it) then
+            renew(worker, S.DAMAGED_SECONDS)
+            it = S.worker(worker)
+        end
         local why = S.death(worker, it)
         if why and not (why == RAN_OUT and awake + tonumber(it.lease) > S.now) then
             local draining = it.draining == '1'
