@@ -5,7 +5,7 @@ import pytest
 from outlast.store.rows import NEVER
 from outlast.store.sqlite import statements as sql
 from outlast.store.sqlite.store import SQLiteStore
-from outlast.store.verbs import Claim, Drain, Enlist, Submit, SubmitMany
+from outlast.store.verbs import Claim, Drain, Enlist, Prune, Submit, SubmitMany
 
 PLANS = {
     "done": (sql.DONE, (1, "[]"), "entries USING INDEX entries_done (run=? AND key=?)"),
@@ -94,12 +94,47 @@ def test_a_drain_of_a_thousand_runs_costs_little_a_run(store):
 
 
 def test_a_prune_looks_for_those_above_and_below_a_run_by_their_indexes(store):
-    values = {"before": 1.0, "limit": 5, "dead": False}
+    values = {"before": 1.0, "limit": 5, "dead": False, "last_ended": -1.0, "last_pk": 0}
     plan = [row[3] for row in store._db.execute(f"EXPLAIN QUERY PLAN {sql.PRUNABLE}", values)]
     for seek in (
-        "runs USING INDEX runs_ended (ended<?)",
+        "runs USING INDEX runs_ended (ended>? AND ended<?)",
         "above USING INDEX sqlite_autoindex_runs_1 (id=?)",
         "below USING INDEX runs_parent (parent=?)",
     ):
         assert any(line.startswith(f"SEARCH {seek}") for line in plan), plan
     assert not any(line.startswith(("SCAN runs", "SCAN above", "SCAN below")) for line in plan), plan
+
+
+def test_a_prune_in_batches_passes_the_dead_letters_that_stay_once(store):
+    with_letters(store, 300)
+    prune = Prune(NEVER, 10)
+    first, second, third = (counted(store, lambda: store.commit([prune])) for _ in range(3))
+    assert second < first / 4
+    assert third < first / 4
+    assert store.commit([prune]) == [0]
+    assert store.commit([Prune(NEVER, 1_000, dead=True)]) == [300]
+
+
+def with_letters(store, count):
+    """So many dead letters, and behind them thirty that are done."""
+    store.commit([SubmitMany([Submit(f"r{n}", "flow", "{}", "t", "00" * 16) for n in range(count + 30)])])
+    store._db.execute(
+        "UPDATE runs SET status = iif(pk <= ?, 'dead', 'done'), ended = pk, ready = 0", (count,)
+    )
+
+
+def counted(store, do):
+    """How many instructions of SQLite's it takes."""
+    steps = 0
+
+    def one() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    store._db.set_progress_handler(one, 1)
+    try:
+        do()
+    finally:
+        store._db.set_progress_handler(None, 0)
+    return steps

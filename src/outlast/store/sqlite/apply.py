@@ -8,7 +8,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from outlast.store import verbs
 from outlast.store.rows import ENDED, NEVER, RunRow
@@ -57,11 +57,27 @@ class Tally:
         )
 
 
+class Place(NamedTuple):
+    """Where a Prune has stopped: the next one like it goes on from there, and passes what stays once, not in each batch anew."""
+
+    verb: verbs.Prune | None = None
+    ended: float = -math.inf
+    pk: int = 0
+
+    def of(self, verb: verbs.Prune) -> tuple[float, int]:
+        """The end and the number of the last one that it has deleted."""
+        found = self if self.verb == verb else Place()
+        return found.ended, found.pk
+
+
 class Transaction:
     """One transaction's view of the store: a connection, the time, and who is alive."""
 
-    def __init__(self, db: sqlite3.Connection, now: float, alive: workers.Alive) -> None:
+    def __init__(
+        self, db: sqlite3.Connection, now: float, alive: workers.Alive, place: Place | None = None
+    ) -> None:
         self.db, self.now, self.alive = db, now, alive
+        self.place = place or Place()
         self.buried: list[str] = []
         self.rings = False
         """Something has changed that others may wait for, and that no verb's name tells."""
@@ -414,10 +430,14 @@ class Transaction:
             return sessions.prune(self, verb)
         which = sql.PRUNABLE_BY_ID if verb.ids else sql.ACKED if verb.items else sql.PRUNABLE
         dead = bool(verb.dead or verb.ids)
-        values = {"before": verb.before, "limit": verb.limit, "ids": json.dumps(verb.ids), "dead": dead}
+        ended, pk = self.place.of(verb)
+        values = {
+            "before": verb.before, "limit": verb.limit, "ids": json.dumps(verb.ids), "dead": dead, "last_ended": ended, "last_pk": pk,
+        }  # fmt: skip
         runs = self.db.execute(which, values).fetchall()
         for statement in sql.PRUNE:
-            self.db.executemany(statement, runs)
+            self.db.executemany(statement, [(pk,) for _, pk in runs])
+        self.place = Place(verb, *runs[-1]) if runs and len(runs) == verb.limit else Place()
         return len(runs)
 
     def standing(self, worker: str | None) -> int | None:

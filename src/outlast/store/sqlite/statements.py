@@ -353,12 +353,12 @@ ended < :before AND undoing IS NULL AND (:dead OR status <> 'dead') AND (parent 
         UNION SELECT below.id, below.status FROM line CROSS JOIN runs AS below WHERE below.parent = line.id
     ) SELECT 1 FROM line WHERE line.status = 'dead'
 ))
-ORDER BY ended LIMIT :limit
+ORDER BY ended, pk LIMIT :limit
 """
 """Not what somebody above may still have to undo, nor (unless `:dead`) a dead letter and those above it."""
-PRUNABLE = f"SELECT pk FROM runs WHERE {_PRUNABLE}"
-PRUNABLE_BY_ID = f"SELECT pk FROM runs WHERE id IN (SELECT value FROM json_each(:ids)) AND {_PRUNABLE}"
-ACKED = "SELECT pk FROM runs WHERE workflow = '' AND status = 'done' AND ended < :before ORDER BY ended LIMIT :limit"
+PRUNABLE = f"SELECT ended, pk FROM runs WHERE (ended, pk) > (:last_ended, :last_pk) AND {_PRUNABLE}"
+PRUNABLE_BY_ID = f"SELECT ended, pk FROM runs WHERE id IN (SELECT value FROM json_each(:ids)) AND {_PRUNABLE}"
+ACKED = "SELECT ended, pk FROM runs WHERE workflow = '' AND status = 'done' AND ended < :before ORDER BY ended LIMIT :limit"
 PRUNE = (
     "DELETE FROM entries WHERE run = ?",
     "DELETE FROM messages WHERE run = ?",

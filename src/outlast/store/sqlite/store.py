@@ -36,7 +36,7 @@ from outlast.store.rows import (
     sessions_of,
 )
 from outlast.store.sqlite import statements as sql
-from outlast.store.sqlite.apply import Transaction, ready_workflows
+from outlast.store.sqlite.apply import Place, Transaction, ready_workflows
 from outlast.store.sqlite.bell import Bell, LocalBell
 from outlast.store.sqlite.failures import translate
 from outlast.store.sqlite.presence import NoPresence, Presence
@@ -68,6 +68,7 @@ class SQLiteStore:
         self._writing = threading.Lock()
         self._reading = threading.Lock() if path is not None else self._writing
         self._opened = False
+        self._place = Place()
         self._closing: list[Callable[[], None]] = []
         """What was opened and must be closed, last first."""
 
@@ -281,7 +282,7 @@ class SQLiteStore:
                 _retry_busy(lambda: db.execute(sql.BEGIN))
             else:
                 db.execute(sql.BEGIN)
-            transaction = Transaction(db, self.now(), self._presence)
+            transaction = Transaction(db, self.now(), self._presence, self._place)
             outcomes = transaction.apply(verbs)
             self._before_commit(transaction.now)
             committing = True
@@ -293,6 +294,7 @@ class SQLiteStore:
             if isinstance(error, (sqlite3.Error, OSError, ValueError, OverflowError)):
                 raise translate(error, self.place, committing=committing) from error
             raise
+        self._place = transaction.place
         return outcomes, transaction.buried, transaction.rings
 
     def _before_commit(self, at: float) -> None:
