@@ -101,6 +101,53 @@ def test_a_handler_that_lets_draining_out_uses_up_no_attempt():
     assert (report.completed, report.checkpointed, report.left) == (0, 1, [])
 
 
+def test_an_item_that_was_handled_is_acked_when_its_worker_drains_and_not_only_with_the_next_claim(
+    monkeypatch,
+):
+    """What is acked is committed with the next claim. A drain that begins while the claimer looks leaves no such claim."""
+    looking, may_go_on = threading.Event(), threading.Event()
+
+    async def main():
+        async with Outlast("memory:", signals=0, grace=20) as app:
+            queue, store = app.queue("q"), app._open.store
+            both, handled, end = asyncio.Event(), asyncio.Event(), asyncio.Event()
+            look = store.look
+
+            def look_slowly(*asked):
+                if both.is_set():
+                    looking.set()
+                    may_go_on.wait(20)
+                return look(*asked)
+
+            async def handle(item):
+                seen.append(item.payload)
+                if len(seen) == 2:
+                    both.set()
+                await (handled if item.payload == "quick" else end).wait()
+
+            monkeypatch.setattr(store, "look", look_slowly)
+            await queue.put_many(["quick", "slow"], ids=["quick", "slow"])
+            consuming = asyncio.create_task(queue.consume(handle))
+            await asyncio.to_thread(looking.wait, 20)
+            handled.set()
+            await asyncio.sleep(0.01)
+            draining = asyncio.create_task(app.drain("test"))
+            await app.wait_drain()
+            async with asyncio.timeout(10):
+                while store.run("q/quick").status != "done":
+                    await asyncio.sleep(0.005)
+            assert store.run("q/slow").status == "running"
+            end.set()
+            may_go_on.set()
+            await draining
+            await consuming
+
+    try:
+        asyncio.run(main())
+    finally:
+        may_go_on.set()
+
+
 @pytest.mark.parametrize("nested", [False, True])
 def test_no_step_of_a_unit_starts_after_its_time(nested):
     @workflow

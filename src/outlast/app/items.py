@@ -289,7 +289,9 @@ class Consumer:
         return set(self.under_way)
 
     def stop(self) -> None:
+        """Claim nothing more; who is under way may end. What has ended is said now: there is no next claim for it to be committed with."""
         self.claimer.stop()
+        self._say()
 
     def lost(self, worker: str) -> None:
         """The worker was taken for dead: its items are others' by now."""
