@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from outlast import Outlast, workflow
-from outlast.demo.place import QUEUE, RUNS_MAX, DemoRefused, address_of, make_room
+from outlast.demo.place import QUEUE, RUNS_MAX, DemoRefused, address_of, make_room, taken_turn
+from outlast.demo.play import Play
+from outlast.demo.view import View
 
 
 @workflow(name="research")
@@ -130,6 +132,21 @@ def test_a_link_is_refused_and_not_followed(tmp_path):
             make_room(tmp_path / "outlast-demo.db")
         link.unlink()
     assert (tmp_path / "theirs.db").exists()
+
+
+def test_of_two_that_begin_at_the_same_moment_one_is_refused(tmp_path):
+    """Neither would see the other, and both would wait for minutes, in one store, for runs that the other's workers have."""
+    path = tmp_path / "outlast-demo.db"
+    with taken_turn(path), pytest.raises(DemoRefused, match="another demo begins"):
+        Play(path, View()).run()
+    assert not path.exists()
+    with taken_turn(path):
+        make_room(path)
+
+
+def test_a_folder_that_cannot_be_locked_is_no_hindrance(tmp_path):
+    with taken_turn(tmp_path / "nowhere" / "outlast-demo.db"):
+        pass
 
 
 def test_a_store_that_somebody_has_open_is_refused(tmp_path):

@@ -7,13 +7,14 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
 from outlast.errors import OutlastError, SettingsError, StoreError
 from outlast.settings.foreign import GRACE, STORES
 from outlast.store.address import store_at
+from outlast.store.locks import lock
 from outlast.store.protocol import Store
 from outlast.store.rows import RunQuery, SessionQuery
 from outlast.store.verbs import CHECKPOINT, SESSION
@@ -40,6 +41,24 @@ class DemoFailed(OutlastError):
 def address_of(path: Path) -> str:
     """Of a file, wherever a process's folder is."""
     return f"sqlite:///{quote(str(path.absolute()))}"
+
+
+@contextmanager
+def taken_turn(path: Path) -> Iterator[None]:
+    """Nobody else makes room in this folder, while in the block. Of two demos that begin at the same moment neither would see the other: they would
+    share a store, and wait for each other's runs. DemoRefused."""
+    with ExitStack() as held:
+        try:
+            folder = os.open(path.absolute().parent, os.O_RDONLY)
+            held.callback(os.close, folder)
+            is_ours = lock(folder)
+        except OSError:  # it cannot be opened, or its file system has no locks
+            is_ours = True
+        if not is_ours:
+            raise DemoRefused(
+                f"another demo begins in {path.absolute().parent} just now: try again in a moment."
+            )
+        yield
 
 
 def make_room(path: Path) -> None:

@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from outlast.demo.agent import research
 from outlast.demo.library import TOPICS
 from outlast.demo.model import Model, length_of
 from outlast.demo.outbox import Outbox
-from outlast.demo.place import QUEUE, DemoFailed, address_of, alone, environ_of, make_room
+from outlast.demo.place import QUEUE, DemoFailed, address_of, alone, environ_of, make_room, taken_turn
 from outlast.demo.scene import Hand, Happening, Mood, Scene, Work
 from outlast.demo.view import View
 from outlast.errors import StoreUnavailable
@@ -97,22 +97,30 @@ class Play:
 
     def run(self) -> Played:
         """DemoRefused before anything was made; DemoFailed if it does not come to its end. Whatever happens, no process is left."""
-        make_room(self._path)
+        with ExitStack() as turn:
+            turn.enter_context(taken_turn(self._path))
+            make_room(self._path)
+            began = self._play(turn.close)
+        return Played(
+            self._address, began, time.monotonic() - self._began, self._model, self._outbox, self._struck, self._lives,
+            {one.pid: _name(one) for one in self._fleet.members}, self._fleet.surprises, self._scene.happenings,
+        )  # fmt: skip
+
+    def _play(self, is_open: Callable[[], None]) -> float:
+        """`is_open` is called as soon as others can see that somebody works in the store. When it began, by `time.time()`."""
         with self._folder() as logs, alone(), self._model.open() as model, self._outbox.open() as outbox:
             environ = environ_of(os.environ, MODEL_URL=model, OUTBOX_URL=outbox)
             command = ["worker", self._agent, "--store", self._address, "--queue", QUEUE, "--log", "json"]
             self._fleet = Fleet(0, [*command, "--concurrency", "1"], environ, logs, followed=False)
             with Outlast(self._address, signals=0) as app, self._opened():
+                is_open()
                 try:
                     self._began, began = time.monotonic(), time.time()
                     self._until = self._began + DEADLINE_SECONDS / self._pace + START_SECONDS
                     self._acts(app)
                 finally:
                     self._fleet.end_all()
-        return Played(
-            self._address, began, time.monotonic() - self._began, self._model, self._outbox, self._struck, self._lives,
-            {one.pid: _name(one) for one in self._fleet.members}, self._fleet.surprises, self._scene.happenings,
-        )  # fmt: skip
+        return began
 
     # -- the acts
 
