@@ -298,3 +298,16 @@ class LimitPromises(Promises):
         desk.submit("no child", priority=9)
         claimed = [[row.id for row in desk.claim(limit=1)] for _ in range(4)]
         assert claimed == [["first"], ["second"], ["late"], []]
+
+    def test_an_interrupted_child_in_a_full_queue_stands_before_no_new_one_where_none_is_wanted(
+        self, desk: Desk
+    ) -> None:
+        desk.one(Limit("default", None, 1))
+        desk.held("parent")
+        cut = desk.held("cut", workflow="one", parent="parent", priority=5)
+        desk.release(cut)
+        desk.submit("new", workflow="one", parent="parent", priority=5)
+        desk.submit("less", workflow="two", parent="parent")
+        claimed = [[row.id for row in desk.claim(limit=1, returned=0)] for _ in range(3)]
+        assert claimed == [["new"], ["less"], []]
+        assert [row.id for row in desk.claim(limit=1)] == ["cut"]

@@ -256,11 +256,13 @@ BEGIN
         WHERE coalesce((rooms->>l.queue)::bigint, 1) > 0;
     IF EXISTS (SELECT 1 FROM jsonb_each_text(rooms) room WHERE room.value::bigint < reach) THEN
         RETURN QUERY  -- children take no slot of their queue: their parents do, and may wait for them
-            SELECT c.queue, c.workflow, CASE WHEN c.interrupted IS NULL THEN 1 ELSE 0 END, -c.priority, coalesce(c.interrupted, 1e12), c.due, c.pk, c.parent, false
-            FROM unnest(lines_here) l CROSS JOIN LATERAL (
+            SELECT c.queue, c.workflow, lane.new, -c.priority, coalesce(c.interrupted, 1e12), c.due, c.pk, c.parent, false
+            FROM unnest(lines_here) l CROSS JOIN (VALUES (0, back_max), (1, reach)) lane(new, most)
+            CROSS JOIN LATERAL (
                 SELECT * FROM runs r
                 WHERE r.ready + 0 > 0 AND r.parent IS NOT NULL AND r.queue = l.queue AND r.workflow = l.workflow AND r.ready = state
-                ORDER BY -r.priority, coalesce(r.interrupted, 1e12), r.due, r.pk LIMIT reach + back_max
+                  AND (CASE WHEN r.interrupted IS NULL THEN 1 ELSE 0 END) = lane.new
+                ORDER BY -r.priority, coalesce(r.interrupted, 1e12), r.due, r.pk LIMIT lane.most
             ) c
             WHERE (rooms->>l.queue)::bigint < reach;
     END IF;
