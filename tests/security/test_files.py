@@ -96,3 +96,23 @@ def test_a_manifest_has_the_mode_that_its_user_wants_and_no_secret(
     assert len(written) > 3
     assert {stat.S_IMODE(one.stat().st_mode) for one in written} == {0o666 & ~umask}
     assert not [one for one in written if "hunter2" in one.read_text()]
+
+
+@pytest.mark.parametrize(("command", "name"), [("explain", "errors.md"), ("manifest", "Dockerfile")])
+def test_what_a_command_writes_goes_through_no_link(tmp_path, capsys, command, name) -> None:
+    """A file is made beside the one that it replaces, under a name that anybody can tell beforehand."""
+    folder, victim = tmp_path / "shared", tmp_path / "precious"
+    victim.write_text("precious")
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--write", str(folder)])
+    assert not ended.value.code, capsys.readouterr().err
+    (written,) = folder.rglob(name)
+    whole = written.read_text()
+    written.with_name(f".{name}.new").symlink_to(victim)
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--write", str(folder)])
+    assert not ended.value.code, capsys.readouterr().err
+    assert victim.read_text() == "precious"
+    assert written.read_text() == whole
+    assert not written.is_symlink()
+    assert not list(folder.rglob(".*.new"))

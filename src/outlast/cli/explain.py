@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outlast.cli.options import JsonOption
-from outlast.cli.output import answering, document, say
+from outlast.cli.output import answering, document, say, write_whole
 from outlast.cli.text import safe
 from outlast.errors import OutlastError
 
@@ -124,9 +124,7 @@ def _write(folder: Path, name: str | None, as_json: bool) -> None:
     for file, text in texts.items():
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            fresh = folder / f".{file}.new"
-            fresh.write_text(text, encoding="utf-8", newline="\n")
-            fresh.replace(folder / file)
+            write_whole(folder / file, text)
         except OSError as error:
             raise OutlastError(f"{folder / file} cannot be written: {error.strerror or error}.") from None
     if as_json:

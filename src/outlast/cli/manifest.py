@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from outlast.cli.options import JsonOption
-from outlast.cli.output import answering, document, say
+from outlast.cli.output import answering, document, say, write_whole
 from outlast.deploying.documents import DOCUMENTS, Document
 from outlast.deploying.numbers import BACKENDS, Numbers
 from outlast.errors import OutlastError, SettingsError
@@ -123,8 +123,6 @@ def _for(
 def _put(path: Path, text: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_name(f".{path.name}.new")
-        fresh.write_text(text, encoding="utf-8", newline="\n")
-        fresh.replace(path)
+        write_whole(path, text)
     except OSError as error:
         raise OutlastError(f"{path} cannot be written: {error.strerror or error}.") from None

@@ -110,8 +110,15 @@ def _unknown_effect(error: UnknownEffect) -> str:
 def write_whole(path: Path, text: str) -> None:
     """The file is this, or as it was: then OSError. No other file that anybody would have there is touched."""
     fresh = path.with_name(f".{path.name}.new")
-    fresh.write_text(text, encoding="utf-8", errors="replace", newline="\n")
-    fresh.replace(path)
+    # Of one that was killed; or a link that somebody has laid there, which "x" does not follow either.
+    fresh.unlink(missing_ok=True)
+    try:
+        with fresh.open("x", encoding="utf-8", errors="replace", newline="\n") as file:
+            file.write(text)
+        fresh.replace(path)
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise
 
 
 def obey_signals() -> None:
