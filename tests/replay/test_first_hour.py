@@ -1,10 +1,11 @@
 """What somebody who tries it for the first time runs into."""
 
 import logging
+import traceback
 
 import pytest
 
-from outlast import Conflict, RunParked, Unrecordable, receive, step, workflow
+from outlast import Conflict, RunParked, Unrecordable, receive, run, step, workflow
 from outlast.testing import App
 
 
@@ -139,3 +140,13 @@ def test_a_test_that_waits_for_what_nobody_sends_fails_instead_of_hanging():
 def test_only_a_step_can_be_stubbed(outlast_app):
     with pytest.raises(TypeError, match="takes a step"):
         outlast_app.stub("work", returns=1)
+
+
+def test_the_traceback_of_a_run_that_did_not_end_well_is_the_programs_own_lines_and_where_it_ended():
+    @workflow
+    async def flow() -> None:
+        raise ValueError("bug")
+
+    with pytest.raises(ValueError, match="bug") as caught:
+        run(flow(), store="memory:")
+    assert [frame.name for frame in traceback.extract_tb(caught.tb)][1:] == ["run", "conclude"]

@@ -42,6 +42,7 @@ from outlast.errors import (
     WrongStatus,
 )
 from outlast.replay.bodies import BODY
+from outlast.replay.ending import End
 from outlast.replay.loop import RunLoop
 from outlast.replay.threads import THREAD
 from outlast.settings import Settings
@@ -568,19 +569,20 @@ def run(call: Call[R], *, id: str | None = None, store: str | None = None, **set
             "`outlast.sync.run(call)` in a sync one."
         )
 
-    async def main() -> R:
+    async def main() -> tuple[str, End]:
         app = Outlast(store, **settings)
         app._door.ours = TRY_AGAIN
         async with app:
-            return await app._or_exit(result(app))
+            return await app._or_exit(ended(app))
 
-    async def result(app: Outlast) -> R:
-        return await (await app.start(call, id=id)).result()
+    async def ended(app: Outlast) -> tuple[str, End]:
+        run = await app.start(call, id=id)
+        return run.id, await app._open.ended(run.id)
 
     try:
-        return asyncio.run(main())
-    except SystemExit as end:
-        if end.code in (TRY_AGAIN, INTERRUPTED):
+        run_id, end = asyncio.run(main())
+    except SystemExit as left:
+        if left.code in (TRY_AGAIN, INTERRUPTED):
             named = (
                 f"run {id!r} was interrupted"
                 if id is not None
@@ -590,6 +592,9 @@ def run(call: Call[R], *, id: str | None = None, store: str | None = None, **set
                 f"{named}. What it recorded is kept: the same call{' ' if id else ' with an id= '}goes on from there."
             )
         raise
+    # Here, not in the coroutine: whoever reads the traceback of a run that failed or is parked has nothing to look for in ours.
+    result: R = conclude(run_id, end, call.workflow.signature.returns())
+    return result
 
 
 def _say_waiting(house: House) -> None:
