@@ -254,6 +254,14 @@ def test_show_does_not_ask_for_a_message_that_was_sent(outlast):
     assert "outlast send" not in out
 
 
+def test_runs_say_what_a_run_waits_for_until_it_is_there(outlast):
+    row = outlast.started("r1")
+    outlast.commit(Release(row.pk, row.fence, "waits", waiting=True, interrupted=False, waits=("approval",)))
+    assert outlast("runs").out.endswith("  waits for approval\n")
+    outlast("send", "r1", "approval", "true")
+    assert outlast("runs").out.endswith("  ready to go on\n")
+
+
 def test_show_says_that_its_process_died(outlast):
     outlast.started("r1", lease=-1.0)
     assert (

@@ -77,6 +77,8 @@ def detail(row: RunRow, now: float, dead: Collection[str]) -> str:
     if status_shown(row) == "undoing":
         return f"to end as {becomes(row)}"
     waits = waits_of(row)
+    if waits and row.status == "waiting" and row.due <= now:
+        return "ready to go on"  # what it waited for has come, or its time-out
     if waits:
         return f"waits for {safe(', '.join(waits))}"
     if row.status == "waiting" and now < row.due < NEVER:
