@@ -163,6 +163,16 @@ def test_each_claim_is_judged_by_what_was_found(good, change: Callable[[Facts], 
     assert "NOT SO" in plain(summary(changed, checks(changed), Path("outlast-demo.db")))
 
 
+def test_who_had_a_run_is_left_out_where_nobody_saw_it(good):
+    changed = replace(good, played=replace(good.played, lives={}))
+    told = plain(summary(changed, checks(changed), Path("outlast-demo.db"))).splitlines()[1:14]
+    assert sorted(line[20:] for line in told) == sorted([
+        "begins", "waits for its editor; no worker holds it", "begins", "begins", "its worker is told to stop in the middle of search#2",
+        "given back by its worker: search#2 has ended and is recorded", "goes on, with think#3", "its worker is killed in the middle of write#1",
+        "goes on, in the middle of write#1", "done", "goes on: approved", "done", "done",
+    ])  # fmt: skip
+
+
 def test_a_worker_that_does_not_start_ends_the_demo_with_what_it_said(tmp_path):
     with pytest.raises(DemoFailed, match="no such thing as this module"):
         played(

@@ -107,6 +107,20 @@ def test_nobody_waits_long_for_a_line(monkeypatch):
     ]  # fmt: skip
 
 
+def test_how_things_stand_is_cut_between_two_words_where_it_is_too_long(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr("outlast.demo.view.time", SimpleNamespace(monotonic=lambda: now))
+    said = io.StringIO()
+    lines, works = (
+        Lines(said),
+        [Work(name, "running", 3, "writes: 100 of 108 tokens") for name in ("tides", "bees")],
+    )
+    now += 10
+    lines.show(Scene(seconds=100.0, works=[*works, Work("glaciers", "waiting", 2)]))
+    told = "(tides writes: 100 of 108 tokens; bees writes: 100 of 108 tokens; …)"
+    assert said.getvalue() == f"100.0 s  {told}\n"
+
+
 def test_ctrl_c_in_the_middle_leaves_no_process_behind(tmp_path):
     with started(tmp_path) as process:
         pids = pids_in(read_until(process, "worker C starts"))

@@ -250,8 +250,8 @@ class Play:
             self._say(f"the tool call has ended and is on record; {topic} is given back", "warn")
         name = self._names.get(row.worker or "")
         if name is not None and (topic, row.fence) not in self._lives:
-            again = any(id == topic for id, _ in self._lives)
             self._lives[topic, row.fence] = name
+            again = row.lives > 1
             self._say(f"{topic} {'goes on,' if again else 'begins'} on {name}", "good" if again else "plain")
         if row.status == "done" and not self._is_done(topic):
             self._say(f"{topic} is done, and its report is sent", "good")

@@ -79,12 +79,11 @@ def _moments(facts: Facts, told: Told) -> Iterator[tuple[float, str, str, str]]:
     """Where a run began, lost its worker, went on and ended."""
     row = told.row
     if row.started is not None and told.entries:
-        yield row.started, row.id, f"begins on {_worker(facts, row.id, told.entries[0])}", "plain"
+        yield row.started, row.id, f"begins{_on(facts, row.id, told.entries[0])}", "plain"
     for entry, after in pairwise(told.entries):
-        on = _worker(facts, row.id, after)
+        lost, on = _worker(facts, row.id, entry) or "its worker", _on(facts, row.id, after, ", on")
         if entry.kind == "interruption":
-            call, lost = facts.tool_call, _worker(facts, row.id, entry)
-            under_way = call.key if call is not None else "?"
+            under_way = facts.tool_call.key if facts.tool_call is not None else "a step"
             yield (
                 facts.played.struck.term,
                 row.id,
@@ -92,30 +91,35 @@ def _moments(facts: Facts, told: Told) -> Iterator[tuple[float, str, str, str]]:
                 "warn",
             )
             yield entry.at, row.id, f"given back by {lost}: {under_way} has ended and is recorded", "warn"
-            yield after.at - (after.seconds or 0.0), row.id, f"goes on, on {on}, with {after.key}", "good"
+            yield after.at - (after.seconds or 0.0), row.id, f"goes on{on}, with {after.key}", "good"
         elif entry.kind == "death":
             yield (
                 facts.played.struck.kill,
                 row.id,
-                f"{_worker(facts, row.id, entry)} is killed in the middle of {after.key}",
+                f"{lost} is killed in the middle of {after.key}",
                 "bad",
             )
             yield (
                 after.at - (after.seconds or 0.0),
                 row.id,
-                f"goes on, on {on}, in the middle of {after.key}",
+                f"goes on{on}, in the middle of {after.key}",
                 "good",
             )
         elif after.kind == "message":
             yield entry.at, row.id, "waits for its editor; no worker holds it", "dim"
-            yield after.at, row.id, f"goes on, on {on}: approved", "good"
+            yield after.at, row.id, f"goes on{on}: approved", "good"
     if row.ended is not None:
         yield row.ended, row.id, row.status, "good" if row.status == "done" else "bad"
 
 
-def _worker(facts: Facts, id: str, entry: Entry) -> str:
-    """Who had the run when the entry was written, or whom it had lost by then."""
-    return facts.played.lives.get((id, abs(entry.fence)), "?")
+def _worker(facts: Facts, id: str, entry: Entry) -> str | None:
+    """Who had the run when the entry was written, or whom it had lost by then; None for a life that fell between two looks."""
+    return facts.played.lives.get((id, abs(entry.fence)))
+
+
+def _on(facts: Facts, id: str, entry: Entry, before: str = " on") -> str:
+    worker = _worker(facts, id, entry)
+    return f"{before} {worker}" if worker is not None else ""
 
 
 def _redone(facts: Facts) -> str:

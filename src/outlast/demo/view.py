@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from textwrap import shorten
 from typing import Any, NamedTuple
 
 from outlast.demo.scene import Hand, Happening, Mood, Scene, Work
@@ -62,7 +63,8 @@ class Lines(View):
             self._print(happened(one))
         if self._told == len(scene.happenings) and time.monotonic() > self._last + LINE_SECONDS:
             doing = (f"{work.id} {work.doing or work.state}" for work in scene.works if work.state != "done")
-            self._print(f"{scene.seconds:5.1f} s  ({'; '.join(doing)})"[:WIDTH])
+            words = shorten("; ".join(doing), WIDTH - len("123.4 s  ()"), placeholder=" …")
+            self._print(f"{scene.seconds:5.1f} s  ({words})")
         self._told = len(scene.happenings)
 
     def tell(self, lines: Sequence[Line]) -> None:
