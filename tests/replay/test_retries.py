@@ -192,9 +192,9 @@ def test_a_timed_out_attempt_is_retried_with_a_time_of_its_own(world):
         return await slow()
 
     assert world.run(one()) == 3
-    assert [json.loads(entry.error)["type"] for entry in world.journal()[:2]] == [
-        "outlast.errors:StepTimeout"
-    ] * 2
+    failed = world.journal()[:2]
+    assert [json.loads(entry.error)["type"] for entry in failed] == ["outlast.errors:StepTimeout"] * 2
+    assert [entry.seconds for entry in failed] == [pytest.approx(5.0)] * 2
 
 
 def test_no_retry_of_a_sync_step_starts_while_the_thread_of_the_last_attempt_lives(address):

@@ -211,7 +211,7 @@ class Body:
         self.again(told(error, self.life.house.log_values), delay)
         if self.task is not None:
             text = encode_error(error, self.life.house.settings.error_text_max)
-            due, seconds = str(self.life.now() + delay), perf_counter() - self.started
+            due, seconds = str(self.life.now() + delay), self.life.host.time() - self.since
             self.life.record(
                 "attempt", self.key, value=due, error=text, seconds=seconds, attempt=self.attempt, cost=self.take_cost()
             )  # fmt: skip
