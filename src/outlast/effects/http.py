@@ -25,6 +25,7 @@ httpx is imported by the first act. Extra: `outlast[httpx]`.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 import sys
@@ -241,10 +242,26 @@ class _Door:
         statuses: Mapping[int, Meaning] | None = None,
         **parts: Any,
     ) -> HTTPAnswer:
-        """Send it, read the answer. Every exception says whether it happened."""
-        httpx = _httpx(method, url)
+        """Send it, read the answer, in `timeout` seconds for all of it: httpx's own limits are of one read. Every exception says whether it happened."""
         statuses = self._statuses if statuses is None else statuses
         way = _Way()
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await self._answer(method, url, key, statuses, parts, way)
+        except TimeoutError as error:
+            failure = HTTPNotSent if way.ended_before(error) else HTTPUnclear
+            raise failure(method, url, 0, f"not answered in full within {self._timeout} s") from None
+
+    async def _answer(
+        self,
+        method: str,
+        url: str,
+        key: str | None,
+        statuses: Mapping[int, Meaning] | None,
+        parts: dict[str, Any],
+        way: _Way,
+    ) -> HTTPAnswer:
+        httpx = _httpx(method, url)
         try:
             headers = httpx.Headers(parts.get("headers"))
             headers.update(await self._own_headers(key))
