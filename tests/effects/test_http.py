@@ -16,7 +16,7 @@ import pytest
 from ledger_tools import HERE, Ledger, Program, chance, until
 from process_tools import look
 
-from outlast import RunParked, SettingsError, StaleFence, run, workflow
+from outlast import NotInRun, RunParked, SettingsError, StaleFence, run, workflow
 from outlast.effects import (
     HTTPAnswer,
     HTTPFailure,
@@ -142,6 +142,14 @@ def test_it_brings_a_key_and_the_fence_and_its_answer_is_recorded(ledger):
 def test_a_key_of_ones_own_is_sent(ledger):
     do("plain", f"{ledger.url}/act", json=1, key="order-7-ü".encode().hex())
     assert ledger.log()[-1]["key"] == "order-7-ü".encode().hex()
+
+
+def test_outside_a_run_no_two_calls_share_a_key_that_nobody_gave():
+    with pytest.raises(NotInRun, match=r"plain\.fn\(\.\.\., key="):
+        plain("POST", "http://127.0.0.1/")
+    with server(reply("200 OK")) as (url, requests):
+        asyncio.run(plain.fn("POST", url))
+    assert b"idempotency-key" not in requests[0].lower()
 
 
 @pytest.mark.parametrize(

@@ -151,8 +151,9 @@ class EffectBase(StepBase[P, R]):
         if type(loop) is not RunLoop:
             if BODY.get() is not None:
                 self._inside()
+            own_key = "" if self.key_name is None else f", {self.key_name}=A_KEY_OF_YOURS"
             raise NotInRun(
-                f"effect {self.name} was called outside a run. Call it from a workflow, or call its plain function: {self.name}.fn(...)."
+                f"effect {self.name} was called outside a run. Call it from a workflow, or call its plain function: {self.name}.fn(...{own_key})."
             )
         self.signature.returns()
         return effects.call(loop.life, Errand(self, args, kwargs))

@@ -71,9 +71,8 @@ BODY_SIZE_MAX = 1_000_000
 
 DOC = """An HTTP call, once: `await NAME("POST", url, json=...)` in a workflow gives an `HTTPAnswer`.
 
-The key is sent as `Idempotency-Key`, the run's fence with it; redirects are not followed. By the answer's status it happened (2xx), did not
-(HTTPRefused: 4xx but for 408, 409 and 499; HTTPNotSent: nothing was sent), or is open (HTTPUnclear: 5xx, a lost connection, everything else);
-`outlast.effects.answers.meaning` has the rest.
+The key is sent as `Idempotency-Key`, the run's fence with it; redirects are not followed. By the answer's status it happened (2xx, 303, 304), did not
+(HTTPRefused: 4xx but for 408, 409 and 499, and 300, 305 to 308; HTTPNotSent: nothing was sent), or is open (HTTPUnclear: 5xx, a lost connection, everything else).
 
 What it does not cover:
 
@@ -294,7 +293,8 @@ class _Door:
             own[name] = await given if inspect.isawaitable(given) else given
         with suppress(NotInRun):  # its plain function, called where there is no run
             own.update(fencing.fence_headers())
-        return own if key is None else {**own, self._key_header: key}
+        # KEY was not filled in: outside a run, where one text for all calls would make them one to the server.
+        return own if key is None or key is KEY else {**own, self._key_header: key}
 
     def _usual_client(self) -> httpx.AsyncClient:
         import httpx
