@@ -368,8 +368,8 @@ class FenceGate:
             write()
 
     `newest` holds the highest fence of each resource. It should last as long as what it guards: a dict forgets with the
-    process, and a stale writer may pass after that; `shelve.open(...)` does not. The gate lets one write pass at a time. A server
-    with a database, or one of coroutines, uses `guard_sql` in the transaction that writes, with the fence it has read.
+    process, and a stale writer may pass after that. The gate lets one write pass at a time. A server whose data outlives its process,
+    or one of coroutines, uses `guard_sql` in the transaction that writes, with the fence it has read.
     """
 
     def __init__(self, newest: MutableMapping[str, int] | None = None) -> None:
