@@ -30,7 +30,7 @@ def test_an_item_is_put_claimed_and_acked_or_nacked(fleet):
         assert await queue.claim() is None
         assert await queue.put({"to": "ann"}, id="a") == "a"
         assert await queue.put({"to": "ann"}, id="a") == "a", "the same again is harmless"
-        with pytest.raises(Conflict):
+        with pytest.raises(Conflict, match="started as item "):
             await queue.put({"to": "bob"}, id="a")
         assert await queue.size() == 1
         item = await queue.claim()

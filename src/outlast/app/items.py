@@ -156,7 +156,8 @@ class Queue:
         for verb, outcome in zip(verbs, outcomes, strict=True):
             row = outcome.row
             if row is not None and (row.workflow, row.args) != (ITEM, verb.args):
-                raise Conflict(verb.id, f"{row.workflow}({row.args})"[:500], f"item {verb.args}"[:500])
+                there = f"item {row.args}" if row.workflow == ITEM else f"{row.workflow}({row.args})"
+                raise Conflict(verb.id, there[:500], f"item {verb.args}"[:500])
         return names
 
     async def claim(self, *, wait: float = 0.0) -> Item | None:
