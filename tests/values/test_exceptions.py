@@ -73,7 +73,9 @@ def test_what_is_too_long_is_cut_and_says_so(text, limit):
     recorded = json.loads(encoded)
     assert recorded["message"].startswith(text[:limit])
     assert "more characters" in recorded["message"]
-    assert isinstance(decode_error(encoded), StepFailed)
+    back = decode_error(encoded)
+    assert (type(back), str(back)) == (ValueError, recorded["message"])
+    assert isinstance(again(ValueError("short", text), limit), StepFailed), "more than a text is not cut"
 
 
 def test_a_notes_and_causes_do_not_break_it():

@@ -123,21 +123,26 @@ def _state(error: BaseException, text_max: int) -> dict[str, Any] | None:
         return None
     if not isinstance(reduced, tuple) or len(reduced) < 2 or reduced[0] is not type(error):
         return None
-    state: dict[str, Any] = {"args": list(reduced[1])}
+    # Of the first text so much is kept as of its message: whoever catches the exception by its type still does.
+    args = list(reduced[1])
+    text = [_cut(one, text_max) for one in args[:1] if type(one) is str]
+    rest = args[len(text) :]
+    is_whole = text + rest == args
     kept = reduced[2] if len(reduced) > 2 and isinstance(reduced[2], dict) else {}
     known = {**kept, **vars(error), **_members(error)}
     attributes = {k: v for k, v in known.items() if k not in ("__notes__", SEQ)}
-    if attributes:
-        state["state"] = attributes
     try:
-        if len(plain.encode(state)) > text_max:
+        if len(plain.encode([rest, attributes])) > text_max:
             return None
     except Unrecordable:
         return None
+    state: dict[str, Any] = {"args": text + rest}
+    if attributes:
+        state["state"] = attributes
     rebuilt = _rebuild({"type": _type_name(type(error)), **state})
-    if rebuilt is None or message_of(rebuilt) != message_of(error) or _members(rebuilt) != _members(error):
+    if rebuilt is None or _members(rebuilt) != _members(error):
         return None
-    return state
+    return state if not is_whole or message_of(rebuilt) == message_of(error) else None
 
 
 def _members(error: BaseException) -> dict[str, Any]:
