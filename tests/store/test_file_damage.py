@@ -1,5 +1,6 @@
 """A line that is torn is cut, and said; a line that is damaged is StoreBroken with its file and number, and nothing is changed."""
 
+import errno
 import logging
 import os
 import re
@@ -8,7 +9,7 @@ import shutil
 import pytest
 from file_tale import dump, opened, quick_folder, submit, tale
 
-from outlast.errors import StoreBroken
+from outlast.errors import StoreBroken, StoreUnavailable
 from outlast.store.verbs import Enlist, Forget, Keep, Prune
 
 LONG = "OUTLAST_TEST_KILLS" in os.environ
@@ -190,6 +191,20 @@ def test_a_journal_that_is_missing_or_cut_is_broken_after_a_crash_too(closed, tu
             damaged.unlink() if size is None else damaged.write_bytes(data[:size])
             if size != 0:
                 assert "Something was removed, added or cut" in refused(copy)
+
+
+def test_a_folder_that_may_not_be_read_is_not_taken_for_an_empty_one(closed, monkeypatch):
+    """Root, which may read everything, has to pretend."""
+    real, shut = os.scandir, str(closed / "runs" / "000")
+
+    def scandir(place):
+        if os.fspath(place) == shut:
+            raise PermissionError(errno.EACCES, "Permission denied", shut)
+        return real(place)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(StoreUnavailable, match=r"not permitted.*runs/000"):
+        opened(closed)
 
 
 def test_a_run_that_is_pruned_is_not_missed_after_a_crash(closed):

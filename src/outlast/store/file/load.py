@@ -61,11 +61,17 @@ def files_in(folder: Path) -> list[str]:
     """The journals of a folder, those that are shared before those of a run that may have moved out of them."""
     found = [STORE] if (folder / STORE).exists() else []
     for top in ("runs", "sessions"):
-        for place, _, names in os.walk(folder / top):
+        for place, _, names in os.walk(folder / top, onerror=_unless_missing):
             refuse_link(Path(place))
             inside = Path(place).relative_to(folder).as_posix()
             found += [f"{inside}/{name}" for name in names]
     return sorted(file for file in found if is_a_journal(file))
+
+
+def _unless_missing(error: OSError) -> None:
+    """A folder that cannot be read is not one that is empty: what is in it would count as removed."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def tails(folder: Path, parts: list[Part]) -> dict[str, Tail]:
