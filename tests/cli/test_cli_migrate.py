@@ -25,9 +25,12 @@ def test_looking_at_a_store_that_is_not_there_makes_none(outlast, address):
     assert (there, known > 0) == (0, True)
 
 
-def test_a_store_is_made_and_then_found_to_be_as_it_should(outlast, address):
+def test_a_store_is_made_and_then_found_to_be_as_it_should(outlast, address, tmp_path):
     said = outlast("migrate", "--store", address, "--json")
     assert said.code == 0, said.out + said.err
+    assert not list(tmp_path.glob("**/*-wal")), (
+        "what is left belongs to whoever migrates, and not to the worker"
+    )
     there, known = store_at(address).versions()
     assert there == known
     assert said.json["before"] == 0

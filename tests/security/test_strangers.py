@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +17,10 @@ from outlast.errors import StoreBroken
 from outlast.store import strangers
 from outlast.store.address import store_at
 from outlast.store.file.store import FileStore
+from outlast.store.sqlite.bell import Bell
+from outlast.store.sqlite.presence import Presence
 from outlast.store.sqlite.store import SQLiteStore
+from outlast.store.sqlite.turnstile import Turnstile
 from outlast.store.verbs import Enlist, Keep, Record, Submit
 
 STRANGER = 54_321
@@ -145,6 +149,46 @@ def test_locks_of_another_group_than_the_database_has_are_not_opened_to_it(path,
     path.chmod(0o660)
     given_away(path, monkeypatch, uid=os.geteuid())
     assert set(modes_beside(path).values()) == {0o600, 0o700}
+
+
+def gifts_of_root(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], tuple[int, int]]:
+    """Whose a file is. Root has really given it away; others have to pretend that they are root, and that they could."""
+    if os.geteuid() == 0:
+        return lambda file: (file.stat().st_uid, file.stat().st_gid)
+    real, given = os.fstat, dict[int, tuple[int, int]]()
+
+    def pretended(fd: int) -> os.stat_result:
+        found = real(fd)
+        return os.stat_result((*found[:4], *given.get(found.st_ino, (0, 0)), *found[6:10]))
+
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "fstat", pretended)
+    monkeypatch.setattr(os, "fchown", lambda fd, uid, gid: given.update({real(fd).st_ino: (uid, gid)}))
+    return lambda file: given.get(file.stat().st_ino, (0, 0))
+
+
+@pytest.mark.parametrize("mode", [0o000, 0o060])
+def test_what_root_makes_beside_a_database_belongs_to_its_owner(tmp_path, monkeypatch, mode) -> None:
+    """A look as root, after a backup was put back, must not shut out the worker."""
+    owner_of, owners = gifts_of_root(monkeypatch), strangers.Owners(STRANGER, STRANGER, mode)
+    strangers.give_folder(owners, tmp_path)
+    turnstile, presence, bell = Turnstile(tmp_path, owners), Presence(tmp_path, 0.2, owners), Bell(tmp_path, owners)  # fmt: skip
+    presence.hold("w")
+    bell.listen(lambda: None)
+    made = [tmp_path, *tmp_path.iterdir()]
+    assert len(made) == 5
+    assert {owner_of(one) for one in made} == {(STRANGER, STRANGER)}
+    assert {stat.S_IMODE(one.stat().st_mode) & 0o060 for one in made} == {mode}
+    for one in (turnstile, presence, bell):
+        one.close()
+
+
+def test_a_file_of_roots_with_a_second_name_is_not_given_away(tmp_path, victim, monkeypatch) -> None:
+    owner_of = gifts_of_root(monkeypatch)
+    (tmp_path / "gate").hardlink_to(victim)
+    Turnstile(tmp_path, strangers.Owners(STRANGER, STRANGER, 0o060)).close()
+    assert owner_of(tmp_path / "room") == (STRANGER, STRANGER)
+    assert owner_of(victim) == (0, 0)
 
 
 def test_a_folder_of_ones_own_that_is_open_to_everybody_is_closed(path) -> None:

@@ -40,9 +40,8 @@ def migrate(
             else:
                 typer.echo(script)
             return
-        (before, _), place = found.versions(), found.place
+        (before, after), place = found.versions(), found.place
         _migrate(found)
-        after, _ = found.versions()
         if as_json:
             document({"store": place, "before": before, "version": after})
         elif before == 0:

@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from outlast.store.strangers import Group, let_in, open_plain
+from outlast.store.strangers import Owners, give, open_plain
 
 if sys.platform == "win32":
     import msvcrt
@@ -51,9 +51,9 @@ else:
         fcntl.flock(fd, fcntl.LOCK_UN)
 
 
-def open_private(path: Path, group: Group | None = None) -> int:
-    """A descriptor that is not inherited by programs that are started, on a file only its owner may read, or the group too that shares the store.
+def open_private(path: Path, owners: Owners | None = None) -> int:
+    """A descriptor that is not inherited by programs that are started, on a file only its owner may read, or whoever the store is shared with.
     StoreBroken if it is a link."""
     fd = open_plain(path, os.O_RDWR | os.O_CREAT)
-    let_in(group, fd)
+    give(owners, fd)
     return fd

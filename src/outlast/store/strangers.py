@@ -29,10 +29,11 @@ BESIDE = ("-wal", "-shm", "-journal")
 """What SQLite makes beside a database."""
 
 
-class Group(NamedTuple):
-    """Whoever shares a database: its group, and what that may do with the files beside it."""
+class Owners(NamedTuple):
+    """Whose a database is: its user's and, where they may write it, its group's. `mode` is what these may do with the files beside it."""
 
-    id: int
+    user: int
+    group: int
     mode: int
 
 
@@ -66,23 +67,41 @@ def check_beside(database: Path, folder: Path) -> None:
         _close_to_others(folder, found)
 
 
-def group_of(database: Path) -> Group | None:
-    """Of a database that its group may write: then it must be able to use the locks too. None of one that is its owner's alone."""
-    found = database.stat()
-    if not hasattr(os, "geteuid") or not found.st_mode & stat.S_IWGRP:
+def owners_of(database: Path) -> Owners | None:
+    """Of a database, so of its locks too. None where files have no owners (Windows)."""
+    if not hasattr(os, "geteuid"):
         return None
-    return Group(found.st_gid, found.st_mode & (stat.S_IRGRP | stat.S_IWGRP))
+    found = database.stat()
+    shared = found.st_mode & stat.S_IWGRP
+    return Owners(found.st_uid, found.st_gid, found.st_mode & (stat.S_IRGRP | stat.S_IWGRP) if shared else 0)
 
 
-def let_in(group: Group | None, made: int | Path) -> None:
-    """Let it use what this process has made, whatever the umask. What has another group stays as it is: that one does not share the database."""
-    found = os.stat(made)  # noqa: PTH116 - also of a descriptor
-    if group is None or found.st_uid != os.geteuid() or found.st_gid != group.id:
+def give_folder(owners: Owners | None, folder: Path) -> None:
+    """As `give`. By a descriptor: by its name it could be another one already."""
+    if owners is not None:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | NO_FOLLOW | os.O_CLOEXEC)
+        try:
+            give(owners, fd)
+        finally:
+            os.close(fd)
+
+
+def give(owners: Owners | None, made: int) -> None:
+    """Let them use what this process has made, whatever the umask: a descriptor of it.
+
+    What root makes belongs to the database's owner, as what SQLite makes for root does: a look as root must not shut out the worker. A file that
+    has a second name may be somebody's trap, and stays root's. What has another group than the database is not opened to it: that one does not share it.
+    """
+    found = os.fstat(made)
+    if owners is None or found.st_uid != os.geteuid():
         return
-    mode = group.mode | (stat.S_IXGRP if stat.S_ISDIR(found.st_mode) else 0)
-    if found.st_mode & mode != mode:
-        with suppress(OSError):  # a file system without modes
-            os.chmod(made, stat.S_IMODE(found.st_mode) | mode)  # noqa: PTH101 - also of a descriptor
+    with suppress(OSError):  # a file system without owners or modes, or a root that may not give away
+        if found.st_uid == 0 != owners.user and (stat.S_ISDIR(found.st_mode) or found.st_nlink == 1):
+            os.fchown(made, owners.user, owners.group)
+            found = os.fstat(made)
+        mode = owners.mode | (stat.S_IXGRP if stat.S_ISDIR(found.st_mode) and owners.mode else 0)
+        if found.st_gid == owners.group and found.st_mode & mode != mode:
+            os.fchmod(made, stat.S_IMODE(found.st_mode) | mode)
 
 
 def say_if_open_to_others(path: Path) -> None:

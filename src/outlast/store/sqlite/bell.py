@@ -15,14 +15,14 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
-from outlast.store.strangers import NO_FOLLOW, Group, let_in
+from outlast.store.strangers import NO_FOLLOW, Owners, give
 
 PREFIX = "bell-"
 
 
 class Bell:
-    def __init__(self, folder: Path, group: Group | None = None) -> None:
-        self._folder, self._group = folder, group
+    def __init__(self, folder: Path, owners: Owners | None = None) -> None:
+        self._folder, self._owners = folder, owners
         self._listeners: list[Callable[[], None]] = []
         self._path: Path | None = None
         self._fd = -1
@@ -36,9 +36,9 @@ class Bell:
         name = uuid4().hex
         hidden, self._path = self._folder / f"new-{name}", self._folder / f"{PREFIX}{name}"
         os.mkfifo(hidden, 0o600)
-        let_in(self._group, hidden)
         # Read and write: a FIFO whose last writer has gone would otherwise be readable for ever.
-        self._fd = os.open(hidden, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._fd = os.open(hidden, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | NO_FOLLOW)
+        give(self._owners, self._fd)
         hidden.rename(self._path)  # only now: a FIFO that nobody reads is taken for a dead process's
         self._stop_read, self._stop_write = os.pipe()
         self._thread = threading.Thread(target=self._hear, name="outlast-bell", daemon=True)

@@ -28,7 +28,7 @@ _ADVICE = {
     sqlite3.SQLITE_FULL: "the disk is full. Make room (`outlast prune --older-than 7d` may help), then go on.",
     sqlite3.SQLITE_READONLY: "it is read-only. Check the mount and the owner of the file and its folder.",
     sqlite3.SQLITE_IOERR: "reading or writing failed. Check the disk, its quota and its file-size limit.",
-    sqlite3.SQLITE_CANTOPEN: "it cannot be opened. Check that its folder exists and may be written.",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened. Check that its folder exists and may be written, and who owns what lies beside it (-wal, -shm).",
     sqlite3.SQLITE_PERM: "access is not permitted. Check the owner of the file and its folder.",
 }
 _BROKEN = {

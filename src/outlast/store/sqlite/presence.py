@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from outlast.store.locks import lock, open_private
-from outlast.store.strangers import NO_FOLLOW, NO_WAIT, Group
+from outlast.store.strangers import NO_FOLLOW, NO_WAIT, Owners
 
 PREFIX, SUFFIX = "worker-", ".lock"
 _NAME = re.compile(r"[^/\\\x00]{1,50}")
@@ -25,8 +25,8 @@ HERE, LEFT = b"here\n", b"left\n"
 
 
 class Presence:
-    def __init__(self, folder: Path, heartbeat: float, group: Group | None = None) -> None:
-        self._folder, self._heartbeat, self._group = folder, heartbeat, group
+    def __init__(self, folder: Path, heartbeat: float, owners: Owners | None = None) -> None:
+        self._folder, self._heartbeat, self._owners = folder, heartbeat, owners
         self._held: dict[str, int] = {}
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -35,7 +35,7 @@ class Presence:
         path = self._path(worker)
         if worker in self._held or path is None:
             return
-        fd = open_private(path, self._group)
+        fd = open_private(path, self._owners)
         while not lock(fd):  # the id is new: only a probe can hold it, and not for long
             time.sleep(0.001)
         _say(fd, HERE)

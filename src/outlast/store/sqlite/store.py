@@ -127,14 +127,14 @@ class SQLiteStore:
         except FileExistsError:
             strangers.say_if_open_to_others(path)
         strangers.check_beside(path, folder)
-        group = strangers.group_of(path)
-        strangers.let_in(group, folder)
+        owners = strangers.owners_of(path)
+        strangers.give_folder(owners, folder)
         self._inode = path.stat().st_ino
         if self._inode in _lost_inodes:
             raise StoreUnavailable(
                 f"{self.place}: this process was forked in the middle of a write to it; start it anew, by spawn."
             )
-        self._turnstile = Turnstile(folder, group)
+        self._turnstile = Turnstile(folder, owners)
         self._closing.append(self._turnstile.close)
         with self._turnstile:
             self._db = self._connect(path)
@@ -145,8 +145,8 @@ class SQLiteStore:
         self._db.execute(
             "PRAGMA busy_timeout = 0"
         )  # a transaction waits as `_retry_busy` says, or not at all
-        self._presence = Presence(folder, self._heartbeat, group)
-        self._bell = Bell(folder, group)
+        self._presence = Presence(folder, self._heartbeat, owners)
+        self._bell = Bell(folder, owners)
         self._closing += [self._reader.close, self._presence.close, self._bell.close]
 
     def _connect(self, path: Path) -> sqlite3.Connection:

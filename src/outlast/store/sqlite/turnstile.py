@@ -19,7 +19,7 @@ from queue import SimpleQueue
 from typing import Self
 
 from outlast.store.locks import lock, lock_patiently, open_private, unlock
-from outlast.store.strangers import Group
+from outlast.store.strangers import Owners
 
 PATIENCE = 1.0
 
@@ -27,9 +27,9 @@ PATIENCE = 1.0
 class Turnstile:
     """A context manager. The kernel lets go of both locks if the process dies inside."""
 
-    def __init__(self, folder: Path, group: Group | None = None) -> None:
-        self._gate = open_private(folder / "gate", group)
-        self._room = open_private(folder / "room", group)
+    def __init__(self, folder: Path, owners: Owners | None = None) -> None:
+        self._gate = open_private(folder / "gate", owners)
+        self._room = open_private(folder / "room", owners)
         self._queue = Queue()
 
     def __enter__(self) -> None:
