@@ -14,8 +14,10 @@ from bench.own.memory import memory
 from bench.own.raw import raw
 from bench.own.replay import replay
 from bench.own.runs import hundred, lone, thousand
+from bench.own.server import server
 from bench.own.stores import file, postgres, postgres_growth, redis, redis_everysec, redis_growth
 from bench.own.telemetry import telemetry
+from bench.own.worker import worker
 
 CASES: dict[str, Callable[[Path], dict[str, float]]] = {
     "raw": raw,
@@ -29,6 +31,8 @@ CASES: dict[str, Callable[[Path], dict[str, float]]] = {
     "pickup": pickup,
     "imports": imports,
     "memory": memory,
+    "worker": worker,
+    "server": server,
     "postgres": postgres,
     "redis": redis,
     "redis_everysec": redis_everysec,

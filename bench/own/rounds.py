@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-ONCE = frozenset({"memory", "postgres_growth", "redis_growth", "telemetry"})
+ONCE = frozenset({"memory", "worker", "server", "postgres_growth", "redis_growth", "telemetry"})
 """Cases that take long and vary little, or take turns by themselves: they are measured in the first round only."""
 
 Samples = dict[str, list[dict[str, float]]]

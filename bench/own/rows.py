@@ -82,6 +82,7 @@ def _store_rows(case: str, title: str, raw: str, *, goals: bool = False) -> list
         Row(f"raw {title}: {raw}", "/s", of, _of(case, "commits_per_second")),
         Row(f"{title}, 1 run x 1,000 steps", "/s", of, _of(case, "lone_steps_per_second")),
         Row(f"{title}, 1 run x 1,000 steps: to raw", "x", of, to_raw("lone"), goal(">=", 0.6)),
+        Row(f"{title}, 1 run x 1,000 steps: CPU a step", "µs", of, _of(case, "lone_cpu_us_per_step")),
         Row(f"{title}, 100 runs x 20 steps", "/s", of, _of(case, "hundred_steps_per_second")),
         Row(f"{title}, 100 runs x 20 steps: to raw", "x", of, to_raw("hundred"), goal(">=", 3)),
         Row(f"{title}, 100 runs x 20 steps: CPU a step", "µs", of, _of(case, "hundred_cpu_us_per_step")),
@@ -113,6 +114,28 @@ def _growth_rows(case: str, title: str) -> list[Row]:
             ratio("steps_per_second", inverse=True), Goal("<=", 1.25),
         ),
     ]  # fmt: skip
+
+
+def _server_rows() -> list[Row]:
+    """What a PostgreSQL has to do, whoever asks it to."""
+    of, rows = ("server",), list[Row]()
+    for name, title in (
+        ("hundred", "100 runs in one process"),
+        ("lone", "a lone run"),
+        ("eight_of_five", "5 runs in each of 8"),
+        ("eight_lone", "one run in each of 8"),
+    ):
+        rows += [
+            Row(f"Postgres, {title}: log a step", "bytes", of, _of("server", f"{name}_log_bytes")),
+            Row(f"Postgres, {title}: its CPU a step", "µs", of, _of("server", f"{name}_server_cpu_us")),
+        ]
+    return [
+        *rows,
+        Row(
+            "Postgres, an idle worker: transactions", "/s", of, _of("server", "idle_transactions_per_second")
+        ),
+        Row("Postgres, an idle worker: those that write", "/s", of, _of("server", "idle_writes_per_second")),
+    ]
 
 
 def _redis_to_postgres(numbers: Numbers) -> float:
@@ -186,6 +209,15 @@ ROWS = [
         _of("memory", "growth_mb"),
         Goal("<=", 3),
     ),
+    Row("idle worker: memory", "MB", ("worker",), _of("worker", "idle_mb")),
+    Row("its helper process: memory", "MB", ("worker",), _of("worker", "helper_mb")),
+    Row(
+        "a run of 20 steps of 100 bytes in a worker's hands: memory",
+        "KB",
+        ("worker",),
+        _of("worker", "run_kb"),
+    ),
+    *_server_rows(),
     *_store_rows("postgres", "Postgres", "commits of one row", goals=True),
     *_store_rows("redis", "Redis, fsync always", "HSET", goals=True),
     *_store_rows("redis_everysec", "Redis, fsync every second", "HSET"),

@@ -33,7 +33,7 @@ def test_the_page_says_what_it_reckons_with():
     assert f"{DISK} and the value" in PAGE
     assert f"{LOG} and the value" in PAGE
     assert f"to {CPU * 1e6:.0f} µs" in PAGE
-    assert f"to {IDLE} transactions a second" in PAGE
+    assert f"about {IDLE} transactions a second" in PAGE
 
 
 def test_steps_room_and_cpu_follow_from_the_agents():
