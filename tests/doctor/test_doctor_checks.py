@@ -69,7 +69,7 @@ CASES = [
     (grace.lease, {}, {"settings": {"poll": 20.0}}, "warning", "poll=20"),
     (grace.lease, {}, {"store": replace(STORE, workers=(WORKER, WORKER._replace(id="w2", lease=60.0)))}, "warning", "30 s, 60 s"),
     (processes.signals, {"processes": {"w1": (own(), parent(1, "tini"))}}, {"processes": {"w1": (own(parent=1), parent(1, "sh"))}}, "error", "PID 1 is a shell"),
-    (processes.signals, {"processes": {"w1": (own(pid=1, parent=0),)}}, {"processes": {"w1": (own(ignores_term=True),)}}, "error", "ignores SIGTERM"),
+    (processes.signals, {"processes": {"w1": (own(pid=1, parent=0),)}}, {"processes": {"w1": (own(ignores_term=True),)}}, "error", "trap '' TERM"),
     (processes.signals, {"processes": {"w1": (own(), script("bash"), parent(1, "systemd"))}}, {"processes": {"w1": (own(), script("bash"), parent(1, "tini"))}}, "warning", "between PID 1"),
     (processes.signals, {"processes": {"w1": (own(), script("sh"), parent(8, "node", 1), parent(1, "tini"))}}, {"processes": {"w1": (own(), script("sh"), script("bash"), parent(1, "tini"))}}, "warning", "between PID 1"),
     (processes.signals, {"processes": {"w1": (own(), Process(9, 1, "bash", ("bash", "-l"), False, False), parent(1, "myapp"))}}, {"processes": {"w1": (own(), script("sh"), parent(1, "myapp"))}}, "warning", "between PID 1"),

@@ -235,7 +235,7 @@ def rollout(facts: Facts) -> Iterator[Finding]:
         together = replicas if one.recreate else max(1, surge + unavailable)
         seconds = math.ceil(replicas / together) * ((one.pre_stop or 0.0) + chosen.grace + START_SECONDS)
         budget = facts.rollout_budget or ROLLOUT_SECONDS
-        said = f"{replicas} pods, {together} at a time, each up to {(one.pre_stop or 0.0) + chosen.grace:g} s of drain: a roll-out takes up to {seconds / 60:.0f} minutes"
+        said = f"{counted(replicas, 'pod')}, {together} at a time, each up to {(one.pre_stop or 0.0) + chosen.grace:g} s of drain: a roll-out takes up to {seconds / 60:.0f} minutes"
         if seconds > budget:
             yield warning(
                 "rollout",

@@ -44,8 +44,8 @@ def _of(worker: str, chain: tuple[Process, ...]) -> Finding:
     where = f"worker {worker}, pid {own.pid}"
     if own.ignores_term:
         return error(
-            "signals", "this worker ignores SIGTERM: whoever started it had it ignored (nohup, a shell's &).",
-            "Start it without nohup, by exec or a service manager.", where,
+            "signals", "this worker ignores SIGTERM: whoever started it had it ignored (in a shell: trap '' TERM).",
+            "Start it where SIGTERM is not ignored: from a script without that trap, or by a service manager.", where,
         )  # fmt: skip
     if last.pid == 1 and last is not own and last.name in SHELLS:
         return error(

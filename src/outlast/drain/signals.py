@@ -94,7 +94,7 @@ class Signals:
             if previous is None:  # not Python's, and could not be put back
                 log.warning("%s belongs to a handler outside of Python, and is left to it", number.name)
                 continue
-            if previous is signal.SIG_IGN:  # as by nohup, or a shell's &: somebody wants it so
+            if previous is signal.SIG_IGN:  # a shell's trap '' TERM, a script's &: somebody wants it so
                 continue
             self._previous[number] = previous
             signal.signal(number, self._handler)

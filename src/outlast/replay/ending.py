@@ -43,7 +43,7 @@ def judge(life: Life, main: RunTask) -> Settle:
     except asyncio.CancelledError as cancelled:
         error = cancelled
     if life.timed_out:
-        text = encode_error(RunTimeout(life.id, life.cancelling or ""), text_max)
+        text = encode_error(RunTimeout(life.id), text_max)
         return Settle(life.pk, life.fence, "failed", error=text, failed_at=life.cancel_seq)
     if life.cancelling is not None:
         return Settle(life.pk, life.fence, "cancelled", reason=life.cancelling, failed_at=life.cancel_seq)
