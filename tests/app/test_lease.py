@@ -2,6 +2,7 @@
 
 import threading
 import time
+from queue import Empty
 
 from outlast.app.lease import Lease
 from outlast.store.verbs import WORKER, Refused
@@ -62,3 +63,14 @@ def test_a_renewal_that_is_refused_is_told_once_and_ends_the_thread():
     lease(pauses, Renewals(Refused(WORKER, "swept")), lost=lambda: told.append("lost"))._renew()
     assert told == ["lost"]
     assert len(pauses.seconds) == 1
+
+
+def test_a_renewal_that_gets_no_answer_is_said_to_have_none_and_the_next_is_tried(caplog):
+    class Silent:
+        def call(self, verb, timeout):
+            raise Empty
+
+    lease(Pauses(2), Silent())._renew()
+    assert [one.getMessage() for one in caplog.records] == [
+        "worker w could not renew its lease: no answer"
+    ] * 2

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from outlast import receive, sleep, step, workflow
+from outlast import StoreUnavailable, receive, sleep, step, workflow
 from outlast.drain.report import CleanUp, DrainReport, Left
 from outlast.store.verbs import Claim, Drain, Enlist, Sweep
 from outlast.testing import App
@@ -299,8 +299,10 @@ def test_what_is_under_way_can_be_seen_meanwhile(world):
     assert (after["layer"], after["under_way"]) == ("exit", [])
 
 
-def test_a_store_that_does_not_take_the_report_does_not_hold_up_the_end(world, caplog):
-    from outlast import StoreUnavailable
+@pytest.mark.parametrize(
+    ("error", "said"), [(StoreUnavailable("disk full"), "disk full"), (TimeoutError(), "no answer")]
+)
+def test_a_store_that_does_not_take_the_report_does_not_hold_up_the_end(world, caplog, error, said):
     from outlast.store.verbs import Report
 
     async def main(app):
@@ -308,14 +310,14 @@ def test_a_store_that_does_not_take_the_report_does_not_hold_up_the_end(world, c
 
         async def refusing(verb):
             if isinstance(verb, Report):
-                raise StoreUnavailable("disk full")
+                raise error
             return await ask(verb)
 
         app._open.writer.ask = refusing
         return await app.drain("test")
 
     assert world.do(main).reason == "test"
-    assert "could not be stored" in caplog.text
+    assert f"could not be stored: {said}" in caplog.text
 
 
 def test_units_are_counted(world):

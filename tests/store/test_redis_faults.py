@@ -119,9 +119,11 @@ def test_while_the_server_is_away_it_is_unavailable_and_afterwards_it_goes_on(se
     for _ in range(2):
         with pytest.raises((StoreUnavailable, CommitUnknown)):
             store.commit([step(row, 1)])
-        with pytest.raises(StoreUnavailable, match="cannot be reached"):
+        with pytest.raises(
+            StoreUnavailable, match=r"cannot be reached\. Check that it runs, and the address\."
+        ):
             store.run("r")
-    with pytest.raises(StoreUnavailable, match="cannot be reached"):
+    with pytest.raises(StoreUnavailable, match=r"cannot be reached\. Check that it runs, and the address\."):
         store_at(server.url).open()
     server.start()
     assert persist(store, [step(row, 1), step(row, 2)]) == [None, None]

@@ -57,7 +57,9 @@ class Lease:
             try:
                 outcome = self._writer.call(Renew(self._worker, self._seconds), timeout=self._seconds)
             except (StoreError, Empty) as error:
-                log.warning("worker %s could not renew its lease: %s", self._worker, error or "no answer")
+                log.warning(
+                    "worker %s could not renew its lease: %s", self._worker, str(error) or "no answer"
+                )
                 continue
             if isinstance(outcome, Refused) and not self._stop.is_set():
                 log.error("worker %s was taken for dead: its runs go on elsewhere", self._worker)

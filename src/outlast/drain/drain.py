@@ -183,9 +183,11 @@ class Drain:
                 outcome = house.writer.call(verb, timeout=max(0.01, self.left))
         except (StoreError, Empty) as error:
             self.report.blocked.append(
-                f"the store did not take that this worker drains: {error or 'no answer'}"
+                f"the store did not take that this worker drains: {str(error) or 'no answer'}"
             )
-            log.warning("the store was not told that worker %s drains: %s", verb.worker, error or "no answer")
+            log.warning(
+                "the store was not told that worker %s drains: %s", verb.worker, str(error) or "no answer"
+            )
         else:
             self.report.layers["coordinate"] = self._elapsed()
             if not isinstance(outcome, verbs.Refused):
@@ -418,7 +420,7 @@ class Drain:
             async with asyncio.timeout(max(0.1, self.left - 2 * EXIT_SECONDS)):
                 await house.writer.ask(verbs.Report(report.worker, report.text()))
         except (StoreError, TimeoutError) as error:
-            log.warning("the drain report could not be stored: %s", error or "no answer")
+            log.warning("the drain report could not be stored: %s", str(error) or "no answer")
 
     async def hurried(self) -> None:
         """After `over`: a moment for what could be stopped to be released."""

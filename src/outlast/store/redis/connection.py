@@ -23,7 +23,7 @@ from redis.retry import Retry
 from outlast.errors import SettingsError, StoreBroken, StoreUnavailable
 from outlast.settings.masks import masked
 from outlast.store.address import PORT, UNREADABLE, server_parts
-from outlast.store.redis.failures import refused
+from outlast.store.redis.failures import away, refused
 from outlast.store.redis.scripts import Script
 
 log = logging.getLogger("outlast.store")
@@ -173,9 +173,7 @@ class Line:
                 raise refused(error, self._address.place) from error
             except OSError as error:
                 connection.disconnect()
-                raise StoreUnavailable(
-                    f"{self._address.place}: the server cannot be reached. ({error})"
-                ) from error
+                raise away(error, self._address.place) from error
             self._connection = connection
 
     def call(self, *command: str | bytes | float, seconds: float = ANSWER_SECONDS) -> Any:

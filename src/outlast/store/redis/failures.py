@@ -66,8 +66,15 @@ def refused(error: exceptions.RedisError, place: str) -> StoreError:
     if code in _ADVICE:
         return StoreUnavailable(f"{place}: {_ADVICE[code]} {_RESUMABLE} ({error})")
     if isinstance(error, (exceptions.ConnectionError, exceptions.TimeoutError)):
-        return StoreUnavailable(f"{place}: the server cannot be reached. {_RESUMABLE} ({error})")
+        return away(error, place)
     return StoreBroken(f"{place}: the server does not do what Outlast asks of it: {error}")
+
+
+def away(error: Exception, place: str) -> StoreUnavailable:
+    """For a server that does not answer. What it keeps of what it has acknowledged is for its settings to say, so no word of that."""
+    return StoreUnavailable(
+        f"{place}: the server cannot be reached. Check that it runs, and the address. ({error})"
+    )
 
 
 def fault(text: str, place: str, *, torn: bool) -> StoreError:

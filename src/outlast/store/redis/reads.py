@@ -13,6 +13,7 @@ from outlast.store.protocol import BadValue, outlook
 from outlast.store.redis import decode, scripts
 from outlast.store.redis.connection import Address, Line, Lost
 from outlast.store.redis.encode import INTEGER_MAX, integers
+from outlast.store.redis.failures import away
 from outlast.store.redis.presence import Missed
 from outlast.store.rows import (
     ENDED,
@@ -80,9 +81,7 @@ class Reads:
                 except Lost as error:
                     self._missed.forget()
                     if again or not stale:
-                        raise StoreUnavailable(
-                            f"{self.place}: the server cannot be reached. Nothing acknowledged is lost; the runs are resumable. ({error})"
-                        ) from error
+                        raise away(error, self.place) from error
                 else:
                     self._set_clock(now)
                     return answer

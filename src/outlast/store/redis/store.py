@@ -22,7 +22,7 @@ from outlast.store.protocol import BadValue, CommitUnknown, left_as_it_is, whole
 from outlast.store.redis import decode, scripts, warnings
 from outlast.store.redis.connection import ANSWER_SECONDS, Address, Late, Line, Lost, parse
 from outlast.store.redis.encode import alone, encode, more_of
-from outlast.store.redis.failures import fault, wrong_address
+from outlast.store.redis.failures import away, fault, wrong_address
 from outlast.store.redis.presence import Ear, Missed
 from outlast.store.redis.reads import Reads
 from outlast.store.verbs import LOUD, LOUD_AT_HOME, Claim, Prune, Record, Sweep, Verb
@@ -89,7 +89,7 @@ class RedisStore(Reads):
             self._opened = False
             self._drop()
             if isinstance(error, Lost):
-                raise StoreUnavailable(f"{self.place}: the server cannot be reached. ({error})") from error
+                raise away(error, self.place) from error
             if isinstance(error, StoreError) and (wrong := wrong_address(error)) is not None:
                 raise wrong from error
             raise
@@ -101,7 +101,7 @@ class RedisStore(Reads):
             line.connect()
             return int(line.call("GET", self._format) or 0), FORMAT
         except Lost as error:
-            raise StoreUnavailable(f"{self.place}: the server cannot be reached. ({error})") from error
+            raise away(error, self.place) from error
         except StoreError as error:
             if (wrong := wrong_address(error)) is not None:
                 raise wrong from error
@@ -310,7 +310,7 @@ class RedisStore(Reads):
                 self._writer.connect()
                 self._server = warnings.info(self._writer, "server").get("run_id", "")
             except Lost as error:
-                raise StoreUnavailable(f"{self.place}: the server cannot be reached. ({error})") from error
+                raise away(error, self.place) from error
 
     def _wait_for_replicas(self) -> None:
         """Lost, whatever goes wrong: it is written, and not known by whom."""
@@ -342,7 +342,7 @@ class RedisStore(Reads):
                 self._writer.call("ZREMRANGEBYSCORE", key, "-inf", now - VOID_SECONDS)
                 self._unknown.remove(call)
         except Lost as error:
-            raise StoreUnavailable(f"{self.place}: the server cannot be reached. ({error})") from error
+            raise away(error, self.place) from error
 
     def _commit_header(self) -> dict[str, Any]:
         return self._header() | {"call": self._call, "origin": self._origin, "server": self._server}
