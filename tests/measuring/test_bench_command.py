@@ -1,6 +1,8 @@
 """`outlast bench` on a store that others work in: what it says, and that nothing of it stays."""
 
 import json
+import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,18 +25,27 @@ from bench_tools import (
     until,
 )
 
+from command import Answer, answer_of
+from outlast.measuring import bench as benching
+from outlast.measuring import guest as measuring
 from outlast.measuring.guest import guest
 from outlast.measuring.names import QUEUE, RECOVERY
 from outlast.settings import Settings
 from outlast.store.address import store_at
 from outlast.store.file.store import FileStore
-from outlast.store.verbs import Sweep
-from places import postgres_place, redis_place
+from outlast.store.verbs import Submit, Sweep
+from places import a_place, postgres_place, redis_place
 
 SPREAD = {"p50_seconds", "p99_seconds"}
 STEPS = SPREAD | {
     "runs", "steps", "seconds", "steps_per_second", "cpu_seconds_per_step", "cores_used", "cores_waited_for", "steps_per_commit",
 }  # fmt: skip
+
+
+def here(capsys: pytest.CaptureFixture[str], address: str, *words: object) -> Answer:
+    """In this process."""
+    return answer_of(["bench", "--store", address, *map(str, words)], capsys)
+
 
 PROGRAM = """
 from outlast import step, workflow
@@ -86,35 +97,21 @@ def test_it_measures_a_store_and_leaves_everything_of_others_as_it_was(place):
         nothing_is_left(store)
 
 
-def test_for_people_it_is_plain_text_of_eighty_columns(tmp_path):
-    code, out, err = bench(made(f"sqlite:///{tmp_path}/outlast.db"), "--seconds", 1)
-    assert code == 0, err
-    lines = out.splitlines()
-    assert [line for line in lines[1:] if len(line) > 80] == []
-    assert out.isascii()
-    assert "\x1b" not in out
-    assert lines[2].split() == ["STEPS/S", "P50", "P99", "CPU/STEP", "STEPS/COMMIT"]
-    assert [line[:18].rstrip() for line in lines[3:6]] == [
-        "one durable commit",
-        "a lone run",
-        "100 runs at once",
-    ]
-    assert lines[7].startswith("Recovery: ")
-    assert "A lone run " in out
-
-
 @pytest.mark.parametrize(
-    ("when", "number", "code"),
+    ("kind", "when", "number", "code"),
     [
-        ("commits", signal.SIGINT, 130),
-        ("steps", signal.SIGINT, 130),
-        ("steps", signal.SIGTERM, 75),
-        ("recovery", signal.SIGINT, 130),
+        ("redis", "commits", signal.SIGINT, 130),
+        ("postgres", "steps", signal.SIGINT, 130),
+        ("sqlite", "steps", signal.SIGTERM, 75),
+        ("sqlite", "recovery", signal.SIGINT, 130),
     ],
 )
-def test_a_signal_ends_it_and_its_runs_are_deleted(place, number, code, when):
-    made(place)
-    with opened(place) as store, started(place, "--seconds", 1 if when == "recovery" else 60) as process:
+def test_a_signal_ends_it_and_its_runs_are_deleted(request, tmp_path, kind, number, code, when):
+    with (
+        a_place(request, kind, tmp_path) as place,
+        opened(place) as store,
+        started(place, "--seconds", 1 if when == "recovery" else 6) as process,
+    ):
         come = {
             "commits": store.workers,
             "steps": lambda: runs_of_benches(store),
@@ -134,45 +131,41 @@ def test_what_one_that_was_killed_has_left_is_cleared_by_the_next_one(place):
     with opened(place) as store:
         others_work(store)
         before = others_seen(store)
-        with started(place, "--seconds", 20):
+        with started(place, "--seconds", 4):
             until(lambda: len(runs_of_benches(store)) > 100)
         assert len(runs_of_benches(store)) > 100
-        code, _, err = bench(place, "--seconds", 1)
-        assert code == 0, err
+        with guest(store_at(place), Settings()):
+            assert runs_of_benches(store) == []
         assert others_seen(store) == before
         nothing_is_left(store)
 
 
-def test_its_workers_die_with_it_and_the_next_one_clears_their_run(place):
-    made(place)
-    with opened(place) as store:
+def test_its_workers_die_with_it_and_the_next_one_clears_their_run(redis_server):
+    with redis_place(redis_server.url) as place, opened(place) as store:
         with started(place, "--seconds", 1) as process:
             until(lambda: [row for row in runs_of_benches(store) if row.workflow == RECOVERY and row.worker])
         until(lambda: members_of(process.pid) == [], 5)
         assert len(runs_of_benches(store)) == 1
-        code, _, err = bench(place, "--seconds", 1)
-        assert code == 0, err
+        with guest(store_at(place), Settings()):
+            assert runs_of_benches(store) == []
         nothing_is_left(store)
 
 
-def test_there_is_one_at_a_time(tmp_path):
+def test_there_is_one_at_a_time(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(measuring, "ALONE_SECONDS", 0.1)
     place = made(f"sqlite:///{tmp_path}/outlast.db")
-    with opened(place) as store, started(place, "--seconds", 60) as process:
-        until(lambda: runs_of_benches(store))
-        code, out, err = bench(place, "--seconds", 1, "--json")
+    with guest(store_at(place), Settings()):
+        code, out, err = here(capsys, place, "--json")
         assert (code, document(out)["error"]["type"]) == (75, "OneAtATime")
-        assert f"process {process.pid} " in err
-        before = {row.id for row in runs_of_benches(store)}
-        until(lambda: {row.id for row in runs_of_benches(store)} - before)  # the first one goes on
-        assert process.poll() is None
+        assert f"process {os.getpid()} " in err
 
 
 def test_one_that_was_paused_and_taken_for_dead_says_so_and_leaves_nothing(redis_server):
     with redis_place(redis_server.url) as place:
         made(place)
         lease = {"OUTLAST_LEASE": "1", "OUTLAST_HEARTBEAT": "0.1", "OUTLAST_STALL_MAX": "0.5"}
-        with opened(place) as store, started(place, "--seconds", 60, **lease) as process:
-            until(lambda: len(runs_of_benches(store)) > 3)
+        with opened(place) as store, started(place, "--seconds", 6, **lease) as process:
+            until(lambda: runs_of_benches(store))
             process.send_signal(signal.SIGSTOP)
             until(lambda: store.commit([Sweep()]) and not store.workers())
             with guest(store_at(place), Settings()):
@@ -185,13 +178,12 @@ def test_one_that_was_paused_and_taken_for_dead_says_so_and_leaves_nothing(redis
             nothing_is_left(store)
 
 
-def test_who_asks_it_to_drain_ends_it(tmp_path):
+def test_who_asks_it_to_drain_ends_it(tmp_path, capsys):
     place = made(f"sqlite:///{tmp_path}/outlast.db")
-    with opened(place) as store, started(place, "--seconds", 60) as process:
+    with opened(place) as store, started(place, "--seconds", 6) as process:
         row = until(lambda: [row for row in store.workers() if row.concurrency])[0]
         until(lambda: runs_of_benches(store))
-        asked = outlast("drain", "--worker", row.id, "--store", place)
-        subprocess.run(asked, env=environ(), check=True, capture_output=True, timeout=30)
+        assert answer_of(["drain", "--worker", row.id, "--store", place], capsys).code == 0
         _, err = process.communicate(timeout=30)
         assert process.returncode == 75, err
         assert "asked to end" in err
@@ -199,56 +191,67 @@ def test_who_asks_it_to_drain_ends_it(tmp_path):
         assert store.workers() == []
 
 
-def test_workers_of_others_go_on_beside_it_and_the_doctor_has_nothing_to_say_of_it(place, tmp_path):
+def test_workers_of_others_go_on_beside_it_and_the_doctor_has_nothing_to_say_of_it(
+    redis_server, tmp_path, capsys
+):
     """One that claims from the same queue, too: it does not know the workflows."""
     (tmp_path / "theirs.py").write_text(PROGRAM)
-    made(place)
-    words = ("worker", "theirs.py", "--store", place, "--queue", "default", "--queue", QUEUE, "--log", "json")
-    worker = subprocess.Popen(outlast(*words), cwd=tmp_path, env=environ(), stderr=subprocess.PIPE, text=True)
-    with opened(place) as store, worker:
-        try:
-            until(store.workers)
-            (theirs,) = store.workers()
-            with started(place, "--seconds", 8, "--json") as process:
-                until(lambda: len(runs_of_benches(store)) > 50)
-                submit = outlast("submit", "theirs.py:theirs", "--id", "own", "--store", place)
-                subprocess.run(
-                    submit, cwd=tmp_path, env=environ(), check=True, capture_output=True, timeout=30
-                )
-                until(lambda: store.run("own").status == "done")
-                doctor = subprocess.run(
-                    outlast("doctor", "--json", "--store", place), env=environ(), capture_output=True, text=True, timeout=30, check=False
-                )  # fmt: skip
-                out, err = process.communicate(timeout=60)
-            assert process.returncode == 0, err
-            check(document(out))
-            findings = {one["check"]: one["level"] for one in document(doctor.stdout)["findings"]}
-            assert (findings["runs"], findings["workers"]) == ("ok", "ok")
-            assert runs_of_benches(store) == []
-            assert [row.id for row in store.workers()] == [theirs.id]
-            assert store.run("own").lives == 1
-        finally:
-            worker.send_signal(signal.SIGTERM)
-        _, log = worker.communicate(timeout=40)
+    with redis_place(redis_server.url) as place, opened(place) as store:
+        words = ("worker", "theirs.py", "--store", place, "--queue", "default", "--queue", QUEUE, "--log", "json")  # fmt: skip
+        worker = subprocess.Popen(
+            outlast(*words), cwd=tmp_path, env=environ(), stderr=subprocess.PIPE, text=True
+        )
+        with worker:
+            try:
+                (theirs,) = until(store.workers)
+                with started(place, "--seconds", 3, "--json") as process:
+                    until(lambda: len(runs_of_benches(store)) > 50)
+                    store.commit([Submit("own", "theirs", "{}", "t-own", "seed")])
+                    doctor = answer_of(["doctor", "--json", "--store", place], capsys)
+                    until(lambda: store.run("own").status == "done")
+                    out, err = process.communicate(timeout=60)
+                assert process.returncode == 0, err
+                check(document(out))
+                findings = {one["check"]: one["level"] for one in doctor.json["findings"]}
+                assert (findings["runs"], findings["workers"]) == ("ok", "ok")
+                assert runs_of_benches(store) == []
+                assert [row.id for row in store.workers()] == [theirs.id]
+                assert store.run("own").lives == 1
+            finally:
+                worker.send_signal(signal.SIGTERM)
+            _, log = worker.communicate(timeout=40)
     events = [json.loads(line) for line in log.splitlines()]
     claimed = {event["workflow"] for event in events if event["message"].startswith("run ")}
     assert claimed == {"theirs"}
 
 
-def test_limits_of_the_settings_do_not_stop_it(tmp_path):
+def test_limits_of_the_settings_do_not_stop_it_and_for_people_it_is_plain_text_of_eighty_columns(tmp_path):
     code, out, err = bench(
-        made(f"sqlite:///{tmp_path}/outlast.db"), "--seconds", 1, "--json",
+        made(f"sqlite:///{tmp_path}/outlast.db"), "--seconds", 1,
         OUTLAST_QUEUE_DEPTH_MAX="1", OUTLAST_JOURNAL_ENTRIES_MAX="10", OUTLAST_CONCURRENCY="1", OUTLAST_SUBMIT_MANY_MAX="1",
     )  # fmt: skip
     assert code == 0, err
-    check(document(out))
-    assert len(document(out)["recovery"]["seconds"]) == 3
+    lines = out.splitlines()
+    assert [line for line in lines[1:] if len(line) > 80] == []
+    assert out.isascii()
+    assert "\x1b" not in out
+    assert lines[2].split() == ["STEPS/S", "P50", "P99", "CPU/STEP", "STEPS/COMMIT"]
+    assert [line[:18].rstrip() for line in lines[3:6]] == [
+        "one durable commit",
+        "a lone run",
+        "100 runs at once",
+    ]
+    assert re.match(r"Recovery: [\d.]+, [\d.]+ and [\d.]+ s from a kill -9", lines[7])
+    assert "A lone run " in out
 
 
 @pytest.mark.parametrize("scheme", ["file", "memory"])
-def test_where_one_process_has_the_store_recovery_is_not_measured_and_that_is_said(tmp_path, scheme):
+def test_where_one_process_has_the_store_recovery_is_not_measured_and_that_is_said(
+    tmp_path, capsys, monkeypatch, scheme
+):
+    monkeypatch.setattr(benching, "SHARES", (0.02, 0.05, 0.1))
     address = "memory:" if scheme == "memory" else made(f"file://{tmp_path}/state")
-    code, out, err = bench(address, "--seconds", 1, "--json")
+    code, out, err = here(capsys, address, "--seconds", 1, "--json")
     assert code == 0, err
     said = document(out)
     check(said)
@@ -259,37 +262,37 @@ def test_where_one_process_has_the_store_recovery_is_not_measured_and_that_is_sa
             nothing_is_left(store)
 
 
-def test_a_store_that_is_not_there_is_not_made(tmp_path):
-    code, _, err = bench(f"sqlite:///{tmp_path}/none.db")
+def test_a_store_that_is_not_there_is_not_made(tmp_path, capsys):
+    code, _, err = here(capsys, f"sqlite:///{tmp_path}/none.db")
     assert code == 1
     assert "there is no store" in err
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("address", ["sqlit:///x.db", "sqlite:x.db", "redis://h:99999/0"])
-def test_a_wrong_address_is_two(address):
-    assert bench(address)[0] == 2
+def test_a_wrong_address_is_two(address, capsys):
+    assert here(capsys, address).code == 2
 
 
-def test_a_store_that_is_away_is_seventy_five(tmp_path):
+def test_a_store_that_is_away_is_seventy_five(tmp_path, capsys):
     began = time.monotonic()
     for address in ("redis://127.0.0.1:1/0", "postgresql://127.0.0.1:1/none"):
-        code, out, _ = bench(address, "--json")
+        code, out, _ = here(capsys, address, "--json")
         assert (code, document(out)["error"]["exit_code"]) == (75, 75)
     store = FileStore.at(f"file://{tmp_path}/state")
     store.open()
     try:
-        code, _, err = bench(f"file://{tmp_path}/state")
+        code, _, err = here(capsys, f"file://{tmp_path}/state")
         assert code == 75, err
     finally:
         store.close()
     assert time.monotonic() - began < 25, "nobody waits for it"
 
 
-def test_a_store_that_takes_no_writes_is_seventy_five(postgres_server):
+def test_a_store_that_takes_no_writes_is_seventy_five(postgres_server, capsys):
     with postgres_place(postgres_server.url) as address:
         made(address)
-        code, _, err = bench(f"{address}&options=-c%20default_transaction_read_only%3Don")
+        code, _, err = here(capsys, f"{address}&options=-c%20default_transaction_read_only%3Don")
         assert code == 75, err
         assert "read-only" in err
 
