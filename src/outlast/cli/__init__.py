@@ -16,9 +16,9 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
             # A terminal of another encoding shows an escape where it has no character.
             stream.reconfigure(errors="backslashreplace")
     try:
-        from outlast.cli.app import app
+        from outlast.cli.app import command_line
 
-        app(args=None if argv is None else list(argv), prog_name="outlast")
+        command_line()(args=None if argv is None else list(argv), prog_name="outlast")
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     sys.exit(0)

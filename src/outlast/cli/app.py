@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Annotated
 
 import typer
@@ -57,3 +59,9 @@ for command in (
 ):  # fmt: skip
     app.command(epilog=EPILOG)(command)
 app.add_typer(chaos_app, name="chaos")
+
+
+@cache
+def command_line() -> Callable[..., object]:
+    """Typer reads the signatures of all commands for it, which takes longer than most of them: once a process."""
+    return typer.main.get_command(app)
