@@ -191,6 +191,30 @@ def test_a_file_of_roots_with_a_second_name_is_not_given_away(tmp_path, victim, 
     assert owner_of(victim) == (0, 0)
 
 
+def test_no_link_that_is_laid_meanwhile_opens_to_the_group_what_it_leads_to(
+    path, victim, monkeypatch
+) -> None:
+    """Whoever shares a database may write in its folders, and be quicker than the process that has just made something there."""
+    victim.chmod(0o600)
+    home = path.with_name("home")
+    home.mkdir(mode=0o700)
+    opened(path)
+    path.chmod(0o660)
+    store = SQLiteStore(path)
+    store.open()
+    monkeypatch.setattr(os, "mkfifo", lambda hidden, _: hidden.symlink_to(victim))
+    with pytest.raises(OSError, match="symbolic link"):
+        store.listen(lambda: None)
+    store.close()
+    folder = path.with_name("outlast.db.d")
+    folder.rename(path.with_name("aside"))
+    folder.symlink_to(home)
+    monkeypatch.setattr(strangers, "check_names", lambda *_: None)  # it had looked before
+    with pytest.raises(StoreBroken, match="link"):
+        opened(path)
+    assert [stat.S_IMODE(one.stat().st_mode) for one in (victim, home)] == [0o600, 0o700]
+
+
 def test_a_folder_of_ones_own_that_is_open_to_everybody_is_closed(path) -> None:
     folder = path.with_name("outlast.db.d")
     folder.mkdir()
@@ -254,6 +278,18 @@ def test_what_is_no_lock_in_the_place_of_a_workers_lock_says_nothing_of_that_wor
     finally:
         store.close()
     assert Shell(f"sqlite:///{path}", capsys)("runs").code == 0
+
+
+@pytest.mark.timeout(30)
+def test_a_pipe_that_takes_the_place_of_a_dead_workers_lock_holds_no_sweep_up(path) -> None:
+    """Put there between the look that finds it dead and the one that asks how it ended."""
+    opened(path)
+    folder = path.with_name("outlast.db.d")
+    lock = folder / "worker-w.lock"
+    presence = Presence(folder, 0.2)
+    lock.unlink()
+    os.mkfifo(lock)
+    assert not presence.has_left("w")
 
 
 def test_a_folder_of_locks_is_no_link(path, tmp_path) -> None:

@@ -77,18 +77,25 @@ def owners_of(database: Path) -> Owners | None:
 
 
 def give_folder(owners: Owners | None, folder: Path) -> None:
-    """As `give`. By a descriptor: by its name it could be another one already."""
-    if owners is not None:
+    """As `give`. By a descriptor: by its name it could be another one already. StoreBroken if it is a link by now."""
+    if owners is None:
+        return
+    try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | NO_FOLLOW | os.O_CLOEXEC)
-        try:
-            give(owners, fd)
-        finally:
-            os.close(fd)
+    except NotADirectoryError:
+        raise StoreBroken(_link(folder)) from None
+    except PermissionError:
+        return  # it is somebody else's, and nothing of this process's to give
+    try:
+        give(owners, fd)
+    finally:
+        os.close(fd)
 
 
 def give(owners: Owners | None, made: int) -> None:
-    """Let them use what this process has made, whatever the umask: a descriptor of it.
+    """Let them use what this process has made, whatever the umask.
 
+    By a descriptor: whoever shares the database may write in its folder, and could lay a link to something else of this user's under the name meanwhile.
     What root makes belongs to the database's owner, as what SQLite makes for root does: a look as root must not shut out the worker. A file that
     has a second name may be somebody's trap, and stays root's. What has another group than the database is not opened to it: that one does not share it.
     """

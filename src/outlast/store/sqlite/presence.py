@@ -14,8 +14,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from outlast.errors import StoreBroken
 from outlast.store.locks import lock, open_private
-from outlast.store.strangers import NO_FOLLOW, NO_WAIT, Owners
+from outlast.store.strangers import NO_FOLLOW, NO_WAIT, Owners, open_plain
 
 PREFIX, SUFFIX = "worker-", ".lock"
 _NAME = re.compile(r"[^/\\\x00]{1,50}")
@@ -83,10 +84,16 @@ class Presence:
     def has_left(self, worker: str) -> bool:
         """Whether one that is dead had ended in order, but could not say so in the store."""
         path = self._path(worker)
-        try:
-            return path is not None and path.read_bytes() == LEFT
-        except OSError:
+        if path is None:
             return False
+        try:
+            fd = open_plain(path, os.O_RDONLY)
+        except (OSError, StoreBroken):
+            return False
+        try:
+            return os.read(fd, len(LEFT) + 1) == LEFT
+        finally:
+            os.close(fd)
 
     def bury(self, worker: str) -> None:
         path = self._path(worker)
