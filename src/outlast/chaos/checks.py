@@ -16,7 +16,7 @@ from outlast.chaos.living import Living, living, under_way
 from outlast.chaos.tale import Tale
 from outlast.chaos.verdict import Check, Verdict, percentiles
 from outlast.drain.report import DrainReport
-from outlast.store.damaged import UNREADABLE
+from outlast.store.damaged import DAMAGE
 from outlast.store.protocol import Store
 from outlast.store.rows import ENDED, RunQuery, RunRow
 from outlast.store.verbs import DRAINS_MAX, ITEM
@@ -68,7 +68,7 @@ def _examine(store: Store, scope: Scope, found: Findings, there: Living, row: Ru
     """One that is damaged is a violation, and the others are looked at all the same."""
     try:
         _look_at(store, scope, found, there, row)
-    except UNREADABLE as error:
+    except DAMAGE as error:
         found["none lost"].violate(f"{row.id} cannot be read: {error!r}")
 
 

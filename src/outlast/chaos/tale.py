@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from outlast.replay.dealings import ENDS_OF_LIVES, UNDO, Dealings
-from outlast.store.damaged import UNREADABLE
+from outlast.store.damaged import DAMAGE
 from outlast.store.rows import ENDED, Entry, RunRow
 
 VOIDING = ENDS_OF_LIVES | {"failure", "undoing", "retry", "resume", "decision"}
@@ -85,7 +85,7 @@ class Tale:
             self._time(entry)
             self._twice(entry)
             self._deal(entry)
-        except UNREADABLE as error:
+        except DAMAGE as error:
             self.damage.append(f"entry {entry.seq} ({entry.kind}) cannot be read: {error!r}")
         self.count += 1
         self.last_seq, self.last_at = entry.seq, entry.at

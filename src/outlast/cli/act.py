@@ -25,7 +25,7 @@ from outlast.cli.several import Acted, Deed, do_to
 from outlast.cli.stores import acting
 from outlast.cli.text import one_line, parse_json
 from outlast.errors import UnknownRun, WrongStatus
-from outlast.store.damaged import UNREADABLE
+from outlast.store.damaged import DAMAGE
 from outlast.store.protocol import Store
 from outlast.store.rows import RunQuery, RunRow
 from outlast.values.sentences import stopped
@@ -205,7 +205,7 @@ def _dead_letters(store: Store, before: float) -> int | None:
         while rows := store.runs(query):
             count += sum(row.ended is not None and row.ended < before for row in rows)
             query = query._replace(before_pk=rows[-1].pk)
-    except UNREADABLE:
+    except DAMAGE:
         return None
     return count
 

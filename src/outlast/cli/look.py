@@ -20,7 +20,7 @@ from outlast.cli.options import IdArgument, JsonOption, NewerThan, OlderThan, St
 from outlast.cli.output import answering, document, say, where_explained
 from outlast.cli.stores import reading
 from outlast.errors import UnknownRun
-from outlast.store.damaged import UNREADABLE, each_document, each_shown, legible
+from outlast.store.damaged import DAMAGE, each_document, each_shown, legible
 from outlast.store.fleet import Fleet
 from outlast.store.protocol import Store
 from outlast.store.rows import RunQuery
@@ -113,7 +113,7 @@ def _dead_workers(store: Store) -> set[str]:
     """None that are known, if a worker's row is damaged: that takes no run's display away."""
     try:
         return set(store.dead_workers())
-    except UNREADABLE:
+    except DAMAGE:
         return set()
 
 

@@ -13,7 +13,7 @@ from outlast.values.ranks import nearest_rank
 T = TypeVar("T")
 _OF_THE_ROW = frozenset({"worker", "host", "pid", "began", "recoveries"})
 """What the store keeps in columns of its own."""
-UNREADABLE = "its report cannot be read by this version of Outlast"
+UNREADABLE_REPORT = "its report cannot be read by this version of Outlast"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class DrainReport:
             return cls._read(row)
         except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
             report = cls._read(row._replace(report=None))
-            report.blocked.append(UNREADABLE)
+            report.blocked.append(UNREADABLE_REPORT)
             return report
 
     @classmethod

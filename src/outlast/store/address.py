@@ -22,7 +22,7 @@ ELSEWHERE = {
 """Where the store of a scheme is, and which extra it needs. Each reads the rest of its address itself: `at`."""
 
 
-UNREADABLE = (
+BAD_ADDRESS = (
     "the store's address cannot be read. Percent-encode special characters in the password: `@` is %40, `/` is %2F, `?` is %3F, "
     "`#` is %23, `[` is %5B, and `%` itself is %25."
 )
@@ -76,7 +76,7 @@ def parts_of(address: str) -> SplitResult:
     try:
         return urlsplit(address)
     except ValueError:
-        raise SettingsError(UNREADABLE) from None
+        raise SettingsError(BAD_ADDRESS) from None
 
 
 def server_parts(address: str) -> SplitResult:
@@ -87,7 +87,7 @@ def server_parts(address: str) -> SplitResult:
         or parts.fragment
         or any("@" in part.partition("=")[0] for part in parts.query.split("&"))
     ):
-        raise SettingsError(UNREADABLE)
+        raise SettingsError(BAD_ADDRESS)
     if not address.startswith(f"{parts.scheme}://"):
         example = {
             "unix": "unix:///run/redis.sock",

@@ -13,7 +13,7 @@ from outlast.values.text import one_line
 Row = TypeVar("Row")
 Shown = TypeVar("Shown")
 
-UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """What a row that no Outlast has written can raise where it is shown."""
 WHY_LENGTH = 80
 
@@ -39,7 +39,7 @@ def legible(what: str) -> Iterator[None]:
         yield
     except OutlastError:
         raise
-    except UNREADABLE as error:
+    except DAMAGE as error:
         raise StoreBroken(
             f"{what} cannot be read ({_why(error)}): it is damaged, or no Outlast has written it. Nothing was changed."
         ) from error
@@ -48,7 +48,7 @@ def legible(what: str) -> Iterator[None]:
 def _shown(row: Row, show: Callable[[Row], Shown], instead: Callable[[Row, str], Shown]) -> Shown:
     try:
         return show(row)
-    except UNREADABLE as error:
+    except DAMAGE as error:
         return instead(row, f"cannot be read ({_why(error)})")
 
 

@@ -83,7 +83,7 @@ def give_folder(owners: Owners | None, folder: Path) -> None:
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | NO_FOLLOW | os.O_CLOEXEC)
     except NotADirectoryError:
-        raise StoreBroken(_link(folder)) from None
+        raise StoreBroken(_not_plain(folder)) from None
     except PermissionError:
         return  # it is somebody else's, and nothing of this process's to give
     try:
@@ -142,21 +142,21 @@ def open_plain(path: str | Path, flags: int, mode: int = 0o600) -> int:
         fd = os.open(path, flags | NO_FOLLOW | NO_WAIT | getattr(os, "O_CLOEXEC", 0), mode)
     except OSError as error:
         if error.errno in _NO_FILE:
-            raise StoreBroken(_link(path)) from None
+            raise StoreBroken(_not_plain(path)) from None
         raise
     if stat.S_ISREG(os.fstat(fd).st_mode):
         return fd
     os.close(fd)
-    raise StoreBroken(_link(path))
+    raise StoreBroken(_not_plain(path))
 
 
 def refuse_link(path: Path) -> None:
     """StoreBroken if that is what it is: a folder in the way to a file, of which opening says nothing."""
     if path.is_symlink():
-        raise StoreBroken(_link(path))
+        raise StoreBroken(_not_plain(path))
 
 
-def _link(path: str | Path) -> str:
+def _not_plain(path: str | Path) -> str:
     return f"{path}: it is a link, or no plain file, which no store makes there. Nothing was written. Find out who has made it, then remove it."
 
 

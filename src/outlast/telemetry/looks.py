@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from outlast.drain.report import UNREADABLE, DrainReport
+from outlast.drain.report import UNREADABLE_REPORT, DrainReport
 from outlast.errors import StoreError
 from outlast.http.face import Sample
 from outlast.store.fleet import Fleet
@@ -247,7 +247,7 @@ def recent(drains: Callable[[int], Sequence[DrainRow]], now: float, grace: float
         if not _is_after(row.ended, now - RECENT_SECONDS):
             continue
         report = DrainReport.of(row)
-        if UNREADABLE in report.blocked:
+        if UNREADABLE_REPORT in report.blocked:
             continue
         found.ends["cut_short" if report.cut_short else "left" if report.left else "clean"] += 1
         for end in DRAIN_ENDS[:-1]:

@@ -11,7 +11,7 @@ from psycopg import pq
 
 from outlast.errors import SettingsError
 from outlast.settings.masks import masked
-from outlast.store.address import PORT, PORT_MAX, UNREADABLE, server_parts
+from outlast.store.address import BAD_ADDRESS, PORT, PORT_MAX, server_parts
 
 SCHEMA = "outlast"
 _SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,62}")
@@ -53,7 +53,7 @@ def parse(address: str) -> Address:
     """SettingsError for what neither we nor libpq understand. No error tells the password."""
     parts = server_parts(address)
     if "@" in parts.query:
-        raise SettingsError(UNREADABLE)  # what looks like an option may be a part of a password
+        raise SettingsError(BAD_ADDRESS)  # what looks like an option may be a part of a password
     user, hosts = _user_and_hosts(parts.netloc)
     options = {**user, **hosts}
     if len(parts.path) > 1:
@@ -106,7 +106,7 @@ def _user_and_hosts(netloc: str) -> tuple[dict[str, str], dict[str, str]]:
         if not colon:
             host, port = each, ""
         if port and not (port.isascii() and port.isdigit() and 0 < int(port) <= PORT_MAX):
-            raise SettingsError(f"the port in a postgresql: address must be {PORT}. Or else: {UNREADABLE}")
+            raise SettingsError(f"the port in a postgresql: address must be {PORT}. Or else: {BAD_ADDRESS}")
         hosts.append(unquote(host).strip("[]"))
         ports.append(port)
     found = {"host": ",".join(hosts)} if any(hosts) else {}

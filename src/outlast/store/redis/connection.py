@@ -22,7 +22,7 @@ from redis.retry import Retry
 
 from outlast.errors import SettingsError, StoreBroken, StoreUnavailable
 from outlast.settings.masks import masked
-from outlast.store.address import PORT, UNREADABLE, server_parts
+from outlast.store.address import BAD_ADDRESS, PORT, server_parts
 from outlast.store.redis.failures import away, refused
 from outlast.store.redis.scripts import Script
 
@@ -69,12 +69,12 @@ def parse(address: str) -> Address:
     try:
         host, port = parts.hostname, parts.port
     except ValueError:
-        raise SettingsError(f"the port in a redis: address must be {PORT}. Or else: {UNREADABLE}") from None
+        raise SettingsError(f"the port in a redis: address must be {PORT}. Or else: {BAD_ADDRESS}") from None
     place = masked(address).partition("?")[0]
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     unknown = sorted(set(options) - set(_OPTIONS))
     if unknown and "@" in parts.query and "@" not in parts.netloc:
-        raise SettingsError(UNREADABLE)  # what looks like an option may be a part of a password
+        raise SettingsError(BAD_ADDRESS)  # what looks like an option may be a part of a password
     if unknown:
         raise SettingsError(f"unknown option {', '.join(unknown)} in {place}. Known: {', '.join(_OPTIONS)}.")
     path = unquote(parts.path)
