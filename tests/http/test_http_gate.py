@@ -14,13 +14,21 @@ import pytest
 from http_tools import Worker, body, connect, own_address, post, raw, status, until
 
 from outlast.errors import SettingsError
-from outlast.http import routes
+from outlast.http import application, routes
 
 LOOPBACK = ("127.0.0.1", 50000)
 ELSEWHERE = ("203.0.113.9", 50000)
 
 
-def ask(worker, *, client=LOOPBACK, server=("127.0.0.1", 8080), secret="", headers=(("host", "localhost"),)):
+def ask(
+    worker,
+    *,
+    client=LOOPBACK,
+    server=("127.0.0.1", 8080),
+    secret="",
+    headers=(("host", "localhost"),),
+    app=None,
+):
     """The status of POST /shutdown, through the ASGI interface: with any peer there may be."""
     sent = []
 
@@ -36,7 +44,7 @@ def ask(worker, *, client=LOOPBACK, server=("127.0.0.1", 8080), secret="", heade
             "query_string": b"", "root_path": "", "scheme": "http", "client": client, "server": server,
             "headers": [(name.encode(), value if isinstance(value, bytes) else value.encode()) for name, value in headers],
         }  # fmt: skip
-        await routes(worker, secret=secret)(scope, receive, send)
+        await (app or routes(worker, secret=secret))(scope, receive, send)
 
     asyncio.run(main())
     assert (sent[0]["status"] == 202) == bool(worker.begun)
@@ -102,6 +110,19 @@ def test_a_secret_that_no_header_can_carry_is_an_error(worker):
 
 def test_a_refusal_does_not_say_whether_there_is_a_secret():
     assert ask(Worker(), client=ELSEWHERE) == ask(Worker(), client=ELSEWHERE, secret="swordfish")
+
+
+def test_who_guesses_does_not_fill_the_log(worker, monkeypatch, caplog):
+    app, clock = routes(worker, secret="swordfish"), [0.0]
+    monkeypatch.setattr(application.time, "monotonic", lambda: clock[0])
+    for guess in range(30):
+        clock[0] = guess * 0.5
+        headers = [("host", "worker-7"), ("authorization", f"Bearer {guess}")]
+        assert ask(worker, client=ELSEWHERE, headers=headers, app=app)[0] == 403
+    assert [record.getMessage() for record in caplog.records] == [
+        "POST /shutdown from 203.0.113.9 was refused",
+        "POST /shutdown from 203.0.113.9 was refused, and 19 more since the last such line",
+    ]
 
 
 @pytest.mark.parametrize("secret", ["", "swordfish"])
@@ -203,7 +224,7 @@ sys.path.insert(0, {tests!r})
 from http_tools import Worker
 from starlette.applications import Starlette
 from starlette.routing import Mount
-from outlast.http import routes
+from outlast.http import application, routes
 
 class Told(Worker):
     def begin_drain(self, reason):

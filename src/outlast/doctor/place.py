@@ -16,6 +16,7 @@ NETWORK = {
 LOCAL_FUSE = {"fuseblk", "fuse.fuse-overlayfs"}
 PASSING = {"overlay", "aufs", "fuse.fuse-overlayfs", "tmpfs", "ramfs"}
 FREE_ERROR, FREE_WARNING, FREE_SHARE = 100_000_000, 1_000_000_000, 0.05
+SECRET_CHARACTERS_MIN = 16
 
 
 def filesystem(facts: Facts) -> Iterator[Finding]:
@@ -86,6 +87,11 @@ def http(facts: Facts) -> Iterator[Finding]:
         yield warning(
             "http", f"the HTTP server is open to others ({settings.http}) and has no secret: anybody there may read /drain and /metrics, and behind a sidecar or proxy on this host also end the worker.",
             "Set OUTLAST_HTTP_SECRET, or bind it to 127.0.0.1.",
+        )  # fmt: skip
+    elif len(settings.http_secret) < SECRET_CHARACTERS_MIN:
+        yield warning(
+            "http", f"the HTTP server is open to others ({settings.http}), and its secret has fewer than {SECRET_CHARACTERS_MIN} characters: how often it is guessed is not limited.",
+            "Set OUTLAST_HTTP_SECRET to 32 random characters, as by `openssl rand -hex 16`.",
         )  # fmt: skip
     else:
         yield ok("http", f"the HTTP server ({settings.http}) has a secret for /shutdown.")

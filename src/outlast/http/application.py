@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -23,6 +25,8 @@ from outlast.http.shutdown import Gate, Unreadable, peer_of, said
 log = logging.getLogger("outlast.http")
 
 _NO_STORE = {"cache-control": "no-store"}
+TELL_SECONDS = 10.0
+"""Refusals within so long are one line of the log: whoever may reach the port could fill the disk by it, guessing."""
 
 
 def application(look: Callable[[], Face], *, secret: str = "", health_stall: float = 0.0) -> Starlette:
@@ -72,6 +76,7 @@ class _Answers:
     def __init__(self, look: Callable[[], Face], gate: Gate, health_stall: float) -> None:
         self._look, self._gate, self._health_stall = look, gate, health_stall
         self._registry = registry_of(lambda: look().samples())
+        self._refused, self._tell_at = 0, -math.inf
 
     @_guarded
     async def health(self, _request: Request) -> Response:
@@ -105,7 +110,7 @@ class _Answers:
     @_guarded
     async def shutdown(self, request: Request) -> Response:
         if not self._gate.admits(request.scope):
-            log.warning("POST /shutdown from %s was refused", peer_of(request.scope))
+            self._tell_of_refusal(peer_of(request.scope))
             return _answer(403, {"error": "only over loopback, or with the secret"})
         try:
             text = await said(request)
@@ -116,3 +121,12 @@ class _Answers:
             return _answer(503, {"status": "not ready", "reason": face.ready()})
         face.begin_drain(f"POST /shutdown from {peer_of(request.scope)}" + (f": {text}" if text else ""))
         return _answer(202, {"status": "draining"})
+
+    def _tell_of_refusal(self, peer: str) -> None:
+        now = time.monotonic()
+        if now < self._tell_at:
+            self._refused += 1
+            return
+        before = f", and {self._refused} more since the last such line" if self._refused else ""
+        self._refused, self._tell_at = 0, now + TELL_SECONDS
+        log.warning("POST /shutdown from %s was refused%s", peer, before)
