@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import signal
 import sys
 import threading
 import time
@@ -146,6 +147,32 @@ def test_an_item_that_was_handled_is_acked_when_its_worker_drains_and_not_only_w
         asyncio.run(main())
     finally:
         may_go_on.set()
+
+
+def test_who_waits_for_a_run_of_another_process_hears_of_a_signal_that_comes_after_the_drain():
+    """As after a preStop command. It would look again at the next poll, which may be longer than the pod has."""
+
+    @workflow
+    async def elsewhere() -> None:
+        return
+
+    async def main():
+        async with Outlast("memory:", poll=60) as app:
+            run = await app.submit(elsewhere(), queue="elsewhere")
+            waiting = asyncio.create_task(run.result())
+            await app.drain("a preStop command", grace=0.1)
+            await asyncio.sleep(0.1)  # its grace is over
+            assert not waiting.done()
+            signal.raise_signal(signal.SIGTERM)
+            with pytest.raises(Draining, match="another's"):
+                await asyncio.wait_for(waiting, 10)
+
+    before = signal.signal(signal.SIGTERM, lambda *_: seen.append("the program's own handler"))
+    try:
+        asyncio.run(main())
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert seen == ["the program's own handler"]
 
 
 @pytest.mark.parametrize("nested", [False, True])

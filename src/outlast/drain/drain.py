@@ -169,6 +169,12 @@ class Drain:
             log.debug("the loop is closed: nothing is under way")
         return True
 
+    def told_to_end(self) -> None:
+        """From any thread: a signal came. Also after a drain that something else began: who waits here for what goes on elsewhere looks again."""
+        self.by_signal = True
+        with suppress(RuntimeError):  # the loop is closed: nobody waits
+            self._loop.call_soon_threadsafe(self._house.changes.tell)
+
     def hurry(self) -> None:
         """From any thread: leave at once, with what can be released released."""
         self._hurried = True

@@ -141,7 +141,7 @@ class Process:
         if self.signal is None or (self._ours is None and not self.ends and not seen_to):
             self.signal = number
         drain = self._drain
-        drain.by_signal = True
+        drain.told_to_end()
         if drain.begin(number.name, at=at):
             if self._ours is None and self.ends:
                 drain.ends_here = True
