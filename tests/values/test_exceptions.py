@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
@@ -211,3 +212,49 @@ def test_one_that_never_had_a_text_comes_back_as_what_it_is():
     back = again(Unsayable("a", 1))
     assert type(back) is Unsayable
     assert back.args == ("a", 1)
+
+
+class ApiDown(ConnectionError):
+    def __init__(self, url: str) -> None:
+        self.url = url
+        super().__init__(f"{url} is down")
+
+
+class NoSuchFile(OSError):
+    def __init__(self, path: str) -> None:
+        super().__init__(2, "gone", path)
+
+
+def test_an_oserror_with_a_constructor_of_its_own_comes_back_as_what_it_is():
+    """It takes its arguments there, and not where others do; whoever catches it by its type must."""
+    down = again(ApiDown("http://a"))
+    assert type(down) is ApiDown
+    assert (str(down), down.args, down.url) == ("http://a is down", ("http://a is down",), "http://a")
+    gone = again(NoSuchFile("/a"))
+    assert type(gone) is NoSuchFile
+    assert (str(gone), gone.args, gone.errno, gone.filename) == ("[Errno 2] gone: '/a'", (2, "gone"), 2, "/a")
+
+
+def test_what_a_model_wrote_that_is_no_json_is_caught_as_that():
+    with pytest.raises(json.JSONDecodeError) as raised:
+        json.loads('{"a": ')
+    back = again(raised.value)
+    assert type(back) is json.JSONDecodeError
+    assert (str(back), back.args, back.pos, back.doc) == (
+        str(raised.value), raised.value.args, raised.value.pos, '{"a": '
+    )  # fmt: skip
+    assert type(again(back)) is json.JSONDecodeError
+
+
+@dataclass(frozen=True)
+class Frozen(Exception):
+    """As some make all their classes."""
+
+
+def test_one_that_lets_nothing_be_set_is_an_exception_all_the_same():
+    try:
+        raise Frozen
+    except Frozen as error:
+        back = again(error)
+    assert type(back) is Frozen
+    assert "Frozen" in str(back.__cause__)

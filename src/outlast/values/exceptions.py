@@ -71,7 +71,8 @@ def decode_error(text: str) -> BaseException:
     if error is None or not _can_speak(error, recorded["message"]):
         error = StepFailed(recorded["type"].replace(":", "."), recorded["message"], trace)
     if trace:
-        error.__cause__ = RecordedTraceback(trace)
+        # Not by its own __setattr__: that of a frozen one refuses.
+        BaseException.__setattr__(error, "__cause__", RecordedTraceback(trace))
     return error
 
 
@@ -123,25 +124,33 @@ def _state(error: BaseException, text_max: int) -> dict[str, Any] | None:
         return None
     if not isinstance(reduced, tuple) or len(reduced) < 2 or reduced[0] is not type(error):
         return None
-    # Of the first text so much is kept as of its message: whoever catches the exception by its type still does.
-    args = list(reduced[1])
-    text = [_cut(one, text_max) for one in args[:1] if type(one) is str]
-    rest = args[len(text) :]
-    is_whole = text + rest == args
     kept = reduced[2] if len(reduced) > 2 and isinstance(reduced[2], dict) else {}
     known = {**kept, **vars(error), **_members(error)}
     attributes = {k: v for k, v in known.items() if k not in ("__notes__", SEQ)}
+    # What its constructor takes, as it says itself; or what it has: a JSONDecodeError takes a text, and says where in it something is wrong.
+    for args in (reduced[1], error.args):
+        state = _rebuilding(error, list(args), attributes, text_max)
+        if state is not None:
+            return state
+    return None
+
+
+def _rebuilding(
+    error: BaseException, args: list[Any], attributes: dict[str, Any], text_max: int
+) -> dict[str, Any] | None:
+    """What makes the error again, if it does. Of the first text so much is kept as of its message: whoever catches the error by its type still does."""
+    text = [_cut(one, text_max) for one in args[:1] if type(one) is str]
+    rest = args[len(text) :]
     try:
         if len(plain.encode([rest, attributes])) > text_max:
             return None
     except Unrecordable:
         return None
-    state: dict[str, Any] = {"args": text + rest}
-    if attributes:
-        state["state"] = attributes
+    state = {"args": text + rest, **({"state": attributes} if attributes else {})}
     rebuilt = _rebuild({"type": _type_name(type(error)), **state})
     if rebuilt is None or _members(rebuilt) != _members(error):
         return None
+    is_whole = text == args[: len(text)]
     return state if not is_whole or message_of(rebuilt) == message_of(error) else None
 
 
@@ -167,6 +176,8 @@ def _rebuild(recorded: dict[str, Any]) -> BaseException | None:
         return None
     try:
         error = found.__new__(found, *recorded["args"])
+        if isinstance(error, OSError) and not error.args:  # with an __init__ of its own it takes them there
+            error.args = tuple(recorded["args"][:2])  # as OSError does: a file's name is no part of them
         BaseException.__setstate__(error, recorded.get("state", {}))
     except Exception:
         return None
