@@ -54,18 +54,16 @@ async def put(count: int) -> None:
     async with Outlast(max_attempts=3) as app:  # recorded with each item
         numbers = range(1, count + 1)
         mails, ids = [{"to": address(n)} for n in numbers], [f"mail-{n}" for n in numbers]
-        await app.queue("mails").put_many(
-            mails, ids=ids
-        )  # one commit; an id that is there already is the same item
+        # One commit; an id that is there already is the same item.
+        await app.queue("mails").put_many(mails, ids=ids)
         print(await app.queue("mails").size(), "waiting")
 
 
 async def consume() -> None:
     async with Outlast() as app:
         print(os.getpid(), "consumes", flush=True)
-        await app.queue("mails").consume(
-            send, concurrency=AT_ONCE
-        )  # until SIGTERM; acks what returns, nacks what raises
+        # Until SIGTERM. What returns is acked, what raises is nacked.
+        await app.queue("mails").consume(send, concurrency=AT_ONCE)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ python examples/report.py       # after a few lines: kill -9 it, or Ctrl-C; then
 outlast show report-1
 
 Installs: outlast. The run is kept in outlast.db under its id: once it is done, the same command prints its result at once. Take another
-id, or remove outlast.db, to see it work again.
+id, or `rm -r outlast.db*`, to see it work again.
 """
 
 import asyncio

@@ -17,7 +17,7 @@ import os
 
 from fastapi import FastAPI, HTTPException, Response
 
-from outlast import Draining, Outlast, step, workflow
+from outlast import Conflict, Draining, Outlast, step, workflow
 from outlast.http import lifespan, routes
 
 RETRY = {"Retry-After": "1"}
@@ -35,9 +35,8 @@ async def agent(question: str) -> list[str]:
     return [await ask_model(question, part) for part in range(1, 5)]
 
 
-app = Outlast(
-    worker=True, workflows=[agent]
-)  # a worker too: what another replica has left goes on here, asked for or not
+# A worker too: what another replica has left goes on here, asked for or not.
+app = Outlast(worker=True, workflows=[agent])
 web = FastAPI(lifespan=lifespan(app))  # opens it with the server, and drains it when the server shuts down
 web.mount("/ops", routes(app))
 
@@ -46,12 +45,13 @@ web.mount("/ops", routes(app))
 async def answer(id: str, question: str, response: Response) -> dict[str, str | list[str]]:
     """Wait for the answer. The id is the client's: a repeated request joins the run of the first one."""
     try:
-        run = await app.start(
-            agent(question), id=id
-        )  # here; `submit` leaves it to whichever replica has a free slot
+        # Here; `submit` leaves it to whichever replica has a free slot.
+        run = await app.start(agent(question), id=id)
         return {"id": id, "answer": await run.result(timeout=20)}
     except Draining:  # this process leaves; another goes on from the last recorded step
         raise HTTPException(503, f"{id} goes on elsewhere: ask again", headers=RETRY) from None
+    except Conflict as error:  # another question under an id that has one
+        raise HTTPException(409, str(error)) from None
     except TimeoutError:
         response.status_code = 202
         return {"id": id, "status": "still working: ask again"}

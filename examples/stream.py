@@ -72,11 +72,8 @@ def show(kind: str, text: str) -> None:
 @step(retries=100, backoff=0.2, backoff_max=2)
 async def answer(prompt: str, by: str) -> str:
     async with stream_of(prompt, by) as stream:
-        print(
-            "starts clean" if stream.restarted else "goes on" if stream.resumed_from else "starts",
-            file=sys.stderr,
-            flush=True,
-        )
+        how = "starts clean" if stream.restarted else "goes on" if stream.resumed_from else "starts"
+        print(how, file=sys.stderr, flush=True)
         show("set", stream.text)
         async for token in stream:
             show("append", token)

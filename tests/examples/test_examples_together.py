@@ -178,11 +178,11 @@ class Service:
             return httpx.get(path or self.ready_url, trust_env=False).status_code == 200
         return False
 
-    def ask(self, question: str) -> tuple[int, object]:
+    def ask(self, question: str, id: str | None = None) -> tuple[int, object]:
         """The status (0: the connection was cut), and what was answered."""
         try:
             answer = httpx.put(
-                f"{self.url}/answers/{question}",
+                f"{self.url}/answers/{id or question}",
                 params={"question": question},
                 timeout=PATIENCE,
                 trust_env=False,
@@ -236,6 +236,7 @@ def test_a_service_that_is_ended_under_load_answers_what_is_under_way_and_the_re
     again = 0 if number == SIGTERM else len(QUESTIONS)
     assert asked.total() <= 4 * len(QUESTIONS) + again, "only what was under way"
     assert service.ask(QUESTIONS[0]) == ANSWERS[QUESTIONS[0]]
+    assert service.ask("another", id=QUESTIONS[0]) == (409, None)
     assert counted([first, second], "asks") == asked, "the same id is the same run"
 
 
