@@ -242,7 +242,7 @@ def test_two_at_once_in_one_process_are_an_error_and_not_a_deadlock():
         App().do(main)
 
 
-def test_a_second_process_waits_and_does_only_what_the_first_has_not(file_world):
+def test_a_second_process_waits_and_does_only_what_the_first_has_not(file_world, caplog):
     other = file_world.another()
 
     async def main(app):
@@ -259,6 +259,7 @@ def test_a_second_process_waits_and_does_only_what_the_first_has_not(file_world)
             return seen, await task
 
     assert file_world.do(main) == (["a", "b", "c"], ["c", "d"])
+    assert len([one for one in caplog.messages if one.startswith("run job is held by worker ")]) == 1
 
 
 def test_a_run_that_was_taken_away_is_a_lost_lease_and_the_record_is_refused(world):

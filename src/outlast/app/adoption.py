@@ -22,6 +22,23 @@ TELL_AFTER_SECONDS = 2.0
 """How long a program waits for a run in another's hands before it says so."""
 
 
+class Told:
+    """Whoever waits here for a run in another's hands is told so: once, and not at once."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+        self._at: float | None = house.loop.time() + TELL_AFTER_SECONDS
+
+    def of(self, row: RunRow) -> None:
+        house = self._house
+        if self._at is not None and row.worker is not None and house.loop.time() > self._at:
+            self._at = None
+            log.warning(
+                "run %s is held by worker %s: waiting until that gives it back, or is known to be dead (its lease is %g s)",
+                row.id, row.worker, house.settings.lease, extra=house.facts(row),
+            )  # fmt: skip
+
+
 class Adoption:
     def __init__(self, house: House) -> None:
         self._house = house
@@ -49,20 +66,15 @@ class Adoption:
     async def _adopt(self, id: str, workflow: Workflow[..., Any]) -> None:
         """Ends when this worker has it, when it has ended or is parked, or when it is the fleet's to take."""
         house = self._house
-        begun, told, complaints = house.loop.time(), False, Complaints(house.loop.time)
-        patience = begun + house.settings.suspect_patience
+        told, complaints = Told(house), Complaints(house.loop.time)
+        patience = house.loop.time() + house.settings.suspect_patience
         while not house.draining:
             seen, pause = house.changes.count, min(house.settings.heartbeat, house.settings.poll)
             try:
                 row = await self._in_the_way(id)
                 if row is None:
                     return
-                if not told and row.worker is not None and house.loop.time() > begun + TELL_AFTER_SECONDS:
-                    told = True
-                    log.warning(
-                        "run %s is held by worker %s: waiting until that gives it back, or is known to be dead (its lease is %g s)",
-                        id, row.worker, house.settings.lease, extra=house.facts(row),
-                    )  # fmt: skip
+                told.of(row)
                 due_in = row.due - house.store.now() if row.worker is None else pause
                 patient = house.loop.time() < patience
                 if due_in <= 0 and self._may_come(row, patient=patient) and await self._claim(row, workflow):

@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from outlast.app.adoption import Told
 from outlast.errors import (
     Conflict,
     Draining,
@@ -72,6 +73,7 @@ class Ledger:
         has it, wait; one that died is noticed."""
         house = self.house
         await house._while_a_suspect_is_alone(self._parent)
+        told = Told(house)
         while True:
             if house.draining:
                 raise self.draining()
@@ -81,6 +83,7 @@ class Ledger:
             if held is not None:
                 break
             if row is not None:
+                told.of(row)
                 pause = min(house.settings.heartbeat, house.settings.poll)
                 due_in = row.due - house.store.now()
                 await house.changes.next(min(pause, due_in) if due_in > 0 else pause, seen)
