@@ -16,7 +16,7 @@ import asyncio
 import json
 import logging
 from base64 import b64decode, b64encode
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import partial
 from hashlib import blake2b
 from types import TracebackType
@@ -184,7 +184,15 @@ class StreamBase(Generic[C]):
         self._progress.save(Arrived([]))
 
     def _ask(self) -> Any:
-        return self._open(*self._args) if self._by == "restart" else self._open(self._start, *self._args)
+        asked = self._args if self._by == "restart" else (self._start, *self._args)
+        source = self._open(*asked)
+        if isinstance(source, Coroutine):
+            source.close()  # nobody awaits it
+            raise SettingsError(
+                f"resume_stream({self._name}): it is a coroutine function, which returns once. Let it give the chunks itself: "
+                "`async for chunk in await …: yield chunk`."
+            )
+        return source
 
     # -- what arrives
 

@@ -1445,3 +1445,20 @@ def test_a_thread_that_the_first_attempt_left_behind_saves_nothing(world):
 
     check_one_answer(world.run(flow()), 10)
     assert errors == [Evicted]
+
+
+def test_a_function_that_returns_a_stream_instead_of_being_one_is_told_how_to_become_one(world):
+    async def returns() -> object:
+        return model.restart()
+
+    @step
+    async def reads() -> str:
+        async with resume_stream(returns) as stream:
+            return await stream.read()
+
+    @workflow
+    async def one() -> str:
+        return await reads()
+
+    with pytest.raises(SettingsError, match=r"is a coroutine function.*: yield chunk"):
+        world.run(one())
