@@ -41,7 +41,7 @@ def test_a_process_that_is_to_die_at_the_record_of_a_step_dies_there(tmp_path):
         )
 
     assert live(9).returncode == -9, "there are ten steps: the ninth write is one of theirs"
-    assert json.loads(live(0).stdout) == 45
+    assert json.loads(live(0).stdout) == {"result": 45}
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

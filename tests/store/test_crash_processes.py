@@ -1,6 +1,5 @@
 """Processes that kill themselves with SIGKILL before and after a write, on a server. OUTLAST_TEST_KILLS takes every write."""
 
-import json
 import os
 from contextlib import ExitStack
 from pathlib import Path
@@ -27,7 +26,7 @@ def test_a_process_killed_before_or_after_a_write_is_followed_by_one_that_ends_t
     program = Path(__file__).with_name("crash_program.py")
     every = 1 if LONG else 8
     report = crash_processes(f"{program}:small", ['"tides"'], folder=tmp_path, store=new_address, every=every)
-    assert json.loads(report.result or "") == ["TIDES", "FLAKY", "C", {"1": 2, "2": 4}, ["TIDES", "C"]]
+    assert report.result == ["TIDES", "FLAKY", "C", {"1": 2, "2": 4}, ["TIDES", "C"]]
     assert report.crashes >= 6
     assert list(tmp_path.iterdir()) == [], "nothing is where a SQLite file would be"
 
@@ -45,5 +44,10 @@ async def life() -> int:
 def test_it_finds_an_end_that_differs_and_says_where(tmp_path):
     program = tmp_path / "forgetful 100%.py"
     program.write_text(FORGETFUL)
-    with pytest.raises(Broke, match=r"SIGKILL before write 1 led to 0"):
+    with pytest.raises(Broke, match=r"SIGKILL before write 1 led to .*undisturbed it was"):
         crash_processes(f"{program}:life", folder=tmp_path)
+
+
+def test_a_program_that_is_not_there_is_no_success(tmp_path):
+    with pytest.raises(Broke, match=r"nosuch\.py"):
+        crash_processes(f"{tmp_path}/nosuch.py:life", folder=tmp_path)

@@ -2,7 +2,7 @@
 run must end as if nothing had happened.
 
 Each life has a fresh event loop, a fresh app and a store opened anew: from bytes for `memory:`, from its file or its server otherwise. No
-Python object survives into the next life. With `processes=True` each life is a process that kills itself with SIGKILL.
+Python object survives into the next life. With `crash_processes` each life is a process that kills itself with SIGKILL.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import itertools
+import json
 import os
 import subprocess
 import sys
@@ -243,6 +244,10 @@ def crash_everywhere(
     Raises `Broke` if a result differs, if a step that was recorded is executed again, or if replaying the finished journal would execute
     anything or end otherwise.
     """
+    if not isinstance(call, Call):
+        raise TypeError(
+            f"crash_everywhere() takes a call of a workflow, like crash_everywhere(report('tides')), not {call!r}."
+        )
     report: CrashReport[R] = CrashReport()
     # It is no fault of the run's that it dies so often.
     settings = {"max_attempts": 1_000, "death_backoff": 0.001, "death_backoff_max": 0.01} | settings
@@ -417,16 +422,20 @@ def crash_processes(
     every: int = 1,
     timeout: float = 60.0,
     store: Callable[[str], str] | None = None,
-) -> CrashReport[str]:
-    """The same with real processes: `target` is FILE:WORKFLOW, as for `outlast run`; each life that is to crash kills itself with
-    SIGKILL at its Nth write. `every` takes only each so-many-th N.
+) -> CrashReport[Any]:
+    """The same with real processes: `target` is FILE:WORKFLOW, as for `outlast run`, and `args` are JSON texts; each life that is to crash kills
+    itself with SIGKILL at its Nth write. `every` takes only each so-many-th N. The report's `result` is plain JSON.
 
     Each story has a store of its own: a SQLite file in `folder`, or at the address that `store` gives for the story's name (`before-7`); nothing
     may be there yet."""
-    report: CrashReport[str] = CrashReport()
+    report: CrashReport[Any] = CrashReport()
     place = store or (lambda name: f"sqlite:///{quote(str(folder.resolve() / name))}.db")
-    expected = _process(target, args, place("undisturbed"), None, "after", timeout)
-    report.result = expected.stdout
+    undisturbed = _process(target, args, place("undisturbed"), None, "after", timeout)
+    expected = undisturbed.stdout
+    if not expected:
+        raise Broke(f"{target} did not come to an end, undisturbed as it was: {undisturbed.stderr[-2000:]}")
+    end = json.loads(expected)
+    report.result, report.error = end.get("result"), end.get("error")
     at = 1
     while True:
         hit = False
@@ -441,10 +450,9 @@ def crash_processes(
                 report.lives += 1
             else:
                 last = first
-            if (last.returncode, last.stdout) != (expected.returncode, expected.stdout):
+            if last.stdout != expected:
                 raise Broke(
-                    f"SIGKILL {when} write {at} led to {last.returncode} {last.stdout!r} {last.stderr[-2000:]!r}, undisturbed it was "
-                    f"{expected.returncode} {expected.stdout!r}"
+                    f"SIGKILL {when} write {at} led to {last.stdout or last.returncode}, undisturbed it was {expected}\n{last.stderr[-2000:]}"
                 )
         if not hit:
             return report

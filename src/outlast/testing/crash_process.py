@@ -3,6 +3,7 @@
 python -m outlast.testing.crash_process DB N before|after FILE:WORKFLOW [JSON ARGS]
 
 DB is a SQLite file, or `-`: then the variable OUTLAST_TEST_CRASH_STORE has the address of a store, which the list of processes does not show.
+How the run ended is one JSON document on stdout; what the workflow prints goes to stderr.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ HEARTBEAT = 0.05
 
 def main() -> None:
     db, at, when, target, *args = sys.argv[1:]
+    answer = os.dup(1)
+    os.dup2(2, 1)
     file, _, name = target.rpartition(":")
     spec = importlib.util.spec_from_file_location(Path(file).stem, file)
     assert spec is not None, f"{file} cannot be imported"
@@ -48,10 +51,11 @@ def main() -> None:
             return await (await app.start(workflow(*map(json.loads, args)), id="crash")).result()
 
     try:
-        print(json.dumps(asyncio.run(live())))  # noqa: T201 - its result
+        end = {"result": json.loads(workflow.signature.returns().encode(asyncio.run(live())))}
     except Exception as error:
-        print(f"{type(error).__name__}: {error}")  # noqa: T201 - how it ended
-        raise SystemExit(1) from None
+        end = {"error": f"{type(error).__name__}: {error}"}
+    with os.fdopen(answer, "w") as stdout:
+        json.dump(end, stdout)
 
 
 if __name__ == "__main__":
