@@ -13,9 +13,11 @@ from outlast import (
     LimitExceeded,
     Outlast,
     OutlastError,
+    RunParked,
     SettingsError,
     WrongStatus,
     current,
+    effect,
     receive,
     sleep,
     step,
@@ -407,6 +409,31 @@ def test_hooks_are_told_of_the_parked_and_the_dead():
     assert [(what, id, status) for what, id, status, _ in told if what == "parked"] == [
         ("parked", "diverged", "parked")
     ]
+
+
+@effect(timeout=1, undo=None)
+async def post() -> str:
+    raise ConnectionError("the line was cut")
+
+
+@workflow
+async def posting() -> str:
+    return await post()
+
+
+def test_a_hook_is_called_to_its_end_though_the_app_is_left_at_once():
+    told = []
+
+    async def on_parked(info):
+        await asyncio.sleep(1)
+        told.append(info.id)
+
+    async def main(app):
+        with pytest.raises(RunParked):
+            await (await app.submit(posting(), id="letter-1")).result()
+
+    App(worker=True, workflows=[posting], on_parked=on_parked, ramp=0).do(main)
+    assert told == ["letter-1"]
 
 
 def test_a_worker_must_be_told_what_it_may_execute():

@@ -31,11 +31,19 @@ class Hooks:
     def __init__(self, house: House, hooks: Mapping[str, Hook]) -> None:
         self._house, self._hooks = house, hooks
         """By what has become of the run: parked, or dead."""
+        self._telling: set[asyncio.Task[None]] = set()
 
     def tell(self, what: str, id: str) -> None:
         """A run is parked, or a dead letter: say so, and call the hook."""
         house = self._house
-        house.keep(house.loop.create_task(self._tell(what, id)))
+        task = house.keep(house.loop.create_task(self._tell(what, id)))
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+
+    async def close(self, seconds: float) -> None:
+        """Let those under way end: nobody else will tell of these runs."""
+        if self._telling:
+            await asyncio.wait(list(self._telling), timeout=seconds)
 
     async def _row(self, what: str, id: str) -> RunRow | None:
         """Of a store that is away, once it is back: nobody else will tell of this run. Until then at least a line says so."""

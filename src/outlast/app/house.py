@@ -207,6 +207,7 @@ class House:
             await asyncio.wait(ends, timeout=self.patience() * 2)
         for consumer in list(self.consumers):
             self.hung |= await consumer.close(self.patience())
+        await self.hooks.close(self.patience())
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:
