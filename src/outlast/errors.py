@@ -288,7 +288,11 @@ class StoreUnavailable(StoreError):
 
 
 class StoreBroken(StoreError):
-    """The store is corrupt, or not a store of Outlast."""
+    """The store is corrupt, or not a store of Outlast; or, `gone`, its file was removed or replaced while it was open, so that nothing but a new start helps."""
+
+    def __init__(self, message: str = "", *, gone: bool = False) -> None:
+        super().__init__(message)
+        self.gone = gone
 
 
 class StoreTooNew(StoreError):

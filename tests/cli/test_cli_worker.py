@@ -197,6 +197,19 @@ def test_the_runs_of_a_killed_worker_are_taken_over_by_one_that_is_alive(folder)
     assert "its worker died" in command(folder, "show", "r1").stdout
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "file"])
+def test_a_worker_whose_store_was_removed_ends_so_that_it_can_be_started_on_what_is_there_now(folder, kind):
+    name = {"sqlite": "outlast.db", "file": "state"}[kind]
+    with working(
+        folder, "agent.py", "--store", {"sqlite": "sqlite:///", "file": "file:"}[kind] + name
+    ) as worker:
+        (folder / name).rename(folder / "elsewhere")
+        _, err = worker.child.communicate(timeout=60)
+    assert worker.child.returncode == exits.FAILED
+    assert "removed or replaced while in use" in err.splitlines()[-2]
+    assert "Traceback" not in err
+
+
 def test_a_worker_takes_only_from_its_queues(folder):
     command(folder, "submit", "agent.py:report", "one", "--id", "r1", "--queue", "one")
     command(folder, "submit", "agent.py:report", "two", "--id", "r2", "--queue", "two")

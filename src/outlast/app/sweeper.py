@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from outlast.app.complaints import Complaints
 from outlast.app.session import prune_sessions
-from outlast.errors import StoreError
+from outlast.errors import StoreBroken, StoreError
 from outlast.store.verbs import Measured, Prune, Release, Sweep, Swept, Wait
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ class Sweeper:
         self._peers = 1
         """How many workers there are, this one too."""
         self._complaints = Complaints(house.loop.time)
+        self.lost: asyncio.Future[StoreBroken] = house.loop.create_future()
+        """Its store is gone, and does not come back to this process."""
 
     async def work(self) -> None:
         """Until it is cancelled."""
@@ -51,6 +53,8 @@ class Sweeper:
             except Exception as error:
                 if self._complaints.is_time():
                     self._complain(error)
+                if isinstance(error, StoreBroken) and error.gone and not self.lost.done():
+                    self.lost.set_result(error)
             else:
                 self._complaints.end()
             await asyncio.sleep(self._pause())

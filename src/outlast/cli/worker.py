@@ -93,6 +93,17 @@ def _place(app: Outlast) -> str:
     return masked(str(getattr(app._open.store, "place", type(app._open.store).__name__)))
 
 
+async def _drain_or_loss(app: Outlast) -> None:
+    """Until a drain begins. StoreBroken when its store was removed: whoever starts it again starts it on what is there now."""
+    drain, lost = asyncio.ensure_future(app.wait_drain()), app._open.sweeper.lost
+    try:
+        await asyncio.wait((drain, lost), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        drain.cancel()
+    if lost.done():
+        raise lost.result()
+
+
 async def _work(app: Outlast, place: Workplace) -> int:
     """Until it has drained; what to exit with."""
     app._door.ours = OK
@@ -107,7 +118,7 @@ async def _work(app: Outlast, place: Workplace) -> int:
         )  # fmt: skip
         striking = willing(app) if app.settings.chaos_kills_per_hour else None
         try:
-            await app.wait_drain()
+            await _drain_or_loss(app)
         finally:
             if striking is not None:
                 striking.cancel()

@@ -233,7 +233,8 @@ class FileStore(SQLiteStore):
             raise translate(error, self.place, committing=False) from error
         if not ours:
             raise StoreBroken(
-                f"{self.place}: it was removed or replaced while in use. Nothing more is written to it; start again."
+                f"{self.place}: it was removed or replaced while in use. Nothing more is written to it; start again.",
+                gone=True,
             )
 
     def _transact(

@@ -325,7 +325,8 @@ class SQLiteStore:
                 same = False
             if not same:
                 raise StoreBroken(
-                    f"{self.place}: the file was removed or replaced while in use. Nothing more is written to it; start again."
+                    f"{self.place}: the file was removed or replaced while in use. Nothing more is written to it; start again.",
+                    gone=True,
                 )
 
     # -- reading
