@@ -96,7 +96,7 @@ def test_compose_files_are_valid(store, chosen):
     }
     assert used == set(found["volumes"])
     wanted = {name for service in found["services"].values() for name in service.get("secrets", ())}
-    assert wanted <= set(found["secrets"])
+    assert wanted == set(found.get("secrets", ()))
 
 
 def test_a_schema_refuses_what_kubernetes_would():
@@ -215,9 +215,17 @@ def test_the_compose_agent_is_given_longer_than_its_grace(store):
     assert {"data:/data", "logs:/logs"} <= set(agent["volumes"])
     env = {name: value for name, value in agent["environment"].items() if name != "OUTLAST_STORE_FILE"}
     assert Settings.load({}, env).grace == OTHER["grace"]
-    redis = found["services"]["redis"]["command"]
-    assert redis[redis.index("--appendonly") + 1] == "yes"
-    assert redis[redis.index("--maxmemory-policy") + 1] == "noeviction"
+
+
+def test_a_compose_file_has_the_servers_of_its_store_and_each_is_durable():
+    found = {store: documents("compose", store)[0] for store in DOCUMENTS["compose"].stores}
+    servers = {store: set(one["services"]) - {"agent"} for store, one in found.items()}
+    assert servers == {"postgres": {"postgres", "redis"}, "redis": {"redis"}, "sqlite": set()}
+    assert ["secrets" in one for one in found.values()] == ["postgres" in of for of in servers.values()]
+    for one in (found["postgres"], found["redis"]):
+        redis = one["services"]["redis"]["command"]
+        assert redis[redis.index("--appendonly") + 1] == "yes"
+        assert redis[redis.index("--maxmemory-policy") + 1] == "noeviction"
 
 
 def test_the_image_is_in_exec_form_and_not_root():

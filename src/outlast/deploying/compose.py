@@ -11,15 +11,56 @@ _STORE = {
 }
 
 
-def compose(n: Numbers) -> str:
-    depends = "" if n.embedded else f"\n    depends_on:\n      {n.store}: {{condition: service_healthy}}"
-    secrets = "\n    secrets: [store]" if n.store == "postgres" else ""
-    return f"""\
-# Made by: {n.command("compose")}
+_SECRETS = """\
 #   mkdir -m 700 secrets    # the .dockerignore (--kind dockerignore) keeps it out of the image
 #   python3 -c 'import secrets; print(secrets.token_hex(24), end="")' > secrets/postgres-password
 #   printf 'postgresql://agents:%s@postgres:5432/agents' "$(cat secrets/postgres-password)" > secrets/store
-#   docker compose up --build --scale agent={1 if n.embedded else n.replicas}
+"""
+_REDIS = """
+  redis:
+    image: redis:7-alpine
+    # everysec may lose the last second at a power cut; always loses nothing. An evicted key would be a lost run.
+    command: ["redis-server", "--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction"]
+    restart: unless-stopped
+    stop_grace_period: 30s
+    volumes:
+      - redis:/data
+    healthcheck: {test: ["CMD", "redis-cli", "ping"], interval: 5s, timeout: 3s, retries: 10}
+"""
+_POSTGRES = """
+  postgres:
+    image: postgres:16-alpine
+    restart: unless-stopped
+    stop_signal: SIGINT    # a fast shutdown: sessions are ended, nothing is lost
+    stop_grace_period: 60s
+    environment:
+      POSTGRES_USER: agents
+      POSTGRES_DB: agents
+      POSTGRES_PASSWORD_FILE: /run/secrets/postgres-password
+    secrets: [postgres-password]
+    volumes:
+      - postgres:/var/lib/postgresql/data
+    # By TCP: while it makes its database, it answers on its socket only, and is not ready yet.
+    healthcheck: {test: ["CMD", "pg_isready", "-h", "127.0.0.1", "-U", "agents"], interval: 5s, timeout: 3s, retries: 20}
+"""
+_FILES = """
+secrets:
+  postgres-password: {file: ./secrets/postgres-password}
+  store: {file: ./secrets/store}
+"""
+
+
+def compose(n: Numbers) -> str:
+    """With Postgres, a Redis is there too, for what else the agents keep; with another store nothing that it does not need."""
+    postgres, redis = n.store == "postgres", not n.embedded
+    depends = "" if n.embedded else f"\n    depends_on:\n      {n.store}: {{condition: service_healthy}}"
+    secrets = "\n    secrets: [store]" if postgres else ""
+    volumes = "".join(
+        [f"  {name}: {{}}\n" for name, is_there in (("redis", redis), ("postgres", postgres)) if is_there]
+    )
+    return f"""\
+# Made by: {n.command("compose")}
+{_SECRETS if postgres else ""}#   docker compose up --build --scale agent={1 if n.embedded else n.replicas}
 name: {n.name}
 services:
   agent:
@@ -44,39 +85,8 @@ services:
     cap_drop: [ALL]
     security_opt: ["no-new-privileges:true"]
     logging: {{driver: json-file, options: {{max-size: 10m, max-file: "5"}}}}{depends}
-
-  redis:
-    image: redis:7-alpine
-    # everysec may lose the last second at a power cut; always loses nothing. An evicted key would be a lost run.
-    command: ["redis-server", "--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction"]
-    restart: unless-stopped
-    stop_grace_period: 30s
-    volumes:
-      - redis:/data
-    healthcheck: {{test: ["CMD", "redis-cli", "ping"], interval: 5s, timeout: 3s, retries: 10}}
-
-  postgres:
-    image: postgres:16-alpine
-    restart: unless-stopped
-    stop_signal: SIGINT    # a fast shutdown: sessions are ended, nothing is lost
-    stop_grace_period: 60s
-    environment:
-      POSTGRES_USER: agents
-      POSTGRES_DB: agents
-      POSTGRES_PASSWORD_FILE: /run/secrets/postgres-password
-    secrets: [postgres-password]
-    volumes:
-      - postgres:/var/lib/postgresql/data
-    # By TCP: while it makes its database, it answers on its socket only, and is not ready yet.
-    healthcheck: {{test: ["CMD", "pg_isready", "-h", "127.0.0.1", "-U", "agents"], interval: 5s, timeout: 3s, retries: 20}}
-
+{_REDIS if redis else ""}{_POSTGRES if postgres else ""}
 volumes:
   data: {{}}
   logs: {{}}
-  redis: {{}}
-  postgres: {{}}
-
-secrets:
-  postgres-password: {{file: ./secrets/postgres-password}}
-  store: {{file: ./secrets/store}}
-"""
+{volumes}{_FILES if postgres else ""}"""
