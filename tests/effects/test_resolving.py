@@ -74,6 +74,14 @@ def test_a_life_that_waits_for_anothers_act_says_so_and_for_how_long(world, capl
     )
 
 
+def test_a_life_that_waits_for_an_act_that_raised_does_not_say_that_it_was_cut(world, caplog):
+    bank.comes["rent"] = ["broken", "ok"]
+    world.die(paying(), after=4)
+    world.run(paying())
+    [told] = [one.getMessage() for one in caplog.records if "it is found out" in one.getMessage()]
+    assert told.startswith("effect pay#1 of run run raised, and may have happened: in ")
+
+
 def test_the_wait_counts_from_the_intent_not_from_the_death_or_the_new_life(world):
     bank.comes["rent"] = ["hangs", "ok"]
     world.die(paying(), after=8, gap=4)

@@ -51,7 +51,7 @@ async def until_over(dealer: Dealer, dealing: Dealing) -> None:
     if dealer.acted_at is None:
         # A thread went on until its process died, whatever its time-out was.
         since = max(dealing.at, dealing.ended) if dealing.threaded else dealing.at
-        _say_wait(dealer, since + span - dealer.life.now())
+        _say_wait(dealer, dealing, since + span - dealer.life.now())
         await dealer.until(since + span)
     elif dealer.effect.idempotent and dealer.effect.verifier is None:
         await dealer.until(dealing.retry_at)
@@ -60,12 +60,14 @@ async def until_over(dealer: Dealer, dealing: Dealing) -> None:
         await dealer.until(max(dealing.at + span, dealer.life.now() + left))
 
 
-def _say_wait(dealer: Dealer, seconds: float) -> None:
+def _say_wait(dealer: Dealer, dealing: Dealing, seconds: float) -> None:
     """A program that only waits looks as if it hung."""
     if seconds > 0:
+        raised = dealing.retry_at > dealing.at  # and so was not cut
         log.warning(
-            "effect %s of run %s was under way when its process ended: in %.0f s it cannot be any more, then it is found out whether it happened",
-            dealer.place.key, dealer.life.id, seconds, extra=dealer.life.facts(dealer.place.key),
+            "effect %s of run %s %s: in %.0f s it cannot be %sany more, then it is found out whether it happened",
+            dealer.place.key, dealer.life.id, "raised, and may have happened" if raised else "was under way when its process ended",
+            seconds, "under way " if raised else "", extra=dealer.life.facts(dealer.place.key),
         )  # fmt: skip
 
 
