@@ -218,6 +218,17 @@ def test_a_damaged_page_is_broken_and_says_so(path, opened, damage):
         opened(path).runs(RunQuery(limit=1000))
 
 
+@pytest.mark.parametrize("change", ["DROP TABLE runs", "ALTER TABLE runs RENAME COLUMN fence TO height"])
+def test_a_table_that_somebody_removed_or_changed_is_broken_and_no_waiting_mends_it(path, opened, change):
+    store = opened(path)
+    with closing(sqlite3.connect(path)) as other:
+        other.execute(change)
+    with pytest.raises(StoreBroken, match="is not there, or not whole"):
+        store.commit([submit("new")])
+    with pytest.raises(StoreBroken, match="is not there, or not whole"):
+        store.run("new")
+
+
 def test_a_damaged_header_is_broken(path, opened):
     opened(path).close()
     with path.open("r+b") as file:

@@ -200,7 +200,7 @@ def test_a_migration_that_fails_changes_nothing(store, path, monkeypatch):
     monkeypatch.setattr(
         module, "_migrations", lambda: [*steps, ADD_COLUMN + "INSERT INTO nowhere VALUES (1);\n"]
     )
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(StoreBroken):
         SQLiteStore(path).open()
     assert look(path, "PRAGMA user_version") == [(len(steps),)]
     assert look(path, "SELECT sql FROM sqlite_schema") == schema

@@ -58,6 +58,9 @@ def translate(error: Exception, place: str, *, committing: bool) -> StoreError:
     code = getattr(error, "sqlite_errorcode", _ERRNO.get(getattr(error, "errno", 0) or 0, 0)) & 0xFF
     if code in _BROKEN:
         return StoreBroken(f"{place}: {_BROKEN[code]} ({error})")
+    # A table or a column that is missing has no code of its own.
+    if code == sqlite3.SQLITE_ERROR and str(error).startswith("no such "):
+        return StoreBroken(f"{place}: a table of Outlast is not there, or not whole: somebody changed it. Restore a copy. ({error})")  # fmt: skip
     if committing and code not in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY):
         return CommitUnknown(f"{place}: the commit failed ({error}).")
     advice = _ADVICE.get(code, "it cannot be used now.")
