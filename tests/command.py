@@ -1,7 +1,9 @@
 """The command line, called in this process."""
 
 import json
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -24,3 +26,22 @@ def answer_of(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> Answe
     with pytest.raises(SystemExit) as exit:
         main(words)
     return Answer(int(exit.value.code or 0), *capsys.readouterr())
+
+
+def answer_in(
+    folder: Path, words: Sequence[object], capsys: pytest.CaptureFixture[str], **env: str
+) -> Answer:
+    """The same as if typed in a folder, with these variables. What it imported from there is forgotten."""
+    before = set(sys.modules)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(sys, "path", list(sys.path))
+        for name, value in env.items():
+            patch.setenv(name, value)
+        try:
+            return answer_of([str(word) for word in words], capsys)
+        finally:
+            for name in set(sys.modules) - before:
+                file = getattr(sys.modules[name], "__file__", None)
+                if file and Path(file).is_relative_to(folder):
+                    del sys.modules[name]

@@ -77,22 +77,13 @@ app = Outlast(lifespan=lifespan, concurrency=3, queues=["mine"])
 other = Outlast(concurrency=4)
 """
 
-FAST = {"OUTLAST_HEARTBEAT": "0.05", "OUTLAST_RAMP": "0", "PYTHONWARNINGS": "error"}
+FAST = {"OUTLAST_HEARTBEAT": "0.05", "OUTLAST_GRACE": "3", "OUTLAST_RAMP": "0", "PYTHONWARNINGS": "error"}
 
 
 @pytest.fixture
-def folder(tmp_path):
-    (tmp_path / "agent.py").write_text(PROGRAM)
-    return tmp_path
-
-
-def command(folder, *words):
-    environ = {**os.environ, **FAST}
-    environ.pop("OUTLAST_STORE", None)
-    return subprocess.run(
-        [sys.executable, "-m", "outlast", *words],
-        cwd=folder, env=environ, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+def folder(outlast):
+    (outlast.folder / "agent.py").write_text(PROGRAM)
+    return outlast.folder
 
 
 class Process:
@@ -152,24 +143,24 @@ def notes(folder):
 # -- at work
 
 
-def test_a_worker_executes_what_others_submit_and_ends_with_0_on_sigterm(folder):
-    assert command(folder, "submit", "agent.py:report", "early", "--id", "r1").stdout == "r1\n"
+def test_a_worker_executes_what_others_submit_and_ends_with_0_on_sigterm(folder, outlast):
+    assert outlast("submit", "agent.py:report", "early", "--id", "r1").out == "r1\n"
     with working(folder) as worker:
         assert ended(folder, "r1").status == "done"
-        command(folder, "submit", "agent.py:report", "late", "--id", "r2")
+        outlast("submit", "agent.py:report", "late", "--id", "r2")
         assert ended(folder, "r2").value == '"late"'
         assert [pid for pid, _ in notes(folder)] == [str(worker.child.pid)] * 2
-        [seen] = json.loads(command(folder, "workers", "--json").stdout)["workers"]
+        [seen] = outlast("workers", "--json").json["workers"]
         assert (seen["pid"], seen["state"], seen["queues"]) == (worker.child.pid, "alive", ["default"])
         assert set(seen["workflows"]) == {"gated", "report"}
         code, out, _ = worker.signalled(signal.SIGTERM)
     assert (code, out) == (exits.OK, "")
-    assert json.loads(command(folder, "workers", "--json").stdout)["workers"] == []
+    assert outlast("workers", "--json").json["workers"] == []
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, exits.OK), (signal.SIGINT, exits.INTERRUPTED)])
-def test_a_signal_gives_the_runs_back_and_another_worker_goes_on(folder, number, code):
-    command(folder, "submit", "agent.py:gated", "last", "--id", "r1")
+def test_a_signal_gives_the_runs_back_and_another_worker_goes_on(folder, outlast, number, code):
+    outlast("submit", "agent.py:gated", "last", "--id", "r1")
     with working(folder) as first:
         until((folder / "at-the-gate").exists)
         assert first.signalled(number)[0] == code
@@ -181,8 +172,8 @@ def test_a_signal_gives_the_runs_back_and_another_worker_goes_on(folder, number,
         assert notes(folder) == [[str(first.child.pid), "first"], [str(second.child.pid), "last"]]
 
 
-def test_the_runs_of_a_killed_worker_are_taken_over_by_one_that_is_alive(folder):
-    command(folder, "submit", "agent.py:gated", "last", "--id", "r1")
+def test_the_runs_of_a_killed_worker_are_taken_over_by_one_that_is_alive(folder, outlast):
+    outlast("submit", "agent.py:gated", "last", "--id", "r1")
     with working(folder) as first:
         until((folder / "at-the-gate").exists)
         with working(folder) as second:
@@ -194,7 +185,7 @@ def test_the_runs_of_a_killed_worker_are_taken_over_by_one_that_is_alive(folder)
             code, _, err = second.signalled(signal.SIGTERM)
     assert code == 0
     assert "dead workers" in err
-    assert "its worker died" in command(folder, "show", "r1").stdout
+    assert "its worker died" in outlast("show", "r1").out
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "file"])
@@ -210,19 +201,19 @@ def test_a_worker_whose_store_was_removed_ends_so_that_it_can_be_started_on_what
     assert "Traceback" not in err
 
 
-def test_a_worker_takes_only_from_its_queues(folder):
-    command(folder, "submit", "agent.py:report", "one", "--id", "r1", "--queue", "one")
-    command(folder, "submit", "agent.py:report", "two", "--id", "r2", "--queue", "two")
-    command(folder, "submit", "agent.py:report", "three", "--id", "r3")
+def test_a_worker_takes_only_from_its_queues(folder, outlast):
+    outlast("submit", "agent.py:report", "one", "--id", "r1", "--queue", "one")
+    outlast("submit", "agent.py:report", "two", "--id", "r2", "--queue", "two")
+    outlast("submit", "agent.py:report", "three", "--id", "r3")
     with working(folder, "agent.py", "--queue", "one", "--queue", "two", "--concurrency", "7") as worker:
         assert ended(folder, "r1").status == ended(folder, "r2").status == "done"
-        [seen] = json.loads(command(folder, "workers", "--json").stdout)["workers"]
+        [seen] = outlast("workers", "--json").json["workers"]
         assert (seen["queues"], seen["concurrency"]) == (["one", "two"], 7)
         worker.signalled(signal.SIGTERM)
     assert row(folder, "r3").status == "queued"
 
 
-def test_a_worker_may_be_given_several_modules_and_another_store(folder):
+def test_a_worker_may_be_given_several_modules_and_another_store(folder, outlast):
     (folder / "pkg").mkdir()
     (folder / "pkg" / "__init__.py").write_text("")
     (folder / "pkg" / "more.py").write_text(
@@ -230,26 +221,26 @@ def test_a_worker_may_be_given_several_modules_and_another_store(folder):
         "class Group:\n    @workflow\n    async def inner() -> str:\n        return 'inner'\n"
     )
     address = ("--store", "sqlite:///other.db")
-    command(folder, "submit", "pkg.more:more", "--id", "r1", *address)
-    command(folder, "submit", "pkg.more:Group.inner", "--id", "r2", *address)
-    command(folder, "submit", "agent.py:report", "x", "--id", "r3", *address)
+    outlast("submit", "pkg.more:more", "--id", "r1", *address)
+    outlast("submit", "pkg.more:Group.inner", "--id", "r2", *address)
+    outlast("submit", "agent.py:report", "x", "--id", "r3", *address)
     with working(folder, "pkg.more", "agent.py", *address):
         for id in ("r1", "r2", "r3"):
             assert ended(folder, id, "other.db").status == "done"
     assert not (folder / "outlast.db").exists()
 
 
-def test_what_a_worker_does_not_know_waits_and_is_reported(folder):
+def test_what_a_worker_does_not_know_waits_and_is_reported(folder, outlast):
     (folder / "newer.py").write_text(
         "from outlast import workflow\n\n\n@workflow\nasync def newest() -> int:\n    return 1\n"
     )
-    command(folder, "submit", "newer.py:newest", "--id", "r1")
+    outlast("submit", "newer.py:newest", "--id", "r1")
     with working(folder) as old:
         warning = json.loads(old.child.stderr.readline())
         assert (warning["level"], warning["workflow"]) == ("warning", "newest")
         assert (
             "runs of newest are ready, and no living worker that takes from this queue knows it"
-            in command(folder, "queues").stdout
+            in outlast("queues").out
         )
         with working(folder, "newer.py"):
             assert ended(folder, "r1").value == "1"
@@ -259,13 +250,13 @@ def test_what_a_worker_does_not_know_waits_and_is_reported(folder):
 
 
 @pytest.mark.parametrize("target", ["shop.py", "shop.py:app", "shop:app"])
-def test_an_app_brings_its_settings_and_its_lifespan(folder, target):
+def test_an_app_brings_its_settings_and_its_lifespan(folder, outlast, target):
     (folder / "shop.py").write_text(WITH_APP)
-    command(folder, "submit", "agent.py:report", "x", "--id", "r1", "--queue", "mine")
+    outlast("submit", "agent.py:report", "x", "--id", "r1", "--queue", "mine")
     with working(folder, target) as worker:
         assert ended(folder, "r1").status == "done"
         assert (folder / "lifespan").read_text() == "begun"
-        [seen] = json.loads(command(folder, "workers", "--json").stdout)["workers"]
+        [seen] = outlast("workers", "--json").json["workers"]
         assert seen["concurrency"] == 3
         assert "mine" in seen["queues"]
         assert seen["workflows"] == ["report"], "it was imported there"
@@ -273,9 +264,9 @@ def test_an_app_brings_its_settings_and_its_lifespan(folder, target):
     assert (folder / "lifespan").read_text() == "ended"
 
 
-def test_the_command_line_wins_over_the_app(folder):
+def test_the_command_line_wins_over_the_app(folder, outlast):
     (folder / "shop.py").write_text(WITH_APP)
-    command(folder, "submit", "agent.py:report", "x", "--id", "r1", "--store", "sqlite:///other.db")
+    outlast("submit", "agent.py:report", "x", "--id", "r1", "--store", "sqlite:///other.db")
     words = ("shop.py", "--queue", "default", "--concurrency", "5", "--store", "sqlite:///other.db")
     with working(folder, *words) as worker:
         assert ended(folder, "r1", "other.db").status == "done"
@@ -300,17 +291,17 @@ def test_an_app_without_workflows_consumes_items(folder):
         assert worker.signalled(signal.SIGTERM)[0] == 0
 
 
-def test_a_lifespan_that_fails_ends_the_worker_and_leaves_none_behind(folder):
+def test_a_lifespan_that_fails_ends_the_worker_and_leaves_none_behind(folder, outlast):
     (folder / "bad.py").write_text(
         "from contextlib import asynccontextmanager\nfrom agent import report\nfrom outlast import Outlast\n\n"
         "@asynccontextmanager\nasync def lifespan(app):\n    raise RuntimeError('no database')\n    yield\n\n"
         "app = Outlast(lifespan=lifespan)\n"
     )
-    done = command(folder, "worker", "bad.py")
-    assert done.returncode == exits.FAILED
-    [line] = done.stderr.splitlines()
-    assert json.loads(line)["error"].endswith("RuntimeError: no database")
-    assert json.loads(command(folder, "workers", "--json").stdout)["workers"] == []
+    with working(folder, "bad.py") as worker:
+        assert worker.child.communicate(timeout=60) == ("", "")
+    assert worker.child.returncode == exits.FAILED
+    assert json.loads(worker.first)["error"].endswith("RuntimeError: no database")
+    assert outlast("workers", "--json").json["workers"] == []
 
 
 # -- refused
@@ -459,16 +450,16 @@ def test_a_record_with_odd_extras_is_still_one_line():
     assert "fence" not in document
 
 
-def test_submit_goes_to_the_store_and_by_the_settings_of_the_modules_app(folder):
+def test_submit_goes_to_the_store_and_by_the_settings_of_the_modules_app(folder, outlast):
     (folder / "svc.py").write_text(
         "from outlast import Outlast, workflow\n\n\n@workflow\nasync def job() -> int:\n    return 1\n\n\n"
         "app = Outlast('sqlite:///svc.db', workflows=[job], max_attempts=2)\n"
     )
-    command(folder, "submit", "svc.py:job", "--id", "theirs")
-    shown = json.loads(command(folder, "show", "theirs", "--json", "--store", "sqlite:///svc.db").stdout)
+    outlast("submit", "svc.py:job", "--id", "theirs")
+    shown = outlast("show", "theirs", "--json", "--store", "sqlite:///svc.db").json
     assert shown["run"]["id"] == "theirs"
     with closing(sqlite3.connect(folder / "svc.db")) as db:
         assert db.execute("SELECT attempts_max FROM runs").fetchone() == (2,)
     assert not (folder / "outlast.db").exists()
-    command(folder, "submit", "svc.py:job", "--id", "elsewhere", "--store", "sqlite:///other.db")
+    outlast("submit", "svc.py:job", "--id", "elsewhere", "--store", "sqlite:///other.db")
     assert (folder / "other.db").exists()

@@ -6,12 +6,14 @@ import subprocess
 import sys
 from configparser import ConfigParser
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
+from command import answer_in
 from outlast.cli import main
 from outlast.deploying.alerts import RECORDINGS, rules
 from outlast.deploying.documents import DOCUMENTS
@@ -45,6 +47,7 @@ def documents(kind: str, store: str, **chosen) -> list[dict]:
     return list(yaml.safe_load_all(written(kind, store, **chosen)))
 
 
+@cache
 def schema(name: str) -> Draft202012Validator:
     found = json.loads((SCHEMAS / f"{name}.json").read_text())
     Draft202012Validator.check_schema(found)
@@ -65,9 +68,9 @@ def worker_of(found: list[dict]) -> tuple[dict, dict, dict[str, str]]:
     return spec, container, {one["name"]: one["value"] for one in container["env"] if "value" in one}
 
 
-def outlast(*words: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "outlast", "manifest", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=cwd)
+@pytest.fixture
+def manifest(tmp_path, capsys):
+    return lambda *words: answer_in(tmp_path, ["manifest", *words], capsys)
 
 
 @pytest.mark.parametrize("kind", DOCUMENTS)
@@ -350,21 +353,21 @@ def test_numbers_that_cannot_be_are_refused(chosen, says):
         Numbers(**chosen)
 
 
-def test_the_command_prints_what_the_folder_has(tmp_path):
-    printed = outlast("--kind", "deployment")
-    assert (printed.returncode, printed.stderr) == (0, "")
-    assert printed.stdout == (DEPLOY / "kubernetes/deployment.yaml").read_text()
-    wrote = outlast("--write", tmp_path / "d", "--grace", 90, "--store", "redis")
-    assert wrote.returncode == 0, wrote.stderr
+def test_the_command_prints_what_the_folder_has(tmp_path, manifest):
+    printed = manifest("--kind", "deployment")
+    assert (printed.code, printed.err) == (0, "")
+    assert printed.out == (DEPLOY / "kubernetes/deployment.yaml").read_text()
+    wrote = manifest("--write", tmp_path / "d", "--grace", 90, "--store", "redis")
+    assert wrote.code == 0, wrote.err
     for document in DOCUMENTS.values():
         assert (tmp_path / "d" / document.path).stat().st_size > 0
     deployed = (tmp_path / "d/kubernetes/deployment.yaml").read_text()
     assert "on Redis" in deployed
     assert 'OUTLAST_GRACE, value: "90"' in deployed
     assert "sqlite:////" in (tmp_path / "d/kubernetes/statefulset.yaml").read_text(), "the one that it can be"
-    said = json.loads(outlast("--kind", "systemd", "--json", "--grace", 90).stdout)
+    said = manifest("--kind", "systemd", "--json", "--grace", 90).json
     assert said["numbers"]["grace"] == 90
-    many = json.loads(outlast("--kind", "deployment", "--json", "--store", "redis", "--replicas", 20).stdout)
+    many = manifest("--kind", "deployment", "--json", "--store", "redis", "--replicas", 20).json
     assert {name: many["numbers"][name] for name in ("store", "replicas", "replicas_max")} == {
         "store": "redis",
         "replicas": 20,
@@ -372,7 +375,7 @@ def test_the_command_prints_what_the_folder_has(tmp_path):
     }
     assert "TimeoutStopSec=95" in said["documents"]["systemd"]
     assert (said["numbers"]["store"], said["numbers"]["replicas"]) == ("sqlite", 1)
-    said = json.loads(outlast("--kind", "deployment", "--store", "redis", "--json").stdout)
+    said = manifest("--kind", "deployment", "--store", "redis", "--json").json
     assert (said["numbers"]["store"], said["numbers"]["replicas"]) == ("redis", 3)
 
 
@@ -397,16 +400,20 @@ def test_the_secret_is_none_that_others_know():
 
 def test_settings_of_this_machine_are_none_of_its_business(tmp_path):
     """Every command imports this one: what is wrong in a file of settings must not end them all before they can say so."""
+
+    def outlast(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "outlast", *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path)
+
     (tmp_path / ".env").write_text("OUTLAST_GRAZE=1\n")
-    printed = outlast("--kind", "systemd", cwd=tmp_path)
+    printed = outlast("manifest", "--kind", "systemd")
     assert (printed.returncode, printed.stderr) == (0, "")
-    command = [sys.executable, "-m", "outlast", "runs"]
-    refused = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path)
+    refused = outlast("runs")
     assert (refused.returncode, "Traceback" in refused.stderr) == (2, False)
     assert "OUTLAST_GRACE" in refused.stderr
 
 
-def test_the_command_says_what_is_wrong(tmp_path):
+def test_the_command_says_what_is_wrong(tmp_path, manifest):
     for words, says in (
         ((), "--kind or --write"),
         (("--kind", "statefulset", "--store", "postgres"), "for --store sqlite"),
@@ -415,9 +422,9 @@ def test_the_command_says_what_is_wrong(tmp_path):
         (("--kind", "deployment", "--replicas", "9", "--replicas-max", "3"), "--replicas-max 3"),
         (("--kind", "deployment", "--replicas-max", "-5"), "--replicas-max -5"),
     ):
-        refused = outlast(*words, "--json", cwd=tmp_path)
-        assert refused.returncode == 2, refused
-        assert says in json.loads(refused.stdout)["error"]["message"]
+        refused = manifest(*words, "--json")
+        assert refused.code == 2, refused
+        assert says in refused.json["error"]["message"]
     (tmp_path / "file").write_text("")
-    refused = outlast("--write", tmp_path / "file")
-    assert (refused.returncode, "cannot be written" in refused.stderr) == (1, True)
+    refused = manifest("--write", tmp_path / "file")
+    assert (refused.code, "cannot be written" in refused.err) == (1, True)

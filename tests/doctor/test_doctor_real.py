@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from command import Answer, answer_in
 from outlast.doctor.facts import gather
 from outlast.doctor.machine import ancestry, mount_of, process
 from outlast.settings.load import load
@@ -27,14 +28,25 @@ async def idle() -> None:
 """
 
 
-def doctor(*words: object, cwd: Path, **env: str) -> tuple[int, dict]:
-    command = [sys.executable, "-m", "outlast", "doctor", "--json", *map(str, words)]
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("OUTLAST_")}
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=60, check=False, cwd=cwd, env={**clean, **env}
-    )
-    assert "Traceback" not in done.stderr
-    return done.returncode, json.loads(done.stdout)
+@pytest.fixture
+def outlast(tmp_path, capsys):
+    """Typed in the test's folder."""
+
+    def call(*words: object, **env: str) -> Answer:
+        answer = answer_in(tmp_path, words, capsys, **env)
+        assert "Traceback" not in answer.err
+        return answer
+
+    return call
+
+
+@pytest.fixture
+def doctor(outlast):
+    def call(*words: object, **env: str) -> tuple[int, dict]:
+        answer = outlast("doctor", "--json", *words, **env)
+        return answer.code, answer.json
+
+    return call
 
 
 def by_check(answer: dict) -> dict[str, list[str]]:
@@ -75,9 +87,9 @@ def worker(tmp_path):
         one.communicate()
 
 
-def test_a_store_with_a_worker_is_in_order(tmp_path, worker):
+def test_a_store_with_a_worker_is_in_order(tmp_path, worker, doctor):
     worker()
-    code, answer = doctor("--store", "sqlite:///x.db", cwd=tmp_path)
+    code, answer = doctor("--store", "sqlite:///x.db")
     found = by_check(answer)
     assert found["signals"] == ["ok"], answer
     assert found["workers"] == ["ok"]
@@ -85,15 +97,15 @@ def test_a_store_with_a_worker_is_in_order(tmp_path, worker):
     assert (code, answer["ok"]) == (0, True)
 
 
-def test_a_worker_that_ignores_sigterm_is_told(tmp_path, worker):
+def test_a_worker_that_ignores_sigterm_is_told(tmp_path, worker, doctor):
     worker("sh", "-c", 'trap "" TERM; exec "$@"', "sh")
-    code, answer = doctor("--store", "sqlite:///x.db", cwd=tmp_path)
+    code, answer = doctor("--store", "sqlite:///x.db")
     assert by_check(answer)["signals"] == ["error"]
     assert (code, answer["ok"]) == (1, False)
 
 
-def test_no_store_is_made_by_looking(tmp_path):
-    code, answer = doctor("--store", "sqlite:///none.db", cwd=tmp_path)
+def test_no_store_is_made_by_looking(tmp_path, doctor):
+    code, answer = doctor("--store", "sqlite:///none.db")
     assert code == 0, answer
     assert by_check(answer)["store"] == ["note"]
     assert not list(tmp_path.iterdir())
@@ -134,41 +146,39 @@ def test_a_link_leads_to_where_the_store_is(tmp_path, monkeypatch):
     assert found.mount.point == str((tmp_path / "away").resolve())
 
 
-def test_strict_counts_warnings(tmp_path):
-    calm, _ = doctor("--store", "sqlite:///none.db", cwd=tmp_path, OUTLAST_HTTP="0.0.0.0:8080")
-    strict, answer = doctor(
-        "--store", "sqlite:///none.db", "--strict", cwd=tmp_path, OUTLAST_HTTP="0.0.0.0:8080"
-    )
+def test_strict_counts_warnings(tmp_path, doctor):
+    calm, _ = doctor("--store", "sqlite:///none.db", OUTLAST_HTTP="0.0.0.0:8080")
+    strict, answer = doctor("--store", "sqlite:///none.db", "--strict", OUTLAST_HTTP="0.0.0.0:8080")
     assert (calm, strict) == (0, 1)
     assert by_check(answer)["http"] == ["warning"]
 
 
-def test_a_wrong_setting_ends_with_2(tmp_path):
-    code, answer = doctor(cwd=tmp_path, OUTLAST_GRAZE="1")
+def test_a_wrong_setting_ends_with_2(tmp_path, doctor):
+    code, answer = doctor(OUTLAST_GRAZE="1")
     assert code == 2
     assert "OUTLAST_GRACE" in answer["error"]["message"]
-    code, answer = doctor("--settings", "--manifest", "x.yaml", cwd=tmp_path)
+    code, answer = doctor("--settings", "--manifest", "x.yaml")
     assert code == 2
 
 
-def test_postgres_says_what_it_can_lose(tmp_path, postgres_server):
+def test_postgres_says_what_it_can_lose(tmp_path, postgres_server, doctor):
     found = gather(load({"store": postgres_server.url}, {}))
     assert found.server["fsync"] == "off", "this test's server never waits for the disk"
     assert abs(found.server["skew"]) < 5
-    code, answer = doctor("--store", postgres_server.url, cwd=tmp_path)
+    code, answer = doctor("--store", postgres_server.url)
     assert "error" in by_check(answer)["postgres"]
     assert code == 1
 
 
-def test_redis_says_what_it_can_lose(tmp_path, redis_server):
-    code, answer = doctor("--store", redis_server.url, cwd=tmp_path)
+def test_redis_says_what_it_can_lose(tmp_path, redis_server, doctor):
+    code, answer = doctor("--store", redis_server.url)
     assert "error" in by_check(answer)["redis"], "this test's server keeps nothing on the disk"
     assert code == 1
 
 
 @pytest.mark.parametrize("address", ["unix:///nowhere/none.sock", "postgresql://u:hush@127.0.0.1:1/x"])
-def test_a_store_that_cannot_be_reached_is_an_error(tmp_path, address):
-    code, answer = doctor("--store", address, cwd=tmp_path)
+def test_a_store_that_cannot_be_reached_is_an_error(tmp_path, address, doctor):
+    code, answer = doctor("--store", address)
     assert (code, answer["ok"]) == (1, False)
     assert by_check(answer)["store"] == ["error"]
     assert "hush" not in json.dumps(answer)
@@ -182,30 +192,36 @@ def digests(folder: Path) -> dict[str, bytes]:
     }
 
 
-def made(tmp_path: Path, address: str) -> None:
-    (tmp_path / "flows.py").write_text(FLOWS)
-    subprocess.run([sys.executable, "-m", "outlast", "run", "flows.py:idle", "--store", address], cwd=tmp_path, check=True, timeout=60, capture_output=True)  # fmt: skip
+@pytest.fixture
+def made(tmp_path, outlast):
+    """A store with a run in it."""
+
+    def make(address: str) -> None:
+        (tmp_path / "flows.py").write_text(FLOWS)
+        assert outlast("run", "flows.py:idle", "--store", address).code == 0
+
+    return make
 
 
 @pytest.mark.parametrize("address", ["sqlite:///s/x.db", "file:///{}/s/folder"])
-def test_nothing_is_changed_by_looking(tmp_path, address):
+def test_nothing_is_changed_by_looking(tmp_path, address, made, doctor):
     address = address.format(str(tmp_path).lstrip("/"))
     (tmp_path / "s").mkdir()
-    made(tmp_path, address)
+    made(address)
     before = digests(tmp_path / "s")
-    code, answer = doctor("--store", address, cwd=tmp_path)
+    code, answer = doctor("--store", address)
     assert (code, by_check(answer)["runs"]) == (0, ["ok"])
     assert digests(tmp_path / "s") == before
 
 
-def test_a_file_store_is_left_to_the_process_that_has_it(tmp_path):
-    made(tmp_path, f"file://{tmp_path}/folder")
+def test_a_file_store_is_left_to_the_process_that_has_it(tmp_path, made, doctor):
+    made(f"file://{tmp_path}/folder")
     from outlast.store.address import store_at
 
     store = store_at(f"file://{tmp_path}/folder")
     store.open()
     try:
-        code, answer = doctor("--store", f"file://{tmp_path}/folder", cwd=tmp_path)
+        code, answer = doctor("--store", f"file://{tmp_path}/folder")
     finally:
         store.close()
     assert (code, by_check(answer)["store"]) == (0, ["note"])
@@ -213,15 +229,15 @@ def test_a_file_store_is_left_to_the_process_that_has_it(tmp_path):
     assert "one has it open" in one["what"]
 
 
-def test_an_older_schema_is_told_and_not_brought_to_the_newest(tmp_path):
+def test_an_older_schema_is_told_and_not_brought_to_the_newest(tmp_path, made, doctor):
     import sqlite3
 
-    made(tmp_path, "sqlite:///x.db")
+    made("sqlite:///x.db")
     db = sqlite3.connect(tmp_path / "x.db")
     (newest,) = db.execute("PRAGMA user_version").fetchone()
     db.execute(f"PRAGMA user_version = {newest - 1}")
     db.close()
-    code, answer = doctor("--store", "sqlite:///x.db", cwd=tmp_path)
+    code, answer = doctor("--store", "sqlite:///x.db")
     (one,) = [one for one in answer["findings"] if one["check"] == "store"]
     assert (code, one["level"], "outlast migrate" in one["what"]) == (0, "note", True)
     db = sqlite3.connect(tmp_path / "x.db")
@@ -230,34 +246,35 @@ def test_an_older_schema_is_told_and_not_brought_to_the_newest(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["newer", "broken"])
-def test_a_store_that_is_not_for_us_is_an_error(tmp_path, damage):
+def test_a_store_that_is_not_for_us_is_an_error(tmp_path, damage, made, doctor):
     import sqlite3
 
     if damage == "broken":
         (tmp_path / "x.db").write_text("this is no database, and never was one")
     else:
-        made(tmp_path, "sqlite:///x.db")
+        made("sqlite:///x.db")
         db = sqlite3.connect(tmp_path / "x.db")
         db.execute("PRAGMA user_version = 999")
         db.close()
-    code, answer = doctor("--store", "sqlite:///x.db", cwd=tmp_path)
+    code, answer = doctor("--store", "sqlite:///x.db")
     assert (code, by_check(answer)["store"]) == (1, ["error"])
 
 
-def test_a_pid_that_another_process_has_now_is_no_worker(tmp_path, worker):
+def test_a_pid_that_another_process_has_now_is_no_worker(tmp_path, worker, doctor):
     process = worker()
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     until = time.monotonic() + 20.0
-    while by_check(doctor("--store", "sqlite:///x.db", cwd=tmp_path)[1])["workers"] != ["warning"]:
+    while by_check(doctor("--store", "sqlite:///x.db")[1])["workers"] != ["warning"]:
         assert time.monotonic() < until, "it is not seen to be dead"
+        time.sleep(0.02)
     import sqlite3
 
     db = sqlite3.connect(tmp_path / "x.db")
     db.execute("UPDATE workers SET pid = ?", (os.getpid(),))
     db.commit()
     db.close()
-    code, answer = doctor("--store", "sqlite:///x.db", cwd=tmp_path)
+    code, answer = doctor("--store", "sqlite:///x.db")
     assert (code, by_check(answer)["signals"]) == (0, ["note"]), answer
 
 
@@ -284,24 +301,25 @@ def test_the_last_and_longest_mount_counts(tmp_path):
     assert mount_of(tmp_path, tmp_path / "none") is None
 
 
-def test_runs_that_nobody_knows_and_steps_that_never_end(tmp_path, worker):
+def test_runs_that_nobody_knows_and_steps_that_never_end(tmp_path, worker, outlast, doctor):
     from outlast.store.address import store_at
     from outlast.store.verbs import Measured
 
     process = worker()
     other = tmp_path / "other.py"
     other.write_text("from outlast import workflow\n\n@workflow\nasync def stranger() -> None: ...\n")
-    subprocess.run([sys.executable, "-m", "outlast", "submit", "other.py:stranger", "--store", "sqlite:///x.db"], cwd=tmp_path, check=True, timeout=60, capture_output=True)  # fmt: skip
+    assert outlast("submit", "other.py:stranger", "--store", "sqlite:///x.db").code == 0
     store = store_at(f"sqlite:///{tmp_path}/x.db")
     store.open()
     store.commit([Measured(tuple(("idle", "nap", 500.0) for _ in range(6)))])
     store.close()
-    _, answer = doctor("--store", "sqlite:///x.db", cwd=tmp_path)
+    _, answer = doctor("--store", "sqlite:///x.db")
     said = {one["check"]: one["what"] for one in answer["findings"] if one["level"] == "warning"}
     assert "stranger" in said["runs"]
     assert "nap of idle" in said["steps"]
     process.send_signal(signal.SIGKILL)
     process.wait()
-    time.sleep(0.5)
-    _, answer = doctor("--store", "sqlite:///x.db", cwd=tmp_path)
-    assert by_check(answer)["workers"] == ["warning", "warning"], "it seems dead, and nobody else claims"
+    until = time.monotonic() + 20.0
+    while by_check(doctor("--store", "sqlite:///x.db")[1])["workers"] != ["warning", "warning"]:
+        assert time.monotonic() < until, "it seems dead, and nobody else claims"
+        time.sleep(0.02)

@@ -1,12 +1,12 @@
 """Manifests in the shapes that they have in real life: what is wrong is found in each, and what is in order is not cried at."""
 
-import json
-import subprocess
 import sys
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
 
+from command import answer_in
 from outlast.doctor import examine as examining
 from outlast.doctor.commands import InFront, command_seconds, in_front, shell_in
 from outlast.doctor.examine import IN_MANIFESTS, examine
@@ -228,36 +228,40 @@ def test_no_file_can_hang_the_doctor_or_make_it_fall(tmp_path, text, says):
         findings(tmp_path, ("x.yaml", text))
 
 
-def doctor(*words: object, cwd: Path, given: str = "") -> tuple[int, dict]:
-    command = [sys.executable, "-m", "outlast", "doctor", "--json", *map(str, words)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=60, check=False, cwd=cwd, input=given
-    )
-    assert "Traceback" not in done.stderr
-    return done.returncode, json.loads(done.stdout)
+@pytest.fixture
+def doctor(tmp_path, capsys, monkeypatch):
+    """What it finds in these files, typed where they are. Its standard input is what is `given`."""
+
+    def call(*words: str, given: str = "") -> tuple[int, dict]:
+        monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(given.encode())))
+        answer = answer_in(tmp_path, ["doctor", "--json", "--manifest", *words], capsys)
+        assert "Traceback" not in answer.err
+        return answer.code, answer.json
+
+    return call
 
 
-def test_what_a_shell_makes_of_a_pattern_and_what_comes_through_a_pipe(tmp_path):
+def test_what_a_shell_makes_of_a_pattern_and_what_comes_through_a_pipe(tmp_path, doctor):
     (tmp_path / "a.yaml").write_text(pods())
     (tmp_path / "b.yaml").write_text(pods(pod="terminationGracePeriodSeconds: 5"))
-    code, answer = doctor("--manifest", "a.yaml", "b.yaml", cwd=tmp_path)
+    code, answer = doctor("a.yaml", "b.yaml")
     assert (code, [one["where"] for one in answer["findings"] if one["level"] == "error"]) == (
         1,
         ["b.yaml: Deployment a/w"],
     )
-    code, answer = doctor("--manifest", "-", cwd=tmp_path, given=pods())
+    code, answer = doctor("-", given=pods())
     assert (code, answer["ok"]) == (0, True)
     assert "standard input: Deployment a/w" in {one["where"] for one in answer["findings"]}
-    code, answer = doctor("--manifest", "none.yaml", cwd=tmp_path)
+    code, answer = doctor("none.yaml")
     assert (code, "cannot be read" in answer["error"]["message"]) == (2, True)
 
 
-def test_nothing_but_the_files_is_looked_at(tmp_path):
+def test_nothing_but_the_files_is_looked_at(tmp_path, doctor):
     (tmp_path / ".env").write_text("OUTLAST_GRAZE=1\n")
     (tmp_path / "outlast.db").touch()
     text = pods().replace(STORE, '{name: DATABASE_URL, value: "postgresql://h/db"}')
     (tmp_path / "d.yaml").write_text(text)
-    code, answer = doctor("--manifest", "d.yaml", cwd=tmp_path)
+    code, answer = doctor("d.yaml")
     assert (code, [one for one in answer["findings"] if one["level"] != "ok"]) == (0, [])
 
 

@@ -1,15 +1,16 @@
 """`outlast explain`, and where the command line names it."""
 
-import os
 import sqlite3
 import subprocess
 import sys
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
 from uncertain import UNCERTAIN
 
 from command import Answer, answer_of
+from outlast.cli import main
 from outlast.cli.explain import WIDTH_MIN
 from outlast.explain.texts import entries
 
@@ -155,19 +156,18 @@ def test_neither_the_library_nor_help_reads_the_texts(tmp_path):
     assert done.stderr.strip() == "False"
 
 
-def test_it_works_where_a_terminal_has_no_more_than_ascii(tmp_path):
-    env = {**os.environ, "PYTHONIOENCODING": "ascii"}
+def test_it_works_where_a_terminal_has_no_more_than_ascii(monkeypatch):
     for words in ([], ["WrongStatus"], ["RunDead"], ["unknown"]):
-        done = subprocess.run(
-            [sys.executable, "-m", "outlast", "explain", *words],
-            capture_output=True,
-            timeout=60,
-            cwd=tmp_path,
-            env=env,
-            check=True,
-        )
-        assert done.stdout.isascii()
-        assert b"\\u" not in done.stdout
+        terminal = TextIOWrapper(BytesIO(), encoding="ascii")
+        monkeypatch.setattr(sys, "stdout", terminal)
+        with pytest.raises(SystemExit) as ended:
+            main(["explain", *words])
+        terminal.flush()
+        said = terminal.buffer.getvalue()
+        assert not ended.value.code
+        assert said
+        assert said.isascii()
+        assert b"\\u" not in said
 
 
 # -- where it is named
