@@ -20,8 +20,9 @@ from pathlib import Path
 
 from markdown_pages import Block, fences
 
+from shown import matches
+
 PROMPT = "$ "
-ANYTHING = "…"
 COMMAND_SECONDS_MAX = 60
 MARK = "outlast-session-mark"
 
@@ -55,22 +56,6 @@ def commands(block: Block) -> Iterator[Command]:
         while at < len(lines) and not lines[at].startswith(PROMPT):
             at += 1
         yield Command("\n".join(typed), "\n".join(lines[shown:at]), line)
-
-
-def matches(expected: str, printed: str) -> bool:
-    """`…` alone on a line is any number of lines, also none; inside a line it is anything but a line's end."""
-    pattern = ""
-    for line in _trimmed(expected):
-        if line.strip() == ANYTHING:
-            pattern += r"(?:.*\n)*?"
-        else:
-            pattern += ".*".join(re.escape(part) for part in line.split(ANYTHING)) + r"\n"
-    return re.fullmatch(pattern, "".join(f"{line}\n" for line in _trimmed(printed))) is not None
-
-
-def _trimmed(text: str) -> list[str]:
-    """Without blank lines at both ends, and with one blank for several: the width of a column follows what varies in it."""
-    return [" ".join(line.split()) for line in text.strip().splitlines()]
 
 
 @dataclass

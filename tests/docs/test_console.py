@@ -7,8 +7,10 @@ import time
 from pathlib import Path
 
 import pytest
-from console import BadSession, matches, run_page
+from console import BadSession, run_page
 from markdown_pages import PAGES, fences, name
+
+from shown import matches
 
 SERVERS = {"DATABASE_URL": "postgres_server", "REDIS_URL": "redis_server"}  # for sessions that ask for one
 

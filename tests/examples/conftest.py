@@ -6,7 +6,7 @@ from example_tools import Stage
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
-    stage = Stage(tmp_path)
+def stage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Stage]:
+    stage = Stage(tmp_path, capsys)
     yield stage
     stage.close()

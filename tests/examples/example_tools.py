@@ -9,6 +9,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from command import Answer, answer_in
+
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 PATIENCE = 60.0
@@ -77,8 +81,9 @@ class Life:
 class Stage:
     """A folder in which programs live and die, with what they leave there."""
 
-    def __init__(self, folder: Path, **env: str) -> None:
-        self.folder, self.env = folder, env
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder, self._capsys = folder, capsys
+        self.env: dict[str, str] = {}
         self.lives: list[Life] = []
 
     def start(self, example: str, *args: object, **env: str) -> Life:
@@ -86,6 +91,12 @@ class Stage:
 
     def outlast(self, *args: object, **env: str) -> Life:
         return self.execute(sys.executable, "-m", "outlast", *args, **env)
+
+    def answer(self, *words: object) -> Answer:
+        """Of a command that only looks or tells, typed in the folder; no process is needed for it."""
+        answer = answer_in(self.folder, words, self._capsys, **self.env)
+        assert answer.code == 0, answer
+        return answer
 
     def execute(self, *command: object, **env: str) -> Life:
         life = Life(list(command), self.folder, len(self.lives), {**self.env, **env})
@@ -106,12 +117,3 @@ class Stage:
     def close(self) -> None:
         for life in self.lives:
             life.end()
-
-
-def shown_as(shown: list[str], lines: list[str]) -> bool:
-    """Whether lines are as a page shows them: `…` alone stands for any lines, in a line for anything in it."""
-    pattern = "".join(
-        r"(?:.*\n)*?" if line.strip() == "…" else ".*".join(map(re.escape, line.split("…"))) + r"\n"
-        for line in shown
-    )
-    return re.fullmatch(pattern, "".join(f"{line}\n" for line in lines)) is not None

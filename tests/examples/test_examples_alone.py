@@ -1,22 +1,30 @@
-"""The examples that are one process: each killed by SIGKILL and by SIGTERM in the middle of what it is for, again and again, and started again.
+"""The examples that are one process: each ended in the middle of what it is for, again and again, and started again, until it is done; then nothing is.
 
-What happened outside is counted where it happened: nothing is lost, nothing is there twice, and little is done again. Without a kill nothing is.
+By SIGTERM all of them; by SIGKILL those that the sessions of docs/examples.md do not kill there, which are judged alike.
 """
 
 import json
 import signal
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
 from example_tools import Life, Stage, until
+from judges import (
+    judge_approval,
+    judge_batch,
+    judge_booked,
+    judge_checkpoint,
+    judge_report,
+    judge_stream,
+    judge_undone,
+)
 
 from outlast.store.address import store_at
 
 SIGKILL, SIGTERM = signal.SIGKILL, signal.SIGTERM
 TRY_AGAIN, BY_SIGTERM = 75, -SIGTERM
-TOKENS, SECONDS_A_TOKEN = 120, 0.03
+SECONDS_A_TOKEN = 0.03
 SHORT = {"OUTLAST_GRACE": "2"}  # the answer takes longer than that: the stream is told to stop
 
 
@@ -24,7 +32,6 @@ SHORT = {"OUTLAST_GRACE": "2"}  # the answer takes longer than that: the stream 
 class Example:
     file: str
     judge: Callable[[Stage, list[Life], int], None]
-    """Looks at what is outside and at all lives; the last argument is how often something may have been done again."""
     moments: tuple[tuple[str, int], ...]
     """Each life but the last is killed at the `n`th line that is like this."""
     exits: int
@@ -46,82 +53,12 @@ class Example:
         return " ".join((self.file, *self.args))
 
 
-def count(lives: list[Life], first_word: str) -> Counter[str]:
-    return Counter(line for life in lives for line in life.lines if line.startswith(first_word))
-
-
-def at_most(counted: Counter[str], different: int, again: int) -> None:
-    assert len(counted) == different, sorted(counted)
-    assert different <= counted.total() <= different + again, counted.most_common(12)
-
-
-# --- judges: one an example ---
-
-
-def judge_report(stage: Stage, lives: list[Life], again: int) -> None:
-    at_most(count(lives, "researching"), 10, again)
-    assert lives[-1].lines[-1] == str([f"finding {part}" for part in range(1, 11)])
-
-
-def judge_batch(stage: Stage, lives: list[Life], again: int) -> None:
-    at_most(count(lives, "price"), 1000, again)
-    at_most(count(lives, "invoice"), 1000, again)
-    written = {file.name: file.read_text() for file in (stage.folder / "invoices").iterdir()}
-    assert written == {f"order-{n}.txt": f"order-{n}: {(100 + n % 900) / 100:.2f}\n" for n in range(1, 1001)}
-    assert lives[-1].lines[-1] == "1000 invoices, 5096.00 in all"
-
-
-def judge_checkpoint(stage: Stage, lives: list[Life], again: int) -> None:
-    at_most(count(lives, "page"), 40, again)
-    assert count(lives, "tell") == {"tell somebody": 1}
-    assert lives[-1].lines[-1] == f"{sum(n * n for n in range(40))} of 40 pages"
-
-
-def judge_booked(stage: Stage, lives: list[Life], again: int) -> None:
-    assert [line.rpartition(" ")[0] for line in stage.ledger("ledger.txt")] == [
-        "book flight", "book hotel", "book car",
-    ]  # fmt: skip
-    assert lives[-1].lines[-1] == "booked: flight in Lisbon, hotel in Lisbon, car in Lisbon"
-
-
-def judge_undone(stage: Stage, lives: list[Life], again: int) -> None:
-    assert [line.rpartition(" ")[0] for line in stage.ledger("ledger.txt")] == [
-        "book flight", "book hotel", "cancel hotel", "cancel flight",
-    ]  # fmt: skip
-    assert lives[-1].lines[-1] == "no trip: no car left in Porto"
-
-
-def judge_approval(stage: Stage, lives: list[Life], again: int) -> None:
-    at_most(count(lives, "thinks"), 5, again)
-    at_most(count(lives, "searches"), 2, again)
-    at_most(count(lives, "asks"), 2, again)
-    assert [line.partition(" ")[2] for line in stage.ledger("bookings.txt")] == ["Lisbon by train, 70 euros"]
-    assert lives[-1].lines[-1] == "booked: Lisbon by train, 70 euros"
-
-
-def judge_stream(stage: Stage, lives: list[Life], again: int) -> None:
-    """One answer, in one voice: what was shown when a life ended is what the next one began with, up to what was not saved yet."""
-    told = [[json.loads(line) for line in life.lines] for life in lives]
-    saved = ""
-    shown = ""
-    for life, lines in zip(lives, told, strict=True):
-        if any("set" in line for line in lines):
-            begun = next(line["set"] for line in lines if "set" in line)
-            assert shown.startswith(begun)
-            assert begun.startswith(saved), "what was saved is not asked for again"
-            assert again or begun == shown
-            shown = begun + "".join(line["append"] for line in lines if "append" in line)
-            saved = life.saved
-    voice = shown.partition("-")[0]
-    assert shown == told[-1][-1]["answer"] == "".join(f"{voice}-{n} " for n in range(TOKENS))
-
-
 REFUSED, APPROVED = ("send", "trip-1", "approval", "false"), ("send", "trip-1", "approval", "true")
 
 TABLE = [
     Example("report.py", judge_report, (("part 3", 1), ("part 6", 1)), TRY_AGAIN),
     Example(
-        "batch.py", judge_batch, (("^price", 300), ("^invoice", 100)), BY_SIGTERM, at_once=8,
+        "batch.py", judge_batch, (("^price", 60), ("^invoice", 40)), BY_SIGTERM, ("200",), at_once=8,
     ),
     Example("checkpoint.py", judge_checkpoint, (("page 10", 1), ("page 25", 1)), BY_SIGTERM, redone_by_sigterm=1),
     Example(
@@ -143,6 +80,11 @@ TABLE = [
         env={"OUTLAST_EFFECT_MARGIN": "0.5"}, deeds={"asks: .* by air": REFUSED, "asks: .* by train": APPROVED},
     ),
 ]  # fmt: skip
+
+KILLED = {"batch.py 200", "trip.py Lisbon", "stream.py cursor"}
+"""Those that no session of the page kills, or not at all of these moments."""
+ALONE = {"checkpoint.py", "approval.py"}
+"""Of which SIGTERM may redo something; whose question is answered while it lives."""
 
 
 def saved_by(life: Life, stage: Stage, run: str) -> str:
@@ -173,7 +115,7 @@ def play(stage: Stage, example: Example, number: int | None) -> list[Life]:
         for line, words in example.deeds.items():
             if line not in typed and life.like(line):
                 typed.add(line)
-                stage.said(stage.outlast(*words))
+                stage.answer(*words)
 
     env = example.env
     if example.model:
@@ -208,17 +150,21 @@ def again_at_most(example: Example, number: int) -> int:
     return len(example.moments) * (example.at_once if number == SIGKILL else example.redone_by_sigterm)
 
 
-@pytest.mark.parametrize("number", [SIGKILL, SIGTERM], ids=["kill", "term"])
 @pytest.mark.parametrize("example", TABLE, ids=lambda example: example.name)
-def test_killed_in_the_middle_it_goes_on_and_nothing_is_there_twice(stage, example, number):
-    lives = play(stage, example, number)
-    example.judge(stage, lives, again_at_most(example, number))
-
-
-@pytest.mark.parametrize("example", TABLE, ids=lambda example: example.name)
-def test_left_alone_it_does_everything_once_and_started_again_nothing(stage, example):
-    lives = play(stage, example, None)
-    example.judge(stage, lives, 0)
+def test_ended_by_sigterm_it_goes_on_does_nothing_twice_and_started_again_nothing(stage, example):
+    lives = play(stage, example, SIGTERM)
+    example.judge(stage, lives, again_at_most(example, SIGTERM))
     again = stage.start(example.file, *example.args, **example.env)
     assert stage.said(again) == lives[-1].lines[-1:]
-    example.judge(stage, [*lives, again], 0)
+    example.judge(stage, [*lives, again], again_at_most(example, SIGTERM))
+
+
+@pytest.mark.parametrize("example", [one for one in TABLE if one.name in KILLED], ids=lambda one: one.name)
+def test_killed_in_the_middle_it_goes_on_and_nothing_is_there_twice(stage, example):
+    lives = play(stage, example, SIGKILL)
+    example.judge(stage, lives, again_at_most(example, SIGKILL))
+
+
+@pytest.mark.parametrize("example", [one for one in TABLE if one.name in ALONE], ids=lambda one: one.name)
+def test_left_alone_it_does_everything_once(stage, example):
+    example.judge(stage, play(stage, example, None), 0)

@@ -13,15 +13,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from example_tools import EXAMPLES, ROOT, Life, Stage, shown_as
+from example_tools import EXAMPLES, ROOT, Life, Stage
+from judges import judge_approval, judge_batch, judge_checkpoint, judge_report, judge_stream, judge_undone
 
 from places import a_place
+from shown import ANYTHING, line_pattern, matches
 
 PAGE = (ROOT / "docs/examples.md").read_text()
 SECTIONS = {title: text for title, _, text in (part.partition("\n") for part in PAGE.split("\n## ")[1:])}
 BIN = Path(sys.executable).parent
 READING_SECONDS = 0.5  # what a person takes for a question, and the program to wait for the answer
 PORT = "8765"
+JUDGES = {
+    "report.py": (judge_report, 1), "batch.py": (judge_batch, 1), "checkpoint.py": (judge_checkpoint, 1), "approval.py": (judge_approval, 3),
+    "stream.py": (judge_stream, 1), "trip.py": (judge_undone, 2),
+}  # fmt: skip
+"""What each has done outside, and how much its deaths on the page may have made it do again."""
 SERVICE = "A FastAPI service that drains with the server"
 
 
@@ -40,7 +47,7 @@ def typed(section: str) -> Iterator[Typed]:
 
 
 def pattern(shown: str) -> str:
-    return f"^{'.*'.join(map(re.escape, shown.split('…')))}$"
+    return f"^{line_pattern(shown)}$"
 
 
 class Terminal:
@@ -88,13 +95,13 @@ class Terminal:
         return self.jobs[int(name.removeprefix("%")) - 1]
 
     def is_killed(self, life: Life, shown: list[str]) -> None:
-        said = life.until(pattern([line for line in shown if line != "…"][-1]))
+        said = life.until(pattern([line for line in shown if line != ANYTHING][-1]))
         time.sleep(READING_SECONDS if "?" in said else 0)
         assert life.end() == -signal.SIGKILL, life.lines
-        assert shown_as(shown, life.lines), life.lines
+        assert matches("\n".join(shown), "\n".join(life.lines)), life.lines
 
     def ends(self, life: Life, shown: list[str]) -> None:
-        assert shown_as(shown, [line.rstrip() for line in self.stage.said(life)]), life.lines
+        assert matches("\n".join(shown), "\n".join(self.stage.said(life))), life.lines
 
 
 @pytest.mark.parametrize("section", [name for name, text in SECTIONS.items() if any(typed(text))])
@@ -111,6 +118,10 @@ def play(stage: Stage, section: str) -> None:
     terminal = Terminal(stage)
     for one in typed(SECTIONS[section]):
         terminal.type(one)
+    (name,) = re.findall(r"^\[(\w+\.py)\]", SECTIONS[section].strip())
+    if name in JUDGES:
+        judge, again = JUDGES[name]
+        judge(stage, [life for life in stage.lives if f"examples/{name}" in life.process.args], again)
 
 
 def test_every_example_has_its_section_and_its_docstring_says_how_to_start_kill_and_install():

@@ -6,6 +6,7 @@ import socket
 import sys
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -38,10 +39,16 @@ def turns(store: str, user: str) -> list[str]:
         opened.close()
 
 
-@either_signal
-def test_a_chat_goes_on_from_the_words_that_had_come_and_remembers_over_a_restart_of_all(
-    stage, place, number
-):
+@pytest.fixture(params=[("postgres", SIGKILL), ("sqlite", SIGTERM)], ids=["kill", "term"])
+def chat(request, tmp_path):
+    """Where it remembers, and how its replicas end."""
+    kind, number = request.param
+    with a_place(request, kind, tmp_path) as address:
+        yield address, number
+
+
+def test_a_chat_goes_on_from_the_words_that_had_come_and_remembers_over_a_restart_of_all(stage, chat):
+    place, number = chat
     stage.env["OUTLAST_STORE"] = place
     replicas = [stage.start("chat.py", "serve") for _ in range(2)]
     for replica in replicas:
@@ -164,6 +171,7 @@ class Service:
 
     def __init__(self, stage: Stage) -> None:
         self.stage, self.url, self.ready_url = stage, "", ""
+        self.client = httpx.Client(timeout=PATIENCE, trust_env=False, headers={"Connection": "close"})
 
     def start(self) -> Life:
         port, ready = free_port(), free_port()
@@ -175,18 +183,13 @@ class Service:
 
     def is_ready(self, path: str = "") -> bool:
         with suppress(httpx.TransportError):
-            return httpx.get(path or self.ready_url, trust_env=False).status_code == 200
+            return self.client.get(path or self.ready_url).status_code == 200
         return False
 
     def ask(self, question: str, id: str | None = None) -> tuple[int, object]:
         """The status (0: the connection was cut), and what was answered."""
         try:
-            answer = httpx.put(
-                f"{self.url}/answers/{id or question}",
-                params={"question": question},
-                timeout=PATIENCE,
-                trust_env=False,
-            )
+            answer = self.client.put(f"{self.url}/answers/{id or question}", params={"question": question})
         except httpx.TransportError:
             return 0, None
         return answer.status_code, answer.json().get("answer")
@@ -207,8 +210,10 @@ ANSWERS = {question: (200, [f"{question}, part {n}" for n in range(1, 5)]) for q
 
 
 @pytest.fixture
-def service(stage) -> Service:
-    return Service(stage)
+def service(stage) -> Iterator[Service]:
+    service = Service(stage)
+    with service.client:
+        yield service
 
 
 @either_signal
@@ -243,9 +248,9 @@ def test_a_service_that_is_ended_under_load_answers_what_is_under_way_and_the_re
 def assert_says_not_ready(service: Service, life: Life) -> None:
     """While it still lives: a load balancer hears of the drain at once."""
     codes: list[int] = []
-    with httpx.Client(trust_env=False) as client, suppress(httpx.TransportError):
+    with suppress(httpx.TransportError):
         while life.process.poll() is None and 503 not in codes:
-            codes.append(client.get(service.ready_url).status_code)
+            codes.append(service.client.get(service.ready_url).status_code)
     assert 503 in codes, codes
 
 
@@ -303,5 +308,5 @@ def test_a_consumer_that_is_ended_loses_no_item_and_no_mail_goes_out_twice(stage
     more = handled - Counter(alone)
     assert more.total() <= (4 if number == SIGKILL else 0), "only what it had in its four hands"
     assert set(handled) == MAILS
-    dead = stage.said(stage.outlast("runs", "--status", "dead", "--json"))
-    assert [run["id"] for run in json.loads("".join(dead))["runs"]] == [f"mails/{NOWHERE}"]
+    dead = stage.answer("runs", "--status", "dead", "--json").json["runs"]
+    assert [run["id"] for run in dead] == [f"mails/{NOWHERE}"]
