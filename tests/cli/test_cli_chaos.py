@@ -23,30 +23,26 @@ async def sell(topic: str) -> str:
 """
 
 
-def clean(**env: str) -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("OUTLAST_")} | env
+def test_usage_and_refusals_have_the_command_as_it_is_typed(outlast):
+    assert outlast("chaos", "--help").out.startswith("Usage: outlast chaos [OPTIONS]")
+    assert outlast("chaos", "verify", "--help").out.startswith("Usage: outlast chaos verify [OPTIONS]")
+    assert "Usage: outlast chaos [OPTIONS]" in outlast("chaos", "--blows", "flood").err
+
+
+def test_a_module_without_submit_says_what_could_be_submitted(outlast):
+    (outlast.folder / "flows.py").write_text(FLOWS)
+    answer = outlast("chaos", "flows.py")
+    assert answer.code == 2
+    assert "There: report, sell." in answer.err
 
 
 def chaos(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
-    (folder / "flows.py").write_text(FLOWS)
     done = subprocess.run(
         [sys.executable, "-m", "outlast", "chaos", *words],
-        capture_output=True, text=True, timeout=100, check=False, cwd=folder, env=clean(**env),
+        capture_output=True, text=True, timeout=100, check=False, cwd=folder, env={**os.environ, **env},
     )  # fmt: skip
     assert "Traceback" not in done.stderr
     return done
-
-
-def test_usage_and_refusals_have_the_command_as_it_is_typed(tmp_path):
-    assert chaos(tmp_path, "--help").stdout.startswith("Usage: outlast chaos [OPTIONS]")
-    assert chaos(tmp_path, "verify", "--help").stdout.startswith("Usage: outlast chaos verify [OPTIONS]")
-    assert "Usage: outlast chaos [OPTIONS]" in chaos(tmp_path, "--blows", "flood").stderr
-
-
-def test_a_module_without_submit_says_what_could_be_submitted(tmp_path):
-    done = chaos(tmp_path, "flows.py")
-    assert done.returncode == 2
-    assert "There: report, sell." in done.stderr
 
 
 def test_a_wrong_setting_is_a_sentence_and_2(tmp_path):
@@ -57,6 +53,7 @@ def test_a_wrong_setting_is_a_sentence_and_2(tmp_path):
 
 def test_what_only_a_ledger_knows_is_not_read_as_a_failure(tmp_path):
     words = ("--submit", "report", "--args", '["{n}"]', "--seconds", "1", "--kills-per-minute", "0")
+    (tmp_path / "flows.py").write_text(FLOWS)
     done = chaos(tmp_path, "flows.py", *words, "--report", "report")
     assert done.returncode == 0
     assert "verdict: nothing is violated; not known: no action twice, no stale fence, redone\n" in done.stdout
@@ -65,7 +62,7 @@ def test_what_only_a_ledger_knows_is_not_read_as_a_failure(tmp_path):
 def test_an_interrupted_trial_says_where_the_logs_are(tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-m", "outlast", "chaos", "--seconds", "60", "--report", "report"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=clean(),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
     )  # fmt: skip
     try:
         assert "starting" in process.stdout.readline()

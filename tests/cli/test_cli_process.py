@@ -10,8 +10,9 @@ import sys
 
 import pytest
 
-import outlast
+from outlast import __version__
 from outlast.cli import exits
+from outlast.cli.app import command_line
 
 BLOCKED = """
 import asyncio, sys
@@ -47,37 +48,43 @@ def finished(folder, *words, **options):
 
 
 def test_python_dash_m_is_the_same_command(tmp_path):
-    assert finished(tmp_path, "--version") == (0, f"outlast {outlast.__version__}\n", "")
+    assert finished(tmp_path, "--version") == (0, f"outlast {__version__}\n", "")
 
 
-def test_help_documents_every_exit_code(tmp_path):
+def test_help_documents_every_exit_code(outlast):
     for words in (["--help"], ["run", "--help"], ["prune", "-h"]):
-        code, out, _ = finished(tmp_path, *words)
-        assert code == 0
+        answer = outlast(*words)
+        assert answer.code == 0
         for number, meaning in exits.MEANINGS.items():
-            assert re.search(rf"^\s+{number}  {re.escape(meaning)}$", out, re.MULTILINE)
+            assert re.search(rf"^\s+{number}  {re.escape(meaning)}$", answer.out, re.MULTILINE)
 
 
-def test_a_shell_can_be_taught_completion(tmp_path):
-    code, out, _ = finished(tmp_path, "--help")
-    assert code == 0
-    assert "--install-completion" in out
-    code, out, _ = finished(
-        tmp_path, env={"_OUTLAST_COMPLETE": "complete_bash", "COMP_WORDS": "outlast ru", "COMP_CWORD": "1"}
+def test_a_shell_can_be_taught_completion(outlast):
+    assert "--install-completion" in outlast("--help").out
+    _, out, _ = finished(
+        outlast.folder,
+        env={"_OUTLAST_COMPLETE": "complete_bash", "COMP_WORDS": "outlast ru", "COMP_CWORD": "1"},
     )
     assert out.split() == ["run", "runs"]
 
 
-def test_no_command_or_an_unknown_one_is_a_usage_error(tmp_path):
-    assert finished(tmp_path, "nope")[0] == exits.USAGE
-    assert finished(tmp_path)[0] == exits.USAGE
+def test_no_command_or_an_unknown_one_is_a_usage_error(outlast):
+    assert outlast("nope").code == exits.USAGE
+    assert "No such command 'nope'" in outlast("nope").err
+    assert outlast().code == exits.USAGE
+
+
+def test_of_the_commands_only_the_one_that_is_named_is_built():
+    assert list(command_line("runs").commands) == ["runs"]
+    assert list(command_line("chaos").commands) == ["chaos"]
+    assert len(command_line("nope").commands) > 20
 
 
 @pytest.mark.parametrize(
     ("number", "code", "word"),
     [(signal.SIGINT, exits.INTERRUPTED, "interrupted"), (signal.SIGTERM, exits.TRY_AGAIN, "terminated")],
 )
-def test_a_signal_gives_the_run_back_and_says_how_it_goes_on(tmp_path, number, code, word):
+def test_a_signal_gives_the_run_back_and_says_how_it_goes_on(tmp_path, outlast, number, code, word):
     (tmp_path / "agent.py").write_text(BLOCKED)
     child = process(tmp_path, "run", "agent.py:blocked", "--id", "r1", env={"OUTLAST_GRACE": "2"})
     assert child.stderr is not None
@@ -91,10 +98,10 @@ def test_a_signal_gives_the_run_back_and_says_how_it_goes_on(tmp_path, number, c
         f"outlast: {signal.Signals(number).name}: 1 run under way; steps have 1 s to end."
     )
     assert end == f"outlast: {word}. To go on: `outlast run agent.py:blocked --id r1`"
-    assert "Nobody executes it now" in finished(tmp_path, "show", "r1")[1]
+    assert "Nobody executes it now" in outlast("show", "r1").out
 
 
-def test_a_killed_run_is_seen_as_dead_and_goes_on(tmp_path):
+def test_a_killed_run_is_seen_as_dead_and_goes_on(tmp_path, outlast):
     (tmp_path / "agent.py").write_text(BLOCKED)
     child = process(tmp_path, "run", "agent.py:blocked", "--id", "r1", env={"OUTLAST_HEARTBEAT": "0.01"})
     assert child.stderr is not None
@@ -102,12 +109,11 @@ def test_a_killed_run_is_seen_as_dead_and_goes_on(tmp_path):
     child.kill()
     child.communicate()
     (tmp_path / "agent.py").write_text(BLOCKED.replace("await asyncio.Event().wait()", "pass"))
-    code, out, _ = finished(tmp_path, "run", "agent.py:blocked", "--id", "r1")
-    assert (code, out) == (0, "null\n")
-    assert "its worker died" in finished(tmp_path, "show", "r1")[1]
+    assert outlast("run", "agent.py:blocked", "--id", "r1")[:2] == (0, "null\n")
+    assert "its worker died" in outlast("show", "r1").out
 
 
-def test_a_second_process_waits_for_the_first(tmp_path):
+def test_a_second_process_waits_for_the_first(tmp_path, outlast):
     (tmp_path / "agent.py").write_text(BLOCKED)
     first = process(tmp_path, "run", "agent.py:blocked", "--id", "r1")
     assert first.stderr is not None
@@ -115,25 +121,25 @@ def test_a_second_process_waits_for_the_first(tmp_path):
     second = process(tmp_path, "run", "agent.py:blocked", "--id", "r1")
     assert second.stderr is not None
     assert "is under way in another process" in second.stderr.readline()
-    assert finished(tmp_path, "cancel", "r1", "--why", "enough")[0] == 0
+    assert outlast("cancel", "r1", "--why", "enough").code == 0
     for child in (first, second):
         child.communicate(timeout=60)
         assert child.returncode == exits.CANCELLED
 
 
-def test_output_in_a_pipe_has_no_colour_and_breaks_no_line(tmp_path):
+def test_output_in_a_pipe_has_no_colour_and_breaks_no_line(tmp_path, outlast):
     (tmp_path / "agent.py").write_text(BLOCKED.replace("await asyncio.Event().wait()", "pass"))
     id = "long-" * 60
-    assert finished(tmp_path, "run", "agent.py:blocked", "--id", id)[0] == 0
+    assert outlast("run", "agent.py:blocked", "--id", id).code == 0
     for words in (["runs"], ["show", id]):
         _, out, _ = finished(tmp_path, *words, env={"COLUMNS": "40"})
         assert "\x1b" not in out
         assert any(id in line for line in out.splitlines())
 
 
-def test_a_pipe_that_is_closed_early_is_no_traceback(tmp_path):
+def test_a_pipe_that_is_closed_early_is_no_traceback(tmp_path, outlast):
     (tmp_path / "agent.py").write_text(BLOCKED.replace("await asyncio.Event().wait()", "pass"))
-    assert finished(tmp_path, "run", "agent.py:blocked", "--id", "r1")[0] == 0
+    assert outlast("run", "agent.py:blocked", "--id", "r1").code == 0
     child = process(tmp_path, "show", "r1", "--json")
     assert child.stdout is not None
     child.stdout.close()

@@ -18,7 +18,8 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     try:
         from outlast.cli.app import command_line
 
-        command_line()(args=None if argv is None else list(argv), prog_name="outlast")
+        words = sys.argv[1:] if argv is None else list(argv)
+        command_line(*words[:1])(args=words, prog_name="outlast")
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     sys.exit(0)

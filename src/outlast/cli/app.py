@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from functools import cache
 from typing import Annotated
 
@@ -62,6 +63,11 @@ app.add_typer(chaos_app, name="chaos")
 
 
 @cache
-def command_line() -> Callable[..., object]:
-    """Typer reads the signatures of all commands for it, which takes longer than most of them: once a process."""
-    return typer.main.get_command(app)
+def command_line(first: str = "") -> Callable[..., object]:
+    """Of the command that the first word names, or else of all: Typer reads the signatures of each, and that of all takes longer than most of them."""
+    one = copy(app)
+    one.registered_commands = [
+        info for info in app.registered_commands if getattr(info.callback, "__name__", "") == first
+    ]
+    one.registered_groups = [info for info in app.registered_groups if info.name == first]
+    return typer.main.get_command(one if one.registered_commands or one.registered_groups else app)
