@@ -32,6 +32,7 @@ from process_tools import Image, Line, Log, chance, look, until
 from outlast import Outlast
 from outlast.drain.report import DrainReport
 from places import peek
+from spawned import spawn
 
 LONG = "OUTLAST_TEST_KILLS" in os.environ
 """The long form, as `make soak` has it."""
@@ -110,9 +111,7 @@ class Pod:
         outer = {name: value for name, value in os.environ.items() if not name.startswith("OUTLAST_")}
         self.env = {**outer, **{f"OUTLAST_{name}": value for name, value in SETTINGS.items()}, **env, **own}
         with self.out.open("wb") as out, self.err.open("wb") as err:
-            self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=folder, env=self.env
-            )
+            self.process = spawn(command, stdout=out, stderr=err, cwd=folder, env=self.env)
         self.pid = self.process.pid
         self._probe: threading.Thread | None = None
         if http:
@@ -196,14 +195,7 @@ class Pod:
     def _run_pre_stop(self, grace: float) -> None:
         assert self._pre_stop is not None
         with (self.folder / "pre_stop").open("ab") as out:
-            hook = subprocess.Popen(
-                self._pre_stop,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                cwd=self.folder,
-                env=self.env,
-            )
+            hook = spawn(self._pre_stop, stdout=out, stderr=out, cwd=self.folder, env=self.env)
             try:
                 self.pre_stop_code = hook.wait(grace)
             except subprocess.TimeoutExpired:

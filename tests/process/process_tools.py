@@ -6,7 +6,6 @@ import random
 import shutil
 import signal
 import sqlite3
-import subprocess
 import sys
 import tempfile
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from places import peek
+from spawned import spawn
 
 PROGRAMS = Path(__file__).parent / "programs"
 WAIT_SECONDS = 30.0
@@ -46,9 +46,9 @@ class Program:
         self.err = self.out.with_name(self.out.name.replace("out-", "err-"))
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("OUTLAST_")}
         with self.out.open("wb") as out, self.err.open("wb") as err:
-            self.process = subprocess.Popen(
-                [sys.executable, "-W", "error", str(PROGRAMS / name), str(folder), *map(str, args)],
-                stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=folder, env={**inherited, **(env or {})},
+            self.process = spawn(
+                [sys.executable, "-W", "error", PROGRAMS / name, folder, *args],
+                stdout=out, stderr=err, cwd=folder, env={**inherited, **(env or {})},
             )  # fmt: skip
         self.pid = self.process.pid
 

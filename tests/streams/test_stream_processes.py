@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from outlast.store.address import store_at
+from spawned import spawn
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TOKENS = 120
@@ -59,9 +60,9 @@ class Program:
     def __init__(self, *command: object, folder: Path, **env: str) -> None:
         self.lines: list[dict] = []
         self.errors = (folder / f"errors-{time.monotonic_ns()}").open("w+")
-        self.process = subprocess.Popen(
-            [sys.executable, "-W", "error", *map(str, command)],
-            cwd=folder, env={**os.environ, "PYTHONFAULTHANDLER": "1", **env}, stdout=subprocess.PIPE, stderr=self.errors, text=True,
+        self.process = spawn(
+            [sys.executable, "-W", "error", *command],
+            cwd=folder, env={**os.environ, "PYTHONFAULTHANDLER": "1", **env}, stdout=subprocess.PIPE, stderr=self.errors,
         )  # fmt: skip
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

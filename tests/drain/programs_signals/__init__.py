@@ -1,12 +1,13 @@
 """Programs that get real signals, and what the tests need to execute and to end them."""
 
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from spawned import spawn
 
 HERE = Path(__file__).parent
 WAIT_SECONDS = 30.0
@@ -19,9 +20,7 @@ class Executing:
     def __init__(self, folder: Path, command: list[str]) -> None:
         self.out = folder / "out"
         with self.out.open("wb") as out:
-            self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=folder
-            )
+            self.process = spawn(command, stdout=out, stderr=out, cwd=folder)
         self.pid = self.process.pid
 
     @property

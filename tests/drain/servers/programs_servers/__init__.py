@@ -14,6 +14,7 @@ import httpx
 
 from outlast.store.rows import Entry, RunRow
 from outlast.store.sqlite.store import SQLiteStore
+from spawned import spawn
 
 HERE = Path(__file__).parent
 WAIT_SECONDS = 60.0
@@ -31,9 +32,8 @@ class Executing:
         self.known_url = ""
         quiet = {name: value for name, value in os.environ.items() if not name.startswith("OUTLAST_")}
         with self.out.open("wb") as out:
-            self.process = subprocess.Popen(
+            self.process = spawn(
                 command,
-                stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
                 cwd=folder,

@@ -1,0 +1,144 @@
+"""Processes that begin at once: `spawn` is `subprocess.Popen` for a Python program, without the third of a second that it takes to import Outlast.
+
+They are forks of a process that has imported it (`zygote.py`, one for each process of pytest's): real processes, with a pid, a death and an exit
+code of their own. What is tried about the beginning of a process itself is started with `subprocess`.
+"""
+
+import atexit
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import IO, Any
+
+
+class Zygote:
+    """The process that forks. It ends when this one does."""
+
+    def __init__(self, *flags: str) -> None:
+        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._requests, self._turn = here, threading.Lock()
+        with there:
+            program, null = Path(__file__).with_name("zygote.py"), subprocess.DEVNULL
+            command = [sys.executable, *flags, str(program), str(there.fileno())]
+            self._process = subprocess.Popen(command, pass_fds=[there.fileno()], stdin=null, stdout=null)
+        atexit.register(self.end)
+
+    def end(self) -> None:
+        self._requests.close()
+        self._process.wait(30)
+
+    def ask(self, request: dict[str, Any], fds: Sequence[int] = ()) -> int:
+        with self._turn:
+            socket.send_fds(self._requests, [json.dumps(request).encode()], fds)
+            answer = self._requests.recv(100)
+        assert answer, f"the zygote ended: {self._process.wait(30)}"
+        return int(json.loads(answer))
+
+
+zygote = cache(Zygote)
+
+
+class Spawned:
+    """As `subprocess.Popen`, as far as the tests need it: until somebody asks how it ended, it is there, if only as a zombie."""
+
+    def __init__(self, zygote: Zygote, request: dict[str, Any], fds: Sequence[int]) -> None:
+        self._zygote, self._turn = zygote, threading.Lock()
+        self.pid = zygote.ask(request, fds)
+        self.returncode: int | None = None
+        self.stdout: IO[str] | None = None
+        self._pidfd = os.pidfd_open(self.pid)
+        """Readable when it has ended."""
+
+    def poll(self) -> int | None:
+        return self._code(0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        code = self._code(timeout)
+        if code is None:
+            raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0)
+        return code
+
+    def _code(self, timeout: float | None) -> int | None:
+        if self.returncode is None:
+            end = select.poll()
+            end.register(self._pidfd, select.POLLIN)
+            if end.poll(None if timeout is None else timeout * 1000):
+                self._reap()
+        return self.returncode
+
+    def _reap(self) -> None:
+        with self._turn:
+            if self.returncode is None:
+                self.returncode = os.waitstatus_to_exitcode(self._zygote.ask({"reap": self.pid}))
+
+    def send_signal(self, number: int) -> None:
+        with self._turn:
+            if self.returncode is None:
+                os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def __del__(self) -> None:
+        os.close(self._pidfd)
+
+
+def spawn(
+    command: Sequence[object], *, stdout: Any, stderr: Any = None, **options: Any
+) -> Spawned | subprocess.Popen[Any]:
+    """`[sys.executable, *flags, FILE, *args]`, or `-c` or `-m` in place of the file; any other command is left to `subprocess`. There is no stdin.
+
+    With `subprocess.PIPE` as its stdout, `.stdout` is its text.
+    """
+    words, flags, buffered = [str(word) for word in command], [], True
+    if words[0] != sys.executable:
+        return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, **options)
+    at = 1
+    while words[at] in ("-W", "-u"):
+        if words[at] == "-u":
+            buffered, at = False, at + 1
+        else:
+            flags, at = words[at : at + 2], at + 2
+    way, at = (words[at], at + 1) if words[at] in ("-c", "-m") else ("file", at)
+    return _spawned(
+        flags, [way, words[at], words[at + 1 :]], stdout, stderr, unbuffered=not buffered, **options
+    )
+
+
+def _spawned(
+    flags: list[str],
+    program: list[Any],
+    stdout: Any,
+    stderr: Any,
+    *,
+    unbuffered: bool,
+    cwd: Path | str | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Spawned:
+    request = {
+        "program": program,
+        "cwd": str(cwd or Path.cwd()),
+        "env": dict(os.environ if env is None else env),
+        "unbuffered": unbuffered,
+    }
+    reading, writing = os.pipe() if stdout == subprocess.PIPE else (None, None)
+    out = stdout if writing is None else writing
+    err = out if stderr == subprocess.STDOUT else sys.stderr if stderr is None else stderr
+    with Path(os.devnull).open("rb") as null:
+        fds = [file if isinstance(file, int) else file.fileno() for file in (null, out, err)]
+        spawned = Spawned(zygote(*flags), request, fds)
+    if reading is not None:
+        os.close(fds[1])
+        spawned.stdout = os.fdopen(reading)
+    return spawned

@@ -1,0 +1,87 @@
+"""`zygote.py FD`: a Python that has Outlast and its drivers imported, and forks for each program that it is asked to be. See `spawned.py`.
+
+The child is what `python FILE`, `python -c CODE` or `python -m MODULE` would be: it falls out of the loop below to the end of this file, so
+that how it ends (its exit code, atexit, threads that it waits for) is the interpreter's own doing.
+"""
+
+import faulthandler
+import gc
+import importlib
+import io
+import json
+import os
+import runpy
+import socket
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+PRELOADED = (
+    "http.client", "outlast.app.outlast", "outlast.cli.app", "outlast.cli.run", "outlast.cli.worker", "outlast.effects.http", "outlast.http.server",
+    "outlast.store.file.store", "outlast.store.postgres.store", "outlast.store.redis.store", "outlast.store.sqlite.store", "outlast.sync.app",
+    "outlast.testing.crash", "pydantic", "uvicorn",
+)  # fmt: skip
+"""What most programs of the tests import, and what Outlast itself imports when it is first needed."""
+
+
+def asked(requests: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    """The next program to be, in a child of this process."""
+    while True:
+        body, fds, _, _ = socket.recv_fds(requests, 1 << 20, 3)
+        if not body:
+            os._exit(0)  # whoever asked is gone
+        request = json.loads(body)
+        if "reap" in request:
+            requests.send(json.dumps(os.waitpid(request["reap"], 0)[1]).encode())
+        elif pid := os.fork():
+            for fd in fds:
+                os.close(fd)
+            requests.send(json.dumps(pid).encode())
+        else:
+            requests.close()
+            return request, fds
+
+
+def become(request: dict[str, Any], fds: list[int]) -> None:
+    for number, fd in enumerate(fds):
+        os.dup2(fd, number)
+        os.close(fd)
+    os.chdir(request["cwd"])
+    os.environ.clear()
+    os.environ.update(request["env"])
+    time.tzset()
+    if os.environ.get("PYTHONFAULTHANDLER"):
+        faulthandler.enable()
+    if paths := os.environ.get("PYTHONPATH"):
+        sys.path[1:1] = paths.split(os.pathsep)
+    if request["unbuffered"]:
+        sys.stdout = sys.__stdout__ = io.TextIOWrapper(io.FileIO(1, "wb", closefd=False), write_through=True)
+    gc.enable()
+
+
+def execute(way: str, what: str, args: list[str]) -> None:
+    sys.argv = [what if way == "file" else way, *args]
+    sys.path[0] = {"file": str(Path(what).resolve().parent), "-c": "", "-m": str(Path.cwd())}[way]
+    if way == "-m":
+        runpy.run_module(what, run_name="__main__", alter_sys=True)
+        return
+    main = sys.modules["__main__"] = ModuleType("__main__")
+    main.__builtins__ = __builtins__
+    if way == "file":
+        main.__file__, source = what, Path(what).read_bytes()
+    code = compile(source if way == "file" else what, what if way == "file" else "<string>", "exec")
+    exec(code, main.__dict__)
+
+
+if __name__ == "__main__":
+    for name in PRELOADED:
+        importlib.import_module(name)
+    gc.collect()
+    gc.disable()
+    gc.freeze()
+    with socket.socket(fileno=int(sys.argv[1])) as asking:
+        program, its_fds = asked(asking)
+    become(program, its_fds)
+    execute(*program["program"])
