@@ -16,8 +16,8 @@ SETTINGS = {
     "worker": True,
     "ramp": 0,
     "new_share": 0,
-    "poll": 2.0,
-    "heartbeat": 0.5,
+    "poll": 5.0,
+    "heartbeat": 5.0,
     "lease": LEASE,
     "linger": 1.0,
 }

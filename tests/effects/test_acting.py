@@ -26,7 +26,6 @@ from bank import (
 from outlast import (
     KEY,
     Evicted,
-    Happened,
     LimitExceeded,
     NotInRun,
     RunDead,
@@ -40,7 +39,6 @@ from outlast import (
     workflow,
 )
 from outlast.store.verbs import Claim, Enlist, Sweep
-from outlast.testing import crash_everywhere
 
 SPAN = TIMEOUT + MARGIN
 
@@ -153,30 +151,6 @@ def test_the_body_of_an_effect_knows_its_run_and_its_attempt(world):
 
     world.run(looking())
     assert seen == [("run", "look#1", 1), ("run", "look#1", 2)]
-
-
-def test_an_effect_crashes_at_every_write_and_happens_once():
-    happened = []
-
-    @effect(timeout=10)
-    async def charge(label: str, key: str = KEY) -> str:
-        await asyncio.sleep(1)
-        happened.append(key)
-        return f"charged {label}"
-
-    @charge.verify
-    async def charged(label: str, key: str) -> Happened[str] | None:
-        return Happened(f"charged {label}") if key in happened else None
-
-    @workflow
-    async def charging() -> list[str]:
-        one, two = await asyncio.gather(charge("a"), charge("b"))
-        return [one, two, await charge("c")]
-
-    report = crash_everywhere(charging(), every_life=True)
-    assert report.result == ["charged a", "charged b", "charged c"]
-    assert report.crashes > 10
-    assert len(happened) == len(set(happened)), "under one key once, in whichever life"
 
 
 def test_an_intent_is_no_progress_so_that_an_effect_that_kills_its_worker_becomes_a_dead_letter(world):

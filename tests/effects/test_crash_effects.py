@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from teller import bank, fail, hold, lock, pay, spay, unlock, work
 
-from outlast import KEY, Outlast, compensate_with, effect, progress, receive, sleep, step, workflow
+from outlast import KEY, Happened, Outlast, compensate_with, effect, progress, receive, sleep, step, workflow
 from outlast import sync as s
 from outlast.define.unit import unit
 from outlast.testing import Broke, crash_everywhere
@@ -102,6 +102,30 @@ def test_effects_that_did_not_happen_and_messages_and_time():
 
     report = everywhere(decides(), check("a"), outside=people)
     assert report.result == "a"
+
+
+def test_an_effect_crashes_at_every_write_and_happens_once():
+    happened = []
+
+    @effect(timeout=10)
+    async def charge(label: str, key: str = KEY) -> str:
+        await asyncio.sleep(1)
+        happened.append(key)
+        return f"charged {label}"
+
+    @charge.verify
+    async def charged(label: str, key: str) -> Happened[str] | None:
+        return Happened(f"charged {label}") if key in happened else None
+
+    @workflow
+    async def charging() -> list[str]:
+        one, two = await asyncio.gather(charge("a"), charge("b"))
+        return [one, two, await charge("c")]
+
+    report = crash_everywhere(charging(), every_life=True)
+    assert report.result == ["charged a", "charged b", "charged c"]
+    assert report.crashes > 10
+    assert len(happened) == len(set(happened)), "under one key once, in whichever life"
 
 
 # -- runs that fail

@@ -153,8 +153,9 @@ def test_the_old_code_brought_back_goes_on(world):
     assert len(bank.asked) == 1
 
 
-def test_a_run_that_diverges_while_an_effect_acts_has_its_outcome_on_record(world):
+def test_a_run_that_diverges_while_an_effect_acts_has_its_outcome_on_record(world, monkeypatch):
     """A workflow that spins is parked; what its effect has done all the same is not forgotten."""
+    monkeypatch.setattr("outlast.replay.delivery.CALLBACKS_MAX", 10_000)
 
     async def spinning() -> str:
         async def spin() -> None:
@@ -171,7 +172,11 @@ def test_a_run_that_diverges_while_an_effect_acts_has_its_outcome_on_record(worl
 
 
 @pytest.mark.parametrize("comes", ["broken", "refused"])
-def test_a_run_that_diverges_while_an_effect_acts_that_then_fails_has_that_on_record(world, comes):
+def test_a_run_that_diverges_while_an_effect_acts_that_then_fails_has_that_on_record(
+    world, comes, monkeypatch
+):
+    monkeypatch.setattr("outlast.replay.delivery.CALLBACKS_MAX", 10_000)
+
     async def spinning() -> str:
         async def spin() -> None:
             await sleep(1)

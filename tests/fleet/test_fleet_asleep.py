@@ -26,8 +26,12 @@ def threads(pid: int) -> int:
 
 def until_asleep(fleet: Fleet, *ids: str) -> None:
     """Until these, or everybody, are in nobody's hands."""
-    ids = ids or tuple(id for (id,) in fleet.ask("SELECT id FROM runs"))
-    until(lambda: all(fleet.status(id) == "waiting" for id in ids), pause=0.02)
+
+    def are_asleep() -> bool:
+        awake = {id for (id,) in fleet.ask("SELECT id FROM runs WHERE status <> 'waiting'")}
+        return not (awake & set(ids) if ids else awake)
+
+    until(are_asleep, pause=0.02)
 
 
 def held(fleet: Fleet) -> list[int]:
