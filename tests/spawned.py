@@ -97,13 +97,16 @@ class Spawned:
 def spawn(
     command: Sequence[object], *, stdout: Any, stderr: Any = None, **options: Any
 ) -> Spawned | subprocess.Popen[Any]:
-    """`[sys.executable, *flags, FILE, *args]`, or `-c` or `-m` in place of the file; any other command is left to `subprocess`. There is no stdin.
+    """`[sys.executable, *flags, FILE, *args]`, or `-c` or `-m` in place of the file; any other command is left to `subprocess`, and so is every one where
+    a process has no descriptor (macOS). There is no stdin.
 
     With `subprocess.PIPE` as its stdout, `.stdout` is its text.
     """
     words, flags, buffered = [str(word) for word in command], [], True
-    if words[0] != sys.executable:
-        return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, **options)
+    if words[0] != sys.executable or not hasattr(os, "pidfd_open"):
+        return subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, text=True, **options
+        )
     at = 1
     while words[at] in ("-W", "-u"):
         if words[at] == "-u":
