@@ -59,9 +59,9 @@ class RunInfo:
             created=_time(row.created) or datetime.now(UTC),
             started=_time(row.started),
             ended=_time(row.ended),
-            due=_time(row.due) if row.status in ("queued", "waiting") and row.due < NEVER else None,
+            due=_time(row.due) if row.status in ("queued", "waiting") and not _is_never(row.due) else None,
             worker=row.worker,
-            fence=abs(row.fence),
+            fence=abs(row.fence) if isinstance(row.fence, int) else 0,
             deaths=row.deaths,
             interruptions=row.interruptions,
             parent=row.parent,
@@ -230,6 +230,10 @@ def _at(seconds: float) -> datetime:
     except (TypeError, ValueError, OverflowError, OSError):
         is_late = isinstance(seconds, (int, float)) and seconds > 0
         return datetime.max.replace(tzinfo=UTC) if is_late else datetime.min.replace(tzinfo=UTC)
+
+
+def _is_never(seconds: float) -> bool:
+    return isinstance(seconds, (int, float)) and seconds >= NEVER
 
 
 def _time(seconds: float | None) -> datetime | None:

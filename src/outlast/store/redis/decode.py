@@ -31,7 +31,31 @@ def _as(kind: Callable[[str], Any], text: str | None) -> Any:
 
 
 def run_row(text: str) -> RunRow:
-    got = _pairs(json.loads(text)).get
+    """What is no number where one belongs is taken for missing, as the scripts do: it takes no other run away."""
+    fields = _pairs(json.loads(text))
+    try:
+        return _run_row(fields)
+    except ValueError:
+        return _run_row({name: text for name, text in fields.items() if _fits(name, text)})
+
+
+_TEXTS = {
+    "id", "workflow", "args", "queue", "status", "worker", "token", "seed", "parent", "waits", "cancel", "reason", "value", "error",
+    "undoing",
+}  # fmt: skip
+_TIMES = {"created", "started", "due", "timeout", "deadline", "ended", "interrupted", "abandon_after"}
+
+
+def _fits(name: str, text: str) -> bool:
+    try:
+        name in _TEXTS or (float if name in _TIMES else int)(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _run_row(fields: dict[str, Any]) -> RunRow:
+    got = fields.get
     return RunRow(
         int(got("pk", 0)), got("id", ""), got("workflow", ""), got("args", ""), got("queue", ""), int(got("priority", 0)),
         got("status", ""), int(got("fence", 0)), got("worker") or None, got("token"), got("seed", ""), got("parent"),
@@ -76,19 +100,22 @@ def worker_row(flat: Sequence[str]) -> WorkerRow:
 
 
 def drain_row(found: Sequence[Any]) -> DrainRow:
+    """As a worker's: where a number is none it stays the text that is there."""
     worker, flat, seconds = found
-    it = _pairs(flat)
+    got = _pairs(flat).get
+    ended = got("ended")
     return DrainRow(
-        worker, it["host"], int(it["pid"]), it["reason"], float(it["began"]), _float(it.get("ended")), int(it["held"]),
-        it.get("report"), tuple(sorted(map(float, seconds))),
+        worker, got("host", ""), _as(int, got("pid")), got("reason", ""), _as(float, got("began")),
+        None if ended is None else _as(float, ended), _as(int, got("held")), got("report"),
+        tuple(sorted(took for took in (_as(float, text) for text in seconds) if isinstance(took, float))),
     )  # fmt: skip
 
 
 def queue_row(found: Sequence[Any]) -> QueueRow:
     name, flat, oldest, submitted, ended, (returned, since, undoing, stuck) = found
     it = _pairs(flat)
-    counts = (int(it.get(status, "0")) for status in ("queued", "running", "waiting", "parked", "dead"))
-    limits = (_int(it.get("depth_max")), _int(it.get("concurrency_max")))
+    counts = (_as(int, it.get(status, "0")) for status in ("queued", "running", "waiting", "parked", "dead"))
+    limits = (_as(int, it.get("depth_max")), _as(int, it.get("concurrency_max")))
     apart = (int(returned), _float(since), int(undoing), int(stuck))
     return QueueRow._make((name, *counts, _float(oldest), int(submitted), int(ended), *limits, *apart))
 

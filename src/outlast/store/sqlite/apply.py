@@ -102,7 +102,9 @@ class Transaction:
         tally = self._tallies.get(queue)
         if tally is None:
             row = self.db.execute(sql.QUEUE, (queue,)).fetchone()
-            tally = self._tallies[queue] = Tally(*row or ())
+            # A file may have anything there: a count that is none is 0, such a limit is none.
+            queued, running, *limits = (one if isinstance(one, int) else None for one in row or (None,) * 4)
+            tally = self._tallies[queue] = Tally(queued or 0, running or 0, *limits)
             tally.listed = row is not None
         return tally
 
@@ -451,11 +453,11 @@ class Transaction:
 
     def row(self, id: str) -> RunRow | None:
         row = self.db.execute(sql.RUN_BY_ID, (id,)).fetchone()
-        return RunRow(*row) if row else None
+        return _mended(RunRow(*row)) if row else None
 
     def row_at(self, pk: int) -> RunRow:
         """Of a run that is there."""
-        return RunRow(*self.db.execute(sql.RUN_BY_PK, (pk,)).fetchone())
+        return _mended(RunRow(*self.db.execute(sql.RUN_BY_PK, (pk,)).fetchone()))
 
     def _fenced(self, statement: str, values: Any) -> Refused | None:
         return None if self.db.execute(statement, values).rowcount else Refused(FENCE)
@@ -485,8 +487,25 @@ def ready_workflows(db: sqlite3.Connection, queue: str, ready: int) -> list[str]
 
 def _as_held(found: Sequence[Any]) -> tuple[RunRow, bool]:
     """A run that somebody has, and whether it has got anywhere since it was last taken away: then no row goes on."""
-    row, progress = RunRow(*found[:-1]), bool(found[-1])
+    row, progress = _mended(RunRow(*found[:-1])), bool(found[-1])
     return row._replace(deaths_in_a_row=0, interruptions_in_a_row=0) if progress else row, progress
+
+
+_NUMBERS: dict[str, Any] = {
+    "fence": 0, "priority": 0, "created": 0.0, "started": None, "due": 0.0, "timeout": None, "deadline": None, "interrupted": None, "deaths": 0,
+    "interruptions": 0, "lives": 0, "mark": 0, "deaths_in_a_row": 0, "interruptions_in_a_row": 0, "failures": 0, "attempts_max": 0,
+    "interruptions_max": 0, "abandon_after": None,
+}  # fmt: skip
+
+
+def _mended(row: RunRow) -> RunRow:
+    """With what stands for a number where a file has something else: who has such a run must be able to lose it."""
+    damaged = {
+        name: instead
+        for name, instead in _NUMBERS.items()
+        if not isinstance(getattr(row, name), (int, float, type(None)))
+    }
+    return row._replace(**damaged) if damaged else row
 
 
 def _own(row: RunRow, verb: verbs.Submit) -> bool:

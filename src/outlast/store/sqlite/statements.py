@@ -58,7 +58,7 @@ _ABANDONED_AT = (
 )
 CLAIMABLE = {
     (ready, new): f"""
-    SELECT -priority, coalesce(interrupted, 1e12), due, pk, queue, status, parent, {_ABANDONED_AT} FROM runs
+    SELECT -priority, coalesce(interrupted + 0.0, 1e12), due + 0.0, pk, queue, status, parent, {_ABANDONED_AT} FROM runs
     WHERE ready > 0 AND ready = {ready} AND queue = ? AND workflow = ? AND (interrupted IS NULL) = {new}
     ORDER BY priority DESC, interrupted, due, pk LIMIT ?
     """
@@ -67,14 +67,14 @@ CLAIMABLE = {
 }
 CLAIMABLE_CHILDREN = {
     new: f"""
-    SELECT -priority, coalesce(interrupted, 1e12), due, pk, queue, status, parent, {_ABANDONED_AT} FROM runs
+    SELECT -priority, coalesce(interrupted + 0.0, 1e12), due + 0.0, pk, queue, status, parent, {_ABANDONED_AT} FROM runs
     WHERE ready > 0 AND parent IS NOT NULL AND queue = ? AND workflow = ? AND ready = ? AND (interrupted IS NULL) = {new}
     ORDER BY priority DESC, interrupted, due, pk LIMIT ?
     """
     for new in (0, 1)
 }
 CLAIMABLE_BY_ID = """
-SELECT -priority, coalesce(interrupted, 1e12), due, pk, queue, status, parent, NULL FROM runs
+SELECT -priority, coalesce(interrupted + 0.0, 1e12), due + 0.0, pk, queue, status, parent, NULL FROM runs
 WHERE id IN (SELECT value FROM json_each(?)) AND status IN ('queued', 'waiting') AND (ready > 0 OR due <= ?)
 ORDER BY pk LIMIT ?
 """

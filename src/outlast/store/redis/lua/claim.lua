@@ -192,7 +192,7 @@ local function take_here(pk, line, member, verb)
         S.zrem(P .. 'oldest:' .. line.queue, fields.created, pk)
     end
     if status == 'queued' and (fields.interrupted or (tonumber(fields.deaths_in_a_row) or 0) > 0) then
-        S.zrem(P .. 'returned:' .. line.queue, tonumber(fields.due), pk)
+        S.zrem(P .. 'returned:' .. line.queue, tonumber(fields.due) or 0, pk)
     end
     S.zrem(P .. 'status:' .. status, pk, pk)
     S.zadd(P .. 'status:running', pk, pk)
@@ -212,7 +212,7 @@ local function take_here(pk, line, member, verb)
         last = last + 2
     end
     if fields.timeout and not fields.deadline then
-        flat[last + 1], flat[last + 2] = 'deadline', S.text(S.now + tonumber(fields.timeout))
+        flat[last + 1], flat[last + 2] = 'deadline', S.text(S.now + (tonumber(fields.timeout) or 0))
         last = last + 2
     end
     S.change_tail(pk, not_taken, flat, size + 1, last)

@@ -4,9 +4,10 @@ local COUNTS = {
     fence = 0, deaths = 0, interruptions = 0, lives = 0, ready = 0, mark = 0, deaths_in_a_row = 0,
     interruptions_in_a_row = 0, failures = 0, last = 0, got = 0, mail = 0,
 }
+-- What stands for it where somebody has put something else there; false: nothing.
 local NUMBERS = {
-    priority = true, created = true, started = true, due = true, timeout = true, deadline = true, ended = true,
-    interrupted = true, failed_at = true, attempts_max = true, interruptions_max = true, abandon_after = true, left_at = true,
+    priority = 0, created = 0, started = false, due = 0, timeout = false, deadline = false, ended = false,
+    interrupted = false, failed_at = false, attempts_max = 0, interruptions_max = 0, abandon_after = false, left_at = false,
 }
 
 -- What says in which sorted sets a run is.
@@ -35,7 +36,10 @@ local function typed(field, value)
     if value == '' and field == 'worker' then  -- nobody: cheaper than to delete the field each time
         return nil
     end
-    return NUMBERS[field] and value and tonumber(value) or value
+    if value and NUMBERS[field] ~= nil then
+        return tonumber(value) or NUMBERS[field] or nil
+    end
+    return value
 end
 
 local READ = {__index = function(row, field)

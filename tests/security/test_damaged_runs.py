@@ -1,0 +1,83 @@
+"""A run or a queue whose numbers somebody has damaged: every other run is claimed, and listed, as ever. Postgres has nothing but numbers there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+from security_tools import rewrite
+
+from outlast.app.info import RunInfo
+from outlast.store.address import store_at
+from outlast.store.protocol import Store
+from outlast.store.redis.connection import parse
+from outlast.store.rows import RunQuery
+from outlast.store.verbs import Claim, Enlist, Limit, Renew, Settle, Submit, Sweep
+from outlast.testing.conformance import HandClock
+from places import a_place
+
+OF_RUNS = (
+    "priority", "created", "started", "due", "timeout", "deadline", "interrupted", "deaths", "interruptions", "failed_at", "lives", "mark",
+    "deaths_in_a_row", "interruptions_in_a_row", "failures", "attempts_max", "interruptions_max", "abandon_after", "ended", "fence",
+)  # fmt: skip
+OF_QUEUES = ("queued", "running", "depth_max", "concurrency_max")
+
+
+@pytest.fixture(params=["sqlite", "redis"])
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Store, HandClock]]:
+    clock = HandClock()
+    with a_place(request, request.param, tmp_path) as place:
+        store = store_at(place, clock=clock)
+        store.open()
+        store.commit([Enlist("w", "host", 1, 3600.0)])
+        yield place, store, clock
+        store.close()
+
+
+def damage(place: str, table: str, key: str, name: str) -> None:
+    """As somebody does it who has the store and no Outlast."""
+    if place.startswith("sqlite"):
+        column = {"runs": "pk", "queues": "name"}[table]
+        statement = f"UPDATE {table} SET {name} = 'none' WHERE {column} = ?"
+        rewrite(Path(place.removeprefix("sqlite:///")), lambda db: db.execute(statement, (key,)))
+    else:
+        with redis.Redis.from_url(place.partition("?")[0]) as db:
+            db.hset(f"{parse(place).prefix}{table[:-1]}:{key}", name, "none")
+
+
+def submit(id: str, queue: str = "default") -> Submit:
+    return Submit(id, "flow", "{}", id, "00" * 16, queue=queue, depth_max=1_000)
+
+
+@pytest.mark.parametrize("held", [False, True], ids=["queued", "held"])
+def test_the_numbers_of_one_run_keep_no_other_from_being_claimed_swept_and_listed(opened, held) -> None:
+    place, store, clock = opened
+    for name in OF_RUNS:
+        store.commit([submit(f"damaged {name}"), submit(f"good {name}")])
+        if held:
+            store.commit([Enlist("dead", "host", 1, 30.0), Claim("dead", name, ids=(f"damaged {name}",))])
+        damage(place, "runs", str(store.run(f"damaged {name}").pk), name)
+        for _ in range(4 if held else 0):
+            clock.now += 12
+            store.commit([Renew("w", 3600.0), Sweep()])
+        assert [row.id for row in store.workers()] == ["w"], name
+        rows = store.commit([Claim("w", name, limit=10, queues=("default",), workflows=("flow",))])[0]
+        assert f"good {name}" in [row.id for row in rows], name
+        store.commit([Settle(row.pk, row.fence, "done", "1") for row in rows if row.id.startswith("good")])
+    listed = [RunInfo.of(row).id for row in store.runs(RunQuery(limit=1_000))]
+    assert len(listed) == 2 * len(OF_RUNS)
+
+
+def test_the_numbers_of_one_queue_keep_no_run_of_another_from_being_claimed_nor_its_own_from_being_submitted(
+    opened,
+) -> None:
+    place, store, _ = opened
+    for name in OF_QUEUES:
+        store.commit([submit(f"damaged {name}", name), Limit(name, 100, 100)])
+        damage(place, "queues", name, name)
+        store.commit([submit(f"good {name}"), submit(f"another {name}", name)])
+        rows = store.commit([Claim("w", name, limit=10, queues=(name, "default"), workflows=("flow",))])[0]
+        assert {row.id for row in rows} == {f"damaged {name}", f"good {name}", f"another {name}"}, name
+        store.queues()
