@@ -418,6 +418,20 @@ def test_a_role_with_another_isolation_level_is_set_right_or_refused(server, add
         store.commit([Enlist("w2", "host", 1, 60.0)])
 
 
+def test_a_time_is_read_as_it_was_written_whatever_the_role_says(server, address) -> None:
+    """Else a run would replay with another clock than it had, and what it made of that would not fit its record."""
+    options, at = "&options=-c%20extra_float_digits%3D0", 1794863212.1234567
+    with opened(address + options) as store:
+        row = held(store)
+        store.commit([Record(row.pk, 1, row.fence, "step", "key", at, value="1")])
+        assert store.journal(row.pk)[0].at == at
+    with (
+        opened(f"{address}{options}&pooler=yes") as store,
+        pytest.raises(StoreUnavailable, match="extra_float_digits"),
+    ):
+        store.commit([Enlist("w2", "host", 1, 60.0)])
+
+
 def test_what_is_acknowledged_is_durable_whatever_the_role_says(server, address) -> None:
     """A server that ends at once loses what it has not written, which it would not have with synchronous_commit off."""
     with opened(f"{address}&options=-c%20synchronous_commit%3Doff") as store:

@@ -26,8 +26,10 @@ STATEMENT_SECONDS_MAX = 60
 _SESSION = (
     "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED;"
     f"SET statement_timeout = '{STATEMENT_SECONDS_MAX}s';"
-    "SET idle_in_transaction_session_timeout = '60s'"
+    "SET idle_in_transaction_session_timeout = '60s';"
+    "SET extra_float_digits = 1"
 )
+"""The last: a time that is read is the one that was written, to the last bit. A run's clock goes by it."""
 
 
 def readable(files: list[int], seconds: float) -> set[int]:

@@ -16,6 +16,7 @@ from outlast.values.sentences import stopped
 SHUT_OUT = "OL001"
 TOO_OLD = "OL002"
 ISOLATION = "OL004"
+DIGITS = "OL005"
 LOCKED = "55P03"
 AGAIN = ("40001", "40P01")
 """Nothing was written, and the same again may succeed at once."""
@@ -32,6 +33,7 @@ _ADVICE = {
     "57014": "the statement was cancelled, or took longer than statement_timeout.",
     "57P01": "it is being shut down.",
     ISOLATION: "use a role whose default_transaction_isolation is `read committed`.",
+    DIGITS: "use a role whose extra_float_digits is 1, as it is by default.",
 }
 _BROKEN = {
     "3F000": "its schema is not there: somebody removed it while in use.",

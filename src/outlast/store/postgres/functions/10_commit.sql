@@ -26,6 +26,10 @@ BEGIN
         RAISE EXCEPTION 'this role''s default_transaction_isolation is %: it must be read committed', current_setting('transaction_isolation')
             USING ERRCODE = 'OL004';
     END IF;
+    IF current_setting('extra_float_digits')::int < 1 THEN  -- a pooler's session is as its role's; on others it is set
+        RAISE EXCEPTION 'this role''s extra_float_digits is %: it must be 1, or a time is not read as it was written', current_setting('extra_float_digits')
+            USING ERRCODE = 'OL005';
+    END IF;
     IF current_setting('synchronous_commit') = 'off' THEN  -- what was acknowledged is durable, whatever the role's default
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
