@@ -5,7 +5,7 @@ import traceback
 
 import pytest
 
-from outlast import Conflict, RunParked, Unrecordable, receive, run, step, workflow
+from outlast import Conflict, RunCancelled, RunParked, Unrecordable, receive, run, step, workflow
 from outlast.testing import App
 
 
@@ -88,6 +88,24 @@ def test_a_recorded_failure_says_that_it_is_one_and_what_to_do(world):
         with pytest.raises(ValueError, match="bug") as caught:
             world.run(flow())
         assert any("outlast retry run" in note for note in caught.value.__notes__)
+
+
+def test_a_run_that_was_cancelled_says_how_to_have_it_all_the_same(world):
+    @workflow
+    async def flow() -> None:
+        await receive("never")
+
+    async def main(app):
+        run = await app.start(flow(), id="run")
+        await app.cancel("run", "enough")
+        await run.result()
+
+    with pytest.raises(RunCancelled, match="run 'run' was cancelled: enough") as caught:
+        world.do(main)
+    assert caught.value.__notes__ == [
+        "outlast explain RunCancelled",
+        "To have it all the same: outlast retry run, then the same call again.",
+    ]
 
 
 def test_a_conflict_is_an_exception_and_no_line_in_the_log(world, caplog):

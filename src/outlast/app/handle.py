@@ -63,5 +63,9 @@ def conclude(id: str, end: End, codec: Any) -> Any:
             f"This is how run {id!r} ended, from its journal. Once the cause is mended: outlast retry {id}"
         )
         raise error
-    kinds = {"cancelled": RunCancelled, "parked": RunParked, "dead": RunDead}
-    raise kinds[end.status](id, end.reason or "")
+    if end.status == "parked":
+        raise RunParked(id, end.reason or "")  # which says what to do
+    ended = RunDead(id, end.reason or "") if end.status == "dead" else RunCancelled(id, end.reason or "")
+    wanted = "Once the cause is mended" if end.status == "dead" else "To have it all the same"
+    ended.add_note(f"{wanted}: outlast retry {id}, then the same call again.")
+    raise ended
