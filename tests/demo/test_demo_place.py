@@ -118,7 +118,7 @@ def test_what_is_no_store_is_refused_and_stays(tmp_path, what):
     path = tmp_path / "outlast-demo.db"
     STRANGE[what](path)
     before = everything(tmp_path)
-    with pytest.raises(DemoRefused, match="Remove it yourself"):
+    with pytest.raises(DemoRefused, match="or remove it yourself"):
         make_room(path)
     assert everything(tmp_path) == before
 

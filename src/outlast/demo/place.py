@@ -82,7 +82,7 @@ def make_room(path: Path) -> None:
 
 def _check(path: Path, files: list[Path]) -> None:
     """DemoRefused unless they are a store that only demos have used, and that nobody uses now."""
-    instead = "Remove it yourself, or name another with --store-file."
+    instead = "Name another with --store-file, or remove it yourself."
     if any(file.is_symlink() for file in files):
         raise DemoRefused(f"{path} is a symbolic link, or has one beside it. {instead}")
     if not path.is_file():
