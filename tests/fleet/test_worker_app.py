@@ -436,6 +436,15 @@ def test_a_hook_is_called_to_its_end_though_the_app_is_left_at_once():
     assert told == ["letter-1"]
 
 
+@pytest.mark.parametrize("handler", [note, job, None], ids=["step", "workflow", "none"])
+def test_what_cannot_handle_an_item_is_refused_before_one_is_taken(handler):
+    async def main(app):
+        with pytest.raises(TypeError, match=r"consume\(\) takes a"):
+            await app.queue("mail").consume(handler)
+
+    App().do(main)
+
+
 def test_a_worker_must_be_told_what_it_may_execute():
     with pytest.raises(SettingsError, match="workflows"):
         App(worker=True).do(lambda _: asyncio.sleep(0))

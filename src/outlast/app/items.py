@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from outlast.app.claimer import Claimer
 from outlast.app.submission import check_seconds, enqueue
+from outlast.define.step import StepBase
+from outlast.define.workflow import Workflow
 from outlast.errors import Conflict, Draining, LeaseLost, SettingsError, StoreError, WrongStatus
 from outlast.store.rows import RunRow
 from outlast.store.verbs import ITEM, Ack, Claim, Limit, Refused, Release, Submit
@@ -210,6 +212,12 @@ class Queue:
         in a thread. Items under way when this ends are given back, ahead of new ones.
         """
         house = self._open()
+        if isinstance(fn, (StepBase, Workflow)):
+            raise TypeError(
+                f"consume() takes a plain function of the item, not {fn!r}: that belongs to a run. Take its function, {fn.name}.fn, or start a run in a function."
+            )
+        if not callable(fn):
+            raise TypeError(f"consume() takes a function of the item, not {fn!r}.")
         if concurrency is not None and (type(concurrency) is not int or concurrency < 1):
             raise SettingsError(f"concurrency={concurrency!r} must be a whole number from 1.")
         await Consumer(house, self.name, fn, concurrency or house.settings.concurrency).work()
