@@ -254,3 +254,9 @@ def test_the_async_and_the_sync_face_share_stores(tmp_path):
     with Outlast(store) as app:
         app.start(doubled(4), id="d-1").result()
     assert outlast.run(doubled(4), id="d-1", store=store) == 8
+
+
+@pytest.mark.parametrize("handler", [double, asyncio.sleep], ids=["step", "coroutine function"])
+def test_what_would_handle_no_item_is_refused(handler):
+    with Outlast("memory:") as app, pytest.raises(TypeError, match=r"consume\(\)"):
+        app.queue("mail").consume(handler)

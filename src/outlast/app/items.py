@@ -212,12 +212,7 @@ class Queue:
         in a thread. Items under way when this ends are given back, ahead of new ones.
         """
         house = self._open()
-        if isinstance(fn, (StepBase, Workflow)):
-            raise TypeError(
-                f"consume() takes a plain function of the item, not {fn!r}: that belongs to a run. Take its function, {fn.name}.fn, or start a run in a function."
-            )
-        if not callable(fn):
-            raise TypeError(f"consume() takes a function of the item, not {fn!r}.")
+        check_handler(fn)
         if concurrency is not None and (type(concurrency) is not int or concurrency < 1):
             raise SettingsError(f"concurrency={concurrency!r} must be a whole number from 1.")
         await Consumer(house, self.name, fn, concurrency or house.settings.concurrency).work()
@@ -247,6 +242,16 @@ class Queue:
 
     def __repr__(self) -> str:
         return f"<queue {self.name!r}>"
+
+
+def check_handler(fn: Any) -> None:
+    """TypeError for what is no handler: each item would fail by it, or be acked with nothing done."""
+    if isinstance(fn, (StepBase, Workflow)):
+        raise TypeError(
+            f"consume() takes a plain function of the item, not {fn!r}: that belongs to a run. Take its function, {fn.name}.fn, or start a run in a function."
+        )
+    if not callable(fn):
+        raise TypeError(f"consume() takes a function of the item, not {fn!r}.")
 
 
 class Consumer:

@@ -7,6 +7,7 @@ from typing import Any
 
 from outlast.app import items as core
 from outlast.app.items import UNCHANGED
+from outlast.app.mapping import is_async
 from outlast.sync.portal import Portal
 
 
@@ -87,6 +88,11 @@ class Queue:
 
         An item is acked when `fn` returns and nacked when it raises, unless it did so itself.
         """
+        core.check_handler(fn)
+        if is_async(fn):
+            raise TypeError(
+                f"consume() of a sync program takes a plain function, not {fn!r}, which is async: `from outlast import Outlast`."
+            )
 
         def handle(item: core.Item) -> None:
             fn(Item(self._portal, item))
