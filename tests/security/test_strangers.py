@@ -7,13 +7,14 @@ import os
 import socket
 import stat
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from security_tools import Shell, rewrite
 
-from outlast.errors import StoreBroken
+from outlast.errors import StoreBroken, StoreError, StoreUnavailable
 from outlast.store import strangers
 from outlast.store.address import store_at
 from outlast.store.file.store import FileStore
@@ -428,6 +429,25 @@ def test_a_file_store_in_a_folder_of_ones_own_that_everybody_may_write_is_said_t
     store.close()
     assert [record.name for record in caplog.records] == ["outlast.store"]
     assert "may write in it (mode 777)" in caplog.text
+
+
+def test_a_store_that_cannot_be_opened_yet_says_nothing_of_its_mode_each_time_it_is_tried(
+    path, tmp_path, caplog
+) -> None:
+    opened(path)
+    path.chmod(0o644)
+    gate = path.with_name(path.name + ".d") / "gate"
+    gate.unlink()
+    gate.mkdir()
+    with pytest.raises(StoreError):
+        opened(path)
+    filled(tmp_path / "store")
+    (tmp_path / "store").chmod(0o777)
+    holder = FileStore(tmp_path / "store")
+    holder.open()
+    with closing(holder), pytest.raises(StoreUnavailable):
+        FileStore(tmp_path / "store").open()
+    assert len(caplog.records) == 1, "of the one who has it"
 
 
 def test_a_file_store_is_in_no_folder_of_a_stranger_that_everybody_may_write(tmp_path, monkeypatch) -> None:

@@ -124,7 +124,7 @@ def say_if_open_to_others(path: Path) -> None:
 
 
 def check_own(folder: Path) -> None:
-    """Of a store that is a folder: StoreBroken if it is somebody else's and everybody may write in it. Of one's own, that is said."""
+    """Of a store that is a folder: StoreBroken if it is somebody else's and everybody may write in it."""
     if not hasattr(os, "geteuid"):
         return
     found = folder.stat()
@@ -132,7 +132,12 @@ def check_own(folder: Path) -> None:
         raise StoreBroken(
             f"{folder}: it belongs to user {found.st_uid}, and everybody may write in it. Nothing was written. Use a folder of your own."
         )
-    if found.st_mode & stat.S_IWOTH:
+
+
+def say_if_everybody_writes(folder: Path) -> None:
+    """In a folder of one's own."""
+    found = folder.stat()
+    if hasattr(os, "geteuid") and found.st_mode & stat.S_IWOTH:
         log.warning("%s: every user of this machine may write in it (mode %03o), and so decide everything in this store. `chmod 700` it.", folder, stat.S_IMODE(found.st_mode))  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from outlast.store.file.log import NAME as LOG_NAME
 from outlast.store.file.log import OLD as OLD_LOG_NAME
 from outlast.store.locks import lock, open_private
 from outlast.store.paths import making
-from outlast.store.strangers import check_own
+from outlast.store.strangers import check_own, say_if_everybody_writes
 
 FORMAT = 1
 _FORMAT_FILE, _LOCK_FILE = "format", "lock"
@@ -46,6 +46,7 @@ class Folder:
             disk.sync_path(folder.parent)
         check_own(self.path)
         self._lock()
+        say_if_everybody_writes(self.path)
         if not (self.path / _FORMAT_FILE).exists():
             self._check()
             disk.end_with(self.path / LOG_NAME, 0, b"")

@@ -122,10 +122,8 @@ class SQLiteStore:
             folder.mkdir(mode=0o700, exist_ok=True)
         # Made here, so that it is private from its first moment; -wal and -shm take its mode. One that exists is not opened:
         # closing any descriptor of it would drop the locks that SQLite holds on it elsewhere in this process.
-        try:
+        with suppress(FileExistsError):
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-        except FileExistsError:
-            strangers.say_if_open_to_others(path)
         strangers.check_beside(path, folder)
         owners = strangers.owners_of(path)
         strangers.give_folder(owners, folder)
@@ -148,6 +146,7 @@ class SQLiteStore:
         self._presence = Presence(folder, self._heartbeat, owners)
         self._bell = Bell(folder, owners)
         self._closing += [self._reader.close, self._presence.close, self._bell.close]
+        strangers.say_if_open_to_others(path)  # last: whoever waits for a store opens it again and again
 
     def _connect(self, path: Path) -> sqlite3.Connection:
         db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
