@@ -32,8 +32,19 @@ VERIFY = 'return Happened(str(receipt["number"]))'
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory) -> Facts:
-    facts = played(tmp_path_factory.mktemp("good"))
-    assert wrong(facts) == []
+    """All holds, though the answer to a message was lost, which only the agent's verify can tell, and the store is busy now and then."""
+    asked = itertools.count()
+
+    def progress(store: SQLiteStore, run: int) -> dict[str, str]:
+        if next(asked) % 2:
+            raise StoreUnavailable("it is busy")
+        return real(store, run)
+
+    real, folder = SQLiteStore.progress, tmp_path_factory.mktemp("good")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SQLiteStore, "progress", progress)
+        facts = played(folder, agent(folder, ("timeout=10", "timeout=1"), (POST, LOST)))
+    assert next(asked) > 2, "it waits for an answer to be saved"
     return facts
 
 
@@ -66,11 +77,6 @@ def test_a_verify_that_lies_has_a_message_sent_twice_and_that_is_told(tmp_path):
     facts = played(tmp_path, agent(tmp_path, *changes))
     assert wrong(facts) == [4]
     assert facts.twice == {("reader", "I look into glaciers."): 2}
-
-
-def test_the_verify_of_the_agent_keeps_a_message_whose_answer_was_lost_from_being_sent_again(tmp_path):
-    facts = played(tmp_path, agent(tmp_path, ("timeout=10", "timeout=1"), (POST, LOST)))
-    assert wrong(facts) == []
 
 
 def test_an_answer_that_is_begun_anew_is_told(tmp_path):
@@ -150,17 +156,21 @@ def surprised(facts: Facts) -> Facts:
     return replace(facts, played=replace(facts.played, surprises=["worker 3 ended by itself"]))
 
 
-@pytest.mark.parametrize(
-    ("change", "claims"),
-    [
-        (not_done, [0]), (other_result, [0]), (early, [1]), (late, [1]), (crashed, [1]), (no_report, [1]), (no_death, [2]), (whole, [2]),
-        (nothing_kept, [2]), (asked_twice, [3]), (lost_message, [4]), (foreign_message, [4]), (surprised, [5]), (not_there, [0, 1, 2, 4]),
-    ],
-)  # fmt: skip
-def test_each_claim_is_judged_by_what_was_found(good, change: Callable[[Facts], Facts], claims):
-    changed = change(good)
-    assert wrong(changed) == claims
-    assert "NOT SO" in plain(summary(changed, checks(changed), Path("outlast-demo.db")))
+CLAIMS: dict[Callable[[Facts], Facts], list[int]] = {
+    not_done: [0], other_result: [0], early: [1], late: [1], crashed: [1], no_report: [1], no_death: [2], whole: [2], nothing_kept: [2],
+    asked_twice: [3], lost_message: [4], foreign_message: [4], surprised: [5], not_there: [0, 1, 2, 4],
+}  # fmt: skip
+
+
+def test_neither_an_answer_that_was_lost_nor_a_store_that_is_busy_makes_it_wrong(good):
+    assert wrong(good) == []
+
+
+def test_each_claim_is_judged_by_what_was_found(good):
+    for change, claims in CLAIMS.items():
+        changed = change(good)
+        assert wrong(changed) == claims, change.__name__
+        assert "NOT SO" in plain(summary(changed, checks(changed), Path("outlast-demo.db")))
 
 
 def test_who_had_a_run_is_left_out_where_nobody_saw_it(good):
@@ -208,21 +218,6 @@ def test_a_run_that_fails_ends_the_demo_at_once_and_says_why(tmp_path):
     fails = ("notes: list[str] = []", "raise LookupError('there is nothing on it')")
     with pytest.raises(DemoFailed, match=r"tides is failed.*there is nothing on it"):
         played(tmp_path, agent(tmp_path, fails))
-
-
-def test_a_store_that_is_busy_now_and_then_ends_no_demo(tmp_path, monkeypatch):
-    """Neither where it waits for an answer to be saved."""
-    asked = itertools.count()
-
-    def progress(store: SQLiteStore, run: int) -> dict[str, str]:
-        if next(asked) % 2:
-            raise StoreUnavailable("it is busy")
-        return real(store, run)
-
-    real = SQLiteStore.progress
-    monkeypatch.setattr(SQLiteStore, "progress", progress)
-    assert wrong(played(tmp_path)) == []
-    assert next(asked) > 2
 
 
 def test_why_a_run_failed_is_told_though_the_store_is_busy_by_then(tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 from demo_tools import demo, gone_within, is_alive, pids_in, read_until, started
 
+from command import answer_in
 from outlast.demo.scene import Happening, Scene, Work
 from outlast.demo.view import WIDTH, Lines
 
@@ -72,16 +73,11 @@ assert loaded.settings == Settings(), loaded.settings
     subprocess.run([sys.executable, "-P", "-c", script], cwd=shown[0], env=env, check=True, timeout=60)
 
 
-def test_it_leaves_a_store_to_look_at_and_what_was_beside_it(shown):
+def test_it_leaves_a_store_to_look_at_and_what_was_beside_it(shown, capsys):
     folder, _ = shown
-    env = {name: value for name, value in os.environ.items() if not name.startswith("OUTLAST_")}
-    env["OUTLAST_ENV_FILE"] = ""
     for words, text in ((["runs"], "glaciers"), (["show", "bees"], "1 death"), (["drains"], "SIGTERM")):
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "outlast", *words, "--store", "sqlite:///outlast-demo.db"],
-            cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=True,
-        )  # fmt: skip
-        assert text in done.stdout
+        typed = [*words, "--store", "sqlite:///outlast-demo.db"]
+        assert text in answer_in(folder, typed, capsys, OUTLAST_ENV_FILE="").out
     assert (folder / "outlast-demo.db.bak").read_text() == "not the demo's"
     assert (folder / "outlast-demo.db").stat().st_mode & 0o777 == 0o600
 
@@ -139,8 +135,9 @@ def test_a_demo_that_is_killed_takes_its_workers_with_it(tmp_path):
         process.kill()
         process.communicate(timeout=30)
     assert gone_within(pids)
-    done = demo(tmp_path, "--json")
-    assert done.returncode == 0, done.stderr
+    with started(tmp_path) as process:
+        read_until(process, "worker A starts")  # what it left is in nobody's way
+        process.kill()
 
 
 def test_a_reader_who_goes_away_ends_it_and_its_workers(tmp_path):
@@ -163,25 +160,24 @@ def test_a_second_one_beside_it_is_refused_and_does_not_disturb_it(tmp_path):
     assert process.returncode == 0
 
 
-def test_a_picture_is_an_svg_in_a_folder_that_is_there(tmp_path):
+def test_a_picture_is_an_svg_in_a_folder_that_is_there(tmp_path, capsys):
     for name, why in (("demo.png", "ends in .svg"), ("nowhere/demo.svg", "no such folder")):
-        done = demo(tmp_path, "--record", name)
-        assert done.returncode == 2
-        assert why in done.stderr
+        answer = answer_in(tmp_path, ["demo", "--record", name], capsys)
+        assert answer.code == 2
+        assert why in answer.err
     assert not list(tmp_path.iterdir())
 
 
-def test_a_store_of_somebody_else_under_its_name_is_refused_and_not_touched(tmp_path):
+def test_a_store_of_somebody_else_under_its_name_is_refused_and_not_touched(tmp_path, capsys):
     program = tmp_path / "theirs.py"
     program.write_text(
         "from outlast import workflow\n\n@workflow\nasync def research() -> int:\n    return 1\n"
     )
-    store = ["--store", "sqlite:///outlast-demo.db"]
-    run = [sys.executable, "-P", "-m", "outlast", "run", "theirs.py:research", "--id", "bees", *store]
-    subprocess.run(run, cwd=tmp_path, check=True, capture_output=True, timeout=60)
+    run = ["run", "theirs.py:research", "--id", "bees", "--store", "sqlite:///outlast-demo.db"]
+    assert answer_in(tmp_path, run, capsys).code == 0
     before = (tmp_path / "outlast-demo.db").read_bytes()
-    done = demo(tmp_path, "--json")
-    assert done.returncode == 2
-    assert json.loads(done.stdout)["error"]["type"] == "DemoRefused"
-    assert "not the demo's" in done.stderr
+    answer = answer_in(tmp_path, ["demo", "--json"], capsys)
+    assert answer.code == 2
+    assert answer.json["error"]["type"] == "DemoRefused"
+    assert "not the demo's" in answer.err
     assert (tmp_path / "outlast-demo.db").read_bytes() == before

@@ -3,13 +3,12 @@
 import asyncio
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import psycopg
 import pytest
 
+from command import answer_of
 from outlast import Outlast, session, step, workflow
 from outlast.errors import SettingsError, StoreUnavailable
 from outlast.store.postgres.store import PostgresStore
@@ -20,16 +19,25 @@ OWNER, USER = re.findall(r"^```sql\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 COMMAND = re.search(r"^    outlast (migrate --sql .*?) \| psql", PAGE, re.MULTILINE)
 
 
-@pytest.fixture
-def database():
-    """Of the superuser, who needs no password; all others do."""
+@pytest.fixture(scope="module")
+def server():
+    """The superuser needs no password; all others do."""
     with servers.postgres_server() as server:
         with psycopg.connect(server.url, autocommit=True) as db:
             (rules,) = db.execute("SHOW hba_file").fetchone()
             Path(rules).write_text("local all postgres trust\nlocal all all scram-sha-256\n")
             db.execute("SELECT pg_reload_conf()")
-            db.execute("CREATE DATABASE agents")
-        yield server.url.replace("/postgres?", "/agents?")
+        yield server.url
+
+
+@pytest.fixture
+def database(server):
+    """Of the superuser."""
+    with psycopg.connect(server, autocommit=True) as db:
+        db.execute("CREATE DATABASE agents")
+        yield server.replace("/postgres?", "/agents?")
+        db.execute("DROP DATABASE agents WITH (FORCE)")
+        db.execute("DROP ROLE outlast")
 
 
 def execute(database: str, script: str) -> None:
@@ -71,12 +79,10 @@ def test_a_role_that_may_create_in_the_database_makes_the_schema_by_itself(datab
     asyncio.run(use(of_the_role(database)))
 
 
-def test_a_role_that_only_uses_the_schema_needs_what_the_page_grants(database):
+def test_a_role_that_only_uses_the_schema_needs_what_the_page_grants(database, capsys):
     command = COMMAND[1].replace("'", "").split()
-    made = subprocess.run(
-        [sys.executable, "-m", "outlast", *command], capture_output=True, text=True, check=True, timeout=60
-    )
-    execute(database, made.stdout)
+    made = answer_of(command, capsys).out
+    execute(database, made)
     create, *grants = USER.splitlines()
     execute(database, create)
     with pytest.raises(StoreUnavailable, match="permission denied for schema outlast"):
@@ -85,7 +91,7 @@ def test_a_role_that_only_uses_the_schema_needs_what_the_page_grants(database):
     asyncio.run(use(of_the_role(database, "&migrate=no")))
     execute(database, "UPDATE outlast.meta SET timeline = 'another'")  # as after a failover
     asyncio.run(use(of_the_role(database)))
-    execute(database, made.stdout)  # again: what is done already is left alone
+    execute(database, made)  # again: what is done already is left alone
     asyncio.run(use(of_the_role(database, "&migrate=no")))
 
 

@@ -23,8 +23,9 @@ FINDINGS = [f"finding {part}" for part in range(1, 11)]
 def folder(tmp_path, monkeypatch):
     for name in [name for name in os.environ if name.upper().startswith("OUTLAST_")]:
         monkeypatch.delenv(name)
+    monkeypatch.setenv("OUTLAST_EFFECT_MARGIN", "1")
     for name, text in FILES.items():
-        (tmp_path / name).write_text(text)
+        (tmp_path / name).write_text(text.replace("asyncio.sleep(1)", "asyncio.sleep(0.5)"))
     return tmp_path
 
 

@@ -1,4 +1,4 @@
-"""Every snippet in the README and the docs runs, each in a process of its own and an empty folder."""
+"""Every snippet of the pages runs, each in a process of its own and an empty folder."""
 
 import os
 import re
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from console import write_file
-from markdown_pages import DOCS, PAGES, Block, fences, headings, name, prose, slug
+from markdown_pages import DOCS, PAGES, ROOT, Block, fences, headings, name, prose, slug
 
 FOR_READERS = {"docs/architecture.md"}  # signatures, not programs
 SERVERS = {"DATABASE_URL": "postgres_server", "REDIS_URL": "redis_server"}  # for snippets that ask for one
@@ -18,12 +18,19 @@ def programs(page: Path) -> list[Block]:
     return [block for block in fences(page) if block.language == "python"]
 
 
+def is_executed_elsewhere(page: Path, block: Block) -> bool:
+    """By a session of its page (test_console.py); the README's program, to its end, as the first example (tests/examples)."""
+    typed = "".join(one.text for one in fences(page) if one.language == "console")
+    return page == ROOT / "README.md" or bool(block.title and f"$ python {block.title}\n" in typed)
+
+
 def snippets() -> list:
     return [
         pytest.param(page, block, id=f"{page.name}-{number}")
         for page in PAGES
         if name(page) not in FOR_READERS
         for number, block in enumerate(programs(page), 1)
+        if not is_executed_elsewhere(page, block)
     ]
 
 

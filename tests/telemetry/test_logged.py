@@ -4,6 +4,7 @@ import ast
 import asyncio
 import json
 import logging
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -356,6 +357,7 @@ def test_a_line_about_a_step_says_which_and_whose(world, heard):
     assert line["queue"] == "default"
 
 
+@cache
 def calls() -> list[tuple[str, ast.Call]]:
     """Every call of a logger in the source that is about a run, an item or a step."""
     found = []
