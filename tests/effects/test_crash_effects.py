@@ -2,6 +2,7 @@
 that fails each is undone exactly once."""
 
 import asyncio
+import os
 from collections import Counter
 
 import pytest
@@ -13,6 +14,9 @@ from outlast.define.unit import unit
 from outlast.testing import Broke, crash_everywhere
 
 STORES = ["memory:", "sqlite"]
+LONG = "OUTLAST_TEST_KILLS" in os.environ
+"""Then every life is killed at each of its writes and acts, not at some; and chance has more turns."""
+SEEDS = [None, 1, 2] if LONG else [None, 1]
 ways = pytest.mark.parametrize(
     ("store", "every_life"),
     [("memory:", False), ("memory:", True), ("sqlite", False)],
@@ -46,6 +50,8 @@ def check(*done: str, undone: bool = False, order: tuple[str, ...] | None = None
 def everywhere(call, look, **options):
     if options.get("store") == "sqlite":  # every fsync counts: some of them
         options = {"writes": range(1, 80, 9), "acts": (2, 5)} | options
+    elif options.get("every_life") and not LONG:
+        options = {"writes": range(2, 80, 4), "acts": (1, 4)} | options
     return crash_everywhere(call, fresh=bank.__init__, check=look, **options)
 
 
@@ -63,7 +69,7 @@ async def pays() -> list[str]:
 def test_effects_one_after_the_other(store, every_life):
     report = everywhere(pays(), check("a", "b", "c"), store=store, every_life=every_life)
     assert report.result == ["paid a", "between", "b", "paid c"]
-    if store == "memory:":
+    if store == "memory:" and (LONG or not every_life):
         assert report.acts >= 3
         assert report.crashes >= 2 * (report.writes - 1) + 2 * 3
 
@@ -79,7 +85,7 @@ async def pays_at_once() -> list[str]:
     return [*(task.result() for task in tasks), held.result()]
 
 
-@pytest.mark.parametrize("seed", [None, 1, 2])
+@pytest.mark.parametrize("seed", SEEDS)
 def test_effects_at_the_same_time_beside_a_step_with_progress(seed):
     report = everywhere(pays_at_once(), check("a", "b", "c", "d"), seed=seed, progress_interval=1.5)
     assert report.result == ["paid a", "paid b", "paid c", "d"]
@@ -147,7 +153,9 @@ def test_a_run_that_fails_is_undone_in_order(store, every_life):
     look = check("a", "l", "b", "c", undone=True, order=("-c", "-b", "-l", "-a"))
     report = everywhere(fails(), look, store=store, every_life=every_life)
     assert report.error == "ValueError: no"
-    assert store != "memory:" or report.acts >= 7, "compensations are acts too"
+    assert store != "memory:" or report.acts >= (7 if LONG or not every_life else 4), (
+        "compensations are acts too"
+    )
 
 
 @workflow
@@ -160,7 +168,7 @@ async def fails_at_once() -> None:
     await asyncio.gather(pay("a", 4.0), pay("b", 1.0), hold("c"), later())
 
 
-@pytest.mark.parametrize("seed", [None, 1, 2])
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_run_that_fails_with_effects_under_way_leaves_nothing_behind(seed):
     def look() -> None:
         """What was under way at a crash may never be done again: what was done is undone, and nothing twice."""

@@ -29,7 +29,7 @@ from outlast.testing import CrashReport, crash_everywhere
 from outlast.testing.crash import Outside
 
 LONG = "OUTLAST_TEST_KILLS" in os.environ
-STRIDE = 6
+STRIDE = 12
 """Of the points of a case only each so-many-th is taken; which one is first depends on the case."""
 
 
@@ -214,13 +214,16 @@ def crashed(case: Case, places: NewPlace, **options: Any) -> CrashReport:
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_crash_at_any_write_and_in_any_act_changes_nothing(places, name):
-    case, first = CASES[name], 1 + list(CASES).index(name) % STRIDE
-    some = {"writes": range(first, case.writes + 1, STRIDE), "acts": range(first, 9, STRIDE)}
+    case, number = CASES[name], list(CASES).index(name)
+    first = 1 + number % min(STRIDE, case.writes)
+    some = {"writes": range(first, case.writes + 1, STRIDE), "acts": [1 + number % 3]}
     report = crashed(case, places, **({} if LONG else some))
-    assert report.crashes >= 2 * len(some["writes"]) - 2
+    assert report.crashes >= max(1, 2 * len(some["writes"]) - 2)
 
 
-@pytest.mark.parametrize("name", ["everything", "messages", "a conversation", "a family undone", "units"])
+@pytest.mark.parametrize(
+    "name", ["everything", "a family undone", *(["messages", "a conversation", "units"] if LONG else [])]
+)
 def test_a_crash_in_every_life_changes_nothing(places, name):
     """Not at the first ones: a life that never gets past its claim never gets anywhere."""
     writes = range(5, 14) if LONG else [9]
