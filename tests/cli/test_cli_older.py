@@ -70,6 +70,13 @@ def test_a_file_store_says_its_version_in_its_rows_and_is_left_as_it_is_too(outl
     for words in (["runs"], ["prune", "--older-than", "7d"]):
         answer = outlast(*words, "--store", address)
         assert (answer.code, "OlderStore" in answer.err) == (1, True)
+    looking = store_at(address)
+    looking.migrates = False
+    with pytest.raises(OlderStore):
+        looking.open()
+    looking.close()
     assert (folder / "store.jsonl").read_bytes() == before
-    assert outlast("migrate", "--store", address).code == 0
+    ours = len(sqlite._migrations())
+    migrated = outlast("migrate", "--store", address)
+    assert f"its schema was version {ours - 1}, and is version {ours} now" in migrated.err
     assert outlast("runs", "--store", address).code == 0

@@ -25,7 +25,7 @@ from outlast.store.address import parts_of
 from outlast.store.file import disk
 from outlast.store.file.batch import Batch, Composer, Length
 from outlast.store.file.changes import SCHEMA, Change, Changes, tables
-from outlast.store.file.folder import FORMAT, Folder
+from outlast.store.file.folder import Folder
 from outlast.store.file.journals import Journals
 from outlast.store.file.load import Loader, Tail, files_in, schema_of, tails
 from outlast.store.file.log import History, Log, Part, Sum, first_line
@@ -62,10 +62,15 @@ class FileStore(SQLiteStore):
     # -- opening
 
     def versions(self) -> tuple[int, int]:
+        """Of the rows, as far as the journals say it: what only the log has yet is known when it is opened."""
+        known = len(_migrations())
         try:
-            return Folder(self.folder).format(), FORMAT
+            if not Folder(self.folder).format():
+                return 0, known
+            found = schema_of(self.folder, None)
         except OSError as error:
             raise translate(error, self.place, committing=False) from error
+        return known if found is None else found, known
 
     def _migrate(self) -> None:
         """The database in memory is new: make it what the files say. First all is read, and only if it is whole anything is written."""
