@@ -65,6 +65,7 @@ def test_the_numbers_of_one_run_keep_no_other_from_being_claimed_swept_and_liste
         assert [row.id for row in store.workers()] == ["w"], name
         rows = store.commit([Claim("w", name, limit=10, queues=("default",), workflows=("flow",))])[0]
         assert f"good {name}" in [row.id for row in rows], name
+        assert "none" not in {value for row in rows for value in row}, name
         store.commit([Settle(row.pk, row.fence, "done", "1") for row in rows if row.id.startswith("good")])
     listed = [RunInfo.of(row).id for row in store.runs(RunQuery(limit=1_000))]
     assert len(listed) == 2 * len(OF_RUNS)

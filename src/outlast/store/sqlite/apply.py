@@ -8,6 +8,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import groupby
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from outlast.store import verbs
@@ -254,7 +255,7 @@ class Transaction:
             self.db.execute(sql.CLAIM, values)
             self.moved(queue, parent, "queued" if abandoned else status, "running")
         claimed = self.db.execute(sql.CLAIMED_BY_TOKEN, (verb.worker, verb.token))
-        return [RunRow(*row) for row in claimed]
+        return [_mended(RunRow(*row)) for row in claimed]
 
     def _claimable(self, verb: verbs.Claim) -> list[Any]:
         """The first `limit` of what is ready, as the contract orders it: one seek a line of the index."""
@@ -494,18 +495,21 @@ def _as_held(found: Sequence[Any]) -> tuple[RunRow, bool]:
 _NUMBERS: dict[str, Any] = {
     "fence": 0, "priority": 0, "created": 0.0, "started": None, "due": 0.0, "timeout": None, "deadline": None, "interrupted": None, "deaths": 0,
     "interruptions": 0, "lives": 0, "mark": 0, "deaths_in_a_row": 0, "interruptions_in_a_row": 0, "failures": 0, "attempts_max": 0,
-    "interruptions_max": 0, "abandon_after": None,
+    "interruptions_max": 0, "abandon_after": None, "ended": None, "failed_at": None, "ready": 0,
 }  # fmt: skip
 
 
+_numbers_of = attrgetter(*_NUMBERS)
+_KINDS = {int, float, type(None)}
+
+
 def _mended(row: RunRow) -> RunRow:
-    """With what stands for a number where a file has something else: who has such a run must be able to lose it."""
-    damaged = {
-        name: instead
-        for name, instead in _NUMBERS.items()
-        if not isinstance(getattr(row, name), (int, float, type(None)))
-    }
-    return row._replace(**damaged) if damaged else row
+    """With what stands for a number where a file has something else: who has such a run must be able to go on with it, and to lose it."""
+    if _KINDS.issuperset(map(type, _numbers_of(row))):
+        return row
+    return row._replace(
+        **{name: new for name, new in _NUMBERS.items() if type(getattr(row, name)) not in _KINDS}
+    )
 
 
 def _own(row: RunRow, verb: verbs.Submit) -> bool:
