@@ -83,6 +83,21 @@ def test_a_store_with_nothing_but_a_checkpoint_is_refused_and_stays(tmp_path):
     assert path.exists()
 
 
+def test_a_store_whose_runs_were_all_pruned_is_refused_and_stays(tmp_path):
+    """What is left of somebody's work are its queues, and their limits."""
+    path = tmp_path / "outlast-demo.db"
+
+    async def main() -> None:
+        async with Outlast(address_of(path)) as app:
+            await (await app.start(of_somebody(), id="one")).result()
+            assert await app.prune(older_than=0) == 1
+
+    asyncio.run(main())
+    with pytest.raises(DemoRefused, match="not the demo's"):
+        make_room(path)
+    assert path.exists()
+
+
 def test_a_run_of_somebody_else_behind_a_page_of_the_demos_is_not_overlooked(tmp_path):
     path = tmp_path / "outlast-demo.db"
 

@@ -95,7 +95,7 @@ def _check(path: Path, files: list[Path]) -> None:
         store.open()
         with closing(store):
             if not _is_a_demos(store):
-                raise DemoRefused(f"{path} has runs or sessions that are not the demo's. {instead}")
+                raise DemoRefused(f"{path} has runs, queues or sessions that are not the demo's. {instead}")
             if _is_lived_in(store):
                 raise DemoRefused(
                     f"somebody works in {path}: another demo? Wait for its end, or name another with --store-file."
@@ -118,6 +118,10 @@ def _is_a_demos(store: Store) -> bool:
     """Whether all that is in it is what a demo leaves: its few runs, and nothing that anybody has saved."""
     runs = store.runs(RunQuery(limit=RUNS_MAX + 1))
     if len(runs) > RUNS_MAX or any((row.queue, row.workflow) != (QUEUE, WORKFLOW) for row in runs):
+        return False
+    if any(
+        queue.name != QUEUE for queue in store.queues()
+    ):  # names stay: somebody's runs were here, and are pruned
         return False
     return not any(store.sessions(SessionQuery(space, limit=1)) for space in (SESSION, CHECKPOINT))
 
