@@ -223,7 +223,7 @@ class House:
         """Take nothing more."""
         if self.claimer is not None:
             self.claimer.stop()
-        for consumer in self.consumers:
+        for consumer in list(self.consumers):
             consumer.stop()
 
     def afterwards(self, work: Coroutine[Any, Any, None]) -> None:
