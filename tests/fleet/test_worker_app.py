@@ -436,6 +436,21 @@ def test_a_hook_is_called_to_its_end_though_the_app_is_left_at_once():
     assert told == ["letter-1"]
 
 
+def test_an_item_is_not_acked_before_what_its_handler_gave_is_awaited():
+    async def handle(item, seconds):
+        await asyncio.sleep(seconds)
+        done.append(item.payload)
+
+    async def main(app):
+        await app.queue("mail").put("ann")
+        consuming = asyncio.create_task(app.queue("mail").consume(lambda item: handle(item, 1)))
+        await asyncio.sleep(5)
+        consuming.cancel()
+        return await app.queue("mail").size()
+
+    assert (App(ramp=0).do(main), done) == (0, ["ann"])
+
+
 @pytest.mark.parametrize("handler", [note, job, None], ids=["step", "workflow", "none"])
 def test_what_cannot_handle_an_item_is_refused_before_one_is_taken(handler):
     async def main(app):

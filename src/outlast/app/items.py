@@ -341,9 +341,13 @@ class Consumer:
                 await asyncio.wait([thread])
             except asyncio.CancelledError as error:
                 cancelled = error
-        if thread.exception() is None and cancelled is not None and not item._said:
-            return  # it was done before anything could stop it
-        thread.result()
+        answer = thread.result()  # it was done before anything could stop it
+        if inspect.isawaitable(answer):  # of a lambda around a coroutine function
+            if cancelled is not None:
+                if inspect.iscoroutine(answer):
+                    answer.close()
+                raise cancelled
+            await answer
 
     def _over(self, task: asyncio.Task[None]) -> None:
         """A handler has ended, in whatever way."""
