@@ -358,6 +358,8 @@ def test_a_callback_that_fails_is_logged_and_the_others_are_told(world, caplog):
 
     @step
     async def listens() -> str:
+        with pytest.raises(TypeError, match="takes a plain function"):
+            current().on_drain(asyncio.sleep)
         current().on_drain(fails)
         current().on_drain(seen.append)
         await asyncio.sleep(5)

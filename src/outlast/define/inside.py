@@ -6,6 +6,7 @@ They raise NotInRun outside a run. Each gives the same answer in every life of t
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -87,6 +88,8 @@ class Current:
         only: it must not block. NotInRun in a workflow's own code."""
         if self._body is None:
             raise NotInRun("current().on_drain() is a step's: a workflow stops at its next call by itself.")
+        if not callable(fn) or inspect.iscoroutinefunction(fn):
+            raise TypeError(f"current().on_drain() takes a plain function, which must not block, not {fn!r}.")
         body, drain = self._body.outer, self._life.house.drain
         body.aware = True
         body.listeners.append((self._body, fn))
