@@ -76,7 +76,9 @@ def test_what_is_too_long_is_cut_and_says_so(text, limit):
     assert "more characters" in recorded["message"]
     back = decode_error(encoded)
     assert (type(back), str(back)) == (ValueError, recorded["message"])
-    assert isinstance(again(ValueError("short", text), limit), StepFailed), "more than a text is not cut"
+    back = again(ValueError(503, text), limit)
+    assert (type(back), back.args[0], back.args[1][:limit]) == (ValueError, 503, text[:limit])
+    assert isinstance(again(ValueError([text]), limit), StepFailed), "only texts are cut"
 
 
 def test_a_notes_and_causes_do_not_break_it():

@@ -89,8 +89,9 @@ class Adoption:
         if isinstance(error, StoreError):
             log.warning("run %s cannot be taken up yet: %s", id, error, extra={"run": id})
         else:
-            said = self._house.veiled(error)
-            log.error("run %s cannot be taken up yet", id, exc_info=said, extra={"run": id})
+            log.error(
+                "run %s cannot be taken up yet", id, exc_info=self._house.veiled(error), extra={"run": id}
+            )
 
     async def _in_the_way(self, id: str) -> RunRow | None:
         """A run as it stands, swept if its worker is dead; None if there is nothing to take over."""

@@ -126,7 +126,7 @@ def _state(error: BaseException, text_max: int) -> dict[str, Any] | None:
         return None
     kept = reduced[2] if len(reduced) > 2 and isinstance(reduced[2], dict) else {}
     known = {**kept, **vars(error), **_members(error)}
-    attributes = {k: v for k, v in known.items() if k not in ("__notes__", SEQ)}
+    attributes = {k: v for k, v in known.items() if k not in ("args", "__notes__", SEQ)}
     # What its constructor takes, as it says itself; or what it has: a JSONDecodeError takes a text, and says where in it something is wrong.
     for args in (reduced[1], error.args):
         state = _rebuilding(error, list(args), attributes, text_max)
@@ -138,20 +138,21 @@ def _state(error: BaseException, text_max: int) -> dict[str, Any] | None:
 def _rebuilding(
     error: BaseException, args: list[Any], attributes: dict[str, Any], text_max: int
 ) -> dict[str, Any] | None:
-    """What makes the error again, if it does. Of the first text so much is kept as of its message: whoever catches the error by its type still does."""
-    text = [_cut(one, text_max) for one in args[:1] if type(one) is str]
-    rest = args[len(text) :]
+    """What makes the error again, if it does. Of a text so much is kept as of its message: whoever catches the error by its type still does."""
+    cut = [_cut(one, text_max) if type(one) is str else one for one in args]
+    if sum(len(one) for one in cut if type(one) is str) > 2 * text_max + SHOWN:
+        return None
+    rest = [one for one in cut if type(one) is not str]
     try:
         if len(plain.encode([rest, attributes])) > text_max:
             return None
     except Unrecordable:
         return None
-    state = {"args": text + rest, **({"state": attributes} if attributes else {})}
+    state: dict[str, Any] = {"args": cut, **({"state": attributes} if attributes else {})}
     rebuilt = _rebuild({"type": _type_name(type(error)), **state})
     if rebuilt is None or _members(rebuilt) != _members(error):
         return None
-    is_whole = text == args[: len(text)]
-    return state if not is_whole or message_of(rebuilt) == message_of(error) else None
+    return state if cut != args or message_of(rebuilt) == message_of(error) else None
 
 
 def _members(error: BaseException) -> dict[str, Any]:
