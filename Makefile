@@ -43,7 +43,7 @@ stores: $(STAMP)
 
 # The long forms of the tests that kill and of the generated workflows, on the stock loop and on uvloop.
 soak: $(STAMP)
-	OUTLAST_TEST_KILLS=200 OUTLAST_TEST_PROPERTY_CASES=3000 OUTLAST_TEST_ITEMS=1000000 $(BIN)/python -m pytest -n $(WORKERS) --timeout 3600 tests/process tests/property tests/fleet tests/each tests/drain tests/effects tests/streams tests/store tests/sessions
+	OUTLAST_TEST_KILLS=200 OUTLAST_TEST_PROPERTY_CASES=3000 OUTLAST_TEST_ITEMS=1000000 OUTLAST_TEST_MODEL_EXAMPLES=1000 $(BIN)/python -m pytest -n $(WORKERS) --timeout 3600 tests/process tests/property tests/fleet tests/each tests/drain tests/effects tests/streams tests/store tests/sessions
 
 # Each alert rule, firing and not firing, by Prometheus' own promtool on what real workers exported. promtool is taken from
 # Debian's package, unpacked and not installed, unless there is one.

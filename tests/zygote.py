@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 PRELOADED = (
-    "http.client", "outlast.app.outlast", "outlast.cli.app", "outlast.cli.run", "outlast.cli.worker", "outlast.effects.http", "outlast.http.server",
+    "http.client", "httpx", "outlast.app.outlast", "outlast.cli.app", "outlast.cli.run", "outlast.cli.worker", "outlast.effects.http", "outlast.http.server",
     "outlast.store.file.store", "outlast.store.postgres.store", "outlast.store.redis.store", "outlast.store.sqlite.store", "outlast.sync.app",
     "outlast.testing.crash", "pydantic", "uvicorn",
 )  # fmt: skip

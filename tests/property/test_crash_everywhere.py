@@ -138,7 +138,9 @@ def test_a_crash_at_any_write_changes_nothing(name, store):
 @pytest.mark.parametrize("name", CALLS)
 def test_a_crash_in_every_life_changes_nothing(name, store):
     """From the 4th write on: a life that never gets past its claim never gets anywhere."""
-    crash_everywhere(CALLS[name], store=store, writes=[5, 8, 13], every_life=True)
+    crash_everywhere(
+        CALLS[name], store=store, writes=[5, 8, 13] if store == "memory:" else [8], every_life=True
+    )
 
 
 @pytest.mark.parametrize("store", STORES)

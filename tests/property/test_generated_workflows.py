@@ -15,7 +15,7 @@ from programs import Maker
 from crash_places import STORES, new_places
 from outlast.testing import crash_everywhere
 
-CASES = int(os.environ.get("OUTLAST_TEST_PROPERTY_CASES", "75"))
+CASES = int(os.environ.get("OUTLAST_TEST_PROPERTY_CASES", "50"))
 FIRST = int(os.environ.get("OUTLAST_TEST_PROPERTY_SEED", "1000"))
 BLOCK = 10 if CASES > 10 else 1
 """Seeds in one test: a test for each would cost more than its work."""

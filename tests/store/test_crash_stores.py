@@ -216,7 +216,7 @@ def crashed(case: Case, places: NewPlace, **options: Any) -> CrashReport:
 def test_a_crash_at_any_write_and_in_any_act_changes_nothing(places, name):
     case, number = CASES[name], list(CASES).index(name)
     first = 1 + number % min(STRIDE, case.writes)
-    some = {"writes": range(first, case.writes + 1, STRIDE), "acts": [1 + number % 3]}
+    some = {"writes": range(first, case.writes + 1, STRIDE), "acts": [1 + number % 3, 5 + number % 3]}
     report = crashed(case, places, **({} if LONG else some))
     assert report.crashes >= max(1, 2 * len(some["writes"]) - 2)
 
