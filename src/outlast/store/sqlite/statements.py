@@ -230,8 +230,8 @@ UNDONE_BY = (
     "SELECT 1 FROM runs WHERE pk = ? AND fence = ? AND fence < 0 AND status = 'queued' AND undoing = ?"
 )
 HAS_DEALT = """
-SELECT 1 FROM runs WHERE parent = ?1 UNION ALL
-SELECT 1 FROM entries WHERE run = (SELECT pk FROM runs WHERE id = ?1) AND kind IN ('intent', 'compensation', 'child') LIMIT 1
+SELECT 1 FROM runs WHERE parent = :id UNION ALL
+SELECT 1 FROM entries WHERE run = (SELECT pk FROM runs WHERE id = :id) AND kind IN ('intent', 'compensation', 'child') LIMIT 1
 """
 REOPEN = """
 UPDATE runs SET status = 'queued', ready = 1, ended = NULL, due = 0, undoing = (

@@ -77,4 +77,4 @@ def _somebody_could(transaction: Transaction, row: RunRow) -> bool:
 
 def has_dealt(transaction: Transaction, row: RunRow) -> bool:
     """Whether there may be something to undo."""
-    return transaction.db.execute(sql.HAS_DEALT, (row.id,)).fetchone() is not None
+    return transaction.db.execute(sql.HAS_DEALT, {"id": row.id}).fetchone() is not None
