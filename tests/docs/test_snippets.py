@@ -2,13 +2,14 @@
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from console import write_file
 from markdown_pages import DOCS, PAGES, ROOT, Block, fences, headings, name, prose, slug
+
+from spawned import spawn
 
 FOR_READERS = {"docs/architecture.md"}  # signatures, not programs
 SERVERS = {"DATABASE_URL": "postgres_server", "REDIS_URL": "redis_server"}  # for snippets that ask for one
@@ -47,16 +48,36 @@ def test_a_snippet_runs_as_it_stands(
     }
     program = tmp_path / (block.title or "snippet.py")
     program.write_text(block.text)
-    done = subprocess.run(
-        [sys.executable, "-W", "error", program],
-        cwd=tmp_path,
-        env={**os.environ, **servers},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    code, said = executed(program, {**os.environ, **servers})
+    assert code == 0, said
+
+
+def executed(program: Path, env: dict[str, str]) -> tuple[int, str]:
+    """Its exit code, and what it said on stderr."""
+    said = program.with_suffix(".stderr")
+    with said.open("w") as err, Path(os.devnull).open("w") as null:
+        command = [sys.executable, "-W", "error", program]
+        process = spawn(command, cwd=program.parent, env=env, stdout=null, stderr=err)
+    try:
+        return process.wait(60), said.read_text()
+    finally:
+        process.kill()
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "words"),
+    [
+        ("import sys\nsys.exit(3)", 3, ""),
+        ("raise KeyError('missing')", 1, "KeyError: 'missing'"),
+        ("import warnings\nwarnings.warn('old')", 1, "UserWarning: old"),
+        ("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)", -15, ""),
+    ],
+)
+def test_a_snippet_that_does_not_run_is_told(tmp_path: Path, text: str, code: int, words: str) -> None:
+    (tmp_path / "snippet.py").write_text(text)
+    found, said = executed(tmp_path / "snippet.py", dict(os.environ))
+    assert found == code
+    assert words in said
 
 
 def test_no_snippet_is_overlooked() -> None:

@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from command import Answer, answer_in
+from spawned import Spawned, spawn
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 PATIENCE = 60.0
+PYTHON = (sys.executable, "-W", "error")
 
 
 def until(true: Callable[[], object], what: Callable[[], str]) -> None:
@@ -28,14 +30,16 @@ def until(true: Callable[[], object], what: Callable[[], str]) -> None:
 class Life:
     """One process. What it prints is in a file, so that nothing of it is lost with whoever dies."""
 
-    def __init__(self, command: list[object], folder: Path, number: int, env: dict[str, str]) -> None:
+    def __init__(
+        self, command: list[object], folder: Path, number: int, env: dict[str, str], *, at_once: bool
+    ) -> None:
         self._out, self._err = folder / f"life-{number}.out", folder / f"life-{number}.err"
         self.saved = ""
         """What of its work was in the store before it was ended, where a test has looked."""
+        begin: Callable[..., Spawned | subprocess.Popen[bytes]] = spawn if at_once else subprocess.Popen
         with self._out.open("w") as out, self._err.open("w") as err:
-            self.process = subprocess.Popen(
-                [os.fspath(word) if isinstance(word, Path) else str(word) for word in command],
-                cwd=folder, env={**os.environ, "PYTHONWARNINGS": "error", **env}, stdout=out, stderr=err,
+            self.process = begin(
+                [str(word) for word in command], cwd=folder, env={**os.environ, "PYTHONWARNINGS": "error", **env}, stdout=out, stderr=err
             )  # fmt: skip
 
     @property
@@ -87,10 +91,10 @@ class Stage:
         self.lives: list[Life] = []
 
     def start(self, example: str, *args: object, **env: str) -> Life:
-        return self.execute(sys.executable, EXAMPLES / example, *args, **env)
+        return self._live([*PYTHON, EXAMPLES / example, *args], env, at_once=True)
 
     def outlast(self, *args: object, **env: str) -> Life:
-        return self.execute(sys.executable, "-m", "outlast", *args, **env)
+        return self._live([*PYTHON, "-m", "outlast", *args], env, at_once=True)
 
     def answer(self, *words: object) -> Answer:
         """Of a command that only looks or tells, typed in the folder; no process is needed for it."""
@@ -99,7 +103,11 @@ class Stage:
         return answer
 
     def execute(self, *command: object, **env: str) -> Life:
-        life = Life(list(command), self.folder, len(self.lives), {**self.env, **env})
+        """As it is typed, whatever it is."""
+        return self._live(list(command), env, at_once=False)
+
+    def _live(self, command: list[object], env: dict[str, str], *, at_once: bool) -> Life:
+        life = Life(command, self.folder, len(self.lives), {**self.env, **env}, at_once=at_once)
         self.lives.append(life)
         return life
 

@@ -178,7 +178,7 @@ class Service:
         self.url, self.ready_url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{ready}/ready"
         command = (BIN / "uvicorn", "--app-dir", EXAMPLES, "service:web", "--port", port)
         life = self.stage.execute(*command, OUTLAST_HTTP=f"127.0.0.1:{ready}")
-        until(self.is_ready, lambda: life.errors)
+        until(lambda: "Uvicorn running" in life.errors and self.is_ready(), lambda: life.errors)
         return life
 
     def is_ready(self, path: str = "") -> bool:
