@@ -14,6 +14,7 @@ from uncertain import UNCERTAIN
 
 from command import answer_in
 from outlast.explain.texts import find
+from spawned import Spawned, spawn
 
 PROGRAM = """
 import asyncio
@@ -50,11 +51,11 @@ class Folder:
         answer = answer_in(self.path, words, self._capsys, **self._env(settings))
         return answer.out + answer.err
 
-    def worker(self, **settings: str) -> subprocess.Popen[bytes]:
+    def worker(self, **settings: str) -> Spawned | subprocess.Popen[str]:
         env = {**os.environ, **self._env(settings)}
         command = [sys.executable, "-m", "outlast", "worker", "agent.py"]
         with (self.path / f"worker-{len(self.workers)}.log").open("wb") as log:
-            process = subprocess.Popen(command, cwd=self.path, env=env, stdout=log, stderr=log)
+            process = spawn(command, cwd=self.path, env=env, stdout=log, stderr=log)
         self.workers.append(process)
         return process
 
@@ -67,7 +68,7 @@ class Folder:
     def until_status(self, id: str, status: str) -> None:
         self.until(lambda: self.outlast("show", id).startswith(f"{id}  {status}\n"), f"{id} is not {status}")
 
-    def holding(self, id: str, *, worker: dict[str, str], **settings: str) -> subprocess.Popen[bytes]:
+    def holding(self, id: str, *, worker: dict[str, str], **settings: str) -> Spawned | subprocess.Popen[str]:
         """A worker in the middle of a step of this run."""
         self.outlast("submit", "agent.py:holding", "--id", id, **settings)
         process = self.worker(**worker)
