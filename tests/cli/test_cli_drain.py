@@ -104,7 +104,7 @@ def test_workers_of_other_hosts_are_named_and_not_asked(outlast):
 
 
 def test_a_dead_worker_is_not_asked(outlast):
-    enlisted(outlast, "gone", lease=-1)
+    enlisted(outlast, "gone", lease=0)
     answer = outlast("drain", "--wait")
     assert answer.code == 1
     assert "of this host seem dead, and the next sweep buries them: gone (pid 4242)" in answer.err
@@ -245,7 +245,7 @@ def test_a_wait_that_runs_out_is_an_error(outlast):
 def test_waiting_ends_when_the_process_of_the_worker_is_gone(outlast):
     enlisted(outlast)
     outlast.commit(Drain("w1", "SIGTERM"))
-    outlast.commit(Enlist("w1", HERE, 4242, -1.0, ("default",), ("report",), 4))  # its lease has run out
+    outlast.commit(Enlist("w1", HERE, 4242, 0.0, ("default",), ("report",), 4))  # its lease has run out
     answer = outlast("drain", "--wait", "--worker", "w1")
     assert answer.code == 0
     assert "given back by the next sweep" in answer.err

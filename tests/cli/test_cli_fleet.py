@@ -200,7 +200,7 @@ def test_workers_are_listed_with_what_they_take_and_hold(outlast):
 
 
 def test_a_worker_whose_lease_ran_out_is_said_to_be_dead(outlast):
-    outlast.enlisted(lease=-1.0)
+    outlast.enlisted(lease=0.0)
     line = outlast("workers").out.splitlines()[1]
     assert "seems dead" in line
     assert "ran out" in line
@@ -308,7 +308,7 @@ def test_a_workflow_that_no_living_worker_knows_has_a_line(outlast):
     outlast.enlisted("w2", queues=("mail",), workflows=("report", "echo"))
     assert lines() == []
     outlast.commit(Renew("w2", 1e6, draining=True))
-    outlast.enlisted("w1", lease=-1.0)
+    outlast.enlisted("w1", lease=0.0)
     assert lines() == [unknown.format("default", "report"), unknown.format("mail", "echo")]
 
 

@@ -86,12 +86,12 @@ def test_a_worker_for_another_queue_is_hinted_at(outlast):
 
 
 def test_show_says_how_close_a_run_is_to_being_a_dead_letter(outlast):
-    outlast.started("r1", lease=-1.0)
+    outlast.started("r1", lease=0.0)
     outlast.commit(Sweep())
     out = outlast("show", "r1").out
     assert "1 death (1 of at most 5 in a row without a new entry), 0 interruptions" in out
     assert "alone" not in out
-    outlast.enlisted("w2", lease=-1.0)
+    outlast.enlisted("w2", lease=0.0)
     outlast.commit(Claim("w2", "t", ids=("r1",)), Sweep(backoff=0.0))
     out = outlast("show", "r1").out
     assert "2 deaths (2 of at most 5 in a row without a new entry), 0 interruptions" in out

@@ -197,7 +197,7 @@ def test_show_tells_the_story_of_a_run_in_order(outlast):
 
 
 def test_show_tells_deaths_interruptions_and_retries(outlast):
-    row = outlast.started("r1", lease=-1.0)
+    row = outlast.started("r1", lease=0.0)
     outlast.commit(Sweep())
     outlast.commit(Cancel("r1", "enough"))
     assert outlast("run", "agent.py:report", "--id", "r1").code == 6
@@ -263,7 +263,7 @@ def test_runs_say_what_a_run_waits_for_until_it_is_there(outlast):
 
 
 def test_show_says_that_its_process_died(outlast):
-    outlast.started("r1", lease=-1.0)
+    outlast.started("r1", lease=0.0)
     assert (
         "Its process died. To go on from what is recorded, start its program again"
         in outlast("show", "r1").out
