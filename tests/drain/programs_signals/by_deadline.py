@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 
 from said import say
 
@@ -105,6 +106,7 @@ elif how == "own-handler":
     sys.exit(4)
 elif how == "forked":
     deadline.arm(300, 75)
+    warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12: there is a thread
     pid = os.fork()
     if pid == 0:
         say("timer", signal.getitimer(signal.ITIMER_REAL)[0])
