@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 BASE := $(VENV)/.base
 STAMP := $(VENV)/.installed
-WORKERS ?= 4
+WORKERS ?= 6
 
 .PHONY: demo test lint types stores soak chaos alerts pythons check-fresh bench burst record format clean
 
