@@ -382,6 +382,8 @@ def test_of_what_was_tried_again_it_must_be_said_that_the_last_act_was_seen_and_
     decide(world, "run", "push", did_not=True)
     park(world, pushing())
     (seen,) = world.do(lambda app: app.effects("run"))
+    said = f"`outlast decide run push#1 --intent {seen.intent} --happened RESULT`"
+    assert said in world.store.run("run").reason
     with pytest.raises(SettingsError, match=f"was tried again since.*intent={seen.intent}"):
         decide(world, "run", "push", happened="found")
     with pytest.raises(WrongStatus, match="Look at it again"):

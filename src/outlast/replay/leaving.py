@@ -98,7 +98,8 @@ def _what_is_unknown(life: Life) -> str:
     dealt = [life.journal.dealings.get(key) for key in life.unknown]
     can = not life.undoing and any(one is not None and one.compensation is not None for one in dealt)
     compensate = ", or `--compensate`" if can else ""
-    effect = next(iter(life.unknown)) if len(life.unknown) == 1 else "EFFECT"
+    only = next(iter(life.unknown)) if len(life.unknown) == 1 else None
+    effect = "EFFECT" if only is None else f"{only}{_which(life, only)}"
     if all(_is_of_children(life, key) for key in life.unknown):
         return f"{STUCK}{' '.join(lines)} Say `outlast {again} {life.id}` then."
     ways = (
@@ -117,7 +118,7 @@ def _is_of_children(life: Life, key: str) -> bool:
 def _which(life: Life, key: str) -> str:
     """Which of several intents at a place is meant: who decides must say so."""
     dealing = life.journal.dealings.get(key)
-    return f" (--intent {dealing.intent})" if dealing is not None and dealing.tried_anew else ""
+    return f" --intent {dealing.intent}" if dealing is not None and dealing.tried_anew else ""
 
 
 def give_back(life: Life, why: str, delay: float) -> None:
