@@ -24,7 +24,7 @@ class Zygote:
 
     def __init__(self, *flags: str) -> None:
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._requests, self._turn = here, threading.Lock()
+        self._requests, self._turn, self._asked = here, threading.Lock(), 0
         with there:
             program, null = Path(__file__).with_name("zygote.py"), subprocess.DEVNULL
             command = [sys.executable, *flags, str(program), str(there.fileno())]
@@ -37,10 +37,14 @@ class Zygote:
 
     def ask(self, request: dict[str, Any], fds: Sequence[int] = ()) -> int:
         with self._turn:
-            socket.send_fds(self._requests, [json.dumps(request).encode()], fds)
-            answer = self._requests.recv(100)
-        assert answer, f"the zygote ended: {self._process.wait(30)}"
-        return int(json.loads(answer))
+            self._asked += 1
+            number = self._asked
+            socket.send_fds(self._requests, [json.dumps({"number": number, **request}).encode()], fds)
+            while answer := self._requests.recv(100):
+                answered, value = json.loads(answer)
+                if answered == number:  # and not one whom a time-out kept from taking it
+                    return int(value)
+        raise AssertionError(f"the zygote ended: {self._process.wait(30)}")
 
 
 zygote = cache(Zygote)

@@ -34,11 +34,11 @@ def asked(requests: socket.socket) -> tuple[dict[str, Any], list[int]]:
             os._exit(0)  # whoever asked is gone
         request = json.loads(body)
         if "reap" in request:
-            requests.send(json.dumps(os.waitpid(request["reap"], 0)[1]).encode())
+            requests.send(json.dumps([request["number"], os.waitpid(request["reap"], 0)[1]]).encode())
         elif pid := os.fork():
             for fd in fds:
                 os.close(fd)
-            requests.send(json.dumps(pid).encode())
+            requests.send(json.dumps([request["number"], pid]).encode())
         else:
             requests.close()
             return request, fds
