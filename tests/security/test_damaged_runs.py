@@ -14,7 +14,7 @@ from outlast.store.address import store_at
 from outlast.store.protocol import Store
 from outlast.store.redis.connection import parse
 from outlast.store.rows import RunQuery
-from outlast.store.verbs import Claim, Enlist, Limit, Renew, Settle, Submit, Sweep
+from outlast.store.verbs import Claim, Drain, Enlist, Leave, Limit, Renew, Settle, Submit, Sweep
 from outlast.testing.conformance import HandClock
 from places import a_place
 
@@ -63,12 +63,23 @@ def test_the_numbers_of_one_run_keep_no_other_from_being_claimed_swept_and_liste
             clock.now += 12
             store.commit([Renew("w", 3600.0), Sweep()])
         assert [row.id for row in store.workers()] == ["w"], name
-        rows = store.commit([Claim("w", name, limit=10, queues=("default",), workflows=("flow",))])[0]
+        claim = Claim("w", name, limit=10, queues=("default",), workflows=("flow",))
+        rows, again = store.commit([claim])[0], store.commit([claim])[0]
         assert f"good {name}" in [row.id for row in rows], name
-        assert "none" not in {value for row in rows for value in row}, name
+        assert "none" not in {value for row in (*rows, *again) for value in row}, name
         store.commit([Settle(row.pk, row.fence, "done", "1") for row in rows if row.id.startswith("good")])
     listed = [RunInfo.of(row).id for row in store.runs(RunQuery(limit=1_000))]
     assert len(listed) == 2 * len(OF_RUNS)
+
+
+def test_when_a_draining_worker_left_one_run_keeps_no_other_from_being_claimed(opened) -> None:
+    place, store, _ = opened
+    store.commit([submit("damaged"), submit("good"), Enlist("leaving", "host", 1, 30.0)])
+    (left,) = store.commit([Claim("leaving", "a", ids=("damaged",))])[0]
+    store.commit([Drain("leaving", "it is told to", (left.fence,)), Leave("leaving")])
+    damage(place, "runs", str(store.run("damaged").pk), "left_at")
+    rows = store.commit([Claim("w", "b", limit=10, queues=("default",), workflows=("flow",))])[0]
+    assert {row.id for row in rows} == {"damaged", "good"}
 
 
 def test_the_numbers_of_one_queue_keep_no_run_of_another_from_being_claimed_nor_its_own_from_being_submitted(

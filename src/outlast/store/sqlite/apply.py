@@ -233,7 +233,7 @@ class Transaction:
             return Refused(WORKER, "not enlisted, or swept")
         again = self.db.execute(sql.CLAIMED_BY_TOKEN, (verb.worker, verb.token)).fetchall()
         if again:
-            return [RunRow(*row) for row in again]
+            return [_mended(RunRow(*row)) for row in again]
         if draining:
             return Refused(DRAINING)
         if verb.ids:

@@ -119,7 +119,7 @@ end
 -- It was left by a draining worker, and now is not: a recovery of that drain.
 local function recovered(row)
     if row.interrupted and row.left_by and S.hget(P .. 'drain:' .. row.left_by, 'number') then
-        local seconds = math.max(S.now - row.left_at, 0)
+        local seconds = math.max(S.now - (row.left_at or S.now), 0)
         S.hset(P .. 'recoveries:' .. row.left_by, row.pk, S.text(seconds))
     end
 end
