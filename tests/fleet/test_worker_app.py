@@ -451,7 +451,19 @@ def test_an_item_is_not_acked_before_what_its_handler_gave_is_awaited():
     assert (App(ramp=0).do(main), done) == (0, ["ann"])
 
 
-@pytest.mark.parametrize("handler", [note, job, None], ids=["step", "workflow", "none"])
+def yielding(item):
+    yield item
+
+
+async def yielding_later(item):
+    yield item
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [note, job, None, yielding, yielding_later],
+    ids=["step", "workflow", "none", "generator", "async generator"],
+)
 def test_what_cannot_handle_an_item_is_refused_before_one_is_taken(handler):
     async def main(app):
         with pytest.raises(TypeError, match=r"consume\(\) takes a"):

@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 
 import pytest
 
@@ -254,6 +255,17 @@ def test_the_async_and_the_sync_face_share_stores(tmp_path):
     with Outlast(store) as app:
         app.start(doubled(4), id="d-1").result()
     assert outlast.run(doubled(4), id="d-1", store=store) == 8
+
+
+def test_an_item_is_not_acked_whose_handler_gave_a_coroutine_that_nobody_awaits():
+    told = SimpleQueue()
+    with (
+        ThreadPoolExecutor() as pool,
+        Outlast("memory:", ramp=0, max_attempts=1, on_dead=told.put) as app,
+    ):
+        app.queue("mail").put("ann", id="letter-1")
+        pool.submit(app.queue("mail").consume, lambda _: asyncio.sleep(0))
+        assert told.get(timeout=10).id == "mail/letter-1"
 
 
 @pytest.mark.parametrize("handler", [double, asyncio.sleep], ids=["step", "coroutine function"])

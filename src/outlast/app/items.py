@@ -252,6 +252,10 @@ def check_handler(fn: Any) -> None:
         )
     if not callable(fn):
         raise TypeError(f"consume() takes a function of the item, not {fn!r}.")
+    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        raise TypeError(
+            f"consume() takes a function that does its work when it is called, not {fn!r}, which yields."
+        )
 
 
 class Consumer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -89,13 +90,16 @@ class Queue:
         An item is acked when `fn` returns and nacked when it raises, unless it did so itself.
         """
         core.check_handler(fn)
+        wrong = f"consume() of a sync program takes a plain function, not {fn!r}, which is async: `from outlast import Outlast`."
         if is_async(fn):
-            raise TypeError(
-                f"consume() of a sync program takes a plain function, not {fn!r}, which is async: `from outlast import Outlast`."
-            )
+            raise TypeError(wrong)
 
         def handle(item: core.Item) -> None:
-            fn(Item(self._portal, item))
+            answer = fn(Item(self._portal, item))
+            if inspect.isawaitable(answer):  # of a lambda around a coroutine function: nobody awaits it here
+                if inspect.iscoroutine(answer):
+                    answer.close()
+                raise TypeError(wrong)
 
         self._portal.call(self._queue.consume, handle, concurrency=concurrency)
 
