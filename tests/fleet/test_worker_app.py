@@ -436,6 +436,29 @@ def test_a_hook_is_called_to_its_end_though_the_app_is_left_at_once():
     assert told == ["letter-1"]
 
 
+def test_a_hook_is_called_to_its_end_for_an_item_that_fails_while_the_app_is_left():
+    told = []
+
+    async def handle(_):
+        try:
+            await asyncio.sleep(99)
+        except asyncio.CancelledError:
+            raise ValueError("cut") from None
+
+    async def on_dead(info):
+        await asyncio.sleep(1)
+        told.append(info.id)
+
+    async def main(app):
+        await app.queue("mail").put("ann", id="letter-1")
+        consuming = asyncio.create_task(app.queue("mail").consume(handle))
+        await asyncio.sleep(5)
+        return consuming
+
+    App(ramp=0, max_attempts=1, on_dead=on_dead).do(main)
+    assert told == ["mail/letter-1"]
+
+
 def test_an_item_is_not_acked_before_what_its_handler_gave_is_awaited():
     async def handle(item, seconds):
         await asyncio.sleep(seconds)

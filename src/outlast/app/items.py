@@ -10,6 +10,7 @@ import inspect
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -269,6 +270,8 @@ class Consumer:
         self._tasks: dict[asyncio.Task[None], Item] = {}
         self._verbs: list[tuple[Item, Ack | Release]] = []
         """What is to be said of items: together with the next claim, in one commit."""
+        self._unheard, self._all_heard = 0, asyncio.Event()
+        """Of how many items it was said, and is not known yet what came of it."""
         self._claiming = True
         self.claimer = Claimer(house, (queue,), lambda: (ITEM,), concurrency, self._begin, self._say)
 
@@ -282,9 +285,7 @@ class Consumer:
             while house.draining and not house.closing and self._tasks and self._claiming:
                 await asyncio.wait(list(self._tasks))  # a drain lets them end
         finally:
-            self.stop_all()
-            if self._tasks:
-                await asyncio.wait(list(self._tasks), timeout=house.patience())
+            await self.close(house.patience())
 
     @property
     def under_way(self) -> list[str]:
@@ -304,6 +305,11 @@ class Consumer:
         self.stop_all()
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=timeout)
+        if self._unheard:  # one of them may be a dead letter by now: its hook is called before an app is left
+            self._all_heard.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout):
+                    await self._all_heard.wait()
         return set(self.under_way)
 
     def stop(self) -> None:
@@ -382,6 +388,7 @@ class Consumer:
         verbs, self._verbs = self._verbs, []
         for item, verb in verbs:
             item._said = True
+            self._unheard += 1
             self._house.writer.put(verb, partial(self._heard, item))
             self._house.room.drop(item._row.fence)
         if not self._claiming and not self._tasks:
@@ -389,6 +396,9 @@ class Consumer:
 
     def _heard(self, item: Item, verb: Any, outcome: Any) -> None:
         house = self._house
+        self._unheard -= 1
+        if not self._unheard:
+            self._all_heard.set()
         house.meters.item(item.queue, _end_of(verb, outcome))
         if isinstance(verb, Ack):
             house.room.acked = True
