@@ -10,6 +10,7 @@ import pytest
 from file_tale import dump, opened, quick_folder, submit, tale
 
 from outlast.errors import StoreBroken, StoreUnavailable
+from outlast.store.address import store_at
 from outlast.store.verbs import Enlist, Forget, Keep, Prune
 
 LONG = "OUTLAST_TEST_KILLS" in os.environ
@@ -144,6 +145,19 @@ def test_a_journal_that_is_torn_anywhere_in_what_the_log_has_is_written_again(de
             torn = [record for record in caplog.records if path.name in record.getMessage()]
             assert bool(torn) == (data[:size][-1:] not in (b"\n", b"")), size
             store.close()
+
+
+def test_one_that_died_in_its_first_commit_says_no_other_version_than_when_it_is_opened(quick_path):
+    store = opened(quick_path / "first")
+    store.commit([Enlist("w", "host", 1, 60.0)])
+    store.die()
+    path, looking = store.folder / "store.jsonl", store_at(f"file:{store.folder}")
+    data = path.read_bytes()
+    for size in range(data.index(b"\n") + 1):
+        path.write_bytes(data[:size])
+        there, ours = looking.versions()
+        assert there == ours, size
+    opened(store.folder).close()
 
 
 def test_what_the_log_no_longer_has_and_is_torn_is_broken(closed):

@@ -67,10 +67,15 @@ class FileStore(SQLiteStore):
         try:
             if not Folder(self.folder).format():
                 return 0, known
-            found = schema_of(self.folder, None)
+            return self._version_in_journals() or known, known
         except OSError as error:
             raise translate(error, self.place, committing=False) from error
-        return known if found is None else found, known
+
+    def _version_in_journals(self) -> int | None:
+        try:
+            return schema_of(self.folder, None)
+        except StoreBroken:  # after a power cut opening mends it by the log; or says what is wrong
+            return None
 
     def _migrate(self) -> None:
         """The database in memory is new: make it what the files say. First all is read, and only if it is whole anything is written."""
