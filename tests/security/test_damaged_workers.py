@@ -20,6 +20,7 @@ from outlast.store.postgres.address import parse
 from outlast.store.protocol import Store
 from outlast.store.redis.connection import parse as parse_redis
 from outlast.store.verbs import DAMAGED_SECONDS, Claim, Enlist, Release, Renew, Submit, Sweep
+from places import SHARED, a_place
 
 LEASE = 30.0
 NUMBERS = [(name, 1e308) for name in ("lease", "lease_until")] + [
@@ -66,14 +67,16 @@ LEASES = {"damaged": LEASE, "dead": LEASE, "alive": DAMAGED_SECONDS}
 ENLISTED = [Enlist(worker, "host", 1, lease, ("default",), ("flow",), 1) for worker, lease in LEASES.items()]
 
 
-@pytest.fixture
-def fleet(place: str) -> Iterator[tuple[str, Store, Clock]]:
+@pytest.fixture(params=SHARED)
+def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Store, Clock]]:
+    """On each store, always: what is damaged is read by another program in each."""
     clock = Clock()
-    store = store_at(place, clock=clock)
-    store.open()
-    store.commit(ENLISTED)
-    yield place, store, clock
-    store.close()
+    with a_place(request, request.param, tmp_path) as place:
+        store = store_at(place, clock=clock)
+        store.open()
+        store.commit(ENLISTED)
+        yield place, store, clock
+        store.close()
 
 
 def numbers(place: str) -> list[tuple[str, Any]]:
