@@ -2,6 +2,9 @@
 
 They are forks of a process that has imported it (`zygote.py`, one for each process of pytest's): real processes, with a pid, a death and an exit
 code of their own. What is tried about the beginning of a process itself is started with `subprocess`.
+
+Two things are not as in `python PROGRAM`: forks of one process hash texts alike, so that a set has the same order in every life (of those that
+`crash_processes` kills it has not); and what the zygote has imported is there, also where a program forgot to import it.
 """
 
 import atexit
