@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 from contextlib import closing
@@ -232,6 +233,10 @@ def test_it_does_not_begin_where_others_work(tmp_path, monkeypatch, capsys):
     assert "1 workers live" in capsys.readouterr().err
     assert refused(tmp_path, monkeypatch, "--store", f"sqlite:///{tmp_path}/shared.db", "--json") == 2
     assert json.loads(capsys.readouterr().out)["error"]["exit_code"] == 2
+    with closing(sqlite3.connect(tmp_path / "shared.db", isolation_level=None)) as db:
+        db.execute("UPDATE workers SET lease_until = 'damaged'")
+    assert refused(tmp_path, monkeypatch, "--store", f"sqlite:///{tmp_path}/shared.db") == 2
+    assert "1 workers live" in capsys.readouterr().err, "who does not say so may live"
 
 
 def test_a_seed_is_tried_once_in_a_store(tmp_path, monkeypatch, capsys):

@@ -32,17 +32,17 @@ def living(store: Store, scope: Scope) -> Living:
     late = frozenset(
         worker.id
         for worker in workers
-        if _number(worker.lease_until) + _number(worker.lease) + scope.objective < now
+        if number_of(worker.lease_until) + number_of(worker.lease) + scope.objective < now
     )
     claims = tuple(
         (frozenset(names_of(worker.queues)), frozenset(names_of(worker.workflows)))
         for worker in workers
-        if _number(worker.lease_until) > now and not worker.draining and not _has_asked(worker)
+        if number_of(worker.lease_until) > now and not worker.draining and not _has_asked(worker)
     )
     return Living(frozenset(worker.id for worker in workers), late, claims)
 
 
-def _number(found: float) -> float:
+def number_of(found: float) -> float:
     """One with which no comparison is true, where a file has something else: it says neither that a worker lives nor that it does not."""
     return found if isinstance(found, (int, float)) else math.nan
 

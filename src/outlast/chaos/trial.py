@@ -24,6 +24,7 @@ from outlast.chaos.desk import Desk
 from outlast.chaos.findings import Scope
 from outlast.chaos.fleet import Fleet
 from outlast.chaos.ledger import LOG, LogTorn, lines
+from outlast.chaos.living import number_of
 from outlast.chaos.outside import PORT
 from outlast.chaos.places import Place, place
 from outlast.chaos.plan import Blow, Kind, plan
@@ -323,7 +324,7 @@ def _made_ready(where: Place, options: Options, work: Work) -> float:
     store.open()
     with closing(store):
         now = store.now()
-        others = [worker.id for worker in store.workers() if worker.lease_until > now]
+        others = [worker.id for worker in store.workers() if not number_of(worker.lease_until) <= now]
         left = store.runs(RunQuery(statuses=("queued", "running"), limit=1))
         if (others or left) and not options.shared:
             what = f"{len(others)} workers live" if others else f"there is work to do ({left[0].id})"
