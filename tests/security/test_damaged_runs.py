@@ -14,7 +14,7 @@ from outlast.store.address import store_at
 from outlast.store.protocol import Store
 from outlast.store.redis.connection import parse
 from outlast.store.rows import RunQuery
-from outlast.store.verbs import Claim, Drain, Enlist, Leave, Limit, Renew, Settle, Submit, Sweep
+from outlast.store.verbs import Claim, Drain, Enlist, Leave, Limit, Renew, Retry, Settle, Submit, Sweep
 from outlast.testing.conformance import HandClock
 from places import a_place
 
@@ -70,6 +70,32 @@ def test_the_numbers_of_one_run_keep_no_other_from_being_claimed_swept_and_liste
         store.commit([Settle(row.pk, row.fence, "done", "1") for row in rows if row.id.startswith("good")])
     listed = [RunInfo.of(row).id for row in store.runs(RunQuery(limit=1_000))]
     assert len(listed) == 2 * len(OF_RUNS)
+
+
+def test_who_wants_a_damaged_run_by_its_id_has_numbers_to_go_by(opened) -> None:
+    """What is no number was there for ever: the run was not taken up."""
+    place, store, _ = opened
+    for name in OF_RUNS:
+        store.commit([submit(name)])
+        damage(place, "runs", str(store.run(name).pk), name)
+        found = store.run(name)
+        assert "none" not in found, name
+        assert not found.is_suspect
+        assert found.due <= store.now()
+
+
+def test_a_run_whose_time_out_is_no_number_has_none(opened) -> None:
+    """And not one that is over as soon as the run begins."""
+    place, store, _ = opened
+    store.commit([submit("queued")._replace(timeout=60.0), submit("failed")._replace(timeout=60.0)])
+    (held,) = store.commit([Claim("w", "a", ids=("failed",))])[0]
+    assert held.deadline is not None
+    store.commit([Settle(held.pk, held.fence, "failed", error="{}", failed_at=1)])
+    for id in ("queued", "failed"):
+        damage(place, "runs", str(store.run(id).pk), "timeout")
+    store.commit([Retry("failed", "again")])
+    rows = store.commit([Claim("w", "b", limit=10, queues=("default",), workflows=("flow",))])[0]
+    assert {(row.id, row.deadline) for row in rows} == {("queued", None), ("failed", None)}
 
 
 def test_when_a_draining_worker_left_one_run_keeps_no_other_from_being_claimed(opened) -> None:

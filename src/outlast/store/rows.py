@@ -18,14 +18,23 @@ class Entry(NamedTuple):
     """One line of a journal. See docs/architecture.md for the kinds."""
 
     seq: int
+    """Its number in the journal, from 1."""
     kind: str
+    """What it is: "step", "attempt", "intent", "death", …"""
     key: str
+    """The place in the run that it is about, like "research#1"; empty if it is about the run."""
     at: float
+    """When it was recorded, by the store's clock: seconds since the epoch."""
     args: str | None = None
+    """What it was called with, as text: of a step the JSON of its arguments."""
     value: str | None = None
+    """What came of it, as JSON."""
     error: str | None = None
+    """The exception that it ended with, as JSON."""
     seconds: float | None = None
+    """How long it took."""
     attempt: int | None = None
+    """Which attempt it was, from 1."""
     asked: bool | None = None
     """Whether the step had been asked to stop before it ended."""
     cost: str | None = None

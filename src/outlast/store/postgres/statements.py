@@ -9,8 +9,14 @@ from outlast.store.verbs import Record
 _RUN = ", ".join(RunRow._fields)
 _ENTRY = ", ".join(Entry._fields)
 
-PLANS = ("enable_seqscan = off", "jit = off", "plan_cache_mode = force_generic_plan")
-"""For what is planned once: a plan that was made while the tables were empty is used until they are analyzed, so it must be by an index."""
+PLANS = (
+    "enable_seqscan = off",
+    "enable_bitmapscan = off",
+    "jit = off",
+    "plan_cache_mode = force_generic_plan",
+)
+"""For what is planned once: a plan that was made while the tables were empty is used until they are analyzed, so it must be by an index, and by its
+order: a bitmap has every entry read and sorted before the first few are there."""
 
 COMMIT = "SELECT {s}.commit_{v}($1, $2, $3, $4, $5, $6, $7)"
 RECORD = f"""

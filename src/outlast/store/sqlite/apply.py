@@ -233,7 +233,7 @@ class Transaction:
             return Refused(WORKER, "not enlisted, or swept")
         again = self.db.execute(sql.CLAIMED_BY_TOKEN, (verb.worker, verb.token)).fetchall()
         if again:
-            return [_mended(RunRow(*row)) for row in again]
+            return [mended(RunRow(*row)) for row in again]
         if draining:
             return Refused(DRAINING)
         if verb.ids:
@@ -255,7 +255,7 @@ class Transaction:
             self.db.execute(sql.CLAIM, values)
             self.moved(queue, parent, "queued" if abandoned else status, "running")
         claimed = self.db.execute(sql.CLAIMED_BY_TOKEN, (verb.worker, verb.token))
-        return [_mended(RunRow(*row)) for row in claimed]
+        return [mended(RunRow(*row)) for row in claimed]
 
     def _claimable(self, verb: verbs.Claim) -> list[Any]:
         """The first `limit` of what is ready, as the contract orders it: one seek a line of the index."""
@@ -454,11 +454,11 @@ class Transaction:
 
     def row(self, id: str) -> RunRow | None:
         row = self.db.execute(sql.RUN_BY_ID, (id,)).fetchone()
-        return _mended(RunRow(*row)) if row else None
+        return mended(RunRow(*row)) if row else None
 
     def row_at(self, pk: int) -> RunRow:
         """Of a run that is there."""
-        return _mended(RunRow(*self.db.execute(sql.RUN_BY_PK, (pk,)).fetchone()))
+        return mended(RunRow(*self.db.execute(sql.RUN_BY_PK, (pk,)).fetchone()))
 
     def _fenced(self, statement: str, values: Any) -> Refused | None:
         return None if self.db.execute(statement, values).rowcount else Refused(FENCE)
@@ -488,7 +488,7 @@ def ready_workflows(db: sqlite3.Connection, queue: str, ready: int) -> list[str]
 
 def _as_held(found: Sequence[Any]) -> tuple[RunRow, bool]:
     """A run that somebody has, and whether it has got anywhere since it was last taken away: then no row goes on."""
-    row, progress = _mended(RunRow(*found[:-1])), bool(found[-1])
+    row, progress = mended(RunRow(*found[:-1])), bool(found[-1])
     return row._replace(deaths_in_a_row=0, interruptions_in_a_row=0) if progress else row, progress
 
 
@@ -503,7 +503,7 @@ _numbers_of = attrgetter(*_NUMBERS)
 _KINDS = {int, float, type(None)}
 
 
-def _mended(row: RunRow) -> RunRow:
+def mended(row: RunRow) -> RunRow:
     """With what stands for a number where a file has something else: who has such a run must be able to go on with it, and to lose it."""
     if _KINDS.issuperset(map(type, _numbers_of(row))):
         return row

@@ -84,9 +84,11 @@ INSERT OR REPLACE INTO recoveries (drain, run, seconds, by)
 SELECT left_by, pk, max(:now - left_at, 0.0), :by FROM runs
 WHERE pk IN (SELECT value FROM json_each(:runs)) AND left_by IN (SELECT worker FROM drains)
 """
-CLAIM = """
+_TIMEOUT = "iif(typeof(timeout) IN ('real', 'integer'), timeout, NULL)"
+"""A file may have anything there. With what is no number a run would have no time at all."""
+CLAIM = f"""
 UPDATE runs SET status = 'running', ready = 0, left_by = NULL, left_at = NULL, fence = ?, worker = ?, token = ?, waits = '', lives = lives + 1,
-                started = coalesce(started, ?), deadline = CASE WHEN undoing IS NULL THEN coalesce(deadline, ? + timeout) END
+                started = coalesce(started, ?), deadline = CASE WHEN undoing IS NULL THEN coalesce(deadline, ? + {_TIMEOUT}) END
 WHERE pk = ?
 """
 
@@ -204,14 +206,14 @@ UPDATE runs SET status = 'cancelled', cancel = coalesce(cancel, :why), reason = 
 WHERE pk = :run
 """
 
-REQUEUE = """
+REQUEUE = f"""
 UPDATE runs SET status = 'queued', fence = -abs(fence), worker = NULL, due = :now, ended = NULL, reason = NULL,
                 token = :token, value = NULL, error = NULL, failed_at = NULL, waits = '', deaths = 0, ready = 1,
                 cancel = CASE WHEN :again THEN NULL ELSE cancel END,  -- it may have come while the run was being parked
                 deaths_in_a_row = 0, interruptions_in_a_row = 0, failures = 0, lives = max(lives, 1),  -- it has a journal
                 left_by = NULL, left_at = NULL,
                 deadline = CASE WHEN undoing IS NOT NULL THEN NULL
-                                WHEN :again THEN :now + timeout ELSE deadline + :now - coalesce(ended, due) END
+                                WHEN :again THEN :now + {_TIMEOUT} ELSE deadline + :now - coalesce(ended, due) END
 WHERE pk = :run
 """
 

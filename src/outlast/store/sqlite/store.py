@@ -36,7 +36,7 @@ from outlast.store.rows import (
     sessions_of,
 )
 from outlast.store.sqlite import statements as sql
-from outlast.store.sqlite.apply import Place, Transaction, ready_workflows
+from outlast.store.sqlite.apply import Place, Transaction, mended, ready_workflows
 from outlast.store.sqlite.bell import Bell, LocalBell
 from outlast.store.sqlite.failures import translate
 from outlast.store.sqlite.presence import NoPresence, Presence
@@ -340,7 +340,7 @@ class SQLiteStore:
 
     def run(self, id: str) -> RunRow | None:
         rows = self._read(sql.RUN_BY_ID, (id,))
-        return RunRow(*rows[0]) if rows else None
+        return mended(RunRow(*rows[0])) if rows else None
 
     def runs(self, query: RunQuery) -> list[RunRow]:
         values = query._asdict() | {"statuses": json.dumps(query.statuses) if query.statuses else None}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from outlast.store.rows import Outlook
-from outlast.store.verbs import ITEM, Cancel, Enlist, Leave, Limit, Resume, Submit, Undo, verdict
+from outlast.store.verbs import ITEM, Ack, Cancel, Enlist, Leave, Limit, Resume, Submit, Undo, verdict
 from outlast.testing.conformance.harness import Desk, Promises
 
 NOTHING = Outlook(ready=False, suspect=False, next_due=None, overdue=False, unknown=())
@@ -176,6 +176,13 @@ class LookPromises(Promises):
             if end == "parked":
                 desk.one(Resume("r", "t"))
                 assert counts() == (1, 0)
+
+    def test_an_item_that_is_acked_is_not_counted_as_being_undone(self, desk: Desk) -> None:
+        row = desk.held(workflow=ITEM)
+        desk.one(Undo(row.pk, row.fence, verdict("failed")))
+        held = desk.take()
+        assert desk.one(Ack(held.pk, held.fence, held.queue)) is None
+        assert [queue.undoing for queue in desk.store.queues()] == [0]
 
     def test_queues_are_listed_by_name_also_when_they_are_empty_again(self, desk: Desk) -> None:
         for queue in ("b", "a", "c"):

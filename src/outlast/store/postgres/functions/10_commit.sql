@@ -3,7 +3,8 @@
 --   * a verb comes as the JSON array of its fields, in their order, and an outcome goes back as JSON: null, a value, or {"!": [why, detail]};
 --   * a row that a verb decides upon is locked by the statement that reads it. The lock phase is for the order only;
 --   * in SQL are just those that are expressions: any other one would be planned again in every transaction;
---   * a join with runs also says `pk = ANY(…)`: else it may be planned as a walk over all of them;
+--   * a join with runs also says `pk = ANY(…)`: else it may be planned as a walk over all of them, where the statistics are from before most were there.
+--     So no condition says `parent IS NOT NULL` (by runs_parent all that have one would be read), and runs of a worker are ordered by `pk + 0`;
 --   * names end in the schema's version: workers of an older release go on calling theirs.
 
 -- Of `writer` there is one call at a time, and none of an epoch that is over: whoever has raised it (`recover`) knows that what it
@@ -205,9 +206,9 @@ BEGIN
     END IF;
     IF needs ? 'enders' OR needs ? 'ender_ids' OR cardinality(leavers) > 0 THEN
         every := every || ARRAY(SELECT pk FROM runs WHERE id = ANY(ARRAY(
-            SELECT parent FROM runs WHERE pk = ANY(ARRAY(SELECT e::bigint FROM jsonb_array_elements_text(needs->'enders') e)) AND parent IS NOT NULL
-            UNION ALL SELECT parent FROM runs WHERE id = ANY(texts__v(needs->'ender_ids')) AND parent IS NOT NULL
-            UNION ALL SELECT parent FROM runs WHERE worker = ANY(leavers) AND parent IS NOT NULL)));
+            SELECT parent FROM runs WHERE pk = ANY(ARRAY(SELECT e::bigint FROM jsonb_array_elements_text(needs->'enders') e))
+            UNION ALL SELECT parent FROM runs WHERE id = ANY(texts__v(needs->'ender_ids'))
+            UNION ALL SELECT parent FROM runs WHERE worker = ANY(leavers))));
     END IF;
     IF cardinality(every) > 0 THEN
         PERFORM 1 FROM runs WHERE pk = ANY(every) ORDER BY pk FOR NO KEY UPDATE;

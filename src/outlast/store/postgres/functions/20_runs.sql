@@ -161,7 +161,7 @@ END $$;
 CREATE FUNCTION settle__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     pks bigint[] := ARRAY(SELECT (v->>0)::bigint FROM jsonb_array_elements(verbs) v);
-    above text[] := ARRAY(SELECT DISTINCT parent FROM runs WHERE pk = ANY(pks) AND parent IS NOT NULL);
+    above text[] := array_remove(ARRAY(SELECT DISTINCT parent FROM runs WHERE pk = ANY(pks)), NULL);
     settled bigint;
     ended bigint[];
     outcome text;

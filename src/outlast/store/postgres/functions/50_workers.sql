@@ -34,7 +34,7 @@ DECLARE
     drains boolean;
 BEGIN
     drains := EXISTS (SELECT 1 FROM workers WHERE id = v->>0 AND draining = 1);
-    FOR r IN SELECT * FROM runs WHERE worker = v->>0 ORDER BY pk FOR NO KEY UPDATE LOOP
+    FOR r IN SELECT * FROM runs WHERE worker = v->>0 ORDER BY pk + 0 FOR NO KEY UPDATE LOOP
         r := forgiven__v(r);
         after := r;
         after.status := 'queued';
@@ -186,7 +186,7 @@ CREATE FUNCTION take__v(holder text, why text, seen double precision, by text, d
                         backoff_max double precision, now double precision, OUT taken text[], OUT dead text[])
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    held runs[] := ARRAY(SELECT h FROM (SELECT * FROM runs WHERE worker = holder ORDER BY pk FOR NO KEY UPDATE) h);
+    held runs[] := ARRAY(SELECT h FROM (SELECT * FROM runs WHERE worker = holder ORDER BY pk + 0 FOR NO KEY UPDATE) h);
     ids text[] := ARRAY(SELECT h.id FROM unnest(held) h);
     above text[] := ARRAY(SELECT h.parent FROM unnest(held) h);
     r runs;

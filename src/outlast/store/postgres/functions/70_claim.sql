@@ -260,7 +260,7 @@ BEGIN
             FROM unnest(lines_here) l CROSS JOIN (VALUES (0, back_max), (1, reach)) lane(new, most)
             CROSS JOIN LATERAL (
                 SELECT * FROM runs r
-                WHERE r.ready + 0 > 0 AND r.parent IS NOT NULL AND r.queue = l.queue AND r.workflow = l.workflow AND r.ready = state
+                WHERE r.ready + 0 > 0 AND coalesce(r.parent, '') <> '' AND r.queue = l.queue AND r.workflow = l.workflow AND r.ready = state
                   AND (CASE WHEN r.interrupted IS NULL THEN 1 ELSE 0 END) = lane.new
                 ORDER BY -r.priority, coalesce(r.interrupted, 1e12), r.due, r.pk LIMIT lane.most
             ) c

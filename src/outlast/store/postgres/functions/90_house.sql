@@ -97,9 +97,9 @@ DECLARE
     old bigint[] := ARRAY(SELECT pk FROM runs WHERE pk = ANY(candidates) AND ended < before AND undoing IS NULL ORDER BY pk FOR UPDATE SKIP LOCKED);
     above text[] := ARRAY(
         WITH RECURSIVE line(id) AS (
-            SELECT parent FROM runs WHERE pk = ANY(old) AND parent IS NOT NULL
-            UNION SELECT p.parent FROM line CROSS JOIN LATERAL (SELECT parent FROM runs WHERE id = line.id AND parent IS NOT NULL OFFSET 0) p
-        ) SELECT id FROM line);
+            SELECT parent FROM runs WHERE pk = ANY(old)
+            UNION SELECT p.parent FROM line CROSS JOIN LATERAL (SELECT parent FROM runs WHERE id = line.id OFFSET 0) p
+        ) SELECT id FROM line WHERE id IS NOT NULL);
     busy text[];
 BEGIN
     IF cardinality(above) > 0 THEN

@@ -59,7 +59,7 @@ CREATE INDEX runs_ready ON runs
     WHERE ready > 0;
 CREATE INDEX runs_ready_children ON runs
     (queue, workflow, ready, (CASE WHEN interrupted IS NULL THEN 1 ELSE 0 END), (-priority), coalesce(interrupted, 1e12), due, pk)
-    WHERE ready + 0 > 0 AND parent IS NOT NULL;                -- so written, no plan for it can be by the other one
+    WHERE ready + 0 > 0 AND coalesce(parent, '') <> '';        -- so written, no plan for it can be by runs_ready, nor by runs_parent
 CREATE INDEX runs_later ON runs (due, pk) WHERE ready = 0 AND status IN ('queued', 'waiting');
 CREATE INDEX runs_queued ON runs (queue) WHERE status = 'queued';
 CREATE INDEX runs_running ON runs (queue) WHERE status = 'running' AND parent IS NULL;

@@ -211,8 +211,9 @@ local function take_here(pk, line, member, verb)
         flat[last + 1], flat[last + 2] = 'started', S.text(S.now)
         last = last + 2
     end
-    if fields.timeout and not fields.deadline then
-        flat[last + 1], flat[last + 2] = 'deadline', S.text(S.now + (tonumber(fields.timeout) or 0))
+    local timeout = tonumber(fields.timeout or '')
+    if timeout and not fields.deadline then
+        flat[last + 1], flat[last + 2] = 'deadline', S.text(S.now + timeout)
         last = last + 2
     end
     S.change_tail(pk, not_taken, flat, size + 1, last)

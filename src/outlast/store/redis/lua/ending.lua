@@ -72,7 +72,7 @@ function S.Settle(verb)
     return not settle_here(verb) and S.settle_in_view(verb)
 end
 
-local ACKING = {'fence', 'status', 'worker', 'token', 'parent', 'workflow', 'queue'}
+local ACKING = {'fence', 'status', 'worker', 'token', 'parent', 'workflow', 'queue', 'undoing'}
 
 -- (A run that is held has not ended.)
 local function not_acked(try, key, before)
@@ -82,7 +82,7 @@ end
 
 function S.Ack(run, fence)
     local before = held_here(run, fence, ACKING)
-    if not before then
+    if not before or before[8] then  -- as above
         return S.ack_in_view(run, tonumber(fence))
     end
     end_here(run, before, 'done')
