@@ -1,11 +1,14 @@
 """What is under way when the app closes: it ends, and nothing begins for a run that was given back."""
 
 import asyncio
-from contextlib import suppress
+import signal
+import threading
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
 from outlast import Draining, Outlast, StoreUnavailable, step, workflow
+from outlast.app.house import House
 
 done: list[str] = []
 
@@ -74,3 +77,151 @@ def test_what_is_asked_of_the_store_after_the_close_is_refused(address):
 
     asyncio.run(main())
     assert done == []
+
+
+async def cancelled(block: asyncio.Task[None]) -> None:
+    """As a time-out around the block does, while it is left."""
+    block.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await block
+
+
+async def until(true) -> None:
+    while not true():
+        await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("drain", [False, True])
+def test_a_run_whose_step_executes_is_kept_when_the_block_is_cancelled_while_it_is_left(tmp_path, drain):
+    """Given back, it would be executed by another process beside the thread that has not ended."""
+    store, begun, ends = f"sqlite:///{tmp_path}/o.db", threading.Event(), threading.Event()
+
+    @step
+    def hangs() -> None:
+        begun.set()
+        ends.wait(20)
+
+    @workflow
+    async def hanging() -> None:
+        await hangs.aio()
+
+    async def block(app: Outlast) -> None:
+        async with app:
+            await app.start(hanging(), id="run")
+            await until(begun.is_set)
+            if drain:
+                app._open.drain.begin("now", grace=2.0)
+
+    async def main() -> None:
+        app = Outlast(store, close_timeout=0.3)
+        leaving = asyncio.create_task(block(app))
+        await until(begun.is_set)
+        house = app._open
+        await until(lambda: house.drain.heard.done() if drain else house.closing)
+        await cancelled(leaving)
+        async with Outlast(store) as other:
+            assert [run.status for run in await other.runs()] == ["running"]
+            ends.set()
+            await until(lambda: not house.hung)  # then it is given back
+            assert await (await other.start(hanging(), id="run")).result(timeout=20) is None
+
+    asyncio.run(main())
+
+
+def test_signals_and_store_are_given_back_when_the_block_is_cancelled_in_its_last_moment(
+    tmp_path, monkeypatch
+):
+    leave, before, threads = House.leave, signal.getsignal(signal.SIGTERM), set(threading.enumerate())
+
+    async def left(house: House) -> None:
+        task.cancel()
+        await asyncio.sleep(0)
+        await leave(house)
+
+    monkeypatch.setattr(House, "leave", left)
+
+    async def block() -> None:
+        async with app:
+            assert signal.getsignal(signal.SIGTERM) is not before
+
+    async def main() -> None:
+        nonlocal task
+        task = asyncio.create_task(block())
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert signal.getsignal(signal.SIGTERM) is before
+        monkeypatch.undo()
+        async with Outlast(f"sqlite:///{tmp_path}/o.db") as other:
+            assert len(await other.workers()) == 1
+
+    app = Outlast(f"sqlite:///{tmp_path}/o.db", signals=1)
+    task: asyncio.Task[None]
+    asyncio.run(main())
+    assert "outlast-writer" not in {thread.name for thread in set(threading.enumerate()) - threads}
+
+
+def test_a_lifespan_ends_also_when_the_block_is_cancelled_in_a_clean_up_of_its_drain(address):
+    async def hangs() -> None:
+        task.cancel()
+        await asyncio.sleep(20)
+
+    @asynccontextmanager
+    async def living(_: Outlast):
+        yield
+        done.append("lifespan")
+
+    async def block() -> None:
+        async with Outlast(address, lifespan=living) as app:
+            app.on_cleanup(hangs)
+            app._open.drain.begin("now")
+
+    async def main() -> None:
+        nonlocal task
+        task = asyncio.create_task(block())
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    task: asyncio.Task[None]
+    asyncio.run(main())
+    assert done == ["lifespan"]
+
+
+def test_an_app_is_not_left_when_what_hung_ends_while_it_still_waits_for_an_item(tmp_path):
+    """Struck off, its worker would have the item given to another beside the handler that has not ended."""
+    store, ends, item_ends = f"sqlite:///{tmp_path}/o.db", threading.Event(), threading.Event()
+    begun: set[str] = set()
+
+    @step
+    def hangs() -> None:
+        begun.add("step")
+        ends.wait(20)
+
+    @workflow
+    async def hanging() -> None:
+        await hangs.aio()
+
+    def handle(_: object) -> None:
+        begun.add("item")
+        item_ends.wait(20)
+
+    async def main() -> None:
+        async with Outlast(store, close_timeout=0.3) as app:
+            house, queue = app._open, app.queue("q")
+            await queue.put(1, id="item")
+            consumer = asyncio.create_task(queue.consume(handle))
+            await app.start(hanging(), id="run")
+            await until(lambda: len(begun) == 2)
+
+            async def end_what_hung() -> None:
+                await until(lambda: house.hung == {"run"})  # from here on it waits for the item
+                ends.set()
+
+            ending = asyncio.create_task(end_what_hung())
+        await ending
+        async with Outlast(store) as other:
+            found = {run.id: run.status for run in await other.runs(items=None)}
+        assert found == {"run": "queued", "q/item": "running"}
+        item_ends.set()
+        await asyncio.wait([consumer])
+
+    asyncio.run(main())

@@ -5,7 +5,9 @@ import time
 from queue import Empty
 
 from outlast.app.lease import Lease
+from outlast.app.worker import Worker
 from outlast.store.verbs import WORKER, Refused
+from outlast.testing import App
 
 
 class Pauses:
@@ -74,3 +76,18 @@ def test_a_renewal_that_gets_no_answer_is_said_to_have_none_and_the_next_is_trie
     assert [one.getMessage() for one in caplog.records] == [
         "worker w could not renew its lease: no answer"
     ] * 2
+
+
+def test_who_asks_from_another_thread_how_long_the_loop_stands_still_may_do_so_while_the_worker_leaves(
+    monkeypatch,
+):
+    """The lease is gone between any two looks at it: /health is asked in the server's thread."""
+
+    async def main(app) -> None:
+        worker = app._open.worker
+        looks = [None, lease(Pauses(0), Renewals())]
+        monkeypatch.setattr(Worker, "_lease", property(lambda _: looks.pop()), raising=False)
+        assert worker.stalled() == 0.0
+        monkeypatch.undo()
+
+    App().do(main)

@@ -7,10 +7,12 @@ import time
 import pytest
 
 from outlast import Outlast, RunParked, StoreUnavailable, effect, step, workflow
+from outlast.app.house import House
+from outlast.record.writer import InlineWriter
 from outlast.store.protocol import CommitUnknown
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.store.verbs import Claim, Record, Sweep
-from outlast.testing import App
+from outlast.testing import App, VirtualClock
 
 done: list[str] = []
 
@@ -118,6 +120,34 @@ def test_a_child_whose_parent_ends_while_it_is_submitted_is_cancelled(address):
             assert app._open.lives == {}
 
     asyncio.run(main())
+
+
+def test_a_child_that_waits_for_a_suspect_does_not_begin_when_its_parent_has_failed_meanwhile(
+    world, monkeypatch
+):
+    """Nobody would cancel it then, nor undo what it does: it was not there when its parent ended."""
+
+    async def waits(house: House, parent: str | None) -> None:
+        await asyncio.sleep(5 if parent is not None else 0)
+
+    @step
+    async def fails() -> None:
+        await asyncio.sleep(1)
+        raise ValueError
+
+    @workflow
+    async def parent() -> None:
+        await asyncio.gather(fails(), one("child"))
+
+    async def main(app) -> list[str]:
+        with pytest.raises(ValueError):
+            await (await app.start(parent(), id="run")).result()
+        await asyncio.sleep(20)
+        return [run.id for run in await app.runs()]
+
+    monkeypatch.setattr(House, "_while_a_suspect_is_alone", waits)
+    assert world.do(main) == ["run"]
+    assert done == []
 
 
 def test_a_step_whose_task_the_program_cancels_is_executed_again(world):
@@ -328,3 +358,85 @@ def test_a_life_that_is_over_before_its_adoption_is_wanted_back_all_the_same(tmp
     asyncio.run(interrupted())
     asyncio.run(again())
     assert done == ["+room", "a while", "and more", "-room"]
+
+
+@pytest.mark.parametrize("said", ["ack", "nack"])
+def test_an_item_that_was_acked_or_nacked_is_out_of_hand_also_if_who_did_was_cancelled_meanwhile(said):
+    """It is written all the same: a drain does not wait for it, and whoever is to hear of a dead letter does."""
+    dead: list[str] = []
+
+    async def main(app) -> None:
+        house, queue = app._open, app.queue("q")
+        await queue.put(1, id="item")
+        item = await queue.claim()
+        saying = asyncio.create_task(getattr(item, said)())
+        await asyncio.sleep(0)  # it is on its way to the store
+        saying.cancel()
+        await asyncio.wait([saying])
+        assert saying.cancelled()
+        await asyncio.sleep(1)
+        assert app.store.run("q/item").status == ("done" if said == "ack" else "dead")
+        assert (house.room.hands, house.room.by_hand) == ({}, set())
+        assert (await app.drain()).left == []
+
+    App(max_attempts=1, on_dead=lambda run: dead.append(run.id)).do(main)
+    assert dead == ([] if said == "ack" else ["q/item"])
+
+
+@pytest.mark.parametrize("drains", [True, False])
+def test_an_app_is_left_when_it_is_known_what_came_of_its_last_item_and_the_hook_has_ended(
+    monkeypatch, drains
+):
+    """The store takes its time to write that it is a dead letter, and nobody else will tell of it."""
+    flush, told = InlineWriter._flush, []
+
+    async def on_dead(run) -> None:
+        await asyncio.sleep(1)
+        told.append(run.id)
+
+    async def handle(_) -> None:
+        await asyncio.sleep(5)
+        raise ValueError
+
+    async def main() -> None:
+        async with App(clock=clock, max_attempts=1, on_dead=on_dead) as app:
+            await app.queue("q").put(1, id="item")
+            consumer = asyncio.create_task(app.queue("q").consume(handle))
+            await asyncio.sleep(1)
+            monkeypatch.setattr(InlineWriter, "_flush", lambda self: self._loop.call_later(0.1, flush, self))
+            if drains:
+                app._open.drain.begin("now")
+                await asyncio.shield(app._open.drain.over)
+            else:
+                await asyncio.sleep(4.01)  # it has failed, and that is on its way to the store
+                consumer.cancel()
+        assert told == ["q/item"]
+        await asyncio.wait([consumer])
+
+    clock = VirtualClock()
+    clock.run(main())
+
+
+def test_an_item_whose_handler_lets_out_a_cancellation_that_nobody_asked_for_has_failed(world):
+    """As of something that it has awaited: taken for the consumer's end it would be handled again and again, uncounted."""
+
+    async def handle(item) -> None:
+        done.append(item.attempts)
+        await cut
+
+    async def main(app) -> None:
+        nonlocal cut
+        cut = asyncio.get_running_loop().create_future()
+        cut.cancel("cut")
+        await app.queue("q").put(1, id="item")
+        consumer = asyncio.create_task(app.queue("q").consume(handle))
+        await asyncio.sleep(1000)
+        consumer.cancel()
+
+    cut: asyncio.Future[None]
+    world.settings = {"max_attempts": 3}
+    world.do(main)
+    assert done == [1, 2, 3]
+    row = world.row("q/item")
+    assert (row.status, row.failures, row.interruptions) == ("dead", 3, 0)
+    assert "CancelledError('cut')" in row.reason

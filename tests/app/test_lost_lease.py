@@ -5,6 +5,9 @@ import asyncio
 import pytest
 
 from outlast import Evicted, current, step, workflow
+from outlast.app.house import House
+from outlast.app.intake import Intake
+from outlast.record.writer import Writer
 from outlast.store.verbs import Claim, Enlist, Record, Sweep
 
 done: list[str] = []
@@ -102,3 +105,108 @@ def test_a_run_whose_worker_was_struck_off_goes_on_in_the_same_process(file_worl
     assert file_world.do(main) == ["a", "slow"]
     assert file_world.row().deaths == 1
     assert [k for k in file_world.kinds() if k == "step"] == ["step", "step"]
+
+
+@pytest.fixture
+def slow_to_come_back(monkeypatch):
+    """A worker that was taken for dead has no other id for a while: the store takes its time."""
+    ask = Writer.ask
+
+    async def asked(self, verb):
+        if isinstance(verb, Enlist):
+            await asyncio.sleep(5)
+        return await ask(self, verb)
+
+    monkeypatch.setattr(Writer, "ask", asked)
+
+
+def test_a_run_whose_worker_is_found_lost_while_its_journal_is_read_does_not_begin_under_the_lost_claim(
+    world, monkeypatch, slow_to_come_back
+):
+    read, pasts = House.read, Intake._pasts
+
+    async def reads(self, fn, *args):
+        if getattr(fn, "__func__", None) is pasts:
+            await asyncio.sleep(1)
+        return await read(self, fn, *args)
+
+    async def first(app) -> None:
+        await app.start(report(), id="run")
+        await asyncio.sleep(10)
+
+    async def second(app) -> None:
+        worker = app._open.worker
+        lost = worker.id
+        await app.start(report(), id="run")
+        await asyncio.sleep(0.5)
+        assert [row.worker for row in app._open.room.hands.values()] == [lost]
+        other = world.open()
+        other._db.execute("DELETE FROM workers WHERE id = ?", (lost,))
+        other.commit([Sweep()])
+        worker._tell(lost)
+        await asyncio.sleep(1)
+        assert (worker.id, app._open.lives, done) == (lost, {}, [])
+        await asyncio.sleep(50)
+        assert [life.row.worker for life in app._open.lives.values()] == [worker.id] != [lost]
+        assert done == ["slow 1"]
+
+    world.do(first)
+    done.clear()
+    monkeypatch.setattr(House, "read", reads)
+    world.do(second)
+
+
+def test_an_item_whose_worker_is_found_lost_while_its_claim_is_answered_is_not_handled_under_it(
+    world, monkeypatch, slow_to_come_back
+):
+    claim = Intake.claim
+
+    async def claims(self, verb, *, alone=False):
+        rows = await claim(self, verb, alone=alone)
+        if rows and not seen:
+            seen.append("lost")
+            self._house.worker._tell(verb.worker)
+        return rows
+
+    async def handle(item) -> None:
+        done.append(item._row.worker)
+
+    async def main(app) -> None:
+        lost = app._open.worker.id
+        await app.queue("q").put(1, id="item")
+        consumer = asyncio.create_task(app.queue("q").consume(handle))
+        await asyncio.sleep(20)
+        assert done == [app._open.worker.id] != [lost]
+        consumer.cancel()
+
+    monkeypatch.setattr(Intake, "claim", claims)
+    world.do(main)
+
+
+@pytest.mark.parametrize("ends", ["left", "cancelled"])
+def test_no_worker_stays_behind_that_was_being_enlisted_anew(world, monkeypatch, ends):
+    """When the app was left, or whoever had asked for it was cancelled: the store took its time, and wrote it then."""
+    ask = Writer.ask
+
+    async def asked(self, verb):
+        outcome = await ask(self, verb)
+        if isinstance(verb, Enlist):
+            seen.append(verb.worker)
+            await asyncio.sleep(5)
+        return outcome
+
+    async def main(app) -> asyncio.Task[None]:
+        worker, store = app._open.worker, world.open()
+        store._db.execute("DELETE FROM workers WHERE id = ?", (worker.id,))
+        monkeypatch.setattr(Writer, "ask", asked)
+        enlisting = asyncio.create_task(worker.enlist(instead_of=worker.id))
+        await asyncio.sleep(1)
+        assert [row.id for row in store.workers()] == seen
+        if ends == "cancelled":
+            enlisting.cancel()
+            await asyncio.sleep(20)  # it is enlisted all the same, for those who had not been cancelled
+            assert [row.id for row in store.workers()] == [worker.id] == seen[1:]
+        return enlisting
+
+    assert world.do(main).done()
+    assert world.store.workers() == []

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import signal
+import sqlite3
 import sys
 import threading
 import time
@@ -16,6 +17,7 @@ from outlast import sync as blocking
 from outlast.app.room import Room
 from outlast.replay.bodies import Body
 from outlast.store.address import store_at
+from outlast.store.verbs import Ack
 from outlast.testing import App
 
 GRACE = 1.6
@@ -147,6 +149,99 @@ def test_an_item_that_was_handled_is_acked_when_its_worker_drains_and_not_only_w
         asyncio.run(main())
     finally:
         may_go_on.set()
+
+
+def test_a_hook_is_called_to_its_end_for_an_item_that_fails_in_the_drain_however_long_its_commit_takes(file):
+    """Its consumer may be a task that nobody awaits."""
+
+    async def on_dead(info):
+        await asyncio.sleep(0.1)
+        seen.append(info.id)
+
+    async def main():
+        async with Outlast(file, signals=0, grace=20, max_attempts=1, on_dead=on_dead) as app:
+            begun, fail = asyncio.Event(), asyncio.Event()
+
+            async def handle(_):
+                begun.set()
+                await fail.wait()
+                raise ValueError("cut")
+
+            await app.queue("q").put("work", id="one")
+            consuming = asyncio.create_task(app.queue("q").consume(handle))
+            await begun.wait()
+            app._open.drain.begin("test")
+            await app.wait_drain()
+            await app._open.drain._coordinated.wait()
+            other = sqlite3.connect(file.removeprefix("sqlite:///"), isolation_level=None)
+            other.execute("BEGIN IMMEDIATE")
+            fail.set()
+            async with asyncio.timeout(10):
+                await asyncio.shield(app._open.drain.over)
+            asyncio.get_running_loop().call_later(0.3, other.close)
+            return consuming
+
+    asyncio.run(main())
+    assert seen == ["q/one"]
+
+
+def test_an_item_whose_ack_waits_for_the_writer_is_not_given_back_by_a_drain_that_overtakes_it(file):
+    """It was handled: whoever got it next would do it again."""
+
+    async def comes(true):
+        async with asyncio.timeout(10):
+            while not true():
+                await asyncio.sleep(0.005)
+
+    async def main():
+        async with Outlast(file, signals=0, grace=20) as app:
+            house, begun, end = app._open, asyncio.Event(), asyncio.Event()
+
+            async def handle(item):
+                seen.append(item.payload)
+                begun.set()
+                await end.wait()
+
+            await app.queue("q").put("work", id="one")
+            consuming = asyncio.create_task(app.queue("q").consume(handle))
+            await begun.wait()
+            other = sqlite3.connect(file.removeprefix("sqlite:///"), isolation_level=None)
+            other.execute("BEGIN IMMEDIATE")
+            written = house.writer.verbs
+            busy = asyncio.create_task(app.queue("another").put("keeps the writer busy"))
+            await comes(lambda: house.writer.verbs > written)
+            end.set()
+            await comes(lambda: any(isinstance(verb, Ack) for verb, _ in list(house.writer._queue)))
+            house.drain.begin("test")
+            await comes(lambda: house.writer._urgent)
+            other.close()
+            await busy
+            await asyncio.shield(house.drain.over)
+            await consuming
+            assert house.store.run("q/one").status == "done"
+
+    asyncio.run(main())
+
+
+def test_a_consumer_ends_with_a_drain_that_another_thread_began_as_its_last_handler_ended():
+    """Between the beginning and the loop's hearing of it: nothing of it was under way then, and it was forgotten before it was told to claim nothing more."""
+
+    async def main():
+        async with Outlast("memory:", signals=0, grace=20) as app:
+
+            async def handle(item):
+                await item.ack()
+                beginning = threading.Thread(target=app._open.drain.begin, args=("test",))
+                beginning.start()
+                beginning.join()
+                seen.append(item.payload)
+
+            await app.queue("q").put("work")
+            async with asyncio.timeout(10):
+                await app.queue("q").consume(handle)
+
+    asyncio.run(main())
+    assert seen == ["work"]
 
 
 def test_who_waits_for_a_run_of_another_process_hears_of_a_signal_that_comes_after_the_drain():

@@ -10,6 +10,7 @@ from datetime import date
 import pytest
 
 from outlast import Draining, LeaseLost, Outlast, RunCancelled, SettingsError, Unrecordable
+from outlast.app.ledger import Ledger
 from outlast.store.verbs import Release
 from outlast.testing import App
 
@@ -176,6 +177,30 @@ def test_the_first_exception_is_raised_when_those_under_way_have_ended_and_nothi
     assert calls == ["a", "b", "c", "b", "d", "e", "f"]
 
 
+def test_an_item_that_fails_while_a_cancellation_is_looked_for_fails_the_map_and_nothing_new_starts(
+    world, monkeypatch
+):
+    """The store may take its time to say whether somebody wants it to end, and meanwhile the last items end."""
+    calls = []
+    look = Ledger.check_cancelled
+
+    async def looked(self):
+        await asyncio.sleep(5)
+        await look(self)
+
+    async def work(item: str) -> str:
+        calls.append(item)
+        await asyncio.sleep(1)
+        raise ValueError(item)
+
+    monkeypatch.setattr(Ledger, "check_cancelled", looked)
+    for items in ("a", "ab"):
+        with pytest.raises(ValueError, match="a"):
+            world.do(mapped(work, items, concurrency=2))
+        assert (calls, done_keys(world), world.status("job")) == (["a"], [], "waiting")
+        calls.clear()
+
+
 def test_a_slow_stream_has_each_item_done_as_it_comes():
     seen = []
 
@@ -202,6 +227,23 @@ def test_what_the_items_raise_is_raised_when_those_under_way_have_ended(world):
     with pytest.raises(LookupError):
         world.do(mapped(work, broken()))
     assert done_keys(world) == ["a"]
+
+
+def test_no_more_items_are_asked_for_when_they_have_raised(world):
+    taken = []
+
+    def items():
+        for item in ("a", 1, "b"):
+            taken.append(item)
+            yield item
+
+    async def work(item: str) -> str:
+        await asyncio.sleep(5)
+        return item
+
+    with pytest.raises(TypeError, match="text and numbers together"):
+        world.do(mapped(work, items(), concurrency=3))
+    assert (taken, done_keys(world)) == (["a", 1], ["a"])
 
 
 def test_cancelled_from_outside_it_stops_what_is_under_way_and_gives_the_run_back(world):

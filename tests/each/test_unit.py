@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from outlast import BadName, Evicted, NotInRun, OutlastError, sleep, step, workflow
+import outlast
+from outlast import BadName, Draining, Evicted, NotInRun, OutlastError, sleep, step, workflow
 from outlast.define.unit import Unit, unit
 from outlast.sync import sleep as sync_sleep
 from outlast.testing import App
@@ -139,6 +140,61 @@ def test_in_a_drain_the_steps_of_a_unit_go_on_to_its_end_and_no_further(world):
 
     assert world.do(again) == (["pay", "ship", "thank"], (0, 0)), "what is replayed is not counted again"
     assert done == ["pay", "ship", "thank"]
+
+
+@workflow
+async def shipping() -> str:
+    return await act("ship")
+
+
+async def ship(label: str) -> str:
+    done.append(label)
+    return label
+
+
+@workflow
+async def orders_of_several_runs(how: str) -> None:
+    async with unit("order"):
+        await act("pay")
+        await (shipping() if how == "child" else outlast.map(ship, ["ship"]))
+
+
+@pytest.mark.parametrize("how", ["child", "map"])
+def test_what_has_a_run_of_its_own_begins_in_no_drain_and_the_unit_goes_on_elsewhere(world, how):
+    async def main(app):
+        await app.start(orders_of_several_runs(how), id="run")
+        await asyncio.sleep(1)
+        await app.drain("test")
+        return counts(app)
+
+    assert world.do(main) == (0, 0)
+    assert (done, world.status()) == (["pay"], "queued")
+    world.restart()
+
+    async def again(app):
+        await (await app.start(orders_of_several_runs(how), id="run")).result()
+        return counts(app)
+
+    assert world.do(again) == (1, 0)
+    assert done == ["pay", "ship"]
+
+
+@pytest.mark.parametrize("how", ["each", "map"])
+def test_outside_a_run_a_loop_begins_in_no_drain_either_and_says_so(how):
+    async def main(app):
+        async with app.unit("order"):
+            task = asyncio.create_task(app.drain("test"))
+            await asyncio.sleep(1)
+            with pytest.raises(Draining):
+                if how == "map":
+                    await app.map(ship, ["ship"], id="job")
+                async for label in app.each(["ship"], id="job"):
+                    done.append(label)
+            done.append("the unit goes on")
+        await task
+
+    App().do(main)
+    assert done == ["the unit goes on"]
 
 
 def test_a_death_in_the_middle_of_it_is_none_of_its_ends(world):

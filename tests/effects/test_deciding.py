@@ -129,6 +129,31 @@ def test_compensate_takes_it_for_happened_and_undoes_the_run(world):
     assert info.state == "undone"
 
 
+def test_compensate_without_a_result_undoes_with_none_and_blames_nobody(world):
+    undone = []
+
+    @effect(timeout=10)
+    async def order(what: str) -> str:
+        raise ConnectionResetError(what)
+
+    @order.compensate
+    async def cancel_order(number: str | None, what: str) -> None:
+        undone.append((number, what))
+
+    @workflow
+    async def ordering() -> str:
+        return await order("tea")
+
+    park(world, ordering())
+    decide(world, "run", "order", compensate=True)
+    with pytest.raises(RunCancelled, match="somebody decided to undo it, at order#1"):
+        world.run(ordering())
+    assert undone == [(None, "tea")]
+    (info,) = world.do(lambda app: app.effects("run"))
+    assert info.state == "undone"
+    assert "nobody said with which result effect order happened" in info.error
+
+
 def test_compensate_of_an_effect_that_has_no_compensation_is_refused(world):
     park(world, mailing())
     with pytest.raises(OutlastError, match="mail has no compensation"):

@@ -22,6 +22,7 @@ from outlast import (
     workflow,
 )
 from outlast.define.unit import unit
+from outlast.replay.life import Life
 from outlast.store.verbs import Submit
 from outlast.testing import App, Broke, crash_everywhere
 from outlast.testing.crash import Crash
@@ -467,6 +468,43 @@ def test_a_drain_does_not_wait_for_a_unit_whose_next_effect_has_no_time(world, g
     world.restart()
     world.run(one())
     assert outside.log == ["first", "slow"]
+
+
+def test_an_effect_that_has_no_time_any_more_when_its_intent_is_recorded_is_not_begun(world, monkeypatch):
+    """The drain may begin while the intent is written. Cut in its act, only a person could say whether it happened."""
+    record = Life.record_and_wait
+
+    async def recorded(self, kind, key, **fields) -> None:
+        await record(self, kind, key, **fields)
+        if not world.app.draining:
+            self.house.drain.begin("test", grace=20)
+            await asyncio.sleep(0.05)
+
+    @effect(timeout=100, undo=None)
+    async def slow() -> str:
+        outside.log.append("slow")
+        return "slow"
+
+    @workflow
+    async def one() -> str:
+        return await slow()
+
+    async def main(app):
+        await app.start(one(), id="run")
+        await app.wait_drain()
+        return (await app.drain()).left
+
+    with monkeypatch.context() as slowly:
+        slowly.setattr(Life, "record_and_wait", recorded)
+        assert world.do(main) == []
+    assert (outside.log, world.status(), world.kinds()) == (
+        [],
+        "queued",
+        ["intent", "attempt", "interruption"],
+    )
+    world.restart()
+    assert world.run(one()) == "slow"
+    assert outside.log == ["slow"]
 
 
 @pytest.mark.parametrize(

@@ -311,6 +311,15 @@ def test_a_server_that_answers_byte_by_byte_holds_nobody_for_longer_than_the_tim
         asyncio.run(brisk.request("POST", url))
 
 
+def test_a_secret_that_takes_too_long_is_a_request_that_was_not_sent():
+    async def never() -> str:
+        return await asyncio.get_running_loop().create_future()
+
+    waiting = http_effect("waiting", timeout=0.1, headers={"Authorization": never}, undo=None)
+    with pytest.raises(HTTPNotSent, match="nothing was sent"):
+        asyncio.run(waiting.request("POST", "http://127.0.0.1:9/"))
+
+
 def test_what_nobody_knows_parks_the_run_for_a_person(ledger, tmp_path):
     before = len(ledger.lines("act"))
     with pytest.raises(RunParked, match="hasty"):
@@ -438,6 +447,12 @@ def test_httpx_is_asked_for_where_it_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "httpx", None)
     with pytest.raises(HTTPNotSent, match=r"outlast\[httpx\]"):
         send("plain", "http://127.0.0.1:1/")
+
+
+@pytest.mark.parametrize("url", ["https://pay.example/charges", "https://pay.example/charges?key={KEY}"])
+def test_a_verify_url_without_the_key_is_refused_as_it_would_find_any_call(url):
+    with pytest.raises(SettingsError, match=r"verify_url of effect charge .*\{key\}"):
+        http_effect("charge", timeout=1, verify_url=url)
 
 
 def test_a_client_of_ones_own_has_the_last_word_on_how_it_is_sent(tmp_path):

@@ -209,6 +209,33 @@ def test_an_exception_that_leaves_both_undoes_the_inner_one_first(world):
     assert outside.log == ["+a", "+b", "-b", "-a"]
 
 
+@workflow
+async def errand(what: str) -> None:
+    await book(what)
+
+
+@workflow
+async def with_a_child(then: str) -> str:
+    try:
+        async with unit("order"):
+            await book("own")
+            await errand("the child's")
+            raise LookupError
+    except LookupError:
+        if then == "fail":
+            await fail()
+    return "rolled back"
+
+
+def test_what_a_child_has_done_stays_when_its_unit_is_rolled_back_and_is_undone_with_the_run(world):
+    assert world.run(with_a_child("go on")) == "rolled back"
+    assert outside.log == ["+own", "+the child's", "-own"]
+    outside.clear()
+    with pytest.raises(ValueError, match="no"):
+        world.run(with_a_child("fail"), id="other")
+    assert outside.log == ["+own", "+the child's", "-own", "-the child's"]
+
+
 # -- several at once
 
 

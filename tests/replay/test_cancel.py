@@ -5,6 +5,9 @@ import asyncio
 import pytest
 
 from outlast import RunCancelled, UnknownRun, WrongStatus, receive, sleep, step, workflow
+from outlast.app.house import House
+from outlast.app.post import Post
+from outlast.store.verbs import Cancel
 
 broken: set[str] = set()
 done: list[str] = []
@@ -260,3 +263,47 @@ def test_cancelling_one_run_leaves_its_neighbours_alone(world):
         "3",
         "4",
     ]
+
+
+@pytest.mark.parametrize("wanted_again", [False, True])
+def test_a_request_that_was_read_before_a_retry_is_not_taken_for_one_of_the_run_as_it_is_now(
+    world, monkeypatch, wanted_again
+):
+    """The store may take its time to say what is wanted of the runs here; meanwhile one ends by it, and is retried."""
+    requests, reads = Post._requests, []
+
+    async def read(self, fn, *args):
+        found = fn(*args)
+        if getattr(fn, "__func__", None) is requests:
+            reads.append(found)
+            if len(reads) == 1:
+                await asyncio.sleep(10)
+        return found
+
+    @workflow
+    async def one() -> str:
+        return await work("x", 100)
+
+    async def main(app) -> str:
+        await app.start(one(), id="run")
+        await asyncio.sleep(1)
+        app.store.commit([Cancel("run", "enough")])
+        monkeypatch.setattr(House, "read", read)
+        looking = asyncio.create_task(app._open.post.look_for_requests())
+        await asyncio.sleep(1)
+        await app._open.post.look_for_requests()
+        await asyncio.sleep(1)
+        assert app.store.run("run").status == "cancelled"
+        await app.retry("run")
+        run = await app.start(one(), id="run")
+        await asyncio.sleep(1)
+        if wanted_again:
+            app.store.commit([Cancel("run", "really")])
+        await looking
+        return await run.result(timeout=1000)
+
+    if wanted_again:
+        with pytest.raises(RunCancelled, match="really"):
+            world.do(main)
+    else:
+        assert world.do(main) == "x"

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from outlast import RunParked, receive, step, workflow
+from outlast.explain.reasons import of_run
 
 
 @step
@@ -54,7 +55,8 @@ def test_a_run_whose_record_cannot_be_read_is_parked(world, damage):
         world.run(call)
     row = world.row()
     assert (row.status, row.worker) == ("parked", None)
-    assert row.reason
+    explained = "Diverged" if damage == DAMAGES["arguments that are no JSON"] else "unreadable"
+    assert of_run(row.status, row.reason) == explained  # nobody is sent to look for changed code
     assert world.executed == {}
 
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 import pytest
 
 import outlast
+from outlast.effects import http_effect
 from outlast.sync import (
     NotInRun,
     NotInStep,
@@ -18,6 +19,7 @@ from outlast.sync import (
     SettingsError,
     StepTimeout,
     current,
+    effect,
     now,
     random,
     receive,
@@ -416,6 +418,36 @@ def test_a_sync_step_called_in_an_async_run_says_what_to_write(app):
         return double(1)
 
     with pytest.raises(NotInRun, match=r"await double\.aio"):
+        app.start(mistaken()).result()
+
+
+@effect(timeout=1)
+async def acted(n: int) -> int:
+    return n
+
+
+http = http_effect("http", timeout=1)
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        (
+            lambda: async_double(1),
+            "step async_double is async and this workflow is sync: make it a plain function",
+        ),
+        (lambda: acted(1), "effect acted is async and this workflow is sync: make it a plain function"),
+        (lambda: http("GET", "http://127.0.0.1:1/"), "effect http is async and this workflow is sync"),
+        (lambda: double.aio(1), r"this workflow is sync: use `double\(\.\.\.\)`"),
+    ],
+    ids=["step", "effect", "http_effect", "aio"],
+)
+def test_what_is_to_be_awaited_says_so_in_a_sync_run(app, what, says):
+    @workflow
+    def mistaken() -> int:
+        return what()
+
+    with pytest.raises(NotInRun, match=says):
         app.start(mistaken()).result()
 
 

@@ -39,6 +39,8 @@ class Door:
         """The sync face's, which sees to the signals in its program's own thread."""
         self.exit_code = 0
         """What a process of ours that was told to end exits with."""
+        self.hung = False
+        """Something still executed when it was left."""
         self.process: Process | None = None
         self._server: Server | None = None
         self._leave_app: Callable[[], Coroutine[Any, Any, None]]
@@ -101,52 +103,84 @@ class Door:
             raise SystemExit(self.exit_code)  # told to end before it was open
 
     async def _leave(self, house: House, why: str) -> None:
+        """Whoever leaves may be cancelled meanwhile, as by a time-out around the block. That is raised when all is given back: what still
+        executes must be known before the worker is struck off."""
         drain, living = house.drain, self._living
         self._living, self._left = AsyncExitStack(), True
         process = self.process if self.ours is None else None
         if process is not None and process.signal is None and drain.over.done():
             process.renew_grace(time.monotonic())
         try:
-            if drain.layer is not None:
-                await asyncio.wait([drain.over])
-                await drain.hurried()
-            await house.close(why)
+            await self._close(house, why)
         finally:
             draining = drain.layer is not None
             try:
-                # The lifespan last: what executed here may have used it to its end.
-                if draining:
-                    # If it began in the close, the loop may not have heard of it.
-                    await asyncio.wait([drain.over])
-                    seconds = max(0.0, drain.left - AFTER_CLEANUP_SECONDS)
-                    drain.report.cleanup = await self.cleanup.run(house, seconds, living.aclose)
-                    await drain.write_report(leaving=True)
-                else:
-                    try:
-                        await self.cleanup.run(house, house.settings.close_timeout)
-                    finally:
-                        await living.aclose()
-                    if drain.layer is not None:  # it began meanwhile: there is nothing left to drain
-                        await asyncio.wait([drain.over])
-                        await drain.write_report(leaving=True)
+                await self._clean_up(house, living)
             finally:
-                if draining:
-                    await house.spans.flush(house, min(FLUSH_SECONDS, drain.left / 2))
-                await house.leave()
-                self._house = None
-                await self._stop_listening(house)
-                if self.ours is not None and house.hung and draining:
+                try:
+                    if draining:
+                        await house.spans.flush(house, min(FLUSH_SECONDS, drain.left / 2))
+                finally:
+                    try:
+                        await whole(house.loop.create_task(house.leave()))
+                    finally:
+                        self._house, self.hung = None, bool(house.hung)
+                        await self._stop_listening(house)
+                if self.ours is not None and self.hung and draining:
                     end_now(self.exit_code)  # what hangs would hold up an orderly end
+
+    async def _close(self, house: House, why: str) -> None:
+        drain, house.leaver = house.drain, asyncio.current_task()
+        try:
+            if drain.layer is not None:
+                await whole(drain.over)
+                await drain.hurried()
+        finally:
+            await whole(house.loop.create_task(house.close(why)))
+
+    async def _clean_up(self, house: House, living: AsyncExitStack) -> None:
+        """The lifespan last: what executed here may have used it to its end."""
+        drain = house.drain
+        try:
+            if drain.layer is not None:
+                # If it began in the close, the loop may not have heard of it.
+                await whole(drain.over)
+                seconds = max(0.0, drain.left - AFTER_CLEANUP_SECONDS)
+                drain.report.cleanup = await self.cleanup.run(house, seconds, living.aclose)
+            else:
+                await self.cleanup.run(house, house.settings.close_timeout)
+        finally:
+            await living.aclose()  # in a drain nothing, unless it was cancelled before it came to that
+        if drain.layer is not None:  # also if it began meanwhile: then there is nothing left to drain
+            await asyncio.wait([drain.over])
+            await drain.write_report(leaving=True)
 
     async def _stop_listening(self, house: House) -> None:
         server, process = self._server, self.process
         self._server = self.process = None
         self.exit_code = 0 if process is None else process.code
-        if server is not None:
-            await server.stopped(0.2 if house.drain.layer is not None else 2.0)
-        if process is not None and not self.is_portal:
-            process.restore()
-            if self._cancelled and asyncio.current_task() is self._opener and self._opener is not None:
-                self._opener.uncancel()  # ours: what comes now is the signal's own doing
-            process.raise_again()
-            await asyncio.sleep(0)  # where asyncio makes a KeyboardInterrupt of it, by a cancellation
+        try:
+            if server is not None:
+                await server.stopped(0.2 if house.drain.layer is not None else 2.0)
+        finally:
+            if process is not None and not self.is_portal:
+                process.restore()
+                if self._cancelled and asyncio.current_task() is self._opener and self._opener is not None:
+                    self._opener.uncancel()  # ours: what comes now is the signal's own doing
+                process.raise_again()
+                await asyncio.sleep(0)  # where asyncio makes a KeyboardInterrupt of it, by a cancellation
+
+
+async def whole(work: asyncio.Future[Any]) -> None:
+    """Until something has ended that must, however often who waits for it is cancelled; that is raised then."""
+    cancelled: asyncio.CancelledError | None = None
+    while not work.done():
+        try:
+            await asyncio.wait([work])
+        except asyncio.CancelledError as again:
+            cancelled = again
+    try:
+        work.result()
+    finally:
+        if cancelled is not None:
+            raise cancelled

@@ -123,9 +123,11 @@ class House:
         self.hooks = Hooks(self, hooks or {})
         self.intake, self.post, self.resting = Intake(self), Post(self), Resting(self)
         self._sweeping = False
-        self.draining = self.closing = False
+        self.draining = self.closing = self.stays = False
         self.left_by: int | None = None
         """In a sync program: the thread that leaves it."""
+        self.leaver: asyncio.Task[Any] | None = None
+        """The task that leaves it."""
         self.working = False
         """It has been opened."""
         self.unhealthy: str | None = None
@@ -213,7 +215,7 @@ class House:
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=self.patience())
         batches = [one for one in self.occupied if one.kind in ("each", "map")]
-        self.hung |= {one.name for one in batches if one.goes_on(without=self.left_by)}
+        self.hung |= {one.name for one in batches if one.goes_on(self.left_by, self.leaver)}
 
     def patience(self) -> float:
         """Seconds that closing waits for something that does not end. What a drain has waited for has had its time."""
@@ -241,7 +243,8 @@ class House:
 
     async def leave(self) -> None:
         """Strike this worker off, and let go of the store; in a drain in the time that is left."""
-        if self.hung:
+        self.stays = bool(self.hung)  # then it is left when nothing hangs any more
+        if self.stays:
             self.worker.stay()
             log.warning("still executing, so not given back: %s", ", ".join(sorted(self.hung)))
             return
@@ -357,6 +360,7 @@ class House:
             )
         if parent is not None:  # it goes where its parent goes
             verb = verb._replace(parent=parent.id, queue=parent.queue, priority=parent.priority)
+        await self._while_a_suspect_is_alone(verb.parent)
         with self.spans.starting("start", verb.workflow) as link:
             row = await asyncio.shield(self.keep(self.loop.create_task(self._start(call, verb)), quiet=True))
             link([row.seed])
@@ -364,7 +368,6 @@ class House:
 
     async def _start(self, call: Call[Any], verb: Submit) -> RunRow:
         outcome: Submitted | Refused
-        await self._while_a_suspect_is_alone(verb.parent)
         for _ in range(3):
             worker = self.worker.id
             outcome = await self.intake.acquire(verb._replace(worker=worker))

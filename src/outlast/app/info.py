@@ -32,7 +32,7 @@ class RunInfo:
     fence: int
     """The number of its last claim."""
     deaths: int
-    """How many processes died while they had it."""
+    """How many processes died while they had it, since it was last retried, resumed or decided."""
     interruptions: int
     """How often it was given back in order: a drain, a close."""
     parent: str | None

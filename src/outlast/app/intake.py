@@ -148,7 +148,7 @@ class Intake:
         if house.draining:
             self.give_back(row, "its worker drains")
             return
-        if row.worker != house.worker.id:  # taken for dead since
+        if not house.worker.is_alive(row.worker or ""):  # taken for dead since
             self._let_fall(row, workflow)
             return
         if row.id in house.lives:  # a life that lost the run has not ended yet: its step may still execute

@@ -75,40 +75,54 @@ class Item:
     async def ack(self) -> None:
         """It is done. LeaseLost if it is another worker's by now."""
         await self._say(Ack(self._row.pk, self._row.fence, self._row.queue))
-        self._house.room.acked = True
 
     async def nack(self, *, delay: float | None = None, reason: str = "") -> None:
         """It failed: again after `delay` seconds (by default longer after each failure), or a dead letter after `max_attempts`."""
         if delay is not None:
             check_seconds("delay", delay)
-        outcome = await self._say(self._failed(delay, reason))
-        if outcome == "dead":
-            self._house.hooks.tell("dead", self._row.id)
+        await self._say(self._failed(delay, reason))
 
     def _failed(self, delay: float | None, reason: str) -> Release:
         pause = min(2.0 ** min(self._row.failures, 60), DELAY_MAX) if delay is None else delay
         text = reason[: self._house.settings.error_text_max] or "nacked"
         return Release(self._row.pk, self._row.fence, text, delay=pause, interrupted=False, failed=True)
 
-    async def _say(self, verb: Ack | Release) -> Any:
+    async def _say(self, verb: Ack | Release) -> None:
         if self._said and not self._lost and isinstance(verb, Release):
             raise WrongStatus(f"item {self.id!r} of queue {self.queue!r} was acked or nacked already.")
         said, self._said = self._said, True
-        try:
-            outcome = await self._house.writer.ask(verb)
-        except StoreError:
-            self._said = said  # it may be said again
-            raise
-        by_hand = self._row.fence in self._house.room.by_hand
-        self._house.room.drop(self._row.fence)
-        if by_hand and self._house.draining:
-            self._house.drain.item_ended(given_back=False)
-        if not said:
-            self._house.meters.item(self.queue, _end_of(verb, outcome))
+        answer: asyncio.Future[Any] = self._house.loop.create_future()
+
+        def heard(_: Any, outcome: Any) -> None:
+            if isinstance(outcome, StoreError):
+                self._said = said  # it may be said again
+            else:
+                self._heard(verb, outcome, again=said)
+            if answer.done():
+                return  # who said it was cancelled, and it is said all the same
+            if isinstance(outcome, StoreError):
+                answer.set_exception(outcome)
+            else:
+                answer.set_result(outcome)
+
+        self._house.writer.put(verb, heard)
+        if isinstance(await answer, Refused):
+            raise LeaseLost(f"item {self.id!r} of queue {self.queue!r} is another worker's by now.")
+
+    def _heard(self, verb: Ack | Release, outcome: Any, *, again: bool) -> None:
+        house, fence = self._house, self._row.fence
+        by_hand = fence in house.room.by_hand
+        house.room.drop(fence)
+        if by_hand and house.draining:
+            house.drain.item_ended(given_back=False)
+        if not again:
+            house.meters.item(self.queue, _end_of(verb, outcome))
         if isinstance(outcome, Refused):
             self._lost = True
-            raise LeaseLost(f"item {self.id!r} of queue {self.queue!r} is another worker's by now.")
-        return outcome
+        elif isinstance(verb, Ack):
+            house.room.acked = True
+        elif outcome == "dead":
+            house.hooks.tell("dead", self._row.id)
 
     def __repr__(self) -> str:
         return f"<item {self.id!r} of {self.queue!r}, attempt {self.attempts}>"
@@ -327,7 +341,7 @@ class Consumer:
 
     async def _begin(self, rows: list[RunRow]) -> None:
         for row in rows:
-            mine = row.worker == self._house.worker.id and self._claiming
+            mine = self._house.worker.is_alive(row.worker or "") and self._claiming
             if not mine or not self._house.room.begin(row.fence):
                 self._house.intake.give_back(
                     row, "its worker was taken for dead or drains, or its consumer stopped"
@@ -362,8 +376,14 @@ class Consumer:
     def _over(self, task: asyncio.Task[None]) -> None:
         """A handler has ended, in whatever way."""
         item = self._tasks.pop(task)
-        row, error = item._row, None if task.cancelled() else task.exception()
-        stopped = task.cancelled() or (isinstance(error, Draining) and self._house.draining)
+        row = item._row
+        try:
+            error = task.exception()
+        except asyncio.CancelledError as cancelled:
+            error = cancelled
+        # One that lets out a cancellation of its own, as of something that it has awaited, has failed.
+        told = isinstance(error, asyncio.CancelledError) and task.cancelling() > 0
+        stopped = told or (isinstance(error, Draining) and self._house.draining)
         if not item._said:
             if stopped:
                 verb: Ack | Release = Release(row.pk, row.fence, "its consumer stopped")
@@ -381,8 +401,11 @@ class Consumer:
             self._house.drain.item_ended(given_back=stopped)
         if not self._claiming or self._house.draining:
             self._say()
-            if not self._tasks:
-                self._house.consumers.discard(self)
+
+    def _strike_off(self) -> None:
+        """Nobody need tell it anything, or wait for it, any longer: it was stopped, executes nothing, and has heard of all it has said."""
+        if not self._claiming and not self._tasks and not self._unheard:
+            self._house.consumers.discard(self)
 
     def _say(self) -> None:
         verbs, self._verbs = self._verbs, []
@@ -390,15 +413,16 @@ class Consumer:
             item._said = True
             self._unheard += 1
             self._house.writer.put(verb, partial(self._heard, item))
-            self._house.room.drop(item._row.fence)
-        if not self._claiming and not self._tasks:
-            self._house.consumers.discard(self)
+            self._house.room.let_go(item._row.fence)
+        self._strike_off()
 
     def _heard(self, item: Item, verb: Any, outcome: Any) -> None:
         house = self._house
+        house.room.drop(item._row.fence)
         self._unheard -= 1
         if not self._unheard:
             self._all_heard.set()
+            self._strike_off()
         house.meters.item(item.queue, _end_of(verb, outcome))
         if isinstance(verb, Ack):
             house.room.acked = True

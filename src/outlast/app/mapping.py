@@ -86,12 +86,13 @@ class Mapping(Generic[T]):
         self._wake.set()
 
     async def _work(self) -> None:
-        ledger = self._ledger
         while True:
             self._wake.clear()
-            if self._error is None and not ledger.stopping:
-                await ledger.check_cancelled()
+            if self._goes_on:
+                await self._ledger.check_cancelled()
+            if self._goes_on:  # an item may have failed while that was read
                 self._take_pulled()
+            if self._goes_on:  # the items may have
                 while self._todo and len(self._tasks) < self._concurrency:
                     self._begin(self._todo.popleft())
                 if not self._todo and len(self._tasks) < self._concurrency:
@@ -99,8 +100,12 @@ class Mapping(Generic[T]):
                 if self._all_seen and not self._tasks:
                     return
             elif not self._tasks:
-                raise self._error or ledger.draining()
+                raise self._error or self._ledger.draining()
             await self._wake.wait()
+
+    @property
+    def _goes_on(self) -> bool:
+        return self._error is None and not self._ledger.stopping
 
     def _pull_more(self) -> None:
         if self._pulling is None and not self._all_seen:

@@ -30,6 +30,7 @@ class Post:
     async def look_for_requests(self) -> None:
         """What others want of this worker: that it drains; and of the runs that execute here: that they end, or take a message."""
         house = self._house
+        lives, begun = dict(house.lives), False
         try:
             drain, cancels = await house.read(self._requests, house.worker.id)
         except StoreError as error:
@@ -39,11 +40,15 @@ class Post:
                 house.drain.begin(drain)
             for id, why in cancels:
                 life = house.lives.get(id)
-                if life is not None:
+                if life is not None and life is lives.get(id):
                     requests.check(life, why)
+                elif life is not None:
+                    begun = True
         for life in list(house.lives.values()):
             if life.mail.waiting:
                 self.look_for(life)
+        if begun:  # a life began meanwhile, and what was read may have been wanted of the one before it
+            await self.look_for_requests()
 
     def _requests(self, worker: str) -> tuple[str | None, list[tuple[str, str]]]:
         """In one thread, at one go: this is done at every ring."""

@@ -25,7 +25,7 @@ class Room:
         self.hands: dict[int, RunRow] = {}
         """Everything that was claimed or started here and has not ended, by its fence."""
         self.begun: set[int] = set()
-        """Those of them that execute. The others can be given back as if nobody had had them."""
+        """Those of them that execute, or whose end is being written. The others can be given back as if nobody had had them."""
         self.by_hand: set[int] = set()
         """Items that a program has claimed itself: nobody here knows what it does with them."""
         self.draining = False
@@ -68,12 +68,16 @@ class Room:
             row for row in list(self.hands.values()) if row.workflow == ITEM and row.fence in self.by_hand
         ]
 
-    def drop(self, fence: int) -> None:
-        """It has ended, was given back, or was lost."""
+    def let_go(self, fence: int) -> None:
+        """It has ended, and how is on its way to the store. A drain gives nothing back that has begun: its verb overtakes that one, which would come too late."""
         self.hands.pop(fence, None)
-        self.begun.discard(fence)
         self.by_hand.discard(fence)
         self.open(fence)
+
+    def drop(self, fence: int) -> None:
+        """It has ended, was given back, or was lost."""
+        self.let_go(fence)
+        self.begun.discard(fence)
 
     def is_empty(self, but: Iterable[str] = ()) -> bool:
         """Whether nothing is in hand or on its way, some runs aside."""

@@ -37,13 +37,17 @@ class Worker:
         """What it claims, for those who look; nothing if it only starts and submits."""
         self.lost: Callable[[str], None] = lambda _: None
         """Called on the loop with the id that was taken for dead; once, however that was learned."""
-        self._told = ""
+        self._told, self._left = "", False
         self._tick_seconds = min(1.0, settings.stall_max / 4, settings.health_stall / 4 or 1.0)
 
+    def is_alive(self, id: str) -> bool:
+        """Whether it goes by this id, and is not known to have been taken for dead: until it has another one, it may be."""
+        return id == self.id != self._told
+
     async def enlist(self, instead_of: str = "") -> None:
-        """Get an id, or another one instead of one that was swept. Whoever asks second finds it done."""
+        """Get an id, or another one instead of one that was swept. Whoever asks second finds it done, and after the end nobody gets one."""
         async with self._changing:
-            if self.id != instead_of:
+            if self._left or self.id != instead_of:
                 return
             self._tell(instead_of)
             self._let_go()
@@ -51,7 +55,9 @@ class Worker:
             self._store.hold(worker)
             try:
                 await self._writer.ask(self._enlistment(worker))
-            except StoreError:
+            except (StoreError, asyncio.CancelledError) as error:
+                if not isinstance(error, StoreError):  # then it is written all the same
+                    self._writer.put(Leave(worker), lambda *_: None)
                 self._store.let_go(worker)
                 raise
             self.id = worker
@@ -76,10 +82,10 @@ class Worker:
             self._ticking = self._loop.call_later(self._tick_seconds, self._tick)
 
     def stalled(self) -> float:
-        """Seconds since the loop's last sign of life, beyond those that are usual."""
-        if self._lease is None or self._lease.loop_seen == math.inf:
-            return 0.0
-        return max(0.0, time.monotonic() - self._lease.loop_seen - self._tick_seconds)
+        """Seconds since the loop's last sign of life, beyond those that are usual. From any thread."""
+        lease = self._lease  # looked at once: it may be gone in the next moment
+        seen = math.inf if lease is None else lease.loop_seen
+        return 0.0 if seen == math.inf else max(0.0, time.monotonic() - seen - self._tick_seconds)
 
     def stay(self) -> None:
         """Something of this worker's executes on after its loop has ended: renew its lease until the process is gone."""
@@ -92,9 +98,11 @@ class Worker:
         If that could not be written it keeps its lock, which the kernel lets go of when the process is gone: then it is known to
         be dead at once, and not when its lease has run out.
         """
-        self._stop()
-        await self._writer.ask(Leave(self.id))
-        self._store.let_go(self.id)
+        async with self._changing:  # one that is just being enlisted anew is struck off under its new id
+            self._left = True
+            self._stop()
+            await self._writer.ask(Leave(self.id))
+            self._store.let_go(self.id)
 
     def _stop(self) -> None:
         if self._lease is not None:

@@ -151,6 +151,7 @@ class EffectBase(StepBase[P, R]):
         if type(loop) is not RunLoop:
             if BODY.get() is not None:
                 self._inside()
+            self._check_colour()
             own_key = "" if self.key_name is None else f", {self.key_name}=A_KEY_OF_YOURS"
             raise NotInRun(
                 f"effect {self.name} was called outside a run. Call it from a workflow, or call its plain function: {self.name}.fn(...{own_key})."
@@ -226,8 +227,8 @@ def effect(fn: Any = None, /, **options: Any) -> Any:
     """Make a function an effect: `@effect(timeout=30)`. It acts once: an intent is recorded before it, its outcome after.
 
     - `timeout`: seconds for one act. After a death nothing is asked or done before it is over (and `effect_margin` seconds more).
-    - `failed_on`: exceptions that mean that it did not happen (not `Exception`: that is any). Any other, and a time-out, leave that open. - `retries`: how often to act again
-      after one of them, waiting `backoff` seconds, then twice that and so on up to `backoff_max`, with jitter.
+    - `failed_on`: exceptions that mean that it did not happen (not `Exception`: that is any). Any other, and a time-out, leave that open.
+    - `retries`: how often to act again after one of them, waiting `backoff` seconds, then twice that and so on up to `backoff_max`, with jitter.
     - `idempotent`: the other side does nothing twice under one key, so that it may simply be called again where nobody can tell.
     - `undo=None`: it has no compensation, and needs none; otherwise give it one with `@fx.compensate`. Without either it is refused in a unit.
     - `name`: what it is recorded under; its function's qualified name unless given.

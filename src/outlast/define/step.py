@@ -69,8 +69,22 @@ class StepBase(Generic[P, R]):
         body = bodies.BODY.get()
         if body is not None:
             return self._within(body, args, kwargs)
+        self._check_colour()
         raise NotInRun(
             f"step {self.name} was called outside a run. Call it from a workflow, or call its plain function: {self.name}.fn(...)."
+        )
+
+    def _check_colour(self) -> None:
+        """NotInRun where a sync workflow calls what is to be awaited: it is in a run, but cannot await."""
+        if THREAD.get() is None:
+            return
+        if isinstance(self, SyncStep):
+            raise NotInRun(
+                f"{self.name}.aio() is for async workflows and this workflow is sync: use `{self.name}(...)`."
+            )
+        raise NotInRun(
+            f"{self.kind} {self.name} is async and this workflow is sync: make it a plain function, or call it in an async workflow (here "
+            "that is a child, `outlast.sync.run(call)`)."
         )
 
     def _within(
@@ -175,7 +189,8 @@ def step(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
     - `retries`: how many more attempts after the first fails, waiting `backoff` seconds, then twice that and so on up to
       `backoff_max`, each with jitter. The count is durable: a restart does not begin it anew.
-    - `retry_on`: exceptions worth another attempt. - `timeout`: seconds for one attempt (StepTimeout).
+    - `retry_on`: exceptions worth another attempt.
+    - `timeout`: seconds for one attempt (StepTimeout).
     - `name`: what it is recorded under; its function's qualified name unless given.
     """
     if fn is not None:

@@ -28,8 +28,8 @@ _counting = threading.Lock()
 
 class Unit:
     """A context manager, for `async with` and `with`. A drain waits until it is left, as long as there is time, and inside it
-    new steps and items go on; none begins in a drain. It is committed when its block ends, rolled back when an exception leaves the block: then the effects that
-    were called in it are undone, newest first. A run that leaves this process in the middle of it does neither."""
+    new steps and items go on, but no child, `map` or `each` of the app begins in a drain, and no outermost unit. It is committed when its block ends, rolled back when an exception leaves the block: then the effects that
+    were called in it are undone, newest first; not those of a child run. A run that leaves this process in the middle of it does neither."""
 
     def __init__(self, name: str, house: Callable[[], House] | None = None) -> None:
         self.name = check_name(name, NAME_LENGTH_MAX, "unit name")
@@ -217,7 +217,8 @@ class Unit:
 def unit(name: str) -> Unit:
     """In a workflow or a step: a part of it that a drain does not cut in two, as `async with unit("order"):` or `with`.
 
-    A drain waits for it, as long as there is time: inside it new steps start. An exception that leaves it rolls it back.
+    A drain waits for it, as long as there is time: inside it new steps start. An exception that leaves it rolls it back:
+    the effects that were called in it are undone, but not those of a child run.
     Outside a run: `app.unit(name)`.
     """
     if _life() is None and BODY.get() is None:

@@ -53,7 +53,8 @@ class Deadline:
         """
         if self._pid != os.getpid():
             raise RuntimeError("arm() before start(), or in a forked child: call start() first")
-        at = time.monotonic() + seconds
+        # A deadline already past leaves the thread its time before the timer, too.
+        at = time.monotonic() + max(seconds, 0.0)
         self._orders.put((at, code))
         self._alarm(at + BACKSTOP)
 

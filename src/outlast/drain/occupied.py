@@ -19,12 +19,12 @@ class Occupation(NamedTuple):
     thread: int | None
     """Whose it is: a task's, or in a sync program a thread's."""
 
-    def goes_on(self, without: int | None) -> bool:
-        """Whether it still executes, although this Outlast is being left: by the current task, or by the thread `without`."""
+    def goes_on(self, without: int | None, leaver: asyncio.Task[Any] | None) -> bool:
+        """Whether it still executes, although this Outlast is being left: by the task `leaver`, or by the thread `without`."""
         if self.thread is not None:
             alive = any(thread.ident == self.thread for thread in threading.enumerate())
             return alive and self.thread != without
-        return self.task is not None and not self.task.done() and self.task is not asyncio.current_task()
+        return self.task is not None and not self.task.done() and self.task is not leaver
 
 
 class Occupied:

@@ -164,12 +164,18 @@ def http_effect(
     - `idempotent`: the server does nothing twice under one key. If it does not promise that, give `verify_url`, or `@it.verify`, or leave it to a person.
     - `headers`: sent with each call and never recorded. A value may be a function, called (and awaited) at each act: for secrets.
     - `statuses`: what a status means, where that is not `answers.meaning`'s: `{404: "happened", 409: "refused"}`.
-    - `verify_url`: `{key}` in it is the key. GET gives a status that means happened: it did, and this answer is the result; 404: it did not.
-    - `key_header`: its name. - `kept_headers`, `body_size_max`: what is recorded of an answer. - `connect_timeout`: seconds, for one attempt to connect.
+    - `verify_url`: `{key}` in it is the key, and must be there. GET gives a status that means happened: it did, and this answer is the result; 404: it did not.
+    - `key_header`: its name.
+    - `kept_headers`, `body_size_max`: what is recorded of an answer.
+    - `connect_timeout`: seconds, for one attempt to connect.
     - `client`: makes the httpx.AsyncClient of an act (certificates, proxies, `auth=`). It is closed after it. It must not follow redirects.
     """
     if find_spec("httpx") is None:
         raise SettingsError("an HTTP effect needs httpx: pip install 'outlast[httpx]'.")
+    if verify_url is not None and "{key}" not in verify_url:  # it would take another call for this one
+        raise SettingsError(
+            f'verify_url of effect {name} must say where the key goes, or it would find any call: "https://…/charges?key={{key}}" (in an f-string {{{{key}}}}).'
+        )
     door = _Door(
         timeout, headers or {}, statuses, key_header, kept_headers, body_size_max, connect_timeout, client
     )
@@ -273,6 +279,7 @@ class _Door:
             raise HTTPNotSent(method, url, 0, f"the request could not be made: {_kind(error)}") from None
         try:
             async with client:
+                way.begun = True
                 answer = await client.send(request, stream=True)
                 try:
                     return await self._read(method, url, answer, statuses)
@@ -339,7 +346,7 @@ class _Way:
     """How far a request has come, as httpx's own transport tells it. One that tells nothing is judged by what it raises."""
 
     def __init__(self) -> None:
-        self.told = self.sending = False
+        self.begun = self.told = self.sending = False
 
     async def see(self, event: str, _: Any) -> None:
         self.told = True
@@ -356,7 +363,7 @@ class _Way:
             httpx.ProxyError,
             httpx.UnsupportedProtocol,
         )
-        return isinstance(error, before) or (self.told and not self.sending)
+        return not self.begun or isinstance(error, before) or (self.told and not self.sending)
 
 
 def check_recorded(url: str, headers: Mapping[str, str]) -> None:

@@ -217,6 +217,9 @@ class Dealer:
                 raise
             if self.unwanted and not in_doubt:
                 return NOT_DONE
+            if not self._has_time():  # a drain has begun since
+                self._record_attempt(None, did_not=True)
+                return None
             return await self._act(key)
         finally:
             self.body.shielded, self.body.idle = False, True

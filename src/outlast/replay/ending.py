@@ -179,7 +179,7 @@ async def _afterwards(life: Life) -> None:
         await house.writer.ask(last)
     house.room.drop(life.fence)
     house.hung.discard(life.id)
-    if not house.hung:
+    if house.stays and not house.hung:  # else others may execute yet, and the door leaves
         await house.leave()
 
 

@@ -28,6 +28,7 @@ from outlast.replay.unit import UNIT, Holds
 from outlast.store.rows import Entry, Message, RunRow
 from outlast.store.verbs import Record, Save, Settle, Verb
 from outlast.values.exceptions import CANCELLED
+from outlast.values.reasons import NO_JOURNAL
 
 if TYPE_CHECKING:
     from outlast.app.house import House
@@ -408,7 +409,8 @@ class Life:
             self.over = self.over or diverged
         except Exception as error:  # an entry that cannot be read: nothing more may happen to the run
             log.error("run %s cannot go on", self.id, exc_info=self.house.veiled(error), extra=self.facts())
-            self.diverge(f"something that cannot be read ({error!r})", "the next entry")
+            if not isinstance(self.over, Diverged):
+                self.over = _Unreadable(repr(error), "the next entry")
         finally:
             self._advancing = False
         if self.over is not None:
@@ -478,6 +480,15 @@ class Life:
             self.over = why
             # Not here: this may be a task of the host's, and the run loop is pumped from callbacks only.
             self.host.call_soon(ending.wind_down, self)
+
+
+class _Unreadable(Diverged):
+    """It is not the code that does not fit: whoever looks is sent to the journal."""
+
+    explained_as = "Diverged"
+
+    def __str__(self) -> str:
+        return f"{NO_JOURNAL}: {self.recorded}"
 
 
 def _cancel_again(task: asyncio.Task[Any] | None) -> None:

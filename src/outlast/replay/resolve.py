@@ -82,7 +82,10 @@ async def decided(dealer: Dealer, decision: Decision) -> Outcome:
             return await dealer.unknown(
                 f"it was decided that it happened, but {text[:80]} is no result of it: {stopped(str(unfit))}"
             )
-        error = Unrecordable(f"what was decided of effect {dealer.effect.name} is no result of it: {unfit}")
+        why = f"what was decided of effect {dealer.effect.name} is no result of it: {unfit}"
+        if text == "null" and not dealer.is_compensation:  # --compensate, without one
+            why = f"nobody said with which result effect {dealer.effect.name} happened, only that it is to be undone."
+        error = Unrecordable(why)
         return Outcome(text, None, encode_error(error, dealer.house.settings.error_text_max))
 
 
