@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
 from outlast import Outlast
@@ -238,3 +240,26 @@ def test_acting_on_a_store_that_cannot_be_used_exits_75(outlast, monkeypatch):
     monkeypatch.setenv("OUTLAST_STORE", outlast.away)
     assert outlast("retry", "r1").code == 75
     assert outlast("runs", "--json").json["error"]["exit_code"] == 75
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["cancel", "queued"],
+        ["retry", "failed"],
+        ["resume", "parked"],
+        ["send", "queued", "approval", "true"],
+        ["prune", "--older-than", "7d"],
+        ["limit", "default", "--concurrency", "3"],
+        ["submit", "agent.py:report", "tides"],
+    ],
+)
+def test_what_acts_works_beside_a_worker_that_has_the_port_of_http(outlast, words, monkeypatch):
+    outlast.submitted("queued")
+    for status in ("failed", "parked"):
+        row = outlast.started(status)
+        outlast.commit(Settle(row.pk, row.fence, status, reason="test"))
+    with socket.create_server(("127.0.0.1", 0)) as worker:
+        monkeypatch.setenv("OUTLAST_HTTP", f"127.0.0.1:{worker.getsockname()[1]}")
+        answer = outlast(*words)
+    assert (answer.code, "in use" in answer.err) == (0, False), answer.err

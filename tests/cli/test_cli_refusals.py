@@ -150,3 +150,28 @@ def test_opening_waits_for_a_server_that_is_started_later(tmp_path):
         assert run(flow(), id="r", store=server.url, store_patience=20.0) == 1
         over.set()
         thread.join()
+
+
+def test_a_migration_waits_for_another_process_to_leave_a_file_store(outlast, monkeypatch):
+    address, holder = f"file:{outlast.folder}/state", FileStore(outlast.folder / "state")
+    holder.open()
+    monkeypatch.setenv("OUTLAST_STORE_PATIENCE", "0.5")
+    answer = outlast("migrate", "--store", address)
+    assert answer.code == 75
+    assert answer.err.count("waiting for the store, up to 0.5 s") == 1
+    monkeypatch.setenv("OUTLAST_STORE_PATIENCE", "20")
+    threading.Timer(0.5, holder.close).start()
+    assert outlast("migrate", "--store", address).code == 0
+
+
+def test_a_server_that_is_full_is_pruned(outlast, tmp_path, monkeypatch):
+    monkeypatch.setenv("OUTLAST_STORE_PATIENCE", "0.5")
+    with servers.redis_server(tmp_path) as server, Redis.from_url(server.url) as client:
+        assert outlast("run", "agent.py:report", "tides", "--id", "r1", "--store", server.url).code == 0
+        client.config_set("maxmemory", 1)
+        refused = outlast("submit", "agent.py:report", "z", "--store", server.url)
+        assert refused.code == 75
+        assert "outlast prune" in refused.err
+        answer = outlast("prune", "--older-than", "0s", "--store", server.url)
+        assert answer.code == 0, answer.err
+        assert "deleted 1 run." in answer.err

@@ -51,6 +51,28 @@ async def gated(topic: str) -> str:
     return await note(topic)
 """
 
+STUBBORN = """
+import asyncio
+from pathlib import Path
+
+from outlast import step, workflow
+
+
+@step
+async def refuse() -> None:
+    Path("stays").touch()
+    while True:
+        try:
+            await asyncio.sleep(600)
+        except asyncio.CancelledError:
+            pass
+
+
+@workflow
+async def stay() -> None:
+    await refuse()
+"""
+
 WITH_APP = """
 import asyncio
 from contextlib import asynccontextmanager
@@ -195,6 +217,20 @@ def test_a_worker_whose_store_was_removed_ends_so_that_it_can_be_started_on_what
         folder, "agent.py", "--store", {"sqlite": "sqlite:///", "file": "file:"}[kind] + name
     ) as worker:
         (folder / name).rename(folder / "elsewhere")
+        _, err = worker.child.communicate(timeout=60)
+    assert worker.child.returncode == exits.FAILED
+    assert "removed or replaced while in use" in err.splitlines()[-2]
+    assert "Traceback" not in err
+
+
+def test_a_worker_whose_store_was_removed_ends_though_a_step_refuses_to(folder, outlast, monkeypatch):
+    (folder / "stubborn.py").write_text(STUBBORN)
+    monkeypatch.setenv("OUTLAST_CLOSE_TIMEOUT", "0.1")
+    monkeypatch.setenv("OUTLAST_LEASE", "1")
+    outlast("submit", "stubborn.py:stay", "--id", "r1")
+    with working(folder, "stubborn.py") as worker:
+        until((folder / "stays").exists)
+        (folder / "outlast.db").rename(folder / "elsewhere")
         _, err = worker.child.communicate(timeout=60)
     assert worker.child.returncode == exits.FAILED
     assert "removed or replaced while in use" in err.splitlines()[-2]

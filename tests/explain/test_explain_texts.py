@@ -4,6 +4,7 @@ import importlib
 import pkgutil
 import re
 import shlex
+import signal
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from outlast.cli.app import app
 from outlast.deploying.alerts import rules
 from outlast.deploying.numbers import Numbers
 from outlast.doctor.examine import HERE, IN_MANIFESTS
+from outlast.drain.guard import _EndAsInit
 from outlast.errors import OutlastError
 from outlast.explain.named import Explained
 from outlast.explain.pages import PAGES
@@ -52,8 +54,13 @@ def test_every_error_of_the_package_has_a_text_or_names_its_parents():
 
 def test_every_alert_exit_code_and_check_has_one():
     assert set(of("alert")) == {rule.name for rule in rules(Numbers())}
-    assert of("exit code") == [str(code) for code in exits.MEANINGS]
+    assert of("exit code") == [str(code) for code in (*exits.MEANINGS, *exits.FORCED)]
     assert set(of("check")) == {*HERE, *IN_MANIFESTS, "files"}
+
+
+def test_a_process_that_was_ended_is_explained_by_what_a_shell_or_a_container_says_of_it():
+    signals = (signal.SIGKILL, signal.SIGALRM, signal.SIGTERM)
+    assert exits.FORCED == (_EndAsInit.number, *(128 + number for number in signals))
 
 
 def test_names_are_told_apart_in_any_case_and_so_are_their_headings():

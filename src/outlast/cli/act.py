@@ -22,12 +22,13 @@ from outlast.cli.options import (
 )
 from outlast.cli.output import answering, document, say
 from outlast.cli.several import Acted, Deed, do_to
-from outlast.cli.stores import acting
+from outlast.cli.stores import acting, patiently, reading
 from outlast.cli.text import one_line, parse_json
 from outlast.errors import UnknownRun, WrongStatus
 from outlast.store.damaged import DAMAGE
 from outlast.store.protocol import Store
 from outlast.store.rows import RunQuery, RunRow
+from outlast.store.verbs import SESSION_MEMORY, Prune
 from outlast.values.sentences import stopped
 
 
@@ -133,12 +134,13 @@ def prune(
     Dead letters stay: `outlast cancel` undoes what they did, `outlast retry` tries again, `--dead` forgets them.
     """
 
-    async def action(app: Outlast, opened: Store) -> tuple[int, int | None]:
-        before = opened.now() - older_than
-        return await app.prune(older_than, dead=dead), _dead_letters(opened, before)
-
     with answering(as_json):
-        deleted, kept = acting(store, action)
+        # Not by an app, which enlists a worker first: a full server has no room for one, and this is what makes some.
+        with reading(store, patient=True) as opened:
+            before = opened.now() - older_than
+            deleted = _pruned(opened, Prune(before, dead=dead))
+            _pruned(opened, Prune(opened.now() - SESSION_MEMORY, sessions=True))
+            kept = _dead_letters(opened, before)
         if as_json:
             document({"deleted": deleted, "dead_kept": kept})
         else:
@@ -196,6 +198,15 @@ def _refuse_parked(row: RunRow, store: str | None) -> None:
     raise WrongStatus(
         f"run {row.id!r} is parked, and has not ended: it is not retried but goes on, by {command('resume', row.id, store=store)}.{decide}"
     )
+
+
+def _pruned(store: Store, verb: Prune) -> int:
+    """In batches, until there is no more. How many were deleted."""
+    deleted, count = 0, verb.limit
+    while count == verb.limit:
+        (count,) = patiently(store, lambda: store.commit([verb]))
+        deleted += count
+    return deleted
 
 
 def _dead_letters(store: Store, before: float) -> int | None:

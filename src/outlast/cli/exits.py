@@ -37,6 +37,9 @@ MEANINGS = {
     INTERRUPTED: "interrupted by SIGINT (Ctrl-C); the same command again goes on",
 }
 
+FORCED = (63, 137, 142, 143)
+"""What a shell or a container says of a process that was ended. No command answers with them, but `outlast explain` knows them too."""
+
 OF_STATUS = {"done": OK, "failed": FAILED, "dead": FAILED, "parked": PARKED, "cancelled": CANCELLED}
 """What `outlast run` exits with, by how the run ended."""
 

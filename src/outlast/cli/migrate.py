@@ -9,7 +9,7 @@ import typer
 
 from outlast.cli.options import JsonOption, StoreOption
 from outlast.cli.output import answering, document, say
-from outlast.cli.stores import shared
+from outlast.cli.stores import patiently, shared
 from outlast.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def migrate(
             else:
                 typer.echo(script)
             return
-        (before, after), place = found.versions(), found.place
+        (before, after), place = patiently(found, found.versions), found.place
         _migrate(found)
         if as_json:
             document({"store": place, "before": before, "version": after})
@@ -63,6 +63,6 @@ def _migrate(store: Store) -> None:
     """By opening it, unless its address says that this must not migrate."""
     ask: Callable[[], None] = getattr(store, "migrate", store.open)
     try:
-        ask()
+        patiently(store, ask)
     finally:
         store.close()

@@ -73,12 +73,16 @@ def answering(as_json: bool) -> Iterator[None]:
     except OutlastError as error:
         if as_json:
             document(error_document(error))
-        say(error_message(error))
-        say(where_explained(error.explained_as))
+        tell(error)
         raise typer.Exit(code_of(error)) from None
     except KeyboardInterrupt:
         say("interrupted.")
         raise typer.Exit(INTERRUPTED) from None
+
+
+def tell(error: OutlastError) -> None:
+    say(error_message(error))
+    say(where_explained(error.explained_as))
 
 
 def error_document(error: OutlastError) -> dict[str, Any]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import sys
 from contextlib import redirect_stdout
-from typing import Any, NamedTuple, NoReturn
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
 import typer
 
@@ -34,7 +36,8 @@ from outlast.values.names import check_id, new_ids
 from outlast.values.sentences import stopped
 
 
-class Order(NamedTuple):
+@dataclass
+class Order:
     """What the command line asks for."""
 
     target: str
@@ -42,10 +45,17 @@ class Order(NamedTuple):
     kwargs: str | None
     id: str
     store: str | None
+    is_recorded: bool = False
 
     def again(self) -> str:
-        """The command that goes on with this run; its arguments are in the store."""
+        """The command that goes on with this run, once its arguments are in the store."""
         return command("run", self.target, "--id", self.id, store=self.store)
+
+    def to_go_on(self) -> str:
+        """The same in words: before that, only the user has the arguments."""
+        if self.is_recorded or not (self.args or self.kwargs):
+            return self.again()
+        return f"the same command again, with --id {shlex.quote(self.id)}."
 
 
 def run(
@@ -81,7 +91,7 @@ def run(
 
 def _interrupted(code: int, order: Order, as_json: bool) -> NoReturn:
     how = "interrupted" if code == INTERRUPTED else "terminated"
-    say(f"{how}. To go on: {order.again()}")
+    say(f"{how}. To go on: {order.to_go_on()}")
     if as_json:
         document({"id": order.id, "status": "interrupted", "exit": code, "again": order.again().strip("`")})
     raise typer.Exit(code)
@@ -98,7 +108,7 @@ def _execute(workflow: Workflow[..., Any], order: Order, store: Store) -> RunRow
             raise
         return int(end.code)
     except StoreUnavailable as error:
-        raise StoreUnavailable(f"{error} To go on: {order.again()}") from None
+        raise StoreUnavailable(f"{error} To go on: {order.to_go_on()}") from None
 
 
 async def _life(workflow: Workflow[..., Any], order: Order, store: Store) -> RunRow:
@@ -111,6 +121,7 @@ async def _life(workflow: Workflow[..., Any], order: Order, store: Store) -> Run
 async def _until_ended(app: Outlast, store: Store, workflow: Workflow[..., Any], order: Order) -> RunRow:
     before = store.run(order.id)
     await app.start(_call(workflow, order, before), id=order.id)
+    order.is_recorded = True
     if before is not None and before.worker is not None and before.worker not in store.dead_workers():
         say(f"run {order.id} is under way in another process; waiting for its end.")
     failure: BaseException = UnknownRun(order.id)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
 from outlast.app.outlast import Outlast
 from outlast.cli.output import say
-from outlast.errors import StoreError
+from outlast.errors import StoreError, StoreUnavailable
 from outlast.settings.load import load
 from outlast.settings.masks import masked
 from outlast.store.address import store_at
-from outlast.store.protocol import NoStore, Store, left_as_it_is
+from outlast.store.protocol import CommitUnknown, NoStore, Store, left_as_it_is
 
 T = TypeVar("T")
+AGAIN_SECONDS = 0.2
 
 
 def store_of(address: str | None) -> Store:
@@ -60,13 +62,16 @@ class _Saying(logging.Handler):
 
 
 @contextmanager
-def reading(address: str | None) -> Iterator[Store]:
-    """A store to look at. No worker is enlisted for that."""
+def reading(address: str | None, *, patient: bool = False) -> Iterator[Store]:
+    """A store to look at, or to write to without a worker: none is enlisted. `patient`: one that is away is waited for."""
     store = existing(address)
     warnings, saying = logging.getLogger("outlast.store"), _Saying(logging.WARNING)
     warnings.addHandler(saying)
     try:
-        store.open()
+        if patient:
+            patiently(store, store.open)
+        else:
+            store.open()
     finally:
         warnings.removeHandler(saying)
     try:
@@ -75,13 +80,35 @@ def reading(address: str | None) -> Iterator[Store]:
         store.close()
 
 
+def patiently(store: Store, action: Callable[[], T]) -> T:
+    """What an app does when it opens or writes: again while the store is unavailable, for `store_patience` seconds. A repeat must be harmless."""
+    patience = load({}).settings.store_patience
+    deadline, told, unknown = time.monotonic() + patience, False, False
+    while True:
+        try:
+            if unknown:
+                store.recover()
+            return action()
+        except (StoreUnavailable, CommitUnknown) as error:
+            unknown = unknown or isinstance(error, CommitUnknown)
+            if time.monotonic() + AGAIN_SECONDS > deadline:
+                if unknown:
+                    raise StoreUnavailable(f"{error} Whether it was written is not known.") from None
+                raise
+            if not told:
+                told = True
+                say(f"waiting for the store, up to {patience:g} s: {error}")
+        time.sleep(AGAIN_SECONDS)
+
+
 def acting(address: str | None, action: Callable[[Outlast, Store], Awaitable[T]]) -> T:
     """Do something with an open Outlast on a store that is there."""
     return doing(existing(address), action)
 
 
 def doing(store: Store, action: Callable[[Outlast, Store], Awaitable[T]], like: Outlast | None = None) -> T:
-    """The same on any store, which is made if it is not there; with the settings of another Outlast, if given."""
+    """The same on any store, which is made if it is not there; with the settings of another Outlast, if given. It serves no HTTP: in a container
+    `OUTLAST_HTTP` is the worker's, which has the port."""
     given = (
         {name: value for name, value in like._given.items() if name != "store"} if like is not None else {}
     )
@@ -89,7 +116,7 @@ def doing(store: Store, action: Callable[[Outlast, Store], Awaitable[T]], like: 
     logging.getLogger("outlast").addHandler(logging.NullHandler())
 
     async def main() -> T:
-        app = Outlast(store, **given)
+        app = Outlast(store, **given | {"http": ""})
         app._say_waiting = say
         async with app:
             return await action(app, store)

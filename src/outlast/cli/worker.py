@@ -11,12 +11,13 @@ import typer
 
 from outlast.app.outlast import Outlast
 from outlast.chaos.willing import willing
-from outlast.cli.exits import FAILED, OK
+from outlast.cli.exits import FAILED, OK, code_of
 from outlast.cli.options import StoreOption
-from outlast.cli.output import answering
+from outlast.cli.output import answering, tell
 from outlast.cli.stores import shared
 from outlast.cli.workplace import Workplace, workplace
-from outlast.errors import OutlastError
+from outlast.drain.process import end_now
+from outlast.errors import OutlastError, StoreBroken
 from outlast.settings import Settings
 from outlast.settings.masks import masked
 from outlast.telemetry.logs import LogForm, configure
@@ -107,6 +108,18 @@ async def _drain_or_loss(app: Outlast) -> None:
 async def _work(app: Outlast, place: Workplace) -> int:
     """Until it has drained; what to exit with."""
     app._door.ours = OK
+    try:
+        await _until_told(app, place)
+    except StoreBroken as error:
+        if error.gone and app._door.hung:  # the loop would wait for what refuses to end
+            tell(error)
+            end_now(code_of(error))
+        raise
+    log.info("stopped", extra={"event": "stopped"})
+    return app._door.exit_code
+
+
+async def _until_told(app: Outlast, place: Workplace) -> None:
     async with app:
         names = sorted(workflow.name for workflow in place.workflows)
         log.info(
@@ -122,5 +135,3 @@ async def _work(app: Outlast, place: Workplace) -> int:
         finally:
             if striking is not None:
                 striking.cancel()
-    log.info("stopped", extra={"event": "stopped"})
-    return app._door.exit_code

@@ -15,6 +15,7 @@ _SECRETS = """\
 #   mkdir -m 700 secrets    # the .dockerignore (--kind dockerignore) keeps it out of the image
 #   python3 -c 'import secrets; print(secrets.token_hex(24), end="")' > secrets/postgres-password
 #   printf 'postgresql://agents:%s@postgres:5432/agents' "$(cat secrets/postgres-password)" > secrets/store
+#   chmod 644 secrets/*     # for the containers' users, whatever your umask is; the folder keeps others out
 """
 _REDIS = """
   redis:

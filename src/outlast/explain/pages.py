@@ -33,7 +33,7 @@ Three things hold in all of them: what is recorded is not lost by waiting; a run
 _SECTIONS = {
     "error": ("Errors", "What a program may catch, and what commands end with."),
     "parked": ("Reasons of parked runs", "What `outlast show` says after `Parked:`. [Diverged](#diverged) is the fourth."),
-    "exit code": ("Exit codes", "Of the command line, and of `run(...)` in a program of your own."),
+    "exit code": ("Exit codes", "Of the command line, and of `run(...)` in a program of your own; from 63 on, below, of a process that was ended."),
     "check": ("Checks of the doctor", "What `outlast doctor` calls its findings: [doctor](doctor.md) has when each fires."),
 }  # fmt: skip
 
