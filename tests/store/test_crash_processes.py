@@ -51,3 +51,17 @@ def test_it_finds_an_end_that_differs_and_says_where(tmp_path):
 def test_a_program_that_is_not_there_is_no_success(tmp_path):
     with pytest.raises(Broke, match=r"nosuch\.py"):
         crash_processes(f"{tmp_path}/nosuch.py:life", folder=tmp_path)
+
+
+def test_a_store_that_cannot_be_reached_is_no_success(tmp_path):
+    program = tmp_path / "forgetful.py"
+    program.write_text(FORGETFUL)
+    with pytest.raises(Broke, match=r"did not come to an end.*(?s:.*)StoreUnavailable"):
+        crash_processes(f"{program}:life", folder=tmp_path, store=lambda _: "redis://127.0.0.1:1/0")
+
+
+def test_arguments_that_do_not_fit_are_no_success(tmp_path):
+    program = tmp_path / "forgetful.py"
+    program.write_text(FORGETFUL)
+    with pytest.raises(Broke, match=r"did not come to an end.*(?s:.*)too many positional arguments"):
+        crash_processes(f"{program}:life", ["7"], folder=tmp_path)

@@ -113,8 +113,7 @@ class Desk:
 
     def close(self) -> None:
         """Nothing new any more; what never ends is cancelled now."""
-        self._closing = True
-        self._to_cancel = dict.fromkeys(self._to_cancel, 0.0)
+        self._closing = True  # and no more than that: its thread may be acknowledging something just now
 
     @property
     def idle(self) -> bool:
@@ -186,12 +185,11 @@ class Desk:
             self._unsure.remove(piece)
             self.acknowledged.append(prefix + piece.id)
             if self.work.is_for_cancelling(piece.id):
-                due = 0.0 if self._closing else now + self._dice.uniform(*CANCEL_SECONDS)
-                self._to_cancel[piece.id] = due
+                self._to_cancel[piece.id] = now + self._dice.uniform(*CANCEL_SECONDS)
 
     async def _cancel(self, app: Outlast) -> None:
         now = time.monotonic()
-        for id in [id for id, due in self._to_cancel.items() if due <= now]:
+        for id in [id for id, due in self._to_cancel.items() if self._closing or due <= now]:
             try:
                 await app.cancel(id, "chaos has had enough of it")
             except WrongStatus:

@@ -102,6 +102,10 @@ class Outlast:
     It may be used from any thread. The runs execute on an event loop in a background thread, sync workflows and steps in
     threads of their own. Settings are keywords here, OUTLAST_… in the environment, or in files (`outlast doctor --settings`
     shows them). Leaving the block stops what executes here and gives the runs back; they go on where they are started again.
+
+    These are the methods of `outlast.Outlast`, with the same arguments, and wait: `start`, `submit`, `submit_many`, `get`, `result`, `runs`,
+    `journal`, `send`, `cancel`, `retry`, `resume`, `decide`, `effects`, `prune`, `sessions`, `queues`, `workers`, `drain`, `drains`, `wait_drain`
+    and `run_until_drain`. The first four give runs of this module.
     """
 
     def __init__(

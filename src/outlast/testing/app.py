@@ -20,7 +20,8 @@ _UNSET: Any = object()
 
 
 class App(Outlast):
-    """Use it as `async with App() as app:` in an async test, or call `app.run(report("tides"))` in a plain one.
+    """Call `app.run(report("tides"))` in a plain test, or use it as `async with App() as app:` in an async one. There the test's own loop
+    has the time: a sleep takes as long as it says. On the virtual clock it takes none; `app.do(coroutine_function)` executes on that.
 
     Its store lives as long as the object: run again under the same id, and the run goes on from its journal.
     """
@@ -86,7 +87,15 @@ class App(Outlast):
                 house.pool.busy > 0
                 or any(life.thread is not None and life.thread.busy for life in house.lives.values())
             )
+        else:  # else nothing that waits would ever end: nobody moves the clock
+            self.clock._follow(loop.time)
         return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        try:
+            await super().__aexit__(*exc)
+        finally:
+            self.clock._follow(None)
 
     def _observe(self, run: str, key: str) -> None:  # noqa: ARG002 - which run does not matter here
         self.executed[key.rpartition("/")[2].rpartition("#")[0]] += 1

@@ -28,13 +28,25 @@ class VirtualClock:
     def __init__(self, start: float = START) -> None:
         self.start = start
         self.elapsed = 0.0
+        self._followed: Callable[[], float] | None = None
+        self._ahead = 0.0
 
     def __call__(self) -> float:
+        if self._followed is not None:
+            self.elapsed = max(self.elapsed, self._ahead + self._followed())
         return self.start + self.elapsed
 
     def advance(self, seconds: float) -> None:
         """Let time pass while nothing executes, as between two processes."""
         self.elapsed += seconds
+        self._ahead += seconds
+
+    def _follow(self, time: Callable[[], float] | None) -> None:
+        """From now on go with this time, that of a loop which is not the clock's; None: only as loops of its own make it."""
+        self()
+        self._followed = time
+        if time is not None:
+            self._ahead = self.elapsed - time()
 
     def loop(self, seed: int | None = None) -> VirtualLoop:
         """An event loop on this clock; a seed shuffles, the same way each time, the order of what is ready at once."""
@@ -47,6 +59,8 @@ class VirtualClock:
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop on a `VirtualClock`, whose `loop()` makes it: when nothing is ready, time jumps to the next timer."""
+
     def __init__(self, clock: VirtualClock, seed: int | None = None) -> None:
         self._clock = clock
         self._chance = None if seed is None else random.Random(seed)  # noqa: S311 - to be repeatable

@@ -19,6 +19,7 @@ from typing import Any
 
 from outlast.app.outlast import Outlast
 from outlast.define.workflow import Workflow
+from outlast.errors import StoreError
 from outlast.store.address import store_at
 from outlast.store.protocol import Store
 from outlast.store.sqlite.store import SQLiteStore
@@ -46,12 +47,16 @@ def main() -> None:
     )
     plug: Any = Plug(store, int(at) or None, when, lambda: os.kill(os.getpid(), signal.SIGKILL))  # type: ignore[arg-type]
 
+    call = workflow(*map(json.loads, args))
+
     async def live() -> Any:
         async with Outlast(plug, heartbeat=HEARTBEAT, max_attempts=1_000) as app:
-            return await (await app.start(workflow(*map(json.loads, args)), id="crash")).result()
+            return await (await app.start(call, id="crash")).result()
 
     try:
         end = {"result": json.loads(workflow.signature.returns().encode(asyncio.run(live())))}
+    except StoreError:  # no end of the run: it would be the same at every crash, as if nothing were wrong
+        raise
     except Exception as error:
         end = {"error": f"{type(error).__name__}: {error}"}
     with os.fdopen(answer, "w") as stdout:

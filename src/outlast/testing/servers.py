@@ -19,6 +19,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+__all__ = ["Server", "postgres_server", "redis_server"]
+
 START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 15.0
 FORGETFUL = ("fsync=off", "full_page_writes=off")

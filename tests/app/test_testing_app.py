@@ -1,0 +1,58 @@
+"""`outlast.testing.App` on a loop that is not its clock's, as an async test has one."""
+
+import asyncio
+
+from outlast import receive, sleep, step, workflow
+from outlast.testing import App, VirtualClock
+
+SHORT = 0.05
+
+
+@step
+async def work() -> str:
+    return "worked"
+
+
+@workflow
+async def sleeps(seconds: float) -> str:
+    await sleep(seconds)
+    return await work()
+
+
+@workflow
+async def waits() -> str:
+    try:
+        return await receive("never", str, timeout=SHORT)
+    except TimeoutError:
+        return "in vain"
+
+
+async def both(app: App) -> list[str]:
+    runs = [await app.start(sleeps(SHORT)), await app.start(waits())]
+    return [await run.result(timeout=10) for run in runs]
+
+
+def test_what_waits_in_an_async_test_takes_its_time_and_ends():
+    async def main() -> list[str]:
+        async with App() as app:
+            app.stub(work, returns="stubbed")
+            return await both(app)
+
+    assert asyncio.run(main()) == ["stubbed", "in vain"]
+
+
+def test_its_clock_goes_on_from_where_it_was_and_jumps_again_after_it():
+    clock = VirtualClock()
+    app = App(clock=clock)
+    began = clock()
+    assert app.run(sleeps(3600)) == "worked"
+
+    async def main() -> list[str]:
+        async with app:
+            clock.advance(60)
+            return await both(app)
+
+    assert asyncio.run(main()) == ["worked", "in vain"]
+    assert 3660 + SHORT <= clock() - began < 3700
+    assert app.run(sleeps(3600)) == "worked"
+    assert clock() - began > 7260

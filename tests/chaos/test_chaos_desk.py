@@ -1,0 +1,34 @@
+"""The desk of a trial: what it submits it also has ended."""
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+from outlast import receive, workflow
+from outlast.chaos.desk import Desk
+from outlast.testing import App
+
+
+@workflow
+async def endless() -> None:
+    await receive("never")
+
+
+def test_what_its_thread_acknowledges_while_it_is_closed_is_cancelled_too():
+    """Else it never ends, and the trial says after all its time that the store has lost it."""
+
+    async def main(app: App) -> None:
+        work: Any = SimpleNamespace(seed=1)
+        desk = Desk("", work, rate=1.0, under_way_max=1)
+        for id in ("before", "meanwhile"):
+            await app.submit(endless(), id=id)
+        desk._to_cancel["before"] = math.inf
+        desk.close()
+        desk._to_cancel["meanwhile"] = math.inf  # it had looked at the time before
+        await desk._cancel(app)
+        assert {run.id: run.status for run in await app.runs()} == dict.fromkeys(
+            ("before", "meanwhile"), "cancelled"
+        )
+        assert (desk._to_cancel, desk.wrong) == ({}, [])
+
+    App().do(main)
