@@ -33,17 +33,19 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(BIN)/mypy
 
-test: lint types
+# The tests are compiled beside the types: in a new clone each of the workers would compile all of them.
+test: lint
+	$(BIN)/python -m pytest --collect-only -qq > /dev/null 2>&1 & $(MAKE) --no-print-directory types && wait
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 	$(BIN)/python -m bench.guard
 
-# The tests with processes on every store that processes share; `make test` has each on one of them.
+# The tests on every store that they could be on; `make test` has each on one of them.
 stores: $(STAMP)
-	OUTLAST_TEST_STORES=all $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -k "sqlite or postgres or redis" tests/fleet tests/drain tests/measuring tests/chaos tests/examples tests/effects tests/sessions tests/store $(PYTEST_ARGS)
+	OUTLAST_TEST_STORES=all $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 # The long forms of the tests that kill and of the generated workflows, on the stock loop and on uvloop.
 soak: $(STAMP)
-	OUTLAST_TEST_KILLS=200 OUTLAST_TEST_PROPERTY_CASES=3000 OUTLAST_TEST_ITEMS=1000000 OUTLAST_TEST_MODEL_EXAMPLES=1000 $(BIN)/python -m pytest -n $(WORKERS) --timeout 3600 tests/process tests/property tests/fleet tests/each tests/drain tests/effects tests/streams tests/store tests/sessions
+	OUTLAST_TEST_STORES=all OUTLAST_TEST_KILLS=200 OUTLAST_TEST_PROPERTY_CASES=3000 OUTLAST_TEST_ITEMS=1000000 OUTLAST_TEST_MODEL_EXAMPLES=1000 $(BIN)/python -m pytest -n $(WORKERS) --timeout 3600 tests/process tests/property tests/fleet tests/each tests/drain tests/effects tests/streams tests/store tests/sessions
 
 # Each alert rule, firing and not firing, by Prometheus' own promtool on what real workers exported. promtool is taken from
 # Debian's package, unpacked and not installed, unless there is one.

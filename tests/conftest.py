@@ -16,7 +16,7 @@ from outlast.store.sqlite.store import SQLiteStore
 from outlast.testing import App, VirtualClock
 from outlast.testing.crash import Crash, _forget
 from outlast.testing.empty import EmptyStore, empty_file
-from places import place, pytest_collection_modifyitems  # noqa: F401 - a fixture and a hook
+from places import HERE, place, pytest_collection_modifyitems  # noqa: F401 - a fixture and a hook
 from servers import postgres_server, redis_server  # noqa: F401 - fixtures
 
 _UNDERSTOOD = ("DATABASE_URL", "REDIS_URL", "REDIS_HOST", "STATE_DB_PATH", "SHUTDOWN_TIMEOUT")
@@ -191,7 +191,7 @@ class World:
             store.close()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=HERE)
 def world(request, tmp_path):
     world = World(None if request.param == "memory" else tmp_path)
     yield world
@@ -206,7 +206,7 @@ def file_world(tmp_path):
     world.close()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=HERE)
 def address(request, tmp_path):
     """A store for real time."""
     return "memory:" if request.param == "memory" else f"sqlite:///{empty_file(tmp_path / 'outlast.db')}"

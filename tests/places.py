@@ -20,6 +20,16 @@ from outlast.store.rows import DrainRow, Entry, RunQuery, RunRow, WorkerRow
 
 SHARED = ("sqlite", "postgres", "redis")
 """Stores that several processes may have open."""
+HERE = ("memory", "sqlite")
+"""Where one process is enough: the same verbs on the same tables, in memory or in a file."""
+TURNS = {
+    "place": SHARED,
+    "world": HERE,
+    "address": HERE,
+    "places": ("postgres", "redis", "file"),
+    "new_address": SHARED[1:],
+}
+"""Of these fixtures each test has one store."""
 TABLES = ("runs", "entries", "workers", "drains", "recoveries")
 Table: TypeAlias = tuple[Sequence[str], Sequence[Sequence[Any]]]
 """Columns and rows."""
@@ -107,7 +117,7 @@ def _redis_tables(address: str) -> dict[str, Table]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A test with processes runs on one of the stores that processes share, a third of them on each; `make stores` runs all on all."""
+    """A test that could be on several stores is on one of them, whose turn it is by its name; `make stores` has all on all."""
     if os.environ.get("OUTLAST_TEST_STORES") == "all" or any("[" in name for name in config.args):
         return
     left = [item for item in items if not _is_elsewhere(item)]
@@ -117,6 +127,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _is_elsewhere(item: pytest.Item) -> bool:
     """Whether it is another store's turn to have this test."""
-    kind = getattr(item, "callspec", None) and item.callspec.params.get("place")
-    name = item.nodeid.replace(str(kind), "")
-    return kind in SHARED and SHARED[crc32(name.encode()) % len(SHARED)] != kind
+    given = getattr(item, "callspec", None)
+    for fixture, kinds in TURNS.items():
+        kind = given and given.params.get(fixture)
+        name = item.nodeid.replace(str(kind), "")
+        if kind in kinds and kinds[crc32(name.encode()) % len(kinds)] != kind:
+            return True
+    return False
