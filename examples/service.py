@@ -9,7 +9,7 @@ Send it SIGTERM (or kill -9) while requests are under way, and start it again. A
 answered: with its answer, or with 503 and Retry-After if its agent will go on elsewhere. Whoever repeats a PUT gets the same run's answer.
 
 Under gunicorn (pip install gunicorn uvicorn-worker), whose workers drain each on their own, without OUTLAST_HTTP, as they would want the same port:
-OUTLAST_GRACE=25 gunicorn --chdir examples -k uvicorn_worker.UvicornWorker -w 2 -b :8080 --graceful-timeout 30 service:web
+OUTLAST_GRACE=25 gunicorn --pythonpath examples -k uvicorn_worker.UvicornWorker -w 2 -b :8080 --graceful-timeout 30 service:web
 """
 
 import asyncio

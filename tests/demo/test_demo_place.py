@@ -182,6 +182,12 @@ def test_a_folder_that_is_not_there_is_one_sentence(tmp_path):
         make_room(tmp_path / "nowhere" / "outlast-demo.db")
 
 
+@pytest.mark.parametrize("name", ["", ".", "/"])
+def test_a_folder_that_has_no_name_is_one_sentence(name):
+    with pytest.raises(DemoRefused, match="names a file"):
+        make_room(Path(name))
+
+
 def test_names_that_an_address_would_read_otherwise_are_names(tmp_path):
     path = tmp_path / "a b?c#d%20.db"
     store_with(path, of_a_demo, QUEUE)

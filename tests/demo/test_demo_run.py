@@ -52,7 +52,7 @@ def test_one_worker_was_stopped_one_was_killed_and_one_carried_on(found):
 
 
 def test_only_a_part_of_one_step_is_redone_and_every_message_is_sent_once(found):
-    assert found["redone"] == [{"step": "answer", "run": "bees", "begun": 2}]
+    assert found["redone"] == [{"request": "answer", "run": "bees", "begun": 2}]
     answer = found["answer"]
     assert 0 < answer["kept"] <= answer["arrived"] < answer["tokens"]
     assert len({(one["to"], one["text"]) for one in found["messages"]}) == len(found["messages"]) == 7

@@ -257,9 +257,9 @@ def assert_says_not_ready(service: Service, life: Life) -> None:
 def test_the_service_drains_under_gunicorn_as_its_docstring_says(stage, service):
     service.url = f"http://127.0.0.1:{(port := free_port())}"
     life = stage.execute(
-        BIN / "gunicorn", "--chdir", EXAMPLES, "-k", "uvicorn_worker.UvicornWorker", "-w", 2,
+        BIN / "gunicorn", "--pythonpath", EXAMPLES, "-k", "uvicorn_worker.UvicornWorker", "-w", 2,
         "-b", f"127.0.0.1:{port}", "--graceful-timeout", 30, "--no-control-socket", "service:web",
-        OUTLAST_GRACE="25", OUTLAST_STORE=f"sqlite:///{stage.folder}/outlast.db",
+        OUTLAST_GRACE="25",
     )  # fmt: skip
     until(lambda: service.is_ready(f"{service.url}/ops/ready"), lambda: life.errors)
     threads, answers = service.ask_all()
@@ -269,6 +269,7 @@ def test_the_service_drains_under_gunicorn_as_its_docstring_says(stage, service)
         thread.join(PATIENCE)
     assert {status for status, _ in answers.values()} <= {200, 503}, life.errors
     assert set(counted([life], "asks").values()) == {1}
+    assert (stage.folder / "outlast.db").exists(), "where it was typed, as under uvicorn: one store"
 
 
 # --- consumer.py ---

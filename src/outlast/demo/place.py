@@ -67,6 +67,8 @@ def make_room(path: Path) -> None:
         raise DemoRefused(
             "the demo stops and kills with the signals of POSIX systems: it does not run on Windows."
         )
+    if not path.name:  # "", ".", "/": nothing could be beside it
+        raise DemoRefused(f"{str(path)!r} is the name of a folder: --store-file names a file.")
     if not os.access(path.absolute().parent, os.W_OK):
         raise DemoRefused(f"nothing can be written in {path.absolute().parent}: begin in another folder.")
     files = [path.with_name(path.name + end) for end in _OF_A_STORE]

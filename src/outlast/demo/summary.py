@@ -163,7 +163,7 @@ def document(facts: Facts, checked: Sequence[Check], file: Path) -> dict[str, An
             id: {"status": told.row.status, "deaths": told.row.deaths, "interruptions": told.row.interruptions, "steps": told.steps, "tokens_saved": told.saved}
             for id, told in facts.runs.items()
         },
-        "redone": [{"step": call.path, "run": call.topic, "begun": times} for call, times in facts.again.items()],
+        "redone": [{"request": call.path, "run": call.topic, "begun": times} for call, times in facts.again.items()],
         "answer": {"tokens": length_of(CUT), "arrived": facts.arrived, "kept": facts.kept},
         "messages": [{"to": one.to, "text": one.text, "key": one.key} for one in facts.messages],
         "tokens": {"used": facts.played.model.used, "saved": facts.saved},
