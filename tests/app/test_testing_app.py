@@ -1,9 +1,13 @@
 """`outlast.testing.App` on a loop that is not its clock's, as an async test has one."""
 
 import asyncio
+import threading
+import time
+from asyncio import SelectorEventLoop
 
-from outlast import receive, sleep, step, workflow
+from outlast import receive, sleep, step, sync, workflow
 from outlast.testing import App, VirtualClock
+from outlast.testing.clock import VirtualLoop
 
 SHORT = 0.05
 
@@ -56,3 +60,31 @@ def test_its_clock_goes_on_from_where_it_was_and_jumps_again_after_it():
     assert 3660 + SHORT <= clock() - began < 3700
     assert app.run(sleeps(3600)) == "worked"
     assert clock() - began > 7260
+
+
+def test_the_clock_stands_still_until_the_thread_of_a_sync_workflow_that_was_told_to_leave_has_ended(
+    monkeypatch,
+):
+    begun, posts = threading.Event(), []
+
+    def post_and_dawdle(loop, callback, *args):
+        SelectorEventLoop.call_soon_threadsafe(loop, callback, *args)
+        if threading.current_thread().name == "outlast-run":  # as one that gets no turn on a busy machine
+            posts.append(callback)
+            time.sleep(SHORT)
+
+    @sync.workflow
+    def waits_long() -> None:
+        begun.set()
+        sync.sleep(3600)
+
+    async def main(app: App) -> None:
+        await app.start(waits_long(), id="run")
+        while not begun.is_set():
+            await asyncio.sleep(0)
+
+    app = App()
+    monkeypatch.setattr(VirtualLoop, "call_soon_threadsafe", post_and_dawdle)
+    app.do(main)
+    assert posts
+    assert app.store.journal(app.store.run("run").pk)[-1].kind == "interruption"

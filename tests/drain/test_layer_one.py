@@ -82,7 +82,7 @@ def test_what_was_claimed_and_has_not_begun_goes_back_at_once_and_is_not_charged
     """A run's second life begins when its journal is read; a loop that is blocked meanwhile cannot begin it."""
     count = 30
     ids = {f"r{n}" for n in range(count)}
-    before = node.worker(grace=1).up()
+    before = node.worker(grace=2).up()
     node.submit({id: flows.gated("gate") for id in ids})
     until(lambda: {line.run for line in node.lines() if line.key.startswith("wait_for")} == ids)
     assert before.delete(5).code == 0, before.errors()

@@ -111,10 +111,11 @@ class Threaded:
         except BaseException as raised:
             value, error = None, raised
         with suppress(RuntimeError):  # the host's loop is closed: nobody waits any more
-            self._life.host.call_soon_threadsafe(self._arrive, _Request(None, value, error))
-            self._life.host.call_soon_threadsafe(self._end)
+            self._life.host.call_soon_threadsafe(self._end, _Request(None, value, error))
 
-    def _end(self) -> None:
+    def _end(self, request: _Request) -> None:
+        """At one go: between the two nobody may take it for a thread that neither executes nor ends."""
+        self._arrive(request)
         if not self.ended.done():
             self.ended.set_result(None)
 
