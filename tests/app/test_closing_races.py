@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import sqlite3
 import threading
 from contextlib import asynccontextmanager, suppress
 
@@ -9,6 +10,7 @@ import pytest
 
 from outlast import Draining, Outlast, StoreUnavailable, step, workflow
 from outlast.app.house import House
+from outlast.app.items import Consumer
 
 done: list[str] = []
 
@@ -184,6 +186,177 @@ def test_a_lifespan_ends_also_when_the_block_is_cancelled_in_a_clean_up_of_its_d
     task: asyncio.Task[None]
     asyncio.run(main())
     assert done == ["lifespan"]
+
+
+def test_every_hook_is_called_when_the_block_is_cancelled_in_one_of_them_which_is_told(address):
+    async def first() -> None:
+        done.append("first")
+
+    async def hangs() -> None:
+        task.cancel()
+        try:
+            await asyncio.sleep(20)
+        finally:
+            done.append("told")
+
+    async def block(drain: bool) -> None:
+        async with app:
+            app.on_cleanup(first)
+            app.on_cleanup(hangs)
+            if drain:
+                await app.drain("test")
+
+    async def main() -> None:
+        nonlocal task
+        for drain in (False, True):
+            task = asyncio.create_task(block(drain))
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert done == ["told", "first"]
+            done.clear()
+
+    app = Outlast(address, signals=0)
+    task: asyncio.Task[None]
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("how", ["its main function returns", "a second Ctrl-C ends it"])
+def test_a_run_whose_step_executes_is_kept_when_the_loop_ends_while_the_app_is_left(tmp_path, how):
+    """The end of a loop cancels every task that it finds."""
+    store, begun, ends = f"sqlite:///{tmp_path}/o.db", threading.Event(), threading.Event()
+
+    @step
+    def hangs() -> None:
+        begun.set()
+        ends.wait(20)
+
+    @workflow
+    async def hanging() -> None:
+        await hangs.aio()
+
+    async def block(app: Outlast) -> None:
+        async with app:
+            await app.start(hanging(), id="run")
+            await until(begun.is_set)
+
+    async def main() -> None:
+        app = Outlast(store, close_timeout=0.3, signals=0)
+        leaving.append(asyncio.create_task(block(app)))
+        await until(begun.is_set)
+        house = app._open
+        await until(lambda: house.closing)
+        if how == "a second Ctrl-C ends it":
+            raise KeyboardInterrupt
+
+    async def look() -> list[str]:
+        async with Outlast(store) as other:
+            return [run.status for run in await other.runs()]
+
+    leaving: list[asyncio.Task[None]] = []
+    try:
+        with suppress(KeyboardInterrupt):
+            asyncio.run(main())
+        assert asyncio.run(look()) == ["running"]
+    finally:
+        ends.set()
+
+
+def test_a_block_is_left_when_a_drain_begins_as_its_loop_ends(address):
+    async def block() -> None:
+        async with app:
+            await asyncio.sleep(60)
+
+    async def main() -> None:
+        blocks.append(asyncio.create_task(block()))
+        await until(lambda: app._house is not None and app._house.working)
+        app._open.drain.begin("test")  # it comes to the loop in the round in which this returns
+
+    app, blocks = Outlast(address, signals=0), list[asyncio.Task[None]]()
+    asyncio.run(main())
+    assert app._house is None
+
+
+def test_whoever_leaves_while_the_store_is_away_may_be_cancelled(tmp_path):
+    file = tmp_path / "o.db"
+
+    async def main() -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(2), Outlast(f"sqlite:///{file}", signals=0, store_patience=3600):
+                other.execute("BEGIN IMMEDIATE")
+
+    with sqlite3.connect(file, isolation_level=None, check_same_thread=False) as other:
+        asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", ["run", "item", "map", "each"])
+def test_a_worker_that_stayed_is_struck_off_when_nothing_of_it_hangs_any_more(tmp_path, kind):
+    store, begun, ends = f"sqlite:///{tmp_path}/o.db", threading.Event(), threading.Event()
+
+    def hang(*_: object) -> None:
+        begun.set()
+        ends.wait(20)
+
+    @step
+    def hangs() -> None:
+        hang()
+
+    @workflow
+    async def hanging() -> None:
+        await hangs.aio()
+
+    async def execute(app: Outlast) -> None:
+        if kind == "run":
+            await (await app.start(hanging(), id="run")).result()
+        elif kind == "item":
+            await app.queue("q").put(1)
+            await app.queue("q").consume(hang)
+        elif kind == "map":
+            await app.map(hang, ["a"], id="map")
+        else:
+            async for _ in app.each(["a"], id="each"):
+                await asyncio.to_thread(hang)
+
+    async def workers() -> int:
+        async with Outlast(store, signals=0) as other:
+            return len(await other.workers()) - 1
+
+    async def main() -> None:
+        async with Outlast(store, close_timeout=0.2, signals=0) as app:
+            task = asyncio.create_task(execute(app))
+            await until(begun.is_set)
+        assert await workers() == 1
+        ends.set()
+        await asyncio.wait([task])
+        async with asyncio.timeout(20):
+            while await workers():
+                await asyncio.sleep(0.01)
+
+    asyncio.run(main())
+
+
+def test_consumers_that_wait_for_the_store_are_left_in_the_time_of_one(monkeypatch, address):
+    close, times, tasks = Consumer.close, [], []
+
+    async def closed(consumer: Consumer, timeout: float) -> set[str]:
+        if asyncio.current_task() not in tasks:  # `consume` ends by itself, too
+            times.append(timeout)
+            await asyncio.sleep(0.02)
+        return await close(consumer, timeout)
+
+    async def main() -> None:
+        async with Outlast(address, signals=0) as app:
+            house = app._open
+            tasks.extend(asyncio.create_task(app.queue(name).consume(print)) for name in "abc")
+            await until(lambda: len(house.consumers) == 3)
+            monkeypatch.setattr(Consumer, "close", closed)
+            await house._close_consumers()
+            monkeypatch.undo()
+        await asyncio.wait(tasks)
+
+    asyncio.run(main())
+    assert len(times) == 3
+    assert times == sorted(times, reverse=True)
+    assert times[0] - times[2] > 0.03  # each has what those before it have left
 
 
 def test_an_app_is_not_left_when_what_hung_ends_while_it_still_waits_for_an_item(tmp_path):

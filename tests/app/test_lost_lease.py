@@ -156,8 +156,9 @@ def test_a_run_whose_worker_is_found_lost_while_its_journal_is_read_does_not_beg
     world.do(second)
 
 
+@pytest.mark.parametrize("by_hand", [False, True])
 def test_an_item_whose_worker_is_found_lost_while_its_claim_is_answered_is_not_handled_under_it(
-    world, monkeypatch, slow_to_come_back
+    world, monkeypatch, slow_to_come_back, by_hand
 ):
     claim = Intake.claim
 
@@ -173,11 +174,17 @@ def test_an_item_whose_worker_is_found_lost_while_its_claim_is_answered_is_not_h
 
     async def main(app) -> None:
         lost = app._open.worker.id
-        await app.queue("q").put(1, id="item")
-        consumer = asyncio.create_task(app.queue("q").consume(handle))
-        await asyncio.sleep(20)
+        queue = app.queue("q")
+        await queue.put(1, id="item")
+        if by_hand:
+            item = await queue.claim(wait=20)
+            await handle(item)
+            await item.ack()
+        else:
+            consumer = asyncio.create_task(queue.consume(handle))
+            await asyncio.sleep(20)
+            consumer.cancel()
         assert done == [app._open.worker.id] != [lost]
-        consumer.cancel()
 
     monkeypatch.setattr(Intake, "claim", claims)
     world.do(main)

@@ -12,12 +12,12 @@ from contextlib import closing, suppress
 
 import pytest
 
-from outlast import Draining, Outlast, progress, step, unit, workflow
+from outlast import Draining, Outlast, StoreUnavailable, progress, step, unit, workflow
 from outlast import sync as blocking
 from outlast.app.room import Room
 from outlast.replay.bodies import Body
 from outlast.store.address import store_at
-from outlast.store.verbs import Ack
+from outlast.store.verbs import Ack, Record
 from outlast.testing import App
 
 GRACE = 1.6
@@ -185,22 +185,33 @@ def test_a_hook_is_called_to_its_end_for_an_item_that_fails_in_the_drain_however
     assert seen == ["q/one"]
 
 
-def test_an_item_whose_ack_waits_for_the_writer_is_not_given_back_by_a_drain_that_overtakes_it(file):
-    """It was handled: whoever got it next would do it again."""
+async def comes(true):
+    async with asyncio.timeout(10):
+        while not true():
+            await asyncio.sleep(0.005)
 
-    async def comes(true):
-        async with asyncio.timeout(10):
-            while not true():
-                await asyncio.sleep(0.005)
+
+@pytest.mark.parametrize(
+    "acked_by", ["its consumer", "its handler, which gives up waiting", "a task of its handler"]
+)
+def test_an_item_whose_ack_waits_for_the_writer_is_not_given_back_by_a_drain_that_overtakes_it(
+    file, acked_by
+):
+    """It was handled: whoever got it next would do it again."""
 
     async def main():
         async with Outlast(file, signals=0, grace=20) as app:
-            house, begun, end = app._open, asyncio.Event(), asyncio.Event()
+            house, begun, end, acks = app._open, asyncio.Event(), asyncio.Event(), []
 
             async def handle(item):
                 seen.append(item.payload)
                 begun.set()
                 await end.wait()
+                if acked_by != "its consumer":
+                    acks.append(asyncio.create_task(item.ack()))
+                    await asyncio.sleep(0)
+                if acked_by == "its handler, which gives up waiting":
+                    acks[0].cancel()
 
             await app.queue("q").put("work", id="one")
             consuming = asyncio.create_task(app.queue("q").consume(handle))
@@ -212,15 +223,82 @@ def test_an_item_whose_ack_waits_for_the_writer_is_not_given_back_by_a_drain_tha
             await comes(lambda: house.writer.verbs > written)
             end.set()
             await comes(lambda: any(isinstance(verb, Ack) for verb, _ in list(house.writer._queue)))
+            await comes(lambda: not house.drain.view())  # the handler has ended
             house.drain.begin("test")
             await comes(lambda: house.writer._urgent)
             other.close()
             await busy
             await asyncio.shield(house.drain.over)
             await consuming
-            assert house.store.run("q/one").status == "done"
+            await comes(lambda: house.store.run("q/one").status == "done")
+            assert house.room.begun == set()
 
     asyncio.run(main())
+
+
+def test_an_item_whose_handler_did_not_wait_for_its_ack_is_dropped_when_the_store_did_not_take_it():
+    """Else a drain would count it as one that has begun, for ever."""
+
+    async def main(app):
+        async def handle(item):
+            acks.append(asyncio.create_task(item.ack()))
+            await asyncio.sleep(0)
+
+        def refuse(verb, heard):
+            if isinstance(verb, Ack):
+                loop.call_later(1.0, heard, verb, StoreUnavailable("it is away"))
+            else:
+                put(verb, heard)
+
+        house, acks, loop = app._open, [], asyncio.get_running_loop()
+        put, house.writer.put = house.writer.put, refuse
+        await app.queue("q").put("work", id="one")
+        consuming = asyncio.create_task(app.queue("q").consume(handle))
+        await asyncio.sleep(0.5)
+        assert (len(house.room.begun), house.room.hands) == (1, {})
+        await asyncio.sleep(0.6)
+        assert house.room.begun == set()
+        assert [str(ack.exception()) for ack in acks] == ["it is away"]
+        house.writer.put = put
+        consuming.cancel()
+        await asyncio.wait([consuming])
+
+    App().do(main)
+
+
+def test_an_item_of_map_that_is_done_is_not_called_again_when_the_map_is_cancelled_and_a_drain_overtakes_that(
+    file,
+):
+    async def main():
+        async with Outlast(file, signals=0, grace=20) as app:
+            house, begun, end = app._open, asyncio.Event(), asyncio.Event()
+
+            async def work(item):
+                seen.append(item)
+                begun.set()
+                await end.wait()
+
+            mapping = asyncio.create_task(app.map(work, ["a"], id="m"))
+            await begun.wait()
+            other = sqlite3.connect(file.removeprefix("sqlite:///"), isolation_level=None)
+            other.execute("BEGIN IMMEDIATE")
+            written = house.writer.verbs
+            busy = asyncio.create_task(app.queue("another").put("keeps the writer busy"))
+            await comes(lambda: house.writer.verbs > written)
+            end.set()
+            await comes(lambda: any(isinstance(verb, Record) for verb, _ in list(house.writer._queue)))
+            mapping.cancel()
+            await asyncio.wait([mapping])
+            house.drain.begin("test")
+            await comes(lambda: house.writer._urgent)
+            other.close()
+            await busy
+            await asyncio.shield(house.drain.over)
+        async with Outlast(file, signals=0) as app:
+            await app.map(work, ["a"], id="m")
+
+    asyncio.run(main())
+    assert seen == ["a"]
 
 
 def test_a_consumer_ends_with_a_drain_that_another_thread_began_as_its_last_handler_ended():

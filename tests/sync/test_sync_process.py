@@ -100,3 +100,42 @@ def test_a_program_ended_in_a_step_goes_on_from_its_last_recorded_one(program, t
     assert lines(tmp_path) == ["first", "child", "pause", "pause", "last"], (
         "only what was under way is redone"
     )
+
+
+def test_a_run_whose_step_executes_is_kept_when_ctrl_c_comes_while_the_block_is_left(tmp_path):
+    """Given back, another process would execute the step beside the thread that has not ended."""
+    program = f"""
+import os, signal, threading
+from outlast.sync import Outlast, step, workflow
+
+begun, ends = threading.Event(), threading.Event()
+store = "sqlite:///{tmp_path}/o.db"
+
+@step
+def hangs() -> None:
+    begun.set()
+    ends.wait(30)
+
+@workflow
+def hanging() -> None:
+    hangs()
+
+def interrupt(house) -> None:
+    while not house.closing:
+        pass
+    os.kill(os.getpid(), signal.SIGINT)
+
+try:
+    with Outlast(store, close_timeout=0.5, signals=0) as app:
+        app.start(hanging(), id="run")
+        begun.wait()
+        threading.Thread(target=interrupt, args=(app._app._open,)).start()
+except KeyboardInterrupt:
+    with Outlast(store, signals=0) as other:
+        print([run.status for run in other.runs()], flush=True)
+os._exit(0)
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert found.stdout == "['running']\n", found.stderr

@@ -6,21 +6,26 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from outlast.drain.cleanup import Cleanup
+from outlast.drain.cleanup import Cleanup, end
 from outlast.drain.drain import TICK_SECONDS
 from outlast.drain.process import Process, end_now, told_to_end
+from outlast.replay.own import own, whole
 from outlast.replay.threads import Executor
 from outlast.telemetry.spans import FLUSH_SECONDS
 
 if TYPE_CHECKING:
     from outlast.app.house import House
     from outlast.app.outlast import Outlast
+    from outlast.drain.report import CleanUp
     from outlast.http import Server
 
 AFTER_CLEANUP_SECONDS = 1.0
 """Of a drain's grace, for what comes after clean-up: the report, and leaving the store."""
+STRIKE_OFF_SECONDS = 1.0
+"""How long whoever leaves, and is cancelled meanwhile, still waits for a store that does not answer."""
 
 _leaving: set[asyncio.Task[Any]] = set()
 """Tasks that are leaving an Outlast: they must not be interrupted in it."""
@@ -122,7 +127,9 @@ class Door:
                         await house.spans.flush(house, min(FLUSH_SECONDS, drain.left / 2))
                 finally:
                     try:
-                        await whole(house.loop.create_task(house.leave()))
+                        leaving = own(house.loop, house.leave())
+                        later = partial(house.loop.call_later, STRIKE_OFF_SECONDS, leaving.cancel)
+                        await whole(leaving, told=later)
                     finally:
                         self._house, self.hung = None, bool(house.hung)
                         await self._stop_listening(house)
@@ -136,24 +143,42 @@ class Door:
                 await whole(drain.over)
                 await drain.hurried()
         finally:
-            await whole(house.loop.create_task(house.close(why)))
+            await whole(own(house.loop, house.close(why)))
 
     async def _clean_up(self, house: House, living: AsyncExitStack) -> None:
         """The lifespan last: what executed here may have used it to its end."""
-        drain = house.drain
+        drain, loop = house.drain, house.loop
         try:
-            if drain.layer is not None:
-                # If it began in the close, the loop may not have heard of it.
-                await whole(drain.over)
-                seconds = max(0.0, drain.left - AFTER_CLEANUP_SECONDS)
-                drain.report.cleanup = await self.cleanup.run(house, seconds, living.aclose)
+            if drain.layer is None:
+                try:
+                    hooks = own(loop, self.cleanup.run(house, house.settings.close_timeout))
+                    await whole(hooks, told=self.cleanup.cut)
+                finally:
+                    await living.aclose()
             else:
-                await self.cleanup.run(house, house.settings.close_timeout)
+                await self._clean_up_in_time(house, living)
         finally:
-            await living.aclose()  # in a drain nothing, unless it was cancelled before it came to that
-        if drain.layer is not None:  # also if it began meanwhile: then there is nothing left to drain
-            await asyncio.wait([drain.over])
-            await drain.write_report(leaving=True)
+            if drain.layer is not None:  # also if it began meanwhile: then there is nothing left to drain
+                await whole(own(loop, self._report(house)))
+
+    async def _clean_up_in_time(self, house: House, living: AsyncExitStack) -> None:
+        report, hooks = house.drain.report, own(house.loop, self._call_hooks(house))
+        try:
+            await whole(hooks, told=self.cleanup.cut)
+        finally:  # not in a task: it must end where it began
+            report.cleanup, until = hooks.result()
+            report.cleanup.append(await end(house, "lifespan", living.aclose, until))
+
+    async def _call_hooks(self, house: House) -> tuple[list[CleanUp], float]:
+        """And when the clean-up must be over, on the loop's clock."""
+        drain, clock = house.drain, house.loop.time
+        await asyncio.wait([drain.over])  # if it began in the close, the loop may not have heard of it
+        until = clock() + max(0.0, drain.left - AFTER_CLEANUP_SECONDS)
+        return await self.cleanup.run(house, until - clock(), before=1), until
+
+    async def _report(self, house: House) -> None:
+        await asyncio.wait([house.drain.over])
+        await house.drain.write_report(leaving=True)
 
     async def _stop_listening(self, house: House) -> None:
         server, process = self._server, self.process
@@ -169,18 +194,3 @@ class Door:
                     self._opener.uncancel()  # ours: what comes now is the signal's own doing
                 process.raise_again()
                 await asyncio.sleep(0)  # where asyncio makes a KeyboardInterrupt of it, by a cancellation
-
-
-async def whole(work: asyncio.Future[Any]) -> None:
-    """Until something has ended that must, however often who waits for it is cancelled; that is raised then."""
-    cancelled: asyncio.CancelledError | None = None
-    while not work.done():
-        try:
-            await asyncio.wait([work])
-        except asyncio.CancelledError as again:
-            cancelled = again
-    try:
-        work.result()
-    finally:
-        if cancelled is not None:
-            raise cancelled

@@ -12,6 +12,7 @@ import math
 import secrets
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import suppress
 from contextvars import Context
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -28,7 +29,7 @@ from outlast.app.sweeper import Sweeper
 from outlast.app.worker import Worker
 from outlast.drain.drain import Drain
 from outlast.drain.forecast import Durations
-from outlast.drain.occupied import Occupied
+from outlast.drain.occupied import Occupation, Occupied
 from outlast.errors import (
     Conflict,
     Draining,
@@ -136,7 +137,7 @@ class House:
         self.saved: Cost = NOTHING
         """What was not spent again, because this process took up runs that had died or been interrupted."""
         self.drain = Drain(self)
-        self.occupied = Occupied(self.drain.changed)
+        self.occupied = Occupied(self._left)
         self.closed_soon: asyncio.Future[None] = loop.create_future()
         """Done when the house begins to close."""
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -207,8 +208,7 @@ class House:
         ends: list[asyncio.Future[Any]] = [life.end for life in self.lives.values()]
         if ends:
             await asyncio.wait(ends, timeout=self.patience() * 2)
-        for consumer in list(self.consumers):
-            self.hung |= await consumer.close(self.patience())
+        await self._close_consumers()
         await self.hooks.close(self.patience())
         for task in list(self._tasks):
             task.cancel()
@@ -216,6 +216,14 @@ class House:
             await asyncio.wait(list(self._tasks), timeout=self.patience())
         batches = [one for one in self.occupied if one.kind in ("each", "map")]
         self.hung |= {one.name for one in batches if one.goes_on(self.left_by, self.leaver)}
+
+    async def _close_consumers(self) -> None:
+        """All of them in the time of one."""
+        until, consumers = self.loop.time() + self.patience(), list(self.consumers)
+        for consumer in consumers:
+            consumer.stop_all()
+        for consumer in consumers:
+            self.hung |= await consumer.close(max(0.0, until - self.loop.time()))
 
     def patience(self) -> float:
         """Seconds that closing waits for something that does not end. What a drain has waited for has had its time."""
@@ -240,6 +248,20 @@ class House:
         if error is not None:
             why = told(error, self.log_values)
             log.warning("what executed on after the close could not be given back: %s", why)
+
+    def hangs_no_more(self, id: str) -> None:
+        """Something that hung has ended. A worker that stayed for such things is struck off after the last of them."""
+        self.hung.discard(id)
+        if self.stays and not self.hung:
+            self.stays = False
+            self.afterwards(self.leave())
+
+    def _left(self, occupation: Occupation) -> None:
+        """From any thread."""
+        self.drain.changed(occupation)
+        if self.stays and occupation.kind == "each":
+            with suppress(RuntimeError):  # the loop is closed
+                self.loop.call_soon_threadsafe(self.hangs_no_more, occupation.name)
 
     async def leave(self) -> None:
         """Strike this worker off, and let go of the store; in a drain in the time that is left."""

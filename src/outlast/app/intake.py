@@ -85,9 +85,10 @@ class Intake:
         house.writer.put(Release(row.pk, row.fence, why, interrupted=False), lambda *_: None)
         self.dropped(row.fence)
 
-    def dropped(self, fence: int) -> None:
+    def dropped(self, fence: int, *, heard: bool = True) -> None:
+        """It is in nobody's hand any more. Unless `heard`, that is on its way to the store, behind what was written of it before."""
         house = self._house
-        house.room.drop(fence)
+        (house.room.drop if heard else house.room.let_go)(fence)
         if house.claimer is not None:
             house.claimer.done(fence)
 

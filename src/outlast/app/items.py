@@ -45,7 +45,10 @@ class Item:
         self._house, self._row = house, row
         self._said = False
         """It was acked or nacked, or it is known to be another's."""
-        self._lost = False
+        self._unheard = 0
+        """How often that was said and is not answered yet."""
+        self._lost = self._over = False
+        """It is known to be another's; its handler has ended."""
 
     @property
     def id(self) -> str:
@@ -88,16 +91,16 @@ class Item:
         return Release(self._row.pk, self._row.fence, text, delay=pause, interrupted=False, failed=True)
 
     async def _say(self, verb: Ack | Release) -> None:
-        if self._said and not self._lost and isinstance(verb, Release):
+        if self._is_said and not self._lost and isinstance(verb, Release):
             raise WrongStatus(f"item {self.id!r} of queue {self.queue!r} was acked or nacked already.")
-        said, self._said = self._said, True
         answer: asyncio.Future[Any] = self._house.loop.create_future()
 
         def heard(_: Any, outcome: Any) -> None:
-            if isinstance(outcome, StoreError):
-                self._said = said  # it may be said again
-            else:
-                self._heard(verb, outcome, again=said)
+            self._unheard -= 1
+            if not isinstance(outcome, StoreError):  # then it may be said again
+                self._heard(verb, outcome)
+            elif self._over and not self._unheard:  # by nobody
+                self._house.room.drop(self._row.fence)
             if answer.done():
                 return  # who said it was cancelled, and it is said all the same
             if isinstance(outcome, StoreError):
@@ -105,12 +108,18 @@ class Item:
             else:
                 answer.set_result(outcome)
 
+        self._unheard += 1
         self._house.writer.put(verb, heard)
         if isinstance(await answer, Refused):
             raise LeaseLost(f"item {self.id!r} of queue {self.queue!r} is another worker's by now.")
 
-    def _heard(self, verb: Ack | Release, outcome: Any, *, again: bool) -> None:
+    @property
+    def _is_said(self) -> bool:
+        return self._said or self._unheard > 0
+
+    def _heard(self, verb: Ack | Release, outcome: Any) -> None:
         house, fence = self._house, self._row.fence
+        again, self._said = self._said, True
         by_hand = fence in house.room.by_hand
         house.room.drop(fence)
         if by_hand and house.draining:
@@ -186,12 +195,14 @@ class Queue:
             seen = house.changes.count
             try:
                 row = await self._claim_one(house)
-                if row is not None and house.room.begin(row.fence):
+                alive = row is not None and house.worker.is_alive(row.worker or "")
+                if row is not None and alive and house.room.begin(row.fence):
                     house.room.by_hand.add(row.fence)
                     return Item(house, row)
                 if row is not None:
-                    house.intake.give_back(row, "its worker drains")
-                    break
+                    house.intake.give_back(row, "its worker was taken for dead or drains")
+                    await asyncio.sleep(LOOK_SECONDS)  # until it is enlisted anew
+                    continue
                 left = until - house.loop.time()
                 if left <= 0:
                     return None
@@ -384,7 +395,8 @@ class Consumer:
         # One that lets out a cancellation of its own, as of something that it has awaited, has failed.
         told = isinstance(error, asyncio.CancelledError) and task.cancelling() > 0
         stopped = told or (isinstance(error, Draining) and self._house.draining)
-        if not item._said:
+        item._over = True
+        if not item._is_said:
             if stopped:
                 verb: Ack | Release = Release(row.pk, row.fence, "its consumer stopped")
             elif error is not None:
@@ -394,8 +406,11 @@ class Consumer:
             else:
                 verb = Ack(row.pk, row.fence, row.queue)
             self._verbs.append((item, verb))
+        elif item._unheard:
+            self._house.room.let_go(row.fence)
         else:
             self._house.room.drop(row.fence)
+        self._house.hangs_no_more(row.id)
         self.claimer.done(row.fence)
         if self._house.draining:
             self._house.drain.item_ended(given_back=stopped)

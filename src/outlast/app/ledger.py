@@ -10,6 +10,7 @@ import asyncio
 import json
 import secrets
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from outlast.app.adoption import Told
@@ -221,10 +222,14 @@ class Ledger:
             why = why.encode(errors="backslashreplace").decode()[: self.house.settings.error_text_max]
             # Due, so that it can be claimed by its id at any time; nobody claims it otherwise.
             back = Release(row.pk, row.fence, why, waiting=True, due=self.house.store.now())
-            self.house.writer.put(back, lambda *_: self.house.changes.tell())
-            self._drop()
+            self.house.writer.put(back, partial(self._given_back, row.fence))
+            self._drop(heard=False)
 
-    def _drop(self) -> None:
+    def _given_back(self, fence: int, *_: Any) -> None:
+        self.house.room.drop(fence)
+        self.house.changes.tell()
+
+    def _drop(self, *, heard: bool = True) -> None:
         row, self._row = self._row, None
         if row is not None:
-            self.house.intake.dropped(row.fence)
+            self.house.intake.dropped(row.fence, heard=heard)

@@ -71,6 +71,7 @@ class Mapping(Generic[T]):
         try:
             await self._work()
             await self._ledger.settle()
+            house.hangs_no_more(self._id)
         except BaseException as error:
             await self._stop(f"{type(error).__name__} ended it: {error}")
             raise
@@ -201,8 +202,8 @@ class Mapping(Generic[T]):
         if self._tasks or self._threads:
             self._house.hung.add(self._id)
         else:
-            self._house.hung.discard(self._id)
             self._ledger.leave(self._leaving)
+            self._house.hangs_no_more(self._id)
 
 
 def is_async(fn: Callable[..., Any]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import copy_context
 from inspect import isawaitable, iscoroutinefunction
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -30,58 +30,60 @@ class Task(NamedTuple):
     timeout: float | None
     in_thread: bool
     """A plain function may block: it gets a thread."""
-    here: bool = False
-    """It must end in the task that it began in: a lifespan."""
 
 
 class Cleanup:
     def __init__(self) -> None:
         self._tasks: list[Task] = []
+        self._calling: asyncio.Task[None] | None = None
 
     def add(self, hook: Hook, timeout: float | None = None) -> None:
         name = getattr(hook, "__qualname__", None) or repr(hook)
         in_thread = not (iscoroutinefunction(hook) or iscoroutinefunction(getattr(hook, "__call__", None)))  # noqa: B004
         self._tasks.append(Task(name, hook, timeout, in_thread))
 
-    async def run(self, house: House, seconds: float, lifespan: Hook | None = None) -> list[CleanUp]:
-        """All of them, and then the end of the lifespan, in so many seconds. Each has an equal part of what is left, or its own
-        time-out if that is shorter."""
-        tasks = self._tasks[::-1]
-        if lifespan is not None:
-            tasks.append(Task("lifespan", lifespan, None, in_thread=False, here=True))
-        self._tasks = []
+    async def run(self, house: House, seconds: float, before: int = 0) -> list[CleanUp]:
+        """All of them, in so many seconds. Each has an equal part of what is left, or its own time-out if that is shorter; so have those
+        that they come before."""
+        tasks, self._tasks = self._tasks[::-1], []
         clock, outcomes = house.loop.time, list[CleanUp]()
         until = clock() + seconds
         for number, task in enumerate(tasks):
-            began = clock()
-            share = max(SHARE_MIN, (until - began) / (len(tasks) - number))
-            error = await _bounded(house, task, share if task.timeout is None else min(share, task.timeout))
-            outcomes.append(CleanUp(task.name, round(clock() - began, 4), error))
+            share = max(SHARE_MIN, (until - clock()) / (len(tasks) - number + before))
+            part = share if task.timeout is None else min(share, task.timeout)
+            self._calling = house.loop.create_task(_call(house, task))
+            outcomes.append(await _bounded(house, task.name, _in_time(self._calling, part), part))
         return outcomes
 
+    def cut(self) -> None:
+        """Cancel the one that is being called: whoever waits for it was cancelled. The next is called all the same."""
+        if self._calling is not None:
+            self._calling.cancel()
 
-async def _bounded(house: House, task: Task, seconds: float) -> str | None:
-    """What went wrong, if anything did."""
-    before = _cancellations()
+
+async def end(house: House, name: str, hook: Callable[[], Awaitable[Any]], until: float) -> CleanUp:
+    """One that must end in the task that it began in: a lifespan."""
+    part = max(SHARE_MIN, until - house.loop.time())
+    return await _bounded(house, name, _here(hook, part), part)
+
+
+async def _bounded(house: House, name: str, ending: Coroutine[Any, Any, bool], seconds: float) -> CleanUp:
+    """What came of it: whether it ended in time, and what went wrong if anything did."""
+    before, began, error = _cancellations(), house.loop.time(), None
     try:
-        in_time = await (_here if task.here else _in_a_task)(house, task, seconds)
-    except asyncio.CancelledError as error:
-        if _cancellations() > before:
+        if not await ending:
+            log.error("clean-up %s took longer than its %.2f s", name, seconds)
+            error = f"it took longer than its {seconds:.2f} s"
+    except (Exception, asyncio.CancelledError) as raised:
+        if isinstance(raised, asyncio.CancelledError) and _cancellations() > before:
             raise  # not its own doing: whoever waits for it was cancelled
-        log.exception("clean-up %s failed", task.name)
-        return repr(error)
-    except Exception as error:
-        log.exception("clean-up %s failed", task.name)
-        return repr(error)
-    if in_time:
-        return None
-    log.error("clean-up %s took longer than its %.2f s", task.name, seconds)
-    return f"it took longer than its {seconds:.2f} s"
+        log.exception("clean-up %s failed", name)
+        error = repr(raised)
+    return CleanUp(name, round(house.loop.time() - began, 4), error)
 
 
-async def _in_a_task(house: House, task: Task, seconds: float) -> bool:
+async def _in_time(calling: asyncio.Task[None], seconds: float) -> bool:
     """Whether it ended in time. One that swallows its cancellation is left behind."""
-    calling = house.loop.create_task(_call(house, task))
     try:
         await asyncio.wait([calling], timeout=seconds)
     finally:
@@ -94,10 +96,10 @@ async def _in_a_task(house: House, task: Task, seconds: float) -> bool:
     return False
 
 
-async def _here(house: House, task: Task, seconds: float) -> bool:
+async def _here(hook: Callable[[], Awaitable[Any]], seconds: float) -> bool:
     try:
         async with asyncio.timeout(seconds) as limit:
-            await _call(house, task)
+            await hook()
     except TimeoutError:
         if not limit.expired():
             raise

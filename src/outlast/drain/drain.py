@@ -29,6 +29,7 @@ from outlast.drain.occupied import Occupation
 from outlast.drain.report import DrainReport, Left
 from outlast.errors import Diverged, Evicted, StoreError
 from outlast.replay.leaving import leave
+from outlast.replay.own import own
 from outlast.settings.checks import EXIT_SECONDS, exit_seconds
 from outlast.store import verbs
 from outlast.values.cost import NOTHING, UNITS_MAX
@@ -212,7 +213,7 @@ class Drain:
                 self.report.blocked.append(f"the event loop stood still for {blocked:.1f} s")
             self.layer = "boundary"
             self.heard.set_result(self.reason)
-            self._running = self._loop.create_task(self._run())  # not the house's to cancel
+            self._running = own(self._loop, self._run())  # whoever leaves waits for `over`
 
     async def _run(self) -> None:
         house, report = self._house, self.report

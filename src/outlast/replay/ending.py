@@ -9,6 +9,7 @@ import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from outlast.errors import Diverged, Evicted, LimitExceeded, RunTimeout, StoreError, Unrecordable
+from outlast.replay.own import own
 from outlast.store.rows import ENDED
 from outlast.store.verbs import FENCE, Refused, Release, Settle, Undo, verdict
 from outlast.values.exceptions import SEQ, encode_error
@@ -80,7 +81,7 @@ def wind_down(life: Life) -> None:
             place.coro.close()  # called, and then something was raised before it could be awaited
         if place.kind == "child" and place.stop is not None and life.verdict is not None:
             place.stop()  # a child that nobody waits for ends with its parent
-    life.house.keep(asyncio.Task(_conclude(life), loop=life.host))
+    life.house.keep(own(life.host, _conclude(life)))
 
 
 def _end_tasks(life: Life) -> None:
@@ -178,9 +179,7 @@ async def _afterwards(life: Life) -> None:
     if last is not None:
         await house.writer.ask(last)
     house.room.drop(life.fence)
-    house.hung.discard(life.id)
-    if house.stays and not house.hung:  # else others may execute yet, and the door leaves
-        await house.leave()
+    house.hangs_no_more(life.id)
 
 
 async def _stopped(life: Life) -> None:

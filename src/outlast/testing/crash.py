@@ -26,6 +26,7 @@ from urllib.parse import quote
 from outlast.app.outlast import Outlast
 from outlast.define.effect import EffectBase
 from outlast.define.workflow import Call
+from outlast.replay.own import tasks_of
 from outlast.store.protocol import Store
 from outlast.store.rows import ENDED, Entry, RunQuery
 from outlast.store.sqlite.store import SQLiteStore
@@ -400,7 +401,7 @@ def _entries(store: Store) -> list[tuple[str, Entry]]:
 def _forget(loop: asyncio.AbstractEventLoop, app: App) -> None:
     """End what a dead process's objects would still do. Their `finally` blocks may execute; whatever they ask of Outlast
     raises, and the store takes nothing more."""
-    tasks: list[asyncio.Task[Any]] = list(asyncio.all_tasks(loop))
+    tasks = list(tasks_of(loop))
     house = app._house
     if house is not None:
         for life in house.lives.values():

@@ -1,0 +1,44 @@
+"""Tasks of Outlast's own that come to their end, whoever is cancelled meanwhile.
+
+What still executes must be known before a worker is struck off. The task that leaves an app may be cancelled, as by a time-out around its
+block; and a loop that ends, as `asyncio.run` does, cancels every task that it finds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+from weakref import WeakSet
+
+T = TypeVar("T")
+_own: WeakSet[asyncio.Task[Any]] = WeakSet()
+
+
+def own(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """A task that the end of the loop does not find. Somebody whom it does find must wait for it, by `whole`."""
+    task = asyncio.Task(work, loop=loop)
+    asyncio._unregister_task(task)
+    _own.add(task)
+    return task
+
+
+def tasks_of(loop: asyncio.AbstractEventLoop) -> set[asyncio.Task[Any]]:
+    """All that have not ended, these too: for tests, in which a process dies and its objects do not."""
+    return asyncio.all_tasks(loop) | {task for task in _own if task.get_loop() is loop and not task.done()}
+
+
+async def whole(work: asyncio.Future[T], told: Callable[[], object] = lambda: None) -> T:
+    """Until something has ended that must, however often who waits for it is cancelled; that is raised then. `told` is called each time."""
+    cancelled: asyncio.CancelledError | None = None
+    while not work.done():
+        try:
+            await asyncio.wait([work])
+        except asyncio.CancelledError as again:
+            cancelled = again
+            told()
+    try:
+        return work.result()
+    finally:
+        if cancelled is not None:
+            raise cancelled
