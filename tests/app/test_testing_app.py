@@ -5,8 +5,10 @@ import threading
 import time
 from asyncio import SelectorEventLoop
 
-from outlast import receive, sleep, step, sync, workflow
-from outlast.testing import App, VirtualClock
+import pytest
+
+from outlast import effect, receive, sleep, step, sync, workflow
+from outlast.testing import App, VirtualClock, crash_everywhere
 from outlast.testing.clock import VirtualLoop
 
 SHORT = 0.05
@@ -88,3 +90,55 @@ def test_the_clock_stands_still_until_the_thread_of_a_sync_workflow_that_was_tol
     app.do(main)
     assert posts
     assert app.store.journal(app.store.run("run").pk)[-1].kind == "interruption"
+
+
+@step
+async def ask(history: list[str]) -> str:
+    raise AssertionError("no model is asked in a test")
+
+
+@step
+def look_up(word: str) -> str:
+    raise AssertionError("nor anything outside")
+
+
+@workflow
+async def agent() -> list[str]:
+    history = ["question"]
+    while (answer := await ask(history)) != "done":
+        history += [answer, await look_up.aio(answer)]
+    return history
+
+
+async def model(history: list[str]) -> str:
+    return "search" if len(history) == 1 else "done"
+
+
+ANSWERED = ["question", "search", "SEARCH"]
+
+
+def test_a_stub_may_be_a_function_of_the_arguments_as_for_a_model_that_is_asked_in_a_loop():
+    app = App()
+    app.stub(ask, calls=model)
+    app.stub(look_up, calls=str.upper)
+    assert app.run(agent()) == ANSWERED
+
+
+def test_a_crash_everywhere_takes_stubs_of_steps():
+    report = crash_everywhere(agent(), stubs={ask: model, look_up: str.upper})
+    assert (report.result, report.error) == (ANSWERED, None)
+    assert report.crashes > 10
+
+
+def test_a_crash_everywhere_takes_no_stub_of_an_effect():
+    @effect(timeout=1, undo=None)
+    async def pay(cents: int) -> None: ...
+
+    with pytest.raises(TypeError, match="as it is"):
+        crash_everywhere(agent(), stubs={pay: model})
+
+
+@pytest.mark.parametrize("given", [{}, {"returns": "a", "calls": model}, {"calls": 1}])
+def test_a_stub_is_one_thing_of_three(given):
+    with pytest.raises(TypeError, match=r"stub\("):
+        App().stub(ask, **given)

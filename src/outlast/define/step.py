@@ -55,6 +55,8 @@ class StepBase(Generic[P, R]):
         self.signature = Signature(fn)
         self.is_measured = True
         """How long it takes is kept, for drains."""
+        self.is_watched = True
+        """Nobody has seen yet, in this process, whether it changes its arguments."""
         self.__doc__, self.__name__, self.__wrapped__ = fn.__doc__, fn.__name__, fn
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Coroutine[Any, Any, R]:
@@ -65,6 +67,10 @@ class StepBase(Generic[P, R]):
             self.signature.returns()
             place = life.take("step", self.name, self.signature.fingerprint(args, kwargs))
             place.codec = self.signature.returns
+            if (
+                place.key not in life.journal.placed
+            ):  # now: the workflow may change its own before the body begins
+                args, kwargs = self.signature.copied(args, kwargs)
             return life.calling(place, partial(bodies.launch, step=self, args=args, kwargs=kwargs))
         body = bodies.BODY.get()
         if body is not None:

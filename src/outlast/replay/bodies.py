@@ -323,10 +323,13 @@ def _record(body: Body, place: Place, step: StepBase[..., Any], text: str | None
 
 
 async def attempt(body: Body, step: StepBase[..., Any], args: Any, kwargs: Any) -> tuple[str, Any]:
-    """Attempts until one succeeds or none is left: its value as text, and as every life will get it."""
-    codec, house = step.signature.returns(), body.life.house
+    """Attempts until one succeeds or none is left: its value as text, and as every life will get it. The arguments are the body's own."""
+    codec, house, given = step.signature.returns(), body.life.house, (args, kwargs)
     while True:
         thread: list[asyncio.Future[Any]] = []
+        if step.retries:  # an attempt that fails may have changed them
+            args, kwargs = step.signature.copied(*given)
+        before = step.signature.fingerprint(args, kwargs) if step.is_watched else ""
         body.since = body.life.host.time()
         try:
             if step.is_async and step.timeout is None:
@@ -336,6 +339,8 @@ async def attempt(body: Body, step: StepBase[..., Any], args: Any, kwargs: Any) 
             text, value = codec.carry(value)
             if len(text) > house.settings.value_size_max:
                 house.check_size(text, f"the result of step {step.name}")
+            if step.is_watched:
+                _say_if_changed(step, before, args, kwargs)
         except Unrecordable as error:
             raise Unrecordable(f"step {step.name}: {error}") from error.__cause__
         except LimitExceeded:
@@ -355,6 +360,14 @@ async def attempt(body: Body, step: StepBase[..., Any], args: Any, kwargs: Any) 
             body.calls.clear()
         else:
             return text, value
+
+
+def _say_if_changed(step: StepBase[..., Any], before: str, args: Any, kwargs: Any) -> None:
+    """Once a process: whoever wrote it may count on what a workflow never sees."""
+    step.is_watched = False
+    if step.signature.changed(before, args, kwargs):
+        saying = "step %s changes its arguments. They are copies: the workflow does not see that. Let it return what the workflow is to know."
+        log.warning(saying, step.name)
 
 
 async def _pause(body: Body, seconds: float) -> None:
@@ -443,6 +456,7 @@ async def inner(body: Body, step: StepBase[..., Any], args: Any, kwargs: Any) ->
     if known is not None:
         life.house.meters.replayed(life.workflow.name)
         return step.signature.returns().decode(known)
+    args, kwargs = step.signature.copied(args, kwargs)
     within = Body(life, key, step.name, body.results, body)
     token = BODY.set(within)
     life.inner += 1

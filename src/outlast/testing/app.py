@@ -6,6 +6,7 @@ import asyncio
 import weakref
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from inspect import isawaitable
 from typing import Any, Self, TypeVar
 
 from outlast.app.outlast import Outlast
@@ -51,27 +52,35 @@ class App(Outlast):
         """How often each step was executed, by its name; several attempts of one call count once."""
 
     def stub(
-        self, step: StepBase[..., R], *, returns: R = _UNSET, raises: BaseException | None = None
+        self,
+        step: StepBase[..., R],
+        *,
+        returns: R = _UNSET,
+        raises: BaseException | None = None,
+        calls: Callable[..., R | Awaitable[R]] | None = None,
     ) -> None:
-        """Let a step or an effect return or raise this instead of executing its function. What a stubbed effect raises did not happen; its `verify`
-        is not asked, and its compensation does nothing, unless that has a stub of its own."""
+        """Let a step or an effect return or raise this instead of executing its function; or call this function, with its arguments, as for a model
+        that is asked in a loop. What a stubbed effect raises did not happen; its `verify` is not asked, and its compensation does nothing,
+        unless that has a stub of its own."""
         if not isinstance(step, StepBase):
             raise TypeError(f"stub() takes a step, not {step!r}.")
-        if (returns is _UNSET) == (raises is None):
-            raise TypeError("stub(step, returns=...) or stub(step, raises=...): one of the two.")
+        if (returns is not _UNSET) + (raises is not None) + (calls is not None) != 1:
+            raise TypeError(
+                "stub(step, returns=...), stub(step, raises=...) or stub(step, calls=...): one of the three."
+            )
+        if calls is not None and not callable(calls):
+            raise TypeError(f"stub(step, calls=...) takes a function, not {calls!r}.")
 
-        def answer() -> Any:
+        def answer(*args: Any, **kwargs: Any) -> Any:
             if raises is not None:
                 raise raises
-            return returns
+            return returns if calls is None else calls(*args, **kwargs)
 
-        async def stand_in(*_: Any, **__: Any) -> Any:
-            return answer()
+        async def stand_in(*args: Any, **kwargs: Any) -> Any:
+            answered = answer(*args, **kwargs)
+            return await answered if isawaitable(answered) else answered
 
-        def sync_stand_in(*_: Any, **__: Any) -> Any:
-            return answer()
-
-        self._stubs[step] = stand_in if step.is_async else sync_stand_in
+        self._stubs[step] = stand_in if step.is_async else answer
         compensation = getattr(step, "compensation", None)
         if compensation is not None and compensation not in self._stubs:
             self.stub(compensation, returns=None)

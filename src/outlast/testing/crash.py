@@ -15,7 +15,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +25,7 @@ from urllib.parse import quote
 
 from outlast.app.outlast import Outlast
 from outlast.define.effect import EffectBase
+from outlast.define.step import StepBase
 from outlast.define.workflow import Call
 from outlast.replay.own import tasks_of
 from outlast.store.protocol import Store
@@ -231,6 +232,7 @@ def crash_everywhere(
     loop: LoopFactory | None = None,
     fresh: Callable[[], object] | None = None,
     check: Callable[[], object] | None = None,
+    stubs: Mapping[StepBase[..., Any], Callable[..., Any]] | None = None,
     **settings: Any,
 ) -> CrashReport[R]:
     """Execute a call undisturbed, then again with a crash at every single write, and compare the ends. If it has effects, then again with
@@ -240,7 +242,8 @@ def crash_everywhere(
     `outside` is what people do in every life (`await app.send(...)`, with message ids so that a repeat is harmless). With
     `every_life`, each life crashes at its Nth write or act, not only the first. `writes` and `acts` pick the Ns, otherwise N grows until none
     is left to crash at. `fresh` is called before each of these stories, to forget what the effects have done to a world outside that the
-    test has in memory; `check` after it, to look at that: an AssertionError says at which crash it was.
+    test has in memory; `check` after it, to look at that: an AssertionError says at which crash it was. `stubs` are functions to call in
+    place of steps, as `app.stub(step, calls=…)` has one called; effects are tried as they are.
     `loop` makes event loops for real time (`uvloop.new_event_loop`); without it, time is virtual and `seed` shuffles what is ready at once.
     Raises `Broke` if a result differs, if a step that was recorded is executed again, or if replaying the finished journal would execute
     anything or end otherwise.
@@ -249,10 +252,15 @@ def crash_everywhere(
         raise TypeError(
             f"crash_everywhere() takes a call of a workflow, like crash_everywhere(report('tides')), not {call!r}."
         )
+    for step in stubs or {}:
+        if isinstance(step, EffectBase):
+            raise TypeError(
+                f"crash_everywhere() tries effect {step.name} as it is, with what asks and what undoes it: replace what its function calls."
+            )
     report: CrashReport[R] = CrashReport()
     # It is no fault of the run's that it dies so often.
     settings = {"max_attempts": 1_000, "death_backoff": 0.001, "death_backoff_max": 0.01} | settings
-    setting = _Setting(call, store, outside, seed, loop, settings, report, fresh, check)
+    setting = _Setting(call, store, outside, seed, loop, settings, report, fresh, check, stubs or {})
     expected = setting.story(None, every_life=False)
     report.result, report.error = expected
     report.writes = setting.everywhere("write", writes, expected, every_life=every_life)
@@ -274,6 +282,7 @@ class _Setting:
     report: CrashReport[Any]
     fresh: Callable[[], object] | None
     check: Callable[[], object] | None
+    stubs: Mapping[StepBase[..., Any], Callable[..., Any]]
     has_effects: bool = False
 
     def everywhere(
@@ -334,6 +343,8 @@ class _Setting:
         app._observe = lambda run, key: executed.append(f"{run} {key}")  # type: ignore[method-assign]
         loop = power.loop()
         acts = app._stubs = _Acts(plug, point, loop)
+        for step, fn in self.stubs.items():
+            app.stub(step, calls=fn)
         try:
             ended = loop.run_until_complete(self._main(app))
         except Crash:

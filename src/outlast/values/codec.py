@@ -73,7 +73,7 @@ class TypedCodec:
         except Exception as error:
             raise Unrecordable(
                 f"values of {_name(annotation)} cannot be recorded: return or take something that JSON or "
-                f"pydantic can carry, or mark the parameter Annotated[..., Unrecorded]. ({error})"
+                f"pydantic can carry. ({str(error).splitlines()[0]})"
             ) from error
 
     def encode(self, value: Any) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from copy import deepcopy
 from json.encoder import encode_basestring_ascii
 from typing import Any
 
@@ -48,6 +49,18 @@ def carry(value: Any) -> tuple[str, Any]:
     if kind is str:  # two halves of a surrogate pair come back as one character
         return text, value if value.isascii() else decode(text)
     return (text, value) if kind in SCALARS else (text, decode(text))
+
+
+def copied(value: Any) -> Any:
+    """A copy that shares nothing that can be changed. Lists and dicts by themselves: what copies anything takes four times as long for them."""
+    kind = type(value)
+    if kind in SCALARS:
+        return value
+    if kind is list:
+        return [copied(item) for item in value]
+    if kind is dict:
+        return {key: copied(item) for key, item in value.items()}
+    return deepcopy(value)
 
 
 def is_deeper(value: Any, levels: int) -> bool:

@@ -12,10 +12,16 @@ from typing import Any
 
 from outlast.errors import Unrecordable
 from outlast.values.codec import PLAIN, Codec, codec_for
-from outlast.values.plain import SCALARS
+from outlast.values.plain import SCALARS, copied
 
 FINGERPRINT_LENGTH = 200
 """Arguments whose JSON is no longer than this are their own fingerprint, so that a person can read it."""
+
+_OPEN = "What is no part of the call, like a client, is marked Annotated[..., Unrecorded]."
+_ALIVE = (
+    "What is alive, like a client, stays out of a workflow's arguments: a module's variable or the app's lifespan has it, and steps may take "
+    "it, marked Annotated[..., Unrecorded]."
+)
 
 
 class Unrecorded:
@@ -96,6 +102,29 @@ class Signature:
             parts.append(self._labels[name] + scalar(value))
         return "{" + ",".join(parts) + "}"
 
+    def copied(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The same arguments, with a copy of what can be changed; what is unrecorded goes on as it is."""
+        if not kwargs and all(type(value) in SCALARS for value in args):
+            return args, kwargs
+        bound = self._signature.bind(*args, **kwargs)
+        for name, value in bound.arguments.items():
+            if name not in (self._unrecorded or ()):
+                try:
+                    bound.arguments[name] = copied(value)
+                except Exception as error:
+                    raise Unrecordable(
+                        f"argument {name!r} of {self._fn.__qualname__} cannot be copied ({error}): mark what is no part of the call's "
+                        "identity, like a client or a logger, Annotated[..., Unrecorded]."
+                    ) from error
+        return bound.args, bound.kwargs
+
+    def changed(self, before: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether these arguments had another fingerprint before something was done with them."""
+        try:
+            return self.fingerprint(args, kwargs) != before
+        except Unrecordable:
+            return True
+
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """The arguments as a JSON object that `decode` gives back, each by its annotation."""
         return self.carry(args, kwargs)[0]
@@ -117,13 +146,13 @@ class Signature:
                     continue
                 raise Unrecordable(
                     f"{self._fn.__qualname__} cannot take {parameter.name!r} unrecorded: a workflow must be able to "
-                    "start again from what is recorded."
+                    f"start again from what is recorded. {_ALIVE}"
                 )
             try:
                 text, value = _codec(parameter, hints).carry(bound[parameter.name])
             except Unrecordable as error:
                 raise Unrecordable(
-                    f"argument {parameter.name!r} of {self._fn.__qualname__}: {error}"
+                    f"argument {parameter.name!r} of {self._fn.__qualname__}: {error} {_OPEN if partly else _ALIVE}"
                 ) from error
             parts.append(f"{json.dumps(parameter.name)}:{text}")
             carried.arguments[parameter.name] = value
@@ -196,10 +225,15 @@ def _canonical(value: Any) -> Any:
     """One level of what JSON does not know; the encoder asks again for what is inside."""
     if isinstance(value, (set, frozenset)):  # their order differs from process to process
         return {"set": sorted(canonical(item) for item in value)}
+    serializer = getattr(type(value), "__pydantic_serializer__", None)
+    if (
+        serializer is not None
+    ):  # as it writes itself: what it leaves out, like a key, is no part of it. Sets stay sets
+        return serializer.to_python(
+            value, mode="python", by_alias=False, round_trip=True, serialize_as_any=True, warnings="none"
+        )
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in fields(value)}
-    if hasattr(type(value), "model_fields"):
-        return dict(value)
     from pydantic_core import to_jsonable_python
 
     try:

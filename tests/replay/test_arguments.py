@@ -1,0 +1,226 @@
+"""A step's arguments are its own: what it changes in them, the workflow does not see, neither now nor after a death."""
+
+import asyncio
+import logging
+import threading
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import pytest
+from pydantic import BaseModel, Field, PrivateAttr, field_serializer
+
+from outlast import Unrecordable, Unrecorded, step, sync, workflow
+from outlast.testing import crash_everywhere
+
+seen: list[object] = []
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    seen.clear()
+
+
+@dataclass
+class State:
+    history: list[str] = field(default_factory=list)
+
+
+class Config(BaseModel):
+    model: str
+    tags: set[str] = set()
+    api_key: str = Field("", exclude=True)
+    card: str = ""
+
+    @field_serializer("card")
+    def masked(self, card: str) -> str:
+        return f"…{card[-4:]}"
+
+
+@step
+async def add(state: State, word: str) -> int:
+    state.history.append(word)
+    return len(state.history)
+
+
+@step
+def add_in_thread(state: State, word: str) -> int:
+    state.history.append(word)
+    return len(state.history)
+
+
+@step
+async def add_within(state: State) -> list[str]:
+    await add(state, "inner")
+    return state.history
+
+
+@workflow
+async def three_kinds() -> list[object]:
+    state = State(["first"])
+    counts = [await add(state, "a"), await add_in_thread.aio(state, "b"), await add_within(state)]
+    return [*counts, state.history]
+
+
+def test_what_a_step_changes_in_its_arguments_is_not_seen_by_whoever_called_it_wherever_it_dies():
+    report = crash_everywhere(three_kinds())
+    assert report.result == [2, 2, ["first"], ["first"]]
+    assert report.crashes > 0
+
+
+def test_a_sync_workflow_does_not_see_it_either(world):
+    @sync.workflow
+    def flow() -> list[str]:
+        state = State()
+        add_in_thread(state, "a")
+        return state.history
+
+    assert world.run(flow()) == []
+
+
+def test_what_a_workflow_changes_after_a_call_is_not_seen_by_its_step(world):
+    @step
+    async def look(words: list[str]) -> list[str]:
+        return words
+
+    @workflow
+    async def flow() -> list[str]:
+        words = ["given"]
+        call = look(words)
+        words.append("later")
+        return await call
+
+    assert world.run(flow()) == ["given"]
+
+
+def test_each_attempt_gets_the_arguments_as_they_were_given(world):
+    @step(retries=2)
+    async def fails_twice(words: list[str]) -> list[str]:
+        words.append("tried")
+        seen.append(list(words))
+        if len(seen) < 3:
+            raise ValueError
+        return words
+
+    @workflow
+    async def flow() -> list[str]:
+        return await fails_twice([])
+
+    assert world.run(flow()) == ["tried"]
+    assert seen == [["tried"]] * 3
+
+
+def test_what_is_unrecorded_is_handed_over_as_it_is(world):
+    client = threading.Lock()
+
+    @step
+    async def use(words: list[str], client: Annotated[object, Unrecorded]) -> None:
+        seen.append(client)
+
+    @workflow
+    async def flow() -> None:
+        await use(["a"], client)
+
+    world.run(flow())
+    assert seen == [client]
+
+
+def test_what_cannot_be_copied_is_refused_before_anything_is_done(world):
+    class Alive(BaseModel):
+        name: str = "it"
+        _lock: object = PrivateAttr(default_factory=threading.Lock)
+
+    @step
+    async def use(alive: Alive) -> None:
+        seen.append(alive)
+
+    @workflow
+    async def flow() -> None:
+        await use(Alive())
+
+    with pytest.raises(Unrecordable, match=r"argument 'alive' of .*use cannot be copied .*Unrecorded"):
+        world.run(flow())
+    assert seen == []
+
+
+def test_it_is_said_once_that_a_step_changes_its_arguments(world, caplog):
+    @step
+    async def adds(words: list[str]) -> None:
+        words.append("more")
+
+    @step
+    async def looks(words: list[str]) -> None: ...
+
+    @workflow
+    async def flow() -> None:
+        for _ in range(3):
+            await adds(["a"])
+            await looks(["a"])
+
+    with caplog.at_level(logging.WARNING):
+        world.run(flow())
+    assert [record.getMessage().split(".")[0] for record in caplog.records] == [
+        f"step {adds.name} changes its arguments"
+    ]
+
+
+def test_what_a_model_leaves_out_or_masks_when_it_is_written_is_not_recorded_and_reaches_the_step(world):
+    @step
+    async def ask(config: Config) -> str:
+        seen.append((config.api_key, config.card))
+        return "answer"
+
+    @workflow
+    async def flow() -> str:
+        return await ask(
+            Config(model="m", tags={"a", "b", "c"}, api_key="hush-hush", card="4111111111111234")
+        )
+
+    assert world.run(flow()) == "answer"
+    assert seen == [("hush-hush", "4111111111111234")]
+    recorded = "".join(str(entry) for entry in world.journal())
+    assert "hush" not in recorded
+    assert "4111" not in recorded
+    assert '"model":"m"' in recorded
+    assert world.replays(flow()) == "answer"
+
+
+def test_models_that_differ_in_a_field_of_a_subclass_are_different_calls(world):
+    class Message(BaseModel):
+        text: str
+
+    class Answer(Message):
+        tool: str = ""
+
+    class Chat(BaseModel):
+        messages: list[Message]
+
+    asks = ["search"]
+
+    @step
+    async def reply(chat: Chat) -> None:
+        seen.append(chat)
+
+    @workflow
+    async def flow() -> None:
+        await reply(Chat(messages=[Answer(text="hm", tool=asks[0])]))
+
+    world.run(flow())
+    assert '"tool":"search"' in (world.journal()[0].args or "")
+    assert type(seen[0].messages[0]) is Answer
+
+
+def test_a_body_that_waits_is_not_disturbed_by_what_happens_to_the_callers_object(world):
+    @step
+    async def slow(words: list[str]) -> list[str]:
+        await asyncio.sleep(10)
+        return words
+
+    @workflow
+    async def flow() -> list[str]:
+        words = ["given"]
+        task = asyncio.create_task(slow(words))
+        await asyncio.sleep(0)
+        words.clear()
+        return await task
+
+    assert world.run(flow()) == ["given"]
