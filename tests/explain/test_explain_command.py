@@ -122,6 +122,11 @@ def test_programs_get_the_parts(outlast):
     assert [one["name"] for one in outlast("explain", "--json").json] == [one.name for one in entries()]
 
 
+@pytest.mark.parametrize("status", ["failed", "cancelled", "parked", "dead"])
+def test_a_status_that_runs_shows_is_explained_too(outlast, status):
+    assert outlast("explain", status, "--json").json["name"] == f"Run{status.capitalize()}"
+
+
 def test_pages_are_written_over_what_is_there(outlast, tmp_path):
     Path("pages").mkdir()
     Path("pages/errors.md").write_text("old")

@@ -74,10 +74,15 @@ def _entry(kind: str, name: str, text: str) -> Entry:
     return Entry(kind, name, summary, body)
 
 
+STATUSES = {"failed": "runfailed", "cancelled": "runcancelled", "parked": "runparked", "dead": "rundead"}
+"""What `outlast runs` says of a run, by the error that whoever waits for it gets."""
+
+
 def find(name: str) -> Entry | None:
     """By its name in any case, also with the module before it, as a traceback or a journal has it, and with what a sentence has around it."""
     bare = name.strip(" \t\r\n.:`").removeprefix("outlast explain ")
     wanted = re.split(r"[.:]", bare)[-1].strip().casefold()
+    wanted = STATUSES.get(wanted, wanted)
     return next((entry for entry in entries() if entry.name.casefold() == wanted), None)
 
 
