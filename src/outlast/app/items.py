@@ -252,15 +252,14 @@ class Queue:
         """Give the queue limits of its own, over all processes: how many may be queued, how many may execute at once. None takes
         a limit away; one that is not named stays."""
         house = self._open()
-        now = next((row for row in await house.read(house.store.queues) if row.name == self.name), None)
-        if depth is UNCHANGED:
-            depth = now.depth_max if now else None
-        if concurrency is UNCHANGED:
-            concurrency = now.concurrency_max if now else None
-        for what, limit in (("depth", depth), ("concurrency", concurrency)):
-            if limit is not None and (not isinstance(limit, int) or limit < 1):
+        given = {"depth": depth, "concurrency": concurrency}
+        kept = [what for what, limit in given.items() if limit is UNCHANGED]
+        given |= dict.fromkeys(kept)
+        for what, limit in given.items():
+            if limit is not None and (type(limit) is not int or limit < 1):
                 raise ValueError(f"{what}={limit!r} must be a whole number from 1, or None for no limit.")
-        await house.writer.ask(Limit(self.name, depth, concurrency))
+        keeps = ("depth" in kept, "concurrency" in kept)
+        await house.writer.ask(Limit(self.name, given["depth"], given["concurrency"], *keeps))
 
     def _id(self, house: House, id: str) -> str:
         check_id(id, house.settings.id_length_max, "item id")

@@ -442,11 +442,13 @@ class Measured(NamedTuple):
 
 
 class Limit(NamedTuple):
-    """Give a queue limits of its own; None: none. Result: None. A repeat is harmless."""
+    """Give a queue limits of its own; None: none. What is kept stays as it is. Result: None. A repeat is harmless."""
 
     queue: str
     depth_max: int | None
     concurrency_max: int | None
+    keep_depth: bool = False
+    keep_concurrency: bool = False
 
 
 class Prune(NamedTuple):

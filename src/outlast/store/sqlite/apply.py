@@ -426,7 +426,11 @@ class Transaction:
     def _limit(self, verb: verbs.Limit) -> None:
         self.db.execute(sql.LIMIT, verb._asdict())
         tally = self._tally(verb.queue)
-        tally.depth_max, tally.concurrency_max, tally.listed = verb.depth_max, verb.concurrency_max, True
+        tally.listed = True
+        if not verb.keep_depth:
+            tally.depth_max = verb.depth_max
+        if not verb.keep_concurrency:
+            tally.concurrency_max = verb.concurrency_max
 
     def _prune(self, verb: verbs.Prune) -> int:
         if verb.sessions:

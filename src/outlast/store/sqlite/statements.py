@@ -323,7 +323,8 @@ ON CONFLICT (name) DO UPDATE SET queued = queued + excluded.queued, running = ru
 LISTED = "INSERT INTO queues (name) VALUES (?)"
 LIMIT = """
 INSERT INTO queues (name, depth_max, concurrency_max) VALUES (:queue, :depth_max, :concurrency_max)
-ON CONFLICT (name) DO UPDATE SET depth_max = excluded.depth_max, concurrency_max = excluded.concurrency_max
+ON CONFLICT (name) DO UPDATE SET depth_max = CASE WHEN :keep_depth THEN depth_max ELSE excluded.depth_max END,
+                                 concurrency_max = CASE WHEN :keep_concurrency THEN concurrency_max ELSE excluded.concurrency_max END
 """
 _RETURNED = "(status = 'queued' AND (interrupted IS NOT NULL OR deaths_in_a_row > 0))"
 QUEUES = f"""

@@ -290,6 +290,21 @@ class LimitPromises(Promises):
         (queue,) = desk.store.queues()
         assert (queue.queued, queue.depth_max, queue.concurrency_max) == (1, 10, 2)
 
+    def test_of_two_who_set_another_limit_each_neither_undoes_the_others(self, desk: Desk) -> None:
+        desk.commit(
+            Limit("default", 10, None, keep_concurrency=True), Limit("default", None, 2, keep_depth=True)
+        )
+        desk.one(Limit("default", None, 3, keep_depth=True))
+        (queue,) = desk.store.queues()
+        assert (queue.depth_max, queue.concurrency_max) == (10, 3)
+        for id in ("a", "b", "c", "d"):
+            desk.submit(id)
+        desk.one(Limit("default", 4, None, keep_concurrency=True))
+        assert len(desk.claim(limit=9)) == 3
+        desk.one(Limit("default", None, None, keep_depth=True))
+        (queue,) = desk.store.queues()
+        assert (queue.depth_max, queue.concurrency_max) == (4, None)
+
     def test_children_come_out_of_a_full_queue_in_their_order(self, desk: Desk) -> None:
         desk.one(Limit("default", None, 1))
         desk.held("parent")

@@ -4,7 +4,9 @@
 CREATE FUNCTION limit__v(v jsonb) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     INSERT INTO queues (name, listed, depth_max, concurrency_max) VALUES (v->>0, true, (v->>1)::bigint, (v->>2)::bigint)
-    ON CONFLICT (name) DO UPDATE SET listed = true, depth_max = excluded.depth_max, concurrency_max = excluded.concurrency_max;
+    ON CONFLICT (name) DO UPDATE SET listed = true,
+        depth_max = CASE WHEN (v->>3)::boolean THEN queues.depth_max ELSE excluded.depth_max END,
+        concurrency_max = CASE WHEN (v->>4)::boolean THEN queues.concurrency_max ELSE excluded.concurrency_max END;
     RETURN NULL;
 END $$;
 

@@ -67,7 +67,12 @@ end
 function S.Limit(verb)
     local it = of(verb.queue)
     it.touched = true
-    it.now.depth_max, it.now.concurrency_max = verb.depth_max, verb.concurrency_max
+    if not verb.keep_depth then
+        it.now.depth_max = verb.depth_max
+    end
+    if not verb.keep_concurrency then
+        it.now.concurrency_max = verb.concurrency_max
+    end
 end
 
 local function rate_before(try, rate, it)
