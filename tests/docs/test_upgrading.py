@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,65 @@ async def find(part: int) -> str:
     return f"finding {part}"
 
 
+@dataclass
+class Finding:
+    text: str
+
+
+@dataclass
+class SourcedFinding(Finding):
+    source: str = "the web"
+
+
+@step
+async def note(part: int) -> Finding:
+    return Finding(f"finding {part}")
+
+
+@step(name="note")
+async def note_with_a_field_more(part: int) -> SourcedFinding:
+    return SourcedFinding(f"finding {part}")
+
+
+@step
+async def check(finding: Finding) -> str:
+    return finding.text
+
+
+@step(name="check")
+async def check_with_a_field_more(finding: SourcedFinding) -> str:
+    return finding.text
+
+
+@step
+async def ask(prompt: str) -> str:
+    return prompt.removeprefix("please: ")
+
+
+async def passed_on(part: int) -> str:
+    return await check(await note(part))
+
+
+async def passed_on_with_a_field_more(part: int) -> str:
+    return await check_with_a_field_more(await note_with_a_field_more(part))
+
+
+async def given(part: int) -> str:
+    return await check(Finding(f"finding {part}"))
+
+
+async def given_with_a_field_more(part: int) -> str:
+    return await check_with_a_field_more(SourcedFinding(f"finding {part}"))
+
+
+async def prompted(part: int) -> str:
+    return await ask(f"finding {part}")
+
+
+async def prompted_in_other_words(part: int) -> str:
+    return await ask(f"please: finding {part}")
+
+
 @workflow(name="report")
 async def a_step_after(parts: int) -> str:
     findings = await one_after_the_other(parts)
@@ -158,6 +218,11 @@ IS_PARKED = {
     "other arguments": calling(lambda part: research(part + 1)),
     "another result": calling(with_another_result),
 }
+IS_PARKED_BY_AN_ARGUMENT = {
+    "a field more, passed on": (calling(passed_on), calling(passed_on_with_a_field_more), "step check#1"),
+    "a field more, given": (calling(given), calling(given_with_a_field_more), "step check#1"),
+    "a prompt": (calling(prompted), calling(prompted_in_other_words), "step ask#1"),
+}
 TAKES_OTHERS = {
     "renamed": (a_parameter_renamed, [2]),
     "new without a default": (a_parameter_without_a_default, [2, True]),
@@ -166,10 +231,10 @@ TAKES_OTHERS = {
 }
 
 
-async def begin(store: str) -> None:
+async def begin(store: str, code: Callable[[int], Call[str]] = old) -> None:
     """With the old code, until it waits."""
     async with Outlast(store) as app:
-        await app.start(old(2), id="r")
+        await app.start(code(2), id="r")
         while len(await app.journal("r")) < RECORDED:
             await asyncio.sleep(0.01)
 
@@ -201,6 +266,27 @@ def test_a_run_under_way_is_parked_and_goes_on_with_the_old_code(store, new) -> 
         async with Outlast(store) as app:
             await app.resume("r")
         return await go_on(store, old(2))
+
+    assert asyncio.run(resumed()) == "finding 1, finding 2"
+
+
+@pytest.mark.parametrize(
+    ("was", "new", "place"), IS_PARKED_BY_AN_ARGUMENT.values(), ids=IS_PARKED_BY_AN_ARGUMENT
+)
+def test_a_run_is_parked_by_what_its_steps_are_given_and_is_to_be_resumed_before_it_goes_on(
+    tmp_path, was, new, place
+) -> None:
+    store = f"sqlite:///{tmp_path}/upgrade.db"
+    asyncio.run(begin(store, was))
+    with pytest.raises(RunParked, match=f"the journal recorded {place}"):
+        asyncio.run(go_on(store, new(2)))
+    with pytest.raises(RunParked):
+        asyncio.run(go_on(store, was(2)))
+
+    async def resumed() -> str:
+        async with Outlast(store) as app:
+            await app.resume("r")
+            return await (await app.start(was(2), id="r")).result()
 
     assert asyncio.run(resumed()) == "finding 1, finding 2"
 
@@ -238,6 +324,8 @@ def test_the_table_has_these_rows_and_no_others() -> None:
             "`gather` in place of one call after the other, of the same steps in the same order",
             "a step more, fewer, or renamed, before the last recorded one",
             "steps in another order, or with other arguments",
+            "a field more in a dataclass or model** that a recorded step was given, or that is passed on from a recorded result",
+            "a prompt that the workflow builds, reworded",
             "another type of a recorded result** that the old value does not fit",
             "a parameter of the workflow that is new without a default, renamed, gone, or of another type",
             "the workflow renamed",  # tests/cli/test_cli_worker.py: what a worker does not know waits and is reported
