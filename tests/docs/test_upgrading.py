@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 from outlast import Call, Conflict, Outlast, RunParked, receive, sleep, step, workflow
 
@@ -153,6 +154,31 @@ async def given_with_a_field_more(part: int) -> str:
     return await check_with_a_field_more(SourcedFinding(f"finding {part}"))
 
 
+async def given_another_value(part: int) -> str:
+    return await check_with_a_field_more(SourcedFinding(f"finding {part}", "a book"))
+
+
+class Note(BaseModel):
+    text: str
+
+
+class SourcedNote(Note):
+    source: str = "the web"
+
+
+@step
+async def check_note(note: Note) -> str:
+    return note.text
+
+
+async def given_a_model(part: int) -> str:
+    return await check_note(Note(text=f"finding {part}"))
+
+
+async def given_a_model_with_a_field_more(part: int) -> str:
+    return await check_note(SourcedNote(text=f"finding {part}"))
+
+
 async def prompted(part: int) -> str:
     return await ask(f"finding {part}")
 
@@ -218,9 +244,17 @@ IS_PARKED = {
     "other arguments": calling(lambda part: research(part + 1)),
     "another result": calling(with_another_result),
 }
+HAS_A_FIELD_MORE = {
+    "passed on": (calling(passed_on), calling(passed_on_with_a_field_more)),
+    "given": (calling(given), calling(given_with_a_field_more)),
+    "a model's": (calling(given_a_model), calling(given_a_model_with_a_field_more)),
+}
 IS_PARKED_BY_AN_ARGUMENT = {
-    "a field more, passed on": (calling(passed_on), calling(passed_on_with_a_field_more), "step check#1"),
-    "a field more, given": (calling(given), calling(given_with_a_field_more), "step check#1"),
+    "another value of a field": (
+        calling(given),
+        calling(given_another_value),
+        "step check#1",
+    ),
     "a prompt": (calling(prompted), calling(prompted_in_other_words), "step ask#1"),
 }
 TAKES_OTHERS = {
@@ -268,6 +302,13 @@ def test_a_run_under_way_is_parked_and_goes_on_with_the_old_code(store, new) -> 
         return await go_on(store, old(2))
 
     assert asyncio.run(resumed()) == "finding 1, finding 2"
+
+
+@pytest.mark.parametrize(("was", "new"), HAS_A_FIELD_MORE.values(), ids=HAS_A_FIELD_MORE)
+def test_a_run_goes_on_with_a_field_more_that_has_a_default(tmp_path, was, new) -> None:
+    store = f"sqlite:///{tmp_path}/upgrade.db"
+    asyncio.run(begin(store, was))
+    assert asyncio.run(go_on(store, new(2))) == "finding 1, finding 2"
 
 
 @pytest.mark.parametrize(
@@ -320,11 +361,11 @@ def test_the_table_has_these_rows_and_no_others() -> None:
             "comments, names of variables, moving functions to another module",  # as this module's, which is not that of the page
             "a step more, after the last one that is recorded",
             "a new parameter with a default, of the workflow or of a step",
+            "a field more with a default, in a dataclass or model that a recorded step was given, or that is passed on from a recorded result",
             "the seconds of a `sleep`; a `sleep` left out",
             "`gather` in place of one call after the other, of the same steps in the same order",
             "a step more, fewer, or renamed, before the last recorded one",
             "steps in another order, or with other arguments",
-            "a field more in a dataclass or model** that a recorded step was given, or that is passed on from a recorded result",
             "a prompt that the workflow builds, reworded",
             "another type of a recorded result** that the old value does not fit",
             "a parameter of the workflow that is new without a default, renamed, gone, or of another type",

@@ -3,13 +3,14 @@
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from outlast import Unrecordable, Unrecorded
 from outlast.values.signature import FINGERPRINT_LENGTH, Signature
@@ -94,7 +95,7 @@ def test_what_is_marked_is_no_part_of_it():
 
 SCRIPT = """
 from outlast.values.signature import Signature
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 @dataclass
 class Note:
@@ -169,3 +170,27 @@ def test_annotations_that_cannot_be_resolved_are_a_clear_error():
 
     with pytest.raises(Unrecordable, match="NoSuchName"):
         Signature(fn).resolve()
+
+
+def test_fields_that_have_their_default_are_left_out_of_a_fingerprint_as_parameters_are():
+    @dataclass
+    class State:
+        text: str
+        count: int = 0
+        words: list[str] = field(default_factory=list)
+        made: list[int] = field(default_factory=lambda: [1])
+
+    class Model(BaseModel):
+        text: str
+        count: int = 0
+
+    def fn(*, state: object) -> None: ...
+
+    def of(state: object) -> str:
+        return Signature(fn).fingerprint((), {"state": state})
+
+    assert of(State("a")) == '{"state":{"made":[1],"text":"a"}}'
+    assert of(State("a", 1, ["b"])) == '{"state":{"count":1,"made":[1],"text":"a","words":["b"]}}'
+    assert of(State("a", count=False)) == '{"state":{"count":false,"made":[1],"text":"a"}}'
+    assert of(Model(text="a", count=0)) == '{"state":{"text":"a"}}'
+    assert of(Model(text="a", count=2)) == '{"state":{"count":2,"text":"a"}}'

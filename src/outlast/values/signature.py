@@ -6,7 +6,7 @@ import inspect
 import json
 import typing
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from hashlib import blake2b
 from typing import Any
 
@@ -230,16 +230,37 @@ def _canonical(value: Any) -> Any:
         serializer is not None
     ):  # as it writes itself: what it leaves out, like a key, is no part of it. Sets stay sets
         return serializer.to_python(
-            value, mode="python", by_alias=False, round_trip=True, serialize_as_any=True, warnings="none"
+            value,
+            mode="python",
+            by_alias=False,
+            exclude_defaults=True,
+            round_trip=True,
+            serialize_as_any=True,
+            warnings="none",
         )
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name) for field in fields(value)}
+        said = {field: getattr(value, field.name) for field in fields(value)}
+        return {field.name: one for field, one in said.items() if not _is_default(field, one)}
     from pydantic_core import to_jsonable_python
 
     try:
         return to_jsonable_python(value)
     except UnicodeDecodeError:  # bytes that are no text
         return to_jsonable_python(value, bytes_mode="base64")
+
+
+def _is_default(field: Field[Any], value: Any) -> bool:
+    """As with parameters, defaults are left out: a field more that has one makes no other call of it."""
+    default = field.default
+    if field.default_factory in _EMPTY:
+        default = field.default_factory()
+    try:
+        return type(value) is type(default) and bool(value == default)
+    except Exception:  # a comparison that fails says nothing
+        return False
+
+
+_EMPTY = (list, dict, set, frozenset, tuple, str, int, float, bool)
 
 
 def canonical(value: Any) -> str:
