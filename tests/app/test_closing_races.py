@@ -11,6 +11,7 @@ import pytest
 from outlast import Draining, Outlast, StoreUnavailable, step, workflow
 from outlast.app.house import House
 from outlast.app.items import Consumer
+from outlast.store.verbs import Sweep
 
 done: list[str] = []
 
@@ -276,16 +277,123 @@ def test_a_block_is_left_when_a_drain_begins_as_its_loop_ends(address):
     assert app._house is None
 
 
-def test_whoever_leaves_while_the_store_is_away_may_be_cancelled(tmp_path):
-    file = tmp_path / "o.db"
+@pytest.mark.parametrize("while_it", ["is closed", "is struck off"])
+def test_whoever_leaves_while_the_store_is_away_may_be_cancelled(tmp_path, while_it):
+    file, begun, ends = tmp_path / "o.db", threading.Event(), threading.Event()
+
+    def hang(_: object) -> None:
+        begun.set()
+        ends.wait(20)
 
     async def main() -> None:
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(2), Outlast(f"sqlite:///{file}", signals=0, store_patience=3600):
+            async with (
+                asyncio.timeout(2),
+                Outlast(f"sqlite:///{file}", signals=0, store_patience=3600) as app,
+            ):
+                if while_it == "is closed":
+                    await app.queue("q").put(1)
+                    tasks.append(asyncio.create_task(app.queue("q").consume(hang)))
+                    await until(begun.is_set)
+                    asyncio.get_running_loop().call_later(3, ends.set)
                 other.execute("BEGIN IMMEDIATE")
 
+    tasks: list[asyncio.Task[None]] = []
     with sqlite3.connect(file, isolation_level=None, check_same_thread=False) as other:
         asyncio.run(main())
+
+
+@pytest.mark.parametrize("drain", [False, True])
+def test_what_comes_after_a_hook_that_ends_the_program_is_done_all_the_same(address, drain):
+    async def first() -> None:
+        done.append("first")
+
+    async def ends_it() -> None:
+        raise SystemExit(4)
+
+    @asynccontextmanager
+    async def living(_: Outlast):
+        yield
+        done.append("lifespan")
+
+    async def main() -> None:
+        async with Outlast(address, signals=0, lifespan=living) as app:
+            houses.append(app._open)
+            app.on_cleanup(first)
+            app.on_cleanup(ends_it)
+            if drain:
+                await app.drain("test")
+
+    houses: list[House] = []
+    with pytest.raises(SystemExit) as left:
+        asyncio.run(main())
+    assert left.value.code == 4
+    assert done == ["first", "lifespan"]
+    assert houses[0].worker._left
+
+
+def test_an_each_that_ends_while_the_app_is_left_holds_up_nothing(tmp_path):
+    store, begun, ends = f"sqlite:///{tmp_path}/o.db", threading.Event(), threading.Event()
+
+    def hang() -> None:
+        begun.set()
+        ends.wait(20)
+
+    async def loop(app: Outlast) -> None:
+        async for _ in app.each(["a"], id="each"):
+            await asyncio.to_thread(hang)
+
+    async def main() -> None:
+        async def end() -> None:
+            assert house.hung == {"each"}
+            ends.set()
+            await asyncio.wait([task])
+
+        async with Outlast(store, close_timeout=0.5, signals=0) as app:
+            house, task = app._open, asyncio.create_task(loop(app))
+            app.on_cleanup(end)
+            await until(begun.is_set)
+        assert (house.hung, house.stays) == (set(), False)
+        async with Outlast(store, signals=0) as other:
+            assert len(await other.workers()) == 1
+
+    asyncio.run(main())
+
+
+def test_an_item_that_was_lost_and_claimed_anew_keeps_its_worker_until_both_handlers_have_ended(tmp_path):
+    store, ends = f"sqlite:///{tmp_path}/o.db", [threading.Event(), threading.Event()]
+    begun: list[int] = []
+
+    def hang(_: object) -> None:
+        begun.append(1)
+        ends[len(begun) - 1].wait(20)
+
+    async def main() -> None:
+        async with Outlast(store, close_timeout=0.2, signals=0) as app:
+            house, queue = app._open, app.queue("q")
+            await queue.put(1, id="item")
+            consuming = asyncio.create_task(queue.consume(hang))
+            await until(lambda: len(begun) == 1)
+            lost = house.worker.id
+            with sqlite3.connect(f"{tmp_path}/o.db", isolation_level=None) as other:
+                other.execute("DELETE FROM workers WHERE id = ?", (lost,))
+            await house.writer.ask(Sweep())
+            await house.worker.enlist(instead_of=lost)
+            await until(lambda: len(begun) == 2)
+        ends[0].set()
+        await until(lambda: len([one for one in house.consumers for _ in one.under_way]) == 1)
+        async with Outlast(store, signals=0) as other:
+            assert [run.status for run in await other.runs(items=None)] == ["running"]
+        ends[1].set()
+        await asyncio.wait([consuming])
+        async with asyncio.timeout(20):
+            await until(lambda: not house.hung)
+
+    try:
+        asyncio.run(main())
+    finally:
+        for end in ends:
+            end.set()
 
 
 @pytest.mark.parametrize("kind", ["run", "item", "map", "each"])

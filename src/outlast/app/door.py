@@ -110,8 +110,9 @@ class Door:
     async def _leave(self, house: House, why: str) -> None:
         """Whoever leaves may be cancelled meanwhile, as by a time-out around the block. That is raised when all is given back: what still
         executes must be known before the worker is struck off."""
-        drain, living = house.drain, self._living
-        self._living, self._left = AsyncExitStack(), True
+        drain, living, task = house.drain, self._living, asyncio.current_task()
+        assert task is not None
+        self._living, self._left, before = AsyncExitStack(), True, task.cancelling()
         process = self.process if self.ours is None else None
         if process is not None and process.signal is None and drain.over.done():
             process.renew_grace(time.monotonic())
@@ -128,8 +129,10 @@ class Door:
                 finally:
                     try:
                         leaving = own(house.loop, house.leave())
-                        later = partial(house.loop.call_later, STRIKE_OFF_SECONDS, leaving.cancel)
-                        await whole(leaving, told=later)
+                        soon = partial(house.loop.call_later, STRIKE_OFF_SECONDS, leaving.cancel)
+                        if task.cancelling() > before:  # since it leaves
+                            soon()
+                        await whole(leaving, told=soon)
                     finally:
                         self._house, self.hung = None, bool(house.hung)
                         await self._stop_listening(house)

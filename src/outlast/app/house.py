@@ -259,7 +259,7 @@ class House:
     def _left(self, occupation: Occupation) -> None:
         """From any thread."""
         self.drain.changed(occupation)
-        if self.stays and occupation.kind == "each":
+        if occupation.kind == "each" and occupation.name in self.hung:
             with suppress(RuntimeError):  # the loop is closed
                 self.loop.call_soon_threadsafe(self.hangs_no_more, occupation.name)
 
@@ -289,7 +289,8 @@ class House:
             log.warning(
                 "the store did not answer: worker %s is not struck off, it will be swept", self.worker.id
             )
-        self.pool.close()
+        finally:
+            self.pool.close()
 
     def _never_opened(self) -> None:
         self.store.close()

@@ -409,12 +409,18 @@ class Consumer:
             self._house.room.let_go(row.fence)
         else:
             self._house.room.drop(row.fence)
-        self._house.hangs_no_more(row.id)
+        if row.id in self._house.hung:
+            self._hung_no_more(row.id)
         self.claimer.done(row.fence)
         if self._house.draining:
             self._house.drain.item_ended(given_back=stopped)
         if not self._claiming or self._house.draining:
             self._say()
+
+    def _hung_no_more(self, id: str) -> None:
+        """Unless it was lost and claimed anew, and hangs once more."""
+        if not any(id in consumer.under_way for consumer in self._house.consumers):
+            self._house.hangs_no_more(id)
 
     def _strike_off(self) -> None:
         """Nobody need tell it anything, or wait for it, any longer: it was stopped, executes nothing, and has heard of all it has said."""

@@ -89,6 +89,11 @@ async def _in_time(calling: asyncio.Task[None], seconds: float) -> bool:
     finally:
         calling.cancel()
     if calling.done():
+        gone = None if calling.cancelled() else calling.exception()
+        if isinstance(
+            gone, (SystemExit, KeyboardInterrupt)
+        ):  # which its task has let out of the loop already
+            raise RuntimeError(f"it ended the program: {gone!r}")
         calling.result()
         return True
     await asyncio.wait([calling], timeout=STOP_SECONDS)

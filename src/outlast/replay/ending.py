@@ -176,10 +176,12 @@ async def _afterwards(life: Life) -> None:
         await asyncio.wait(going_on)
         life.bodies = {task: body for task, body in life.bodies.items() if not task.done()}
     last = _last_verb(life)
-    if last is not None:
-        await house.writer.ask(last)
-    house.room.drop(life.fence)
-    house.hangs_no_more(life.id)
+    try:
+        if last is not None:
+            await house.writer.ask(last)
+    finally:  # if the store did not take it, it takes that the worker leaves
+        house.room.drop(life.fence)
+        house.hangs_no_more(life.id)
 
 
 async def _stopped(life: Life) -> None:
