@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -108,9 +109,27 @@ class Finding:
     text: str
 
 
+def later_edition() -> tuple[type[Any], type[Any]]:
+    """Of the same names."""
+
+    @dataclass
+    class Finding:
+        text: str
+        source: str = "the web"
+
+    class Note(BaseModel):
+        text: str
+        source: str = "the web"
+
+    return Finding, Note
+
+
+SourcedFinding, SourcedNote = later_edition()
+
+
 @dataclass
-class SourcedFinding(Finding):
-    source: str = "the web"
+class Result:
+    text: str
 
 
 @step
@@ -154,16 +173,16 @@ async def given_with_a_field_more(part: int) -> str:
     return await check_with_a_field_more(SourcedFinding(f"finding {part}"))
 
 
+async def given_another_name(part: int) -> str:
+    return await check(Result(f"finding {part}"))
+
+
 async def given_another_value(part: int) -> str:
     return await check_with_a_field_more(SourcedFinding(f"finding {part}", "a book"))
 
 
 class Note(BaseModel):
     text: str
-
-
-class SourcedNote(Note):
-    source: str = "the web"
 
 
 @step
@@ -255,6 +274,7 @@ IS_PARKED_BY_AN_ARGUMENT = {
         calling(given_another_value),
         "step check#1",
     ),
+    "another name": (calling(given), calling(given_another_name), "step check#1"),
     "a prompt": (calling(prompted), calling(prompted_in_other_words), "step ask#1"),
 }
 TAKES_OTHERS = {
@@ -366,6 +386,7 @@ def test_the_table_has_these_rows_and_no_others() -> None:
             "`gather` in place of one call after the other, of the same steps in the same order",
             "a step more, fewer, or renamed, before the last recorded one",
             "steps in another order, or with other arguments",
+            "a dataclass or model renamed** that a recorded step was given",
             "a prompt that the workflow builds, reworded",
             "another type of a recorded result** that the old value does not fit",
             "a parameter of the workflow that is new without a default, renamed, gone, or of another type",

@@ -462,7 +462,7 @@ def test_a_sync_verify_that_hangs_cannot_tell_and_nobody_waits_for_it():
     """In real time: a virtual clock stands still while a thread is at work."""
     gate, asked = threading.Event(), []
 
-    @effect(timeout=0.1)
+    @effect(timeout=1.0)
     async def send(label: str) -> str:
         raise ConnectionResetError(label)
 

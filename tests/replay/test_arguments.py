@@ -9,7 +9,7 @@ from typing import Annotated
 import pytest
 from pydantic import BaseModel, Field, PrivateAttr, field_serializer
 
-from outlast import Unrecordable, Unrecorded, step, sync, workflow
+from outlast import Unrecorded, step, sync, workflow
 from outlast.testing import crash_everywhere
 
 seen: list[object] = []
@@ -124,22 +124,53 @@ def test_what_is_unrecorded_is_handed_over_as_it_is(world):
     assert seen == [client]
 
 
-def test_what_cannot_be_copied_is_refused_before_anything_is_done(world):
+def test_of_what_cannot_be_copied_whole_those_parts_are_copied_that_can_be(world):
     class Alive(BaseModel):
-        name: str = "it"
+        words: list[str]
+        client: object = Field(None, exclude=True)
         _lock: object = PrivateAttr(default_factory=threading.Lock)
 
+    class Odd(str):
+        __slots__ = ()
+
+        def __new__(cls, text: str, more: int):
+            return super().__new__(cls, text * more)
+
     @step
-    async def use(alive: Alive) -> None:
-        seen.append(alive)
+    async def use(alive: Alive, odd: str) -> None:
+        alive.words.append("more")
+        seen.append((alive.client, alive._lock, odd))
 
     @workflow
-    async def flow() -> None:
-        await use(Alive())
+    async def flow() -> list[str]:
+        alive = Alive(words=["a"], client=client)
+        await use(alive, Odd("a", 2))
+        return alive.words
 
-    with pytest.raises(Unrecordable, match=r"argument 'alive' of .*use cannot be copied .*Unrecorded"):
-        world.run(flow())
-    assert seen == []
+    client = threading.Lock()
+    assert world.run(flow()) == ["a"]
+    assert seen[0][0] is client
+    assert seen[0][2] == "aa"
+
+
+def test_looking_whether_arguments_were_changed_fails_no_step_that_succeeded(world):
+    @dataclass
+    class Scratch:
+        text: str
+
+    @step(retries=2)
+    async def takes_apart(scratch: Scratch) -> str:
+        seen.append(scratch)
+        text = scratch.text
+        del scratch.text
+        return text
+
+    @workflow
+    async def flow() -> str:
+        return await takes_apart(Scratch("a"))
+
+    assert world.run(flow()) == "a"
+    assert len(seen) == 1
 
 
 def test_it_is_said_once_that_a_step_changes_its_arguments(world, caplog):

@@ -1,5 +1,6 @@
 """Fingerprints and arguments: equal for equal calls, in every process; given back as they were."""
 
+import json
 import os
 import subprocess
 import sys
@@ -10,7 +11,16 @@ from typing import Annotated, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel
+from pydantic import (
+    BaseModel,
+    Field,
+    HttpUrl,
+    PlainSerializer,
+    RootModel,
+    SecretStr,
+    model_serializer,
+)
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from outlast import Unrecordable, Unrecorded
 from outlast.values.signature import FINGERPRINT_LENGTH, Signature
@@ -189,8 +199,76 @@ def test_fields_that_have_their_default_are_left_out_of_a_fingerprint_as_paramet
     def of(state: object) -> str:
         return Signature(fn).fingerprint((), {"state": state})
 
-    assert of(State("a")) == '{"state":{"made":[1],"text":"a"}}'
-    assert of(State("a", 1, ["b"])) == '{"state":{"count":1,"made":[1],"text":"a","words":["b"]}}'
-    assert of(State("a", count=False)) == '{"state":{"count":false,"made":[1],"text":"a"}}'
-    assert of(Model(text="a", count=0)) == '{"state":{"text":"a"}}'
-    assert of(Model(text="a", count=2)) == '{"state":{"count":2,"text":"a"}}'
+    assert of(State("a")) == '{"state":{"class":"State","made":[1],"text":"a"}}'
+    assert (
+        of(State("a", 1, ["b"]))
+        == '{"state":{"class":"State","count":1,"made":[1],"text":"a","words":["b"]}}'
+    )
+    assert of(State("a", count=False)) == '{"state":{"class":"State","count":false,"made":[1],"text":"a"}}'
+    assert of(Model(text="a", count=0)) == '{"state":{"class":"Model","text":"a"}}'
+    assert of(Model(text="a", count=2)) == '{"state":{"class":"Model","count":2,"text":"a"}}'
+
+
+def test_two_classes_whose_defaults_differ_make_different_calls():
+    @dataclass
+    class Human:
+        text: str
+        role: str = "user"
+
+    @dataclass
+    class Assistant:
+        text: str
+        role: str = "assistant"
+
+    def fn(message: object) -> None: ...
+
+    assert len({Signature(fn).fingerprint((one("hi"),), {}) for one in (Human, Assistant)}) == 2
+
+
+class Url(BaseModel):
+    url: HttpUrl
+    key: SecretStr
+    masked: Annotated[str, PlainSerializer(lambda text: "…" + text[-2:])] | None = None
+    hidden: str = Field("", exclude=True)
+
+
+class Tag(BaseModel, frozen=True):
+    name: str
+
+
+@pydantic_dataclass
+class Base:
+    a: int
+
+
+@dataclass
+class Derived(Base):
+    extra: int = 0
+
+
+class Whole(BaseModel):
+    secret: str
+
+    @model_serializer
+    def written(self) -> str:
+        return "…"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (
+            Url(url="https://a.example/", key="hush", masked="4111234", hidden="quiet"),
+            '{"class":"Url","key":"**********","masked":"…34","url":"https://a.example/"}',
+        ),
+        (SecretStr("hush"), '"**********"'),
+        ({Tag(name="b"), Tag(name="a")}, r'{"set":["{\"class\":\"Tag\",\"name\":\"a\"}","{\"class\":\"Tag\",\"name\":\"b\"}"]}'),
+        (RootModel[list[int]]([1, 2]), '{"class":"RootModel[list[int]]","root":[1,2]}'),
+        (Derived(1, 2), '{"a":1,"class":"Derived","extra":2}'),
+        (Whole(secret="hush"), '"…"'),
+    ],
+)  # fmt: skip
+def test_what_a_model_says_is_what_it_would_write_of_itself(value, text):
+    def fn(value: object) -> None: ...
+
+    assert json.loads(Signature(fn).fingerprint((value,), {})) == {"value": json.loads(text)}

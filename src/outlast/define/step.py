@@ -55,8 +55,8 @@ class StepBase(Generic[P, R]):
         self.signature = Signature(fn)
         self.is_measured = True
         """How long it takes is kept, for drains."""
-        self.is_watched = True
-        """Nobody has seen yet, in this process, whether it changes its arguments."""
+        self.watched = 10
+        """How many more of its calls are looked at, in this process: whether it changes its arguments."""
         self.__doc__, self.__name__, self.__wrapped__ = fn.__doc__, fn.__name__, fn
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Coroutine[Any, Any, R]:

@@ -327,9 +327,11 @@ async def attempt(body: Body, step: StepBase[..., Any], args: Any, kwargs: Any) 
     codec, house, given = step.signature.returns(), body.life.house, (args, kwargs)
     while True:
         thread: list[asyncio.Future[Any]] = []
-        if step.retries:  # an attempt that fails may have changed them
+        if body.attempt <= step.retries:  # it may change them, and then another attempt is made
             args, kwargs = step.signature.copied(*given)
-        before = step.signature.fingerprint(args, kwargs) if step.is_watched else ""
+        else:
+            args, kwargs = given
+        before = step.signature.fingerprint(args, kwargs) if step.watched else ""
         body.since = body.life.host.time()
         try:
             if step.is_async and step.timeout is None:
@@ -339,8 +341,6 @@ async def attempt(body: Body, step: StepBase[..., Any], args: Any, kwargs: Any) 
             text, value = codec.carry(value)
             if len(text) > house.settings.value_size_max:
                 house.check_size(text, f"the result of step {step.name}")
-            if step.is_watched:
-                _say_if_changed(step, before, args, kwargs)
         except Unrecordable as error:
             raise Unrecordable(f"step {step.name}: {error}") from error.__cause__
         except LimitExceeded:
@@ -359,15 +359,18 @@ async def attempt(body: Body, step: StepBase[..., Any], args: Any, kwargs: Any) 
             body.attempt += 1
             body.calls.clear()
         else:
+            if step.watched:
+                _say_if_changed(body, step, before, args, kwargs)
             return text, value
 
 
-def _say_if_changed(step: StepBase[..., Any], before: str, args: Any, kwargs: Any) -> None:
+def _say_if_changed(body: Body, step: StepBase[..., Any], before: str, args: Any, kwargs: Any) -> None:
     """Once a process: whoever wrote it may count on what a workflow never sees."""
-    step.is_watched = False
+    step.watched -= 1
     if step.signature.changed(before, args, kwargs):
+        step.watched = 0
         saying = "step %s changes its arguments. They are copies: the workflow does not see that. Let it return what the workflow is to know."
-        log.warning(saying, step.name)
+        log.warning(saying, step.name, extra=body.life.facts(body.outer.key, body.attempt))
 
 
 async def _pause(body: Body, seconds: float) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import weakref
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from inspect import isawaitable
+from inspect import isawaitable, iscoroutinefunction
 from typing import Any, Self, TypeVar
 
 from outlast.app.outlast import Outlast
@@ -70,6 +70,8 @@ class App(Outlast):
             )
         if calls is not None and not callable(calls):
             raise TypeError(f"stub(step, calls=...) takes a function, not {calls!r}.")
+        if iscoroutinefunction(calls) and not step.is_async:
+            raise TypeError(f"step {step.name} is sync: stub(step, calls=...) takes a plain function for it.")
 
         def answer(*args: Any, **kwargs: Any) -> Any:
             if raises is not None:

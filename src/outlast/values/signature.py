@@ -6,12 +6,12 @@ import inspect
 import json
 import typing
 from collections.abc import Callable
-from dataclasses import Field, fields, is_dataclass
 from hashlib import blake2b
 from typing import Any
 
 from outlast.errors import Unrecordable
 from outlast.values.codec import PLAIN, Codec, codec_for
+from outlast.values.fields import has_fields, said_of
 from outlast.values.plain import SCALARS, copied
 
 FINGERPRINT_LENGTH = 200
@@ -103,26 +103,20 @@ class Signature:
         return "{" + ",".join(parts) + "}"
 
     def copied(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The same arguments, with a copy of what can be changed; what is unrecorded goes on as it is."""
+        """The same arguments, with a copy of what can be changed; what is unrecorded, or cannot be copied, goes on as it is."""
         if not kwargs and all(type(value) in SCALARS for value in args):
             return args, kwargs
         bound = self._signature.bind(*args, **kwargs)
         for name, value in bound.arguments.items():
             if name not in (self._unrecorded or ()):
-                try:
-                    bound.arguments[name] = copied(value)
-                except Exception as error:
-                    raise Unrecordable(
-                        f"argument {name!r} of {self._fn.__qualname__} cannot be copied ({error}): mark what is no part of the call's "
-                        "identity, like a client or a logger, Annotated[..., Unrecorded]."
-                    ) from error
+                bound.arguments[name] = copied(value)
         return bound.args, bound.kwargs
 
     def changed(self, before: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether these arguments had another fingerprint before something was done with them."""
         try:
             return self.fingerprint(args, kwargs) != before
-        except Unrecordable:
+        except Exception:  # something is missing that was there
             return True
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
@@ -225,42 +219,14 @@ def _canonical(value: Any) -> Any:
     """One level of what JSON does not know; the encoder asks again for what is inside."""
     if isinstance(value, (set, frozenset)):  # their order differs from process to process
         return {"set": sorted(canonical(item) for item in value)}
-    serializer = getattr(type(value), "__pydantic_serializer__", None)
-    if (
-        serializer is not None
-    ):  # as it writes itself: what it leaves out, like a key, is no part of it. Sets stay sets
-        return serializer.to_python(
-            value,
-            mode="python",
-            by_alias=False,
-            exclude_defaults=True,
-            round_trip=True,
-            serialize_as_any=True,
-            warnings="none",
-        )
-    if is_dataclass(value) and not isinstance(value, type):
-        said = {field: getattr(value, field.name) for field in fields(value)}
-        return {field.name: one for field, one in said.items() if not _is_default(field, one)}
+    if has_fields(value):
+        return said_of(value)
     from pydantic_core import to_jsonable_python
 
     try:
         return to_jsonable_python(value)
     except UnicodeDecodeError:  # bytes that are no text
         return to_jsonable_python(value, bytes_mode="base64")
-
-
-def _is_default(field: Field[Any], value: Any) -> bool:
-    """As with parameters, defaults are left out: a field more that has one makes no other call of it."""
-    default = field.default
-    if field.default_factory in _EMPTY:
-        default = field.default_factory()
-    try:
-        return type(value) is type(default) and bool(value == default)
-    except Exception:  # a comparison that fails says nothing
-        return False
-
-
-_EMPTY = (list, dict, set, frozenset, tuple, str, int, float, bool)
 
 
 def canonical(value: Any) -> str:
