@@ -8,6 +8,7 @@ from configparser import ConfigParser
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import yaml
@@ -133,6 +134,22 @@ def test_numbers_of_a_pod_agree(kind, store, chosen):
         assert container[probe]["httpGet"] == {"path": path, "port": "http"}
     assert container["command"] == ["outlast", "worker", n.module]
     Settings.load({}, {name: value for name, value in env.items() if name != "OUTLAST_STORE"})
+
+
+@pytest.mark.parametrize("chosen", [{}, OTHER], ids=["default", "other"])
+def test_a_pod_has_the_certificate_that_its_example_of_an_address_names(chosen):
+    text = written("deployment", "postgres", **chosen)
+    (command,) = [line for line in text.splitlines() if "kubectl create secret" in line]
+    made = dict(re.findall(r"--from-(?:literal|file)=([\w.-]+)=('[^']*'|\S+)", command))
+    options = parse_qs(urlsplit(made["store"].strip("'")).query)
+    assert options["sslmode"] == ["verify-full"]
+    (file,) = options["sslrootcert"]  # else libpq looks into the home of a user who has none
+    spec, container, _ = worker_of(documents("deployment", "postgres", **chosen))
+    (mount,) = [one for one in container["volumeMounts"] if one["mountPath"] == str(Path(file).parent)]
+    (volume,) = [one for one in spec["volumes"] if one["name"] == mount["name"]]
+    (item,) = volume["secret"]["items"]
+    assert (item["path"], volume["secret"]["secretName"]) == (Path(file).name, chosen.get("name", "agents"))
+    assert item["key"] in made
 
 
 @pytest.mark.parametrize(

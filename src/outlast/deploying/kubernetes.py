@@ -6,13 +6,16 @@ from outlast.deploying.numbers import Numbers
 
 _MADE_UP = "$(python3 -c 'import secrets; print(secrets.token_hex(24))')"
 """Nothing that somebody could leave as it stands and others know."""
+_CA_FOLDER = "/etc/outlast"
+"""Where the pod has the certificate that the server's is checked by: libpq looks into the home of its user for it, and this one has none."""
 
 
 def deployment(n: Numbers) -> str:
     return f"""\
 # Workers on {_STORES[n.store]}. Made by: {n.command("deployment")}
 # The secret that it needs:
-#   kubectl create secret generic {n.name} --from-literal=store={_EXAMPLES[n.store]} --from-literal=http-secret={_MADE_UP}
+#   kubectl create secret generic {n.name} --from-literal=store={_EXAMPLES[n.store]}{_ca_given(n)} --from-literal=http-secret={_MADE_UP}
+{_ca_said(n)}\
 apiVersion: apps/v1
 kind: Deployment
 metadata:
@@ -76,13 +79,36 @@ spec:
 
 _STORES = {"postgres": "Postgres", "redis": "Redis", "sqlite": "SQLite"}
 _EXAMPLES = {
-    "postgres": "'postgresql://agents:PASSWORD@postgres:5432/agents?sslmode=verify-full'",
+    "postgres": f"'postgresql://agents:PASSWORD@postgres:5432/agents?sslmode=verify-full&sslrootcert={_CA_FOLDER}/ca.crt'",
     "redis": "'rediss://:PASSWORD@redis:6379/0?strict'",
 }
 
 
+def _ca_given(n: Numbers) -> str:
+    return " --from-file=ca.crt=CA.pem" if n.store == "postgres" else ""
+
+
+def _ca_said(n: Numbers) -> str:
+    if not _ca_given(n):
+        return ""
+    return "# CA.pem is the certificate of whoever signed the server's: a managed Postgres has it for download.\n"
+
+
+def _mounts(n: Numbers) -> str:
+    if n.embedded:
+        return "            - {name: data, mountPath: /data}\n"
+    return f"            - {{name: ca, mountPath: {_CA_FOLDER}, readOnly: true}}\n" if _ca_given(n) else ""
+
+
+def _volumes(n: Numbers) -> str:
+    """Optional: an address that needs no such file needs no key for it in the secret."""
+    if not _ca_given(n):
+        return ""
+    items = "items: [{key: ca.crt, path: ca.crt}], optional: true"
+    return f"        - {{name: ca, secret: {{secretName: {n.name}, {items}}}}}    # for sslrootcert\n"
+
+
 def _pod(n: Numbers) -> str:
-    data = "            - {name: data, mountPath: /data}\n" if n.embedded else ""
     store = (
         '{name: OUTLAST_STORE, value: "sqlite:////data/outlast.db"}'
         if n.embedded
@@ -133,10 +159,10 @@ def _pod(n: Numbers) -> str:
             capabilities: {{drop: [ALL]}}
           volumeMounts:
             - {{name: tmp, mountPath: /tmp}}
-{data}\
+{_mounts(n)}\
       volumes:
         - {{name: tmp, emptyDir: {{}}}}
-"""
+{_volumes(n)}"""
 
 
 def _budget(n: Numbers) -> str:
