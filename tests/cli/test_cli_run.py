@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -217,6 +220,39 @@ def test_a_file_named_like_a_loaded_module_is_refused(outlast):
     answer = outlast("run", "json.py:w")
     assert answer.code == 2
     assert "rename the file" in answer.err
+
+
+@contextmanager
+def as_nobody() -> Iterator[None]:
+    """Root may enter every folder."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.parametrize(("command", "end"), [("run", ":w"), ("submit", ":w"), ("worker", "")])
+def test_a_file_in_a_folder_that_one_may_not_enter_is_refused(outlast, monkeypatch, command, end):
+    monkeypatch.chdir("/")
+    assert (
+        outlast(command, f"nowhere.py{end}").code == 2
+    )  # now all is imported: libraries may be root's alone
+    shut = outlast.folder / "shut"
+    shut.mkdir(mode=0)
+    with as_nobody():
+        answer = outlast(command, f"{shut}/x.py{end}")
+    shut.chmod(0o700)
+    assert answer.code == 2
+    assert "cannot be looked at: Permission denied." in " ".join(answer.err.split())
+
+
+def test_a_name_that_no_file_can_have_is_refused(outlast):
+    for name in ("x" * 300, f"{'x' * 300}.py"):
+        assert outlast("run", f"{name}:w").code == 2
 
 
 def test_an_error_in_the_program_shows_where_it_is(outlast):

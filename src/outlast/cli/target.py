@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from stat import S_ISREG
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -31,7 +32,7 @@ def load(target: str) -> Workflow[..., Any]:
 
 def imported(place: str, parameter: str = "FILE:WORKFLOW") -> ModuleType:
     """The module of a file or of a dotted name. A usage error if there is none; exits if it cannot be imported."""
-    is_file = place.endswith(".py") or "/" in place or Path(place).is_file()
+    is_file = place.endswith(".py") or "/" in place or _looks_like_file(place)
     return _import_file(place, parameter) if is_file else _import_module(place, parameter)
 
 
@@ -76,9 +77,26 @@ def _value(text: str) -> Any:
         return text
 
 
+def _looks_like_file(place: str) -> bool:
+    """Of a name that may be a module's too: what cannot be looked at here may still be found elsewhere."""
+    try:
+        return Path(place).is_file()
+    except OSError:
+        return False
+
+
+def _is_there(path: Path, parameter: str) -> bool:
+    try:
+        return S_ISREG(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:  # in a folder that this user may not enter
+        raise refusal(f"{safe(str(path))!r} cannot be looked at: {error.strerror}.", parameter) from None
+
+
 def _import_file(place: str, parameter: str) -> ModuleType:
     path = Path(place)
-    if not path.is_file():
+    if not _is_there(path, parameter):
         raise refusal(f"there is no file {safe(place)!r} here.", parameter)
     path = path.resolve()
     if not path.stem.isidentifier():
