@@ -31,7 +31,6 @@ MODULES = {
 CALLS = {"eval", "exec", "compile", "__import__"}
 IMPORTS = {
     "cli/target.py": "the module or file that whoever starts a command names",
-    "testing/crash_process.py": "the module of a test that crashes a process of its own",
     "store/address.py": "the module of a store, from a table",
 }
 """Where something is imported by a name that is computed, and whose name that is."""

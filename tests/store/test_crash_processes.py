@@ -42,10 +42,23 @@ async def life() -> int:
 
 
 def test_it_finds_an_end_that_differs_and_says_where(tmp_path):
-    program = tmp_path / "forgetful 100%.py"
+    folder = tmp_path / "forgetful 100%"
+    folder.mkdir()
+    program = folder / "forgetful.py"
     program.write_text(FORGETFUL)
     with pytest.raises(Broke, match=r"SIGKILL before write 1 led to .*undisturbed it was"):
-        crash_processes(f"{program}:life", folder=tmp_path)
+        crash_processes(f"{program}:life", folder=folder)
+
+
+def test_a_program_may_import_what_is_beside_it(tmp_path, monkeypatch):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "helper.py").write_text("WORD = 'hello '\n")
+    (tmp_path / "sub" / "wf.py").write_text(
+        "from helper import WORD\nfrom outlast import workflow\n\n@workflow\nasync def greet(n: int) -> str:\n    return WORD * n\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    report = crash_processes("sub/wf.py:greet", ["2"], folder=tmp_path, every=100)
+    assert (report.result, report.crashes) == ("hello hello ", 2)
 
 
 def test_a_program_that_is_not_there_is_no_success(tmp_path):

@@ -9,16 +9,14 @@ How the run ended is one JSON document on stdout; what the workflow prints goes 
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 import os
 import signal
 import sys
-from pathlib import Path
 from typing import Any
 
 from outlast.app.outlast import Outlast
-from outlast.define.workflow import Workflow
+from outlast.cli.target import load
 from outlast.errors import StoreError
 from outlast.store.address import store_at
 from outlast.store.protocol import Store
@@ -32,14 +30,7 @@ def main() -> None:
     db, at, when, target, *args = sys.argv[1:]
     answer = os.dup(1)
     os.dup2(2, 1)
-    file, _, name = target.rpartition(":")
-    spec = importlib.util.spec_from_file_location(Path(file).stem, file)
-    assert spec is not None, f"{file} cannot be imported"
-    assert spec.loader is not None, f"{file} cannot be imported"
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    workflow: Workflow[..., Any] = getattr(module, name)
+    workflow = load(target)  # as `outlast run` does: its neighbours can be imported
     store: Store = (
         store_at(os.environ[ADDRESS], heartbeat=HEARTBEAT)
         if db == "-"
