@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased,
 from opentelemetry.trace import StatusCode
 from telemetry_tools import outside
 
-from outlast import Conflict, Outlast, current, effect, step, workflow
+from outlast import Conflict, Outlast, RunCancelled, RunParked, current, effect, step, workflow
 
 pytestmark = pytest.mark.timeout(180)
 SECRET = "hunter2-in-a-value"
@@ -220,6 +220,106 @@ def test_what_fails_is_said_by_its_type(world, sent):
     assert sent.one("effect charge").context.trace_id == sent.one("compensation refund").context.trace_id
 
 
+@effect(timeout=5)
+async def doubtful() -> None:
+    raise ConnectionError(SECRET)
+
+
+@effect(timeout=5)
+async def asked_about() -> None:
+    raise ConnectionError(SECRET)
+
+
+@asked_about.verify
+async def does_not_know() -> None:
+    raise LookupError(SECRET)
+
+
+@step(retries=3, backoff=1000, backoff_max=1000)
+async def failing() -> None:
+    raise ConnectionError(SECRET)
+
+
+@step(retries=3, backoff=0.01)
+async def hanging() -> None:
+    if current().attempt == 1:
+        raise ConnectionError(SECRET)
+    await asyncio.sleep(1000)
+
+
+@workflow
+async def act() -> None:
+    await doubtful()
+
+
+@workflow
+async def ask() -> None:
+    await asked_about()
+
+
+@workflow
+async def retry() -> None:
+    await failing()
+
+
+@workflow
+async def hang() -> None:
+    await hanging()
+
+
+def said(span) -> tuple:
+    facts, status = span.attributes, span.status
+    assert status.description == facts.get("error.type")
+    assert SECRET not in span.to_json()
+    return facts["outlast.end"], status.status_code, facts.get("error.type")
+
+
+@pytest.mark.parametrize(("flow", "name"), [(act, "doubtful"), (ask, "asked_about")])
+def test_what_an_effect_raised_is_said_though_nobody_knows_whether_it_happened(world, sent, flow, name):
+    with pytest.raises(RunParked):
+        world.run(flow())
+    assert said(sent.one(f"effect {name}")) == ("interrupted", StatusCode.ERROR, "ConnectionError")
+    assert said(sent.one(f"run {flow.name}")) == ("parked", StatusCode.ERROR, "outlast.errors.RunParked")
+
+
+def test_what_the_last_attempt_raised_is_said_if_no_other_began(world, sent):
+    async def drained(app):
+        await app.start(retry(), id="run")
+        await app.start(hang(), id="other")
+        await asyncio.sleep(1)
+        await app.drain("test")
+
+    world.settings = {"grace": 4, "checkpoint_reserve": 1, "exit_reserve": 1}
+    world.do(drained)
+    assert said(sent.one("step failing")) == ("interrupted", StatusCode.ERROR, "ConnectionError")
+    assert said(sent.one("step hanging")) == ("interrupted", StatusCode.UNSET, None)
+    assert said(sent.one("run retry")) == ("released", StatusCode.UNSET, None)
+
+
+def test_a_life_that_diverged_says_so(world, sent):
+    @workflow(name="two")
+    async def other() -> None:
+        await quiet()
+
+    world.die(two(), after=1.5)
+    with pytest.raises(RunParked):
+        world.run(other())
+    assert said(sent.one("run two")) == ("parked", StatusCode.ERROR, "outlast.errors.Diverged")
+
+
+def test_a_life_that_was_cancelled_has_no_error(world, sent):
+    async def main(app):
+        run = await app.start(hang(), id="run")
+        await asyncio.sleep(1)
+        await app.cancel("run")
+        with pytest.raises(RunCancelled):
+            await run.result()
+
+    world.do(main)
+    assert said(sent.one("run hang")) == ("cancelled", StatusCode.UNSET, None)
+    assert said(sent.one("step hanging")) == ("cancelled", StatusCode.UNSET, None)
+
+
 def test_lives_of_a_run_are_one_trace_and_the_next_says_what_ended_the_last(world, sent):
     async def drained(app):
         await app.start(two(), id="run")
@@ -289,6 +389,7 @@ def test_a_start_that_is_refused_is_said_by_its_type(world, sent):
     world.do(main)
     _, refused = sent.named("start two")
     assert (refused.status.status_code, refused.status.description) == (StatusCode.ERROR, "Conflict")
+    assert refused.attributes["error.type"] == "Conflict"
     assert SECRET not in refused.to_json()
 
 

@@ -435,7 +435,7 @@ class House:
             self._log_end(life)
         self.meters.life(life.workflow.name, life.how_it_ended)
         if life.span is not None:
-            life.span.end(life.how_it_ended, None if life.verdict is None else life.verdict.error)
+            life.span.end(life)
         if self.draining:
             self.drain.gone(life)
         self.wake_claimers()  # its parent may have waited for it, or its queue be less full

@@ -107,7 +107,7 @@ class Body:
         self.cost: Cost | None = None
         """What it has said that it cost, and is not on its way to the journal yet."""
         self.how: str | None = None
-        """How it ended, once it has; and, if it failed, what is recorded of that."""
+        """How it ended, once it has; and, if it failed, or its last attempt did, what is recorded of that."""
         self.error_text: str | None = None
         self.begun, self.started = False, perf_counter()
         self.task: asyncio.Task[None] | None = None
@@ -210,7 +210,7 @@ class Body:
         """An attempt has failed and another will be made. Inner attempts are the outer one's own affair."""
         self.again(told(error, self.life.house.log_values), delay)
         if self.task is not None:
-            text = encode_error(error, self.life.house.settings.error_text_max)
+            text = self.error_text = encode_error(error, self.life.house.settings.error_text_max)
             due, seconds = str(self.life.now() + delay), self.life.host.time() - self.since
             self.life.record(
                 "attempt", self.key, value=due, error=text, seconds=seconds, attempt=self.attempt, cost=self.take_cost()
@@ -357,6 +357,7 @@ async def attempt(body: Body, step: StepBase[..., Any], args: Any, kwargs: Any) 
                 await asyncio.wait(thread)
             await _pause(body, delay)
             body.attempt += 1
+            body.error_text = None
             body.calls.clear()
         else:
             if step.watched:

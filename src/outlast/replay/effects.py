@@ -183,11 +183,13 @@ class Dealer:
 
     async def _at_fault(self, fault: Exception) -> Outcome:
         """Something is wrong with the code around the act. Where something may have happened, or must be undone, a person looks."""
+        text = encode_error(fault, self.house.settings.error_text_max)
         if self.life.is_open(self.place.key) or self.is_compensation:
+            self.body.error_text = text
             key, veil = self.place.key, self.house.veiled(fault)
             log.error("effect %s of run %s", key, self.life.id, exc_info=veil, extra=self.life.facts(key))
             return await self.unknown(f"something is wrong with it: {fault!r}.")
-        return Outcome(error=encode_error(fault, self.house.settings.error_text_max))
+        return Outcome(error=text)
 
     # -- acting
 
@@ -261,7 +263,7 @@ class Dealer:
         life = self.life
         if self.house.observe is not None:
             self.house.observe(life.id, self.place.key)
-        self.body.shielded, self.body.since = True, life.host.time()
+        self.body.shielded, self.body.since, self.body.error_text = True, life.host.time(), None
         try:
             value = await self._timed(self._call(key))
         except asyncio.CancelledError as leaked:
@@ -351,6 +353,7 @@ class Dealer:
         if error is not None:
             delay = delay_before(self.effect, body.attempt)
             body.again(told_of(error, self.house.log_values), delay if did_not else None)
+            body.error_text = error
         due = life.now() + delay
         life.record(
             "attempt", self.place.key, args=DID_NOT if did_not else None, value=str(due), error=error,

@@ -141,6 +141,7 @@ async def _could_not_tell(dealer: Dealer, dealing: Dealing, error: Exception) ->
     )
     pause = min(BACKOFF_MAX, BACKOFF * 2.0 ** (asked - 1))
     text = encode_error(error, dealer.house.settings.error_text_max)
+    dealer.body.error_text = dealer.body.error_text or text
     await life.record_and_wait("verify", key, value=str(life.now() + pause), error=text, attempt=asked)
 
 

@@ -16,8 +16,9 @@ from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from outlast.errors import Evicted
-from outlast.values.exceptions import parts_of_error
+from outlast.errors import Diverged, Evicted, RunParked
+from outlast.telemetry.values import told
+from outlast.values.exceptions import CANCELLED, parts_of_error
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -105,7 +106,9 @@ class Spans:
             with use_span(span, record_exception=False, set_status_on_exception=False):
                 yield lambda seeds: _safely(link, seeds)
         except Exception as error:
-            span.set_status(StatusCode.ERROR, type(error).__qualname__)  # its text may have arguments in it
+            kind = type(error).__qualname__  # its text may have arguments in it
+            span.set_status(StatusCode.ERROR, kind)
+            span.set_attribute("error.type", kind)
             raise
         finally:
             _safely(span.end)
@@ -194,12 +197,18 @@ class LifeSpan:
             end = "done" if raised is None else "failed" if isinstance(raised, Exception) else None
         if isinstance(raised, Evicted):
             end = None
-        error = _type_of(body.error_text) if raised is None else type(raised).__qualname__
+        if (
+            raised is None or end is None
+        ):  # what cut it short is no error of its own; what its last attempt raised is
+            error = _type_of(body.error_text)
+        else:
+            error = type(raised).__qualname__
         _end(span, end or "interrupted", error)
 
-    def end(self, how: str, error: str | None) -> None:
-        """The life has ended; `error` is what the run failed by, as it is recorded."""
-        _safely(_end, self._span, how, _type_of(error))
+    def end(self, life: Life) -> None:
+        """The life has ended."""
+        how = life.how_it_ended
+        _safely(_end, self._span, how, _error_of(life, how))
 
 
 def _safely(make: Callable[..., T], *args: Any) -> T | None:
@@ -219,19 +228,33 @@ def _facts(life: Life, row: RunRow) -> dict[str, Any]:
     return facts if life.cause is None else {**facts, "outlast.cause": life.cause}
 
 
+def _error_of(life: Life, how: str) -> str | None:
+    """By its type: what the run failed by; of a parked one what whoever waits for it gets, and of a lost one what it was lost by."""
+    over = life.over
+    if how == "parked" and not isinstance(over, Diverged):
+        return told(RunParked(life.id, ""), 0)
+    if life.verdict is not None:
+        return _type_of(life.verdict.error)
+    if over is None or how not in ("parked", "lost"):
+        return None
+    return told((over.cause or over) if isinstance(over, Evicted) else over, 0)
+
+
 def _end(span: Span, end: str, error: str | None) -> None:
     from opentelemetry.trace import StatusCode
 
     span.set_attribute("outlast.end", end)
-    if end in ("failed", "parked", "lost"):
+    if end == "cancelled":  # was asked for
+        error = None
+    if error is not None or end in ("failed", "parked", "lost"):
         span.set_status(StatusCode.ERROR, error)
     elif end == "done":
         span.set_status(StatusCode.OK)
-    if error is not None and end == "failed":
+    if error is not None:
         span.set_attribute("error.type", error)
     span.end()
 
 
 def _type_of(error: str | None) -> str | None:
     """Of an error as it is recorded."""
-    return None if error is None else parts_of_error(error)[0]
+    return None if error is None or error == CANCELLED else parts_of_error(error)[0]
