@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from alert_tools import Fleet, History, until
+from alert_tools import Fleet, History, Scrape, until
 
 from outlast.deploying.alerts import alerts, rules
 from outlast.deploying.dashboard import rows
@@ -103,6 +103,41 @@ def test_a_recovery_slower_than_its_objective(tmp_path, scraped_before):
         after = history.add(3, fleet.scrape(two))
     check(history, tmp_path, {before: CALM, after: {"OutlastRecoverySlow": True}})
     check(history, tmp_path, {after: {"OutlastRecoverySlow": False}}, Numbers(objective=600))
+
+
+def test_a_slow_recovery_by_a_worker_that_was_started_anew_at_its_address(tmp_path):
+    """As systemd does it: the series goes on, and its new value may be the old one."""
+    history = History()
+    with Fleet(tmp_path) as fleet:
+        last, watch = fleet.worker(), fleet.worker("other")
+        fleet.submit("hold", 1)
+        until(lambda: fleet.value(last, "outlast_in_hand") == 1)
+        fired, calm = [], []
+        for _ in range(2):
+            fleet.kill(last)
+            until(lambda: fleet.value(watch, "outlast_queue_returned_seconds", queue="default") > 2, "the wait")  # fmt: skip
+            last = fleet.worker()
+            until(lambda: fleet.value(last, "outlast_recovery_seconds_count", cause="death") == 1, "the recovery")  # fmt: skip
+            for one in (last, watch):
+                until(lambda: fleet.value(one, "outlast_queue_returned_seconds", queue="default") == 0)
+            scrape = at_one_address(fleet.scrape(last))
+            history.add(2)
+            fired.append(history.add(3, scrape))
+            calm.append(history.add(20, scrape))
+    expected = {minute: {"OutlastRecoverySlow": True} for minute in fired} | dict.fromkeys(calm, CALM)
+    check(history, tmp_path, expected)
+    before = {key: 0.0 if "recovery" in key[0] else value for key, value in scrape.items()}
+    anew = {key: value + 1 if key[0] == "outlast_start_time_seconds" else value for key, value in before.items()}  # fmt: skip
+    history = History()
+    history.add(20, before)
+    history.add(3, scrape)
+    check(
+        history, tmp_path, {history.add(3, anew): {"OutlastRecoverySlow": True}}
+    )  # what the old one had counted
+
+
+def at_one_address(scrape: Scrape) -> Scrape:
+    return {(name, tuple(sorted({**dict(labels), "pod": "one"}.items()))): value for (name, labels), value in scrape.items()}  # fmt: skip
 
 
 def test_an_interrupted_run_that_nobody_takes_up(tmp_path):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from outlast.deploying.numbers import Numbers
 from outlast.explain.named import EXPLAIN
-from outlast.telemetry.names import RECENT_SECONDS
+from outlast.telemetry.names import RECENT_SECONDS, STARTED
 
 RECENT = f"{RECENT_SECONDS / 60:g}m"
 """The window of the gauges that say what came of drains."""
@@ -32,18 +32,22 @@ class Rule(NamedTuple):
     action: str
 
 
-def risen(counter: str, window: str) -> str:
-    """How much a counter has grown. It is often born with its value: a new worker takes up interrupted runs before anybody has scraped it. So one that is younger
-    than the window counts in full, also if its worker is gone again."""
-    young = f"last_over_time({counter}[{window}]) unless last_over_time({counter}[5m] offset {window})"
-    return f"(({young}) or increase({counter}[{window}]))"
+def risen(counter: str, window: str, *labels: str) -> str:
+    """How much a counter that has these labels has grown. It is often born with its value: a new worker takes up interrupted runs before anybody has scraped
+    it. So one that is younger than the window counts in full, also if its worker is gone again; and so does that of a worker which was started anew at the
+    address of an old one, where the value may be the old one's too. What the old one had counted before it ended is in the increase: the greater of the two."""
+    then, ignoring = f"[5m] offset {window}", f"ignoring ({', '.join(labels)}) " if labels else ""
+    anew = f"last_over_time({STARTED.name}[{window}]) != last_over_time({STARTED.name}{then})"
+    same = f"last_over_time({counter}{then}) unless {ignoring}({anew})"
+    young = f"last_over_time({counter}[{window}]) unless ({same})"
+    return f'(max without (young) (label_replace({young}, "young", "yes", "", "") or increase({counter}[{window}])))'
 
 
 RECORDINGS = [
     Recording("outlast_queue_depth_max", "max by (queue) (outlast_queue_depth)"),
     Recording(
         "outlast_recovery_seconds_recent",
-        f"sum by (le, cause) {risen('outlast_recovery_seconds_bucket', RECENT)}",
+        f"sum by (le, cause) {risen('outlast_recovery_seconds_bucket', RECENT, 'le', 'cause')}",
     ),
     # What an autoscaler goes by. Of the queued alone it would take full workers away as soon as no more is queued than fewer could hold. How many execute is
     # looked at less often than the depth, and may not be known yet.

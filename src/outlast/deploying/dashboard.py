@@ -38,11 +38,11 @@ def rows(n: Numbers) -> list[tuple[str, list[Panel]]]:
                 "s", "From the old worker's last sign of life to the new claim", n.objective,
             ),
             Panel("Interrupted runs that wait", (('max by (queue) (outlast_queue_runs{status="returned"})', "{{queue}}"), ("max by (queue) (outlast_queue_returned_seconds)", "{{queue}}, seconds")), limit=n.objective),
-            Panel("Saved", ((f"sum by (unit) {risen('outlast_cost_saved_total', '1h')}", "{{unit}}"),), says="What was on record when runs were taken up, and not spent again, in an hour"),
+            Panel("Saved", ((f"sum by (unit) {risen('outlast_cost_saved_total', '1h', 'unit')}", "{{unit}}"),), says="What was on record when runs were taken up, and not spent again, in an hour"),
         ]),
         ("For a person", [
             Panel("Parked, dead, stuck", (('max by (queue, status) (outlast_queue_runs{status=~"parked|dead|stuck"})', "{{queue}} {{status}}"),), limit=1),
-            Panel("Compensations", ((f"sum by (end) {risen('outlast_compensations_total', '15m')}", "{{end}}"),)),
+            Panel("Compensations", ((f"sum by (end) {risen('outlast_compensations_total', '15m', 'end')}", "{{end}}"),)),
             Panel("Leases lost, stale writes refused", ((f"sum{risen('outlast_leases_lost_total', '15m')}", "leases lost"), (f"sum{risen('outlast_stale_writes_total', '15m')}", "stale writes"))),
         ]),
         ("Work", [

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
+from time import time
 from typing import Any
 
 from outlast.store.verbs import FENCE, Refused
@@ -98,6 +99,8 @@ class Meters:
     """Of one house. Every method is called on its loop."""
 
     def __init__(self, count_max: int = 500) -> None:
+        self.started = time()
+        """All counters were 0 then. One that is born again with its old value has not risen for a Prometheus: this has changed."""
         self.steps, self.step_seconds = (
             Counter(names.STEPS, count_max),
             Histogram(names.STEP_SECONDS, count_max),

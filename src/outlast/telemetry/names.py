@@ -63,6 +63,7 @@ def _gauge(name: str, help: str, *labels: str) -> Metric:
     return Metric(name, "gauge", labels, help)
 
 
+STARTED = _gauge("outlast_start_time_seconds", "When this process began to count, in seconds since 1970.")
 READY = _gauge("outlast_ready", "1 while this process takes work.")
 DRAINING = _gauge("outlast_draining", "1 while this process drains.")
 IN_HAND = _gauge("outlast_in_hand", "Runs and items that this process holds.")
@@ -128,7 +129,7 @@ STORE_UP = _gauge("outlast_store_up", "1 if the last look at the store succeeded
 STORE_AGE = _gauge("outlast_store_age_seconds", "How old what is shown of the store is: depths, drains and workers (quick), the rest of the queues (whole).", "kind")  # fmt: skip
 
 METRICS = (
-    READY, DRAINING, IN_HAND, RUNS_IN_HAND, SLOTS,
+    STARTED, READY, DRAINING, IN_HAND, RUNS_IN_HAND, SLOTS,
     STEPS, STEP_SECONDS, REPLAYED, RUNS, ITEMS, UNITS,
     COMMIT_VERBS, COMMIT_SECONDS_TAKEN, COMMIT_FAILURES, STALE_WRITES, LEASES_LOST, DEATHS, RECOVERY,
     COMPENSATIONS, DEAD_LETTERS, PARKED, COST_SAVED, DRAIN_SECONDS, DRAIN_RUNS,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 def samples(house: House, *, ready: bool) -> Iterator[Sample]:
+    yield gauge(names.STARTED, house.meters.started)
     yield gauge(names.READY, float(ready))
     yield gauge(names.DRAINING, float(house.draining))
     yield gauge(names.IN_HAND, len(house.room.hands))
