@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
+from command import as_nobody
 from outlast.store.verbs import Cancel, Release, Settle
 
 
@@ -220,19 +218,6 @@ def test_a_file_named_like_a_loaded_module_is_refused(outlast):
     answer = outlast("run", "json.py:w")
     assert answer.code == 2
     assert "rename the file" in answer.err
-
-
-@contextmanager
-def as_nobody() -> Iterator[None]:
-    """Root may enter every folder."""
-    if os.geteuid() != 0:
-        yield
-        return
-    os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
 
 
 @pytest.mark.parametrize(("command", "end"), [("run", ":w"), ("submit", ":w"), ("worker", "")])

@@ -7,12 +7,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import mkdtemp
 from types import SimpleNamespace
 
 import pytest
 from demo_tools import demo, gone_within, is_alive, pids_in, read_until, started
 
-from command import answer_in
+from command import answer_in, answer_of, as_nobody
 from outlast.demo.scene import Happening, Scene, Work
 from outlast.demo.view import WIDTH, Lines
 
@@ -166,6 +167,17 @@ def test_a_picture_is_an_svg_in_a_folder_that_is_there(tmp_path, capsys):
         assert answer.code == 2
         assert why in answer.err
     assert not list(tmp_path.iterdir())
+
+
+def test_a_picture_that_cannot_be_written_is_refused_before_anything_is_shown(tmp_path, capsys):
+    shut = Path(mkdtemp(prefix="outlast-shut-"))  # pytest's own folders cannot be entered by others
+    shut.chmod(0o555)
+    answer_in(tmp_path, ["demo", "--record", "demo.png"], capsys)
+    with as_nobody():
+        answer = answer_of(["demo", "--record", f"{shut}/demo.svg", "--store-file", f"{shut}/x.db"], capsys)
+    shut.rmdir()
+    assert answer.code == 2
+    assert "nothing can be written into that folder: Permission denied." in " ".join(answer.err.split())
 
 
 def test_a_store_of_somebody_else_under_its_name_is_refused_and_not_touched(tmp_path, capsys):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Annotated
 
 import typer
@@ -49,8 +50,8 @@ def demo(
     """
     if record is not None and record.suffix != ".svg":
         raise typer.BadParameter("the name of a picture ends in .svg.", param_hint="--record")
-    if record is not None and not record.absolute().parent.is_dir():
-        raise typer.BadParameter("there is no such folder.", param_hint="--record")
+    if record is not None:
+        _try_folder(record.absolute().parent)
     with answering(as_json):
         from outlast.demo.facts import facts_of
         from outlast.demo.picture import picture, transcript
@@ -86,3 +87,15 @@ def demo(
             say(f"the picture: {record}; its text: {record.with_suffix('.txt')}")
     if any(check.wrong for check in checked):
         raise typer.Exit(FAILED)
+
+
+def _try_folder(folder: Path) -> None:
+    """Now, and not when the minute is over."""
+    try:
+        with TemporaryFile(dir=folder):
+            pass
+    except (FileNotFoundError, NotADirectoryError):
+        raise typer.BadParameter("there is no such folder.", param_hint="--record") from None
+    except OSError as error:
+        why = f"nothing can be written into that folder: {error.strerror}."
+        raise typer.BadParameter(why, param_hint="--record") from None
