@@ -8,7 +8,7 @@ import pytest
 
 from outlast import Outlast
 from outlast.errors import StoreUnavailable
-from outlast.store.verbs import Claim, Enlist, Release, Settle, Undo, Wait
+from outlast.store.verbs import ITEM, Claim, Enlist, Release, Settle, Undo, Wait
 
 
 def settled(outlast, status, **fields):
@@ -92,6 +92,13 @@ def test_an_unknown_run_exits_3(outlast, words):
 
 
 # -- several
+
+
+def test_an_item_of_a_queue_receives_no_message(outlast):
+    outlast.submitted("i1", ITEM)
+    answer = outlast("send", "i1", "approval", "true")
+    assert answer.code == 4
+    assert "'i1' is an item of a queue, not a run: it cannot be sent to." in answer.err
 
 
 def test_several_runs_are_cancelled_each_with_a_line(outlast):

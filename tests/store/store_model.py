@@ -498,6 +498,8 @@ class Model:
         run = self.runs.get(verb.id)
         if run is None:
             return UNKNOWN
+        if run.workflow == ITEM:
+            return Refused(STATUS, "item")
         if run.status in ENDED:
             return Refused(STATUS, run.status)
         if (verb.name, verb.message) not in run.mail:

@@ -444,7 +444,7 @@ class Outlast:
     async def send(self, id: str, name: str, value: Any = None, *, message_id: str | None = None) -> None:
         """Send a message, durable when this returns; a `receive(name)` of the run takes it, now or later.
 
-        The same message_id again is harmless. UnknownRun, or WrongStatus once the run has ended; LimitExceeded for more than `messages_max`.
+        The same message_id again is harmless. UnknownRun, or WrongStatus once the run has ended, or for an item of a queue; LimitExceeded for more than `messages_max`.
         """
         check_name(name, self.settings.name_length_max, "message name")
         message = check_id(message_id or uuid4().hex, self.settings.id_length_max, "message id")
@@ -552,6 +552,8 @@ class Outlast:
         if isinstance(outcome, Refused):
             if outcome.why == UNKNOWN:
                 raise UnknownRun(id)
+            if outcome.detail == "item":
+                raise WrongStatus(f"{id!r} is an item of a queue, not a run: it cannot be {verb}.")
             status = "being undone" if outcome.detail == "undoing" else outcome.detail
             raise WrongStatus(f"run {id!r} is {status}: it cannot be {verb} now.")
         return outcome

@@ -247,7 +247,7 @@ class Ack(NamedTuple):
 
 
 class Send(NamedTuple):
-    """Put a message into a run's mailbox. Result: None; refused with UNKNOWN, or STATUS once the run has ended.
+    """Put a message into a run's mailbox. Result: None; refused with UNKNOWN, or STATUS once the run has ended, or ("item") if nobody could receive it.
 
     The same name and message id again: nothing is written, whatever the value. A run that waits for the name becomes claimable.
     Any other is refused with DEPTH, and their number, if the run was sent `messages_max` messages already; those that it has received count too.

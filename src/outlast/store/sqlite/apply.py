@@ -411,6 +411,8 @@ class Transaction:
         row = self.row(verb.id)
         if row is None:
             return Refused(UNKNOWN)
+        if row.workflow == verbs.ITEM:
+            return Refused(STATUS, "item")
         if row.status in ENDED:
             return Refused(STATUS, row.status)
         if verb.messages_max is not None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from outlast.store.rows import RunQuery, RunRow
-from outlast.store.verbs import FENCE, ITEM, STATUS, Ack, Cancel, Leave, Prune, Refused, Release, Retry
+from outlast.store.verbs import FENCE, ITEM, STATUS, Ack, Cancel, Leave, Prune, Refused, Release, Retry, Send
 from outlast.testing.conformance.harness import Desk, Promises
 
 
@@ -34,6 +34,11 @@ def died(desk: Desk, row: RunRow) -> None:
 
 
 class ItemPromises(Promises):
+    def test_an_item_cannot_be_sent_to(self, desk: Desk) -> None:
+        pk = desk.put().pk
+        assert desk.one(Send("i", "a", "1", "1")) == Refused(STATUS, "item")
+        assert desk.store.messages(pk) == []
+
     def test_an_item_is_claimed_from_its_queue_with_its_payload(self, desk: Desk) -> None:
         desk.put(args='{"n": 1}')
         (row,) = desk.claim(queues=("items",), workflows=(ITEM,))

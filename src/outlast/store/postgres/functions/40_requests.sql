@@ -9,6 +9,8 @@ BEGIN
     r := run__v(v->>0);
     IF r.pk IS NULL THEN
         RETURN refused__v('unknown', '');
+    ELSIF r.workflow = '' THEN
+        RETURN refused__v('status', 'item');
     ELSIF r.ended IS NOT NULL THEN
         RETURN refused__v('status', r.status);
     END IF;

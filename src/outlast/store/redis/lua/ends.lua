@@ -207,6 +207,9 @@ function S.Send(verb)
     if not row then
         return {'!', 'unknown', ''}
     end
+    if row.workflow == '' then
+        return {'!', 'status', 'item'}
+    end
     if S.ENDED[row.status] then
         return {'!', 'status', row.status}
     end
