@@ -115,6 +115,7 @@ def test_the_numbers_of_one_queue_keep_no_run_of_another_from_being_claimed_nor_
     for name in OF_QUEUES:
         store.commit([submit(f"damaged {name}", name), Limit(name, 100, 100)])
         damage(place, "queues", name, name)
+        assert store.depth(name) == (0 if name == "queued" else 1), name
         store.commit([submit(f"good {name}"), submit(f"another {name}", name)])
         rows = store.commit([Claim("w", name, limit=10, queues=(name, "default"), workflows=("flow",))])[0]
         assert {row.id for row in rows} == {f"damaged {name}", f"good {name}", f"another {name}"}, name

@@ -420,7 +420,8 @@ class SQLiteStore:
 
     def depth(self, queue: str) -> int:
         rows = self._read(sql.QUEUE, (queue,))
-        return int(rows[0][0]) if rows else 0
+        queued = rows[0][0] if rows else 0
+        return queued if isinstance(queued, int) else 0  # as whoever submits takes what a file has there
 
     def held(self, worker: str) -> list[tuple[int, int, str]]:
         return self._read(sql.HOLDS, (worker,))
