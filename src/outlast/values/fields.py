@@ -10,11 +10,13 @@ from __future__ import annotations
 import dataclasses
 import typing
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 _EMPTY = (list, dict, set, frozenset, tuple, str, int, float, bool)
 """What may be called to know a default: it makes the same each time."""
+CLASSES_MAX = 1_000
+"""How many are remembered: a program may make new ones all the time."""
 
 
 class _Field(NamedTuple):
@@ -42,7 +44,7 @@ def said_of(value: Any) -> Any:
     return said | (getattr(value, "__pydantic_extra__", None) or {})
 
 
-@cache
+@lru_cache(CLASSES_MAX)
 def _fields(kind: Any) -> tuple[_Field, ...]:
     """Of a pydantic dataclass's subclass too, which has fields that pydantic does not know."""
     known: dict[str, Any] = getattr(kind, "model_fields", None) or getattr(kind, "__pydantic_fields__", {})
@@ -86,7 +88,7 @@ def _marks(annotation: Any) -> Iterator[Any]:
         yield from _marks(part)
 
 
-@cache
+@lru_cache(CLASSES_MAX)
 def _writes_itself(kind: Any) -> bool:
     """Whether a serializer is for the whole of it."""
     decorators = getattr(kind, "__pydantic_decorators__", None)
