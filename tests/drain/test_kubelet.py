@@ -79,13 +79,13 @@ def test_the_time_of_a_pre_stop_command_counts_into_the_grace(node):
     """Two seconds are left for SIGTERM even so; the worker, which believes in its own grace, must fit in."""
     slow = [sys.executable, "-c", "import time; time.sleep(60)"]
     first = node.worker(grace=MINIMUM_GRACE, pre_stop=slow).up()
-    node.submit(chains(10, 12, 0.2))
+    node.submit(chains(10, 24, 0.2))
     node.until_begun(*(f"r{n}" for n in range(10)))
     second = node.worker().up()
     ended = first.delete(0.5)
     assert first.pre_stop_code is None, "it was cut off"
     assert (ended.code, ended.killed) == (0, False), first.errors()
-    assert_results(node, 10, 12)
+    assert_results(node, 10, 24)
     assert node.redone() == {}
     assert node.lines(pid=second.pid), "some of it was handed over"
 
