@@ -11,6 +11,7 @@ import pytest
 from outlast import Draining, Outlast, StoreUnavailable, step, workflow
 from outlast.app.house import House
 from outlast.app.items import Consumer
+from outlast.define.workflow import Workflow
 from outlast.store.verbs import Sweep
 
 done: list[str] = []
@@ -94,11 +95,7 @@ async def until(true) -> None:
         await asyncio.sleep(0.001)
 
 
-@pytest.mark.parametrize("drain", [False, True])
-def test_a_run_whose_step_executes_is_kept_when_the_block_is_cancelled_while_it_is_left(tmp_path, drain):
-    """Given back, it would be executed by another process beside the thread that has not ended."""
-    store, begun, ends = f"sqlite:///{tmp_path}/o.db", threading.Event(), threading.Event()
-
+def hanging_until(begun: threading.Event, ends: threading.Event) -> Workflow[[], None]:
     @step
     def hangs() -> None:
         begun.set()
@@ -107,6 +104,16 @@ def test_a_run_whose_step_executes_is_kept_when_the_block_is_cancelled_while_it_
     @workflow
     async def hanging() -> None:
         await hangs.aio()
+
+    return hanging
+
+
+@pytest.mark.parametrize("drain", [False, True])
+def test_a_run_whose_step_executes_is_kept_when_the_block_is_cancelled_while_it_is_left(tmp_path, drain):
+    """Given back, it would be executed by another process beside the thread that has not ended."""
+    store, begun, ends = f"sqlite:///{tmp_path}/o.db", threading.Event(), threading.Event()
+
+    hanging = hanging_until(begun, ends)
 
     async def block(app: Outlast) -> None:
         async with app:
@@ -226,14 +233,7 @@ def test_a_run_whose_step_executes_is_kept_when_the_loop_ends_while_the_app_is_l
     """The end of a loop cancels every task that it finds."""
     store, begun, ends = f"sqlite:///{tmp_path}/o.db", threading.Event(), threading.Event()
 
-    @step
-    def hangs() -> None:
-        begun.set()
-        ends.wait(20)
-
-    @workflow
-    async def hanging() -> None:
-        await hangs.aio()
+    hanging = hanging_until(begun, ends)
 
     async def block(app: Outlast) -> None:
         async with app:

@@ -191,6 +191,16 @@ async def comes(true):
             await asyncio.sleep(0.005)
 
 
+async def held_up(app, file):
+    """Its writer waits with a batch until the connection is closed; the task that it was given by."""
+    other = sqlite3.connect(file.removeprefix("sqlite:///"), isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    written = app._open.writer.verbs
+    busy = asyncio.create_task(app.queue("another").put("keeps the writer busy"))
+    await comes(lambda: app._open.writer.verbs > written)
+    return other, busy
+
+
 @pytest.mark.parametrize(
     "acked_by", ["its consumer", "its handler, which gives up waiting", "a task of its handler"]
 )
@@ -216,11 +226,7 @@ def test_an_item_whose_ack_waits_for_the_writer_is_not_given_back_by_a_drain_tha
             await app.queue("q").put("work", id="one")
             consuming = asyncio.create_task(app.queue("q").consume(handle))
             await begun.wait()
-            other = sqlite3.connect(file.removeprefix("sqlite:///"), isolation_level=None)
-            other.execute("BEGIN IMMEDIATE")
-            written = house.writer.verbs
-            busy = asyncio.create_task(app.queue("another").put("keeps the writer busy"))
-            await comes(lambda: house.writer.verbs > written)
+            other, busy = await held_up(app, file)
             end.set()
             await comes(lambda: any(isinstance(verb, Ack) for verb, _ in list(house.writer._queue)))
             await comes(lambda: not house.drain.view())  # the handler has ended
@@ -280,11 +286,7 @@ def test_an_item_of_map_that_is_done_is_not_called_again_when_the_map_is_cancell
 
             mapping = asyncio.create_task(app.map(work, ["a"], id="m"))
             await begun.wait()
-            other = sqlite3.connect(file.removeprefix("sqlite:///"), isolation_level=None)
-            other.execute("BEGIN IMMEDIATE")
-            written = house.writer.verbs
-            busy = asyncio.create_task(app.queue("another").put("keeps the writer busy"))
-            await comes(lambda: house.writer.verbs > written)
+            other, busy = await held_up(app, file)
             end.set()
             await comes(lambda: any(isinstance(verb, Record) for verb, _ in list(house.writer._queue)))
             mapping.cancel()

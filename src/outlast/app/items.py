@@ -97,9 +97,9 @@ class Item:
 
         def heard(_: Any, outcome: Any) -> None:
             self._unheard -= 1
-            if not isinstance(outcome, StoreError):  # then it may be said again
+            if not isinstance(outcome, StoreError):
                 self._heard(verb, outcome)
-            elif self._over and not self._unheard:  # by nobody
+            elif self._over and not self._unheard:  # else it may be said again
                 self._house.room.drop(self._row.fence)
             if answer.done():
                 return  # who said it was cancelled, and it is said all the same
@@ -201,7 +201,8 @@ class Queue:
                     return Item(house, row)
                 if row is not None:
                     house.intake.give_back(row, "its worker was taken for dead or drains")
-                    await asyncio.sleep(LOOK_SECONDS)  # until it is enlisted anew
+                    if not alive:
+                        await asyncio.sleep(LOOK_SECONDS)  # until it is enlisted anew
                     continue
                 left = until - house.loop.time()
                 if left <= 0:
