@@ -4,7 +4,7 @@ import asyncio
 import signal
 import sqlite3
 import threading
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 
 import pytest
 
@@ -93,6 +93,12 @@ async def cancelled(block: asyncio.Task[None]) -> None:
 async def until(true) -> None:
     while not true():
         await asyncio.sleep(0.001)
+
+
+def give_up(house: House) -> None:
+    """What the end of the process does for one that could not be left: its loop has ended before."""
+    house.worker._stop()
+    house._shut()
 
 
 def hanging_until(begun: threading.Event, ends: threading.Event) -> Workflow[[], None]:
@@ -245,6 +251,7 @@ def test_a_run_whose_step_executes_is_kept_when_the_loop_ends_while_the_app_is_l
         leaving.append(asyncio.create_task(block(app)))
         await until(begun.is_set)
         house = app._open
+        houses.append(house)
         await until(lambda: house.closing)
         if how == "a second Ctrl-C ends it":
             raise KeyboardInterrupt
@@ -253,13 +260,14 @@ def test_a_run_whose_step_executes_is_kept_when_the_loop_ends_while_the_app_is_l
         async with Outlast(store) as other:
             return [run.status for run in await other.runs()]
 
-    leaving: list[asyncio.Task[None]] = []
+    leaving, houses = list[asyncio.Task[None]](), list[House]()
     try:
         with suppress(KeyboardInterrupt):
             asyncio.run(main())
         assert asyncio.run(look()) == ["running"]
     finally:
         ends.set()
+        give_up(*houses)
 
 
 def test_a_block_is_left_when_a_drain_begins_as_its_loop_ends(address):
@@ -291,6 +299,7 @@ def test_whoever_leaves_while_the_store_is_away_may_be_cancelled(tmp_path, while
                 asyncio.timeout(2),
                 Outlast(f"sqlite:///{file}", signals=0, store_patience=3600) as app,
             ):
+                houses.append(app._open)
                 if while_it == "is closed":
                     await app.queue("q").put(1)
                     tasks.append(asyncio.create_task(app.queue("q").consume(hang)))
@@ -298,9 +307,10 @@ def test_whoever_leaves_while_the_store_is_away_may_be_cancelled(tmp_path, while
                     asyncio.get_running_loop().call_later(3, ends.set)
                 other.execute("BEGIN IMMEDIATE")
 
-    tasks: list[asyncio.Task[None]] = []
-    with sqlite3.connect(file, isolation_level=None, check_same_thread=False) as other:
+    tasks, houses = list[asyncio.Task[None]](), list[House]()
+    with closing(sqlite3.connect(file, isolation_level=None, check_same_thread=False)) as other:
         asyncio.run(main())
+    give_up(*houses)
 
 
 @pytest.mark.parametrize("drain", [False, True])
@@ -375,7 +385,7 @@ def test_an_item_that_was_lost_and_claimed_anew_keeps_its_worker_until_both_hand
             consuming = asyncio.create_task(queue.consume(hang))
             await until(lambda: len(begun) == 1)
             lost = house.worker.id
-            with sqlite3.connect(f"{tmp_path}/o.db", isolation_level=None) as other:
+            with closing(sqlite3.connect(f"{tmp_path}/o.db", isolation_level=None)) as other:
                 other.execute("DELETE FROM workers WHERE id = ?", (lost,))
             await house.writer.ask(Sweep())
             await house.worker.enlist(instead_of=lost)
