@@ -11,7 +11,7 @@ import logging
 import math
 import secrets
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import suppress
 from contextvars import Context
 from functools import cached_property
@@ -473,7 +473,7 @@ class House:
         if life.claimed and self.claimer is not None:
             self.claimer.done(life.fence)
 
-    async def children_of(self, id: str) -> AsyncIterator[RunRow]:
+    async def children_of(self, id: str) -> AsyncGenerator[RunRow, None]:
         """A run's children, newest first, a page at a time."""
         before = None
         while rows := await self.read(self.store.runs, RunQuery(parent=id, limit=100, before_pk=before)):

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Coroutine
+from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -137,9 +138,10 @@ def _launch(life: Life, place: Place, work: Callable[[], Coroutine[Any, Any, Non
 async def _end_all(life: Life, place: Place) -> None:
     house = life.house
     known = {child_id(life.id, one.place, house.settings.id_length_max) for one in life.journal.dealings}
-    async for row in house.children_of(life.id):
-        if row.id not in known:
-            await _undo(life, place, row.id)
+    async with aclosing(house.children_of(life.id)) as children:
+        async for row in children:
+            if row.id not in known:
+                await _undo(life, place, row.id)
 
 
 async def _undo(life: Life, place: Place, id: str) -> None:

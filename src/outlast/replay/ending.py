@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from outlast.errors import Diverged, Evicted, LimitExceeded, RunTimeout, StoreError, Unrecordable
@@ -159,12 +160,13 @@ async def _look_at_children(life: Life) -> None:
     """Whether a child has not ended, or has done anything: their parent is about to fail."""
     house = life.house
     try:
-        async for row in house.children_of(life.id):
-            ended = row.status in ENDED and row.undoing is None
-            undone = row.status in ("failed", "cancelled")
-            if not ended or (not undone and await house.read(house.store.has_dealt, row.id)):
-                life.children_left = True
-                return
+        async with aclosing(house.children_of(life.id)) as children:
+            async for row in children:
+                ended = row.status in ENDED and row.undoing is None
+                undone = row.status in ("failed", "cancelled")
+                if not ended or (not undone and await house.read(house.store.has_dealt, row.id)):
+                    life.children_left = True
+                    return
     except StoreError as error:
         life.over, life.verdict = refusal(error), None
 
