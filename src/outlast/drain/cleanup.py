@@ -90,9 +90,7 @@ async def _in_time(calling: asyncio.Task[None], seconds: float) -> bool:
         calling.cancel()
     if calling.done():
         gone = None if calling.cancelled() else calling.exception()
-        if isinstance(
-            gone, (SystemExit, KeyboardInterrupt)
-        ):  # which its task has let out of the loop already
+        if isinstance(gone, (SystemExit, KeyboardInterrupt)):  # its task has let it out of the loop already
             raise RuntimeError(f"it ended the program: {gone!r}")
         calling.result()
         return True
