@@ -4,9 +4,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 BASE := $(VENV)/.base
 STAMP := $(VENV)/.installed
-WORKERS ?= 6
+WORKERS ?= 4
 
-.PHONY: demo test lint types stores soak chaos alerts pythons check-fresh bench burst record format clean
+.PHONY: demo test test-fast coverage mutants lint types stores soak chaos alerts pythons check-fresh bench burst record format clean
 
 $(BASE): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Outlast needs Python 3.11 or later: make PYTHON=python3.12 ...")'
@@ -39,13 +39,30 @@ test: lint
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 	$(BIN)/python -m bench.guard
 
+# The inner loop: workflows, effects, values and settings, without servers and other processes.
+FAST := $(addprefix tests/,api app cost effects fencing replay sessions settings sync values store/test_conformance.py) \
+	$(wildcard tests/store/test_writer*.py)
+test-fast: $(STAMP)
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal $(PYTEST_ARGS) $(FAST) \
+	  -k "not postgres and not redis and not process and not death and not kill and not crash and not ledger"
+
+# Line and branch coverage, and which test executes which line. `make mutants` reads it.
+coverage: $(STAMP)
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --cov --cov-context=test --cov-report=term:skip-covered $(PYTEST_ARGS)
+
+# A sample of small faults in the core, and how many of them the tests notice. Run `make coverage` first.
+MUTANTS ?= 300
+MUTANT_SEED ?= 1
+mutants: $(STAMP)
+	$(BIN)/python scripts/mutants.py --count $(MUTANTS) --seed $(MUTANT_SEED)
+
 # The tests on every store that they could be on; `make test` has each on one of them.
 stores: $(STAMP)
 	OUTLAST_TEST_STORES=all $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 # The long forms of the tests that kill and of the generated workflows, on the stock loop and on uvloop.
 soak: $(STAMP)
-	OUTLAST_TEST_STORES=all OUTLAST_TEST_KILLS=200 OUTLAST_TEST_PROPERTY_CASES=3000 OUTLAST_TEST_ITEMS=1000000 OUTLAST_TEST_MODEL_EXAMPLES=1000 $(BIN)/python -m pytest -n $(WORKERS) --timeout 3600 tests/process tests/property tests/fleet tests/each tests/drain tests/effects tests/streams tests/store tests/sessions
+	OUTLAST_TEST_STORES=all OUTLAST_TEST_KILLS=200 OUTLAST_TEST_PROPERTY_CASES=3000 OUTLAST_TEST_ITEMS=1000000 OUTLAST_TEST_MODEL_EXAMPLES=1000 $(BIN)/python -m pytest -n $(WORKERS) --timeout 3600 tests/process tests/property tests/fleet tests/each tests/drain tests/effects tests/streams tests/store tests/sessions tests/faults
 
 # Each alert rule, firing and not firing, by Prometheus' own promtool on what real workers exported. promtool is taken from
 # Debian's package, unpacked and not installed, unless there is one.

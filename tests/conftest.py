@@ -1,4 +1,8 @@
-"""What the behaviour tests share: a world, which is all that outlives a process: a store and the time."""
+"""Fixtures that all folders share, and the environment in which the tests run.
+
+`world` and `file_world` are for tests on the virtual clock, `address` is for tests in real time on one
+process, `place` is a store that several processes share.
+"""
 
 import asyncio
 import gc
@@ -11,45 +15,71 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.testing import App, VirtualClock
 from outlast.testing.crash import Crash, _forget
 from outlast.testing.empty import EmptyStore, empty_file
-from places import HERE, place, pytest_collection_modifyitems  # noqa: F401 - a fixture and a hook
-from servers import postgres_server, redis_server  # noqa: F401 - fixtures
+from support.servers import postgres_server, redis_server  # noqa: F401 - fixtures
+from support.stores import HERE, place, pytest_collection_modifyitems  # noqa: F401 - a fixture and a hook
 
+# Outlast reads these variables. A developer's servers and settings must reach neither the tests nor the
+# programs that they start.
 _UNDERSTOOD = ("DATABASE_URL", "REDIS_URL", "REDIS_HOST", "STATE_DB_PATH", "SHUTDOWN_TIMEOUT")
 for _name in list(os.environ):
     if _name in _UNDERSTOOD or (
         _name.upper().startswith("OUTLAST_") and not _name.startswith("OUTLAST_TEST_")
     ):
-        del os.environ[
-            _name
-        ]  # Outlast understands them: a developer's own servers and settings are not for tests, nor for what they start
+        del os.environ[_name]
 
-# The tests start hundreds of processes: each would compile all of Outlast again, which takes longer than all else that it does to begin.
+# The tests start hundreds of processes. Without bytecode each of them would compile all of Outlast.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# A shell's `&` and nohup have them ignored, and every process that a test starts would inherit that.
+# A shell's `&` and nohup ignore these signals, and child processes would inherit that.
 for _signal in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
     if signal.getsignal(_signal) is signal.SIG_IGN:
         signal.signal(_signal, signal.default_int_handler if _signal is signal.SIGINT else signal.SIG_DFL)
 
-# No test needs a disk: what a process has written outlives it in memory too, and to sync it costs nothing there.
+# Stores live in memory: a killed process does not lose what it wrote there, and fsync is free.
 _MEMORY, _MEMORY_BYTES_MIN = Path("/dev/shm"), 2_000_000_000
 if "TMPDIR" not in os.environ and _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _MEMORY_BYTES_MIN:
     os.environ["TMPDIR"] = tempfile.tempdir = str(_MEMORY)
+
+# Collection makes millions of objects that live as long as the session. The garbage collector would visit
+# them again and again, during collection and in every full collection of a test.
+gc.disable()
+
+# Hypothesis must not judge the speed of the machine. `make test` repeats the same examples; `make soak`
+# draws new ones.
+_SOAK = "OUTLAST_TEST_PROPERTY_CASES" in os.environ
+hypothesis_settings.register_profile(
+    "outlast",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=not _SOAK,
+    max_examples=1000 if _SOAK else 50,
+)
+hypothesis_settings.load_profile("outlast")
+
+
+def pytest_collection_finish() -> None:
+    """Turn the garbage collector on again, for what is made from now on."""
+    gc.freeze()
+    gc.enable()
+
 
 HEARTBEAT = 0.001
 FOREVER = 1e7
 
 
 class World:
-    """A store (bytes in memory, or a file) and a clock. `app` is the process that is alive now.
+    """A store and a virtual clock: what outlives a process. `app` stands for the live process.
 
-    `restart()` is an orderly end and a new process, `die(...)` a pulled plug; no Python object survives either.
+    With `folder` the store is a file there, without it an image in memory. `restart()` ends the process
+    in order and starts another, `die()` crashes it. No Python object survives either of them.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -68,7 +98,7 @@ class World:
         return self._app
 
     def open(self) -> SQLiteStore:
-        """The store as another process sees it. In memory there is only one while a process lives."""
+        """Open the store as another process would. A store in memory is the live process's own."""
         if self.folder is not None:
             file = self.folder / "world.db"
             store = SQLiteStore(
@@ -85,7 +115,7 @@ class World:
         return store
 
     def another(self, **settings) -> App:
-        """Another process on the same store, at the same time."""
+        """Return the app of a second process on the same store."""
         app = App(self.open(), clock=self.clock, **settings)
         self._others.append(app)
         return app
@@ -99,7 +129,10 @@ class World:
         return dict(self.app.executed)
 
     def run(self, call, *, id: str = "run"):
-        """To its end. A run that hangs is a TimeoutError at once: nothing but the time-out is left to jump to."""
+        """Start a run and return its result.
+
+        A run that hangs raises TimeoutError at once: the virtual clock jumps to the time-out.
+        """
 
         async def main(app):
             return await (await app.start(call, id=id)).result(timeout=FOREVER)
@@ -107,14 +140,16 @@ class World:
         try:
             return self.do(main)
         except TimeoutError:
-            gc.collect()  # what hung may have left a task whose failure nobody saw: let it be logged here, not in pytest
+            # The run may have left a task with an unseen failure. Log that here, not in the next test.
+            gc.collect()
             raise
 
     def do(self, action):
+        """Run `action(app)` in the live process."""
         return self.app.do(action)
 
     def restart(self, after: float = 0.01, **settings) -> App:
-        """The process ends, another begins so many seconds later."""
+        """End the process in order and start another one `after` seconds later."""
         store = self.store
         if self.folder is None:
             self._image = store.image()
@@ -127,7 +162,10 @@ class World:
     def die(
         self, call, *, id: str = "run", after: float | None = None, until=None, gap: float = 0.01
     ) -> None:
-        """Start the run and pull the plug: so many seconds later, or as soon as `until()` is true."""
+        """Start a run and crash the process `after` seconds later, or as soon as `until()` is true.
+
+        The next process starts `gap` seconds after the crash.
+        """
         app, loop = self.app, self.clock.loop()
 
         async def main() -> None:
@@ -152,7 +190,7 @@ class World:
         self.restart(gap)
 
     def _pull(self) -> None:
-        """What the kernel does at a death: locks are free, and nobody touches their files any more."""
+        """Do what the kernel does when a process dies: free its locks and stop their heartbeat."""
         if self.folder is not None:
             self.store._presence._stop.set()
             self.store._presence.forget_in_child()
@@ -175,7 +213,7 @@ class World:
         return [entry.key for entry in self.journal(id)]
 
     def replays(self, call, *, id: str = "run"):
-        """The finished journal once more, in a new process: the end it leads to. Nothing may be executed."""
+        """Replay the journal of a finished run in a new process. Return the result; execute nothing."""
         self.restart()
         self.store.reopen(id)
         try:
@@ -193,14 +231,23 @@ class World:
 
 @pytest.fixture(params=HERE)
 def world(request, tmp_path):
+    """Yield a `World` whose store is in memory or a file. `make stores` runs each test on both."""
     world = World(None if request.param == "memory" else tmp_path)
     yield world
     world.close()
 
 
 @pytest.fixture
+def memory_world():
+    """Yield a `World` in memory, for tests of what no store can change."""
+    world = World(None)
+    yield world
+    world.close()
+
+
+@pytest.fixture
 def file_world(tmp_path):
-    """Where two processes must see one store."""
+    """Yield a `World` in a file, for tests in which two processes see one store."""
     world = World(tmp_path)
     yield world
     world.close()
@@ -208,5 +255,5 @@ def file_world(tmp_path):
 
 @pytest.fixture(params=HERE)
 def address(request, tmp_path):
-    """A store for real time."""
+    """Return the address of a store for tests in real time, in memory or in a file."""
     return "memory:" if request.param == "memory" else f"sqlite:///{empty_file(tmp_path / 'outlast.db')}"

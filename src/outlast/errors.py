@@ -45,6 +45,8 @@ Each names its page in a note (PEP 678): `outlast explain Backpressure`. What `s
 
 from __future__ import annotations
 
+from shlex import quote
+
 from outlast.explain.named import Explained
 from outlast.values.reasons import DIVERGED
 from outlast.values.sentences import stopped
@@ -55,11 +57,17 @@ class OutlastError(Explained, Exception):
 
 
 class NotInRun(OutlastError):
-    """Called outside a run. Start one with `run(...)` or `app.start(...)`; a step's plain function is `.fn`."""
+    """Called outside a run. Start one with `run(...)` or `app.start(...)`; a step's plain function is `.fn`.
+
+    Where workflow code makes a call that it may not make, it also fails the run, even if it is caught.
+    """
 
 
 class NotInStep(NotInRun):
-    """The workflow's own code tried to do I/O. Put it into a step."""
+    """The workflow's own code tried to do I/O. Put it into a step.
+
+    It stops the run, which fails with it even if it is caught. The message names the user's line.
+    """
 
 
 class BadName(OutlastError, ValueError):
@@ -146,10 +154,13 @@ class Conflict(OutlastError):
         super().__init__(id, recorded, asked)
 
     def __str__(self) -> str:
+        if self.recorded.partition("(")[0] == self.asked.partition("(")[0]:
+            hint = 'If the recorded run will do, join it: on_conflict="join", or `outlast submit --join`.'
+        else:
+            hint = "A workflow that was renamed keeps its runs under its old name: @workflow(name=...)."
         return (
             f"run {self.id!r} was started as {self.recorded} and is now asked for as {self.asked}. "
-            "An id is an idempotency key: use another id for other work. (A workflow that was renamed keeps its runs under "
-            "its old name: @workflow(name=...).)"
+            f"An id is an idempotency key: use another id for other work. {hint}"
         )
 
 
@@ -319,13 +330,18 @@ class Evicted(Explained, BaseException):
 class Diverged(Explained, BaseException):
     """The code asked for something else than the journal recorded. Nothing was executed; the run is parked."""
 
-    def __init__(self, recorded: str, asked: str) -> None:
+    def __init__(self, recorded: str, asked: str, *, run: str | None = None, line: str | None = None) -> None:
         self.recorded, self.asked = recorded, asked
+        self.run = run
+        """The id of the run."""
+        self.line = line
+        """The line of the workflow's code that asked, as file:line, where one is known."""
         super().__init__(recorded, asked)
 
     def __str__(self) -> str:
         return (
             f"{stopped(f'{DIVERGED}{self.recorded}, the code asked for {self.asked}')} "
             "The workflow changed since, or does something that differs from life to life (a clock, chance, "
-            "the order of a set). Bring the old code back or mend it, then `outlast resume ID`."
+            "the order of a set). Bring the old code back or mend it, "
+            f"then `outlast resume {'ID' if self.run is None else quote(self.run)}`."
         )

@@ -1,11 +1,10 @@
-"""Real workers, what they export over time, and Prometheus' own judgement of it."""
+"""Start workers, collect what they export over time, and let promtool evaluate the alerts."""
 
 import os
 import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +13,9 @@ from typing import Any
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from support.waiting import WAIT_SECONDS, wait_until
+
 FLOWS = Path(__file__).with_name("alert_flows.py")
-WAIT_SECONDS = 60.0
 Scrape = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 FAST = {
@@ -25,11 +25,7 @@ FAST = {
 
 
 def until(condition: Callable[[], Any], what: str = "it") -> Any:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"{what} did not come about"
-        time.sleep(0.05)
-    return found
+    return wait_until(condition, f"{what} did not happen")
 
 
 class Fleet:
@@ -38,6 +34,7 @@ class Fleet:
     def __init__(self, folder: Path, store: str | None = None) -> None:
         self.folder, self.store = folder, store or f"sqlite:///{folder}/alerts.db"
         self.workers: list[tuple[subprocess.Popen[bytes], int]] = []
+        self._ports: list[socket.socket] = []
 
     def __enter__(self) -> "Fleet":
         return self
@@ -47,6 +44,8 @@ class Fleet:
             if process.poll() is None:
                 process.kill()
             process.wait()
+        for holder in self._ports:
+            holder.close()
 
     def _env(self, **more: str) -> dict[str, str]:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("OUTLAST_")}
@@ -54,8 +53,7 @@ class Fleet:
 
     def worker(self, queue: str = "default", concurrency: int = 20) -> int:
         """Its number."""
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = int(free.getsockname()[1])
+        port = self._hold_port()
         number = len(self.workers)
         with (self.folder / f"worker-{number}.log").open("wb") as log:
             process = subprocess.Popen(
@@ -66,9 +64,20 @@ class Fleet:
         until(lambda: self._ready(port), f"worker {number}")
         return number
 
+    def _hold_port(self) -> int:
+        """Return a port that no other process is given before the worker listens on it.
+
+        A socket that is bound and does not listen keeps it; both use SO_REUSEADDR.
+        """
+        holder = socket.socket()
+        self._ports.append(holder)
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        return int(holder.getsockname()[1])
+
     def _ready(self, port: int) -> bool:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/ready", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/ready", timeout=WAIT_SECONDS) as answer:
                 return answer.status == 200
         except OSError:
             return False
@@ -90,7 +99,7 @@ class Fleet:
 
     def scrape(self, number: int) -> Scrape:
         with urllib.request.urlopen(
-            f"http://127.0.0.1:{self.workers[number][1]}/metrics", timeout=10
+            f"http://127.0.0.1:{self.workers[number][1]}/metrics", timeout=WAIT_SECONDS
         ) as answer:
             text = answer.read().decode()
         return {
@@ -156,7 +165,7 @@ class History:
         }  # fmt: skip
         (folder / "test.yaml").write_text(yaml.safe_dump(test, width=10_000))
         promtool = os.environ["PROMTOOL"]
-        return subprocess.run([promtool, "test", "rules", "test.yaml"], cwd=folder, capture_output=True, text=True, timeout=120, check=False)  # fmt: skip
+        return subprocess.run([promtool, "test", "rules", "test.yaml"], cwd=folder, capture_output=True, text=True, timeout=WAIT_SECONDS, check=False)  # fmt: skip
 
 
 def _number(value: float | None) -> str:

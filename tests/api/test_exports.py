@@ -1,4 +1,4 @@
-"""What the library exports: a name that comes, goes or moves is a decision, and this is where it shows."""
+"""The public names, their docstrings and the weight of their import."""
 
 import inspect
 import re
@@ -118,7 +118,7 @@ HEAVY = [
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
-def test_the_exported_names_are_these(module):
+def test_exported_names_are_pinned(module):
     assert sorted(module.__all__) == NAMES
     assert all(hasattr(module, name) for name in NAMES)
 
@@ -162,13 +162,11 @@ def public_methods(kind):
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
 def test_importing_it_is_light(module):
     code = f"import sys, {module.__name__}; print(*sorted(set(sys.modules) & set({HEAVY})))"
-    loaded = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
-    )
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert loaded.stdout.split() == []
 
 
-def test_the_logs_are_public_by_these_names():
+def test_names_of_the_logs_module_are_pinned():
     assert sorted(outlast.logs.__all__) == ["JSONFormatter", "TextFormatter", "configure"]
     assert all((getattr(outlast.logs, name).__doc__ or "").strip() for name in outlast.logs.__all__)
 
@@ -190,7 +188,7 @@ def parent(kind: type) -> type:
     return next(base for base in kind.__bases__ if base is not Explained)
 
 
-def test_every_error_is_in_the_tree_that_errors_py_draws_under_its_parent():
+def test_every_error_is_in_the_tree_drawn_in_errors_py():
     kinds = {
         name: kind
         for name, kind in vars(outlast.errors).items()

@@ -1,4 +1,4 @@
-"""Closing the app gives its runs back as an interruption, which costs nothing."""
+"""Closing an app releases its runs as interruptions."""
 
 import asyncio
 
@@ -32,7 +32,7 @@ async def report() -> list[str]:
         raise
 
 
-def test_closing_gives_the_run_back_as_an_interruption_which_costs_nothing(world):
+def test_closing_releases_the_run_as_an_interruption_without_using_an_attempt(world):
     async def main(app) -> None:
         await app.start(report(), id="run")
         await asyncio.sleep(10)
@@ -47,7 +47,7 @@ def test_closing_gives_the_run_back_as_an_interruption_which_costs_nothing(world
     assert done == ["a 1", "slow 1", "slow 1"], "an interruption uses up no attempt"
 
 
-def test_closing_cancels_the_body_that_is_under_way(world):
+def test_closing_cancels_the_running_step_body(world):
     stopped = []
 
     @step
@@ -70,7 +70,7 @@ def test_closing_cancels_the_body_that_is_under_way(world):
     assert stopped == [1]
 
 
-def test_another_process_goes_on_where_the_first_one_closed(file_world):
+def test_another_process_resumes_the_run_after_closing(file_world):
     async def main(app) -> list[str]:
         async with file_world.another() as first:
             await first.start(report(), id="run")
@@ -83,7 +83,7 @@ def test_another_process_goes_on_where_the_first_one_closed(file_world):
     assert file_world.row().deaths == 0
 
 
-def test_who_waits_for_a_run_when_the_app_closes_is_told(world):
+def test_closing_wakes_a_waiter_with_an_error(world):
     async def main(app) -> None:
         run = await app.start(report(), id="run")
         seen.append(asyncio.create_task(run.result()))
@@ -99,7 +99,7 @@ def test_who_waits_for_a_run_when_the_app_closes_is_told(world):
     assert world.status() == "queued"
 
 
-def test_a_finally_at_closing_records_nothing_and_starts_no_step(world):
+def test_finally_block_at_closing_records_nothing_and_starts_no_step(world):
     @workflow
     async def tidy() -> None:
         try:
@@ -121,7 +121,7 @@ def test_a_finally_at_closing_records_nothing_and_starts_no_step(world):
     assert world.kinds() == ["interruption"]
 
 
-def test_a_workflow_that_swallows_its_eviction_records_nothing_more(world):
+def test_workflow_that_swallows_its_eviction_records_nothing_more(world):
     @workflow
     async def greedy() -> str:
         for _ in range(3):

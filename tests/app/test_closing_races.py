@@ -1,4 +1,4 @@
-"""What is under way when the app closes: it ends, and nothing begins for a run that was given back."""
+"""Calls, hooks and signals that meet a closing app."""
 
 import asyncio
 import signal
@@ -11,8 +11,7 @@ import pytest
 from outlast import Draining, Outlast, StoreUnavailable, step, workflow
 from outlast.app.house import House
 from outlast.app.items import Consumer
-from outlast.define.workflow import Workflow
-from outlast.store.verbs import Sweep
+from support.waiting import WAIT_SECONDS, wait_until_async
 
 done: list[str] = []
 
@@ -35,7 +34,7 @@ async def one() -> int:
     return await work()
 
 
-def test_a_run_that_is_being_started_when_the_app_closes_does_not_begin_after_it(tmp_path):
+def test_run_being_started_at_close_does_not_begin_afterwards(tmp_path):
     store = f"sqlite:///{tmp_path}/o.db"
 
     async def main() -> None:
@@ -43,17 +42,17 @@ def test_a_run_that_is_being_started_when_the_app_closes_does_not_begin_after_it
             house = app._open
             starter = asyncio.create_task(app.start(one(), id="run"))
             await asyncio.sleep(0)
-        await asyncio.wait([starter], timeout=10)
+        await asyncio.wait([starter], timeout=WAIT_SECONDS)
         assert starter.done()
         assert house.lives == {}
         async with Outlast(store) as app:
-            assert await (await app.start(one(), id="run")).result(timeout=20) == 1
+            assert await (await app.start(one(), id="run")).result(timeout=WAIT_SECONDS) == 1
 
     asyncio.run(main())
     assert done == ["begins", "ends"]
 
 
-def test_who_prunes_when_the_app_closes_is_told(address):
+def test_prune_interrupted_by_close_ends_with_a_result_or_an_error(address):
     @workflow
     async def nothing() -> None: ...
 
@@ -64,7 +63,7 @@ def test_who_prunes_when_the_app_closes_is_told(address):
             await asyncio.gather(*[app.cancel(id) for id in ids])
             pruning = asyncio.create_task(app.prune(0, batch=1))
             await asyncio.sleep(0)
-        await asyncio.wait([pruning], timeout=10)
+        await asyncio.wait([pruning], timeout=WAIT_SECONDS)
         assert pruning.done()
         with suppress(StoreUnavailable):
             assert pruning.result() == len(ids)
@@ -72,27 +71,15 @@ def test_who_prunes_when_the_app_closes_is_told(address):
     asyncio.run(main())
 
 
-def test_what_is_asked_of_the_store_after_the_close_is_refused(address):
+def test_start_after_close_is_refused(address):
     async def main() -> None:
         async with Outlast(address) as app:
             house = app._open
         with pytest.raises(Draining, match="on its way out"):
-            await asyncio.wait_for(house.start(one(), "run"), 10)
+            await asyncio.wait_for(house.start(one(), "run"), WAIT_SECONDS)
 
     asyncio.run(main())
     assert done == []
-
-
-async def cancelled(block: asyncio.Task[None]) -> None:
-    """As a time-out around the block does, while it is left."""
-    block.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await block
-
-
-async def until(true) -> None:
-    while not true():
-        await asyncio.sleep(0.001)
 
 
 def give_up(house: House) -> None:
@@ -101,52 +88,7 @@ def give_up(house: House) -> None:
     house._shut()
 
 
-def hanging_until(begun: threading.Event, ends: threading.Event) -> Workflow[[], None]:
-    @step
-    def hangs() -> None:
-        begun.set()
-        ends.wait(20)
-
-    @workflow
-    async def hanging() -> None:
-        await hangs.aio()
-
-    return hanging
-
-
-@pytest.mark.parametrize("drain", [False, True])
-def test_a_run_whose_step_executes_is_kept_when_the_block_is_cancelled_while_it_is_left(tmp_path, drain):
-    """Given back, it would be executed by another process beside the thread that has not ended."""
-    store, begun, ends = f"sqlite:///{tmp_path}/o.db", threading.Event(), threading.Event()
-
-    hanging = hanging_until(begun, ends)
-
-    async def block(app: Outlast) -> None:
-        async with app:
-            await app.start(hanging(), id="run")
-            await until(begun.is_set)
-            if drain:
-                app._open.drain.begin("now", grace=2.0)
-
-    async def main() -> None:
-        app = Outlast(store, close_timeout=0.3)
-        leaving = asyncio.create_task(block(app))
-        await until(begun.is_set)
-        house = app._open
-        await until(lambda: house.drain.heard.done() if drain else house.closing)
-        await cancelled(leaving)
-        async with Outlast(store) as other:
-            assert [run.status for run in await other.runs()] == ["running"]
-            ends.set()
-            await until(lambda: not house.hung)  # then it is given back
-            assert await (await other.start(hanging(), id="run")).result(timeout=20) is None
-
-    asyncio.run(main())
-
-
-def test_signals_and_store_are_given_back_when_the_block_is_cancelled_in_its_last_moment(
-    tmp_path, monkeypatch
-):
+def test_signals_and_store_are_restored_when_leaving_is_cancelled_at_the_end(tmp_path, monkeypatch):
     leave, before, threads = House.leave, signal.getsignal(signal.SIGTERM), set(threading.enumerate())
 
     async def left(house: House) -> None:
@@ -176,10 +118,10 @@ def test_signals_and_store_are_given_back_when_the_block_is_cancelled_in_its_las
     assert "outlast-writer" not in {thread.name for thread in set(threading.enumerate()) - threads}
 
 
-def test_a_lifespan_ends_also_when_the_block_is_cancelled_in_a_clean_up_of_its_drain(address):
+def test_lifespan_ends_when_a_cleanup_hook_of_the_drain_is_cancelled(address):
     async def hangs() -> None:
         task.cancel()
-        await asyncio.sleep(20)
+        await asyncio.sleep(3600)
 
     @asynccontextmanager
     async def living(_: Outlast):
@@ -202,14 +144,14 @@ def test_a_lifespan_ends_also_when_the_block_is_cancelled_in_a_clean_up_of_its_d
     assert done == ["lifespan"]
 
 
-def test_every_hook_is_called_when_the_block_is_cancelled_in_one_of_them_which_is_told(address):
+def test_all_cleanup_hooks_run_when_leaving_is_cancelled_in_one(address):
     async def first() -> None:
         done.append("first")
 
     async def hangs() -> None:
         task.cancel()
         try:
-            await asyncio.sleep(20)
+            await asyncio.sleep(3600)
         finally:
             done.append("told")
 
@@ -234,50 +176,14 @@ def test_every_hook_is_called_when_the_block_is_cancelled_in_one_of_them_which_i
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("how", ["its main function returns", "a second Ctrl-C ends it"])
-def test_a_run_whose_step_executes_is_kept_when_the_loop_ends_while_the_app_is_left(tmp_path, how):
-    """The end of a loop cancels every task that it finds."""
-    store, begun, ends = f"sqlite:///{tmp_path}/o.db", threading.Event(), threading.Event()
-
-    hanging = hanging_until(begun, ends)
-
-    async def block(app: Outlast) -> None:
-        async with app:
-            await app.start(hanging(), id="run")
-            await until(begun.is_set)
-
-    async def main() -> None:
-        app = Outlast(store, close_timeout=0.3, signals=0)
-        leaving.append(asyncio.create_task(block(app)))
-        await until(begun.is_set)
-        house = app._open
-        houses.append(house)
-        await until(lambda: house.closing)
-        if how == "a second Ctrl-C ends it":
-            raise KeyboardInterrupt
-
-    async def look() -> list[str]:
-        async with Outlast(store) as other:
-            return [run.status for run in await other.runs()]
-
-    leaving, houses = list[asyncio.Task[None]](), list[House]()
-    try:
-        with suppress(KeyboardInterrupt):
-            asyncio.run(main())
-        assert asyncio.run(look()) == ["running"]
-    finally:
-        ends.set()
-        give_up(*houses)
-
-
-def test_a_block_is_left_when_a_drain_begins_as_its_loop_ends(address):
+def test_block_is_left_when_a_drain_begins_as_the_loop_ends(address):
     async def block() -> None:
         async with app:
-            await asyncio.sleep(60)
+            await asyncio.sleep(3600)
 
     async def main() -> None:
         blocks.append(asyncio.create_task(block()))
-        await until(lambda: app._house is not None and app._house.working)
+        await wait_until_async(lambda: app._house is not None and app._house.working)
         app._open.drain.begin("test")  # it comes to the loop in the round in which this returns
 
     app, blocks = Outlast(address, signals=0), list[asyncio.Task[None]]()
@@ -286,26 +192,31 @@ def test_a_block_is_left_when_a_drain_begins_as_its_loop_ends(address):
 
 
 @pytest.mark.parametrize("while_it", ["is closed", "is struck off"])
-def test_whoever_leaves_while_the_store_is_away_may_be_cancelled(tmp_path, while_it):
+def test_leaving_can_be_cancelled_while_the_store_is_unreachable(tmp_path, while_it):
     file, begun, ends = tmp_path / "o.db", threading.Event(), threading.Event()
 
     def hang(_: object) -> None:
         begun.set()
-        ends.wait(20)
+        ends.wait(WAIT_SECONDS)
+
+    async def block() -> None:
+        async with Outlast(f"sqlite:///{file}", signals=0, store_patience=3600) as app:
+            houses.append(app._open)
+            if while_it == "is closed":
+                await app.queue("q").put(1)
+                tasks.append(asyncio.create_task(app.queue("q").consume(hang)))
+                await wait_until_async(begun.is_set)
+            other.execute("BEGIN IMMEDIATE")
 
     async def main() -> None:
-        with pytest.raises(TimeoutError):
-            async with (
-                asyncio.timeout(2),
-                Outlast(f"sqlite:///{file}", signals=0, store_patience=3600) as app,
-            ):
-                houses.append(app._open)
-                if while_it == "is closed":
-                    await app.queue("q").put(1)
-                    tasks.append(asyncio.create_task(app.queue("q").consume(hang)))
-                    await until(begun.is_set)
-                    asyncio.get_running_loop().call_later(3, ends.set)
-                other.execute("BEGIN IMMEDIATE")
+        leaving = asyncio.create_task(block())
+        await wait_until_async(lambda: houses and houses[0].closing)
+        if while_it == "is struck off":
+            await wait_until_async(lambda: houses[0].writer._queue or houses[0].writer._failure)
+        leaving.cancel()
+        asyncio.get_running_loop().call_later(0.1, ends.set)
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
 
     tasks, houses = list[asyncio.Task[None]](), list[House]()
     with closing(sqlite3.connect(file, isolation_level=None, check_same_thread=False)) as other:
@@ -314,7 +225,7 @@ def test_whoever_leaves_while_the_store_is_away_may_be_cancelled(tmp_path, while
 
 
 @pytest.mark.parametrize("drain", [False, True])
-def test_what_comes_after_a_hook_that_ends_the_program_is_done_all_the_same(address, drain):
+def test_remaining_hooks_run_after_a_hook_exits_the_program(address, drain):
     async def first() -> None:
         done.append("first")
 
@@ -342,117 +253,7 @@ def test_what_comes_after_a_hook_that_ends_the_program_is_done_all_the_same(addr
     assert houses[0].worker._left
 
 
-def test_an_each_that_ends_while_the_app_is_left_holds_up_nothing(tmp_path):
-    store, begun, ends = f"sqlite:///{tmp_path}/o.db", threading.Event(), threading.Event()
-
-    def hang() -> None:
-        begun.set()
-        ends.wait(20)
-
-    async def loop(app: Outlast) -> None:
-        async for _ in app.each(["a"], id="each"):
-            await asyncio.to_thread(hang)
-
-    async def main() -> None:
-        async def end() -> None:
-            assert house.hung == {"each"}
-            ends.set()
-            await asyncio.wait([task])
-
-        async with Outlast(store, close_timeout=0.5, signals=0) as app:
-            house, task = app._open, asyncio.create_task(loop(app))
-            app.on_cleanup(end)
-            await until(begun.is_set)
-        assert (house.hung, house.stays) == (set(), False)
-        async with Outlast(store, signals=0) as other:
-            assert len(await other.workers()) == 1
-
-    asyncio.run(main())
-
-
-def test_an_item_that_was_lost_and_claimed_anew_keeps_its_worker_until_both_handlers_have_ended(tmp_path):
-    store, ends = f"sqlite:///{tmp_path}/o.db", [threading.Event(), threading.Event()]
-    begun: list[int] = []
-
-    def hang(_: object) -> None:
-        begun.append(1)
-        ends[len(begun) - 1].wait(20)
-
-    async def main() -> None:
-        async with Outlast(store, close_timeout=0.2, signals=0) as app:
-            house, queue = app._open, app.queue("q")
-            await queue.put(1, id="item")
-            consuming = asyncio.create_task(queue.consume(hang))
-            await until(lambda: len(begun) == 1)
-            lost = house.worker.id
-            with closing(sqlite3.connect(f"{tmp_path}/o.db", isolation_level=None)) as other:
-                other.execute("DELETE FROM workers WHERE id = ?", (lost,))
-            await house.writer.ask(Sweep())
-            await house.worker.enlist(instead_of=lost)
-            await until(lambda: len(begun) == 2)
-        ends[0].set()
-        await until(lambda: len([one for one in house.consumers for _ in one.under_way]) == 1)
-        async with Outlast(store, signals=0) as other:
-            assert [run.status for run in await other.runs(items=None)] == ["running"]
-        ends[1].set()
-        await asyncio.wait([consuming])
-        async with asyncio.timeout(20):
-            await until(lambda: not house.hung)
-
-    try:
-        asyncio.run(main())
-    finally:
-        for end in ends:
-            end.set()
-
-
-@pytest.mark.parametrize("kind", ["run", "item", "map", "each"])
-def test_a_worker_that_stayed_is_struck_off_when_nothing_of_it_hangs_any_more(tmp_path, kind):
-    store, begun, ends = f"sqlite:///{tmp_path}/o.db", threading.Event(), threading.Event()
-
-    def hang(*_: object) -> None:
-        begun.set()
-        ends.wait(20)
-
-    @step
-    def hangs() -> None:
-        hang()
-
-    @workflow
-    async def hanging() -> None:
-        await hangs.aio()
-
-    async def execute(app: Outlast) -> None:
-        if kind == "run":
-            await (await app.start(hanging(), id="run")).result()
-        elif kind == "item":
-            await app.queue("q").put(1)
-            await app.queue("q").consume(hang)
-        elif kind == "map":
-            await app.map(hang, ["a"], id="map")
-        else:
-            async for _ in app.each(["a"], id="each"):
-                await asyncio.to_thread(hang)
-
-    async def workers() -> int:
-        async with Outlast(store, signals=0) as other:
-            return len(await other.workers()) - 1
-
-    async def main() -> None:
-        async with Outlast(store, close_timeout=0.2, signals=0) as app:
-            task = asyncio.create_task(execute(app))
-            await until(begun.is_set)
-        assert await workers() == 1
-        ends.set()
-        await asyncio.wait([task])
-        async with asyncio.timeout(20):
-            while await workers():
-                await asyncio.sleep(0.01)
-
-    asyncio.run(main())
-
-
-def test_consumers_that_wait_for_the_store_are_left_in_the_time_of_one(monkeypatch, address):
+def test_consumers_share_one_close_timeout(monkeypatch, address):
     close, times, tasks = Consumer.close, [], []
 
     async def closed(consumer: Consumer, timeout: float) -> set[str]:
@@ -465,7 +266,7 @@ def test_consumers_that_wait_for_the_store_are_left_in_the_time_of_one(monkeypat
         async with Outlast(address, signals=0) as app:
             house = app._open
             tasks.extend(asyncio.create_task(app.queue(name).consume(print)) for name in "abc")
-            await until(lambda: len(house.consumers) == 3)
+            await wait_until_async(lambda: len(house.consumers) == 3)
             monkeypatch.setattr(Consumer, "close", closed)
             await house._close_consumers()
             monkeypatch.undo()
@@ -475,44 +276,3 @@ def test_consumers_that_wait_for_the_store_are_left_in_the_time_of_one(monkeypat
     assert len(times) == 3
     assert times == sorted(times, reverse=True)
     assert times[0] - times[2] > 0.03  # each has what those before it have left
-
-
-def test_an_app_is_not_left_when_what_hung_ends_while_it_still_waits_for_an_item(tmp_path):
-    """Struck off, its worker would have the item given to another beside the handler that has not ended."""
-    store, ends, item_ends = f"sqlite:///{tmp_path}/o.db", threading.Event(), threading.Event()
-    begun: set[str] = set()
-
-    @step
-    def hangs() -> None:
-        begun.add("step")
-        ends.wait(20)
-
-    @workflow
-    async def hanging() -> None:
-        await hangs.aio()
-
-    def handle(_: object) -> None:
-        begun.add("item")
-        item_ends.wait(20)
-
-    async def main() -> None:
-        async with Outlast(store, close_timeout=0.3) as app:
-            house, queue = app._open, app.queue("q")
-            await queue.put(1, id="item")
-            consumer = asyncio.create_task(queue.consume(handle))
-            await app.start(hanging(), id="run")
-            await until(lambda: len(begun) == 2)
-
-            async def end_what_hung() -> None:
-                await until(lambda: house.hung == {"run"})  # from here on it waits for the item
-                ends.set()
-
-            ending = asyncio.create_task(end_what_hung())
-        await ending
-        async with Outlast(store) as other:
-            found = {run.id: run.status for run in await other.runs(items=None)}
-        assert found == {"run": "queued", "q/item": "running"}
-        item_ends.set()
-        await asyncio.wait([consumer])
-
-    asyncio.run(main())

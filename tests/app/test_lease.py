@@ -1,4 +1,4 @@
-"""The lease: renewed from a thread of its own, at intervals that differ, and not while the loop stands still."""
+"""The lease is renewed by its own thread, and not while the loop is blocked."""
 
 import threading
 import time
@@ -6,8 +6,10 @@ from queue import Empty
 
 from outlast.app.lease import Lease
 from outlast.app.worker import Worker
+from outlast.errors import StoreUnavailable
 from outlast.store.verbs import WORKER, Refused
 from outlast.testing import App
+from support.waiting import WAIT_SECONDS
 
 
 class Pauses:
@@ -29,28 +31,28 @@ class Renewals:
         self.threads, self._outcome = [], outcome
 
     def call(self, verb, timeout):
-        assert (verb.worker, verb.lease, timeout) == ("w", 30.0, 30.0)
+        assert (verb.worker, verb.lease, timeout) == ("w", 30.0, 10.0)
         self.threads.append(threading.current_thread().name)
         return self._outcome
 
 
-def lease(pauses, renewals, *, stall_max=20.0, lost=lambda: None):
-    made = Lease(renewals, "w", 30.0, stall_max, lost)
+def lease(pauses, renewals, *, stall_max=20.0, lost=lambda: None, read=lambda worker: None):
+    made = Lease(renewals, "w", 30.0, stall_max, lost, read)
     made._stop = pauses
     return made
 
 
-def test_renewals_come_from_a_thread_of_their_own_at_intervals_that_differ():
+def test_lease_is_renewed_by_its_own_thread_with_jitter():
     pauses, renewals = Pauses(50), Renewals()
     made = lease(pauses, renewals)
     made.start()
-    made._thread.join(10)
+    made._thread.join(WAIT_SECONDS)
     assert renewals.threads == ["outlast-lease"] * 50
     assert all(8.0 <= seconds <= 10.0 for seconds in pauses.seconds), "well within the lease"
     assert len(set(pauses.seconds)) > 40, "a fleet that started together does not renew together"
 
 
-def test_nothing_is_renewed_while_the_loop_stands_still_and_it_is_said_once(caplog):
+def test_lease_is_not_renewed_while_the_loop_is_blocked_and_logs_it_once(caplog):
     renewals = Renewals()
     made = lease(Pauses(5), renewals)
     made.loop_seen = time.monotonic() - 21
@@ -59,7 +61,7 @@ def test_nothing_is_renewed_while_the_loop_stands_still_and_it_is_said_once(capl
     assert caplog.text.count("has stood still") == 1
 
 
-def test_a_renewal_that_is_refused_is_told_once_and_ends_the_thread():
+def test_refused_renewal_is_reported_once_and_ends_the_thread():
     told = []
     pauses = Pauses(5)
     lease(pauses, Renewals(Refused(WORKER, "swept")), lost=lambda: told.append("lost"))._renew()
@@ -67,18 +69,52 @@ def test_a_renewal_that_is_refused_is_told_once_and_ends_the_thread():
     assert len(pauses.seconds) == 1
 
 
-def test_a_renewal_that_gets_no_answer_is_said_to_have_none_and_the_next_is_tried(caplog):
+def test_unanswered_renewal_is_logged_and_tried_again_sooner(caplog):
     class Silent:
         def call(self, verb, timeout):
             raise Empty
 
-    lease(Pauses(2), Silent())._renew()
+    pauses = Pauses(2)
+    made = lease(pauses, Silent())
+    made._renew()
+    assert [one.getMessage() for one in caplog.records] == ["worker w could not renew its lease: no answer"]
+    assert made.trouble == "no answer"
+    assert all(seconds <= 2.5 for seconds in pauses.seconds[1:]), "sooner than a renewal that succeeded"
+
+
+def test_a_worker_that_cannot_read_does_not_renew_its_lease(caplog):
+    answers = [StoreUnavailable("no answer"), StoreUnavailable("no answer"), None]
+    read = []
+
+    def reads(worker):
+        read.append(worker)
+        if (error := answers.pop(0)) is not None:
+            raise error
+
+    renewals = Renewals()
+    made = lease(Pauses(3), renewals, read=reads)
+    made._renew()
+    assert read == ["w"] * 3
+    assert len(renewals.threads) == 1
+    assert made.trouble is None
     assert [one.getMessage() for one in caplog.records] == [
-        "worker w could not renew its lease: no answer"
-    ] * 2
+        "worker w could not renew its lease: no answer",
+        "worker w renews its lease again",
+    ]
 
 
-def test_who_asks_from_another_thread_how_long_the_loop_stands_still_may_do_so_while_the_worker_leaves(
+def test_recent_read_is_not_repeated_before_a_renewal():
+    def read(worker):
+        raise AssertionError("it has read already")
+
+    renewals = Renewals()
+    made = lease(Pauses(1), renewals, read=read)
+    made.read_at = time.monotonic() + 60
+    made._renew()
+    assert len(renewals.threads) == 1
+
+
+def test_stalled_can_be_asked_from_another_thread_while_the_worker_leaves(
     monkeypatch,
 ):
     """The lease is gone between any two looks at it: /health is asked in the server's thread."""

@@ -18,6 +18,7 @@ from outlast import (
     step,
     workflow,
 )
+from outlast.settings import Settings
 
 
 @step
@@ -53,7 +54,7 @@ def test_a_result_of_a_step_that_is_too_large_fails_that_step(world):
     assert max(len(entry.value or "") for entry in world.journal("does not")) <= 1000
 
 
-def test_the_size_is_counted_in_what_is_written(world):
+def test_value_size_is_measured_on_the_encoded_text(world):
     world.restart(value_size_max=1000)
     with pytest.raises(LimitExceeded):
         world.run(passes("日" * 200))
@@ -71,7 +72,7 @@ def test_a_result_of_a_run_that_is_too_large_fails_it(world):
     assert world.status() == "failed"
 
 
-def test_a_journal_that_is_full_stops_the_run_clearly(world):
+def test_full_journal_fails_the_run_with_a_clear_error(world):
     world.restart(journal_entries_max=10)
 
     @workflow
@@ -84,7 +85,7 @@ def test_a_journal_that_is_full_stops_the_run_clearly(world):
     assert len(world.journal()) == 10
 
 
-def test_steps_side_by_side_do_not_get_past_the_journals_limit(world):
+def test_concurrent_steps_do_not_exceed_the_journal_limit(world):
     world.restart(journal_entries_max=10)
 
     @workflow
@@ -136,7 +137,7 @@ def test_values_nested_too_deep_are_refused(world):
         passes(value)
 
 
-def test_run_within_a_loop_is_a_clear_error(address):
+def test_run_inside_an_event_loop_raises_a_clear_error(address):
     async def main() -> None:
         run(passes(1), store=address)
 
@@ -144,7 +145,7 @@ def test_run_within_a_loop_is_a_clear_error(address):
         asyncio.run(main())
 
 
-def test_run_takes_a_call_and_says_so():
+def test_run_rejects_anything_but_a_call():
     with pytest.raises(TypeError, match=r"run\(report"):
         run(passes)
 
@@ -158,7 +159,7 @@ def test_run_returns_the_result_and_leaves_no_thread_behind(address):
     assert left == []
 
 
-def test_a_run_in_a_steps_body_is_refused_but_an_app_there_is_a_program_of_its_own(world):
+def test_run_inside_a_step_is_refused_but_an_app_is_allowed(world):
     @step
     async def nested() -> str:
         async with Outlast("memory:") as app:
@@ -181,7 +182,26 @@ async def listens(count: int) -> list[int]:
     return [await receive("n", int) for _ in range(count)]
 
 
-def test_who_sends_to_a_run_that_does_not_listen_does_not_fill_the_store(world):
+def test_a_message_that_is_too_long_is_refused_before_anything_is_written(world):
+    world.restart(message_size_max=100)
+
+    async def main(app: Outlast) -> str:
+        await app.submit(listens(3), id="run")
+        with pytest.raises(LimitExceeded, match="OUTLAST_MESSAGE_SIZE_MAX") as refused:
+            await app.send("run", "n", "x" * 99)
+        await app.send("run", "n", "x" * 98)
+        return str(refused.value)
+
+    assert "message 'n': 101 is more than message_size_max=100" in world.do(main)
+    assert len(world.store.messages(world.row("run").pk)) == 1
+
+
+def test_by_default_all_messages_to_a_run_are_a_few_gigabytes_at_most():
+    settings = Settings()
+    assert settings.messages_max * settings.message_size_max <= 4_000_000_000
+
+
+def test_sending_to_a_run_that_never_receives_is_bounded(world):
     world.restart(messages_max=2)
 
     async def main(app: Outlast) -> str:

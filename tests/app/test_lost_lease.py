@@ -1,4 +1,4 @@
-"""A run that was taken from its worker: evicted once, and nothing stale is recorded."""
+"""A run taken from its worker is evicted and records nothing stale."""
 
 import asyncio
 
@@ -48,7 +48,7 @@ def steal(world, app, id="run") -> int:
     return row.fence
 
 
-def test_a_life_whose_run_was_taken_is_evicted_once_and_records_nothing_stale(world):
+def test_life_whose_run_was_taken_over_is_evicted_and_records_nothing(world):
     async def main(app) -> None:
         await app.start(report(), id="run")
         await asyncio.sleep(10)
@@ -92,7 +92,7 @@ def test_a_stale_result_never_reaches_the_journal_of_the_new_life(world):
     assert values == ['"a"', '"by the thief"']
 
 
-def test_a_run_whose_worker_was_struck_off_goes_on_in_the_same_process(file_world):
+def test_run_continues_in_the_same_process_after_its_worker_was_removed(file_world):
     async def main(app) -> list[str]:
         run = await app.start(report(), id="run")
         await asyncio.sleep(10)
@@ -120,7 +120,7 @@ def slow_to_come_back(monkeypatch):
     monkeypatch.setattr(Writer, "ask", asked)
 
 
-def test_a_run_whose_worker_is_found_lost_while_its_journal_is_read_does_not_begin_under_the_lost_claim(
+def test_run_does_not_start_under_a_claim_lost_while_its_journal_is_read(
     world, monkeypatch, slow_to_come_back
 ):
     read, pasts = House.read, Intake._pasts
@@ -157,9 +157,7 @@ def test_a_run_whose_worker_is_found_lost_while_its_journal_is_read_does_not_beg
 
 
 @pytest.mark.parametrize("by_hand", [False, True])
-def test_an_item_whose_worker_is_found_lost_while_its_claim_is_answered_is_not_handled_under_it(
-    world, monkeypatch, slow_to_come_back, by_hand
-):
+def test_item_is_not_handled_under_a_claim_of_a_lost_worker(world, monkeypatch, slow_to_come_back, by_hand):
     claim = Intake.claim
 
     async def claims(self, verb, *, alone=False):
@@ -191,7 +189,7 @@ def test_an_item_whose_worker_is_found_lost_while_its_claim_is_answered_is_not_h
 
 
 @pytest.mark.parametrize("ends", ["left", "cancelled"])
-def test_no_worker_stays_behind_that_was_being_enlisted_anew(world, monkeypatch, ends):
+def test_worker_being_enlisted_again_at_close_is_removed(world, monkeypatch, ends):
     """When the app was left, or whoever had asked for it was cancelled: the store took its time, and wrote it then."""
     ask = Writer.ask
 

@@ -1,10 +1,11 @@
-"""The same promises in real time, with the writer's thread."""
+"""Restarts and concurrency in real time, with the writer's thread."""
 
 import asyncio
 
 import pytest
 
 from outlast import Outlast, current, receive, step, workflow
+from support.waiting import WAIT_SECONDS
 
 done: list[str] = []
 seen: list[object] = []
@@ -23,7 +24,7 @@ async def work(label: str, seconds: float = 0.0) -> str:
     return label
 
 
-def test_closing_and_starting_again_in_real_time(tmp_path):
+def test_run_survives_a_restart_of_the_app_in_real_time(tmp_path):
     @workflow
     async def waits() -> str:
         return await receive("word", str)
@@ -37,14 +38,16 @@ def test_closing_and_starting_again_in_real_time(tmp_path):
             run = await first.start(waits(), id="run")
             joined = await second.start(waits(), id="run")
             await second.send("run", "word", "hello")
-            results = await asyncio.gather(run.result(timeout=20), joined.result(timeout=20))
+            results = await asyncio.gather(
+                run.result(timeout=WAIT_SECONDS), joined.result(timeout=WAIT_SECONDS)
+            )
             assert len(set(results)) == 1
             return results[0]
 
     assert asyncio.run(main()) == "hello"
 
 
-def test_fifty_runs_in_real_time_each_end_once(address):
+def test_fifty_concurrent_runs_each_end_once_in_real_time(address):
     @workflow
     async def many(n: int) -> list[str]:
         return await asyncio.gather(*[work(f"{n}-{m}") for m in range(5)])
@@ -52,7 +55,7 @@ def test_fifty_runs_in_real_time_each_end_once(address):
     async def main() -> None:
         async with Outlast(address) as app:
             runs = [await app.start(many(n), id=f"r{n}") for n in range(50)]
-            results = await asyncio.gather(*[run.result(timeout=60) for run in runs])
+            results = await asyncio.gather(*[run.result(timeout=WAIT_SECONDS) for run in runs])
             assert results == [[f"{n}-{m}" for m in range(5)] for n in range(50)]
 
     asyncio.run(main())

@@ -1,4 +1,4 @@
-"""A store that fails in the middle of a run: who waits is told, and the run is resumable."""
+"""A store that fails during a run: waiters get an error, the run is resumable."""
 
 import asyncio
 import sqlite3
@@ -67,7 +67,7 @@ class Failing:
     ],
     ids=lambda e: type(e).__name__,
 )
-def test_a_store_that_fails_in_the_middle_is_told_to_who_waits_and_the_run_is_resumable(world, fault):
+def test_store_failure_reaches_the_waiter_and_the_run_is_resumable(world, fault):
     failing = Failing(world.open())
     app = App(failing, clock=world.clock, store_patience=0.02, close_timeout=1.0)
 
@@ -91,7 +91,7 @@ def test_a_store_that_fails_in_the_middle_is_told_to_who_waits_and_the_run_is_re
         failing.close()
 
 
-def test_a_store_that_fails_for_a_moment_is_not_noticed(world):
+def test_short_store_failure_is_not_noticed(world):
     failing = Failing(world.open())
     app = App(failing, clock=world.clock, store_patience=20)
     failures = []
@@ -113,7 +113,7 @@ def test_a_store_that_fails_for_a_moment_is_not_noticed(world):
     ("error", "line"),
     [(StoreUnavailable("away"), "cannot look for dead workers"), (TypeError("damaged"), "a sweep failed")],
 )
-def test_a_store_that_fails_for_long_is_complained_of_at_growing_intervals(world, caplog, error, line):
+def test_long_store_failure_is_logged_at_growing_intervals(world, caplog, error, line):
     failing = Failing(world.open())
 
     def away():
@@ -131,7 +131,7 @@ def test_a_store_that_fails_for_long_is_complained_of_at_growing_intervals(world
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable("away"), TypeError("damaged")])
-def test_a_run_is_taken_up_although_looking_for_the_dead_has_failed_for_a_while(world, caplog, error):
+def test_run_is_claimed_although_the_sweep_keeps_failing(world, caplog, error):
     other = world.open()
     other.hold("other")
     other.commit([Enlist("other", "host", 1, 5.0)])
@@ -155,7 +155,7 @@ def test_a_run_is_taken_up_although_looking_for_the_dead_has_failed_for_a_while(
     failing.close()
 
 
-def test_who_waits_for_a_run_in_anothers_hands_is_told_so_once(tmp_path, monkeypatch, caplog):
+def test_waiting_for_a_run_of_another_process_is_logged_once(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("outlast.app.adoption.TELL_AFTER_SECONDS", 0.05)
     store = f"sqlite:///{tmp_path}/o.db"
 

@@ -22,6 +22,8 @@ from bench.contest.drivers.common import (
 from bench.contest.stepcases import Shape
 from bench.contest.steps import figures
 
+from support.waiting import WAIT_SECONDS
+
 
 def burn(seconds: float) -> None:
     end = time.process_time() + seconds
@@ -37,11 +39,12 @@ def test_a_gap_is_from_a_body_to_the_next_of_the_same_run() -> None:
         time.sleep(0.01)
     gaps = meter.answer(4)["gaps"]
     assert len(gaps) == 2
-    assert all(0.019 < gap < 1.0 for gap in gaps), "a step of the other run lies between"
+    assert all(gap > 0.019 for gap in gaps), "a step of the other run lies between"
 
 
 def test_what_was_before_the_beginning_is_not_counted() -> None:
     meter = Meter()
+    began, cpu = time.perf_counter(), time.process_time()
     meter.begin()
     meter.step("a")
     time.sleep(0.05)
@@ -50,8 +53,8 @@ def test_what_was_before_the_beginning_is_not_counted() -> None:
     meter.step("a")
     answer = meter.answer(1)
     assert answer["gaps"] == []
-    assert answer["seconds"] < 0.05
-    assert answer["cpu_seconds"] < 0.05
+    assert answer["seconds"] <= time.perf_counter() - began - 0.1
+    assert answer["cpu_seconds"] <= time.process_time() - cpu - 0.05
 
 
 def test_gaps_are_taken_evenly_from_all_of_them() -> None:
@@ -138,7 +141,7 @@ def test_no_line_of_the_ledger_is_torn_by_another_process(
     program = WRITER.format(drivers=str(DRIVERS), path=path)
     before = time.monotonic()
     writers = [subprocess.Popen([sys.executable, "-c", program, str(job)]) for job in range(4)]
-    assert [writer.wait(60) for writer in writers] == [0] * 4
+    assert [writer.wait(WAIT_SECONDS) for writer in writers] == [0] * 4
     Ledger(path).note("end", 9, 1)
     lines = [line.split() for line in Path(path).read_text().splitlines()]
     assert len(lines) == 2_001

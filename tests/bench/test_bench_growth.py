@@ -10,6 +10,8 @@ from pathlib import Path
 from bench.contest.growth import plots, tables
 from bench_samples import growth_found
 
+from support.waiting import WAIT_SECONDS
+
 REPOSITORY = Path(__file__).parents[2]
 
 
@@ -48,5 +50,7 @@ def test_a_replay_executes_no_step_again_and_room_is_given_back(tmp_path: Path) 
 
 def _grown(*words: str) -> dict[str, dict[str, float]]:
     command = [sys.executable, "-m", "bench.contest.grown", *words]
-    done = subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(
+        command, cwd=REPOSITORY, check=True, capture_output=True, text=True, timeout=WAIT_SECONDS
+    )
     return json.loads(done.stdout)

@@ -1,41 +1,35 @@
-"""`outlast chaos` as a process, and who is there of its processes."""
+"""Run `outlast chaos` as a process and find the processes it started."""
 
 import json
 import os
-import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
+from support.processes import Program, clean_environment
+from support.waiting import WAIT_SECONDS, wait_until
+
 PROGRAMS = Path(__file__).parent / "programs"
-
-
-def environ(**more: str) -> dict[str, str]:
-    """Without the settings of whoever runs the tests."""
-    outer = {name: value for name, value in os.environ.items() if not name.startswith("OUTLAST_")}
-    return {**outer, **more}
+TRIAL_SECONDS = 5 * WAIT_SECONDS
+"""How long a test waits for the end of a trial."""
 
 
 def command(*words: object) -> list[str]:
     return [sys.executable, "-W", "error", "-m", "outlast", "chaos", *map(str, words)]
 
 
-def chaos(
-    folder: Path, *words: object, timeout: float = 110.0, **env: str
-) -> tuple[int, dict[str, Any], str]:
-    """Exit code, report and what was said beside it. Nothing of it is left then."""
-    done = subprocess.run(
-        command(*words, "--report", folder / "report", "--json"), cwd=folder, env=environ(**env), capture_output=True, text=True,
-        timeout=timeout, check=False,
-    )  # fmt: skip
-    assert done.stdout.startswith("{"), done.stderr
-    until(lambda: processes_of(folder) == [], 5.0)
-    return done.returncode, json.loads(done.stdout), done.stderr
+def chaos(folder: Path, *words: object, **env: str) -> tuple[int, dict[str, Any], str]:
+    """Run a trial and wait until all its processes are gone. Return exit code, report and stderr."""
+    told = command(*words, "--report", folder / "report", "--json")
+    with Program(told, folder, env=clean_environment(**env), fork=False) as trial:
+        code = trial.wait(TRIAL_SECONDS)
+        assert trial.output.startswith("{"), trial.describe()
+    wait_until(lambda: processes_of(folder) == [])
+    return code, json.loads(trial.output), trial.errors
 
 
 def processes_of(folder: Path) -> list[int]:
-    """Processes whose command line names this folder, which is the test's own. Only looked at."""
+    """Return the pids of processes whose command line names this folder, which is the test's own."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
@@ -46,14 +40,6 @@ def processes_of(folder: Path) -> list[int]:
                 continue
             if str(folder).encode() in words and state != "Z":
                 found.append(int(entry.name))
-    return found
-
-
-def until(condition: Any, seconds: float = 30.0) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"it did not come about in {seconds} s"
-        time.sleep(0.02)
     return found
 
 

@@ -14,6 +14,7 @@ from outlast.chaos.checks import check
 from outlast.chaos.findings import ASKS, Scope
 from outlast.store.address import store_at
 from outlast.store.verbs import Claim, Drain, Enlist, Limit, Release, Submit, Sweep
+from support.waiting import WAIT_SECONDS
 
 
 @effect(timeout=1)
@@ -89,13 +90,13 @@ def fill(address: str) -> None:
         async with Outlast(address, worker=True, ramp=0, workflows=[good, bad, child, mixed, endless]) as app:
             runs = [await app.submit(flow(7), id=flow.name) for flow in (good, bad, mixed, endless)]
             for run in runs[:3]:
-                await asyncio.wait([asyncio.ensure_future(run.result(10))])
+                await asyncio.wait([asyncio.ensure_future(run.result(WAIT_SECONDS))])
             while (await app.runs(status="waiting")) == [] and "pay#1" not in str(
                 await app.journal("endless")
             ):
                 await asyncio.sleep(0.01)
             await app.cancel("endless", "enough")
-            await asyncio.wait([asyncio.ensure_future(runs[3].result(10))])
+            await asyncio.wait([asyncio.ensure_future(runs[3].result(WAIT_SECONDS))])
 
     asyncio.run(main())
 
@@ -155,25 +156,25 @@ def test_what_only_a_ledger_knows_is_not_known_without_one(copy):
     assert verdict.outcome == "not known" and not verdict.violated
 
 
-def test_an_entry_that_is_missing_is_found(copy):
+def test_entry_that_is_missing_is_found(copy):
     tamper(copy, f"DELETE FROM entries WHERE {OF} AND seq = 2", "good")
     assert list(alarms(judged(copy))) == ["none lost", "compensated"], (
         "its effect is open without the confirmation"
     )
 
 
-def test_a_run_that_was_acknowledged_and_is_not_there_is_found(copy):
+def test_run_that_was_acknowledged_and_is_not_there_is_found(copy):
     verdict = judged(copy, acknowledged=["good", "gone"])
     assert alarms(verdict) == {"none lost": ["gone was acknowledged and is not in the store"]}
 
 
-def test_a_fence_that_falls_is_found(copy):
+def test_fence_that_falls_is_found(copy):
     tamper(copy, f"UPDATE entries SET fence = fence + 1000 WHERE {OF} AND seq = 2", "good")
     (found,) = alarms(judged(copy)).items()
     assert found[0] == "no stale fence" and "good: entry 3" in found[1][0]
 
 
-def test_a_result_that_was_recorded_twice_is_found(copy):
+def test_result_that_was_recorded_twice_is_found(copy):
     tamper(
         copy,
         "INSERT INTO entries (run, seq, fence, kind, key, at, value) SELECT run, 99, fence, kind, key, at, value FROM entries"
@@ -183,13 +184,13 @@ def test_a_result_that_was_recorded_twice_is_found(copy):
     assert "good: pay#1 has two results" in alarms(judged(copy))["no action twice"][0]
 
 
-def test_a_compensation_that_was_not_made_is_found(copy):
+def test_compensation_that_was_not_made_is_found(copy):
     tamper(copy, f"DELETE FROM entries WHERE {OF} AND key LIKE 'undo:pay%'", "endless")
     found = alarms(judged(copy))["compensated"]
     assert found == ["endless is cancelled, and pay#1 happened (entry 1) and was not undone"]
 
 
-def test_a_child_that_is_not_undone_with_its_parent_is_found(copy):
+def test_child_that_is_not_undone_with_its_parent_is_found(copy):
     tamper(copy, "UPDATE runs SET status = 'done' WHERE parent IS NOT NULL")
     tamper(
         copy,
@@ -199,7 +200,7 @@ def test_a_child_that_is_not_undone_with_its_parent_is_found(copy):
     assert "is done, its parent bad is failed, and pay#1 happened" in found
 
 
-def test_a_dead_letter_and_a_parked_run_are_found_but_not_old_ones(copy):
+def test_dead_letter_and_a_parked_run_are_found_but_not_old_ones(copy):
     tamper(copy, "UPDATE runs SET status = 'dead', reason = 'died 5 times' WHERE id = 'good'")
     tamper(copy, "UPDATE runs SET status = 'parked', ended = NULL, reason = 'unknown' WHERE id = 'mixed'")
     found = alarms(judged(copy))["dead letters and parked"]
@@ -207,18 +208,18 @@ def test_a_dead_letter_and_a_parked_run_are_found_but_not_old_ones(copy):
     assert alarms(judged(copy, since=1e11)) == {}
 
 
-def test_a_run_that_has_not_ended_when_all_is_over_is_found(copy):
+def test_run_that_has_not_ended_when_all_is_over_is_found(copy):
     tamper(copy, "UPDATE runs SET status = 'queued', ended = NULL WHERE id = 'good'")
     assert "good is queued" in alarms(judged(copy, over=True))["ended"][0]
     assert "ended" not in alarms(judged(copy)), "on a store that lives it is new work that waits"
 
 
-def test_a_run_that_ended_otherwise_than_meant_is_found(copy):
+def test_run_that_ended_otherwise_than_meant_is_found(copy):
     verdict = judged(copy, amiss=lambda row: "is not as it should be" if row.id == "good" else None)
     assert alarms(verdict) == {"ended": ["good is not as it should be"]}
 
 
-def test_a_slow_recovery_is_found(copy):
+def test_slow_recovery_is_found(copy):
     tamper(copy, "UPDATE runs SET lives = 2, deaths = 1 WHERE id = 'good'")
     tamper(
         copy, f"UPDATE entries SET seq = 4, at = at + 500, fence = fence + 1 WHERE {OF} AND seq = 3", "good"
@@ -272,21 +273,21 @@ def told(path, book):
     return alarms(judged(path, book=book))
 
 
-def test_a_ledger_that_agrees_raises_no_alarm(copy):
+def test_ledger_that_agrees_raises_no_alarm(copy):
     assert told(copy, written(copy)) == {}
 
 
-def test_an_action_that_was_done_twice_is_found_by_the_ledger(copy):
+def test_action_that_was_done_twice_is_found_by_the_ledger(copy):
     found = told(copy, written(copy, twice="good pay#1"))
     assert "of good was done once more" in found["no action twice"][0]
 
 
-def test_an_action_that_the_journal_has_and_the_ledger_has_not_is_found(copy):
+def test_action_that_the_journal_has_and_the_ledger_has_not_is_found(copy):
     found = told(copy, written(copy, without="good pay#1"))
     assert "good: pay#1 happened by the journal: True, by the ledger: False" in found["none lost"]
 
 
-def test_an_action_that_no_journal_has_is_found(copy):
+def test_action_that_no_journal_has_is_found(copy):
     book = written(copy)
     book.add({"n": 0, "what": "act", "key": "unheard of", "run": "good", "fence": 10**6})
     assert (
@@ -295,12 +296,12 @@ def test_an_action_that_no_journal_has_is_found(copy):
     )
 
 
-def test_an_action_that_was_not_undone_is_found_by_the_ledger(copy):
+def test_action_that_was_not_undone_is_found_by_the_ledger(copy):
     found = told(copy, written(copy, without="endless undo:pay#1"))
     assert "endless: pay#1 is there 1 times by the ledger, and should be 0 times" in found["compensated"]
 
 
-def test_an_action_that_was_intended_again_under_another_key_is_found(copy):
+def test_action_that_was_intended_again_under_another_key_is_found(copy):
     """Each key was acted on once, and all the same it happened twice."""
     before = written(copy)
     tamper(
@@ -329,7 +330,7 @@ def test_an_action_that_was_intended_again_under_another_key_is_found(copy):
     }
 
 
-def test_an_item_that_is_done_and_was_never_handled_is_found(tmp_path):
+def test_item_that_is_done_and_was_never_handled_is_found(tmp_path):
     address = f"sqlite:///{tmp_path}/o.db"
 
     async def handled() -> None:
@@ -347,7 +348,7 @@ def test_an_item_that_is_done_and_was_never_handled_is_found(tmp_path):
     assert told(address, book) == {}
 
 
-def test_a_result_of_a_step_whose_body_never_began_is_found(copy):
+def test_result_of_a_step_whose_body_never_began_is_found(copy):
     book = written(copy)
     book.add({"n": 0, "what": "began", "key": "think#1", "run": "good", "fence": 1, "attempt": 1})
     found = told(copy, book)["none lost"]
@@ -366,7 +367,7 @@ def test_where_no_lost_life_can_be_timed_recovery_is_not_known(copy):
     assert verdict["recovery"].outcome == "not known" and "1 lives" in verdict["recovery"].unknown[0]
 
 
-def test_a_step_that_began_after_its_result_was_on_record_is_found(copy):
+def test_step_that_began_after_its_result_was_on_record_is_found(copy):
     book = written(copy)
     with closing(sqlite3.connect(copy)) as db:
         ((fence,),) = db.execute(
@@ -398,14 +399,14 @@ def living(address):
     return store, now
 
 
-def test_a_run_under_way_in_a_living_worker_is_nobodys_fault(tmp_path):
+def test_run_under_way_in_a_living_worker_is_nobodys_fault(tmp_path):
     store, now = living(f"sqlite:///{tmp_path}/o.db")
     with closing(store):
         now[0] += 20
         assert alarms(check(store, Scope(since=0.0, objective=5))) == {}
 
 
-def test_a_run_that_could_go_on_and_does_not_is_found_if_a_living_worker_knows_it(tmp_path):
+def test_run_that_could_go_on_and_does_not_is_found_if_a_living_worker_knows_it(tmp_path):
     store, now = living(f"sqlite:///{tmp_path}/o.db")
     with closing(store):
         row = store.run("r")
@@ -425,7 +426,7 @@ def test_a_run_that_could_go_on_and_does_not_is_found_if_a_living_worker_knows_i
         }, "nobody lives"
 
 
-def test_a_run_that_only_waited_and_that_nobody_takes_is_not_known(tmp_path):
+def test_run_that_only_waited_and_that_nobody_takes_is_not_known(tmp_path):
     store, now = living(f"sqlite:///{tmp_path}/o.db")
     with closing(store):
         row = store.run("r")
@@ -435,7 +436,7 @@ def test_a_run_that_only_waited_and_that_nobody_takes_is_not_known(tmp_path):
         assert alarms(verdict) == {} and "no living worker takes them" in verdict["ended"].unknown[0]
 
 
-def test_a_run_that_waits_for_a_queue_at_its_limit_or_for_empty_hands_is_nobodys_fault(tmp_path):
+def test_run_that_waits_for_a_queue_at_its_limit_or_for_empty_hands_is_nobodys_fault(tmp_path):
     store, now = living(f"sqlite:///{tmp_path}/o.db")
     with closing(store):
         row = store.run("r")
@@ -461,7 +462,7 @@ def test_a_run_that_waits_for_a_queue_at_its_limit_or_for_empty_hands_is_nobodys
         assert alarms(verdict) == {} and verdict["ended"].facts["suspects_waiting"] == 1
 
 
-def test_a_run_in_the_hands_of_a_worker_that_is_long_dead_is_found(tmp_path):
+def test_run_in_the_hands_of_a_worker_that_is_long_dead_is_found(tmp_path):
     store, now = living(f"sqlite:///{tmp_path}/o.db")
     with closing(store):
         now[0] += 300
@@ -477,7 +478,7 @@ def test_a_run_in_the_hands_of_a_worker_that_is_long_dead_is_found(tmp_path):
         assert "held by" not in str(alarms(check(store, Scope(since=0.0, objective=5))))
 
 
-def test_a_run_in_the_hands_of_nobody_is_found(tmp_path):
+def test_run_in_the_hands_of_nobody_is_found(tmp_path):
     store, _ = living(f"sqlite:///{tmp_path}/o.db")
     with closing(store):
         with closing(sqlite3.connect(tmp_path / "o.db", isolation_level=None)) as db:
@@ -487,7 +488,7 @@ def test_a_run_in_the_hands_of_nobody_is_found(tmp_path):
         }
 
 
-def test_a_drain_that_was_cut_short_is_found(tmp_path):
+def test_drain_that_was_cut_short_is_found(tmp_path):
     store, now = living(f"sqlite:///{tmp_path}/o.db")
     with closing(store):
         store.commit([Drain("w", "SIGTERM", keep=(store.run("r").fence,)), Enlist("x", "h", 2, 30.0)])

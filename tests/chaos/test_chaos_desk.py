@@ -14,7 +14,7 @@ async def endless() -> None:
     await receive("never")
 
 
-def test_what_its_thread_acknowledges_while_it_is_closed_is_cancelled_too():
+def test_run_acknowledged_while_the_desk_closes_is_cancelled():
     """Else it never ends, and the trial says after all its time that the store has lost it."""
 
     async def main(app: App) -> None:

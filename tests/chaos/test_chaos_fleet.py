@@ -10,7 +10,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from chaos_tools import environ, until
 from rich.console import Console, Group
 
 from outlast.chaos.blows import Blows
@@ -24,6 +23,8 @@ from outlast.chaos.trial import Options, own_checks
 from outlast.chaos.verdict import Check, Verdict
 from outlast.chaos.view import Lines, Screen
 from outlast.testing.servers import redis_server
+from support.processes import clean_environment, is_running
+from support.waiting import wait_until
 
 SCRIPT = """
 import signal, subprocess, sys, time
@@ -44,9 +45,9 @@ def fleet(tmp_path, monkeypatch):
         return real([sys.executable, "-c", SCRIPT] if ours else words, **options)
 
     monkeypatch.setattr("outlast.chaos.fleet.subprocess.Popen", popen)
-    fleet = Fleet(2, ["worker"], environ(), tmp_path)
+    fleet = Fleet(2, ["worker"], clean_environment(), tmp_path)
     fleet.start_all()
-    until(lambda: fleet.look() or len(fleet.there("alive")) == 2)
+    wait_until(lambda: fleet.look() or len(fleet.there("alive")) == 2)
     yield fleet
     fleet.end_all()
 
@@ -55,64 +56,59 @@ def child_of(member) -> int:
     return int(member.log.read_text().split()[-1])
 
 
-def is_there(pid: int) -> bool:
-    path = Path(f"/proc/{pid}/stat")
-    return path.exists() and path.read_text().rpartition(")")[2].split()[0] != "Z"
-
-
-def test_who_is_killed_is_gone_with_its_children_and_followed(fleet):
+def test_killed_worker_and_its_children_are_gone_and_replaced(fleet):
     member = fleet.there()[0]
     child = child_of(member)
     fleet.kill(member)
-    until(lambda: not is_there(member.pid) and not is_there(child), 5)
+    wait_until(lambda: not is_running(member.pid) and not is_running(child))
     fleet.look()
     assert [one.lane for one in fleet.there()] == [0, 1] and len(fleet.members) == 3
     assert fleet.surprises == []
 
 
-def test_what_a_worker_leaves_behind_when_it_ends_is_ended_too(fleet):
+def test_children_of_an_ended_worker_are_ended(fleet):
     member = fleet.there()[0]
     child = child_of(member)
     fleet.followed = False
     fleet.term(member)
-    until(lambda: fleet.look() or member.gone)
-    until(lambda: not is_there(child), 5)
+    wait_until(lambda: fleet.look() or member.gone)
+    wait_until(lambda: not is_running(child))
     assert fleet.surprises == [] and member.process.returncode == 0
 
 
-def test_who_ends_by_itself_is_a_surprise(fleet):
+def test_worker_that_ends_by_itself_is_reported(fleet):
     member = fleet.there()[0]
     os.kill(member.pid, signal.SIGINT)
-    until(lambda: fleet.look() or member.gone)
+    wait_until(lambda: fleet.look() or member.gone)
     assert "ended by itself" in fleet.surprises[0]
 
 
-def test_a_process_that_it_did_not_start_is_never_signalled(fleet):
+def test_process_of_another_program_is_never_signalled(fleet):
     member = fleet.there()[0]
     right, member.started = member.started, member.started + 1
     with pytest.raises(NotOurs):
         fleet.kill(member)
-    assert is_there(member.pid)
+    assert is_running(member.pid)
     member.started = right
     assert start_time(os.getpid()) == start_time(os.getpid()) != right
     assert start_time(2**22 + 1) is None
 
 
-def test_who_is_stopped_goes_on(fleet):
+def test_stopped_worker_can_continue(fleet):
     member = fleet.there()[0]
     fleet.stop(member)
-    until(lambda: " T " in Path(f"/proc/{member.pid}/stat").read_text())
+    wait_until(lambda: " T " in Path(f"/proc/{member.pid}/stat").read_text())
     assert [one.lane for one in fleet.there("alive")] == [1]
     fleet.go_on(member)
-    until(lambda: " T " not in Path(f"/proc/{member.pid}/stat").read_text())
+    wait_until(lambda: " T " not in Path(f"/proc/{member.pid}/stat").read_text())
     assert [span.state for span in fleet.spans if span.lane == 0][-1] == "stopped"
 
 
-def test_a_stop_is_put_off_while_the_victim_keeps_everybody_out(fleet):
+def test_stop_is_delayed_while_the_victim_holds_the_lock(fleet):
     locked = [True, True, False]
-    blows = Blows(fleet, 5.0, keeps_everybody_out=lambda: locked.pop(0))
+    blows = Blows(fleet, 60.0, keeps_everybody_out=lambda: locked.pop(0))
     blows.strike(Blow(0.0, "stop", 0.0, 0.05, hard=False))
-    until(lambda: blows.go_on() or blows.quiet, 5)
+    wait_until(lambda: blows.go_on() or blows.quiet)
     assert locked == []
     states = [span.state for span in fleet.spans if span.lane == 0]
     assert states[-5:] == ["stopped", "alive", "stopped", "alive", "stopped"]
@@ -120,10 +116,10 @@ def test_a_stop_is_put_off_while_the_victim_keeps_everybody_out(fleet):
     assert [kind for _, kind in fleet.there()[0].blows] == ["stop"], "it was one blow"
 
 
-def test_a_stop_that_is_put_off_leaves_whoever_was_struck_meanwhile_alone(fleet):
+def test_delayed_stop_spares_a_worker_that_drains_meanwhile(fleet):
     """Stopped in its drain it would come too late by our own doing."""
     locked = [True, False]
-    blows = Blows(fleet, 5.0, keeps_everybody_out=lambda: locked.pop(0))
+    blows = Blows(fleet, 60.0, keeps_everybody_out=lambda: locked.pop(0))
     first, second = fleet.there()
     blows.strike(Blow(0.0, "stop", 0.0, 0.05, hard=False))
     blows.go_on()
@@ -136,13 +132,13 @@ def test_a_stop_that_is_put_off_leaves_whoever_was_struck_meanwhile_alone(fleet)
     fleet.turn(first, "alive")
 
 
-def test_a_drain_that_the_trial_itself_wants_is_no_blow(fleet):
-    blows = Blows(fleet, 5.0)
+def test_drain_by_the_trial_itself_is_not_a_blow(fleet):
+    blows = Blows(fleet, 60.0)
     first, second = fleet.there()
     fleet.followed = False
     blows.drain(first)
     blows.strike(Blow(0.0, "term", 0.9, 0.0, hard=False))
-    until(lambda: blows.go_on() or fleet.look() or blows.quiet, 10)
+    wait_until(lambda: blows.go_on() or fleet.look() or blows.quiet)
     assert [kind for _, kind in first.blows] == ["drain"] and [kind for _, kind in second.blows] == ["term"]
     verdict = Verdict([Check(name, "") for name in ASKS], {})
     verdict["redone"].facts["bodies_begun_again"] = 3
@@ -157,8 +153,8 @@ def desk(**facts):
     )
 
 
-def test_a_trial_in_which_nothing_was_done_or_struck_is_no_pass(fleet):
-    blows = Blows(fleet, 5.0)
+def test_trial_without_work_or_blows_does_not_pass(fleet):
+    blows = Blows(fleet, 60.0)
     verdict = Verdict([Check(name, "") for name in ASKS], {})
     own_checks(verdict, Options(seed=1), fleet, blows, desk(unsure=3, away="the server cannot be reached"))
     assert verdict["ended"].evidence == [
@@ -170,8 +166,8 @@ def test_a_trial_in_which_nothing_was_done_or_struck_is_no_pass(fleet):
     assert verdict.outcome == "ok", "that nobody is struck was asked for"
 
 
-def test_a_rolling_restart_ends_one_after_another(fleet):
-    blows = Blows(fleet, 5.0)
+def test_rolling_restart_ends_one_worker_at_a_time(fleet):
+    blows = Blows(fleet, 60.0)
     blows.strike(Blow(0.0, "rolling", 0.0, 0.0, hard=False))
 
     def over() -> bool:
@@ -180,19 +176,19 @@ def test_a_rolling_restart_ends_one_after_another(fleet):
         assert len(fleet.there("draining")) <= 1 <= len(fleet.there("alive"))
         return blows.quiet
 
-    until(over, 20)
+    wait_until(over)
     assert len(fleet.members) == 4 and len(blows.drains) == 2 and fleet.surprises == []
 
 
-def test_a_blow_for_which_there_is_nobody_is_missed_and_told(fleet, monkeypatch):
+def test_blow_without_a_victim_is_reported_as_missed(fleet, monkeypatch):
     monkeypatch.setattr("outlast.chaos.blows.VICTIM_SECONDS", 0.05)
     fleet.followed = False
     for member in fleet.there():
         fleet.kill(member)
-    blows = Blows(fleet, 5.0)
+    blows = Blows(fleet, 60.0)
     for kind in ("term", "server"):
         blows.strike(Blow(0.0, kind, 0.5, 0.0, hard=False))
-    until(lambda: blows.go_on() or blows.quiet, 5)
+    wait_until(lambda: blows.go_on() or blows.quiet)
     assert sorted(blow.kind for blow in blows.missed) == ["server", "term"] and blows.struck == []
 
 
@@ -206,27 +202,27 @@ def drawn(view: Screen, fleet: Fleet, blows: Blows, columns: int) -> str:
     return console.file.getvalue()
 
 
-def test_a_narrow_screen_cuts_no_number(fleet):
+def test_narrow_screen_cuts_no_number(fleet):
     view = Screen()
-    text = drawn(view, fleet, Blows(fleet, 5.0), 60)
+    text = drawn(view, fleet, Blows(fleet, 60.0), 60)
     view.close()
     assert "1 waiting, 0 parked, 0 dead; blows: none" in " ".join(text.split())
     assert max(map(len, text.splitlines())) <= 60
 
 
-def test_the_clock_is_that_of_the_storm_and_begins_with_it(fleet, capsys):
+def test_shown_clock_begins_with_the_storm(fleet, capsys):
     fleet.began = time.monotonic() - 40.0
     screen, lines = Screen(), Lines()
-    assert "starting\n" in drawn(screen, fleet, Blows(fleet, 5.0), 60).replace(" ", "")
-    lines.show(fleet, Desk, Blows(fleet, 5.0))
+    assert "starting\n" in drawn(screen, fleet, Blows(fleet, 60.0), 60).replace(" ", "")
+    lines.show(fleet, Desk, Blows(fleet, 60.0))
     assert "40." not in capsys.readouterr().out
     screen.phase = "storm"
-    assert "storm  40 s" in drawn(screen, fleet, Blows(fleet, 5.0), 60)
+    assert "storm  40 s" in drawn(screen, fleet, Blows(fleet, 60.0), 60)
     screen.close()
 
 
-def test_a_screen_shows_workers_runs_and_blows(fleet):
-    blows = Blows(fleet, 5.0)
+def test_screen_shows_workers_runs_and_blows(fleet):
+    blows = Blows(fleet, 60.0)
     blows.strike(Blow(0.0, "stop", 0.0, 60.0, hard=False))
     blows.go_on()
     view = Screen()
@@ -243,8 +239,8 @@ def test_a_screen_shows_workers_runs_and_blows(fleet):
         assert said in text, said
 
 
-def test_lines_say_each_blow_once(fleet, capsys):
-    blows = Blows(fleet, 5.0)
+def test_lines_report_each_blow_once(fleet, capsys):
+    blows = Blows(fleet, 60.0)
     blows.strike(Blow(0.0, "kill", 0.0, 0.0, hard=False))
     blows.go_on()
     view = Lines()
@@ -276,7 +272,7 @@ def end(fence: int, at: float, kind: str = "death", seen: float | None = None) -
     return End(kind, 3, at, seen, fence, "")
 
 
-def test_recovery_is_from_the_blow_to_the_next_claim(tmp_path):
+def test_recovery_lasts_from_the_blow_to_the_next_claim(tmp_path):
     now = time.time()
     noise = "what a program prints is claimed to be no JSON\n"
     one = Struck(tmp_path, 1, noise + claimed("r", 5, now), (now + 10, "kill"))
@@ -292,7 +288,7 @@ def test_recovery_is_from_the_blow_to_the_next_claim(tmp_path):
     assert list(claims.by_blow) == ["kill"]
 
 
-def test_recovery_after_a_release_is_from_the_release(tmp_path):
+def test_recovery_after_a_release_begins_at_the_release(tmp_path):
     now = time.time()
     one = Struck(tmp_path, 1, claimed("r", 5, now), (now + 10, "term"))
     two = Struck(tmp_path, 2, claimed("r", 9, now + 13))
@@ -300,7 +296,7 @@ def test_recovery_after_a_release_is_from_the_release(tmp_path):
     assert seconds == pytest.approx(1.0, abs=0.001)
 
 
-def test_a_stop_that_the_worker_had_long_survived_is_not_what_ended_it(tmp_path):
+def test_survived_stop_is_not_the_cause_of_a_later_death(tmp_path):
     now = time.time()
     one = Struck(tmp_path, 1, claimed("r", 5, now), (now + 1, "stop"))
     one.resumed = [now + 2]
@@ -315,7 +311,7 @@ def test_a_stop_that_the_worker_had_long_survived_is_not_what_ended_it(tmp_path)
 
 
 @pytest.mark.parametrize("ahead", [-300.0, 300.0])
-def test_a_store_whose_clock_is_wrong_changes_no_recovery(tmp_path, ahead):
+def test_wrong_clock_of_the_store_does_not_change_recovery(tmp_path, ahead):
     now = time.time()
     one = Struck(tmp_path, 1, claimed("r", 5, now) + claimed("s", 6, now), (now + 10, "kill"))
     two = Struck(tmp_path, 2, claimed("r", 9, now + 12) + claimed("s", 10, now + 14))
@@ -326,14 +322,14 @@ def test_a_store_whose_clock_is_wrong_changes_no_recovery(tmp_path, ahead):
     assert claims.recovered("s", release, None) == pytest.approx(3.0, abs=0.001)
 
 
-def test_what_the_ledger_heard_first_counts_where_nobody_logged_a_claim(tmp_path):
+def test_first_request_to_the_ledger_counts_where_no_claim_was_logged(tmp_path):
     now = time.time()
     one = Struck(tmp_path, 1, claimed("r", 5, now), (now + 10, "kill"))
     claims = Claims([one], {"r": {5: now + 1, 7: now + 11}})
     assert claims.recovered("r", end(5, now + 10.5), None) == pytest.approx(1.0, abs=0.001)
 
 
-def test_two_outages_of_a_server_at_once_are_one_after_the_other(fleet, tmp_path):
+def test_simultaneous_outages_of_a_server_follow_each_other(fleet, tmp_path):
     """Two starts would be two servers with the same data: what they lose would look like the store's fault."""
     with redis_server(tmp_path) as server:
         pids, start = [server.pid], server.start
@@ -343,14 +339,10 @@ def test_two_outages_of_a_server_at_once_are_one_after_the_other(fleet, tmp_path
             pids.append(server.pid)
 
         server.start = noted
-        blows = Blows(fleet, 5.0, server=server)
+        blows = Blows(fleet, 60.0, server=server)
         for seconds in (0.6, 0.2):
             blows.strike(Blow(0.0, "server", 0.0, seconds, hard=False))
             blows.go_on()
-        deadline = time.monotonic() + 30
-        while not blows.quiet:
-            assert time.monotonic() < deadline
-            blows.go_on()
-            time.sleep(0.01)
+        wait_until(lambda: blows.go_on() or blows.quiet)
         assert blows.outages == 2
-        assert [is_there(pid) for pid in pids] == [False, False, True]
+        assert [is_running(pid) for pid in pids] == [False, False, True]

@@ -68,7 +68,7 @@ class Whole(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_the_page_is_whole_and_needs_nothing_from_elsewhere():
+def test_page_is_whole_and_needs_nothing_from_elsewhere():
     text = page(report())
     parser = Whole()
     parser.feed(text)
@@ -79,7 +79,7 @@ def test_the_page_is_whole_and_needs_nothing_from_elsewhere():
         ET.fromstring(drawing)
 
 
-def test_a_report_in_which_nothing_is_violated_does_not_read_like_a_failure():
+def test_report_in_which_nothing_is_violated_does_not_read_like_a_failure():
     found = report() | {"outcome": "not known", "passed": True}
     assert ">Nothing is violated; not all is known<" in page(found)
     assert ">Not all is known<" in page(found | {"passed": False})
@@ -91,7 +91,7 @@ def test_whatever_is_in_the_report_is_shown_and_not_obeyed():
     assert text.count("&lt;script&gt;alert(1)&lt;/script&gt;&quot;&amp;&#x27;") >= 5
 
 
-def test_the_page_shows_lanes_blows_recoveries_and_evidence():
+def test_page_shows_lanes_blows_recoveries_and_evidence():
     text = page(report("r-17 is lost"))
     for said in (
         "worker 1",
@@ -108,11 +108,11 @@ def test_the_page_shows_lanes_blows_recoveries_and_evidence():
     assert "prefers-color-scheme: dark" in text
 
 
-def test_a_report_without_a_recovery_has_a_page_too():
+def test_report_without_a_recovery_has_a_page_too():
     assert "No run lost its worker" in page(report(seconds=()))
 
 
-def test_the_command_of_a_report_of_ones_own_workflows_can_be_given_to_a_shell():
+def test_command_of_a_report_of_ones_own_workflows_can_be_given_to_a_shell():
     document = report()
     document["options"] |= {
         "demo": False,
@@ -133,7 +133,7 @@ def test_the_command_of_a_report_of_ones_own_workflows_can_be_given_to_a_shell()
     ]
 
 
-def test_the_command_of_a_report_repeats_its_plan():
+def test_command_of_a_report_repeats_its_plan():
     words = command(report())
     assert (
         "--seed 7" in words
@@ -163,7 +163,7 @@ def test_of_much_evidence_some_is_kept_and_all_is_counted():
     assert len(json.dumps(check.document())) < 50_000
 
 
-def test_a_verdict_is_as_good_as_its_worst_check():
+def test_verdict_is_as_good_as_its_worst_check():
     ok, bad, unknown = Check("a", ""), Check("b", ""), Check("c", "")
     bad.violate("x")
     unknown.is_unknown("y")
@@ -173,7 +173,7 @@ def test_a_verdict_is_as_good_as_its_worst_check():
     assert Verdict([ok, bad], {})["b"] is bad
 
 
-def test_the_page_of_docs_names_every_check_and_every_blow():
+def test_page_of_docs_names_every_check_and_every_blow():
     from outlast.chaos.findings import ASKS
     from outlast.chaos.plan import KINDS
 

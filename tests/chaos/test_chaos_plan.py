@@ -18,7 +18,7 @@ def made(seed=1, **options):
     return plan(seed, **{"seconds": 600, "per_minute": 60, "kinds": KINDS, "lease": 2.0, **options})
 
 
-def test_the_same_seed_is_the_same_plan_and_another_is_another():
+def test_same_seed_is_the_same_plan_and_another_is_another():
     assert made(7) == made(7)
     assert made(7) != made(8)
 
@@ -35,7 +35,7 @@ def test_every_kind_falls_once_before_any_falls_by_chance():
     assert made(1)[0].kind != made(4)[0].kind, "the order is the seed's"
 
 
-def test_the_order_in_which_kinds_are_named_changes_nothing():
+def test_order_in_which_kinds_are_named_changes_nothing():
     assert made(kinds=("kill", "term", "stop")) == made(kinds=("stop", "kill", "term"))
 
 
@@ -98,7 +98,7 @@ def test_what_is_submitted_follows_from_the_seed_and_the_number():
     assert any(map(work.is_for_cancelling, runs))
 
 
-def test_the_number_is_put_into_every_text_of_the_arguments():
+def test_number_is_put_into_every_text_of_the_arguments():
     @workflow
     async def report(topic: str, more: dict, times: int = 1) -> None: ...
 
@@ -134,7 +134,7 @@ def test_how_each_run_of_the_demo_must_end_is_said():
     assert work.amiss(ended("somebody-elses", "failed")) is None
 
 
-def test_a_run_that_failed_for_another_reason_or_has_another_result_is_told():
+def test_run_that_failed_for_another_reason_or_has_another_result_is_told():
     work = Demo(5)
     wrong = work.amiss(ended("chaos-5-000004-failing", "failed", error="TypeError"))
     assert wrong.startswith("is failed by TypeError, and is meant to be failed by OutOfStock:")

@@ -42,7 +42,7 @@ def by_store(seq, kind, fence=1, at=None, **said):
     return Entry(seq, kind, "", float(at if at is not None else seq), value=json.dumps(said), fence=-fence)
 
 
-def test_a_journal_in_order_is_in_order():
+def test_journal_in_order_is_in_order():
     tale = told(
         step(1),
         by_store(2, "death", why="x"),
@@ -54,12 +54,12 @@ def test_a_journal_in_order_is_in_order():
     assert tale.outcomes == {"a#1": 1, "b#1": 2, "pay#1": 2}
 
 
-def test_a_missing_entry_is_found_where_the_life_went_on_to_the_end():
+def test_missing_entry_is_found_where_the_life_went_on_to_the_end():
     assert "missing before entry 3" in told(step(1), step(3, "b#1")).damage[0]
     assert "missing before entry 2" in told(step(2)).damage[0]
 
 
-def test_a_missing_entry_is_no_loss_where_the_life_ended_for_it():
+def test_missing_entry_is_no_loss_where_the_life_ended_for_it():
     assert told(step(1), step(3, "b#1"), by_store(4, "interruption"), step(5, "c#1", fence=2)).damage == []
     assert told(step(1), step(3, "b#1"), step(4, "c#1", fence=2)).damage == []
     assert told(step(1), step(3, "b#1"), status="running").damage == []
@@ -70,16 +70,16 @@ def test_entries_out_of_order_and_marks_that_are_not_there_are_found():
     assert "its mark is entry 9" in told(step(1), mark=9).damage[0]
 
 
-def test_a_fence_that_falls_is_found():
+def test_fence_that_falls_is_found():
     assert "fence 1, after one with 2" in told(step(1, fence=2), step(2, "b#1", fence=1)).stale[0]
 
 
-def test_a_write_under_a_fence_that_was_void_is_found():
+def test_write_under_a_fence_that_was_void_is_found():
     tale = told(step(1), by_store(2, "death"), step(3, "b#1", fence=1))
     assert "fence 1, which was void by then" in tale.stale[0]
 
 
-def test_a_fence_that_the_run_never_had_is_found():
+def test_fence_that_the_run_never_had_is_found():
     assert "never had more than 3" in told(step(1, fence=7), fence=-3).stale[0]
 
 
@@ -88,17 +88,17 @@ def test_two_results_of_one_place_are_found_but_not_after_a_retry():
     assert told(step(1), by_store(2, "retry", **{"from": 1}), step(3, fence=2)).twice == []
 
 
-def test_an_effect_that_is_intended_again_after_it_was_confirmed_is_found():
+def test_effect_that_is_intended_again_after_it_was_confirmed_is_found():
     tale = told(intent(1), step(2, "pay#1"), by_store(3, "death"), intent(4, fence=2))
     assert "intended again by entry 4" in tale.twice[0]
 
 
-def test_an_effect_that_is_intended_again_because_nobody_knows_is_in_order():
+def test_effect_that_is_intended_again_because_nobody_knows_is_in_order():
     tale = told(intent(1), by_store(2, "death"), intent(3, fence=2), step(4, "pay#1", fence=2))
     assert tale.twice == [] and tale.dealings.opened == []
 
 
-def test_an_effect_that_stays_open_is_told():
+def test_effect_that_stays_open_is_told():
     assert [one.place for one in told(intent(1)).dealings.opened] == ["pay#1"]
 
 

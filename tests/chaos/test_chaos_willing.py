@@ -3,29 +3,29 @@
 import asyncio
 import random
 import statistics
-import subprocess
-import sys
 import threading
 
 import pytest
-from chaos_tools import PROGRAMS, environ, until
+from chaos_tools import PROGRAMS
 
 from outlast import Outlast
 from outlast.chaos import willing
+from support.processes import Program, clean_environment
+from support.waiting import WAIT_SECONDS
 
 
-def test_a_blow_never_falls_in_the_first_minute_and_comes_as_often_as_asked():
+def test_blow_never_falls_in_the_first_minute_and_comes_as_often_as_asked():
     dice = random.Random(1)
     seconds = [willing.seconds_until(dice, 60.0) - willing.FIRST_SECONDS for _ in range(2_000)]
     assert willing.FIRST_SECONDS == 60.0 and min(seconds) >= 0
     assert statistics.mean(seconds) == pytest.approx(60.0, rel=0.1)
 
 
-def test_a_blow_in_a_million_years_is_waited_for():
+def test_very_rare_blow_gets_the_longest_possible_wait():
     assert willing.seconds_until(random.Random(1), 1e-12) == threading.TIMEOUT_MAX
 
 
-def test_who_is_not_asked_to_is_not_willing():
+def test_worker_without_the_setting_never_strikes_itself():
     async def main() -> None:
         async with Outlast("memory:", signals=0) as app:
             assert willing.willing(app) is None
@@ -33,7 +33,7 @@ def test_who_is_not_asked_to_is_not_willing():
     asyncio.run(main())
 
 
-def test_a_worker_that_drains_is_left_alone(monkeypatch):
+def test_draining_worker_does_not_strike_itself(monkeypatch):
     monkeypatch.setattr(willing, "FIRST_SECONDS", 0.0)
     struck = []
 
@@ -42,7 +42,7 @@ def test_a_worker_that_drains_is_left_alone(monkeypatch):
             willing._strike(app, asyncio.get_running_loop(), kill=True, end=lambda: struck.append("before"))
             await app.drain("enough")
             timer = willing.willing(app, end=lambda: struck.append("in a drain"))
-            timer.join(5)
+            timer.join(WAIT_SECONDS)
 
     asyncio.run(main())
     assert struck == ["before"]
@@ -51,21 +51,10 @@ def test_a_worker_that_drains_is_left_alone(monkeypatch):
 @pytest.mark.parametrize(
     ("mode", "code", "said"), [("drain", 0, "drains itself"), ("kill", 137, "kills itself")]
 )
-def test_a_willing_worker_strikes_itself_and_says_so(mode, code, said, tmp_path):
-    env = environ(OUTLAST_CHAOS_KILLS_PER_HOUR="1000000", OUTLAST_CHAOS_MODE=mode)
+def test_willing_worker_strikes_itself_and_logs_it(mode, code, said, tmp_path):
+    env = clean_environment(OUTLAST_CHAOS_KILLS_PER_HOUR="1000000", OUTLAST_CHAOS_MODE=mode)
     words = ["worker", PROGRAMS / "user_flows.py", "--store", f"sqlite:///{tmp_path}/o.db", "--log", "text"]
-    with (tmp_path / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-W", "error", PROGRAMS / "willing_worker.py", *words],
-            env=env,
-            stdout=log,
-            stderr=log,
-        )
-    try:
-        until(lambda: process.poll() is not None)
-    finally:
-        process.kill()
-        process.wait()
-    text = (tmp_path / "log").read_text()
-    assert process.returncode == code, text
+    with Program.python(PROGRAMS / "willing_worker.py", *words, folder=tmp_path, env=env) as worker:
+        assert worker.wait() == code, worker.describe()
+    text = worker.output + worker.errors
     assert "strikes itself at random, 1e+06 times an hour" in text and said in text

@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_processes import CommandClock
 
-from command import Answer, answer_of
 from outlast.store.address import store_at
 from outlast.store.rows import RunRow
 from outlast.store.verbs import Enlist, Record, Release, Submit
+from support.cli import Answer, answer_of
 
 PROGRAM = """
 from __future__ import annotations
@@ -138,3 +139,11 @@ def outlast(tmp_path, monkeypatch, capsys):
         file = getattr(sys.modules[name], "__file__", None)
         if file and Path(file).is_relative_to(tmp_path):
             del sys.modules[name]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> CommandClock:
+    """The clock of `outlast drain`, in which sleeping takes no time."""
+    clock = CommandClock()
+    monkeypatch.setattr("outlast.cli.drain.time", clock)
+    return clock

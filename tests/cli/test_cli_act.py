@@ -16,14 +16,14 @@ def settled(outlast, status, **fields):
     outlast.commit(Settle(row.pk, row.fence, status, **fields))
 
 
-def test_a_run_that_never_started_is_cancelled_at_once(outlast):
+def test_unstarted_run_is_cancelled_immediately(outlast):
     outlast.submitted("r1")
     answer = outlast("cancel", "r1", "--why", "enough")
     assert (answer.code, answer.out, answer.err) == (0, "", "outlast: run r1 is cancelled.\n")
     assert outlast.row("r1").reason == "enough"
 
 
-def test_a_run_that_a_process_holds_is_asked_to_end(outlast):
+def test_running_run_is_asked_to_cancel(outlast):
     outlast.started("r1")
     answer = outlast("cancel", "r1")
     assert answer.code == 0
@@ -32,7 +32,7 @@ def test_a_run_that_a_process_holds_is_asked_to_end(outlast):
 
 
 @pytest.mark.parametrize("lease", [1e6, 0.0])
-def test_a_run_that_nobody_holds_ends_when_its_program_is_started_again(outlast, lease):
+def test_cancelled_run_without_worker_ends_at_next_start(outlast, lease):
     row = outlast.started("r1", lease=lease)
     if lease > 0:
         outlast.commit(Release(row.pk, row.fence, "test"))
@@ -45,7 +45,7 @@ def test_a_run_that_nobody_holds_ends_when_its_program_is_started_again(outlast,
     assert outlast("run", "agent.py:report", "--id", "r1").code == 6
 
 
-def test_cancel_as_json_has_the_run_and_whether_it_is_held(outlast):
+def test_cancel_json_has_the_run_and_its_holder(outlast):
     outlast.started("r1")
     document = outlast("cancel", "r1", "--json").json
     assert set(document) == {"run", "held"}
@@ -54,7 +54,7 @@ def test_cancel_as_json_has_the_run_and_whether_it_is_held(outlast):
 
 
 @pytest.mark.parametrize("status", ["failed", "cancelled", "dead"])
-def test_retry_queues_what_ended_badly_and_says_how_it_goes_on(outlast, status):
+def test_retry_queues_a_failed_run_with_a_hint(outlast, status):
     settled(outlast, status, reason="test")
     answer = outlast("retry", "r1")
     assert answer.code == 0
@@ -63,7 +63,20 @@ def test_retry_queues_what_ended_badly_and_says_how_it_goes_on(outlast, status):
     assert outlast("run", "agent.py:report", "--id", "r1").out == '"notes on tides"\n'
 
 
-def test_resume_queues_what_is_parked(outlast):
+def test_retry_of_a_child_names_its_parent(outlast):
+    parent = outlast.started("r1")
+    child = outlast.submitted("r1/report#1", worker="living", parent="r1")
+    ends = [Settle(row.pk, row.fence, "failed", reason="test") for row in (child, parent)]
+    outlast.commit(*ends)
+    answer = outlast("retry", "r1/report#1")
+    assert answer.code == 4
+    assert "run 'r1/report#1' is a child of run 'r1', which is failed." in answer.err
+    assert "`outlast retry r1`" in answer.err
+    assert outlast.row("r1/report#1").status == "failed"
+    assert "After fixing the cause: `outlast retry r1` (its parent)." in outlast("show", "r1/report#1").out
+
+
+def test_resume_queues_a_parked_run(outlast):
     settled(outlast, "parked", reason="the code changed")
     answer = outlast("resume", "r1", "--json")
     assert answer.code == 0
@@ -110,7 +123,7 @@ def test_several_runs_are_cancelled_each_with_a_line(outlast):
     assert [outlast.row(id).status for id in ("r1", "r2", "r3")] == ["cancelled", "queued", "cancelled"]
 
 
-def test_one_that_is_refused_stops_no_other_and_decides_the_exit_code(outlast):
+def test_refused_id_does_not_stop_the_others(outlast):
     settled(outlast, "failed", reason="test")
     outlast.submitted("r2")
     answer = outlast("retry", "r2", "no", "r1")
@@ -143,13 +156,13 @@ def test_the_same_id_twice_is_one(outlast):
     assert (answer.code, set(answer.json)) == (0, {"run", "held"})
 
 
-def test_of_several_ids_one_that_cannot_be_is_told_before_anything_is_done(outlast):
+def test_invalid_id_stops_the_command_before_any_change(outlast):
     outlast.submitted("r1")
     assert outlast("cancel", "r1", "a\nb").code == 2
     assert outlast.row("r1").status == "queued"
 
 
-def test_once_the_store_is_lost_the_rest_is_told_so_and_not_tried(outlast, monkeypatch):
+def test_lost_store_ends_a_batch_command(outlast, monkeypatch):
     for id in ("r1", "r2", "r3"):
         outlast.submitted(id)
     tried = []
@@ -261,7 +274,7 @@ def test_acting_on_a_store_that_cannot_be_used_exits_75(outlast, monkeypatch):
         ["submit", "agent.py:report", "tides"],
     ],
 )
-def test_what_acts_works_beside_a_worker_that_has_the_port_of_http(outlast, words, monkeypatch):
+def test_commands_ignore_a_taken_http_port(outlast, words, monkeypatch):
     outlast.submitted("queued")
     for status in ("failed", "parked"):
         row = outlast.started(status)

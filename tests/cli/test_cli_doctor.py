@@ -1,13 +1,19 @@
 """The command line of `outlast doctor`: files as a shell or a pipe gives them, and findings that can be read."""
 
 import fcntl
+import io
 import os
 import pty
 import re
 import struct
-import subprocess
 import sys
 import termios
+from pathlib import Path
+
+import pytest
+
+from support.spawned import spawn
+from support.waiting import WAIT_SECONDS
 
 DOCKERFILE = 'FROM python:3.12\nENTRYPOINT ["outlast"]\nCMD ["worker", "agents.py"]\n'
 UNIT = "[Service]\nExecStart=/bin/sh -c 'outlast worker agents.py'\nKillMode=mixed\n"
@@ -21,7 +27,7 @@ spec:
 """
 
 
-def test_files_that_a_shell_has_made_of_a_pattern_are_all_looked_at(outlast):
+def test_doctor_reads_every_file_of_a_glob(outlast):
     (outlast.folder / "Dockerfile").write_text(DOCKERFILE)
     (outlast.folder / "agents.service").write_text(UNIT)
     answer = outlast("doctor", "--json", "--manifest", "Dockerfile", "agents.service")
@@ -32,7 +38,7 @@ def test_files_that_a_shell_has_made_of_a_pattern_are_all_looked_at(outlast):
     }
 
 
-def test_of_a_folder_its_manifests_are_taken_and_it_is_said_which(outlast):
+def test_doctor_reads_the_manifests_of_a_folder(outlast):
     deploy = outlast.folder / "deploy"
     (deploy / "more").mkdir(parents=True)
     (deploy / "pod.yaml").write_text(POD)
@@ -52,7 +58,7 @@ def test_of_a_folder_its_manifests_are_taken_and_it_is_said_which(outlast):
     assert judged == {"deploy", "deploy/Dockerfile", "deploy/agents.service", "deploy/pod.yaml"}
 
 
-def test_a_folder_without_a_manifest_is_refused_and_so_is_a_broken_file_in_one(outlast):
+def test_doctor_refuses_folders_without_readable_manifests(outlast):
     deploy = outlast.folder / "deploy"
     deploy.mkdir()
     (deploy / "README.md").write_text("no manifest")
@@ -63,17 +69,15 @@ def test_a_folder_without_a_manifest_is_refused_and_so_is_a_broken_file_in_one(o
     assert answer.code == 2 and "deploy/pod.yaml" in answer.err and "no YAML" in answer.err
 
 
-def test_a_manifest_comes_through_a_pipe(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "outlast", "doctor", "--manifest", "-"],
-        input=POD, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path,
-    )  # fmt: skip
-    assert done.returncode == 1
-    assert "terminationGracePeriodSeconds is 20 s" in done.stdout
-    assert "outlast: 1 error, 0 warnings.\n" in done.stderr
+def test_doctor_reads_a_manifest_from_stdin(outlast, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(POD.encode())))
+    answer = outlast("doctor", "--manifest", "-")
+    assert answer.code == 1
+    assert "terminationGracePeriodSeconds is 20 s" in answer.out
+    assert "outlast: 1 error, 0 warnings.\n" in answer.err
 
 
-def test_what_goes_by_a_wrong_setting_is_said_to_be_left_out_and_the_rest_is_judged(outlast):
+def test_doctor_skips_checks_of_a_wrong_setting(outlast):
     env = "- {name: worker, env: [{name: OUTLAST_GRACE, value: '9 s'}],"
     (outlast.folder / "pod.yaml").write_text(POD.replace("- {name: worker,", env))
     answer = outlast("doctor", "--json", "--manifest", "pod.yaml")
@@ -87,25 +91,67 @@ def lines_on_a_terminal(words: list[str], folder: object, columns: int) -> list[
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     env = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
-    process = subprocess.Popen(words, cwd=folder, stdout=theirs, stderr=subprocess.DEVNULL, env=env)
+    with Path(os.devnull).open("w") as nowhere:
+        process = spawn(words, stdout=theirs, stderr=nowhere, cwd=folder, env=env)
     os.close(theirs)
     said = b""
     try:
         while part := os.read(ours, 65536):
             said += part
     except OSError:  # the other end is closed: Linux says so by an error
-        process.wait(60)
+        process.wait(WAIT_SECONDS)
     finally:
         os.close(ours)
     return re.sub(r"\x1b\[[0-9;]*m", "", said.decode()).splitlines()
 
 
-def test_findings_are_broken_on_a_terminal_and_never_in_a_pipe(tmp_path):
+def test_doctor_wraps_findings_only_on_a_terminal(outlast, tmp_path):
     (tmp_path / "pod.yaml").write_text(POD)
-    words = [sys.executable, "-m", "outlast", "doctor", "--manifest", "pod.yaml"]
+    words = [sys.executable, "-u", "-m", "outlast", "doctor", "--manifest", "pod.yaml"]
     lines = lines_on_a_terminal(words, tmp_path, 72)
     assert max(map(len, lines)) <= 72
     assert lines[0].startswith("ok ")
     assert [line for line in lines if line.startswith(" " * 18)], "what is broken goes on beneath itself"
-    piped = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path)
-    assert max(map(len, piped.stdout.splitlines())) > 72
+    piped = outlast("doctor", "--manifest", "pod.yaml")
+    assert max(map(len, piped.out.splitlines())) > 72
+
+
+UNSAFE = """
+import time
+raise RuntimeError("a file that is checked is not imported")
+from outlast import workflow
+
+@workflow
+async def report() -> float:
+    return time.time()
+"""
+
+
+def test_doctor_checks_workflows_without_importing_them(outlast):
+    (outlast.folder / "unsafe.py").write_text(UNSAFE)
+    answer = outlast("doctor", "unsafe.py", "--json")
+    (finding,) = answer.json["findings"]
+    assert (answer.code, finding["check"], finding["level"]) == (0, "determinism", "warning")
+    assert finding["what"].startswith("workflow report calls time.time()")
+    assert (finding["fix"], finding["where"]) == ("Use now() instead.", "unsafe.py:8")
+    assert outlast("doctor", "unsafe.py", "--strict").code == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "level"),
+    [
+        ("from outlast import workflow\n\n@workflow\nasync def w() -> None: ...\n", 0, "ok"),
+        ("x = 1\n", 0, "note"),
+        ("def broken(:\n", 1, "error"),
+    ],
+)
+def test_doctor_reports_on_any_python_file(outlast, text, code, level):
+    (outlast.folder / "some.py").write_text(text)
+    answer = outlast("doctor", "some.py", "--json")
+    assert (answer.code, [one["level"] for one in answer.json["findings"]]) == (code, [level])
+
+
+def test_a_python_file_that_is_not_there_is_an_error(outlast):
+    answer = outlast("doctor", "nowhere.py")
+    assert answer.code == 2
+    assert "nowhere.py" in answer.err

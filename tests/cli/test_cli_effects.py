@@ -108,20 +108,20 @@ def table(answer) -> dict[str, list[str]]:
 # -- decide
 
 
-def test_what_happened_is_confirmed_with_the_result_that_is_given(unknown):
+def test_decide_happened_records_the_given_result(unknown):
     answer = unknown("decide", "t1", "book#2", "--happened", '"room 7"')
     assert (answer.code, answer.out) == (0, "")
     assert "run t1 is queued again: it goes on. To go on, start its program" in answer.err
     assert json.loads(unknown.trip().out) == ["flight booked", "room 7"]
 
 
-def test_what_did_not_happen_is_done_again(unknown):
+def test_decide_did_not_repeats_the_effect(unknown):
     unknown.lose()
     assert unknown("decide", "t1", "book", "--did-not").code == 0
     assert json.loads(unknown.trip().out) == ["flight booked", "hotel booked"]
 
 
-def test_a_run_is_undone_from_the_effect_that_is_to_be_compensated(unknown):
+def test_decide_compensate_undoes_the_run(unknown):
     answer = unknown("decide", "t1", "book", "--compensate", "--result", '"perhaps"', "--json")
     assert answer.code == 0
     assert answer.json["effect"] == "book"
@@ -138,7 +138,7 @@ def test_a_run_is_undone_from_the_effect_that_is_to_be_compensated(unknown):
     assert effects[2]["undo"]["arguments"] == {"booking": "perhaps", "what": "hotel"}
 
 
-def test_compensating_is_said_in_words(unknown):
+def test_decide_compensate_says_what_follows(unknown):
     answer = unknown("decide", "t1", "book", "--compensate")
     assert "it is being undone, to end as cancelled: somebody decided to undo it" in answer.err
 
@@ -147,13 +147,13 @@ def test_compensating_is_said_in_words(unknown):
     "words",
     [[], ["--did-not", "--compensate"], ["--happened", "1", "--did-not"], ["--happened", "room 7"], ["--happened", "NaN"], ["--did-not", "--result", "1"], ["--compensate", "--result", "{"], ["--did-not", "--intent", "x"]],
 )  # fmt: skip
-def test_a_decision_that_is_not_just_one_thing_in_json_is_a_usage_error(unknown, words):
+def test_decide_needs_exactly_one_json_decision(unknown, words):
     answer = unknown("decide", "t1", "book", *words)
     assert answer.code == 2
     assert "decision" not in [entry["kind"] for entry in unknown("show", "t1", "--json").json["journal"]]
 
 
-def test_an_effect_that_is_not_there_is_answered_with_those_that_are(unknown):
+def test_decide_on_an_unknown_effect_lists_the_known_ones(unknown):
     answer = unknown("decide", "t1", "bok", "--did-not")
     assert (answer.code, answer.out) == (2, "")
     assert "no effect 'bok' of run 't1' waits for a decision. This one does: book#2." in answer.err
@@ -161,7 +161,7 @@ def test_an_effect_that_is_not_there_is_answered_with_those_that_are(unknown):
     assert (error["type"], error["there"], error["exit_code"]) == ("UnknownEffect", ["book#2"], 2)
 
 
-def test_a_run_that_waits_for_no_decision_exits_4(trips):
+def test_decide_without_a_pending_decision_exits_4(trips):
     assert trips.trip().code == 0
     answer = trips("decide", "t1", "book", "--did-not")
     assert answer.code == 4
@@ -186,7 +186,7 @@ def acted_twice(unknown):
     return unknown("show", "t1", "--json").json["effects"][-1]
 
 
-def test_who_decides_of_one_of_several_intents_must_say_which_was_seen(unknown):
+def test_decide_needs_the_attempt_if_there_are_several(unknown):
     effect = acted_twice(unknown)
     assert effect["acts"] == 2
     last = str(effect["intent"])
@@ -198,7 +198,7 @@ def test_who_decides_of_one_of_several_intents_must_say_which_was_seen(unknown):
     assert json.loads(unknown.trip().out) == ["flight booked", "room 7"]
 
 
-def test_an_intent_that_is_not_the_last_is_refused(unknown):
+def test_decide_on_an_old_attempt_is_refused(unknown):
     first = str(unknown("show", "t1", "--json").json["effects"][-1]["intent"])
     last = str(acted_twice(unknown)["intent"])
     answer = unknown("decide", "t1", "book", "--happened", '"room 7"', "--intent", first)
@@ -225,7 +225,7 @@ def test_show_says_what_is_unknown_and_how_to_decide_it(unknown):
         assert f"`outlast decide t1 'book#2' {way} --store {unknown.address}`" in said
 
 
-def test_show_tells_what_was_undone_in_which_order_when_and_by_what(trips):
+def test_show_lists_compensations_in_order(trips):
     assert trips.trip("true").code == 1
     answer = trips("show", "t1")
     effects = table(answer)
@@ -243,7 +243,7 @@ def test_show_tells_what_was_undone_in_which_order_when_and_by_what(trips):
     assert all(effect["known"] < effect["undo"]["since"] for effect in effects if effect["known"])
 
 
-def test_what_was_undone_is_void_once_it_is_retried(trips):
+def test_retry_clears_shown_compensations(trips):
     trips.trip("true")
     trips("retry", "t1")
     answer = trips("show", "t1")
@@ -293,7 +293,7 @@ def test_a_stuck_run_says_what_cannot_be_undone_and_how_to_go_on(stuck):
     assert effects["book#2"][0] == "undone"
     assert effects["book#1"][0] == "happened"
     assert "unbook failed 2 times: RuntimeError: the flight desk" in " ".join(effects["book#1"])
-    assert "Once mended: `outlast retry t1`." in answer.out
+    assert "After fixing the cause: `outlast retry t1`." in answer.out
     assert "It is being undone, newest first, to end as failed: ValueError: rain" in answer.out
     last = stuck("show", "t1", "--json").json["effects"][1]["undo"]["intent"]
     assert f"`outlast decide t1 'undo:book#1' --happened null --intent {last}`" in answer.out
@@ -327,7 +327,7 @@ def test_a_unit_that_cannot_be_undone_is_tried_again_by_a_resume(trips):
     assert trips("run", "trips.py:picnic", "--id", "p1").code == 5
     answer = trips("show", "p1")
     assert answer.out.startswith("p1  parked\n")
-    assert "Once mended: `outlast resume p1`." in answer.out
+    assert "After fixing the cause: `outlast resume p1`." in answer.out
     trips.lose()
     assert trips("resume", "p1").code == 0
     assert trips("run", "trips.py:picnic", "--id", "p1").out == '"home"\n'
@@ -355,7 +355,7 @@ def test_an_effect_that_did_not_happen_says_so(trips):
     assert table(answer)["greet#1"][:3] == ["did", "not", "happen"]
 
 
-def test_of_a_run_that_is_undone_nothing_is_offered_to_be_done_again(unknown):
+def test_show_offers_no_retry_while_undoing(unknown):
     unknown("cancel", "t1", "--why", "enough.")
     assert unknown.trip().code == 5
     shown = unknown("show", "t1").out
@@ -461,7 +461,7 @@ def test_what_is_being_undone_cannot_be_cancelled_and_says_how_far_it_is(stuck):
 HOSTILE = "\x1b]0;owned\x07\x9b31m \u202eevil\r\n\u2028x"
 
 
-def test_names_and_values_of_effects_have_no_power_over_a_terminal(outlast):
+def test_effect_output_escapes_control_characters(outlast):
     row = outlast.started("r1")
     intent = {
         "key": HOSTILE, "effect": HOSTILE, "code": "m", "arguments": HOSTILE, "compensation": HOSTILE,
@@ -495,7 +495,7 @@ def test_names_and_values_of_effects_have_no_power_over_a_terminal(outlast):
 
 
 @pytest.mark.parametrize("value", [None, "7", "{}", "nonsense"])
-def test_a_damaged_effect_is_shown_as_such(outlast, value):
+def test_damaged_effect_entry_is_marked(outlast, value):
     row = outlast.started("r1")
     outlast.entry(row, 1, "intent", "book#1", value=value)
     outlast.entry(row, 2, "undoing", value=value)

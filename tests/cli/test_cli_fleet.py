@@ -1,15 +1,26 @@
-"""`outlast submit`, `workers`, `queues`, `limit`."""
+"""`outlast workers`, `queues` and `limit`."""
 
 from __future__ import annotations
 
 import json
 import re
-import threading
 import time
 
 import pytest
 
-from outlast.store.verbs import Cancel, Claim, Enlist, Limit, Release, Renew, Settle, Submit, Undo, verdict
+from outlast.store.fleet import STALLS
+from outlast.store.verbs import (
+    Claim,
+    Enlist,
+    Keep,
+    Limit,
+    Release,
+    Renew,
+    Settle,
+    Submit,
+    Undo,
+    verdict,
+)
 
 HOSTILE = "\x1b[2J\x07 [red]\u202e\x9b31m\r\n\x7f"
 FORBIDDEN = set("\x1b\x07\x9b\r\x7f\u202e")
@@ -19,7 +30,7 @@ WORKER_KEYS = {
     "held", "concurrency",
 }  # fmt: skip
 QUEUE_KEYS = {
-    "name", "queued", "running", "waiting", "parked", "dead", "oldest", "oldest_seconds", "submitted_last_minute",
+    "name", "queued", "ready", "delayed", "running", "waiting", "parked", "dead", "oldest", "oldest_seconds", "submitted_last_minute",
     "ended_last_minute", "depth_max", "concurrency_max", "returned", "returned_since", "returned_seconds", "undoing",
     "stuck", "unknown_workflows",
 }  # fmt: skip
@@ -39,145 +50,6 @@ def watched(monkeypatch):
         monkeypatch.setattr("outlast.cli.watch.time.sleep", sleep)
 
     return until
-
-
-# -- submit
-
-
-def test_submit_queues_a_run_and_prints_its_id(outlast):
-    answer = outlast("submit", "agent.py:report", "tides", "--id", "r1")
-    assert (answer.code, answer.out, answer.err) == (0, "r1\n", "")
-    row = outlast.row("r1")
-    assert (row.status, row.workflow, row.queue, row.args) == (
-        "queued",
-        "report",
-        "default",
-        '{"topic":"tides"}',
-    )
-    assert row.worker is None
-
-
-def test_a_made_up_id_is_the_one_that_is_printed(outlast):
-    id = outlast("submit", "agent.py:echo", "1").out.strip()
-    assert outlast.row(id).workflow == "echo"
-    assert outlast("submit", "agent.py:echo", "1").out.strip() != id
-
-
-def test_submit_as_json_is_one_document(outlast):
-    answer = outlast("submit", "agent.py:report", "tides", "--id", "r1", "--json")
-    assert set(answer.json) == {"id", "run"}
-    assert answer.json["id"] == answer.json["run"]["id"] == "r1"
-    assert answer.json["run"]["status"] == "queued"
-
-
-def test_queue_priority_and_delay_are_kept(outlast):
-    outlast(
-        *"submit agent.py:echo 1 --id r1 --queue mail --priority -3 --delay 5m".split(),
-    )
-    row = outlast.row("r1")
-    assert (row.queue, row.priority, row.ready) == ("mail", -3, 0)
-    assert 299 < row.due - row.created < 301
-    outlast(*"submit agent.py:echo 1 --id r2 --delay 1.5".split())
-    row = outlast.row("r2")
-    assert row.due - row.created == pytest.approx(1.5)
-
-
-def test_arguments_by_name_are_taken_like_those_of_run(outlast):
-    outlast(
-        "submit", "agent.py:dated", '{"name": "x", "when": "2024-01-02"}', "1", "--kwargs", '{"flag": true}', "--id", "r1"
-    )  # fmt: skip
-    assert outlast("run", "agent.py:dated", "--id", "r1").json == ["x", 2024, [1], True]
-
-
-def test_what_the_program_prints_is_not_on_stdout(outlast):
-    (outlast.folder / "loud.py").write_text(
-        "from outlast import workflow\nprint('hello')\n\n@workflow\nasync def w() -> None: ...\n"
-    )
-    answer = outlast("submit", "loud.py:w", "--id", "r1")
-    assert (answer.out, answer.err) == ("r1\n", "hello\n")
-
-
-def test_the_same_submission_again_is_harmless(outlast):
-    for _ in range(2):
-        assert outlast("submit", "agent.py:report", "tides", "--id", "r1").out == "r1\n"
-    assert len(outlast("runs", "--json").json["runs"]) == 1
-
-
-def test_the_same_id_with_other_arguments_is_a_conflict(outlast):
-    outlast("submit", "agent.py:report", "tides", "--id", "r1")
-    answer = outlast("submit", "agent.py:report", "winds", "--id", "r1", "--json")
-    assert answer.code == 1
-    assert answer.json["error"]["type"] == "Conflict"
-    assert outlast.row("r1").args == '{"topic":"tides"}'
-
-
-def test_a_full_queue_refuses_with_its_depth_and_its_limit(outlast):
-    outlast.commit(Limit("mail", 1, None))
-    assert outlast("submit", "agent.py:echo", "1", "--id", "r1", "--queue", "mail").code == 0
-    answer = outlast("submit", "agent.py:echo", "1", "--id", "r2", "--queue", "mail", "--json")
-    assert answer.code == 75
-    error = answer.json["error"]
-    assert (error["type"], error["queue"], error["depth"], error["limit"]) == ("Backpressure", "mail", 1, 1)
-    assert "1 queued, at most 1" in answer.err
-    again = outlast("submit", "agent.py:echo", "1", "--id", "r1", "--queue", "mail")
-    assert again.code == 0, "what is there already needs no room"
-
-
-def test_waiting_for_room_ends_after_so_long(outlast):
-    outlast.commit(Limit("default", 1, None))
-    outlast.submitted("r1")
-    began = time.monotonic()
-    assert outlast("submit", "agent.py:echo", "1", "--wait", "0.2").code == 75
-    assert 0.15 < time.monotonic() - began < 20
-
-
-def test_who_waits_for_room_is_queued_when_there_is_some(outlast):
-    outlast.commit(Limit("default", 1, None))
-    outlast.submitted("r1")
-    later = threading.Timer(0.3, outlast.commit, [Cancel("r1", "enough")])
-    later.start()
-    assert outlast("submit", "agent.py:echo", "1", "--id", "r2", "--wait", "inf").out == "r2\n"
-    later.join()
-    assert outlast.row("r2").status == "queued"
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["agent.py"], "is not FILE:WORKFLOW"),
-        (["absent.py:report"], "there is no file"),
-        (["agent.py:report"], "missing a required argument: 'topic'"),
-        (["agent.py:echo", "--id", ""], "run id must be a text"),
-        (["agent.py:echo", "--queue", ""], "queue name must be a text"),
-        (["agent.py:echo", "--queue", "a/b"], "contains '/' or '#'"),
-        (["agent.py:echo", "--delay", "-1"], "no length of time"),
-        (["agent.py:echo", "--delay", "soon"], "is not an age"),
-        (["agent.py:echo", "--delay", "inf"], "must be finite"),
-        (["agent.py:echo", "--wait", "nan"], "no length of time"),
-        (["agent.py:echo", "--priority", "high"], "valid integer"),
-        (["agent.py:echo", "--priority", "9999999999999999999"], "1000000"),
-        (["agent.py:echo", "--store", "mysql://x"], "no store answers to"),
-    ],
-)
-def test_a_wrong_submission_exits_2_and_makes_no_store(outlast, words, message):
-    answer = outlast("submit", *words)
-    assert answer.code == 2
-    assert message in " ".join(answer.err.split())
-    assert not outlast.db.exists()
-
-
-def test_nothing_can_be_submitted_to_a_store_that_ends_with_this_process(outlast):
-    answer = outlast("submit", "agent.py:echo", "--store", "memory:")
-    assert answer.code == 1
-    assert "lives and ends with the process" in answer.err
-
-
-def test_a_store_that_cannot_be_used_says_how_to_submit_only_once(outlast, monkeypatch):
-    monkeypatch.setenv("OUTLAST_STORE_PATIENCE", "0.2")
-    monkeypatch.setenv("OUTLAST_STORE", outlast.away)
-    answer = outlast("submit", "agent.py:echo", "--id", "r1")
-    assert answer.code == 75
-    assert "Submit it again with --id r1: it is queued once." in answer.err
 
 
 # -- workers
@@ -215,10 +87,21 @@ def test_a_worker_that_drains_is_said_to(outlast):
     assert (worker["state"], worker["draining"]) == ("draining", True)
 
 
+def test_a_step_that_blocked_a_workers_event_loop_is_shown(outlast):
+    outlast.enlisted()
+    said = json.dumps({"count": 3, "seconds": 12.04, "at": time.time() - 60, "line": "flows.py:12"})
+    outlast.commit(Keep("w1", "t1", {"fetch": said, "torn": "{"}, 1e6, space=STALLS))
+    [line] = [line for line in outlast("workers").out.splitlines() if "blocked" in line]
+    assert line.startswith("worker w1: fetch blocked its event loop 3 times, the last time for 12.0 s")
+    assert "at flows.py:12" in line
+    [stall] = outlast("workers", "--json").json["stalls"]
+    assert (stall["worker"], stall["step"], stall["times"], stall["seconds"]) == ("w1", "fetch", 3, 12.04)
+
+
 def test_workers_as_json_have_stable_keys(outlast):
     outlast.enlisted()
     document = outlast("workers", "--json").json
-    assert set(document) == {"workers", "struck_off"}
+    assert set(document) == {"workers", "struck_off", "stalls"}
     [worker] = document["workers"]
     assert set(worker) == WORKER_KEYS
     assert worker["queues"] == ["default"]
@@ -231,7 +114,7 @@ def test_where_nobody_is_alive_it_is_said_on_stderr(outlast):
     answer = outlast("workers")
     assert (answer.code, answer.out, answer.err) == (0, "", "outlast: nobody has this store open.\n")
     assert outlast("queues").err == "outlast: no queues.\n"
-    assert outlast("workers", "--json").json == {"workers": [], "struck_off": []}
+    assert outlast("workers", "--json").json == {"workers": [], "struck_off": [], "stalls": []}
     assert outlast("queues", "--json").json == {"queues": []}
 
 
@@ -249,6 +132,8 @@ def test_queues_are_listed_with_what_is_in_them(outlast):
     outlast.enlisted()
     outlast.commit(Limit("mail", 100, 2))
     outlast.submitted("r1")
+    outlast.submitted("later", delay=3600.0)
+    outlast.submitted("even later", delay=7200.0)
     outlast.submitted("r2", worker="w1")
     parked = outlast.submitted("r3", worker="w1")
     outlast.commit(Settle(parked.pk, parked.fence, "parked", reason="code"))
@@ -257,21 +142,23 @@ def test_queues_are_listed_with_what_is_in_them(outlast):
     outlast.dead_item()
     lines = outlast("queues").out.splitlines()
     assert re.split(r"  +", lines[0]) == [
-        "QUEUE", "QUEUED", "RUNNING", "WAITING", "PARKED", "DEAD", "OLDEST", "IN/MIN", "OUT/MIN", "DEPTH MAX",
+        "QUEUE", "READY", "DELAYED", "RUNNING", "WAITING", "PARKED", "DEAD", "OLDEST", "IN/MIN", "OUT/MIN", "DEPTH MAX",
         "CONCURRENCY MAX",
     ]  # fmt: skip
     default, mail = (re.split(r"  +", line) for line in lines[1:])
-    assert default[:6] == ["default", "1", "1", "1", "1", "0"]
-    assert re.fullmatch(r"\d.* m?s", default[6])
-    assert default[7:] == ["4", "0", "-", "-"]
-    assert mail == ["mail", "0", "0", "0", "0", "1", "-", "1", "1", "100", "2"]
+    assert default[:7] == ["default", "1", "2", "1", "1", "1", "0"]
+    assert re.fullmatch(r"\d.* m?s", default[7])
+    assert default[8:] == ["6", "0", "-", "-"]
+    assert mail == ["mail", "0", "0", "0", "0", "0", "1", "-", "1", "1", "100", "2"]
 
 
 def test_queues_as_json_have_stable_keys(outlast):
     outlast.submitted("r1")
+    outlast.submitted("later", delay=3600.0)
     [queue] = outlast("queues", "--json").json["queues"]
     assert set(queue) == QUEUE_KEYS
-    assert (queue["name"], queue["queued"], queue["submitted_last_minute"]) == ("default", 1, 1)
+    assert (queue["queued"], queue["ready"], queue["delayed"]) == (2, 1, 1)
+    assert (queue["name"], queue["submitted_last_minute"]) == ("default", 2)
     assert queue["oldest"].endswith("Z")
     assert queue["oldest_seconds"] >= 0
     assert queue["unknown_workflows"] == ["report"]
@@ -420,7 +307,7 @@ def test_an_impossible_limit_is_a_usage_error(outlast, words):
 # -- names of others
 
 
-def test_nothing_of_the_fleet_reaches_a_terminal_as_control(outlast, watched):
+def test_fleet_output_escapes_control_characters(outlast, watched):
     outlast.commit(
         Enlist(HOSTILE, HOSTILE, 1, 1e6, (HOSTILE,), (HOSTILE,), 1),
         Submit("r1", f"w{HOSTILE}", HOSTILE, "t", "00" * 16, queue=f"q{HOSTILE}"),

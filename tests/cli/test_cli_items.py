@@ -41,7 +41,9 @@ def test_an_item_is_shown_with_its_payload_and_failures(outlast):
     assert "queue mail" in lines
     assert "met 0 deaths, 0 interruptions, 1 failure of at most 1" in lines
     assert "A dead letter: no such address" in lines
-    assert "Once mended: `outlast retry mail/i1`. To give it up: `outlast cancel mail/i1`." in lines
+    assert (
+        "After fixing the cause: `outlast retry mail/i1`. To give it up: `outlast cancel mail/i1`." in lines
+    )
     document = outlast("show", "mail/i1", "--json").json["run"]
     assert (document["item"], document["args"], document["failures"]) == (True, {"to": "ann"}, 1)
 

@@ -9,7 +9,7 @@ import pytest
 from outlast.store.verbs import Cancel, Release, Resume, Retry, Send, Settle, Sweep, Wait
 
 RUN_KEYS = {
-    "id", "workflow", "status", "queue", "priority", "created", "started", "ended", "due", "worker", "fence", "deaths",
+    "id", "workflow", "status", "delayed", "queue", "priority", "created", "started", "ended", "due", "worker", "fence", "deaths",
     "interruptions", "failures", "item", "parent", "waiting_for", "cancelling", "reason", "error", "explain", "undoing",
 }  # fmt: skip
 
@@ -115,6 +115,27 @@ def test_runs_are_filtered_by_status_workflow_and_message(outlast):
     assert ids(outlast("runs", "--waiting-for", "approval", "--json")) == ["held"]
     assert ids(outlast("runs", "--waiting-for", "appro", "--json")) == []
     assert outlast("runs", "--status", "dead").err == "outlast: no runs like that.\n"
+
+
+def test_a_parked_run_that_was_asked_to_end_shows_why_it_is_parked(outlast):
+    row = outlast.started("r1")
+    outlast.commit(Cancel("r1", "enough"), Settle(row.pk, row.fence, "parked", reason="the code changed"))
+    line = outlast("runs").out.splitlines()[1]
+    assert "the code changed; asked to end: enough" in line
+
+
+def test_a_run_that_is_due_later_is_shown_and_found_as_delayed(outlast):
+    outlast.submitted("ready")
+    outlast.submitted("later", delay=3600.0)
+    lines = outlast("runs").out.splitlines()[1:]
+    assert [line.split()[:2] for line in lines] == [["later", "delayed"], ["ready", "queued"]]
+    assert "due in" in lines[0]
+    assert ids(outlast("runs", "--status", "delayed", "--json")) == ["later"]
+    assert ids(outlast("runs", "--status", "queued", "--json")) == ["later", "ready"]
+    listed = {run["id"]: (run["status"], run["delayed"]) for run in outlast("runs", "--json").json["runs"]}
+    assert listed == {"later": ("queued", True), "ready": ("queued", False)}
+    assert "delayed" in outlast("show", "later").out.splitlines()[0]
+    assert outlast("show", "later", "--json").json["run"]["delayed"] is True
 
 
 def test_runs_are_filtered_by_age(outlast):

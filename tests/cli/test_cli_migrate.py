@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 
 from outlast.store.address import store_at
-from places import a_place
+from support.stores import a_place
 
 KINDS = ("sqlite", "postgres", "redis", "file")
 

@@ -35,7 +35,7 @@ def made_before(address, monkeypatch):
 
 
 @pytest.mark.parametrize("words", [*LOOKS, *ACTS], ids=lambda words: " ".join(words[:2]))
-def test_it_is_left_as_it_is(older, words):
+def test_commands_leave_an_older_store_unchanged(older, words):
     outlast, ours = older
     before = outlast.db.read_bytes()
     answer = outlast(*words)
@@ -46,14 +46,14 @@ def test_it_is_left_as_it_is(older, words):
     assert (outlast.db.read_bytes(), store_at(outlast.address).versions()) == (before, (ours - 1, ours))
 
 
-def test_migrate_brings_it_forward_and_then_it_is_shown(older):
+def test_migrate_upgrades_an_older_store(older):
     outlast, ours = older
     assert outlast("migrate").code == 0
     assert store_at(outlast.address).versions() == (ours, ours)
     assert outlast("runs").code == 0
 
 
-def test_a_store_that_does_not_say_its_version_now_is_left_as_it_is_when_it_can_be_opened(older):
+def test_older_store_is_refused_at_open(older):
     """As where somebody has locked it, and is waited for."""
     outlast, ours = older
     store = store_at(outlast.address)
@@ -63,7 +63,7 @@ def test_a_store_that_does_not_say_its_version_now_is_left_as_it_is_when_it_can_
     assert store.versions() == (ours - 1, ours)
 
 
-def test_a_file_store_says_its_version_in_its_rows_and_is_left_as_it_is_too(outlast, monkeypatch):
+def test_commands_leave_an_older_file_store_unchanged(outlast, monkeypatch):
     address, folder = f"file://{outlast.folder / 'files'}", outlast.folder / "files"
     made_before(address, monkeypatch)
     before = (folder / "store.jsonl").read_bytes()

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from command import as_nobody
 from outlast.store.verbs import Cancel, Release, Settle
+from support.cli import as_nobody
 
 
 def test_the_result_alone_is_on_stdout_as_json(outlast):

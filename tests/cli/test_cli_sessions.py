@@ -90,7 +90,7 @@ def test_what_makes_no_sense_is_refused(outlast) -> None:
     assert outlast("sessions", "a\nb").code == 2
 
 
-def test_nobodys_text_is_obeyed_by_the_terminal(outlast) -> None:
+def test_session_output_escapes_control_characters(outlast) -> None:
     outlast.commit(
         Keep("evil\x1b[31m", "t", {"na\x1b[2Jme": '"\\u001b[31m"'}, appends={"l\n": Append(('"x\u202e"',))})
     )

@@ -1,4 +1,4 @@
-"""Effects say what they cost like steps; what was undone is paid for again when the run is retried."""
+"""Costs of effects, and of effects that were undone."""
 
 import asyncio
 
@@ -27,7 +27,7 @@ def account(world) -> tuple[int, int, int]:
     return tuple(cost.document().get("tokens", 0) for cost in (found.spent, found.saved, found.kept))  # type: ignore[return-value]
 
 
-def test_an_effect_says_it_with_its_outcome_and_with_each_act_that_was_refused(world):
+def test_effect_records_the_cost_of_its_outcome_and_of_refused_acts(world):
     acts = []
 
     @effect(timeout=10, retries=2, backoff=1, failed_on=(Refused,))

@@ -1,40 +1,21 @@
-"""kill -9: what was recorded is not paid for again, what was under way is, and the numbers say so."""
+"""After SIGKILL the model is paid again only for the call that was under way, and the sums say so."""
 
-import json
-import subprocess
-import sys
 from pathlib import Path
-
-import pytest
 
 from outlast.replay.account import Account
 from outlast.store.address import store_at
 from outlast.store.protocol import whole_journal
+from support.cli import answer_in
+from support.processes import Program
 
 PROGRAM = Path(__file__).parent / "programs" / "talk.py"
 TURNS, TOKENS = 6, 100
+KILLED_AT = [0, 1, 1, 3, 5]
+"""The turns at which the process is killed: the first, the same one twice, one in the middle, the last."""
 
 
-def start(folder: Path) -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, "-W", "error", str(PROGRAM), str(folder)],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=folder,
-    )
-
-
-def paid(process: subprocess.Popen, until: int | None = None) -> tuple[list[int], str]:
-    """The turns that it paid for, up to one; and its result."""
-    turns: list[int] = []
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith("result "):
-            return turns, line.split()[1]
-        turns.append(int(line))
-        if turns[-1] == until:
-            break
-    return turns, ""
+def paid_turns(process: Program) -> list[int]:
+    return [int(line) for line in process.lines if not line.startswith("result ")]
 
 
 def account(folder: Path) -> Account:
@@ -48,27 +29,22 @@ def account(folder: Path) -> Account:
         store.close()
 
 
-@pytest.mark.parametrize("kills", [[0], [1], [3], [2, 4], [1, 1, 5]])
-def test_nothing_recorded_is_paid_for_twice_and_the_sums_are_right(tmp_path, kills):
-    bought: list[int] = []
+def test_recorded_calls_are_not_paid_again_after_sigkill(tmp_path, capsys):
+    paid: list[int] = []
     saved = 0
-    for until in kills:
-        with start(tmp_path) as process:
-            turns, result = paid(process, until)
+    for turn in KILLED_AT:
+        with Program.python(PROGRAM, tmp_path, turn, folder=tmp_path) as process:
+            process.wait_for_line(str(turn))
             process.kill()
-        assert not result
-        bought += turns
+        paid += paid_turns(process)
         saved += account(tmp_path).kept.document().get("tokens", 0)
-    with start(tmp_path) as process:
-        turns, result = paid(process)
-    assert (process.returncode, result) == (0, str(sum(range(TURNS))))
-    bought += turns
+    with Program.python(PROGRAM, tmp_path, folder=tmp_path) as process:
+        assert process.wait() == 0, process.describe()
+    assert process.lines[-1] == f"result {sum(range(TURNS))}"
+    paid += paid_turns(process)
     found = account(tmp_path)
     assert found.spent.document() == {"tokens": TURNS * TOKENS, "usd": 0.6, "searches": TURNS / 2}
     assert found.saved.document().get("tokens", 0) == saved
-    assert sorted(set(bought)) == list(range(TURNS))
-    assert len(bought) <= TURNS + len(kills), "one turn a death, at the most, was paid for and not recorded"
-    shown = subprocess.run(
-        [sys.executable, "-m", "outlast", "show", "talk", "--json"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
-    )  # fmt: skip
-    assert json.loads(shown.stdout)["cost"]["saved"] == found.saved.document()
+    assert sorted(paid) == sorted([*range(TURNS), *KILLED_AT]), "only the call under way is paid again"
+    shown = answer_in(tmp_path, ["show", "talk", "--json"], capsys)
+    assert shown.json["cost"]["saved"] == found.saved.document()

@@ -1,4 +1,4 @@
-"""What a step says that it cost is recorded with it, and a replay spends none of it again."""
+"""The cost that a step reports is recorded with it."""
 
 import asyncio
 import threading
@@ -9,6 +9,7 @@ import outlast.sync
 from outlast import Outlast, current, step, workflow
 from outlast.replay.account import Account
 from outlast.values.cost import Cost
+from support.waiting import WAIT_SECONDS
 
 
 def costs(world, id: str = "run") -> list[tuple[str, dict]]:
@@ -37,7 +38,7 @@ async def free() -> None:
     pass
 
 
-def test_a_step_that_says_nothing_has_no_cost(world):
+def test_step_without_costs_records_none(world):
     @workflow
     async def one() -> None:
         await free()
@@ -48,7 +49,7 @@ def test_a_step_that_says_nothing_has_no_cost(world):
     assert account(world) == ({}, {}, {})
 
 
-def test_a_program_reads_it_from_the_journal(world):
+def test_program_reads_costs_from_the_journal(world):
     @workflow
     async def one() -> int:
         return await model(20) + await model(3)
@@ -76,7 +77,7 @@ def test_several_calls_in_one_step_add_up(world):
     assert costs(world) == [("step", {"usd": 1, "tokens": 7, "pages": 2.5})]
 
 
-def test_a_step_that_fails_says_what_it_cost(world):
+def test_failed_step_records_its_cost(world):
     @step
     async def broken() -> None:
         current().cost(tokens=5)
@@ -91,7 +92,7 @@ def test_a_step_that_fails_says_what_it_cost(world):
     assert costs(world) == [("step", {"tokens": 5})]
 
 
-def test_each_failed_attempt_has_its_own(world):
+def test_each_failed_attempt_records_its_cost(world):
     @step(retries=3, backoff=1)
     async def flaky() -> str:
         attempt = current().attempt
@@ -111,7 +112,7 @@ def test_each_failed_attempt_has_its_own(world):
     assert account(world)[0] == {"tokens": 8}
 
 
-def test_a_step_that_the_workflow_cancels_says_what_it_cost_until_then(world):
+def test_cancelled_step_records_its_cost_until_then(world):
     @workflow
     async def one() -> str:
         try:
@@ -124,7 +125,7 @@ def test_a_step_that_the_workflow_cancels_says_what_it_cost_until_then(world):
     assert costs(world) == [("step", {"tokens": 9, "usd": 0.009})]
 
 
-def test_sync_steps_and_sync_workflows_say_it_too(world):
+def test_sync_steps_and_workflows_record_costs(world):
     @outlast.sync.step
     def model() -> None:
         outlast.sync.current().cost(tokens=4)
@@ -143,36 +144,41 @@ def test_sync_steps_and_sync_workflows_say_it_too(world):
     assert costs(world) == [("step", {"tokens": 4}), ("inner", {"tokens": 4}), ("step", {"tokens": 1})]
 
 
-def test_a_sync_step_that_took_too_long_says_what_it_cost_until_then(address):
-    go_on = threading.Event()
+def test_sync_step_that_timed_out_records_its_cost_until_then(address):
+    def outcome(timeout: float) -> tuple[str, list[str | None]]:
+        go_on = threading.Event()
 
-    @step(timeout=0.2)
-    def slow() -> None:
-        current().cost(tokens=2)
-        go_on.wait(30)
-        current().cost(tokens=100)  # nobody waits for it any more
+        @step(timeout=timeout)
+        def slow() -> None:
+            current().cost(tokens=2)
+            go_on.wait(WAIT_SECONDS)
+            current().cost(tokens=100)  # after the time-out: not recorded
 
-    @workflow
-    async def one() -> str:
-        try:
-            await slow.aio()
-        except TimeoutError:
-            return "late"
-        return "in time"
+        @workflow(name=f"within {timeout} s")
+        async def one() -> str:
+            try:
+                await slow.aio()
+            except TimeoutError:
+                return "late"
+            return "in time"
 
-    async def main():
-        async with Outlast(address) as app:
-            result = await (await app.start(one(), id="run")).result()
-            go_on.set()
-            return result, [entry.cost for entry in await app.journal("run")]
+        async def main() -> tuple[str, list[str | None]]:
+            async with Outlast(address) as app:
+                id = f"run-{timeout}"
+                result = await (await app.start(one(), id=id)).result()
+                go_on.set()
+                return result, [entry.cost for entry in await app.journal(id)]
 
-    assert asyncio.run(main()) == ("late", ['{"tokens": 2}'])
+        return asyncio.run(main())
+
+    # On a busy machine a step may time out before its thread has executed the first line.
+    assert ("late", ['{"tokens": 2}']) in map(outcome, (0.2, 2, 10))
 
 
 # -- steps in steps
 
 
-def test_a_step_in_a_step_has_its_own_and_the_outer_one_what_it_said_itself(world):
+def test_inner_and_outer_step_each_record_their_own_cost(world):
     @step
     async def outer() -> int:
         current().cost(tokens=1)
@@ -190,7 +196,7 @@ def test_a_step_in_a_step_has_its_own_and_the_outer_one_what_it_said_itself(worl
     ]
 
 
-def test_all_attempts_of_a_step_in_a_step_are_in_its_entry_and_those_in_vain_in_the_outer_one(world):
+def test_attempts_of_an_inner_step_count_for_it_and_failures_for_the_outer(world):
     left = [3]
 
     @step(retries=1, backoff=1)
@@ -217,7 +223,7 @@ def test_all_attempts_of_a_step_in_a_step_are_in_its_entry_and_those_in_vain_in_
     ]
 
 
-def test_what_is_used_again_when_the_outer_step_is_redone_is_not_paid_for_again(world):
+def test_reused_inner_result_is_not_paid_again(world):
     @step
     async def outer() -> int:
         found = await model(10)
@@ -234,7 +240,7 @@ def test_what_is_used_again_when_the_outer_step_is_redone_is_not_paid_for_again(
     assert account(world)[1] == {"tokens": 10, "usd": 0.01}
 
 
-def test_what_items_of_a_map_cost_its_step_does(world):
+def test_items_of_a_map_count_for_its_step(world):
     async def one_item(n: int) -> int:
         current().cost(calls=1)
         return await model(n)
@@ -249,179 +255,7 @@ def test_what_items_of_a_map_cost_its_step_does(world):
     assert account(world)[0] == {"tokens": 6, "usd": 0.006, "calls": 3}
 
 
-# -- deaths, interruptions, retries
-
-
-def test_a_replay_spends_nothing_again(world):
-    @workflow
-    async def one() -> int:
-        return await model(20) + await model(3)
-
-    world.run(one())
-    before = world.journal()
-    assert world.replays(one()) == 23
-    assert world.journal()[: len(before)] == before
-    assert account(world)[0] == {"tokens": 23, "usd": 0.023}
-
-
-def test_what_was_recorded_before_a_death_is_saved_and_what_was_under_way_is_not(world):
-    @workflow
-    async def one() -> int:
-        return await model(20) + await model(3, 10)
-
-    world.die(one(), after=5)
-    assert world.run(one()) == 23
-    assert account(world) == (
-        {"tokens": 23, "usd": 0.023},
-        {"tokens": 20, "usd": 0.02},
-        {"tokens": 23, "usd": 0.023},
-    )
-
-
-def test_every_death_saves_everything_before_it(world):
-    @workflow
-    async def one() -> int:
-        return sum([await model(n, 10) for n in (1, 2, 3)])
-
-    for after in (15, 12, 5):
-        world.die(one(), after=after)
-    assert world.run(one()) == 6
-    deaths = world.kinds().count("death")
-    assert deaths == 3
-    assert account(world)[1]["tokens"] == 1 + 3 + 3
-
-
-def test_failed_attempts_before_a_death_are_not_paid_for_again_either(world):
-    @step(retries=5, backoff=10, backoff_max=10)
-    async def flaky() -> int:
-        current().cost(tokens=10)
-        if current().attempt < 3:
-            raise OSError
-        return current().attempt
-
-    @workflow
-    async def one() -> int:
-        return await flaky()
-
-    world.die(one(), after=1)
-    assert world.run(one()) == 3
-    assert account(world)[:2] == ({"tokens": 30}, {"tokens": 10})
-
-
-def test_an_orderly_end_of_the_process_is_an_interruption_that_saves_too(world):
-    @workflow
-    async def one() -> int:
-        return await model(20) + await model(3, 10)
-
-    async def main(app):
-        await app.start(one(), id="run")
-        await asyncio.sleep(5)
-
-    world.do(main)
-    world.restart()
-    assert world.run(one()) == 23
-    assert world.kinds() == ["step", "interruption", "step"]
-    assert account(world)[1] == {"tokens": 20, "usd": 0.02}
-
-
 broken: set[str] = set()
-
-
-@step
-async def work(label: str, tokens: int, seconds: float = 0.0) -> str:
-    current().cost(tokens=tokens)
-    await asyncio.sleep(seconds)
-    if label in broken:
-        raise ValueError(label)
-    return label
-
-
-def test_a_retry_pays_again_for_what_failed_and_not_for_what_it_kept(world):
-    """`before` stands, `failed` is void, `later` is void and kept aside."""
-    broken.add("failed")
-
-    @workflow
-    async def one() -> list[str]:
-        first = await work("before", 1)
-        results = await asyncio.gather(work("failed", 10, 1), work("later", 100, 5), return_exceptions=True)
-        for result in results:
-            if isinstance(result, Exception):
-                raise result
-        return [first, *[str(result) for result in results]]
-
-    with pytest.raises(ValueError, match="failed"):
-        world.run(one())
-    assert account(world) == ({"tokens": 111}, {}, {"tokens": 111})
-    broken.clear()
-    world.do(lambda app: app.retry("run"))
-    assert account(world) == ({"tokens": 111}, {}, {"tokens": 101})
-    world.die(one(), after=0.5)
-    assert world.run(one()) == ["before", "failed", "later"]
-    assert account(world) == ({"tokens": 121}, {"tokens": 101}, {"tokens": 111})
-    assert world.replays(one()) == ["before", "failed", "later"]
-    assert account(world)[0] == {"tokens": 121}
-
-
-def test_a_result_that_was_kept_aside_and_is_asked_for_with_other_arguments_is_paid_for_again(world):
-    broken.add("failed")
-    tokens = [100]
-
-    @workflow
-    async def one() -> list[str]:
-        results = await asyncio.gather(
-            work("failed", 10, 1), work("later", tokens[0], 5), return_exceptions=True
-        )
-        for result in results:
-            if isinstance(result, Exception):
-                raise result
-        return [str(result) for result in results]
-
-    with pytest.raises(ValueError, match="failed"):
-        world.run(one())
-    broken.clear()
-    tokens[0] = 200
-    world.do(lambda app: app.retry("run"))
-    assert world.run(one()) == ["failed", "later"]
-    assert account(world) == ({"tokens": 320}, {}, {"tokens": 210})
-
-
-def test_attempts_of_a_step_that_failed_are_paid_for_again_by_a_retry(world):
-    attempts = []
-
-    @step(retries=1, backoff=1)
-    async def flaky() -> str:
-        current().cost(tokens=1)
-        attempts.append(1)
-        if len(attempts) < 3:
-            raise OSError
-        return "ok"
-
-    @workflow
-    async def one() -> str:
-        return await flaky()
-
-    with pytest.raises(OSError):
-        world.run(one())
-    assert account(world) == ({"tokens": 2}, {}, {"tokens": 2})
-    world.do(lambda app: app.retry("run"))
-    assert account(world) == ({"tokens": 2}, {}, {})
-    assert world.run(one()) == "ok"
-    assert account(world) == ({"tokens": 3}, {}, {"tokens": 1})
-
-
-def test_children_count_for_themselves(world):
-    @workflow
-    async def child() -> int:
-        return await model(5)
-
-    @workflow
-    async def one() -> int:
-        return await model(1) + await child()
-
-    assert world.run(one()) == 6
-    assert account(world)[0] == {"tokens": 1, "usd": 0.001}
-    (row,) = world.do(lambda app: app.runs(workflow=child.name))
-    assert account(world, row.id)[0] == {"tokens": 5, "usd": 0.005}
 
 
 def test_a_cost_on_record_that_cannot_be_read_ends_no_run(world):

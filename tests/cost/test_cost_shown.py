@@ -1,4 +1,4 @@
-"""What people and programs see of it: `outlast show`, `outlast drains`, the drain report, `/metrics`."""
+"""Costs in `outlast show`, `outlast drains`, drain reports and metrics."""
 
 import asyncio
 import json
@@ -86,7 +86,7 @@ def test_of_a_run_without_costs_show_says_nothing_of_them(file_world, outlast):
     assert json.loads(outlast("show", "run", "--json"))["cost"] == {"spent": {}, "saved": {}}
 
 
-def test_show_stands_a_journal_that_somebody_has_damaged(file_world, outlast):
+def test_show_survives_a_damaged_journal(file_world, outlast):
     store = file_world.store
     store.commit([Enlist("w", "host", 1, 1e6)])
     (submitted,) = store.commit([Submit("run", "talk", "{}", "t", "00" * 16, worker="w")])
@@ -174,7 +174,7 @@ def test_a_report_of_an_older_version_has_no_cost():
     assert DrainReport.of(row).cost == {}
 
 
-def test_outlast_drains_tells_it(file_world, outlast):
+def test_outlast_drains_shows_costs(file_world, outlast):
     async def main(app):
         await app.start(takes_long(), id="run")
         await asyncio.sleep(1)
@@ -191,7 +191,7 @@ def test_outlast_drains_tells_it(file_world, outlast):
 @pytest.mark.parametrize(
     "said", ['{"a b": 1}', '{"usd": "much"}', "[1]", '"x"', "7", '{"usd": {"a": 1}}', "null"]
 )
-def test_outlast_drains_stands_what_another_version_may_say(file_world, outlast, said):
+def test_outlast_drains_survives_costs_of_another_version(file_world, outlast, said):
     from outlast.store.verbs import Drain, Report
 
     file_world.store.commit(
@@ -220,7 +220,7 @@ def test_a_recovery_counts_what_it_did_not_spend_again(world):
     assert world.do(main) == ({}, {"tokens": 1500, "usd": 1.5})
 
 
-def test_a_run_that_had_ended_but_for_the_word_counts_too(world):
+def test_run_that_only_lacked_its_final_record_counts_as_recovered(world):
     """It died between its last entry and its end: its whole replay is the recovery."""
 
     async def main(app):
@@ -241,7 +241,7 @@ def test_a_run_that_had_ended_but_for_the_word_counts_too(world):
     assert world.do(main) == {"tokens": 1800, "usd": 1.8}
 
 
-def test_starting_retrying_and_waking_up_count_for_nothing(world):
+def test_starting_retrying_and_waking_are_not_recoveries(world):
     async def main(app):
         await app.start(waits(), id="run")
         await asyncio.sleep(5)
@@ -273,7 +273,7 @@ def test_a_run_that_came_back_and_then_only_waited_is_counted_once(world):
     assert app.do(main) == [30, 30, 30, 30]
 
 
-def test_labels_are_bounded(world):
+def test_metric_labels_are_bounded(world):
     @step
     async def odd(number: int) -> None:
         current().cost(**{f"n{number}": 1})
@@ -293,7 +293,7 @@ def test_labels_are_bounded(world):
     assert len(world.do(main)) == UNITS_MAX
 
 
-def test_it_is_in_the_text_of_metrics(world):
+def test_saved_costs_appear_in_the_metrics(world):
     from prometheus_client.exposition import generate_latest
 
     from outlast.http.metrics import registry_of

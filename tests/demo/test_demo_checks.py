@@ -1,6 +1,7 @@
 """The checks can fail: what is not so is said, and is never shown as if it were."""
 
 import itertools
+import pickle
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -8,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from demo_tools import PACE, is_alive, played
+from demo_tools import PACE, played
 
 from outlast.demo.facts import Facts
 from outlast.demo.library import TOPICS
@@ -23,6 +24,8 @@ from outlast.errors import StoreUnavailable
 from outlast.store.address import store_at
 from outlast.store.rows import RunRow
 from outlast.store.sqlite.store import SQLiteStore
+from support.processes import is_running
+from support.shared import FULL, make_once
 
 AGENT = (Path(__file__).parents[2] / "src/outlast/demo/agent.py").read_text()
 POST = 'receipt = await post(f"{OUTBOX}/messages", to=to, text=text, key=key)'
@@ -30,22 +33,31 @@ LOST = f"{POST}\n    if receipt['number'] == 1:\n        raise ConnectionError('
 VERIFY = 'return Happened(str(receipt["number"]))'
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def good(tmp_path_factory) -> Facts:
-    """All holds, though the answer to a message was lost, which only the agent's verify can tell, and the store is busy now and then."""
-    asked = itertools.count()
+    """A play in which every claim holds.
 
-    def progress(store: SQLiteStore, run: int) -> dict[str, str]:
-        if next(asked) % 2:
-            raise StoreUnavailable("it is busy")
-        return real(store, run)
+    The answer to a message is lost, which only the agent's verify can tell, and the store is busy now and then.
+    """
 
-    real, folder = SQLiteStore.progress, tmp_path_factory.mktemp("good")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SQLiteStore, "progress", progress)
-        facts = played(folder, agent(folder, ("timeout=10", "timeout=1"), (POST, LOST)))
-    assert next(asked) > 2, "it waits for an answer to be saved"
-    return facts
+    def make(folder: Path) -> None:
+        asked, real = itertools.count(), SQLiteStore.progress
+
+        def progress(store: SQLiteStore, run: int) -> dict[str, str]:
+            if next(asked) % 2:
+                raise StoreUnavailable("it is busy")
+            return real(store, run)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(SQLiteStore, "progress", progress)
+            facts = played(folder, agent(folder, (POST, LOST)))
+        assert next(asked) > 2, "it waits for an answer to be saved"
+        # Locks and sockets cannot be kept.
+        model = replace(facts.played.model, gates={}, _lock=None)
+        facts = replace(facts, played=replace(facts.played, model=model, outbox=None))
+        (folder / "facts").write_bytes(pickle.dumps(facts))
+
+    return pickle.loads((make_once(tmp_path_factory, "good-demo", make) / "facts").read_bytes())
 
 
 def wrong(facts: Facts) -> list[int]:
@@ -63,27 +75,27 @@ def agent(folder: Path, *changes: tuple[str, str]) -> str:
     return str(folder / "agent.py")
 
 
-def test_a_message_that_is_sent_twice_is_told(tmp_path):
-    facts = played(tmp_path, agent(tmp_path, (POST, f"{POST}\n    {POST}")))
-    assert wrong(facts) == [4]
-    text = plain(summary(facts, checks(facts), Path("outlast-demo.db")))
-    assert "more than once" in text
-    assert "NOT SO" in text
-    assert not document(facts, checks(facts), Path("outlast-demo.db"))["passed"]
+LIES = (POST, LOST), (VERIFY, "return None")
+FAULTS = {
+    "an outbox that is written twice": ([(POST, f"{POST}\n    {POST}")], 4),
+    "a verify that lies": (LIES, 4),
+    "an answer that is begun again": (
+        [('raise CannotResume("the model has forgotten this answer") from error', "raise"), ("after=cursor", "after=None")], 2,
+    ),
+}  # fmt: skip
 
 
-def test_a_verify_that_lies_has_a_message_sent_twice_and_that_is_told(tmp_path):
-    changes = (("timeout=10", "timeout=1"), (POST, LOST), (VERIFY, "return None"))
+@pytest.mark.parametrize("fault", FAULTS if FULL else ["an outbox that is written twice"])
+def test_checks_find_a_faulty_agent(tmp_path, fault):
+    changes, claim = FAULTS[fault]
     facts = played(tmp_path, agent(tmp_path, *changes))
-    assert wrong(facts) == [4]
-    assert facts.twice == {("reader", "I look into glaciers."): 2}
-
-
-def test_an_answer_that_is_begun_anew_is_told(tmp_path):
-    forgets = ('raise CannotResume("the model has forgotten this answer") from error', "raise")
-    again = ("after=cursor", "after=None")
-    facts = played(tmp_path, agent(tmp_path, forgets, again))
-    assert 2 in wrong(facts)
+    assert claim in wrong(facts)
+    text = plain(summary(facts, checks(facts), Path("outlast-demo.db")))
+    assert "NOT SO" in text
+    assert ("more than once" in text) == (claim == 4)
+    assert not document(facts, checks(facts), Path("outlast-demo.db"))["passed"]
+    if changes is LIES:
+        assert facts.twice == {("reader", "I look into glaciers."): 2}
 
 
 def no_death(facts: Facts) -> Facts:
@@ -162,18 +174,18 @@ CLAIMS: dict[Callable[[Facts], Facts], list[int]] = {
 }  # fmt: skip
 
 
-def test_neither_an_answer_that_was_lost_nor_a_store_that_is_busy_makes_it_wrong(good):
+def test_lost_answer_and_busy_store_fail_no_check(good):
     assert wrong(good) == []
 
 
-def test_each_claim_is_judged_by_what_was_found(good):
+def test_each_check_fails_on_its_own_facts(good):
     for change, claims in CLAIMS.items():
         changed = change(good)
         assert wrong(changed) == claims, change.__name__
         assert "NOT SO" in plain(summary(changed, checks(changed), Path("outlast-demo.db")))
 
 
-def test_who_had_a_run_is_left_out_where_nobody_saw_it(good):
+def test_unseen_workers_are_left_out_of_the_summary(good):
     changed = replace(good, played=replace(good.played, lives={}))
     told = plain(summary(changed, checks(changed), Path("outlast-demo.db"))).splitlines()[1:14]
     assert sorted(line[20:] for line in told) == sorted([
@@ -183,7 +195,7 @@ def test_who_had_a_run_is_left_out_where_nobody_saw_it(good):
     ])  # fmt: skip
 
 
-def test_a_worker_that_does_not_start_ends_the_demo_with_what_it_said(tmp_path):
+def test_worker_start_failure_ends_the_demo_with_its_output(tmp_path):
     with pytest.raises(DemoFailed, match="no such thing as this module"):
         played(
             tmp_path, agent(tmp_path, ("import os\n", 'raise ImportError("no such thing as this module")\n'))
@@ -191,36 +203,36 @@ def test_a_worker_that_does_not_start_ends_the_demo_with_what_it_said(tmp_path):
 
 
 class Impatient(View):
-    """From the moment on that B has a run, however long the workers took to start, the demo has little time."""
+    """Give the demo little time once B works, however long the workers took to start."""
 
     play: Play
 
     def show(self, scene: Scene) -> None:
-        if any(hand.name == "B" and hand.runs for hand in scene.hands):
-            self.play._until = min(self.play._until, time.monotonic() + 2.0)
+        if any(hand.name == "B" and hand.state == "working" for hand in scene.hands):
+            self.play._until = min(self.play._until, time.monotonic() + 0.2)
 
 
-def test_a_run_that_does_not_come_to_its_end_ends_the_demo_in_time(tmp_path):
+def test_unfinished_run_ends_the_demo_at_its_deadline(tmp_path):
     never = agent(tmp_path, ("notes: list[str] = []", "notes: list[str] = await receive('never')"))
     view = Impatient()
     view.play = Play(tmp_path / "outlast-demo.db", view, pace=float(PACE), agent=never)
-    with pytest.raises(DemoFailed, match=r"waited too long for tides.*What the workers said last: A: "):
+    with pytest.raises(DemoFailed, match=r"waited too long for \w+.*What the workers said last: A: "):
         view.play.run()
     store = store_at(address_of(tmp_path / "outlast-demo.db"))
     store.open()
     with closing(store):
         pids = [row.pid for row in store.workers()]
     assert len(pids) == 2
-    assert not any(map(is_alive, pids))
+    assert not any(map(is_running, pids))
 
 
-def test_a_run_that_fails_ends_the_demo_at_once_and_says_why(tmp_path):
+def test_failed_run_ends_the_demo_with_the_reason(tmp_path):
     fails = ("notes: list[str] = []", "raise LookupError('there is nothing on it')")
     with pytest.raises(DemoFailed, match=r"tides is failed.*there is nothing on it"):
         played(tmp_path, agent(tmp_path, fails))
 
 
-def test_why_a_run_failed_is_told_though_the_store_is_busy_by_then(tmp_path, monkeypatch):
+def test_failure_reason_is_shown_although_the_store_is_busy(tmp_path, monkeypatch):
     fails = ("notes: list[str] = []", "raise LookupError('there is nothing on it')")
     seen: dict[str, str] = {}
 

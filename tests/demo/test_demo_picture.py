@@ -6,7 +6,6 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from demo_tools import demo
 
 import outlast
 from outlast.demo.picture import picture
@@ -38,29 +37,23 @@ def check(svg: str, transcript: str) -> None:
         assert re.sub(r"\s+", " ", line).strip() in drawn
 
 
-@pytest.fixture(scope="module")
-def now(tmp_path_factory) -> Path:
-    """What the demo records today."""
-    folder = tmp_path_factory.mktemp("picture")
-    (folder / "demo.new").write_text("somebody's")
-    done = demo(folder, "--record", "demo.svg")
-    assert done.returncode == 0, done.stdout + done.stderr
-    told = [line for line in done.stdout.rstrip().split("\n") if not re.match(r" *[\d.]+ s  \(", line)]
-    assert told == (folder / "demo.txt").read_text().strip().split("\n")[1:]
-    return folder
+def test_demo_output_is_the_transcript(recorded):
+    output = (recorded / "output.txt").read_text().rstrip().split("\n")
+    told = [line for line in output if not re.match(r" *[\d.]+ s  \(", line)]
+    assert told == (recorded / "demo.txt").read_text().strip().split("\n")[1:]
 
 
 def test_the_picture_of_the_documentation_is_that_of_its_transcript():
     check((DOCS / "demo.svg").read_text(), (DOCS / "demo.txt").read_text())
 
 
-def test_a_picture_that_is_made_now_is_that_of_its_transcript(now):
-    check((now / "demo.svg").read_text(), (now / "demo.txt").read_text())
+def test_a_picture_that_is_made_now_is_that_of_its_transcript(recorded):
+    check((recorded / "demo.svg").read_text(), (recorded / "demo.txt").read_text())
 
 
-def test_what_lies_beside_a_picture_stays_as_it_is(now):
-    assert (now / "demo.new").read_text() == "somebody's"
-    assert {one.name for one in now.iterdir() if "demo.svg" in one.name} == {"demo.svg"}
+def test_what_lies_beside_a_picture_stays_as_it_is(recorded):
+    assert (recorded / "demo.new").read_text() == "somebody's"
+    assert {one.name for one in recorded.iterdir() if "demo.svg" in one.name} == {"demo.svg"}
 
 
 def alike(transcript: str) -> list[str]:
@@ -72,13 +65,13 @@ def alike(transcript: str) -> list[str]:
     return sorted(re.sub(r"\s+", " ", re.sub(r"\d+(\.\d+)?", "0", line)).strip() for line in lines)
 
 
-def test_the_transcript_of_the_documentation_is_what_the_demo_says_today(now):
-    assert alike((DOCS / "demo.txt").read_text()) == alike((now / "demo.txt").read_text())
+def test_the_transcript_of_the_documentation_is_what_the_demo_says_today(recorded):
+    assert alike((DOCS / "demo.txt").read_text()) == alike((recorded / "demo.txt").read_text())
 
 
-@pytest.mark.parametrize("where", ["docs", "now"])
-def test_a_picture_needs_nothing_else_moves_only_for_who_wants_it_and_says_what_it_is(where, now):
-    text = ((DOCS if where == "docs" else now) / "demo.svg").read_text()
+@pytest.mark.parametrize("where", ["docs", "recorded"])
+def test_a_picture_needs_nothing_else_moves_only_for_who_wants_it_and_says_what_it_is(where, recorded):
+    text = ((DOCS if where == "docs" else recorded) / "demo.svg").read_text()
     root = ET.fromstring(text)
     assert root.get("role") == "img"
     assert not re.search(r"href|<script|url\(|@import|<image|foreignObject", text)

@@ -3,8 +3,6 @@
 import asyncio
 import signal
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from outlast import Outlast, workflow
 from outlast.demo.place import QUEUE, RUNS_MAX, DemoRefused, address_of, make_room, taken_turn
 from outlast.demo.play import Play
 from outlast.demo.view import View
+from support.processes import Program
 
 
 @workflow(name="research")
@@ -199,7 +198,7 @@ def test_names_that_an_address_would_read_otherwise_are_names(tmp_path):
 def test_a_store_whose_worker_was_killed_a_moment_ago_is_removed(tmp_path):
     path = tmp_path / "outlast-demo.db"
     program = f"import os\nfrom outlast.sync import Outlast\nwith Outlast({address_of(path)!r}):\n    os.kill(os.getpid(), 9)"
-    done = subprocess.run([sys.executable, "-c", program], check=False, timeout=60)
-    assert done.returncode == -signal.SIGKILL
+    with Program.python("-c", program, folder=tmp_path.parent / f"{tmp_path.name}-out") as process:
+        assert process.wait() == -signal.SIGKILL
     make_room(path)
     assert not list(tmp_path.iterdir())

@@ -1,7 +1,7 @@
 """`outlast demo` as somebody types it: it says what is so, needs nothing of the folder, leaves a store, and no process."""
 
 import io
-import json
+import itertools
 import os
 import signal
 import subprocess
@@ -11,37 +11,22 @@ from tempfile import mkdtemp
 from types import SimpleNamespace
 
 import pytest
-from demo_tools import demo, gone_within, is_alive, pids_in, read_until, started
+from demo_tools import HOSTILE, PACE, PLAY, clean, lines_until, pids_in, started
 
-from command import answer_in, answer_of, as_nobody
 from outlast.demo.scene import Happening, Scene, Work
 from outlast.demo.view import WIDTH, Lines
-
-HOSTILE_ENV_FILE = "OUTLAST_CONCURRENCY=50\nOUTLAST_NO_SUCH_SETTING=1\nOUTLAST_LEASE=0.1\n"
-HOSTILE = {
-    "OUTLAST_QUEUES": "others", "OUTLAST_HTTP": "127.0.0.1:1", "OUTLAST_STORE": "redis://127.0.0.1:1/0", "OUTLAST_SECRETS_DIR": "/nowhere",
-    "DATABASE_URL": "postgresql://127.0.0.1:1/none", "SHUTDOWN_TIMEOUT": "1", "http_proxy": "http://127.0.0.1:1", "outlast_grace": "x",
-}  # fmt: skip
+from support.cli import answer_in, answer_of, as_nobody
+from support.processes import is_running, wait_until_gone
+from support.spawned import spawn
+from support.waiting import WAIT_SECONDS, wait_until
 
 
-@pytest.fixture(scope="module")
-def shown(tmp_path_factory) -> tuple[Path, subprocess.CompletedProcess[str]]:
-    """One whole run, in a folder and an environment that would disturb any other program of Outlast's."""
-    folder = tmp_path_factory.mktemp("demo")
-    (folder / ".env").write_text(HOSTILE_ENV_FILE)
-    (folder / "queue.py").write_text("raise SystemExit('a module of the folder was imported')")
-    (folder / "outlast-demo.db.bak").write_text("not the demo's")
-    done = demo(folder, "--json", "--record", "demo.svg", **HOSTILE)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return folder, done
-
-
-@pytest.fixture(scope="module")
+@pytest.fixture
 def found(shown) -> dict:
-    return json.loads(shown[1].stdout)
+    return shown.found
 
 
-def test_its_claims_hold_and_it_exits_with_0(found):
+def test_demo_claims_hold_and_it_exits_0(found):
     assert found["passed"]
     assert [check["wrong"] for check in found["checks"]] == [[]] * 6
 
@@ -60,7 +45,7 @@ def test_only_a_part_of_one_step_is_redone_and_every_message_is_sent_once(found)
     assert found["tokens"]["saved"] > 0
 
 
-def test_its_workers_have_the_default_settings(shown):
+def test_demo_workers_have_default_settings(shown):
     """But for slots and queue, which are words of the command."""
     script = """
 import os
@@ -71,11 +56,13 @@ loaded = load({}, environ_of(os.environ))
 assert loaded.settings == Settings(), loaded.settings
 """
     env = {**os.environ, **HOSTILE}
-    subprocess.run([sys.executable, "-P", "-c", script], cwd=shown[0], env=env, check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "-P", "-c", script], cwd=shown.folder, env=env, check=True, timeout=WAIT_SECONDS
+    )
 
 
-def test_it_leaves_a_store_to_look_at_and_what_was_beside_it(shown, capsys):
-    folder, _ = shown
+def test_demo_leaves_its_store_and_other_files(shown, capsys):
+    folder = shown.folder
     for words, text in ((["runs"], "glaciers"), (["show", "bees"], "1 death"), (["drains"], "SIGTERM")):
         typed = [*words, "--store", "sqlite:///outlast-demo.db"]
         assert text in answer_in(folder, typed, capsys, OUTLAST_ENV_FILE="").out
@@ -83,13 +70,13 @@ def test_it_leaves_a_store_to_look_at_and_what_was_beside_it(shown, capsys):
     assert (folder / "outlast-demo.db").stat().st_mode & 0o777 == 0o600
 
 
-def test_its_lines_fit(shown):
-    lines = [line for line in shown[1].stderr.splitlines() if not line.startswith("outlast: ")]
+def test_demo_lines_fit_the_width(shown):
+    lines = [line for line in shown.errors.splitlines() if not line.startswith("outlast: ")]
     assert lines
     assert all(len(line) <= WIDTH and "\r" not in line and "\x1b" not in line for line in lines)
 
 
-def test_nobody_waits_long_for_a_line(monkeypatch):
+def test_demo_prints_a_line_every_few_seconds(monkeypatch):
     now = 100.0
     monkeypatch.setattr("outlast.demo.view.time", SimpleNamespace(monotonic=lambda: now))
     said = io.StringIO()
@@ -104,7 +91,7 @@ def test_nobody_waits_long_for_a_line(monkeypatch):
     ]  # fmt: skip
 
 
-def test_how_things_stand_is_cut_between_two_words_where_it_is_too_long(monkeypatch):
+def test_long_status_line_is_cut_at_a_word(monkeypatch):
     now = 100.0
     monkeypatch.setattr("outlast.demo.view.time", SimpleNamespace(monotonic=lambda: now))
     said = io.StringIO()
@@ -118,47 +105,54 @@ def test_how_things_stand_is_cut_between_two_words_where_it_is_too_long(monkeypa
     assert said.getvalue() == f"100.0 s  {told}\n"
 
 
-def test_ctrl_c_in_the_middle_leaves_no_process_behind(tmp_path):
+def test_interrupted_demo_leaves_no_process(tmp_path):
     with started(tmp_path) as process:
-        pids = pids_in(read_until(process, "worker C starts"))
+        pids = pids_in(lines_until(process, "worker C starts"))
         assert len(pids) == 3
-        assert is_alive(pids[1])
+        assert is_running(pids[1])
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=30)
-    assert process.returncode == 130, said
-    assert "Traceback" not in said
-    assert not any(map(is_alive, pids))
+        assert process.wait() == 130, process.describe()
+        assert "Traceback" not in process.errors
+    assert not any(map(is_running, pids))
 
 
-def test_a_demo_that_is_killed_takes_its_workers_with_it(tmp_path):
+def test_killed_demo_takes_its_workers_with_it(tmp_path):
     with started(tmp_path) as process:
-        pids = pids_in(read_until(process, "worker B starts"))
+        pids = pids_in(lines_until(process, "worker B starts"))
+    for pid in pids:
+        wait_until_gone(pid)
+    with started(tmp_path) as process:
+        lines_until(process, "worker A starts")  # the store of the first one is in nobody's way
+
+
+def test_closed_pipe_ends_the_demo_and_its_workers(tmp_path):
+    command = [sys.executable, "-u", "-c", PLAY, "demo", "--pace", PACE]
+    with (tmp_path / "errors").open("w") as errors:
+        process = spawn(command, stdout=subprocess.PIPE, stderr=errors, cwd=tmp_path, env=clean())
+    try:
+        lines = itertools.takewhile(lambda line: not pids_in([line]), process.stdout)
+        assert all(lines)
+        (worker,) = wait_until(lambda: children_of(process.pid))
+        process.stdout.close()
+        assert process.wait(WAIT_SECONDS) != 0
+    finally:
         process.kill()
-        process.communicate(timeout=30)
-    assert gone_within(pids)
+        process.wait(WAIT_SECONDS)
+    assert "Traceback" not in (tmp_path / "errors").read_text()
+    wait_until_gone(worker)
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_second_demo_in_a_folder_is_refused(tmp_path, capsys):
     with started(tmp_path) as process:
-        read_until(process, "worker A starts")  # what it left is in nobody's way
-        process.kill()
-
-
-def test_a_reader_who_goes_away_ends_it_and_its_workers(tmp_path):
-    with started(tmp_path) as process:
-        pids = pids_in(read_until(process, "worker A starts"))
-        process.stdout.close()  # type: ignore[union-attr]
-        assert process.wait(timeout=60) != 0
-        said = process.stderr.read()  # type: ignore[union-attr]
-    assert "Traceback" not in said
-    assert gone_within(pids)
-
-
-def test_a_second_one_beside_it_is_refused_and_does_not_disturb_it(tmp_path):
-    with started(tmp_path) as process:
-        read_until(process, "glaciers begins")
-        second = demo(tmp_path)
-        assert second.returncode == 2, second.stdout
-        assert "somebody works" in second.stderr
-        process.communicate(timeout=90)
-    assert process.returncode == 0
+        lines_until(process, "glaciers begins")
+        second = answer_in(tmp_path, ["demo"], capsys)
+        assert second.code == 2, second.out
+        assert "somebody works" in second.err
+        lines_until(process, "tides begins")
 
 
 def test_a_picture_is_an_svg_in_a_folder_that_is_there(tmp_path, capsys):

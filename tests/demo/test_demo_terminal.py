@@ -10,30 +10,56 @@ import subprocess
 import sys
 import termios
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
-from demo_tools import PACE, clean
+from demo_tools import PACE, PLAY, PLAY_SECONDS, clean
 
 from outlast.demo.scene import Hand, Happening, Scene, Work
 from outlast.demo.view import BOARD_ROWS, WIDTH, board, plain
+from support.shared import FULL
+from support.spawned import spawn
+from support.waiting import WAIT_SECONDS
 
 WHICH = "from outlast.demo.view import view_of; view = view_of(as_json=False); view.close(); print(type(view).__name__)"
-DEMO = ["-P", "-m", "outlast", "demo", "--pace", PACE]
+DEMO = ["-P", "-c", PLAY, "demo", "--pace", PACE]
+Act = Callable[[int, int], None]
 
 
 def in_terminal(
-    words: list[str], columns: int, rows: int, folder, resize: bool = False, **env: str
+    words: list[str],
+    columns: int,
+    rows: int,
+    folder: Path,
+    *,
+    at: bytes = b"",
+    then: Act = lambda *_: None,
+    **env: str,
 ) -> tuple[int, str]:
-    """What a program writes on a terminal of that size, and its exit code."""
+    """Return the exit code of a program, and what it writes on a terminal of that size.
+
+    When it has written `at`, call `then` with its pid and the terminal.
+    """
     leader, follower = pty.openpty()
-    size = struct.pack("HHHH", rows, columns, 0, 0)
-    fcntl.ioctl(follower, termios.TIOCSWINSZ, size)
-    process = subprocess.Popen(
-        [sys.executable, *words], stdin=follower, stdout=follower, stderr=follower, cwd=folder,
-        env=clean(TERM="xterm-256color", **env), start_new_session=True,
-    )  # fmt: skip
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    environ = clean(TERM="xterm-256color", **env)
+    if words[0] == "-c" and "PYTHONIOENCODING" not in env:
+        process = spawn(
+            [sys.executable, "-u", *words], stdout=follower, stderr=follower, cwd=folder, env=environ
+        )
+    else:
+        process = subprocess.Popen(
+            [sys.executable, *words],
+            stdin=follower,
+            stdout=follower,
+            stderr=follower,
+            cwd=folder,
+            env=environ,
+            start_new_session=True,
+        )
     os.close(follower)
-    said, until = b"", time.monotonic() + 100
+    said, until = b"", time.monotonic() + PLAY_SECONDS
     try:
         while time.monotonic() < until:
             if not select.select([leader], [], [], 0.2)[0]:
@@ -45,16 +71,25 @@ def in_terminal(
             if not more:
                 break
             said += more
-            if resize and b"begins on A" in said:
-                resize = False
-                fcntl.ioctl(leader, termios.TIOCSWINSZ, struct.pack("HHHH", 15, 50, 0, 0))
-                os.kill(process.pid, signal.SIGWINCH)
-        return process.wait(timeout=20), said.decode()
+            if at and at in said:
+                at = b""
+                then(process.pid, leader)
+        return process.wait(timeout=WAIT_SECONDS), said.decode()
     finally:
         if process.poll() is None:
             process.kill()
             process.wait()
         os.close(leader)
+
+
+def resize(pid: int, terminal: int) -> None:
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 15, 50, 0, 0))
+    os.kill(pid, signal.SIGWINCH)
+
+
+def resize_and_interrupt(pid: int, terminal: int) -> None:
+    resize(pid, terminal)
+    os.kill(pid, signal.SIGINT)
 
 
 @pytest.mark.parametrize(
@@ -73,23 +108,27 @@ def test_a_board_is_drawn_where_there_is_room_and_colour(tmp_path, columns, rows
     assert said.split()[-1].endswith(view)
 
 
-def test_on_a_terminal_it_is_a_board_that_gives_the_terminal_back_and_bears_a_resize(tmp_path):
-    code, said = in_terminal(DEMO, 100, 30, tmp_path, resize=True)
-    assert code == 0, said
+def test_a_board_gives_the_terminal_back_when_it_is_interrupted(tmp_path):
+    code, said = in_terminal(DEMO, 100, 30, tmp_path, at=b"begins on A", then=resize_and_interrupt)
+    assert code == 130, said
     assert "outlast demo: a research agent" in said
-    assert said.rindex("\x1b[?25h") > said.rindex("\x1b[?25l")  # the cursor is back
-    end = said[said.rindex("What happened") :]
-    assert "each once" in end
-    assert "outlast show bees --store sqlite:///outlast-demo.db" in end
+    assert said.rindex("\x1b[?25h") > said.rindex("\x1b[?25l"), "the cursor is back"
+    assert "Traceback" not in said
 
 
-def test_in_a_small_terminal_without_colour_it_is_text(tmp_path):
-    code, said = in_terminal(DEMO, 40, 10, tmp_path, NO_COLOR="1", PYTHONIOENCODING="ascii")
+SIZES = [(100, 30, {}), (40, 10, {"NO_COLOR": "1", "PYTHONIOENCODING": "ascii"})]
+
+
+@pytest.mark.parametrize(("columns", "rows", "env"), SIZES if FULL else SIZES[1:])
+def test_a_play_ends_with_what_happened_on_a_terminal_of_any_size(tmp_path, columns, rows, env):
+    code, said = in_terminal(DEMO, columns, rows, tmp_path, at=b"begins on A", then=resize, **env)
     assert code == 0, said
-    assert "\x1b" not in said
-    assert said.isascii()
-    assert "\\u" not in said
-    assert "each once" in said
+    assert "each once" in said[said.rindex("What happened") :]
+    if env:
+        assert said.isascii() and "\x1b" not in said and "\\u" not in said
+    else:
+        assert said.rindex("\x1b[?25h") > said.rindex("\x1b[?25l"), "the cursor is back"
+        assert "outlast show bees --store sqlite:///outlast-demo.db" in said
 
 
 def test_a_board_fits_however_much_happens():

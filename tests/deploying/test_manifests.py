@@ -14,7 +14,6 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from command import answer_in
 from outlast.cli import main
 from outlast.deploying.alerts import RECORDINGS, rules
 from outlast.deploying.documents import DOCUMENTS
@@ -29,6 +28,8 @@ from outlast.explain.texts import find
 from outlast.settings import Settings
 from outlast.settings.load import load
 from outlast.telemetry.names import RECOVERY_SECONDS
+from support.cli import answer_in
+from support.waiting import WAIT_SECONDS
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SCHEMAS = Path(__file__).parent / "schemas"
@@ -88,6 +89,20 @@ def test_the_folder_has_each_as_it_comes_out(kind):
 def test_kubernetes_manifests_are_valid(kind, store, chosen):
     for document in documents(kind, store, **chosen):
         schema("kubernetes").validate(document)
+
+
+@pytest.mark.parametrize(("kind", "store"), [("deployment", "postgres"), ("statefulset", "sqlite")])
+def test_only_the_monitoring_namespace_may_reach_the_http_server_of_a_pod(kind, store):
+    found = documents(kind, store, **OTHER)
+    (pod,) = [one["spec"]["template"] for one in found if one["kind"] in ("Deployment", "StatefulSet")]
+    policy = of_kind(found, "NetworkPolicy")["spec"]
+    assert policy["podSelector"]["matchLabels"] == pod["metadata"]["labels"]
+    assert policy["policyTypes"] == ["Ingress"]
+    (rule,) = policy["ingress"]
+    assert rule["ports"] == [{"protocol": "TCP", "port": pod["spec"]["containers"][0]["ports"][0]["name"]}]
+    assert rule["from"] == [
+        {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+    ]
 
 
 @pytest.mark.parametrize("store", DOCUMENTS["compose"].stores)
@@ -240,12 +255,12 @@ def test_the_compose_agent_is_given_longer_than_its_grace(store):
 def test_a_compose_file_has_the_servers_of_its_store_and_each_is_durable():
     found = {store: documents("compose", store)[0] for store in DOCUMENTS["compose"].stores}
     servers = {store: set(one["services"]) - {"agent"} for store, one in found.items()}
-    assert servers == {"postgres": {"postgres", "redis"}, "redis": {"redis"}, "sqlite": set()}
+    assert servers == {"postgres": {"postgres"}, "redis": {"redis"}, "sqlite": set()}
     assert ["secrets" in one for one in found.values()] == ["postgres" in of for of in servers.values()]
-    for one in (found["postgres"], found["redis"]):
-        redis = one["services"]["redis"]["command"]
-        assert redis[redis.index("--appendonly") + 1] == "yes"
-        assert redis[redis.index("--maxmemory-policy") + 1] == "noeviction"
+    assert {store: set(one["volumes"]) - {"data", "logs"} for store, one in found.items()} == servers
+    redis = found["redis"]["services"]["redis"]["command"]
+    assert redis[redis.index("--appendonly") + 1] == "yes"
+    assert redis[redis.index("--maxmemory-policy") + 1] == "noeviction"
 
 
 def test_the_image_is_in_exec_form_and_not_root():
@@ -420,7 +435,9 @@ def test_settings_of_this_machine_are_none_of_its_business(tmp_path):
 
     def outlast(*words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "outlast", *words]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path)
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=WAIT_SECONDS, check=False, cwd=tmp_path
+        )
 
     (tmp_path / ".env").write_text("OUTLAST_GRAZE=1\n")
     printed = outlast("manifest", "--kind", "systemd")

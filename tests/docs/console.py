@@ -20,10 +20,11 @@ from pathlib import Path
 
 from markdown_pages import Block, fences
 
-from shown import matches
+from support.output import matches
+from support.waiting import WAIT_SECONDS
 
 PROMPT = "$ "
-COMMAND_SECONDS_MAX = 60
+COMMAND_SECONDS_MAX = WAIT_SECONDS
 MARK = "outlast-session-mark"
 
 
@@ -96,7 +97,7 @@ class Shell:
             selector.register(self._bash.stdout, selectors.EVENT_READ)
             if not selector.select(max(0.0, deadline - time.monotonic())):
                 raise AssertionError(
-                    f"`{command}` did not end within {COMMAND_SECONDS_MAX} s: {self._read.decode()}"
+                    f"`{command}` did not end within {COMMAND_SECONDS_MAX:g} s: {self._read.decode()}"
                 )
         more = os.read(self._bash.stdout.fileno(), 65536)
         assert more, f"the shell ended by `{command}`: {self._read.decode()}"

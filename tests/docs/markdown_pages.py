@@ -16,6 +16,19 @@ PAGES = [
 ]
 FENCE = re.compile(r"^(?P<ticks>```+)(?P<info>[^`\n]*)\n(?P<text>.*?)^(?P=ticks)$", re.MULTILINE | re.DOTALL)
 TITLE = re.compile(r"\btitle=\"(?P<title>[^\"]+)\"")
+MODULES = {
+    "outlast": "reference-outlast",
+    "outlast.sync": "reference-sync",
+    "outlast.effects": "reference-effects",
+    "outlast.fencing": "reference-fencing",
+    "outlast.http": "reference-http",
+    "outlast.logs": "reference-logs",
+    "outlast.settings": "reference-settings",
+    "outlast.testing": "reference-testing",
+    "outlast.testing.conformance": "reference-testing",
+    "outlast.testing.servers": "reference-testing",
+}
+"""Public modules, and the page of the reference that has each."""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from outlast.settings import Settings
+from support.waiting import WAIT_SECONDS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "guarantees.md").read_text()
@@ -49,7 +50,7 @@ def collected() -> set[str]:
     }
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:xdist", *sorted(files)],
-        cwd=ROOT, capture_output=True, text=True, timeout=100, check=True,
+        cwd=ROOT, capture_output=True, text=True, timeout=WAIT_SECONDS, check=True,
     )  # fmt: skip
     return {line.strip() for line in done.stdout.splitlines() if "::" in line}
 

@@ -1,17 +1,15 @@
-"""What docs/quickstart.md says of its programs: they are killed at just the moment that it speaks of."""
+"""The programs of docs/quickstart.md, killed at the moments that the page names."""
 
 from __future__ import annotations
 
 import os
 import re
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from support.processes import STOPPING, Program
 
 PAGE = (Path(__file__).parents[2] / "docs/quickstart.md").read_text()
 FILES = dict(re.findall(r"^```python title=\"([^\"]+)\"\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
@@ -25,77 +23,61 @@ def folder(tmp_path, monkeypatch):
         monkeypatch.delenv(name)
     monkeypatch.setenv("OUTLAST_EFFECT_MARGIN", "1")
     for name, text in FILES.items():
-        (tmp_path / name).write_text(text.replace("asyncio.sleep(1)", "asyncio.sleep(0.5)"))
+        (tmp_path / name).write_text(text.replace("asyncio.sleep(1)", "asyncio.sleep(0.1)"))
     return tmp_path
 
 
-@contextmanager
-def started(program: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen(
-        [sys.executable, program], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+def start(program: str, last: str, folder: Path) -> Program:
+    """Start a program, which stops when it has printed this line."""
+    return Program.python(STOPPING, f"^{last}$", 1, folder / program, folder=folder)
 
 
-def until(process: subprocess.Popen[str], last: str) -> list[str]:
-    """The lines it prints up to that one, at once when it has."""
-    said: list[str] = []
-    while not said or said[-1] != last:
-        line = process.stdout.readline()  # type: ignore[union-attr]
-        assert line, f"it ended after {said}"
-        said.append(line.rstrip("\n"))
-    return said
+def end_at(program: str, last: str, folder: Path, number: int = signal.SIGKILL) -> Program:
+    """Run a program until it has printed this line, and end it there."""
+    with start(program, last, folder) as process:
+        process.wait_until_stopped()
+        process.send_signal(number)
+        process.resume()
+        process.wait()
+    return process
 
 
 def finished(program: str, folder: Path) -> list[str]:
-    done = subprocess.run(
-        [sys.executable, program], cwd=folder, capture_output=True, text=True, timeout=60, check=True
-    )
-    return done.stdout.splitlines()
+    with Program.python(folder / program, folder=folder) as process:
+        assert process.wait() == 0, process.describe()
+        return process.lines
 
 
-def test_what_kill_9_cut_is_begun_twice_and_nothing_else(folder) -> None:
-    with started("report.py", folder) as process:
-        first = until(process, "researching part 4")
-        process.send_signal(signal.SIGKILL)
-    with started("report.py", folder) as process:
-        second = until(process, "researching part 6")
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 75
-        rest = process.stdout.read()  # type: ignore[union-attr]
+def test_only_the_killed_step_is_repeated(folder) -> None:
+    first = end_at("report.py", "researching part 4", folder)
+    second = end_at("report.py", "researching part 6", folder, signal.SIGTERM)
     third = finished("report.py", folder)
-    assert "outlast: SIGTERM: 1 run under way; steps have 25 s to end." in rest
-    assert (first, second) == (PARTS[:4], PARTS[3:6])
+    assert second.process.returncode == 75
+    assert re.search(r"outlast: SIGTERM: 1 run under way; steps have \d+ s to end\.", second.errors)
+    assert (first.lines, second.lines) == (PARTS[:4], PARTS[3:6])
     assert third == [*PARTS[6:], str(FINDINGS)]
     assert finished("report.py", folder) == [str(FINDINGS)]  # the same id again: nothing is executed
 
 
-def test_a_mail_that_was_out_when_the_process_died_is_not_sent_again(folder) -> None:
-    with started("mail.py", folder) as process:
-        until(process, "the mail is out; the provider has not answered yet")
-        process.send_signal(signal.SIGKILL)
+def test_mail_is_not_sent_twice_after_a_kill(folder) -> None:
+    end_at("mail.py", "the mail is out; the provider has not answered yet", folder)
     sent = (folder / "outbox.txt").read_text()
     assert finished("mail.py", folder) == ["sent, as the outbox says"]
     assert (folder / "outbox.txt").read_text() == sent
     assert len(sent.splitlines()) == 1
 
 
-def test_as_a_step_it_would_be_sent_twice(folder) -> None:
+def test_mail_as_a_step_is_sent_twice(folder) -> None:
     text = FILES["mail.py"].replace("@effect(timeout=5)", "@step").replace("effect, run", "run, step")
     verify = text.index("@send_mail.verify")
     text = (text[:verify] + text[text.index("@workflow") :]).replace("key: str = KEY", 'key: str = "k"')
     (folder / "mail.py").write_text(text)
-    with started("mail.py", folder) as process:
-        until(process, "the mail is out; the provider has not answered yet")
-        process.send_signal(signal.SIGKILL)
+    end_at("mail.py", "the mail is out; the provider has not answered yet", folder)
     assert finished("mail.py", folder)[-1] == "sent"
     assert len((folder / "outbox.txt").read_text().splitlines()) == 2
 
 
 @pytest.mark.parametrize("name", ["agent.py", "agent_sync.py"])
-def test_an_agent_of_ones_own_ends_with_what_the_page_shows(folder, name) -> None:
+def test_agent_prints_what_the_page_shows(folder, name) -> None:
     [shown] = re.findall(rf"^\$ python {re.escape(name)}\n(.*)$", PAGE, re.MULTILINE)
     assert finished(name, folder) == [shown]

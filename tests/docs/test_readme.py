@@ -2,11 +2,11 @@
 
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from support.processes import STOPPING, Program
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -23,10 +23,9 @@ def program(tmp_path: Path) -> Path:
     return path
 
 
-def start(program: Path) -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, "-W", "error", program], cwd=program.parent, stdout=subprocess.PIPE, text=True
-    )
+def start(program: Path, last: str) -> Program:
+    """Start the program, which stops when it has printed this line."""
+    return Program.python(STOPPING, f"^{last}$", 1, program, folder=program.parent)
 
 
 def shown() -> tuple[list[str], list[str]]:
@@ -38,22 +37,22 @@ def shown() -> tuple[list[str], list[str]]:
 
 
 @pytest.mark.parametrize("blow", EXIT)
-def test_the_program_that_is_killed_goes_on_as_the_session_shows(program: Path, blow: signal.Signals) -> None:
+def test_readme_program_resumes_as_the_session_shows(program: Path, blow: signal.Signals) -> None:
     first, second = shown()
     assert len(first) == 3
-    with start(program) as life:
-        assert [life.stdout.readline().rstrip() for _ in first] == first
+    with start(program, first[-1]) as life:
+        life.wait_until_stopped()
         life.send_signal(blow)
-        rest = life.stdout.read()
-        assert (life.wait(timeout=30), rest) == (EXIT[blow], "")
+        life.resume()
+        assert (life.wait(), life.lines) == (EXIT[blow], first), life.describe()
     if blow == signal.SIGTERM:  # the step under way has ended
         second = [line for line in second if line not in first]
-    with start(program) as life:
-        assert [life.stdout.readline().rstrip() for _ in second] == second
-        life.kill()
+    with start(program, second[-1]) as life:
+        life.wait_until_stopped()
+        assert life.lines == second
 
 
-def test_it_is_short() -> None:
+def test_readme_is_short() -> None:
     lines = README.splitlines()
     assert len(lines) <= 110
     program = PROGRAM[1].strip().splitlines()

@@ -13,6 +13,7 @@ import pytest
 from outlast.doctor.examine import HERE, IN_MANIFESTS
 from outlast.doctor.grace import MARGIN_MIN, step_seconds
 from outlast.settings import Settings
+from support.waiting import WAIT_SECONDS
 
 PAGE = (Path(__file__).parents[2] / "docs/sizing.md").read_text()
 
@@ -53,7 +54,7 @@ def test_the_command_of_the_example_gives_the_number_that_the_sum_gives(tmp_path
 def outlast(command: str, folder: Path) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "outlast", *shlex.split(command)],
-        cwd=folder, capture_output=True, text=True, timeout=60, check=True,
+        cwd=folder, capture_output=True, text=True, timeout=WAIT_SECONDS, check=True,
     )  # fmt: skip
     return done.stdout
 

@@ -9,7 +9,8 @@ import pytest
 from console import write_file
 from markdown_pages import DOCS, PAGES, ROOT, Block, fences, headings, name, prose, slug
 
-from spawned import spawn
+from support.spawned import spawn
+from support.waiting import WAIT_SECONDS
 
 FOR_READERS = {"docs/architecture.md"}  # signatures, not programs
 SERVERS = {"DATABASE_URL": "postgres_server", "REDIS_URL": "redis_server"}  # for snippets that ask for one
@@ -59,7 +60,7 @@ def executed(program: Path, env: dict[str, str]) -> tuple[int, str]:
         command = [sys.executable, "-W", "error", program]
         process = spawn(command, cwd=program.parent, env=env, stdout=null, stderr=err)
     try:
-        return process.wait(60), said.read_text()
+        return process.wait(WAIT_SECONDS), said.read_text()
     finally:
         process.kill()
 

@@ -390,6 +390,6 @@ def test_the_table_has_these_rows_and_no_others() -> None:
             "a prompt that the workflow builds, reworded",
             "another type of a recorded result** that the old value does not fit",
             "a parameter of the workflow that is new without a default, renamed, gone, or of another type",
-            "the workflow renamed",  # tests/cli/test_cli_worker.py: what a worker does not know waits and is reported
+            "the workflow renamed",  # tests/cli/test_cli_worker.py: test_unknown_workflow_waits_and_is_reported
         ]
     )

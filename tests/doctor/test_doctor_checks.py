@@ -13,6 +13,7 @@ from outlast.doctor.machine import Mount, Process
 from outlast.drain.report import DrainReport
 from outlast.settings import Settings
 from outlast.settings.load import load
+from outlast.store.fleet import Stall
 from outlast.store.rows import QueueRow, WorkerRow
 
 NOW = 1_000_000.0
@@ -60,7 +61,9 @@ def drained(**changes) -> DrainReport:
     return DrainReport("w0", began=datetime.fromtimestamp(NOW - 60, UTC), seconds=3.0, **changes)
 
 
+STALL = Stall("w1", "fetch", 3, 12.0, NOW - 60, "flows.py:12")
 CASES = [
+    (fleet.workers, {}, {"store": replace(STORE, stalls=(STALL,))}, "warning", "fetch blocked the event loop of a worker for 12.0 s, 60 s ago, at flows.py:12"),
     (grace.steps, {}, {"store": replace(STORE, durations={("f", "slow"): [100.0] * 5})}, "warning", "can never end in the 24.7 s"),
     (grace.steps, {}, {"store": replace(STORE, durations={("f", "slow"): [100.0] * 4})}, "note", "no step has 5 recorded durations yet"),
     (grace.steps, {"store": replace(STORE, durations={("f", "quick"): [1.0] * 5, ("f", "slow"): [100.0] * 4})}, {"store": replace(STORE, durations={("f", "slow"): [1.0, 1.0, 100.0, 100.0, 100.0]})}, "note", "mostly"),
@@ -116,7 +119,7 @@ CASES = [
     (fleet.store, {}, {"store": None, "store_error": "it is away.", "store_fails": True}, "error", "it is away"),
     (fleet.workers, {}, {"store": replace(STORE, dead=frozenset({"w1"}))}, "warning", "w1"),
     (fleet.workers, {}, {"store": replace(STORE, workers=())}, "warning", "no worker claims"),
-    (fleet.workers, {"store": replace(STORE, queues=(QUEUE._replace(oldest=None),), workers=())}, {"store": replace(STORE, workers=(WORKER._replace(draining=1),), dead=frozenset({"w1"}))}, "warning", "no worker claims"),
+    (fleet.workers, {"store": replace(STORE, queues=(QUEUE._replace(oldest=None, delayed=3),), workers=())}, {"store": replace(STORE, workers=(WORKER._replace(draining=1),), dead=frozenset({"w1"}))}, "warning", "no worker claims"),
     (fleet.workers, {"store": replace(STORE, workers=(WORKER._replace(concurrency=0, held=1),))}, {"store": replace(STORE, workers=(WORKER._replace(concurrency=0),))}, "note", "Who consumes items is not"),
     (fleet.drains, {"store": replace(STORE, drains=(drained(),))}, {"store": replace(STORE, drains=(drained(cut_short=True),))}, "error", "1 of the last 1"),
     (fleet.drains, {}, {"store": replace(STORE, drains=(drained(not_checkpointed=["crunch"]),))}, "warning", "crunch"),

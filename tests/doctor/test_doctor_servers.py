@@ -19,6 +19,8 @@ from outlast.testing import servers
 sys.path.insert(0, str(Path(__file__).parents[1] / "store"))
 from transaction_pooler import pooling
 
+from support.waiting import WAIT_SECONDS
+
 
 def told(check, address: str) -> list[Finding]:
     return [one for one in check(gather(load({"store": address}, {}))) if one.level is not Level.OK]
@@ -47,7 +49,7 @@ def test_what_a_redis_can_lose(options, says):
 
 def said_of(address: str, *words: str) -> tuple[str, str]:
     done = subprocess.run(
-        [sys.executable, "-m", "outlast", *words, "--store", address], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "outlast", *words, "--store", address], capture_output=True, text=True, timeout=WAIT_SECONDS, check=False
     )  # fmt: skip
     return done.stdout, done.stderr
 

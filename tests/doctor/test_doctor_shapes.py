@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from command import answer_in
 from outlast.doctor import examine as examining
 from outlast.doctor.commands import InFront, command_seconds, in_front, shell_in
 from outlast.doctor.examine import IN_MANIFESTS, examine
@@ -15,6 +14,7 @@ from outlast.doctor.finding import Level
 from outlast.doctor.manifests import read
 from outlast.errors import SettingsError
 from outlast.settings.load import load
+from support.cli import answer_in
 
 STORE = '{name: OUTLAST_STORE, value: "redis://redis/0"}'
 

@@ -1,5 +1,14 @@
+import checkpoint_tools
+import drain_tools
 import pytest
 from kubelet import Node
+
+
+@pytest.fixture(autouse=True)
+def _clear():
+    """Forget what the workflows of earlier tests wrote down."""
+    for log in (drain_tools.begun, drain_tools.ended, checkpoint_tools.seen):
+        log.clear()
 
 
 @pytest.fixture
@@ -11,6 +20,6 @@ def node(place, tmp_path):
 
 @pytest.fixture
 def file_node(tmp_path):
-    """The same on SQLite's file, for tests that do something to the file itself."""
+    """Pods on a SQLite file, for tests that do something to the file itself."""
     with Node(tmp_path, f"sqlite:///{tmp_path}/outlast.db") as node:
         yield node

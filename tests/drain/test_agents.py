@@ -1,4 +1,4 @@
-"""Agents that are a `while True`: run_until_drain, wait_drain, units as their boundaries, unhealthy."""
+"""Agents that are a `while True`: run_until_drain, wait_drain, units and unhealthy."""
 
 import asyncio
 
@@ -31,7 +31,7 @@ async def forever():
 # -- run_until_drain
 
 
-def test_a_coroutine_that_ends_by_itself_gives_its_value():
+def test_run_until_drain_returns_the_value_of_the_coroutine():
     async def agent():
         await asyncio.sleep(5)
         return 42
@@ -39,7 +39,7 @@ def test_a_coroutine_that_ends_by_itself_gives_its_value():
     assert App().do(lambda app: app.run_until_drain(agent())) == 42
 
 
-def test_one_that_does_not_is_cancelled_by_a_drain_and_told_why():
+def test_a_drain_cancels_the_agent_and_says_why():
     async def agent():
         try:
             await forever()
@@ -57,7 +57,7 @@ def test_one_that_does_not_is_cancelled_by_a_drain_and_told_why():
     assert at == pytest.approx(3.5, abs=0.2)
 
 
-def test_the_drain_waits_while_it_cleans_up():
+def test_the_drain_waits_for_the_agent_to_clean_up():
     async def agent():
         try:
             await forever()
@@ -75,7 +75,7 @@ def test_the_drain_waits_while_it_cleans_up():
     assert App().do(main) is None
 
 
-def test_it_is_not_cancelled_within_a_unit():
+def test_an_agent_is_not_cancelled_within_a_unit():
     async def agent(app):
         number = 0
         while True:
@@ -96,7 +96,7 @@ def test_it_is_not_cancelled_within_a_unit():
     assert seen == ["pay 0", "ship 0", "pay 1", "ship 1"]
 
 
-def test_units_one_after_the_other_are_no_way_to_go_on_for_ever():
+def test_an_agent_starts_no_further_unit():
     async def agent(app):
         while True:
             async with app.unit("order"):
@@ -114,7 +114,7 @@ def test_units_one_after_the_other_are_no_way_to_go_on_for_ever():
     assert seconds < 1
 
 
-def test_an_outermost_unit_is_not_begun_in_a_drain_and_one_within_it_is():
+def test_only_nested_units_begin_in_a_drain():
     async def main(app):
         async with app.unit("outer"):
             drain = asyncio.create_task(app.drain("test"))
@@ -133,7 +133,7 @@ def test_an_outermost_unit_is_not_begun_in_a_drain_and_one_within_it_is():
     assert seen == ["inner"]
 
 
-def test_a_unit_that_does_not_end_is_cut_when_steps_are_told_to_stop():
+def test_an_endless_unit_is_cancelled_with_the_reserve_to_clean_up():
     async def agent(app):
         async with app.unit("endless"):
             try:
@@ -156,7 +156,7 @@ def test_a_unit_that_does_not_end_is_cut_when_steps_are_told_to_stop():
     assert seen[1] == "cleaned"
 
 
-def test_one_that_swallows_its_cancellation_is_left_when_the_drain_is_over():
+def test_an_agent_that_swallows_its_cancellation_is_left_behind():
     async def agent():
         for _ in range(100):
             try:
@@ -177,7 +177,7 @@ def test_one_that_swallows_its_cancellation_is_left_when_the_drain_is_over():
     assert [(one.what, one.why) for one in report.left] == [("agent", "it has not ended")]
 
 
-def test_what_it_raises_is_raised():
+def test_run_until_drain_raises_the_error_of_the_agent():
     async def agent():
         await asyncio.sleep(1)
         raise ValueError("its own")
@@ -186,7 +186,7 @@ def test_what_it_raises_is_raised():
         App().do(lambda app: app.run_until_drain(agent()))
 
 
-def test_what_it_raises_when_it_is_cancelled_is_raised_too():
+def test_run_until_drain_raises_an_error_of_the_clean_up():
     async def agent():
         try:
             await forever()
@@ -202,7 +202,7 @@ def test_what_it_raises_when_it_is_cancelled_is_raised_too():
     assert App().do(main) == []
 
 
-def test_draining_out_of_it_is_the_drain_coming_first():
+def test_draining_raised_by_an_agent_in_a_drain_is_not_an_error():
     async def agent(app):
         while True:
             await app.queue("q").put(1)
@@ -220,7 +220,7 @@ def test_draining_out_of_it_is_the_drain_coming_first():
     assert App().do(main) == (None, 3)
 
 
-def test_draining_without_a_drain_is_an_error_like_any_other():
+def test_draining_raised_by_an_agent_without_a_drain_is_an_error():
     async def agent():
         raise Draining("its own")
 
@@ -228,7 +228,7 @@ def test_draining_without_a_drain_is_an_error_like_any_other():
         App().do(lambda app: app.run_until_drain(agent()))
 
 
-def test_who_is_cancelled_cancels_it_and_waits_for_it():
+def test_cancelling_run_until_drain_cancels_the_agent_and_waits_for_it():
     async def agent():
         try:
             await forever()
@@ -248,7 +248,7 @@ def test_who_is_cancelled_cancels_it_and_waits_for_it():
     assert App().do(main) is False
 
 
-def test_who_is_cancelled_in_a_drain_is_cancelled():
+def test_run_until_drain_can_be_cancelled_in_a_drain():
     async def agent():
         try:
             await forever()
@@ -269,7 +269,7 @@ def test_who_is_cancelled_in_a_drain_is_cancelled():
     App().do(main)
 
 
-def test_one_that_is_started_in_a_drain_does_nothing():
+def test_an_agent_does_not_start_in_a_drain():
     async def agent():
         seen.append("begun")
 
@@ -281,7 +281,7 @@ def test_one_that_is_started_in_a_drain_does_nothing():
     assert seen == []
 
 
-def test_one_that_asks_for_the_drain_itself_is_cancelled_like_any_other():
+def test_an_agent_that_asks_for_the_drain_is_cancelled():
     async def agent(app):
         await app.drain("enough")
         seen.append("went on")
@@ -306,7 +306,7 @@ def test_several_agents_are_all_cancelled():
     assert seconds < 0.5
 
 
-def test_an_agent_beside_runs_goes_and_they_come_to_their_boundary():
+def test_an_agent_is_cancelled_while_runs_come_to_their_boundary():
     @step
     async def act(seconds: float) -> str:
         await asyncio.sleep(seconds)
@@ -326,7 +326,7 @@ def test_an_agent_beside_runs_goes_and_they_come_to_their_boundary():
     assert (value, report.released, report.left, status) == (None, 1, [], "queued")
 
 
-def test_in_real_time_too(address):
+def test_a_drain_cancels_an_agent_in_real_time(address):
     async def main():
         async with Outlast(address, signals=0) as app:
             app._open.loop.call_later(0.1, app._open.drain.begin, "real")
@@ -338,7 +338,7 @@ def test_in_real_time_too(address):
 # -- wait_drain
 
 
-def test_everybody_who_waits_for_a_drain_is_told_why():
+def test_every_wait_drain_returns_the_reason():
     async def main(app):
         waiting = [asyncio.create_task(app.wait_drain()) for _ in range(3)]
         await asyncio.sleep(1)
@@ -353,7 +353,7 @@ def test_everybody_who_waits_for_a_drain_is_told_why():
 # -- unhealthy
 
 
-def test_unhealthy_is_not_ready_until_it_is_taken_back():
+def test_an_unhealthy_app_is_not_ready_until_it_is_healthy_again():
     async def main(app):
         answers = [app.face.ready()]
         app.unhealthy("the model does not answer")
@@ -373,7 +373,7 @@ def test_unhealthy_is_not_ready_until_it_is_taken_back():
     ]
 
 
-def test_an_unhealthy_process_goes_on_with_what_it_has():
+def test_an_unhealthy_app_goes_on_with_its_work():
     async def agent():
         await asyncio.sleep(5)
         return "end"

@@ -1,8 +1,7 @@
-"""Clean-up: newest first, the lifespan last, each bounded; one that fails is reported and stops nothing."""
+"""Clean-up hooks: newest first, the lifespan last, each bounded. A failed hook is reported and stops nothing."""
 
 import asyncio
 import threading
-import time
 from contextlib import asynccontextmanager
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from outlast import Outlast, step, workflow
 from outlast.drain.report import DrainReport
 from outlast.testing import App
+from support.waiting import WAIT_SECONDS
 
 done: list = []
 
@@ -55,7 +55,7 @@ def left(app, *hooks, drain=True, grace=None, **timeouts):
     return (DrainReport.of(rows[0]) if rows else None), times[1] - times[0]
 
 
-def test_they_are_called_newest_first_and_the_lifespan_ends_last():
+def test_hooks_are_called_newest_first_and_the_lifespan_ends_last():
     report, _ = left(App(lifespan=lifespan), hook("first"), hook("second"), hook("third"))
     assert done == ["open", "third", "second", "first", "lifespan"]
     assert [(one.name, one.error) for one in report.cleanup] == [
@@ -66,7 +66,7 @@ def test_they_are_called_newest_first_and_the_lifespan_ends_last():
     ]
 
 
-def test_they_are_called_without_a_drain_too():
+def test_hooks_are_called_without_a_drain():
     report, _ = left(App(lifespan=lifespan), hook("first"), hook("second"), drain=False)
     assert (done, report) == (["open", "second", "first", "lifespan"], None)
 
@@ -102,7 +102,7 @@ def test_a_plain_function_may_return_an_awaitable():
 
 @pytest.mark.parametrize("error", [ValueError("broken"), TimeoutError("mine"), asyncio.CancelledError("odd")])
 @pytest.mark.parametrize("drain", [True, False])
-def test_one_that_fails_is_reported_and_the_next_is_called(error, drain, caplog):
+def test_a_failed_hook_is_reported_and_the_next_is_called(error, drain, caplog):
     report, _ = left(App(lifespan=lifespan), hook("first"), hook("fails", error), hook("last"), drain=drain)
     assert done == ["open", "last", "fails", "first", "lifespan"]
     assert "clean-up fails failed" in caplog.text
@@ -112,7 +112,7 @@ def test_one_that_fails_is_reported_and_the_next_is_called(error, drain, caplog)
         assert outcomes["first"] is outcomes["last"] is outcomes["lifespan"] is None
 
 
-def test_one_that_fails_in_a_thread_is_reported():
+def test_a_hook_that_fails_in_a_thread_is_reported():
     def fails():
         raise OSError("disk")
 
@@ -134,8 +134,8 @@ def test_a_lifespan_that_fails_at_its_end_is_reported_in_a_drain_and_raised_with
     assert done == ["first", "first"]
 
 
-def test_one_that_hangs_gets_its_share_and_the_others_are_called():
-    """Ten seconds of grace less what the drain keeps for itself, for three: whoever is quick leaves more to the others."""
+def test_a_hung_hook_gets_its_share_and_the_others_are_called():
+    """Three hooks share ten seconds of grace, less a reserve. A quick hook leaves more to the others."""
     report, seconds = left(
         App(lifespan=lifespan), hook("first"), hook("hangs", seconds=1e6), hook("last"), grace=10
     )
@@ -147,7 +147,7 @@ def test_one_that_hangs_gets_its_share_and_the_others_are_called():
 
 
 @pytest.mark.parametrize("count", [1, 3, 10])
-def test_all_of_them_keep_to_the_budget(count):
+def test_hung_hooks_share_the_budget_equally(count):
     hooks = [hook(f"hangs {number}", seconds=1e6) for number in range(count)]
     report, seconds = left(App(), *hooks, grace=10)
     assert seconds <= 9.6
@@ -156,7 +156,7 @@ def test_all_of_them_keep_to_the_budget(count):
     assert max(shares) < 1.3 * min(shares), "equal parts"
 
 
-def test_a_time_out_of_its_own_may_only_be_shorter():
+def test_a_hook_timeout_can_only_shorten_its_share():
     report, seconds = left(App(), hook("hangs", seconds=1e6), grace=20, timeout=1.0)
     assert report.cleanup[0].seconds == pytest.approx(1.0, abs=0.2)
     assert seconds < 2
@@ -164,7 +164,7 @@ def test_a_time_out_of_its_own_may_only_be_shorter():
     assert seconds < 4
 
 
-def test_one_that_swallows_its_cancellation_is_left():
+def test_a_hook_that_swallows_its_cancellation_is_left_behind():
     async def swallows():
         for _ in range(100):
             try:
@@ -179,13 +179,13 @@ def test_one_that_swallows_its_cancellation_is_left():
     assert "took longer" in report.cleanup[0].error
 
 
-def test_without_a_drain_they_have_the_time_of_closing():
+def test_without_a_drain_hooks_have_the_close_timeout():
     _, seconds = left(App(close_timeout=5), hook("first"), hook("hangs", seconds=1e6), drain=False)
     assert done == ["first"]
     assert seconds <= 5.2
 
 
-def test_a_hook_may_submit_and_look_but_not_start():
+def test_a_hook_can_submit_and_read_but_not_start():
     from outlast import Draining
 
     @workflow
@@ -204,7 +204,7 @@ def test_a_hook_may_submit_and_look_but_not_start():
     assert (done, report.cleanup[0].error) == (["submitted"], None)
 
 
-def test_what_executes_here_has_ended_before_clean_up_begins():
+def test_steps_have_ended_before_the_clean_up_begins():
     @step
     async def act() -> None:
         try:
@@ -227,7 +227,7 @@ def test_what_executes_here_has_ended_before_clean_up_begins():
     assert done == ["open", "step", "hook", "lifespan"]
 
 
-def test_only_something_that_can_be_called_is_taken_and_it_is_returned():
+def test_on_cleanup_takes_and_returns_a_callable():
     async def main(app):
         with pytest.raises(TypeError):
             app.on_cleanup("not a function")
@@ -242,7 +242,7 @@ def test_only_something_that_can_be_called_is_taken_and_it_is_returned():
     assert done == ["decorated"]
 
 
-def test_they_may_be_added_before_it_is_opened_and_are_called_once():
+def test_hooks_added_before_the_app_opens_are_called_once():
     app = App()
     app.on_cleanup(hook("early"))
     app.do(lambda _: asyncio.sleep(0))
@@ -250,32 +250,30 @@ def test_they_may_be_added_before_it_is_opened_and_are_called_once():
     assert done == ["early"]
 
 
-def test_a_hung_plain_function_is_left_in_its_thread(address):
+def test_a_hung_sync_hook_is_left_in_its_thread(address):
     gate = threading.Event()
 
     def hangs():
-        gate.wait(20)
+        gate.wait(WAIT_SECONDS)
 
     def quick():
         done.append("quick")
 
     async def main():
-        app = Outlast(address, signals=0, exit_reserve=0.5, grace=3.0)
+        app = Outlast(address, signals=0, grace=600)
         async with app:
             app.on_cleanup(quick)
-            app.on_cleanup(hangs)
+            app.on_cleanup(hangs, timeout=0.2)
             await app.drain("test")
-            return time.monotonic()
 
     try:
-        began = asyncio.run(main())
-        assert time.monotonic() - began < 15, "the thread hangs for 20 s"
+        asyncio.run(main())
+        assert done == ["quick"]
     finally:
         gate.set()
-    assert done == ["quick"]
 
 
-def test_a_lifespan_ends_in_the_task_that_it_began_in():
+def test_a_lifespan_ends_in_the_task_in_which_it_began():
     """Cancel scopes and task groups insist on it."""
 
     @asynccontextmanager
@@ -290,7 +288,7 @@ def test_a_lifespan_ends_in_the_task_that_it_began_in():
     assert (done, report.cleanup[-1].error) == (["ended"], None)
 
 
-def test_a_lifespan_that_lets_a_cancellation_out_of_its_own_is_reported():
+def test_a_lifespan_that_raises_cancelled_error_is_reported():
     @asynccontextmanager
     async def odd(_):
         yield
@@ -300,7 +298,7 @@ def test_a_lifespan_that_lets_a_cancellation_out_of_its_own_is_reported():
     assert "odd" in report.cleanup[-1].error
 
 
-def test_a_hook_that_fails_by_a_cancellation_in_a_block_that_was_cancelled_is_reported():
+def test_a_hook_that_raises_cancelled_error_in_a_cancelled_app_is_reported():
     """As it is when a signal ended the program: its main task was cancelled."""
     app = App()
 
@@ -325,7 +323,7 @@ def test_a_hook_that_fails_by_a_cancellation_in_a_block_that_was_cancelled_is_re
     assert "odd" in report.cleanup[0].error
 
 
-def test_a_lifespan_that_hangs_is_cut():
+def test_a_hung_lifespan_is_cancelled():
     @asynccontextmanager
     async def hanging(_):
         yield

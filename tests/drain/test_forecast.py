@@ -1,4 +1,4 @@
-"""Whether a step will end in the time left."""
+"""Forecasts of whether a step will end in the time left."""
 
 import asyncio
 
@@ -10,12 +10,12 @@ from outlast.testing import App
 
 
 @pytest.mark.parametrize("known", range(ENOUGH))
-def test_too_few_durations_say_nothing(known):
+def test_few_durations_allow_no_forecast(known):
     assert chance([1000.0] * known, 0.0, 1.0) == 0.5
     assert chance([0.001] * known, 0.0, 1.0) == 0.5
 
 
-def test_none_that_took_longer_says_nothing():
+def test_a_step_longer_than_all_others_allows_no_forecast():
     assert chance([1.0] * 50, 1.0, 100.0) == 0.5
     assert chance([1.0] * 50, 2.0, 0.0) == 0.5
 
@@ -32,11 +32,11 @@ def test_none_that_took_longer_says_nothing():
         (9.0, 1.0, 1.0),
     ],
 )
-def test_it_is_the_share_of_those_that_took_longer(elapsed, left, expected):
+def test_the_forecast_is_a_share_of_the_longer_durations(elapsed, left, expected):
     assert chance([float(n) for n in range(1, 11)], elapsed, left) == pytest.approx(expected)
 
 
-def test_more_time_never_makes_it_worse_and_it_is_a_share():
+def test_more_time_never_lowers_the_forecast():
     durations = [0.1 * n * n for n in range(40)]
     for elapsed in (0.0, 1.0, 17.0, 150.0, 1e6):
         chances = [chance(durations, elapsed, left) for left in (0.0, 0.1, 1.0, 10.0, 100.0, 1e9)]
@@ -44,12 +44,12 @@ def test_more_time_never_makes_it_worse_and_it_is_a_share():
         assert all(0.0 <= one <= 1.0 for one in chances)
 
 
-def test_the_order_does_not_matter():
+def test_the_order_of_durations_does_not_matter():
     durations = [5.0, 1.0, 9.0, 2.0, 7.0, 3.0]
     assert chance(durations, 1.5, 4.0) == chance(sorted(durations), 1.5, 4.0)
 
 
-def test_only_the_last_ones_are_remembered():
+def test_only_the_last_durations_are_kept():
     durations = Durations()
     for number in range(KNOWN_MAX + 50):
         durations.add("flow", "a", float(number))
@@ -58,7 +58,7 @@ def test_only_the_last_ones_are_remembered():
     assert (list(durations.of("flow", "b")), list(durations.of("other", "a"))) == ([1.0], [])
 
 
-def test_what_the_store_remembers_comes_before_what_was_seen_here():
+def test_durations_of_the_store_come_before_own_durations():
     durations = Durations()
     durations.add("flow", "a", 3.0)
     durations.learn({("flow", "a"): [1.0, 2.0], ("flow", "b"): [9.0], ("flow", "c"): []})
@@ -69,7 +69,7 @@ def test_what_the_store_remembers_comes_before_what_was_seen_here():
     assert list(durations.of("flow", "b")) == [9.0, 8.0]
 
 
-def test_what_was_learned_does_not_push_out_what_was_seen_here():
+def test_durations_of_the_store_do_not_replace_own_durations():
     durations = Durations()
     for _ in range(KNOWN_MAX):
         durations.add("flow", "a", 1.0)
@@ -77,7 +77,7 @@ def test_what_was_learned_does_not_push_out_what_was_seen_here():
     assert set(durations.of("flow", "a")) == {1.0}
 
 
-def test_the_store_is_told_once_and_never_of_more_than_there_is_room_for():
+def test_each_duration_is_stored_once_and_their_number_is_bounded():
     durations = Durations()
     durations.add("flow", "a", 1.0)
     assert durations.fresh() == (("flow", "a", 1.0),)
@@ -107,7 +107,7 @@ async def measured(*seconds: float) -> str:
     return "end"
 
 
-def test_single_attempts_that_succeeded_are_measured_and_shared_by_the_store():
+def test_durations_of_successful_steps_are_stored():
     app = App(worker=True, workflows=[measured], ramp=0, poll=2.0, heartbeat=0.2, lease=1e7)
 
     async def main(app):
@@ -121,7 +121,7 @@ def test_single_attempts_that_succeeded_are_measured_and_shared_by_the_store():
     assert stored == pytest.approx([1.0, 2.0, 3.0], abs=0.01)
 
 
-def test_failed_attempts_and_pauses_between_them_are_not_measured():
+def test_failed_attempts_and_pauses_are_not_measured():
     failures = []
 
     @step(name="flaky", retries=3, backoff=100, backoff_max=100)
@@ -143,7 +143,7 @@ def test_failed_attempts_and_pauses_between_them_are_not_measured():
     assert App().do(main) == pytest.approx([5.0], abs=0.01)
 
 
-def test_a_replayed_step_is_not_measured_again(world):
+def test_a_replayed_step_is_not_measured(world):
     world.run(measured(1.0))
     world.restart()
     world.store.reopen("run")
@@ -155,7 +155,7 @@ def test_a_replayed_step_is_not_measured_again(world):
     assert world.do(main) == []
 
 
-def test_a_store_that_cannot_say_how_long_steps_took_is_reported_and_no_more():
+def test_a_store_without_an_answer_about_durations_is_reported():
     from outlast import StoreUnavailable
 
     async def main(app):

@@ -1,220 +1,202 @@
-"""Kubernetes, faithfully: real workers in pods that a kubelet starts, probes and ends. See kubelet.py."""
+"""Rolling updates as Kubernetes does them: probes, preStop hooks, SIGTERM and SIGKILL for real workers."""
 
 import signal
-import sys
 import threading
 
-from kubelet import MINIMUM_GRACE, PROPAGATION, SLACK, Node, Service, flows, get, until
+from kubelet import (
+    LONG,
+    STOPS_STEPS_SOON,
+    Node,
+    Service,
+    at_the_gate,
+    flows,
+    gated,
+    get,
+    wait_until,
+)
+
+from support.waiting import WAIT_SECONDS
 
 
-def chains(count: int, steps: int, pause: float) -> dict:
-    return {f"r{n}": flows.chain(n, steps, pause) for n in range(count)}
+def assert_results(node: Node, count: int) -> None:
+    """Check that nothing was lost or added, of runs that `gated` made."""
+    runs = node.wait_until_all_done().runs
+    assert {id: run["value"] for id, run in runs.items()} == {f"r{n}": '"gate"' for n in range(count)}
 
 
-def assert_results(node: Node, count: int, steps: int) -> None:
-    """Nothing is lost, and nothing is added."""
-    runs = node.until_all_done().runs
-    assert {id: run["value"] for id, run in runs.items()} == {f"r{n}": str(n + steps) for n in range(count)}
-
-
-def test_with_grace_enough_no_step_is_redone(node):
-    first = node.worker(http=True, grace=6).up()
-    node.submit(chains(30, 6, 0.3))
-    until(lambda: len(node.lines("after")) >= 20)
-    ended = first.delete(8)
-    assert (ended.code, ended.killed) == (0, False), first.errors()
-    assert node.under_way(first.pid) == set(), "what had begun has ended"
-    second = node.worker(http=True).up()
-    assert_results(node, 30, 6)
-    assert node.lines(pid=second.pid), "some of it was handed over"
+def test_no_step_is_redone_after_sigterm_with_enough_grace(node):
+    count = 200 if LONG else 40
+    first = node.worker(concurrency=count).up()
+    node.submit(gated(count))
+    node.wait_until_begun(*at_the_gate(count))
+    second = node.worker(concurrency=count).up()
+    first.terminate()
+    node.wait_until_draining(first)
+    node.open_gate()
+    assert first.wait() == 0, first.errors
+    assert node.under_way(first.pid) == set()
+    assert_results(node, count)
+    assert node.keys(pid=second.pid) == {(f"r{n}", "add#2") for n in range(count)}
     assert node.redone() == {}
+    assert len(node.lines()) == 3 * count
     node.assert_no_deaths()
-    assert len(node.lines()) == 30 * 6
-    assert first.liveness_failures == 0
+    (report,) = node.drains()
+    assert (report.released, report.left, report.checkpointed) == (count, [], 0)
+    assert report.recoveries["count"] == count
 
 
-def test_steps_in_threads_are_not_redone_either(node):
-    first = node.worker(grace=6).up()
-    node.submit({f"r{n}": flows.chain_in_threads(n, 3, 0.4) for n in range(8)})
-    until(lambda: len(node.lines()) >= 8)
-    node.worker().up()
-    assert first.delete(8).code == 0, first.errors()
-    assert_results(node, 8, 3)
-    assert node.redone() == {}
-
-
-def test_with_no_grace_only_the_steps_under_way_are_redone(node):
+def test_no_step_in_a_thread_is_redone_after_sigterm(node):
     first = node.worker().up()
-    node.submit(chains(20, 4, 0.3))
-    until(lambda: len(node.lines("after")) >= 40 and len(node.under_way(first.pid)) >= 10)
-    ended = first.delete(0)
-    assert (ended.code, ended.killed) == (-signal.SIGKILL, True)
-    assert node.under_way(first.pid)
+    node.submit({f"r{n}": flows.gated_in_thread("gate") for n in range(8)})
+    node.wait_until_begun(*((f"r{n}", "wait_in_thread#1") for n in range(8)))
+    second = node.worker().up()
+    first.terminate()
+    node.wait_until_draining(first)
+    node.open_gate()
+    assert first.wait() == 0, first.errors
+    assert_results(node, 8)
+    assert node.redone() == {}
+    assert len(node.lines(pid=second.pid)) == 8
+
+
+def test_only_steps_under_way_are_redone_after_sigkill(node):
+    first = node.worker().up()
+    node.submit(gated(20))
+    node.wait_until_begun(*at_the_gate(20))
+    first.kill()
+    node.open_gate()
     node.worker().up()
-    assert_results(node, 20, 4)
-    # A body that has just ended may be killed before its entry is durable: one step a run, and none that was recorded.
-    redone = [run for run, _ in node.redone()]
-    assert len(redone) == len(set(redone))
-    assert set(node.redone().values()) <= {2}
+    assert_results(node, 20)
+    assert node.redone() == dict.fromkeys(at_the_gate(20), 2)
     node.assert_nothing_recorded_was_redone()
 
 
-def test_a_step_that_outlasts_the_grace_is_told_to_stop_and_only_it_is_redone(node):
-    first = node.worker(grace=3).up()
-    node.submit({"long": flows.chain(0, 2, 6.0), **chains(5, 3, 0.2)})
-    node.until_begun("long", "r0", "r4")
-    node.worker().up()
-    ended = first.delete(3 + SLACK)
-    assert (ended.code, ended.killed) == (0, False), first.errors()
-    until(lambda: node.worker_of("long") == node.pods[1].pid)
-    assert set(node.redone()) <= {("long", "add#1")}
-    runs = node.image().runs
-    assert (runs["long"]["deaths"], runs["long"]["interruptions"]) == (0, 1)
-    (report,) = node.drains()
-    assert report.checkpointed == 1
-    assert report.left == []
-
-
-def test_the_time_of_a_pre_stop_command_counts_into_the_grace(node):
-    """Two seconds are left for SIGTERM even so; the worker, which believes in its own grace, must fit in."""
-    slow = [sys.executable, "-c", "import time; time.sleep(60)"]
-    first = node.worker(grace=MINIMUM_GRACE, pre_stop=slow).up()
-    node.submit(chains(10, 24, 0.2))
-    node.until_begun(*(f"r{n}" for n in range(10)))
+def test_only_the_step_that_outlasts_the_grace_is_stopped_and_redone(node):
+    first = node.worker(**STOPS_STEPS_SOON).up()
+    node.submit(gated(1))
+    node.wait_until_begun(*at_the_gate(1))
     second = node.worker().up()
-    ended = first.delete(0.5)
-    assert first.pre_stop_code is None, "it was cut off"
-    assert (ended.code, ended.killed) == (0, False), first.errors()
-    assert_results(node, 10, 24)
-    assert node.redone() == {}
-    assert node.lines(pid=second.pid), "some of it was handed over"
+    assert first.end() == 0, first.errors
+    node.wait_until(lambda: node.worker_of("r0") == second.pid)
+    run = node.snapshot().runs["r0"]
+    assert (run["deaths"], run["interruptions"]) == (0, 1)
+    (report,) = node.drains()
+    assert (report.checkpointed, report.left) == (1, [])
+    node.open_gate()
+    assert_results(node, 1)
+    assert node.redone() == {("r0", "wait_for#1"): 2}
 
 
 def test_no_request_reaches_a_worker_that_is_not_ready(node):
-    """With a preStop that lasts until its endpoint is gone everywhere: it is ready until SIGTERM."""
-    wait = ["sleep", str(PROPAGATION * 3)]
-    node.submit(chains(20, 6, 0.2))
-    pods = [node.worker(http=True, grace=5, pre_stop=wait).up() for _ in range(2)]
-    with Service(lambda: node.pods) as service:
-        until(lambda: all(service.answers[pod.pid, 200] for pod in pods))
-        third = node.worker(http=True, pre_stop=wait)
-        until(lambda: service.answers[third.pid, 200])
+    """A preStop hook waits until no request is sent to the pod. Until SIGTERM the worker stays ready."""
+    node.submit(gated(20))
+    pods = [node.worker(http=True).up() for _ in range(2)]
+    with Service(node.pods) as service:
+        wait_until(lambda: all(service.answers[pod.pid, 200] for pod in pods))
+        third = node.worker(http=True)
+        wait_until(lambda: service.answers[third.pid, 200])
         for pod in pods:
-            ended = pod.delete(8)
-            assert (ended.code, ended.killed) == (0, False), pod.errors()
-        assert service.astray == {}
-    assert_results(node, 20, 6)
+            service.remove(pod)
+            assert pod.is_ready
+            pod.terminate()
+        node.open_gate()
+        assert [pod.wait() for pod in pods] == [0, 0]
+        assert service.failures == {}
+    assert_results(node, 20)
     assert node.redone() == {}
 
 
-def test_without_a_pre_stop_requests_go_astray_until_the_endpoint_is_gone(node):
-    """What the test above would see: nothing in the pod can make up for endpoints that travel."""
-    pod = node.worker(http=True, grace=5).up()
-    node.submit(chains(1, 1, 1.5))
-    node.until_begun("r0")
-    with Service(lambda: node.pods) as service:
-        until(lambda: service.answers[pod.pid, 200])
-        assert pod.delete(8).code == 0, pod.errors()
-        assert set(service.astray) == {(pod.pid, 503)}
-
-
-def test_a_drained_process_leaves_the_collector_nothing_to_go_through(node):
-    """On its way out no thread can end it: what is left to do there must be short."""
-    pod = node.worker(module="drain_frozen.py", grace=5).up()
-    assert pod.delete(8).code == 0, pod.errors()
+def test_a_drained_process_leaves_the_garbage_collector_little_to_do(node):
+    """No thread can end a process whose interpreter exits, so what is left to do there must be short."""
+    pod = node.worker(module="drain_frozen.py").up()
+    assert pod.end() == 0, pod.errors
     assert int((node.folder / "collected").read_text()) < 2_000
 
 
-def test_a_pod_is_not_ready_before_it_can_work_nor_from_the_moment_it_drains(node):
-    pod = node.worker(module="drain_app.py", http=True, grace=6)
-    until(lambda: get(pod.port, "/ready") == 503)
-    assert get(pod.port, "/health") == 200, "it starts: that is no reason to restart it"
-    (node.folder / "may-start").touch()
+def test_a_pod_is_not_ready_before_it_works_and_while_it_drains(node):
+    pod = node.worker(module="drain_app.py", http=True)
+    pod.wait_until(lambda: get(pod.port, "/ready") == 503)
+    assert get(pod.port, "/health") == 200, "a worker that starts is alive"
+    node.open_gate("may-start")
     pod.up()
-    node.submit(chains(1, 1, 1.5))
-    node.until_begun("r0")
-    at = pod.signal(signal.SIGTERM)
-    until(lambda: get(pod.port, "/ready") == 503, seconds=1.0)
-    assert get(pod.port, "/health") == 200, "it drains: that is no reason to restart it"
-    (node.folder / "clean").touch()
-    assert pod.wait(at).code == 0, pod.errors()
-    assert_results(node, 1, 1)
-
-
-def test_post_shutdown_as_pre_stop_begins_the_one_drain_that_sigterm_then_joins(node):
-    first = node.worker(http=True, grace=6).up()
-    code = (
-        f"import urllib.request as r; r.urlopen(r.Request('http://127.0.0.1:{first.port}/shutdown', method='POST'))"
-        "; import time; time.sleep(0.3)"
-    )
-    first._pre_stop = [sys.executable, "-c", code]
-    node.submit(chains(10, 3, 0.6))
-    node.until_begun("r9")
+    node.submit(gated(1))
+    node.wait_until_begun(*at_the_gate(1))
+    pod.terminate()
+    pod.wait_until(lambda: get(pod.port, "/ready") == 503)
+    assert get(pod.port, "/health") == 200, "a worker that drains is alive"
+    node.open_gate("clean")
+    node.open_gate()
+    assert pod.wait() == 0, pod.errors
     node.worker().up()
-    ended = first.delete(8)
-    assert (first.pre_stop_code, ended.code, ended.killed) == (0, 0, False), first.errors()
-    assert_results(node, 10, 3)
+    assert_results(node, 1)
+
+
+def test_sigterm_joins_the_drain_that_post_shutdown_began(node):
+    first = node.worker(http=True).up()
+    node.submit(gated(10))
+    node.wait_until_begun(*at_the_gate(10))
+    assert get(first.port, "/shutdown", "POST") == 202
+    node.wait_until_draining(first)
+    first.terminate()
+    node.open_gate()
+    assert first.wait() == 0, first.errors
+    node.worker().up()
+    assert_results(node, 10)
     assert node.redone() == {}
     (report,) = node.drains()
-    assert "shutdown" in report.reason.lower() or "http" in report.reason.lower(), report.reason
+    assert report.reason.startswith("POST /shutdown")
 
 
-def test_outlast_drain_as_pre_stop_returns_when_the_worker_is_gone(node):
-    drain = [sys.executable, "-W", "error", "-m", "outlast", "drain", "--wait", "--store", node.address]
-    first = node.worker(http=True, grace=6, pre_stop=drain).up()
-    node.submit(chains(10, 3, 1.5))  # longer than a busy machine takes to start the command
-    node.until_begun("r9")
-    ended = first.delete(8)
-    said = (node.folder / "pre_stop").read_text()
-    assert (first.pre_stop_code, ended.code, ended.killed) == (0, 0, False), said + first.errors()
-    assert ended.seconds < 1.5, "SIGTERM found nobody"
+def test_outlast_drain_wait_returns_when_the_worker_is_gone(node):
+    first = node.worker(http=True).up()
+    node.submit(gated(10))
+    node.wait_until_begun(*at_the_gate(10))
+    hook = node.outlast("drain", "--wait", "--store", node.address)
+    node.wait_until_draining(first)
+    node.open_gate()
+    assert hook.wait() == 0, hook.describe()
+    assert node.ask("SELECT id FROM workers WHERE pid = ?", first.pid) == []
+    assert first.end() == 0, first.errors
     (report,) = node.drains()
     assert (report.reason, report.released) == ("outlast drain", 10), report
     node.worker().up()
-    assert_results(node, 10, 3)
+    assert_results(node, 10)
     assert node.redone() == {}
 
 
-def test_a_worker_whose_loop_stands_still_is_restarted_for_its_liveness_and_its_run_goes_on(node):
-    first = node.worker(http=True, grace=2, health_stall=0.6).up()
-    node.submit({"r": flows.blocks()})
-    node.worker().up()
-    until(lambda: any("block" in line.key for line in node.lines()))
-    assert node.worker_of("r") == first.pid
-    ended = first.restart_if_dead(2 + SLACK)
-    assert not ended.killed, "the worker's own deadline came before the kubelet's"
-    assert node.until_all_done().runs["r"]["value"] == '"blocked"'
-    node.assert_no_deaths()
-    assert node.redone() == {("r", "block_the_loop#1"): 2}
-
-
-def test_sleepers_are_handed_over_without_an_interruption(node):
-    first = node.worker(grace=6, linger=60).up()
-    node.submit({f"s{n}": flows.sleeper(n, 10.0) for n in range(5)})
-    until(lambda: len(node.lines("after")) == 5)
+def test_waiting_runs_are_handed_over_without_an_interruption(node):
+    first = node.worker(linger=60).up()
+    node.submit({f"s{n}": flows.receiver(n) for n in range(5)})
+    node.wait_until(lambda: len(node.lines("after")) == 5)
     second = node.worker().up()
-    ended = first.delete(8)
-    assert ended.code == 0, first.errors()
-    assert ended.seconds < 5, "there was nothing to wait for"
-    runs = node.until_all_done().runs
+    assert first.end() == 0, first.errors
+
+    async def send(app):
+        for n in range(5):
+            await app.send(f"s{n}", "go", 10)
+
+    node.do(send)
+    runs = node.wait_until_all_done().runs
+    assert {id: run["value"] for id, run in runs.items()} == {f"s{n}": str(n + 12) for n in range(5)}
     assert {run["interruptions"] for run in runs.values()} == {0}
     assert node.redone() == {}
     assert len(node.lines(pid=second.pid)) == 5
 
 
-def test_two_signals_and_a_request_at_once_are_one_drain(node):
-    first = node.worker(http=True, grace=6).up()
-    node.submit(chains(5, 2, 0.8))
-    node.until_begun("r4")
-    asks = [threading.Thread(target=get, args=(first.port, "/shutdown", "POST")) for _ in range(3)]
-    at = first.signal(signal.SIGTERM)
-    for ask in asks:
-        ask.start()
-    first.signal(signal.SIGTERM)
-    for ask in asks:
-        ask.join()
-    assert first.wait(at).code == 0, first.errors()
+def test_two_signals_and_three_requests_at_once_are_one_drain(node):
+    first = node.worker(http=True).up()
+    node.submit(gated(5))
+    node.wait_until_begun(*at_the_gate(5))
+    requests = [threading.Thread(target=get, args=(first.port, "/shutdown", "POST")) for _ in range(3)]
+    first.send_signal(signal.SIGTERM)
+    for request in requests:
+        request.start()
+    first.send_signal(signal.SIGTERM)
+    for request in requests:
+        request.join(WAIT_SECONDS)
+    node.open_gate()
+    assert first.wait() == 0, first.errors
     assert len(node.drains()) == 1
     node.worker().up()
-    assert_results(node, 5, 2)
+    assert_results(node, 5)
     assert node.redone() == {}

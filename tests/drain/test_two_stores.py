@@ -1,25 +1,21 @@
-"""docs/scaling.md, "Several stores": a process with an Outlast on each of two stores, told to end once."""
+"""A process with an Outlast on each of two stores gets SIGTERM once (docs/scaling.md, "Several stores")."""
 
-import json
 import signal
-import subprocess
-import sys
-
-import pytest
-from kubelet import until
 
 from outlast import sync as blocking
-
-pytestmark = pytest.mark.timeout(60)
+from support.processes import Program
+from support.snapshots import read_snapshot
 
 PROGRAM = """
 import asyncio, sys
+from pathlib import Path
 from outlast import Outlast, step, workflow
 
 @step
 async def slow(name: str) -> str:
     print("begun", flush=True)
-    await asyncio.sleep(1)
+    while not Path("gate").exists():
+        await asyncio.sleep(0.02)
     return name
 
 @workflow
@@ -28,7 +24,8 @@ async def work(name: str) -> str:
 
 async def main() -> None:
     one, two = sys.argv[1:]
-    async with Outlast(one, worker=True, workflows=[work]) as first, Outlast(two, worker=True, workflows=[work]) as second:
+    options = {"worker": True, "workflows": [work], "grace": 600}
+    async with Outlast(one, **options) as first, Outlast(two, **options) as second:
         await first.submit(work("one"), id="same")
         await second.submit(work("two"), id="same")
         await asyncio.sleep(3600)
@@ -37,35 +34,21 @@ asyncio.run(main())
 """
 
 
-def drains(store: str) -> list[dict[str, object]]:
-    told = subprocess.run(
-        [sys.executable, "-m", "outlast", "drains", "--json", "--store", store],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=30,
-    )
-    return json.loads(told.stdout)["drains"]
-
-
-def test_a_signal_drains_both_and_each_has_its_report(tmp_path):
+def test_sigterm_drains_both_and_each_has_its_report(tmp_path):
     stores = [f"sqlite:///{tmp_path}/{name}.db" for name in ("one", "two")]
     (tmp_path / "program.py").write_text(PROGRAM)
-    out = tmp_path / "out"
-    with out.open("w") as file:
-        process = subprocess.Popen(
-            [sys.executable, tmp_path / "program.py", *stores], cwd=tmp_path, stdout=file
-        )
-    try:
-        until(lambda: out.read_text().count("begun") == 2)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(25) == -signal.SIGTERM
-    finally:
-        process.kill()
-        process.wait()
-    assert out.read_text().count("begun") == 2
+    with Program.python(tmp_path / "program.py", *stores, folder=tmp_path) as program:
+        program.wait_for_line("begun", times=2)
+        program.terminate()
+        for store in stores:
+            program.wait_until(
+                lambda store=store: any(row["draining"] for row in read_snapshot(store).workers.values())
+            )
+        (tmp_path / "gate").touch()
+        assert program.wait() == -signal.SIGTERM
+        assert program.lines == ["begun"] * 2
     for store, result in zip(stores, ["one", "two"], strict=True):
         with blocking.Outlast(store) as app:
             assert app.result("same") == result
-        [drain] = drains(store)
-        assert (drain["reason"], drain["completed"]) == ("SIGTERM", 1)
+            (report,) = app.drains()
+        assert (report.reason, report.completed) == ("SIGTERM", 1)

@@ -52,7 +52,7 @@ def test_every_item_is_handed_out_once_and_in_order(world):
     assert (world.status("job"), world.row("job").value) == ("done", '{"items": 4}')
 
 
-def test_an_async_iterable_is_as_good(world):
+def test_async_iterable_is_as_good(world):
     assert world.do(through(stream("abcd", pause=1.0))) == ["a", "b", "c", "d"]
     assert world.do(through(stream("abcde"))) == ["e"]
 
@@ -62,7 +62,7 @@ def test_nothing_to_do_is_done(world):
     assert world.row("job").value == '{"items": 0}'
 
 
-def test_an_item_is_done_when_the_next_is_asked_for_and_not_before(world):
+def test_item_is_done_when_the_next_is_asked_for_and_not_before(world):
     async def main(app):
         async for item in app.each("ab", id="job"):
             if item == "b":
@@ -71,7 +71,7 @@ def test_an_item_is_done_when_the_next_is_asked_for_and_not_before(world):
     assert world.do(main) == ["a"]
 
 
-def test_the_same_call_again_goes_on_with_what_was_not_done(world):
+def test_same_call_again_goes_on_with_what_was_not_done(world):
     assert world.do(through("abcd", upto=3)) == ["a", "b", "c"]
     assert world.status("job") == "waiting"
     world.restart()
@@ -86,7 +86,7 @@ def test_items_that_came_later_are_done_by_a_later_call_and_only_they(world):
     assert world.do(through("xabcy")) == []
 
 
-def test_a_break_gives_the_run_back_at_once_and_once(world):
+def test_break_gives_the_run_back_at_once_and_once(world):
     async def main(app):
         async for _ in app.each("ab", id="job"):
             break
@@ -97,7 +97,7 @@ def test_a_break_gives_the_run_back_at_once_and_once(world):
     assert world.row("job").worker is None
 
 
-def test_an_exception_in_the_loop_gives_the_run_back_and_is_raised(world):
+def test_exception_in_the_loop_gives_the_run_back_and_is_raised(world):
     async def main(app):
         async for item in app.each("ab", id="job"):
             if item == "b":
@@ -110,7 +110,7 @@ def test_an_exception_in_the_loop_gives_the_run_back_and_is_raised(world):
     assert world.do(through("ab")) == ["b"]
 
 
-def test_an_iterator_that_only_the_garbage_collector_finds_gives_the_run_back(world):
+def test_iterator_that_only_the_garbage_collector_finds_gives_the_run_back(world):
     async def main(app):
         loop = {"each": app.each("ab", id="job")}
         loop["itself"] = loop
@@ -136,7 +136,7 @@ def test_what_the_items_raise_comes_after_the_items_before_it(world):
     assert world.status("job") == "waiting"
 
 
-def test_a_cancelled_wait_for_an_item_leaves_the_loop_and_the_same_call_goes_on(world):
+def test_cancelled_wait_for_an_item_leaves_the_loop_and_the_same_call_goes_on(world):
     async def main(app):
         seen = []
         try:
@@ -179,14 +179,14 @@ def test_text_and_whole_numbers_are_their_own_keys(world, items):
     assert done_keys(world) == [str(item) for item in items]
 
 
-def test_a_number_and_its_text_would_be_one_item_and_are_refused():
+def test_number_and_its_text_would_be_one_item_and_are_refused():
     app = App()
     with pytest.raises(TypeError, match="key="):
         app.do(through([1, "1"]))
 
 
 @pytest.mark.parametrize("item", [1.5, None, True, {"id": 1}])
-def test_an_item_without_a_key_is_an_error_before_anything_is_written(item):
+def test_item_without_a_key_is_an_error_before_anything_is_written(item):
     app = App()
     with pytest.raises(TypeError, match="key="):
         app.do(through([item]))
@@ -194,7 +194,7 @@ def test_an_item_without_a_key_is_an_error_before_anything_is_written(item):
 
 
 @pytest.mark.parametrize("key", ["", "a\nb", 7])
-def test_a_key_must_be_something_that_can_be_stored_and_shown(key):
+def test_key_must_be_something_that_can_be_stored_and_shown(key):
     with pytest.raises(BadName):
         App().do(through(["item"], key=lambda _: key))
 
@@ -204,7 +204,7 @@ def test_items_must_be_iterable():
         App().do(through(7))
 
 
-def test_the_same_key_again_is_the_same_item(world):
+def test_same_key_again_is_the_same_item(world):
     assert world.do(through("abacab")) == ["a", "b", "c"]
     world.do(through("abcdefgh"))
     assert world.do(through("abcdefghzz")) == ["z"]
@@ -213,7 +213,7 @@ def test_the_same_key_again_is_the_same_item(world):
 # -- whose it is
 
 
-def test_an_id_of_another_workflow_is_a_conflict(world):
+def test_id_of_another_workflow_is_a_conflict(world):
     @workflow
     async def other() -> None: ...
 
@@ -222,7 +222,7 @@ def test_an_id_of_another_workflow_is_a_conflict(world):
         world.do(through("a"))
 
 
-def test_a_map_is_not_an_each():
+def test_map_is_not_an_each():
     async def main(app):
         await app.map(str.upper, "ab", id="job")
         async for _ in app.each("ab", id="job"):
@@ -242,7 +242,7 @@ def test_two_at_once_in_one_process_are_an_error_and_not_a_deadlock():
         App().do(main)
 
 
-def test_a_second_process_waits_and_does_only_what_the_first_has_not(file_world, caplog):
+def test_second_process_waits_and_does_only_what_the_first_has_not(file_world, caplog):
     other = file_world.another()
 
     async def main(app):
@@ -262,7 +262,7 @@ def test_a_second_process_waits_and_does_only_what_the_first_has_not(file_world,
     assert len([one for one in caplog.messages if one.startswith("run job is held by worker ")]) == 1
 
 
-def test_a_run_that_was_taken_away_is_a_lost_lease_and_the_record_is_refused(world):
+def test_run_that_was_taken_away_is_a_lost_lease_and_the_record_is_refused(world):
     async def main(app):
         each = app.each("abc", id="job")
         await anext(each)
@@ -355,7 +355,7 @@ def test_in_a_step_it_is_allowed(world):
 # -- drains
 
 
-def test_a_drain_is_raised_at_the_next_item_and_never_ends_the_loop(world):
+def test_drain_is_raised_at_the_next_item_and_never_ends_the_loop(world):
     async def main(app):
         seen = []
         try:
@@ -376,7 +376,7 @@ def test_a_drain_is_raised_at_the_next_item_and_never_ends_the_loop(world):
     assert world.do(through("abc")) == ["c"]
 
 
-def test_a_drain_on_the_last_item_is_raised_too(world):
+def test_drain_on_the_last_item_is_raised_too(world):
     async def main(app):
         async for _ in app.each("a", id="job"):
             task = asyncio.create_task(app.drain("test"))
@@ -388,7 +388,7 @@ def test_a_drain_on_the_last_item_is_raised_too(world):
     assert world.status("job") == "waiting"
 
 
-def test_a_drain_is_raised_while_a_stream_gives_nothing(world):
+def test_drain_is_raised_while_a_stream_gives_nothing(world):
     async def main(app):
         each = app.each(stream("ab", pause=1e6), id="job")
         await anext(each)
@@ -414,7 +414,7 @@ def test_nothing_begins_in_a_drain(world):
     assert world.store.run("job") is None
 
 
-def test_a_drain_waits_for_a_unit_that_goes_through_items(world):
+def test_drain_waits_for_a_unit_that_goes_through_items(world):
     async def main(app):
         seen = []
         with app.unit("all of it"):
@@ -440,7 +440,7 @@ def test_it_is_listed_as_what_it_is(world):
     assert len(world.store.runs(RunQuery(items=False))) == 1
 
 
-def test_a_drain_is_raised_before_the_first_item_too(world):
+def test_drain_is_raised_before_the_first_item_too(world):
     async def main(app):
         each = asyncio.create_task(anext(app.each(stream("a", pause=1e6), id="job")))
         mapped = asyncio.create_task(app.map(str.upper, stream("a", pause=1e6), id="other"))

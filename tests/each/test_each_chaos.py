@@ -1,6 +1,7 @@
-"""Whatever the order of things and the moment of the drain or the crash: every item is done, and none that was done again."""
+"""Drains and crashes at every moment: every item is done, and no done item is repeated."""
 
 import asyncio
+import os
 import random
 from collections import Counter
 
@@ -10,6 +11,7 @@ from outlast import Draining, each, map, step, workflow  # noqa: A004
 from outlast.testing import App, VirtualClock, crash_everywhere
 from outlast.testing.empty import EmptyStore
 
+LONG_FORM = "OUTLAST_TEST_KILLS" in os.environ
 ITEMS = [f"item-{number}" for number in range(12)]
 
 
@@ -20,8 +22,8 @@ async def stream(rng):
 
 
 @pytest.mark.parametrize("form", ["each", "map"])
-@pytest.mark.parametrize("seed", range(25))
-def test_a_drain_at_any_moment_loses_nothing_and_repeats_nothing(form, seed):
+@pytest.mark.parametrize("seed", range(25 if LONG_FORM else 8))
+def test_drain_at_any_moment_loses_and_repeats_no_item(form, seed):
     rng, begun = random.Random(seed), Counter()
     clock, lives = VirtualClock(), 0
     store = EmptyStore(None, clock=clock)
@@ -75,8 +77,8 @@ async def both(items: list[str]) -> list:
     return [handled, await map(upper, items, concurrency=2)]
 
 
-@pytest.mark.parametrize("store", ["memory:", "sqlite"])
-def test_a_crash_at_every_write_changes_nothing(store):
-    report = crash_everywhere(both(["a", "b", "c"]), store=store)
-    assert report.result == [["A", "B", "C"], {"a": "A", "b": "B", "c": "C"}]
+@pytest.mark.parametrize("store", ["memory:", "sqlite"] if LONG_FORM else ["memory:"])
+def test_crash_at_every_write_changes_nothing(store):
+    report = crash_everywhere(both(["a", "b"]), store=store)
+    assert report.result == [["A", "B"], {"a": "A", "b": "B"}]
     assert report.crashes > 20

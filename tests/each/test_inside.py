@@ -50,7 +50,7 @@ def test_every_life_sees_the_same_items_and_what_was_added_comes_after(world):
     assert done == ["a", "b", "b", "x", "c"]
 
 
-def test_a_replay_reads_no_items(world):
+def test_replay_reads_no_items(world):
     world.run(batch())
     read.clear()
     assert world.replays(batch()) == ["A", "B", "C"]
@@ -67,7 +67,7 @@ def test_items_are_known_by_their_key_and_the_loop_by_its_id(world):
     assert world.keys() == ["each:orders#1", "each:orders#2", "each:orders#3"]
 
 
-def test_an_item_that_json_cannot_carry_is_an_error():
+def test_item_that_json_cannot_carry_is_an_error():
     @workflow
     async def flow() -> None:
         async for _ in inside.each([{1}], key=str):
@@ -77,7 +77,7 @@ def test_an_item_that_json_cannot_carry_is_an_error():
         App().run(flow())
 
 
-def test_an_item_that_a_time_out_kept_back_comes_next(world):
+def test_item_that_a_time_out_kept_back_comes_next(world):
     @workflow
     async def flow() -> list[str]:
         seen, items = [], inside.each(slow())
@@ -120,7 +120,7 @@ def test_map_is_one_step_whose_items_are_kept_one_by_one(world):
     assert world.replays(mapped()) == {"a": "A", "b": "B", "c": "C"}
 
 
-def test_a_failed_map_goes_on_when_its_run_is_retried(world):
+def test_failed_map_goes_on_when_its_run_is_retried(world):
     async def work(row: str) -> str:
         done.append(row)
         if row == "b" and done.count("b") == 1:
@@ -142,7 +142,7 @@ def test_a_failed_map_goes_on_when_its_run_is_retried(world):
     assert done == ["a", "b", "b", "c"]
 
 
-def test_a_drain_in_the_middle_of_a_map_interrupts_its_run_and_fails_nothing(world):
+def test_drain_in_the_middle_of_a_map_interrupts_its_run_and_fails_nothing(world):
     async def main(app):
         await app.start(mapped(), id="run")
         await asyncio.sleep(15)
@@ -156,7 +156,7 @@ def test_a_drain_in_the_middle_of_a_map_interrupts_its_run_and_fails_nothing(wor
     assert done == ["a", "b", "c"]
 
 
-def test_a_step_may_be_what_is_mapped(world):
+def test_step_may_be_what_is_mapped(world):
     @workflow
     async def flow() -> dict[str, str]:
         return await inside.map(handle, ["a", "b"])
@@ -206,7 +206,7 @@ def test_in_a_step_they_say_so(world):
 # -- in sync workflows
 
 
-def test_a_sync_workflow_has_them_too(world):
+def test_sync_workflow_has_them_too(world):
     import outlast.sync.batch as sync
 
     def shout(row: str) -> str:

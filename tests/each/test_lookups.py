@@ -1,6 +1,6 @@
-"""A million items: nothing is read at the start, no read is a great one, and nothing but the results is kept.
+"""Many items: nothing is read at the start, every read is bounded, and only results are kept in memory.
 
-The suite has a tenth of it; OUTLAST_TEST_ITEMS=1000000 has it all.
+OUTLAST_TEST_ITEMS=1000000 is the full form.
 """
 
 import asyncio
@@ -14,13 +14,13 @@ import pytest
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.testing import App
 
-ITEMS = int(os.environ.get("OUTLAST_TEST_ITEMS", "100_000"))
+ITEMS = int(os.environ.get("OUTLAST_TEST_ITEMS", "20_000"))
 NOT_DONE = 10
 READ_MAX = 1_000
 
 
 class Counted:
-    """A store that notes what is read of it."""
+    """A store that counts its reads."""
 
     def __init__(self, store):
         self._store = store
@@ -47,7 +47,7 @@ def items():
 
 @pytest.fixture
 def prepared(tmp_path):
-    """A store in which all but the last few are done: by hand, as a million commits would take their time."""
+    """Prepare stores in which all items but the last few are done. A million commits would take too long."""
 
     def prepare(form):
         store = SQLiteStore(tmp_path / f"{form}.db", synchronous="normal")
@@ -99,7 +99,7 @@ def test_done_items_are_skipped_in_bounded_reads_and_bounded_memory(prepared):
     assert peak < 20e6
 
 
-def test_map_has_a_million_results_by_bounded_reads(prepared):
+def test_map_reads_results_in_bounded_reads(prepared):
     app, counted, _ = prepared("map")
 
     async def main(app):
@@ -113,7 +113,7 @@ def test_map_has_a_million_results_by_bounded_reads(prepared):
     assert counted.journals == 0
 
 
-def test_what_is_new_is_looked_up_one_by_one():
+def test_new_items_are_looked_up_one_by_one():
     counted = Counted(SQLiteStore(None))
     counted.open()
 
@@ -126,8 +126,8 @@ def test_what_is_new_is_looked_up_one_by_one():
     counted.close()
 
 
-def test_a_stream_is_not_held_up_by_a_batch():
-    """Everything that came before is done, so batches have grown: yet each new item is handed out when it comes."""
+def test_stream_is_not_delayed_by_a_batch():
+    """Batches have grown as everything before is done, yet each new item is yielded when it comes."""
     app = App()
     seen = []
 

@@ -39,7 +39,7 @@ def done_keys(world, id="job"):
     return [entry.key for entry in world.journal(id) if entry.kind == "done"]
 
 
-def test_the_results_are_by_key_and_in_the_order_of_the_items(world):
+def test_results_are_by_key_and_in_the_order_of_the_items(world):
     async def slow_first(item: str) -> str:
         await asyncio.sleep({"a": 3, "b": 2}.get(item, 1))
         return item.upper()
@@ -49,7 +49,7 @@ def test_the_results_are_by_key_and_in_the_order_of_the_items(world):
     assert (world.status("job"), world.row("job").value) == ("done", '{"items": 3}')
 
 
-def test_the_same_call_again_has_nothing_done_twice_and_the_same_results(world):
+def test_same_call_again_has_nothing_done_twice_and_the_same_results(world):
     calls = []
 
     async def page(item: str) -> Page:
@@ -65,7 +65,7 @@ def test_the_same_call_again_has_nothing_done_twice_and_the_same_results(world):
     assert again["a"] == first["a"]
 
 
-def test_a_plain_function_is_called_in_a_thread(world):
+def test_plain_function_is_called_in_a_thread(world):
     threads = set()
 
     def work(item: str) -> str:
@@ -101,7 +101,7 @@ def test_what_cannot_be_recorded_is_an_error_that_names_the_item():
         App().do(mapped(lambda item: {1, 2}, "a"))
 
 
-def test_a_function_that_returns_nothing_is_done_too(world):
+def test_function_that_returns_nothing_is_done_too(world):
     async def nothing(item: str) -> None: ...
 
     for _ in range(2):
@@ -140,12 +140,12 @@ def test_without_a_number_the_setting_is_the_limit():
 
 
 @pytest.mark.parametrize("concurrency", [0, -1, 1.5, True])
-def test_a_limit_must_be_a_whole_number(concurrency):
+def test_limit_must_be_a_whole_number(concurrency):
     with pytest.raises(SettingsError):
         App().do(mapped(str, "a", concurrency=concurrency))
 
 
-def test_the_same_key_twice_is_one_item_with_one_result(world):
+def test_same_key_twice_is_one_item_with_one_result(world):
     calls = []
 
     async def work(item: dict) -> int:
@@ -158,7 +158,7 @@ def test_the_same_key_twice_is_one_item_with_one_result(world):
     assert calls == [1, 3]
 
 
-def test_the_first_exception_is_raised_when_those_under_way_have_ended_and_nothing_new_starts(world):
+def test_first_exception_is_raised_when_those_under_way_have_ended_and_nothing_new_starts(world):
     calls = []
 
     async def work(item: str) -> str:
@@ -177,7 +177,7 @@ def test_the_first_exception_is_raised_when_those_under_way_have_ended_and_nothi
     assert calls == ["a", "b", "c", "b", "d", "e", "f"]
 
 
-def test_an_item_that_fails_while_a_cancellation_is_looked_for_fails_the_map_and_nothing_new_starts(
+def test_item_that_fails_while_a_cancellation_is_looked_for_fails_the_map_and_nothing_new_starts(
     world, monkeypatch
 ):
     """The store may take its time to say whether somebody wants it to end, and meanwhile the last items end."""
@@ -201,7 +201,7 @@ def test_an_item_that_fails_while_a_cancellation_is_looked_for_fails_the_map_and
         calls.clear()
 
 
-def test_a_slow_stream_has_each_item_done_as_it_comes():
+def test_slow_stream_has_each_item_done_as_it_comes():
     seen = []
 
     async def main(app):
@@ -268,7 +268,7 @@ def test_cancelled_from_outside_it_stops_what_is_under_way_and_gives_the_run_bac
     assert (done_keys(world), world.status("job")) == (["a"], "waiting")
 
 
-def test_a_thread_cannot_be_stopped_so_its_run_is_given_back_when_it_has_ended(address):
+def test_thread_cannot_be_stopped_so_its_run_is_given_back_when_it_has_ended(address):
     go_on, begun = threading.Event(), threading.Event()
 
     def work(item: str) -> str:
@@ -309,7 +309,7 @@ def test_somebody_may_cancel_it_by_its_id(world):
     assert world.status("job") == "cancelled"
 
 
-def test_a_run_that_was_taken_away_is_a_lost_lease(world):
+def test_run_that_was_taken_away_is_a_lost_lease(world):
     async def main(app):
         async def work(item: str) -> str:
             row = world.row("job")
@@ -323,7 +323,7 @@ def test_a_run_that_was_taken_away_is_a_lost_lease(world):
     assert done_keys(world) == []
 
 
-def test_a_drain_starts_nothing_new_and_waits_for_what_is_under_way(world):
+def test_drain_starts_nothing_new_and_waits_for_what_is_under_way(world):
     calls = []
 
     async def work(item: str) -> str:
@@ -347,7 +347,7 @@ def test_a_drain_starts_nothing_new_and_waits_for_what_is_under_way(world):
     assert calls == ["a", "b", "c", "d"]
 
 
-def test_a_drain_does_not_wait_for_a_stream_that_gives_nothing(world):
+def test_drain_does_not_wait_for_a_stream_that_gives_nothing(world):
     async def main(app):
         task = asyncio.create_task(app.map(str.upper, stream("ab", pause=1e5), id="job"))
         await asyncio.sleep(1.5e5)

@@ -1,10 +1,8 @@
-"""What people see of it: a line on a terminal, `outlast show` and `outlast runs`."""
+"""What users see of `each` and `map`: a line on a terminal, `outlast show` and `outlast runs`."""
 
 import asyncio
 import io
 import json
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +11,7 @@ from outlast import Outlast
 from outlast.app import meter
 from outlast.app.meter import Meter
 from outlast.testing import App
+from support.cli import answer_of
 
 
 class Terminal(io.StringIO):
@@ -34,7 +33,7 @@ def terminal(monkeypatch):
     return terminal
 
 
-def test_a_terminal_has_one_line_that_is_kept_up_to_date_and_cleared_at_the_end(terminal, clock):
+def test_terminal_has_one_line_that_is_kept_up_to_date_and_cleared_at_the_end(terminal, clock):
     shown = Meter("orders", 1_000)
     shown.skip(100)
     for _ in range(20):
@@ -80,7 +79,7 @@ def test_without_a_terminal_nothing_is_printed(capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_terminal_that_is_gone_stops_nothing(terminal):
+def test_terminal_that_is_gone_stops_nothing(terminal):
     async def main(app):
         terminal.close()
         return [item async for item in app.each("ab", id="job")]
@@ -88,9 +87,16 @@ def test_a_terminal_that_is_gone_stops_nothing(terminal):
     assert App().do(main) == ["a", "b"]
 
 
-def outlast(folder, *words):
-    command = [sys.executable, "-m", "outlast", *words, "--store", f"sqlite:///{folder}/outlast.db"]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+@pytest.fixture
+def outlast(tmp_path, capsys):
+    """Call the command line on the store of the test's folder. Return what it printed."""
+
+    def call(*words):
+        answer = answer_of([*words, "--store", f"sqlite:///{tmp_path}/outlast.db"], capsys)
+        assert answer.code == 0, answer.err
+        return answer.out
+
+    return call
 
 
 def prepare(folder, items, upto):
@@ -105,27 +111,27 @@ def prepare(folder, items, upto):
     asyncio.run(main())
 
 
-def test_show_counts_the_items_and_does_not_list_them(tmp_path):
-    prepare(tmp_path, [f"order-{number}" for number in range(1_000)], upto=120)
-    text = outlast(tmp_path, "show", "orders")
-    assert "120 of 1,000 done" in text
+def test_show_counts_the_items_and_does_not_list_them(tmp_path, outlast):
+    prepare(tmp_path, [f"order-{number}" for number in range(1_000)], upto=20)
+    text = outlast("show", "orders")
+    assert "20 of 1,000 done" in text
     assert "order-1" not in text
     assert "make the same call again" in text
-    shown = json.loads(outlast(tmp_path, "show", "orders", "--json"))
-    assert shown["items"] == {"done": 120, "total": 1_000}
+    shown = json.loads(outlast("show", "orders", "--json"))
+    assert shown["items"] == {"done": 20, "total": 1_000}
     assert [entry["kind"] for entry in shown["journal"]] == ["items"]
 
 
-def test_show_has_no_total_where_nobody_knows_it(tmp_path):
+def test_show_has_no_total_where_it_is_unknown(tmp_path, outlast):
     prepare(tmp_path, iter("abc"), upto=9)
-    assert "items      3 done" in outlast(tmp_path, "show", "orders")
-    shown = json.loads(outlast(tmp_path, "show", "orders", "--json"))
+    assert "items      3 done" in outlast("show", "orders")
+    shown = json.loads(outlast("show", "orders", "--json"))
     assert shown["items"] == {"done": 3, "total": None}
     assert shown["run"]["result"] == {"items": 3}
 
 
-def test_it_is_listed_among_the_runs(tmp_path):
+def test_each_is_listed_among_the_runs(tmp_path, outlast):
     prepare(tmp_path, "abc", upto=1)
-    assert "(each)" in outlast(tmp_path, "runs")
-    (run,) = json.loads(outlast(tmp_path, "runs", "--json"))["runs"]
+    assert "(each)" in outlast("runs")
+    (run,) = json.loads(outlast("runs", "--json"))["runs"]
     assert (run["workflow"], run["status"], run["item"]) == ("(each)", "waiting", False)

@@ -37,7 +37,7 @@ def counts(app):
     return units.committed, units.rolled_back
 
 
-def test_a_drain_waits_for_a_unit_outside_any_run():
+def test_drain_waits_for_a_unit_outside_any_run():
     async def main(app):
         async with app.unit("order"):
             drain = asyncio.create_task(app.drain("test"))
@@ -51,7 +51,7 @@ def test_a_drain_waits_for_a_unit_outside_any_run():
     assert (units["committed"], units["rolled_back"]) == (1, 0)
 
 
-def test_a_unit_that_does_not_end_in_time_is_left():
+def test_unit_that_does_not_end_in_time_is_left():
     async def main(app):
         async with app.unit("order"):
             report = await app.drain("test", grace=5)
@@ -70,7 +70,7 @@ def test_it_is_a_plain_context_manager_too_and_may_be_nested():
     assert App().do(main) == ((2, 0), 0)
 
 
-def test_an_exception_rolls_it_back_and_is_raised():
+def test_exception_rolls_it_back_and_is_raised():
     async def main(app):
         with pytest.raises(ValueError):
             async with app.unit("outer"):
@@ -197,7 +197,7 @@ def test_outside_a_run_a_loop_begins_in_no_drain_either_and_says_so(how):
     assert done == ["the unit goes on"]
 
 
-def test_a_death_in_the_middle_of_it_is_none_of_its_ends(world):
+def test_death_in_the_middle_of_it_is_none_of_its_ends(world):
     world.die(orders(), until=lambda: done == ["pay"])
 
     async def again(app):
@@ -206,7 +206,7 @@ def test_a_death_in_the_middle_of_it_is_none_of_its_ends(world):
     assert world.do(again) == (["pay", "ship", "thank"], (1, 0))
 
 
-def test_an_eviction_in_the_middle_of_it_counts_neither(world):
+def test_eviction_in_the_middle_of_it_counts_neither(world):
     seen = []
 
     async def main(app):
@@ -221,7 +221,7 @@ def test_an_eviction_in_the_middle_of_it_counts_neither(world):
     assert seen == [(0, 0)]
 
 
-def test_an_exception_in_a_workflow_rolls_it_back(world):
+def test_exception_in_a_workflow_rolls_it_back(world):
     @workflow
     async def flow() -> str:
         try:
@@ -237,7 +237,7 @@ def test_an_exception_in_a_workflow_rolls_it_back(world):
     assert world.do(main) == ("apologise", (0, 1))
 
 
-def test_a_unit_that_sleeps_is_waited_for_too(world):
+def test_unit_that_sleeps_is_waited_for_too(world):
     @workflow
     async def flow() -> None:
         async with unit("order"):
@@ -253,7 +253,7 @@ def test_a_unit_that_sleeps_is_waited_for_too(world):
     assert done == ["after"]
 
 
-def test_a_task_beside_a_unit_is_not_in_it(world):
+def test_task_beside_a_unit_is_not_in_it(world):
     async def beside() -> None:
         await act("a")
         await act("b")
@@ -336,7 +336,7 @@ def test_in_a_step_it_is_waited_for_like_the_step(world):
     assert world.status() == "done"
 
 
-def test_a_sync_step_has_it_in_its_thread(world):
+def test_sync_step_has_it_in_its_thread(world):
     @step
     def body() -> str:
         with unit("order"):

@@ -9,6 +9,7 @@ from collections import defaultdict
 from typing import NamedTuple
 
 from outlast import KEY, Happened, effect, workflow
+from support.waiting import WAIT_SECONDS
 
 TIMEOUT = 10.0
 """Of every effect here."""
@@ -99,7 +100,7 @@ class Bank:
         comes = self.begin(label, key)
         self.clock.advance(seconds)
         if comes == "hangs":
-            self.gate.wait(30)
+            self.gate.wait(WAIT_SECONDS)
         if self.dies:
             raise SystemExit
         return self.end(label, key, comes)

@@ -10,10 +10,13 @@
 A request is applied at the end of its delay, whoever has gone away by then; in that moment its fence is compared with the highest that
 this run has shown (409, with that one in the header Outlast-Fence), the line is written and synced, and only then it is answered.
 
-The query of a POST says what befalls it: `delay=SECONDS` (0 unless given), and `fault=`
+The query of a POST says what befalls it: `delay=SECONDS` (0 unless given), `gate=PATH` (it waits until that file exists), and `fault=`
     503      refused before anything is done          cut-before   the connection ends before anything is done
     500      done, and answered with 500              cut          done, and the connection ends without an answer
 `faults=N` has only the first N requests of a key meet it (1 unless given).
+
+A POST with the header X-Deadline (seconds since the epoch) is never applied after that time, however busy the machine is: so the
+time-out of the client covers all that the ledger may still do.
 
 It may be killed at any moment. Started again it reads its log; of a line that is not whole nobody has had an answer.
 """
@@ -127,6 +130,8 @@ class Handler(BaseHTTPRequestHandler):
             self.arrivals[key] += 1
             fault = query.get("fault", "") if self.arrivals[key] <= int(query.get("faults", "1")) else ""
         time.sleep(float(query.get("delay", "0")))
+        while "gate" in query and not Path(query["gate"]).exists():
+            time.sleep(0.005)
         if fault == "503":
             self.answer(503, {"error": "not now"})
             return
@@ -136,6 +141,9 @@ class Handler(BaseHTTPRequestHandler):
         with self.book.lock:
             if self.book.is_stale(run, fence):
                 self.refuse(run, fence, key)
+                return
+            if time.time() > float(self.headers.get("X-Deadline", "inf")):
+                self.answer(503, {"error": "too late"})
                 return
             first = self.book.first.get(key) if url.path in ONCE else None
             what = "repeat" if first else "undo" if url.path in UNDO else "act"
@@ -184,6 +192,7 @@ class Handler(BaseHTTPRequestHandler):
 
 class Server(ThreadingHTTPServer):
     daemon_threads = True
+    allow_reuse_port = True  # a test holds the port while the ledger is down
     request_queue_size = 256
 
     def handle_error(self, request: Any, client_address: Any) -> None:

@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import signal
 import socket
 import sys
 from collections import defaultdict
@@ -13,11 +12,13 @@ from typing import Any, Self
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent / "process"), str(HERE.parent / "fleet"), str(HERE / "programs_ledger")]
 
-from process_tools import Program, chance, until
+from process_tools import Program
 
 from outlast import fencing
+from support.waiting import WAIT_SECONDS
+from support.waiting import wait_until as until
 
-__all__ = ["Ledger", "Program", "chance", "until"]
+__all__ = ["Ledger", "Program", "until"]
 
 
 class Ledger:
@@ -25,8 +26,11 @@ class Ledger:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.path = folder, folder / "ledger.log"
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = int(free.getsockname()[1])
+        self._reserved = socket.socket()
+        """Bound, but not listening: nobody else gets the port while the ledger is down."""
+        self._reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        self._reserved.bind(("127.0.0.1", 0))
+        self.port = int(self._reserved.getsockname()[1])
         self.program: Program | None = None
 
     @property
@@ -40,23 +44,18 @@ class Ledger:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.kill()
+        self._reserved.close()
 
     # -- the process
 
     def start(self) -> Self:
-        program = self.program = Program(str(HERE / "ledger.py"), self.folder, self.port)
-
-        def is_up() -> bool:
-            assert not program.ended, program.errors()
-            return bool(program.said())
-
-        until(is_up)
+        self.program = Program(str(HERE / "ledger.py"), self.folder, self.port)
+        self.program.wait_for_message()
         return self
 
     def kill(self) -> None:
         if self.program is not None:
-            self.program.signal(signal.SIGKILL)
-            self.program.wait()
+            self.program.kill()
             self.program = None
 
     def restart(self) -> Self:
@@ -80,7 +79,7 @@ class Ledger:
         return self.get(f"/happened?key={key}", **fencing.fence_headers(run, fence=fence))[0]
 
     def _request(self, method: str, path: str, body: str | None, headers: dict[str, str]) -> tuple[int, Any]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_SECONDS)
         try:
             connection.request(method, path, body, headers)
             answer = connection.getresponse()

@@ -1,4 +1,4 @@
-"""The outside world of the tests that undo: what was done to it, under which key, whoever has died since. And a few effects on it."""
+"""An outside world for the tests of undoing: what was done to it, under which key, and a few effects on it."""
 
 import asyncio
 from collections import defaultdict

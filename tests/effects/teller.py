@@ -1,4 +1,4 @@
-"""Another world outside, for crashes: here what is done twice is there twice, and only some of it is known by its key."""
+"""An outside world for crash tests: it does a repeated act twice, unless it knows the key."""
 
 import asyncio
 

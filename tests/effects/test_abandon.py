@@ -1,4 +1,4 @@
-"""`abandon_after`: a run that has begun and that nobody takes up for too long, though somebody could, is not gone on with but undone."""
+"""A started run that no worker claims within `abandon_after` is undone."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -10,7 +10,7 @@ from outlast import Abandoned, OutlastError, receive, sleep, workflow
 from outlast.store.verbs import Renew
 from outlast.testing import App
 
-HOUR = 3600.0
+LONG_SECONDS = 900.0
 LEASE = 30.0
 SETTINGS = {
     "worker": True,
@@ -99,100 +99,100 @@ async def in_the_way(app, seconds: float) -> None:
         await asyncio.sleep(0.1)
 
 
-def test_a_run_that_nobody_takes_up_for_too_long_is_undone_and_fails_as_abandoned():
+def test_run_that_is_not_claimed_in_time_is_undone_and_fails():
     async def main(app):
         run = await begun(app, trip(30))
-        await in_the_way(app, HOUR)
+        await in_the_way(app, LONG_SECONDS)
         with pytest.raises(Abandoned) as caught:
-            await run.result(timeout=2 * HOUR)
+            await run.result(timeout=2 * LONG_SECONDS)
         return caught.value, await run.info()
 
     error, info = alone(main)
     assert outside.log == ["+a", "+b", "busy", "-b", "-a"]
     assert (error.id, info.status) == ("run", "failed")
-    assert HOUR - 60 < error.seconds < HOUR
+    assert LONG_SECONDS - 60 < error.seconds < LONG_SECONDS
     assert "outlast retry run" in str(error)
 
 
-def test_a_run_that_is_taken_up_in_time_goes_on():
+def test_run_that_is_claimed_in_time_continues():
     async def main(app):
         run = await begun(app, trip(30))
         await in_the_way(app, 60)
-        return await run.result(timeout=2 * HOUR)
+        return await run.result(timeout=2 * LONG_SECONDS)
 
     assert alone(main) == "arrived"
     assert outside.undone == []
 
 
-def test_as_long_as_it_waits_it_is_not_abandoned_however_long_that_is():
+def test_waiting_run_is_never_abandoned():
     async def main(app):
         run = await begun(app, asks())
-        await asyncio.sleep(HOUR)
+        await asyncio.sleep(LONG_SECONDS)
         await app.send("run", "answer", "yes")
-        return await run.result(timeout=2 * HOUR)
+        return await run.result(timeout=2 * LONG_SECONDS)
 
     assert alone(main) == "yes"
 
 
-def test_a_message_makes_it_claimable_and_from_then_on_it_counts():
+def test_time_to_abandon_starts_when_a_message_arrives():
     async def main(app):
         run = await begun(app, asks())
-        await in_the_way(app, HOUR)
-        await asyncio.sleep(HOUR - 30)
+        await in_the_way(app, LONG_SECONDS)
+        await asyncio.sleep(LONG_SECONDS - 30)
         await app.send("run", "answer", "yes")
-        first = await run.result(timeout=2 * HOUR)
+        first = await run.result(timeout=2 * LONG_SECONDS)
         other = await begun(app, asks(), "other")
         outside.log.clear()
-        await app.submit(busy(HOUR), id="busy again")
+        await app.submit(busy(LONG_SECONDS), id="busy again")
         await asyncio.sleep(10)
         await app.send("other", "answer", "yes")
         with pytest.raises(Abandoned):
-            await other.result(timeout=2 * HOUR)
+            await other.result(timeout=2 * LONG_SECONDS)
         return first
 
     assert alone(main) == "yes"
     assert outside.log == ["busy", "-a"]
 
 
-def test_a_workflow_without_it_is_never_abandoned():
+def test_workflow_without_abandon_after_is_never_abandoned():
     async def main(app):
         run = await begun(app, patient(30))
-        await in_the_way(app, HOUR)
-        return await run.result(timeout=2 * HOUR)
+        await in_the_way(app, LONG_SECONDS)
+        return await run.result(timeout=2 * LONG_SECONDS)
 
     assert alone(main) == "arrived"
 
 
-def test_a_run_that_has_not_begun_is_never_abandoned():
+def test_run_that_has_not_started_is_never_abandoned():
     async def main(app):
-        await in_the_way(app, HOUR)
+        await in_the_way(app, LONG_SECONDS)
         run = await app.submit(trip(), id="run")
-        return await run.result(timeout=2 * HOUR)
+        return await run.result(timeout=2 * LONG_SECONDS)
 
     assert alone(main) == "arrived"
 
 
-def test_one_that_was_asked_to_end_is_cancelled_not_abandoned():
+def test_cancelled_run_is_not_abandoned():
     async def main(app):
         run = await begun(app, trip(30))
-        await in_the_way(app, HOUR)
+        await in_the_way(app, LONG_SECONDS)
         await app.cancel("run", "enough")
         with pytest.raises(OutlastError, match="was cancelled: enough"):
-            await run.result(timeout=2 * HOUR)
+            await run.result(timeout=2 * LONG_SECONDS)
 
     alone(main)
     assert outside.undone == ["-b", "-a"]
 
 
-def test_whoever_starts_it_by_its_id_has_it_gone_on_with():
+def test_starting_the_run_by_its_id_continues_it():
     """Somebody wants it after all."""
 
     async def main(app):
         run = await begun(app, trip(30))
-        await in_the_way(app, HOUR)
-        await asyncio.sleep(HOUR / 2)
+        await in_the_way(app, LONG_SECONDS)
+        await asyncio.sleep(LONG_SECONDS / 2)
         await app.start(trip(30), id="run")
-        return await run.result(timeout=2 * HOUR)
+        return await run.result(timeout=2 * LONG_SECONDS)
 
     assert alone(main) == "arrived"
 
@@ -200,7 +200,7 @@ def test_whoever_starts_it_by_its_id_has_it_gone_on_with():
 # -- the fleet
 
 
-def test_a_fleet_that_was_away_abandons_nothing(world):
+def test_fleet_that_was_down_abandons_nothing(world):
     """Nobody could have taken it: everybody was gone."""
 
     async def first(app):
@@ -208,46 +208,46 @@ def test_a_fleet_that_was_away_abandons_nothing(world):
 
     async def second(app):
         async with alive(app):
-            return await app.get(trip, "run").result(timeout=2 * HOUR)
+            return await app.get(trip, "run").result(timeout=2 * LONG_SECONDS)
 
     world.restart(**SETTINGS, workflows=WORKFLOWS)
     world.do(first)
-    world.restart(after=HOUR, **SETTINGS, workflows=WORKFLOWS)
+    world.restart(after=LONG_SECONDS, **SETTINGS, workflows=WORKFLOWS)
     assert world.do(second) == "arrived"
     assert outside.undone == []
 
 
-def test_a_store_that_was_away_abandons_nothing(world):
+def test_store_that_was_down_abandons_nothing(world):
     """The worker is the same, and was there all the time; but nobody reached the store."""
 
     async def main(app):
         run = await begun(app, trip(30))
         async with alive(app):
             await in_the_way(app, 60)
-        world.clock.advance(HOUR)
+        world.clock.advance(LONG_SECONDS)
         async with alive(app):
-            return await run.result(timeout=2 * HOUR)
+            return await run.result(timeout=2 * LONG_SECONDS)
 
     world.restart(**SETTINGS, workflows=WORKFLOWS, concurrency=1)
     assert world.do(main) == "arrived"
 
 
-def test_after_an_outage_its_time_begins_anew(world):
+def test_time_to_abandon_restarts_after_an_outage(world):
     async def main(app):
         async with alive(app):
             run = await begun(app, trip(30))
             await in_the_way(app, 50)
-        world.clock.advance(HOUR)
+        world.clock.advance(LONG_SECONDS)
         async with alive(app):
             await asyncio.sleep(1)
             await app.submit(busy(50), id="again", priority=1)
-            return await run.result(timeout=2 * HOUR)
+            return await run.result(timeout=2 * LONG_SECONDS)
 
     world.restart(**SETTINGS, workflows=WORKFLOWS, concurrency=1)
     assert world.do(main) == "arrived"
 
 
-def test_a_worker_that_does_not_know_the_workflow_could_not_have_taken_it(file_world):
+def test_worker_without_the_workflow_does_not_count(file_world):
     async def main(app):
         async with alive(app):
             await begun(app, trip(30))
@@ -256,11 +256,11 @@ def test_a_worker_that_does_not_know_the_workflow_could_not_have_taken_it(file_w
 
     async def stranger(app):
         async with alive(app):
-            await app.submit(busy(HOUR), id="busy")
-            await asyncio.sleep(HOUR / 2)
+            await app.submit(busy(LONG_SECONDS), id="busy")
+            await asyncio.sleep(LONG_SECONDS / 2)
             knows = {**SETTINGS, "workflows": WORKFLOWS}
             async with file_world.another(**knows) as other, alive(other):
-                return await other.get(trip, "run").result(timeout=2 * HOUR)
+                return await other.get(trip, "run").result(timeout=2 * LONG_SECONDS)
 
     file_world.restart(**SETTINGS, workflows=WORKFLOWS)
     file_world.do(main)
@@ -268,19 +268,19 @@ def test_a_worker_that_does_not_know_the_workflow_could_not_have_taken_it(file_w
     assert file_world.do(stranger) == "arrived"
 
 
-def test_what_a_worker_left_behind_is_abandoned_if_the_others_are_too_busy_for_too_long(file_world):
+def test_run_of_a_dead_worker_is_abandoned_if_others_stay_busy(file_world):
     async def main(app):
         async with alive(app):
-            await app.submit(busy(HOUR), id="busy")
+            await app.submit(busy(LONG_SECONDS), id="busy")
             await asyncio.sleep(5)
             leaves = {**SETTINGS, "workflows": WORKFLOWS}
             async with file_world.another(**leaves) as other, alive(other):
-                run = await app.submit(trip(HOUR / 4), id="run")
+                run = await app.submit(trip(LONG_SECONDS / 4), id="run")
                 while "+b" not in outside.log:
                     await asyncio.sleep(0.5)
                 await asyncio.sleep(1)
             with pytest.raises(Abandoned):
-                await run.result(timeout=2 * HOUR)
+                await run.result(timeout=2 * LONG_SECONDS)
 
     file_world.restart(**SETTINGS, workflows=WORKFLOWS, concurrency=1)
     file_world.do(main)
@@ -290,21 +290,21 @@ def test_what_a_worker_left_behind_is_abandoned_if_the_others_are_too_busy_for_t
 # -- and then
 
 
-def test_an_abandoned_run_can_be_retried_and_does_everything_anew():
+def test_retry_of_an_abandoned_run_repeats_everything():
     async def main(app):
         run = await begun(app, trip(30))
-        await in_the_way(app, HOUR)
+        await in_the_way(app, LONG_SECONDS)
         with pytest.raises(Abandoned):
-            await run.result(timeout=2 * HOUR)
+            await run.result(timeout=2 * LONG_SECONDS)
         await app.retry("run")
-        return await run.result(timeout=2 * HOUR)
+        return await run.result(timeout=2 * LONG_SECONDS)
 
     assert alone(main) == "arrived"
     assert outside.left == ["a", "b"]
     assert len(set(outside.keys["+a"])) == 2
 
 
-def test_an_abandoned_run_with_an_open_effect_has_it_resolved(file_world):
+def test_open_effect_of_an_abandoned_run_is_resolved(file_world):
     """Its worker dies in an act, and nobody has time for it."""
 
     @workflow(abandon_after=60)
@@ -319,16 +319,16 @@ def test_an_abandoned_run_with_an_open_effect_has_it_resolved(file_world):
         async with alive(app):
             await in_the_way(app, 60)
             await asyncio.sleep(1)
-            await app.submit(busy(HOUR), id="again", priority=1)
+            await app.submit(busy(LONG_SECONDS), id="again", priority=1)
             with pytest.raises(Abandoned):
-                await app.get(acts, "run").result(timeout=2 * HOUR)
+                await app.get(acts, "run").result(timeout=2 * LONG_SECONDS)
 
     file_world.restart(**SETTINGS, workflows=[acts, busy], concurrency=1)
     file_world.do(main)
     assert outside.log == ["+first", "busy", "busy", "?x", "-first"]
 
 
-def test_the_children_of_an_abandoned_run_are_undone_with_it():
+def test_children_of_an_abandoned_run_are_undone():
     @workflow
     async def child() -> str:
         return await book("c")
@@ -341,15 +341,15 @@ def test_the_children_of_an_abandoned_run_are_undone_with_it():
 
     async def main(app):
         run = await begun(app, parent())
-        await in_the_way(app, HOUR)
+        await in_the_way(app, LONG_SECONDS)
         with pytest.raises(Abandoned):
-            await run.result(timeout=2 * HOUR)
+            await run.result(timeout=2 * LONG_SECONDS)
 
     alone(main, workflows=[parent, child, busy])
     assert outside.log == ["+c", "busy", "-c"]
 
 
-def test_one_without_effects_fails_as_abandoned_too():
+def test_run_without_effects_fails_as_abandoned():
     @workflow(abandon_after=60)
     async def plain() -> str:
         await work("x")
@@ -358,8 +358,8 @@ def test_one_without_effects_fails_as_abandoned_too():
 
     async def main(app):
         run = await begun(app, plain())
-        await in_the_way(app, HOUR)
+        await in_the_way(app, LONG_SECONDS)
         with pytest.raises(Abandoned):
-            await run.result(timeout=2 * HOUR)
+            await run.result(timeout=2 * LONG_SECONDS)
 
     alone(main, workflows=[plain, busy])

@@ -1,4 +1,4 @@
-"""A cancellation that meets an act waits for it, and is not forgotten: what the task awaits next is cancelled, unless what asked for it is over."""
+"""A cancellation waits for an act, then cancels what the task awaits next."""
 
 import asyncio
 import threading
@@ -52,7 +52,7 @@ async def goes_on_after_the_act() -> str:
     return "slept on"
 
 
-def test_what_comes_after_the_act_is_cancelled(world):
+def test_code_after_the_act_is_cancelled(world):
     assert world.run(goes_on_after_the_act()) == "timed out"
     assert done == ["a", "got it"]
     assert world.replays(goes_on_after_the_act()) == "timed out"
@@ -66,7 +66,7 @@ async def leaves_the_timeout() -> str:
     return ref
 
 
-def test_a_timeout_that_was_left_cancels_nothing_any_more(world):
+def test_timeout_that_was_left_cancels_nothing(world):
     assert world.run(leaves_the_timeout()) == "ref a"
     assert world.replays(leaves_the_timeout()) == "ref a"
 
@@ -86,7 +86,7 @@ async def in_a_group() -> str:
     return "done"
 
 
-def test_a_sibling_that_acts_begins_nothing_more_when_its_group_fails(world):
+def test_acting_sibling_starts_nothing_more_when_its_group_fails(world):
     assert world.run(in_a_group()) == "failed"
     assert done == ["a"]
     assert world.replays(in_a_group()) == "failed"
@@ -98,7 +98,7 @@ async def two_bookings() -> None:
     await book("b", 5)
 
 
-def test_a_run_that_is_cancelled_while_it_acts_begins_nothing_more_and_is_undone(world):
+def test_run_cancelled_during_an_act_is_undone(world):
     async def main(app):
         run = await app.start(two_bookings(), id="run")
         await asyncio.sleep(1)
@@ -122,14 +122,14 @@ async def registers_in_a_unit() -> str:
         return "rolled back"
 
 
-def test_what_was_registered_in_a_unit_is_called_when_it_is_rolled_back(world):
+def test_registered_compensation_is_called_when_its_unit_rolls_back(world):
     assert world.run(registers_in_a_unit()) == "rolled back"
     assert done == ["a", "b", "unb", "registered", "una"]
     assert [one.state for one in world.do(lambda app: app.effects("run"))] == ["undone"] * 3
     assert world.replays(registers_in_a_unit()) == "rolled back"
 
 
-def test_of_two_effects_with_one_name_the_one_that_acted_is_found():
+def test_undo_finds_the_right_effect_of_two_with_one_name():
     @effect(timeout=1, name="twin")
     async def one() -> None: ...
 
@@ -141,7 +141,7 @@ def test_of_two_effects_with_one_name_the_one_that_acted_is_found():
     assert find("twin", "elsewhere:gone") is None
 
 
-def test_a_process_that_was_held_up_before_it_sent_does_not_ask_at_once_whether_it_happened():
+def test_process_that_paused_before_sending_does_not_verify_at_once():
     """The loop stands still for longer than the wait; then the request goes out, and is served after the time-out has cut the act."""
     served: list[str] = []
     acts: list[str] = []

@@ -1,4 +1,4 @@
-"""What a run's children have done is undone with it, in its place in the order."""
+"""Children are undone with their parent, in order."""
 
 import asyncio
 
@@ -66,7 +66,7 @@ def statuses(world) -> dict[str, str]:
     return {info.id: info.status for info in infos}
 
 
-def test_what_a_child_that_is_done_has_done_is_undone_in_its_place_when_its_parent_fails(world):
+def test_finished_child_is_undone_in_order_when_its_parent_fails(world):
     broken.append("parent")
     fails(world, parent(), "parent")
     assert outside.log == ["+a", "h", "+c", "+c2", "+b", "-b", "-c2", "-c", "-a"]
@@ -74,7 +74,7 @@ def test_what_a_child_that_is_done_has_done_is_undone_in_its_place_when_its_pare
     assert "run is undone" in world.row("run/child#1").reason
 
 
-def test_a_parent_without_effects_of_its_own_has_its_childrens_undone(world):
+def test_children_are_undone_though_their_parent_has_no_effects(world):
     @workflow
     async def plain() -> None:
         await child("c")
@@ -85,7 +85,7 @@ def test_a_parent_without_effects_of_its_own_has_its_childrens_undone(world):
     assert outside.log == ["+c", "+c2", "+d", "+d2", "-d2", "-d", "-c2", "-c"]
 
 
-def test_a_parent_whose_children_have_no_effects_is_settled_as_before(world):
+def test_parent_of_children_without_effects_settles_directly(world):
     @workflow
     async def plain() -> None:
         await harmless("h")
@@ -95,7 +95,7 @@ def test_a_parent_whose_children_have_no_effects_is_settled_as_before(world):
     assert world.kinds() == ["child", "step"]
 
 
-def test_a_child_that_failed_has_undone_itself_and_is_not_undone_again(world):
+def test_failed_child_is_not_undone_twice(world):
     @workflow
     async def failing() -> None:
         await book("c")
@@ -111,7 +111,7 @@ def test_a_child_that_failed_has_undone_itself_and_is_not_undone_again(world):
     assert statuses(world) == {"run": "failed", "run/failing#1": "failed"}
 
 
-def test_a_child_that_still_executes_is_cancelled_and_undone_before_what_is_older(world):
+def test_running_child_is_cancelled_and_undone_first(world):
     @workflow
     async def plain() -> None:
         await put("a")
@@ -125,7 +125,7 @@ def test_a_child_that_still_executes_is_cancelled_and_undone_before_what_is_olde
     assert statuses(world) == {"run": "failed", "run/child#1": "cancelled"}
 
 
-def test_a_cancelled_parent_cancels_its_child_and_both_are_undone(world):
+def test_cancelled_parent_cancels_its_child_and_both_are_undone(world):
     @workflow
     async def plain() -> None:
         await put("a")
@@ -143,7 +143,7 @@ def test_a_cancelled_parent_cancels_its_child_and_both_are_undone(world):
     assert statuses(world) == {"run": "cancelled", "run/child#1": "cancelled"}
 
 
-def test_a_parent_does_not_end_before_its_children_are_undone(world):
+def test_parent_does_not_end_before_its_children_are_undone(world):
     """Who waits for the parent may count on it."""
     broken.append("parent")
 
@@ -156,7 +156,7 @@ def test_a_parent_does_not_end_before_its_children_are_undone(world):
     assert world.do(main) == (["-b", "-c2", "-c", "-a"], "cancelled")
 
 
-def test_grandchildren_are_undone_in_their_place(world):
+def test_grandchildren_are_undone_in_order(world):
     @workflow
     async def plain() -> None:
         await put("a")
@@ -186,7 +186,7 @@ def test_grandchildren_of_a_child_without_effects_of_its_own_are_undone(world):
     assert outside.log == ["+c", "+c2", "-c2", "-c"]
 
 
-def test_children_at_the_same_time_are_all_undone(world):
+def test_concurrent_children_are_all_undone(world):
     @workflow
     async def plain() -> None:
         await asyncio.gather(child("c"), child("d", 20), put("a"))
@@ -198,7 +198,7 @@ def test_children_at_the_same_time_are_all_undone(world):
     assert outside.undone[:2] == ["-d2", "-d"], "it ended last"
 
 
-def test_a_child_of_a_parked_parent_that_is_cancelled(world):
+def test_child_of_a_cancelled_parked_parent_is_undone(world):
     @workflow
     async def plain() -> None:
         await put("a")
@@ -214,7 +214,7 @@ def test_a_child_of_a_parked_parent_that_is_cancelled(world):
     assert outside.undone == ["-c2", "-c", "-a"]
 
 
-def test_a_parked_child_is_cancelled_and_undone_with_its_parent(world):
+def test_parked_child_is_cancelled_and_undone_with_its_parent(world):
     @workflow
     async def hangs() -> None:
         await book("c")
@@ -233,7 +233,7 @@ def test_a_parked_child_is_cancelled_and_undone_with_its_parent(world):
     assert statuses(world) == {"run": "failed", "run/hangs#1": "cancelled"}
 
 
-def test_a_child_that_is_stuck_makes_its_parent_stuck_and_says_which(world):
+def test_stuck_child_makes_its_parent_stuck(world):
     broken.append("parent")
     outside.broken.add("-c")
     with pytest.raises(RunParked) as caught:
@@ -253,7 +253,7 @@ def test_a_child_that_is_stuck_makes_its_parent_stuck_and_says_which(world):
     assert outside.undone == ["-b", "-c2", "-c", "-a"]
 
 
-def test_a_child_that_was_pruned_or_is_missing_has_nothing_to_undo(world):
+def test_missing_child_has_nothing_to_undo(world):
     broken.append("parent")
     outside.broken.add("-b")
     with pytest.raises(RunParked):
@@ -275,7 +275,7 @@ def test_children_are_not_pruned_while_their_parent_may_still_undo_them(world):
 
 
 @pytest.mark.parametrize("reached", ["+c2", "-b", "-c2", "-c", "-a"])
-def test_a_death_in_the_middle_leaves_the_rest_to_the_next_process(world, reached):
+def test_next_process_undoes_the_remaining_children(world, reached):
     broken.append("parent")
     world.die(parent(), until=lambda: reached in outside.log)
     fails(world, parent(), "parent")
@@ -292,7 +292,7 @@ def test_a_death_in_the_middle_leaves_the_rest_to_the_next_process(world, reache
     ]
 
 
-def test_a_child_that_ended_without_its_parents_knowing_is_undone(world):
+def test_child_that_ended_unnoticed_is_undone(world):
     """The parent dies, is cancelled before it learns of the end, and its code is not asked."""
 
     @workflow
@@ -318,7 +318,7 @@ def test_a_child_that_ended_without_its_parents_knowing_is_undone(world):
     assert outside.log == ["+a", "+c", "+c2", "-c2", "-c", "-a"]
 
 
-def test_a_child_is_undone_by_a_process_that_does_not_know_its_workflow(world):
+def test_child_is_undone_without_its_workflow_code(world):
     broken.append("parent")
     world.die(parent(), until=lambda: "-b" in outside.log)
 
@@ -330,7 +330,7 @@ def test_a_child_is_undone_by_a_process_that_does_not_know_its_workflow(world):
     assert outside.undone == ["-b", "-c2", "-c", "-a"]
 
 
-def test_in_a_fleet_children_are_undone_by_whoever_claims_them(file_world):
+def test_any_worker_of_a_fleet_undoes_children(file_world):
     broken.append("parent")
     known = [parent, child, harmless]
 
@@ -345,7 +345,7 @@ def test_in_a_fleet_children_are_undone_by_whoever_claims_them(file_world):
     assert outside.log == ["+a", "h", "+c", "+c2", "+b", "-b", "-c2", "-c", "-a"]
 
 
-def test_a_sync_parent_and_child(world):
+def test_sync_parent_and_child_are_undone(world):
     @s.workflow
     def small() -> str:
         return "x"
@@ -364,7 +364,7 @@ def test_a_sync_parent_and_child(world):
 # -- and retried
 
 
-def test_a_retry_has_the_children_done_anew_that_were_undone_and_no_others(world):
+def test_retry_repeats_only_the_undone_children(world):
     broken.append("parent")
     fails(world, parent(), "parent")
     broken.clear()
@@ -377,7 +377,7 @@ def test_a_retry_has_the_children_done_anew_that_were_undone_and_no_others(world
     assert world.replays(parent()) == "child c"
 
 
-def test_a_retry_that_fails_again_undoes_the_children_again(world):
+def test_retry_that_fails_again_undoes_the_children_again(world):
     broken.append("parent")
     fails(world, parent(), "parent")
     outside.log.clear()

@@ -1,4 +1,4 @@
-"""`compensate_with`: what is to be done if the run is undone, whatever it belongs to."""
+"""`compensate_with` registers a compensation for anything a run did."""
 
 import asyncio
 
@@ -37,19 +37,19 @@ async def locked(then: str = "fail") -> str:
     return then
 
 
-def test_it_takes_its_place_in_the_order_in_which_things_are_undone(world):
+def test_registered_compensation_runs_in_undo_order(world):
     with pytest.raises(ValueError):
         world.run(locked())
     assert outside.log == ["+a", "+b", "-l2", "-b", "-l1", "-a"]
     assert world.status() == "failed"
 
 
-def test_a_run_that_is_done_does_not_execute_it(world):
+def test_finished_run_does_not_execute_it(world):
     assert world.run(locked("return")) == "return"
     assert outside.log == ["+a", "+b"]
 
 
-def test_it_alone_makes_a_run_be_undone(world):
+def test_registration_alone_makes_a_failed_run_undo(world):
     @workflow
     async def only() -> None:
         await compensate_with(release, "l")
@@ -60,7 +60,7 @@ def test_it_alone_makes_a_run_be_undone(world):
     assert outside.log == ["-l"]
 
 
-def test_it_is_durable_when_it_returns(world):
+def test_registration_is_durable_when_it_returns(world):
     @workflow
     async def only() -> None:
         await compensate_with(release, "l")
@@ -78,7 +78,7 @@ def test_it_is_durable_when_it_returns(world):
     assert outside.log == ["registered", "-l"]
 
 
-def test_each_registration_is_done_once_under_a_key_of_its_own(world):
+def test_each_registration_runs_once_under_its_own_key(world):
     @workflow
     async def twice() -> None:
         await compensate_with(release, "l")
@@ -91,7 +91,7 @@ def test_each_registration_is_done_once_under_a_key_of_its_own(world):
     assert len(set(outside.keys["-l"])) == 2
 
 
-def test_a_death_in_the_middle_of_it_acts_again_under_its_key(world):
+def test_registered_compensation_is_repeated_under_its_key_after_death(world):
     world.die(locked(), until=lambda: outside.attempts["-l1"] == 1)
     with pytest.raises(ValueError):
         world.run(locked())
@@ -99,7 +99,7 @@ def test_a_death_in_the_middle_of_it_acts_again_under_its_key(world):
     assert outside.attempts["-l1"] == 2
 
 
-def test_it_may_be_registered_while_the_run_is_being_cancelled(world):
+def test_compensation_can_be_registered_during_cancellation(world):
     @workflow
     async def guarded() -> None:
         await put("a")
@@ -119,7 +119,7 @@ def test_it_may_be_registered_while_the_run_is_being_cancelled(world):
     assert outside.log == ["+a", "-l", "-a"]
 
 
-def test_what_is_registered_in_a_finally_of_a_run_that_dies_then_is_registered_again(world):
+def test_registration_in_a_finally_is_repeated_after_death(world):
     @workflow
     async def guarded() -> None:
         await put("a")
@@ -140,7 +140,7 @@ def test_what_is_registered_in_a_finally_of_a_run_that_dies_then_is_registered_a
     assert outside.log == ["+a", "-l", "-a"]
 
 
-def test_its_own_compensation_is_not_executed(world):
+def test_compensation_of_a_registered_effect_is_not_executed(world):
     """It is called to undo something: nobody undoes that."""
 
     @workflow
@@ -153,7 +153,7 @@ def test_its_own_compensation_is_not_executed(world):
     assert outside.log == ["+x"]
 
 
-def test_a_sync_effect_and_a_sync_workflow(world):
+def test_sync_workflow_registers_a_sync_effect(world):
     @s.workflow
     def plain() -> None:
         sput("a")
@@ -166,7 +166,7 @@ def test_a_sync_effect_and_a_sync_workflow(world):
     assert outside.log == ["+a", "+c", "-c", "+b", "-a"]
 
 
-def test_one_that_fails_for_good_is_stuck_and_goes_on_after_a_retry(world):
+def test_failed_registered_compensation_continues_after_a_retry(world):
     outside.broken.add("-l1")
     with pytest.raises(Exception, match=r"stuck: undo:compensate:release#1") as caught:
         world.run(locked())
@@ -178,7 +178,7 @@ def test_one_that_fails_for_good_is_stuck_and_goes_on_after_a_retry(world):
     assert outside.undone == ["-l2", "-b", "-l1", "-a"]
 
 
-def test_it_replays_and_a_changed_registration_diverges(world):
+def test_registration_replays_and_a_changed_one_diverges(world):
     world.die(locked("wait"), after=30)
     world.restart()
 
@@ -192,7 +192,7 @@ def test_it_replays_and_a_changed_registration_diverges(world):
         world.run(other("wait"))
 
 
-def test_it_takes_an_effect_and_is_for_a_workflows_own_code(world):
+def test_compensate_with_takes_an_effect_in_workflow_code(world):
     @step
     async def inside() -> None:
         await compensate_with(release, "l")
@@ -213,7 +213,7 @@ def test_it_takes_an_effect_and_is_for_a_workflows_own_code(world):
     assert "compensation" not in world.kinds()
 
 
-def test_an_argument_that_is_changed_after_the_registration_is_as_it_was(world):
+def test_registration_copies_its_arguments(world):
     given = []
 
     @effect(timeout=5, idempotent=True)
@@ -232,7 +232,7 @@ def test_an_argument_that_is_changed_after_the_registration_is_as_it_was(world):
     assert given == [["a"]]
 
 
-def test_after_a_retry_that_undid_it_it_is_registered_anew(world):
+def test_undone_registration_is_repeated_by_a_retry(world):
     broken = [True]
 
     @step
@@ -265,7 +265,7 @@ def test_after_a_retry_that_undid_it_it_is_registered_anew(world):
     assert world.replays(one()) == "ok"
 
 
-def test_what_can_be_undone_with_an_effect_that_nobody_can_tell_is_for_a_person(world):
+def test_unverifiable_registered_compensation_parks_the_run(world):
     @workflow
     async def one() -> None:
         await compensate_with(wire, "x")

@@ -1,4 +1,4 @@
-"""What is wrong with an effect is said when it is defined, or called where it cannot be."""
+"""Mistakes in the definition of an effect are reported when it is defined or called."""
 
 import asyncio
 
@@ -19,14 +19,14 @@ from outlast import (
 
 
 @pytest.mark.parametrize("options", [{}, {"timeout": None}, {"retries": 3}])
-def test_an_effect_needs_a_timeout(options):
+def test_effect_needs_a_timeout(options):
     async def pay() -> None: ...
 
     with pytest.raises(SettingsError, match="needs a timeout"):
         effect(**options)(pay)
 
 
-def test_an_effect_without_anything_said_of_it_names_what_it_needs():
+def test_bare_effect_decorator_says_that_a_timeout_is_needed():
     async def pay() -> None: ...
 
     with pytest.raises(SettingsError, match=r"effect pay needs a timeout: @effect\(timeout=30\)"):
@@ -34,14 +34,14 @@ def test_an_effect_without_anything_said_of_it_names_what_it_needs():
 
 
 @pytest.mark.parametrize("timeout", [0, -1, float("inf"), float("nan")])
-def test_a_timeout_is_a_number_of_seconds(timeout):
+def test_timeout_is_a_number_of_seconds(timeout):
     async def pay() -> None: ...
 
     with pytest.raises(SettingsError, match="timeout"):
         effect(timeout=timeout)(pay)
 
 
-def test_an_effect_is_no_method():
+def test_method_cannot_be_an_effect():
     class Account:
         async def pay(self) -> None: ...
 
@@ -50,7 +50,7 @@ def test_an_effect_is_no_method():
 
 
 @pytest.mark.parametrize("undo", ["refund", print, False])
-def test_undo_is_none_or_left_out(undo):
+def test_undo_accepts_only_none(undo):
     async def pay() -> None: ...
 
     with pytest.raises(SettingsError, match=r"undo of effect pay.*@pay\.compensate"):
@@ -66,7 +66,7 @@ def test_failed_on_takes_exception_types(failed_on):
 
 
 @pytest.mark.parametrize("failed_on", [Exception, BaseException, (OSError, Exception)])
-def test_failed_on_does_not_take_every_exception_there_is(failed_on):
+def test_failed_on_refuses_catch_all_types(failed_on):
     async def pay() -> None: ...
 
     with pytest.raises(
@@ -79,26 +79,26 @@ def test_failed_on_does_not_take_every_exception_there_is(failed_on):
 
 
 @pytest.mark.parametrize("options", [{"retries": -1}, {"backoff": -1}, {"backoff_max": "x"}])
-def test_numbers_are_at_least_zero(options):
+def test_negative_numbers_are_refused(options):
     async def pay() -> None: ...
 
     with pytest.raises(SettingsError, match=next(iter(options))):
         effect(timeout=10, **options)(pay)
 
 
-def test_an_option_that_does_not_exist_is_refused():
+def test_unknown_option_is_refused():
     async def pay() -> None: ...
 
     with pytest.raises(TypeError, match="retry_on"):
         effect(timeout=10, retry_on=OSError)(pay)
 
 
-def test_something_that_is_no_function_cannot_be_an_effect():
+def test_only_a_function_can_be_an_effect():
     with pytest.raises(TypeError):
         effect(timeout=10)(3)
 
 
-def test_the_colours_are_those_of_steps():
+def test_effects_are_sync_or_async_like_steps():
     @effect(timeout=10)
     async def one() -> None: ...
 
@@ -112,7 +112,7 @@ def test_the_colours_are_those_of_steps():
     assert (repr(one), one.name, other.name) == ("<effect one>", "one", "other")
 
 
-def test_the_plain_function_of_an_effect_can_be_called_anywhere():
+def test_plain_function_of_an_effect_can_be_called_anywhere():
     @effect(timeout=10)
     def double(number: int) -> int:
         return 2 * number
@@ -128,14 +128,14 @@ async def send(to: str, amount: int = 1, key: str = KEY) -> str:
     return to
 
 
-def test_verify_asks_only_for_what_the_effect_takes():
+def test_verify_takes_only_parameters_of_the_effect():
     async def verify(to: str, currency: str, when: float) -> Happened[str] | None: ...
 
     with pytest.raises(TypeError, match="verify of effect send asks for currency, when"):
         send.verify(verify)
 
 
-def test_verify_may_ask_for_nothing_and_for_the_key_by_another_name():
+def test_verify_may_take_nothing_or_rename_the_key():
     async def nothing() -> Happened[str] | None: ...
 
     async def other_name(token: str = KEY) -> Happened[str] | None: ...
@@ -144,21 +144,21 @@ def test_verify_may_ask_for_nothing_and_for_the_key_by_another_name():
     assert send.verify(other_name) is other_name
 
 
-def test_a_compensation_asks_only_for_the_result_and_what_the_effect_takes():
+def test_compensation_takes_the_result_and_parameters_of_the_effect():
     async def refund(receipt: str, to: str, currency: str) -> None: ...
 
     with pytest.raises(TypeError, match="compensation of effect send asks for currency"):
         send.compensate(refund)
 
 
-def test_a_compensation_takes_at_least_the_result():
+def test_compensation_takes_at_least_the_result():
     async def refund() -> None: ...
 
     with pytest.raises(TypeError, match="compensation of effect send takes nothing"):
         send.compensate(refund)
 
 
-def test_a_compensation_is_an_effect_idempotent_with_retries_and_the_timeout_of_its_effect():
+def test_compensation_defaults_to_idempotent_with_retries():
     @send.compensate
     async def refund(receipt: str, amount: int, effect_key: str, key: str = KEY) -> None: ...
 
@@ -167,7 +167,7 @@ def test_a_compensation_is_an_effect_idempotent_with_retries_and_the_timeout_of_
     assert send.compensation is refund
 
 
-def test_a_compensation_may_have_options_of_its_own():
+def test_compensation_may_have_options_of_its_own():
     @send.compensate(timeout=60, retries=1, idempotent=False, name="give back")
     def refund(receipt: str) -> None: ...
 
@@ -175,7 +175,7 @@ def test_a_compensation_may_have_options_of_its_own():
     assert (refund.timeout, refund.retries, refund.idempotent, refund.name) == (60, 1, False, "give back")
 
 
-def test_the_key_shows_what_it_is():
+def test_repr_of_the_key_explains_it():
     assert repr(KEY) == "KEY"
     assert isinstance(KEY, str)
 
@@ -183,12 +183,12 @@ def test_the_key_shows_what_it_is():
 # -- called where there is no run
 
 
-def test_an_effect_called_outside_a_run_is_refused_and_the_plain_function_is_named():
+def test_effect_outside_a_run_is_refused_with_a_hint():
     with pytest.raises(NotInRun, match=r"outside a run.*send\.fn\(\.\.\., key="):
         send("ann")
 
 
-def test_an_effect_called_in_a_coroutine_of_no_run_is_refused():
+def test_effect_in_a_coroutine_outside_a_run_is_refused():
     async def main() -> None:
         await send("ann")
 
@@ -196,7 +196,7 @@ def test_an_effect_called_in_a_coroutine_of_no_run_is_refused():
         asyncio.run(main())
 
 
-def test_a_sync_effect_called_outside_a_run_is_refused():
+def test_sync_effect_outside_a_run_is_refused():
     @effect(timeout=10)
     def pay() -> None: ...
 

@@ -1,4 +1,4 @@
-"""An intent in the journal is as binding as a result: code that does something else there is parked, and nothing is executed."""
+"""Code that does not repeat a recorded intent parks the run, and nothing is executed."""
 
 import asyncio
 
@@ -39,7 +39,7 @@ async def before() -> str:
     return await pay("rent")
 
 
-def test_an_intent_whose_place_is_not_taken_any_more_parks_the_run(world):
+def test_removed_effect_with_an_open_intent_parks_the_run(world):
     async def after() -> str:
         return await push("rent")
 
@@ -48,7 +48,7 @@ def test_an_intent_whose_place_is_not_taken_any_more_parks_the_run(world):
     assert "push#1" in reason
 
 
-def test_an_intent_whose_place_is_a_step_now_parks_the_run(world):
+def test_effect_that_became_a_step_parks_the_run(world):
     @step(name="pay")
     async def pay_step(label: str) -> str:
         return bank.begin(label, "")
@@ -59,7 +59,7 @@ def test_an_intent_whose_place_is_a_step_now_parks_the_run(world):
     assert "the journal recorded intent pay#1" in parked(world, after, before=before)
 
 
-def test_an_intent_with_other_arguments_parks_the_run(world):
+def test_intent_with_other_arguments_parks_the_run(world):
     async def after() -> str:
         return await pay("heat")
 
@@ -68,21 +68,21 @@ def test_an_intent_with_other_arguments_parks_the_run(world):
     assert '"heat"' in reason
 
 
-def test_a_workflow_that_ends_without_calling_a_recorded_effect_is_parked(world):
+def test_workflow_that_ends_without_calling_a_recorded_effect_is_parked(world):
     async def after() -> str:
         return "no need"
 
     assert "the end of changing" in parked(world, after, before=before)
 
 
-def test_a_workflow_that_raises_without_calling_a_recorded_effect_is_parked(world):
+def test_workflow_that_raises_without_calling_a_recorded_effect_is_parked(world):
     async def after() -> str:
         raise ValueError("no")
 
     assert "the end of changing" in parked(world, after, before=before)
 
 
-def test_an_intent_that_is_not_called_though_what_was_recorded_after_it_is(world):
+def test_skipped_effect_with_later_entries_parks_the_run(world):
     async def two() -> str:
         _, label = await asyncio.gather(pay("rent"), work("x"))
         return label
@@ -97,7 +97,7 @@ def test_an_intent_that_is_not_called_though_what_was_recorded_after_it_is(world
     assert bank.acts == []
 
 
-def test_a_confirmed_effect_that_is_a_step_now_parks_the_run(world):
+def test_confirmed_effect_that_is_a_step_now_parks_the_run(world):
     """Its entry is of the same kind, but its intent is not."""
 
     @step(name="pay")
@@ -120,7 +120,7 @@ def test_a_confirmed_effect_that_is_a_step_now_parks_the_run(world):
     assert len(bank.acts) == 1
 
 
-def test_a_step_that_is_an_effect_now_goes_on_with_its_result(world):
+def test_step_that_became_an_effect_keeps_its_result(world):
     """What was done is done; nothing of the outside world is in doubt."""
 
     @effect(timeout=10, name="work")
@@ -142,7 +142,7 @@ def test_a_step_that_is_an_effect_now_goes_on_with_its_result(world):
     assert len(bank.acts) == 1
 
 
-def test_the_old_code_brought_back_goes_on(world):
+def test_restored_old_code_continues_the_run(world):
     async def after() -> str:
         return await push("rent")
 
@@ -153,7 +153,7 @@ def test_the_old_code_brought_back_goes_on(world):
     assert len(bank.asked) == 1
 
 
-def test_a_run_that_diverges_while_an_effect_acts_has_its_outcome_on_record(world, monkeypatch):
+def test_outcome_of_an_act_is_recorded_though_the_run_diverges(world, monkeypatch):
     """A workflow that spins is parked; what its effect has done all the same is not forgotten."""
     monkeypatch.setattr("outlast.replay.delivery.CALLBACKS_MAX", 10_000)
 
@@ -172,9 +172,7 @@ def test_a_run_that_diverges_while_an_effect_acts_has_its_outcome_on_record(worl
 
 
 @pytest.mark.parametrize("comes", ["broken", "refused"])
-def test_a_run_that_diverges_while_an_effect_acts_that_then_fails_has_that_on_record(
-    world, comes, monkeypatch
-):
+def test_failure_of_an_act_is_recorded_though_the_run_diverges(world, comes, monkeypatch):
     monkeypatch.setattr("outlast.replay.delivery.CALLBACKS_MAX", 10_000)
 
     async def spinning() -> str:

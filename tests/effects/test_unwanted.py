@@ -1,4 +1,4 @@
-"""The workflow cancels an effect: what has begun to act is not cut, and its outcome is delivered; what has not acts no more. In every life the same."""
+"""A cancelled effect that has begun to act delivers its outcome; one that has not never acts."""
 
 import asyncio
 import json
@@ -95,20 +95,20 @@ def outcome(world, call) -> str:
 
 @ways
 @pytest.mark.parametrize("fx", ["pay", "push", "mail"])
-def test_an_act_under_way_is_not_cut_and_its_value_is_delivered(world, way, fx):
+def test_act_under_way_is_not_cut_and_its_value_is_delivered(world, way, fx):
     assert outcome(world, way(fx, 1.0)) == RECEIPT
     assert bank.ended == ["rent"]
     assert world.clock.elapsed == pytest.approx(3, abs=0.1)
 
 
 @ways
-def test_a_sync_act_under_way_is_not_cut_either(world, way):
+def test_sync_act_under_way_is_not_cut(world, way):
     assert outcome(world, way("sync_pay", 1.0)) == RECEIPT
     assert len(bank.acts) == 1
 
 
 @ways
-def test_an_act_that_fails_for_certain_after_its_cancellation_is_not_tried_again(world, way):
+def test_act_that_fails_for_certain_after_its_cancellation_is_not_tried_again(world, way):
     bank.comes["rent"] = ["refused", "ok"]
     assert outcome(world, way("pay", 1.0)) == NOT
     assert len(bank.acts) == 1
@@ -117,13 +117,13 @@ def test_an_act_that_fails_for_certain_after_its_cancellation_is_not_tried_again
 
 @ways
 @pytest.mark.parametrize("comes", ["lost", "broken"])
-def test_an_act_that_is_open_after_its_cancellation_is_verified_and_not_done_again(world, way, comes):
+def test_act_that_is_open_after_its_cancellation_is_verified_and_not_done_again(world, way, comes):
     bank.comes["rent"] = [comes, "ok"]
     assert outcome(world, way("pay", 1.0)) == (RECEIPT if comes == "lost" else NOT)
     assert (len(bank.acts), bank.asked_at) == (1, [pytest.approx(SPAN, abs=0.2)])
 
 
-def test_the_last_error_of_an_act_that_was_cancelled_is_its_outcome(world):
+def test_last_error_of_an_act_that_was_cancelled_is_its_outcome(world):
     @effect(timeout=10, failed_on=Refused)
     async def once(label: str) -> str:
         return await bank.act(label, 3.0, "k")
@@ -142,7 +142,7 @@ def test_the_last_error_of_an_act_that_was_cancelled_is_its_outcome(world):
 
 @ways
 @pytest.mark.parametrize("comes", ["lost and hangs", "hangs"])
-def test_a_death_after_the_cancellation_of_an_act_is_verified_by_the_next_life(world, way, comes):
+def test_death_after_the_cancellation_of_an_act_is_verified_by_the_next_life(world, way, comes):
     bank.comes["rent"] = [comes, "ok"]
     world.die(way("pay", 1.0), after=2.0)
     assert outcome(world, way("pay", 1.0)) == (RECEIPT if "lost" in comes else NOT)
@@ -150,15 +150,16 @@ def test_a_death_after_the_cancellation_of_an_act_is_verified_by_the_next_life(w
 
 
 @ways
-def test_a_death_after_the_cancellation_of_an_idempotent_act_does_not_do_it_again(world, way):
-    bank.comes["rent"] = ["hangs", "ok"]
+def test_death_after_the_cancellation_of_an_idempotent_act_repeats_it_under_its_key(world, way):
+    """The workflow goes on, and might do the same under another key if it were told that nothing happened."""
+    bank.comes["rent"] = ["lost and hangs", "ok"]
     world.die(way("push", 1.0), after=2.0)
-    assert outcome(world, way("push", 1.0)) == NOT
-    assert len(bank.acts) == 1
+    assert outcome(world, way("push", 1.0)) == RECEIPT
+    assert (len(bank.acts), len({act.key for act in bank.acts})) == (2, 1)
 
 
 @ways
-def test_a_death_before_a_cancellation_that_came_due_meanwhile_is_verified_before_it_counts(world, way):
+def test_effect_is_verified_before_a_cancellation_that_came_due(world, way):
     bank.comes["rent"] = ["lost and hangs"]
     world.die(way("pay", 5.0), after=2.0, gap=100)
     assert outcome(world, way("pay", 5.0)) == RECEIPT
@@ -168,7 +169,7 @@ def test_a_death_before_a_cancellation_that_came_due_meanwhile_is_verified_befor
 # -- before the act
 
 
-def test_an_effect_cancelled_before_its_first_turn_leaves_no_intent(world):
+def test_effect_cancelled_before_its_first_turn_leaves_no_intent(world):
     @workflow
     async def hasty() -> str:
         task = asyncio.create_task(pay("rent"))
@@ -184,7 +185,7 @@ def test_an_effect_cancelled_before_its_first_turn_leaves_no_intent(world):
     assert "intent" not in world.kinds()
 
 
-def test_an_effect_cancelled_while_its_intent_is_written_does_not_act(world):
+def test_effect_cancelled_while_its_intent_is_written_does_not_act(world):
     @workflow
     async def hasty() -> str:
         task = asyncio.create_task(mail("rent"))
@@ -226,7 +227,7 @@ def hold_intents(app) -> None:
 
 @ways
 @pytest.mark.parametrize("comes", ["lost", "broken"])
-def test_the_wait_for_verify_is_not_cut_and_what_it_says_is_delivered(world, way, comes):
+def test_wait_for_verify_is_not_cut_and_its_answer_is_delivered(world, way, comes):
     bank.comes["rent"] = [comes, "ok"]
     assert outcome(world, way("pay", 8.0)) == (RECEIPT if comes == "lost" else NOT)
     assert (len(bank.acts), bank.asked_at) == (1, [pytest.approx(SPAN, abs=0.2)])
@@ -234,7 +235,7 @@ def test_the_wait_for_verify_is_not_cut_and_what_it_says_is_delivered(world, way
 
 @ways
 @pytest.mark.parametrize("comes", ["lost", "broken"])
-def test_an_asking_of_verify_is_not_cut_and_what_it_says_is_delivered(world, way, comes):
+def test_running_verify_is_not_cut_and_its_answer_is_delivered(world, way, comes):
     bank.comes["rent"] = [comes, "ok"]
     bank.answers["rent"] = ["slow"]
     assert outcome(world, way("pay", SPAN + 2)) == (RECEIPT if comes == "lost" else NOT)
@@ -242,7 +243,7 @@ def test_an_asking_of_verify_is_not_cut_and_what_it_says_is_delivered(world, way
 
 
 @ways
-def test_a_verify_that_cannot_tell_is_asked_again_also_of_what_was_cancelled(world, way):
+def test_verify_that_cannot_tell_is_asked_again_also_of_what_was_cancelled(world, way):
     bank.comes["rent"] = ["lost"]
     bank.answers["rent"] = ["raises", "raises", "raises", "truth"]
     assert outcome(world, way("pay", SPAN + 2)) == RECEIPT
@@ -250,7 +251,7 @@ def test_a_verify_that_cannot_tell_is_asked_again_also_of_what_was_cancelled(wor
 
 
 @ways
-def test_the_back_off_after_a_certain_failure_is_cut_at_once(world, way):
+def test_back_off_after_a_certain_failure_is_cut_at_once(world, way):
     bank.comes["rent"] = ["refused", "ok"]
     assert outcome(world, way("pay", 3.2)) == NOT
     assert world.clock.elapsed == pytest.approx(3.2, abs=0.1)
@@ -258,15 +259,15 @@ def test_the_back_off_after_a_certain_failure_is_cut_at_once(world, way):
 
 
 @ways
-def test_an_idempotent_effect_in_its_back_off_is_not_done_again(world, way):
+def test_idempotent_effect_that_may_have_happened_is_repeated_although_it_was_cancelled(world, way):
     bank.comes["rent"] = ["lost", "ok"]
-    assert outcome(world, way("push", 3.2)) == NOT
-    assert len(bank.acts) == 1
+    assert outcome(world, way("push", 3.2)) == RECEIPT
+    assert (len(bank.acts), len({act.key for act in bank.acts})) == (2, 1)
 
 
 @ways
 @pytest.mark.parametrize("died", [5.0, 10.0])
-def test_a_wait_that_was_cancelled_goes_on_in_the_next_life(world, way, died):
+def test_wait_that_was_cancelled_goes_on_in_the_next_life(world, way, died):
     bank.comes["rent"] = ["lost"]
     world.die(way("pay", 8.0), after=died)
     assert outcome(world, way("pay", 8.0)) == RECEIPT
@@ -289,7 +290,7 @@ async def unknown_then_cancelled() -> str:
     return came
 
 
-def test_an_unknown_effect_that_was_cancelled_is_still_for_a_person_to_decide(world):
+def test_unknown_effect_that_was_cancelled_is_still_for_a_person_to_decide(world):
     bank.comes["rent"] = ["broken"]
     with pytest.raises(RunParked, match="mail#1"):
         world.run(unknown_then_cancelled())
@@ -297,7 +298,7 @@ def test_an_unknown_effect_that_was_cancelled_is_still_for_a_person_to_decide(wo
     assert "fired" in world.kinds()
 
 
-def test_an_unknown_effect_that_was_cancelled_and_happened_delivers_its_value(world):
+def test_unknown_effect_that_was_cancelled_and_happened_delivers_its_value(world):
     bank.comes["rent"] = ["broken"]
     with pytest.raises(RunParked):
         world.run(unknown_then_cancelled())
@@ -306,7 +307,7 @@ def test_an_unknown_effect_that_was_cancelled_and_happened_delivers_its_value(wo
     assert len(bank.acts) == 1
 
 
-def test_an_unknown_effect_that_was_cancelled_and_did_not_happen_is_not_done(world):
+def test_unknown_effect_that_was_cancelled_and_did_not_happen_is_not_done(world):
     bank.comes["rent"] = ["broken"]
     with pytest.raises(RunParked):
         world.run(unknown_then_cancelled())
@@ -340,7 +341,7 @@ def replays_cancelled(world, call) -> None:
         world.replays(call)
 
 
-def test_a_run_cancelled_while_an_effect_acts_ends_when_that_is_on_record(world):
+def test_run_cancelled_while_an_effect_acts_ends_when_that_is_on_record(world):
     assert cancelled_at(world, plain("pay"), 1.0) == pytest.approx(3, abs=0.1)
     assert world.kinds() == ["intent", "cancel", "step"]
     assert world.journal()[-1].value == json.dumps(RECEIPT)
@@ -348,7 +349,7 @@ def test_a_run_cancelled_while_an_effect_acts_ends_when_that_is_on_record(world)
     assert len(bank.acts) == 1
 
 
-def test_a_sync_run_cancelled_while_its_effect_acts_ends_when_that_is_on_record(world):
+def test_sync_run_cancelled_while_its_effect_acts_ends_when_that_is_on_record(world):
     @workflow
     def in_sync() -> str:
         return sync_pay("rent")
@@ -373,7 +374,7 @@ def test_a_sync_run_cancelled_while_its_effect_acts_ends_when_that_is_on_record(
 
 
 @pytest.mark.parametrize("comes", ["lost", "broken"])
-def test_a_run_cancelled_while_it_waits_to_verify_ends_when_it_knows(world, comes):
+def test_run_cancelled_while_it_waits_to_verify_ends_when_it_knows(world, comes):
     bank.comes["rent"] = [comes]
     assert cancelled_at(world, plain("pay"), 8.0) == pytest.approx(SPAN, abs=0.1)
     (info,) = world.do(lambda app: app.effects("run"))
@@ -382,14 +383,14 @@ def test_a_run_cancelled_while_it_waits_to_verify_ends_when_it_knows(world, come
     assert len(bank.acts) == 1
 
 
-def test_a_run_cancelled_in_a_back_off_ends_at_once(world):
+def test_run_cancelled_in_a_back_off_ends_at_once(world):
     bank.comes["rent"] = ["refused"]
     assert cancelled_at(world, plain("pay"), 3.2) == pytest.approx(3.2, abs=0.1)
     replays_cancelled(world, plain("pay"))
     assert len(bank.acts) == 1
 
 
-def test_a_run_cancelled_before_its_effect_begins_leaves_no_intent(world):
+def test_run_cancelled_before_its_effect_begins_leaves_no_intent(world):
     @workflow
     async def later() -> str:
         await sleep(10)
@@ -400,7 +401,7 @@ def test_a_run_cancelled_before_its_effect_begins_leaves_no_intent(world):
     assert bank.acts == []
 
 
-def test_a_run_cancelled_while_dead_verifies_what_is_open_and_does_nothing_more(world):
+def test_run_cancelled_while_dead_verifies_what_is_open_and_does_nothing_more(world):
     world.die(plain("pay"), after=0.5)
     world.do(lambda app: app.cancel("run", "enough"))
     with pytest.raises(RunCancelled, match="enough"):
@@ -409,7 +410,7 @@ def test_a_run_cancelled_while_dead_verifies_what_is_open_and_does_nothing_more(
     replays_cancelled(world, plain("pay"))
 
 
-def test_a_run_cancelled_with_an_effect_that_nobody_can_tell_of_is_parked_until_somebody_does(world):
+def test_cancelled_run_with_an_unknown_effect_is_parked(world):
     bank.comes["rent"] = ["broken"]
 
     async def main(app):
@@ -427,7 +428,7 @@ def test_a_run_cancelled_with_an_effect_that_nobody_can_tell_of_is_parked_until_
     assert world.status() == "cancelled"
 
 
-def test_a_run_whose_timeout_comes_while_an_effect_acts_has_its_outcome_on_record(world):
+def test_run_whose_timeout_comes_while_an_effect_acts_has_its_outcome_on_record(world):
     @workflow(timeout=2.0)
     async def short() -> str:
         return await pay("rent", 3.0)
@@ -436,3 +437,11 @@ def test_a_run_whose_timeout_comes_while_an_effect_acts_has_its_outcome_on_recor
         world.run(short())
     assert world.kinds() == ["intent", "cancel", "step"]
     assert world.journal()[-1].value == json.dumps(RECEIPT)
+
+
+def test_open_idempotent_effect_of_a_cancelled_run_is_shown_as_open(world):
+    bank.comes["rent"] = ["lost"]
+    cancelled_at(world, plain("push"), 3.2)
+    (info,) = world.do(lambda app: app.effects("run"))
+    assert info.state == "open"
+    assert len(bank.acts) == 1

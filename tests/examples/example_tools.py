@@ -1,45 +1,40 @@
-"""Programs of `examples/` as processes: started, killed at a line they print, started again in the same folder."""
+"""Start programs of `examples/`, end them at a line they print, and start them again."""
 
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from command import Answer, answer_in
-from spawned import Spawned, spawn
+from support.cli import Answer, answer_in
+from support.processes import STOPPING, is_stopped
+from support.spawned import Spawned, spawn
+from support.waiting import WAIT_SECONDS, wait_until
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-PATIENCE = 60.0
 PYTHON = (sys.executable, "-W", "error")
 
 
-def until(true: Callable[[], object], what: Callable[[], str]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < deadline, what()
-        time.sleep(0.005)
-
-
 class Life:
-    """One process. What it prints is in a file, so that nothing of it is lost with whoever dies."""
+    """One process of an example. Its output goes to a file, so nothing is lost when it dies."""
 
     def __init__(
         self, command: list[object], folder: Path, number: int, env: dict[str, str], *, at_once: bool
     ) -> None:
         self._out, self._err = folder / f"life-{number}.out", folder / f"life-{number}.err"
+        self.command = [str(word) for word in command]
         self.saved = ""
         """What of its work was in the store before it was ended, where a test has looked."""
         begin: Callable[..., Spawned | subprocess.Popen[bytes]] = spawn if at_once else subprocess.Popen
         with self._out.open("w") as out, self._err.open("w") as err:
             self.process = begin(
-                [str(word) for word in command], cwd=folder, env={**os.environ, "PYTHONWARNINGS": "error", **env}, stdout=out, stderr=err
+                self.command, cwd=folder, env={**os.environ, "PYTHONWARNINGS": "error", **env}, stdout=out, stderr=err
             )  # fmt: skip
 
     @property
@@ -54,32 +49,38 @@ class Life:
     def like(self, pattern: str) -> list[str]:
         return [line for line in self.lines if re.search(pattern, line)]
 
+    @property
+    def has_ended(self) -> bool:
+        return self.process.poll() is not None
+
+    def describe(self) -> str:
+        return f"{self.command}: {self.lines[-5:]}\n{self.errors[-3000:]}"
+
     def until(self, pattern: str, times: int = 1) -> str:
-        """The line that is the `times`th like this, as soon as it is printed."""
-
-        def ended() -> bool:
-            return self.process.poll() is not None
-
-        until(
-            lambda: len(self.like(pattern)) >= times or ended(),
-            lambda: f"never {pattern!r}: {self.lines[-5:]}\n{self.errors}",
-        )
+        """Wait for the `times`-th line like this, and return it."""
+        wait_until(lambda: len(self.like(pattern)) >= times or self.has_ended, self.describe)
         found = self.like(pattern)
-        assert len(found) >= times, f"it ended without {pattern!r}: {self.lines[-5:]}\n{self.errors}"
+        assert len(found) >= times, f"it ended without {pattern!r}: {self.describe()}"
         return found[times - 1]
 
+    def until_stopped(self) -> None:
+        """Wait until it has printed the line at which it stops."""
+        wait_until(lambda: self.has_ended or is_stopped(self.process.pid), self.describe)
+        assert not self.has_ended, f"it ended too early: {self.describe()}"
+
     def end(self, number: int = signal.SIGKILL) -> int:
-        if self.process.poll() is None:
+        if not self.has_ended:
             self.process.send_signal(number)
+            self.process.send_signal(signal.SIGCONT)  # it may have stopped
         return self.wait()
 
     def wait(self) -> int:
         try:
-            return self.process.wait(PATIENCE)
+            return self.process.wait(WAIT_SECONDS)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-            raise AssertionError(f"it did not end: {self.lines[-5:]}\n{self.errors}") from None
+            raise AssertionError(f"it does not end: {self.describe()}") from None
 
 
 class Stage:
@@ -89,9 +90,12 @@ class Stage:
         self.folder, self._capsys = folder, capsys
         self.env: dict[str, str] = {}
         self.lives: list[Life] = []
+        self._ports: list[socket.socket] = []
 
-    def start(self, example: str, *args: object, **env: str) -> Life:
-        return self._live([*PYTHON, EXAMPLES / example, *args], env, at_once=True)
+    def start(self, example: str, *args: object, stop: tuple[str, int] | None = None, **env: str) -> Life:
+        """Start an example. With `stop` it stops when it has printed the n-th line like a pattern."""
+        before = () if stop is None else (STOPPING, *stop)
+        return self._live([*PYTHON, *before, EXAMPLES / example, *args], env, at_once=True)
 
     def outlast(self, *args: object, **env: str) -> Life:
         return self._live([*PYTHON, "-m", "outlast", *args], env, at_once=True)
@@ -103,8 +107,8 @@ class Stage:
         return answer
 
     def execute(self, *command: object, **env: str) -> Life:
-        """As it is typed, whatever it is."""
-        return self._live(list(command), env, at_once=False)
+        """Start a command, which a Python program need not be."""
+        return self._live(list(command), env, at_once=command[0] == sys.executable)
 
     def _live(self, command: list[object], env: dict[str, str], *, at_once: bool) -> Life:
         life = Life(command, self.folder, len(self.lives), {**self.env, **env}, at_once=at_once)
@@ -122,6 +126,19 @@ class Stage:
         file = self.folder / name
         return file.read_text().splitlines() if file.exists() else []
 
+    def hold_port(self) -> int:
+        """Return a port that no other process is given before a program of this stage listens on it.
+
+        A program that binds with SO_REUSEADDR gets it, although a socket that does not listen has it too.
+        """
+        holder = socket.socket()
+        self._ports.append(holder)
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        return int(holder.getsockname()[1])
+
     def close(self) -> None:
         for life in self.lives:
             life.end()
+        for holder in self._ports:
+            holder.close()

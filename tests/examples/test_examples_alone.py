@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
-from example_tools import Life, Stage, until
+from example_tools import Life, Stage
 from judges import (
     judge_approval,
     judge_batch,
@@ -21,11 +21,13 @@ from judges import (
 )
 
 from outlast.store.address import store_at
+from support.waiting import wait_until
 
 SIGKILL, SIGTERM = signal.SIGKILL, signal.SIGTERM
 TRY_AGAIN, BY_SIGTERM = 75, -SIGTERM
 SECONDS_A_TOKEN = 0.03
-SHORT = {"OUTLAST_GRACE": "2"}  # the answer takes longer than that: the stream is told to stop
+SHORT = {"OUTLAST_GRACE": "60", "OUTLAST_CHECKPOINT_RESERVE": "50", "OUTLAST_EXIT_RESERVE": "9"}
+"""Steps have less than a second in a drain. The answer takes longer, so the stream is told to stop."""
 
 
 @dataclass(frozen=True)
@@ -98,9 +100,7 @@ def saved_by(life: Life, stage: Stage, run: str) -> str:
         return "".join(json.loads(text)["str"] for text in store.progress(row.pk).values())
 
     try:
-        until(
-            lambda: len(saved()) > len(begun), lambda: f"nothing was saved: {life.lines[-5:]}\n{life.errors}"
-        )
+        wait_until(lambda: len(saved()) > len(begun), life.describe)
         return saved()
     finally:
         store.close()
@@ -122,11 +122,14 @@ def play(stage: Stage, example: Example, number: int | None) -> list[Life]:
         server = stage.start("model_server.py", 0, SECONDS_A_TOKEN)
         env = {**env, "MODEL_URL": f"http://127.0.0.1:{json.loads(server.until('port'))['port']}"}
     for line, times in example.moments if number is not None else ():
-        life = stage.start(example.file, *example.args, **env)
+        saves = example.model and number == SIGKILL
+        life = stage.start(example.file, *example.args, stop=None if saves else (line, times), **env)
         lives.append(life)
-        life.until(line, times)
-        if example.model and number == SIGKILL:
+        if saves:
+            life.until(line, times)
             life.saved = saved_by(life, stage, f"answer-{example.args[0]}")
+        else:
+            life.until_stopped()
         code = life.end(number)
         assert code == exit_code(example, number, is_last=(line, times) == example.moments[-1]), life.errors
         type_deeds(life)
@@ -151,7 +154,7 @@ def again_at_most(example: Example, number: int) -> int:
 
 
 @pytest.mark.parametrize("example", TABLE, ids=lambda example: example.name)
-def test_ended_by_sigterm_it_goes_on_does_nothing_twice_and_started_again_nothing(stage, example):
+def test_example_resumes_after_sigterm_without_repetition(stage, example):
     lives = play(stage, example, SIGTERM)
     example.judge(stage, lives, again_at_most(example, SIGTERM))
     again = stage.start(example.file, *example.args, **example.env)
@@ -160,11 +163,11 @@ def test_ended_by_sigterm_it_goes_on_does_nothing_twice_and_started_again_nothin
 
 
 @pytest.mark.parametrize("example", [one for one in TABLE if one.name in KILLED], ids=lambda one: one.name)
-def test_killed_in_the_middle_it_goes_on_and_nothing_is_there_twice(stage, example):
+def test_example_resumes_after_sigkill_without_duplicates(stage, example):
     lives = play(stage, example, SIGKILL)
     example.judge(stage, lives, again_at_most(example, SIGKILL))
 
 
 @pytest.mark.parametrize("example", [one for one in TABLE if one.name in ALONE], ids=lambda one: one.name)
-def test_left_alone_it_does_everything_once(stage, example):
+def test_example_does_everything_once_without_signals(stage, example):
     example.judge(stage, play(stage, example, None), 0)

@@ -1,28 +1,26 @@
 """docs/examples.md is executed: each session with its kills, in a folder that has the examples and nothing else."""
 
 import ast
-import os
 import re
 import shlex
 import signal
-import socket
-import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from example_tools import EXAMPLES, ROOT, Life, Stage
+from example_tools import EXAMPLES, PYTHON, ROOT, Life, Stage
 from judges import judge_approval, judge_batch, judge_checkpoint, judge_report, judge_stream, judge_undone
 
-from places import a_place
-from shown import ANYTHING, line_pattern, matches
+from outlast.store.address import store_at
+from outlast.store.rows import RunQuery
+from support.output import ANYTHING, line_pattern, matches
+from support.processes import STOPPING
+from support.stores import a_place
+from support.waiting import wait_until
 
 PAGE = (ROOT / "docs/examples.md").read_text()
 SECTIONS = {title: text for title, _, text in (part.partition("\n") for part in PAGE.split("\n## ")[1:])}
-BIN = Path(sys.executable).parent
-READING_SECONDS = 0.5  # what a person takes for a question, and the program to wait for the answer
 PORT = "8765"
 JUDGES = {
     "report.py": (judge_report, 1), "batch.py": (judge_batch, 1), "checkpoint.py": (judge_checkpoint, 1), "approval.py": (judge_approval, 3),
@@ -51,61 +49,83 @@ def pattern(shown: str) -> str:
 
 
 class Terminal:
-    """Types what a page says, and kills where it says so."""
+    """Type what a page shows, and kill where it says so."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage, self.jobs = stage, []
         (stage.folder / "examples").symlink_to(EXAMPLES)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = str(probe.getsockname()[1])
+        self.port = str(stage.hold_port())
         stage.env |= {"MODEL_URL": f"http://127.0.0.1:{self.port}", "NO_COLOR": "1", "COLUMNS": "100"}
 
-    def type(self, typed: Typed) -> None:
+    def type(self, typed: Typed, before: str, after: str) -> None:
+        """Type a command. `before` and `after` are the commands around it."""
         words = shlex.split(typed.command.replace(PORT, self.port))
         if words[0] == "export":
             assert words[1].startswith("OUTLAST_STORE=postgresql://"), "the test says where that is"
+        elif words[0] == "sleep" and after.startswith("kill"):
+            wait_until(lambda: any(job.like(" collects ") for job in self.jobs))
         elif words[0] == "sleep":
-            time.sleep(float(words[1]))
+            pass  # the next command is repeated until it shows what the page does
         elif words[0] == "kill":
             *numbers, job = words[1:]
             self.job(job).end(signal.SIGKILL if numbers == ["-9"] else signal.SIGTERM)
         elif words[0] == "wait":
             self.ends(self.job(words[1]), typed.shown)
         elif words[-1] == "&":
-            self.jobs.append(life := self.start(words[:-1]))
+            is_killed_next = after == f"kill -9 %{len(self.jobs) + 1}" and typed.shown
+            stop = pattern(typed.shown[-1]) if is_killed_next else None
+            self.jobs.append(life := self.start(words[:-1], stop))
             for line in typed.shown:
                 life.until(pattern(line))
             self.settle(life)
+            if stop is not None:
+                life.until_stopped()
         elif typed.shown[-1:] == ["Killed"]:
-            self.is_killed(self.start(words), typed.shown[:-1])
+            self.is_killed(words, typed.shown[:-1])
+        elif before.startswith("sleep"):
+            wait_until(lambda: matches("\n".join(typed.shown), "\n".join(self.stage.said(self.start(words)))))
         else:
             self.ends(self.start(words), typed.shown)
 
-    def start(self, words: list[str]) -> Life:
-        program = {"python": sys.executable, "outlast": os.fspath(BIN / "outlast")}[words[0]]
-        return self.stage.execute(program, *words[1:])
+    def start(self, words: list[str], stop: str | None = None) -> Life:
+        before = [] if stop is None else [STOPPING, stop, 1]
+        program = {"python": before, "outlast": ["-m", "outlast"]}[words[0]]
+        return self.stage.execute(*PYTHON, *program, *words[1:])
 
     def settle(self, life: Life) -> None:
-        """A model's server says its port when it listens; a person would not be so quick as to ask before."""
-        if "model_server.py" in " ".join(map(str, life.process.args)):
+        """Wait until a model's server listens: it prints its port."""
+        if "model_server.py" in " ".join(life.command):
             life.until("port")
 
     def job(self, name: str) -> Life:
         return self.jobs[int(name.removeprefix("%")) - 1]
 
-    def is_killed(self, life: Life, shown: list[str]) -> None:
-        said = life.until(pattern([line for line in shown if line != ANYTHING][-1]))
-        time.sleep(READING_SECONDS if "?" in said else 0)
+    def is_killed(self, words: list[str], shown: list[str]) -> None:
+        last = [line for line in shown if line != ANYTHING][-1]
+        if "?" in last:
+            life = self.start(words)
+            life.until(pattern(last))
+            wait_until(self.waits_for_an_answer, life.describe)
+        else:
+            life = self.start(words, pattern(last))
+            life.until_stopped()
         assert life.end() == -signal.SIGKILL, life.lines
         assert matches("\n".join(shown), "\n".join(life.lines)), life.lines
+
+    def waits_for_an_answer(self) -> bool:
+        store = store_at(f"sqlite:///{self.stage.folder}/outlast.db")
+        store.open()
+        try:
+            return any("approval" in row.waits for row in store.runs(RunQuery()))
+        finally:
+            store.close()
 
     def ends(self, life: Life, shown: list[str]) -> None:
         assert matches("\n".join(shown), "\n".join(self.stage.said(life))), life.lines
 
 
 @pytest.mark.parametrize("section", [name for name, text in SECTIONS.items() if any(typed(text))])
-def test_the_session_of_a_section_is_as_shown(stage, section, request, tmp_path):
+def test_sessions_of_the_page_are_as_shown(stage, section, request, tmp_path):
     if "postgresql://" in SECTIONS[section]:
         with a_place(request, "postgres", tmp_path) as stage.env["OUTLAST_STORE"]:
             play(stage, section)
@@ -115,16 +135,17 @@ def test_the_session_of_a_section_is_as_shown(stage, section, request, tmp_path)
 
 
 def play(stage: Stage, section: str) -> None:
-    terminal = Terminal(stage)
-    for one in typed(SECTIONS[section]):
-        terminal.type(one)
+    terminal, session = Terminal(stage), list(typed(SECTIONS[section]))
+    commands = ["", *(one.command for one in session), ""]
+    for number, one in enumerate(session):
+        terminal.type(one, commands[number], commands[number + 2])
     (name,) = re.findall(r"^\[(\w+\.py)\]", SECTIONS[section].strip())
     if name in JUDGES:
         judge, again = JUDGES[name]
-        judge(stage, [life for life in stage.lives if f"examples/{name}" in life.process.args], again)
+        judge(stage, [life for life in stage.lives if f"examples/{name}" in life.command], again)
 
 
-def test_every_example_has_its_section_and_its_docstring_says_how_to_start_kill_and_install():
+def test_every_example_has_a_section_and_a_docstring():
     programs = {file.name for file in EXAMPLES.glob("*.py")} - {"model_server.py"}
     linked = [re.search(r"^\[(\w+\.py)\]\(\.\./examples/\1\)", text.strip()) for text in SECTIONS.values()]
     assert {found[1] for found in linked if found} == programs

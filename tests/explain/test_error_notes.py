@@ -26,6 +26,7 @@ from outlast.settings.checks import Wrong
 from outlast.store.address import store_at
 from outlast.store.protocol import whole_journal
 from outlast.values.exceptions import decode_error, encode_error
+from support.waiting import WAIT_SECONDS
 
 NOTE = "outlast explain Backpressure"
 
@@ -118,7 +119,7 @@ def fail_there() -> None:
 
 def test_one_that_comes_from_another_process_has_it_once():
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        error = pool.submit(fail_there).exception(timeout=60)
+        error = pool.submit(fail_there).exception(timeout=WAIT_SECONDS)
     assert error.__notes__ == [NOTE]
 
 

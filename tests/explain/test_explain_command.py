@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from uncertain import UNCERTAIN
 
-from command import Answer, answer_of
 from outlast.cli import main
 from outlast.cli.explain import WIDTH_MIN
 from outlast.explain.texts import entries
+from support.cli import Answer, answer_of
+from support.waiting import WAIT_SECONDS
 
 PROGRAM = """
 import asyncio
@@ -155,7 +156,12 @@ def test_neither_the_library_nor_help_reads_the_texts(tmp_path):
         "except SystemExit: print('outlast.explain.texts' in sys.modules, file=sys.stderr)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=tmp_path, check=True
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS,
+        cwd=tmp_path,
+        check=True,
     )
     assert done.stdout.splitlines()[0] == "[]"
     assert done.stderr.strip() == "False"

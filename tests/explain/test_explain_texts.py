@@ -55,7 +55,7 @@ def test_every_error_of_the_package_has_a_text_or_names_its_parents():
 def test_every_alert_exit_code_and_check_has_one():
     assert set(of("alert")) == {rule.name for rule in rules(Numbers())}
     assert of("exit code") == [str(code) for code in (*exits.MEANINGS, *exits.FORCED)]
-    assert set(of("check")) == {*HERE, *IN_MANIFESTS, "files"}
+    assert set(of("check")) == {*HERE, *IN_MANIFESTS, "files", "determinism"}
 
 
 def test_a_process_that_was_ended_is_explained_by_what_a_shell_or_a_container_says_of_it():

@@ -5,16 +5,16 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from uncertain import UNCERTAIN
 
-from command import answer_in
 from outlast.explain.texts import find
-from spawned import Spawned, spawn
+from support.cli import answer_in
+from support.spawned import Spawned, spawn
+from support.waiting import WAIT_SECONDS, wait_until
 
 PROGRAM = """
 import asyncio
@@ -33,6 +33,10 @@ async def hold() -> None:
 async def holding() -> None:
     await hold()
 """
+
+
+SHORT_STEPS = {"grace": "60", "checkpoint_reserve": "50", "exit_reserve": "9"}
+"""A drain in which steps have less than a second, and everything after them has a minute."""
 
 
 class Folder:
@@ -60,10 +64,7 @@ class Folder:
         return process
 
     def until(self, seen: Callable[[], bool], what: str) -> None:
-        end = time.monotonic() + 60
-        while not seen():
-            assert time.monotonic() < end, what
-            time.sleep(0.02)
+        wait_until(seen, what)
 
     def until_status(self, id: str, status: str) -> None:
         self.until(lambda: self.outlast("show", id).startswith(f"{id}  {status}\n"), f"{id} is not {status}")
@@ -90,7 +91,7 @@ def folder(tmp_path, capsys) -> Iterator[Folder]:
     yield made
     for process in made.workers:
         process.kill()
-        process.wait(30)
+        process.wait(WAIT_SECONDS)
 
 
 def test_compensations_that_are_stuck(folder):
@@ -122,9 +123,9 @@ def test_runs_that_are_parked(folder):
 
 def test_dead_letters(folder):
     limits = {"interruptions_max": "1"}
-    process = folder.holding("r-1", worker={"grace": "2"}, **limits)
+    process = folder.holding("r-1", worker=SHORT_STEPS, **limits)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 0
+    assert process.wait(WAIT_SECONDS) == 0
     folder.until_status("r-1", "dead")
     seen = folder.look("OutlastDeadLetters", ID="r-1")
     assert re.search(r"^r-1 +dead", seen, re.MULTILINE)
@@ -136,9 +137,9 @@ def test_dead_letters(folder):
 
 
 def test_interrupted_runs_that_nobody_takes_up(folder):
-    process = folder.holding("r-1", worker={"grace": "2"})
+    process = folder.holding("r-1", worker=SHORT_STEPS)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 0
+    assert process.wait(WAIT_SECONDS) == 0
     for alert in ("OutlastRecoveryQueueGrowing", "OutlastRecoverySlow"):
         seen = folder.look(alert)
         assert "nobody" in seen or "no worker" in seen, seen
@@ -151,7 +152,7 @@ def test_a_drain_that_was_cut_short(folder):
     process.send_signal(signal.SIGTERM)
     folder.until(lambda: "draining" in folder.outlast("workers"), "it does not drain")
     process.kill()
-    process.wait(30)
+    process.wait(WAIT_SECONDS)
     folder.worker()  # who sweeps after it
     folder.until(lambda: "cut short" in folder.outlast("drains"), "nobody has noticed")
     worker = re.search(r'"worker":"(\w+)"|"worker": "(\w+)"', (folder.path / "worker-0.log").read_text())

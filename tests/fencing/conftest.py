@@ -1,4 +1,4 @@
-"""Databases and a Redis that each test has to itself."""
+"""Provide each test with databases and Redis keys of its own."""
 
 import sqlite3
 from uuid import uuid4

@@ -9,6 +9,7 @@ import pytest
 
 from outlast import StaleFence
 from outlast.fencing import FenceGate, fence_headers, read_headers
+from support.waiting import WAIT_SECONDS
 
 
 @pytest.fixture
@@ -43,14 +44,14 @@ def notes():
 def put(url, body, headers):
     request = urllib.request.Request(url, data=body.encode(), headers=headers, method="PUT")
     try:
-        with urllib.request.urlopen(request, timeout=20) as response:
+        with urllib.request.urlopen(request, timeout=WAIT_SECONDS) as response:
             return response.status
     except urllib.error.HTTPError as error:
         with error:
             return error.code
 
 
-def test_a_server_refuses_an_older_claim_once_a_younger_one_has_written(notes):
+def test_server_refuses_an_older_claim_once_a_younger_one_has_written(notes):
     url, written = notes
     assert put(f"{url}/orders/7", "a", fence_headers("order-7", fence=41)) == 204
     assert put(f"{url}/orders/7", "b", fence_headers("order-7", fence=42)) == 204
@@ -59,7 +60,7 @@ def test_a_server_refuses_an_older_claim_once_a_younger_one_has_written(notes):
     assert [body for _, body in written] == ["a", "b", "c"]
 
 
-def test_a_request_that_does_not_say_who_writes_is_refused(notes):
+def test_request_without_fence_headers_is_refused(notes):
     url, written = notes
     assert put(f"{url}/orders/7", "a", {}) == 400
     assert put(f"{url}/orders/7", "a", {"Outlast-Run": "r", "Outlast-Fence": "soon"}) == 400
@@ -70,7 +71,7 @@ def test_a_request_that_does_not_say_who_writes_is_refused(notes):
     "run",
     ["order-7", "été 東京 🌊", " spaces ", "50%", "a,b;c", 'q"uote\\', "a/b:c@d+e=f", "%41", "\u202eab"],
 )
-def test_any_id_survives_the_way_through_a_header(notes, run):
+def test_any_run_id_survives_a_header(notes, run):
     url, written = notes
     headers = fence_headers(run, fence=1)
     assert headers["Outlast-Run"].isascii() and headers["Outlast-Run"].isprintable()
@@ -85,7 +86,7 @@ def test_plain_ids_are_readable_in_the_header():
     }
 
 
-def test_header_names_have_no_case():
+def test_header_names_are_case_insensitive():
     assert read_headers({"outlast-run": "r", "OUTLAST-FENCE": " 42 "}) == ("r", 42)
 
 
@@ -103,19 +104,19 @@ def test_header_names_have_no_case():
         {"Outlast-Run": "%ff", "Outlast-Fence": "42"},
     ],
 )
-def test_malformed_headers_are_a_value_error(headers):
+def test_malformed_headers_raise_value_error(headers):
     with pytest.raises(ValueError):
         read_headers(headers)
 
 
-def test_the_gate_holds_a_stale_writer_off_while_a_younger_one_writes():
+def test_gate_blocks_a_stale_writer_while_a_younger_one_writes():
     gate, order = FenceGate(), []
     inside, go_on = threading.Event(), threading.Event()
 
     def young():
         with gate.passing("r", 42):
             inside.set()
-            go_on.wait(20)
+            go_on.wait(WAIT_SECONDS)
             order.append("young")
 
     def stale():
@@ -127,17 +128,17 @@ def test_the_gate_holds_a_stale_writer_off_while_a_younger_one_writes():
 
     threads = [threading.Thread(target=young), threading.Thread(target=stale)]
     threads[0].start()
-    inside.wait(20)
+    inside.wait(WAIT_SECONDS)
     threads[1].start()
     threads[1].join(0.1)
     assert order == []
     go_on.set()
     for thread in threads:
-        thread.join(20)
+        thread.join(WAIT_SECONDS)
     assert order == ["young", "refused"]
 
 
-def test_a_write_that_failed_leaves_the_gate_open_for_others_and_its_fence_behind():
+def test_failed_write_releases_the_gate_and_keeps_its_fence():
     gate = FenceGate()
     with pytest.raises(RuntimeError), gate.passing("r", 42):
         raise RuntimeError
@@ -148,7 +149,7 @@ def test_a_write_that_failed_leaves_the_gate_open_for_others_and_its_fence_behin
         pass
 
 
-def test_a_gate_remembers_in_the_mapping_it_was_given():
+def test_gate_uses_the_given_mapping():
     newest: dict[str, int] = {}
     with FenceGate(newest).passing("r", 42):
         pass

@@ -1,12 +1,10 @@
-"""Inside a run the guards know the run's id and its fence, and an earlier life of it is refused."""
+"""Guards inside a run use the run's id and fence, and refuse an earlier claim of the run."""
 
 import asyncio
-import signal
 import sqlite3
 import subprocess
 import sys
-import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import psycopg
@@ -17,11 +15,13 @@ from test_fencing_http import notes  # noqa: F401 - the server
 import outlast.sync
 from outlast import StaleFence, current, fencing, step, workflow
 from outlast.testing import App
+from support.processes import Program
+from support.waiting import WAIT_SECONDS
 
 WRITER = Path(__file__).parent / "writer.py"
 
 
-def test_a_guard_in_a_step_goes_by_the_run(sqlite):
+def test_guard_in_a_step_uses_the_run_and_its_fence(sqlite):
     @step
     async def write() -> int:
         with closing(sqlite3.connect(sqlite)) as db, db:
@@ -46,7 +46,7 @@ def test_a_guard_in_a_step_goes_by_the_run(sqlite):
         assert db.execute("SELECT resource, fence FROM outlast_fences").fetchall() == [("run-1", first)]
 
 
-def test_the_first_life_of_a_run_is_refused_after_its_second_has_written(sqlite):
+def test_first_claim_is_refused_after_the_second_has_written(sqlite):
     fences = []
 
     @step
@@ -107,7 +107,7 @@ def test_runs_that_share_a_resource_are_ordered_by_their_claims(sqlite):
     App().do(main)
 
 
-def test_a_sync_run_guards_as_well(sqlite):
+def test_sync_run_guards_too(sqlite):
     @step
     def write() -> int:
         with closing(sqlite3.connect(sqlite)) as db, db:
@@ -123,78 +123,53 @@ def test_a_sync_run_guards_as_well(sqlite):
         assert db.execute("SELECT * FROM outlast_fences").fetchall() == [("run-1", fence)]
 
 
-def test_importing_it_is_light():
+def test_importing_fencing_imports_no_drivers():
     code = "import sys, outlast.fencing; print(*set(sys.modules) & {'psycopg', 'pydantic', 'redis', 'sqlite3', 'http'})"
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_SECONDS, check=True
     )
     assert done.stdout.split() == []
 
 
-class Lines:
-    """What the writers say, in one file: (pid, fence, what)."""
+def said_by(program, folder, count):
+    """Wait until a writer has said so many lines. Return (fence, what) of each."""
 
-    def __init__(self, path):
-        self.path = path
+    def lines():
+        path = folder / "lines"
+        found = [line.split(maxsplit=2) for line in path.read_text().splitlines()] if path.exists() else []
+        return [(int(fence), what) for pid, fence, what in found if int(pid) == program.pid]
 
-    def of(self, pid):
-        text = self.path.read_text() if self.path.exists() else ""
-        lines = [line.split(maxsplit=2) for line in text.splitlines()]
-        return [(int(fence), what) for who, fence, what in lines if int(who) == pid]
-
-    def wait(self, process, count):
-        deadline = time.monotonic() + 40
-        while len(self.of(process.pid)) < count:
-            assert process.poll() in (None, 0), "the writer died"
-            assert time.monotonic() < deadline, self.of(process.pid)
-            time.sleep(0.01)
-        return self.of(process.pid)
+    program.wait_until(lambda: len(lines()) >= count)
+    return lines()
 
 
-def test_a_process_stopped_past_its_lease_is_refused_everywhere_when_it_wakes(
+def test_process_stopped_past_its_lease_is_refused_by_every_system(
     tmp_path, sqlite, postgres, redis_server, prefix, notes  # noqa: F811
 ):  # fmt: skip
-    """Its step goes on in a thread that nothing can stop, and really tries to write: to all four systems."""
+    """Its step continues in a thread that nothing can stop, and tries to write to all four systems."""
     url, written = notes
-    lines = Lines(tmp_path / "lines")
-    command = [
-        sys.executable,
-        "-W",
-        "error",
-        WRITER,
-        tmp_path,
-        sqlite,
-        postgres,
-        redis_server.url,
-        url,
-        prefix,
-    ]
-    old = subprocess.Popen(command)
-    young = None
-    try:
-        ((old_fence, _),) = lines.wait(old, 1)
-        old.send_signal(signal.SIGSTOP)
-        young = subprocess.Popen(command)
-        lines.wait(young, 1)
+    arguments = [WRITER, tmp_path, sqlite, postgres, redis_server.url, url, prefix]
+    with ExitStack() as stack:
+        old = stack.enter_context(Program.python(*arguments, folder=tmp_path))
+        ((old_fence, _),) = said_by(old, tmp_path, 1)
+        old.pause()
+        young = stack.enter_context(Program.python(*arguments, folder=tmp_path))
+        said_by(young, tmp_path, 1)
         (tmp_path / f"go-{young.pid}").touch()
-        (young_fence, _), *outcomes = lines.wait(young, 5)
+        (young_fence, _), *outcomes = said_by(young, tmp_path, 5)
         assert young_fence > old_fence
         assert [what for _, what in outcomes] == ["sqlite wrote", "postgres wrote", "redis wrote", "http 204"]
+        assert young.wait() == 0, young.describe()  # else the old process could take the run back
         (tmp_path / f"go-{old.pid}").touch()
-        old.send_signal(signal.SIGCONT)
-        _, *outcomes = lines.wait(old, 5)
+        old.resume()
+        _, *outcomes = said_by(old, tmp_path, 5)
         assert [what for _, what in outcomes] == [
             "sqlite refused",
             "postgres refused",
             "redis refused",
             "http 409",
         ]
-        assert (old.wait(30), young.wait(30)) == (0, 0)
-    finally:
-        for process in (old, young):
-            if process is not None:
-                process.kill()
-                process.wait()
+        assert old.wait() == 0, old.describe()
     mine = [str(young.pid)]
     with closing(sqlite3.connect(sqlite)) as db, psycopg.connect(postgres) as pg:
         for each in (db, pg):

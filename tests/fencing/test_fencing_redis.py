@@ -1,4 +1,4 @@
-"""A Redis guard compares the fence and writes in one script: nothing of a stale writer arrives."""
+"""A Redis guard compares the fence and writes in one script."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ def text(value):
     return value.decode() if isinstance(value, bytes) else value
 
 
-def test_an_older_claim_is_refused_once_a_younger_one_has_written(client, prefix):
+def test_older_claim_is_refused_once_a_younger_one_has_written(client, prefix):
     key = f"{prefix}:state"
     assert text(guard_redis(client, "SET", key, "old", resource=prefix, fence=41)) == "OK"
     assert text(guard_redis(client, "SET", key, "young", resource=prefix, fence=42)) == "OK"
@@ -33,7 +33,7 @@ def test_nine_is_older_than_ten_and_the_largest_fence_is_kept_exactly(client, pr
         assert refused.value.newest == younger
 
 
-def test_any_command_gives_its_own_reply(client, prefix):
+def test_guarded_command_returns_its_own_reply(client, prefix):
     def do(*command, **options):
         return guard_redis(client, *command, resource=prefix, fence=7, **options)
 
@@ -47,7 +47,7 @@ def test_any_command_gives_its_own_reply(client, prefix):
     assert text(do("MSET", keys[0], "1", keys[1], "2", keys=keys)) == "OK"
 
 
-def test_a_command_that_fails_raises_redis_own_error_and_leaves_the_fence(client, prefix):
+def test_failed_command_raises_the_redis_error_and_keeps_the_fence(client, prefix):
     client.set(f"{prefix}:k", "text")
     with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
         guard_redis(client, "HSET", f"{prefix}:k", "a", 1, resource=prefix, fence=42)
@@ -56,17 +56,17 @@ def test_a_command_that_fails_raises_redis_own_error_and_leaves_the_fence(client
     assert text(client.get(f"{prefix}:k")) == "text"
 
 
-def test_a_fence_is_kept_for_ever_or_for_as_long_as_is_asked(client, prefix):
+def test_fence_is_kept_forever_or_for_its_ttl(client, prefix):
     fence_key = f"outlast:fence:{{{prefix}}}"
     guard_redis(client, "SET", f"{prefix}:k", "a", resource=prefix, fence=1)
     assert client.ttl(fence_key) == -1
-    guard_redis(client, "SET", f"{prefix}:k", "a", resource=prefix, fence=1, ttl_seconds=900)
-    assert 890 < client.ttl(fence_key) <= 900
+    guard_redis(client, "SET", f"{prefix}:k", "a", resource=prefix, fence=1, ttl_seconds=90_000)
+    assert 80_000 < client.ttl(fence_key) <= 90_000
     with pytest.raises(ValueError, match="ttl_seconds"):
         guard_redis(client, "SET", f"{prefix}:k", "a", resource=prefix, fence=1, ttl_seconds=0)
 
 
-def test_an_asyncio_client_is_guarded_the_same_way(redis_server, prefix):
+def test_asyncio_client_is_guarded_the_same_way(redis_server, prefix):
     async def main():
         async with redis.asyncio.Redis.from_url(redis_server.url) as client:
             assert await guard_redis_async(client, "INCR", f"{prefix}:n", resource=prefix, fence=42) == 1
@@ -80,7 +80,7 @@ def test_an_asyncio_client_is_guarded_the_same_way(redis_server, prefix):
     asyncio.run(main())
 
 
-def test_racing_writers_leave_the_youngest_ones_value(redis_server, prefix):
+def test_racing_writers_leave_the_youngest_value(redis_server, prefix):
     async def main():
         async with redis.asyncio.Redis.from_url(redis_server.url) as client:
 
@@ -99,7 +99,7 @@ def test_racing_writers_leave_the_youngest_ones_value(redis_server, prefix):
     asyncio.run(main())
 
 
-def test_a_pipeline_or_half_a_command_is_a_clear_error(client, prefix):
+def test_pipelines_and_incomplete_commands_are_refused(client, prefix):
     with client.pipeline() as pipeline, pytest.raises(TypeError, match="not a pipeline"):
         guard_redis(pipeline, "SET", f"{prefix}:k", "a", resource=prefix, fence=1)
     with pytest.raises(TypeError, match="a command and its key"):

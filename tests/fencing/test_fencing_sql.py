@@ -1,4 +1,4 @@
-"""A SQL guard lets the youngest claim write, and refuses every older one in the transaction that would have written."""
+"""A SQL guard refuses older claims in the transaction that would have written."""
 
 import asyncio
 import sqlite3
@@ -11,6 +11,7 @@ from psycopg.rows import dict_row
 
 from outlast import NotInRun, StaleFence, fencing
 from outlast.fencing import guard_sql, guard_sql_async, sql_guard
+from support.waiting import WAIT_SECONDS
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -18,7 +19,7 @@ def connect(request):
     """Opens another connection, by the driver's own defaults: a transaction begins with the first write."""
     if request.param == "sqlite":
         path = request.getfixturevalue("sqlite")
-        return lambda: closing(sqlite3.connect(path, timeout=20))
+        return lambda: closing(sqlite3.connect(path, timeout=WAIT_SECONDS))
     url = request.getfixturevalue("postgres")
     return lambda: closing(psycopg.connect(url))
 
@@ -38,7 +39,7 @@ def notes(connect):
         return [note for (note,) in db.execute("SELECT note FROM notes").fetchall()]
 
 
-def test_an_older_claim_is_refused_once_a_younger_one_has_written(connect):
+def test_older_claim_is_refused_once_a_younger_one_has_written(connect):
     with connect() as old, connect() as young:
         write(old, "a", fence=41)
         write(young, "b", fence=42)
@@ -48,21 +49,21 @@ def test_an_older_claim_is_refused_once_a_younger_one_has_written(connect):
     assert notes(connect) == ["a", "b"]
 
 
-def test_a_claim_writes_as_often_as_it_likes(connect):
+def test_one_claim_can_write_repeatedly(connect):
     with connect() as db:
         for note in "abc":
             write(db, note, fence=7)
     assert notes(connect) == ["a", "b", "c"]
 
 
-def test_resources_do_not_know_of_each_other(connect):
+def test_resources_are_independent(connect):
     with connect() as db:
         write(db, "a", "order-7", fence=42)
         write(db, "b", "o'rder; -- %s ? :8 été", fence=1)
     assert notes(connect) == ["a", "b"]
 
 
-def test_a_guard_that_was_rolled_back_refuses_nobody(connect):
+def test_rolled_back_guard_refuses_nobody(connect):
     with connect() as db:
         guard_sql(db, "order-7", fence=42)
         db.rollback()
@@ -70,7 +71,7 @@ def test_a_guard_that_was_rolled_back_refuses_nobody(connect):
     assert notes(connect) == ["a"]
 
 
-def test_a_cursor_does_as_well_and_stays_open(connect):
+def test_guard_accepts_a_cursor_and_leaves_it_open(connect):
     with connect() as db:
         cursor = db.cursor()
         guard_sql(cursor, "order-7", fence=42)
@@ -82,7 +83,7 @@ def test_a_cursor_does_as_well_and_stays_open(connect):
         db.rollback()
 
 
-def test_the_largest_fence_is_kept_exactly(connect):
+def test_largest_fence_is_kept_exactly(connect):
     with connect() as db:
         write(db, "a", fence=fencing.FENCE_MAX)
         with pytest.raises(StaleFence) as refused:
@@ -90,7 +91,7 @@ def test_the_largest_fence_is_kept_exactly(connect):
     assert refused.value.newest == fencing.FENCE_MAX
 
 
-def test_a_stale_writer_waits_for_the_younger_ones_commit_and_is_then_refused(connect):
+def test_stale_writer_waits_for_the_younger_ones_commit_and_is_then_refused(connect):
     entered, outcome = threading.Event(), []
 
     def stale():
@@ -107,17 +108,17 @@ def test_a_stale_writer_waits_for_the_younger_ones_commit_and_is_then_refused(co
         guard_sql(young, "order-7", fence=42)
         thread = threading.Thread(target=stale)
         thread.start()
-        entered.wait(20)
-        thread.join(0.3)
+        entered.wait(WAIT_SECONDS)
+        thread.join(0.1)
         assert outcome == [], "the guard's lock holds until the commit"
         young.execute("INSERT INTO notes VALUES ('young')")
         young.commit()
-        thread.join(20)
+        thread.join(WAIT_SECONDS)
     assert outcome == [42]
     assert notes(connect) == ["young"]
 
 
-def test_a_young_writer_waits_for_an_older_one_that_is_about_to_commit(connect):
+def test_young_writer_waits_for_an_older_one_that_is_about_to_commit(connect):
     """So what the older one wrote under a fence that was still the highest is there when the younger one begins."""
     seen = []
 
@@ -131,15 +132,15 @@ def test_a_young_writer_waits_for_an_older_one_that_is_about_to_commit(connect):
         guard_sql(old, "order-7", fence=41)
         thread = threading.Thread(target=young)
         thread.start()
-        thread.join(0.3)
+        thread.join(0.1)
         assert seen == []
         old.execute("INSERT INTO notes VALUES ('a')")
         old.commit()
-        thread.join(20)
+        thread.join(WAIT_SECONDS)
     assert seen == [1]
 
 
-def test_outside_a_transaction_a_guard_is_an_error(sqlite, postgres):
+def test_guard_outside_a_transaction_is_an_error(sqlite, postgres):
     with closing(sqlite3.connect(sqlite, isolation_level=None)) as db:
         with pytest.raises(ValueError, match="outside a transaction"):
             guard_sql(db, "order-7", fence=42)
@@ -155,7 +156,7 @@ def test_outside_a_transaction_a_guard_is_an_error(sqlite, postgres):
                 guard_sql(cursor, "order-7", fence=42)
 
 
-def test_rows_of_another_shape_do_not_matter(sqlite, postgres):
+def test_guard_works_with_any_row_factory(sqlite, postgres):
     db = sqlite3.connect(sqlite)
     db.row_factory = sqlite3.Row
     with closing(db), psycopg.connect(postgres, row_factory=dict_row) as pg:
@@ -166,7 +167,7 @@ def test_rows_of_another_shape_do_not_matter(sqlite, postgres):
             assert refused.value.newest == 42
 
 
-def test_an_async_connection_or_cursor_is_guarded_the_same_way(postgres):
+def test_async_connection_or_cursor_is_guarded_the_same_way(postgres):
     async def main():
         async with await psycopg.AsyncConnection.connect(postgres) as db:
             await fencing.create_table_async(db)
@@ -187,13 +188,13 @@ def test_an_async_connection_or_cursor_is_guarded_the_same_way(postgres):
     asyncio.run(main())
 
 
-def test_the_async_guard_waits_for_the_younger_ones_commit(postgres):
+def test_async_guard_waits_for_the_younger_ones_commit(postgres):
     async def main():
         connect = psycopg.AsyncConnection.connect
         async with await connect(postgres) as young, await connect(postgres) as old:
             await guard_sql_async(young, "order-7", fence=42)
             stale = asyncio.create_task(guard_sql_async(old, "order-7", fence=41))
-            done, _ = await asyncio.wait([stale], timeout=0.3)
+            done, _ = await asyncio.wait([stale], timeout=0.1)
             assert not done
             await young.commit()
             with pytest.raises(StaleFence):
@@ -203,7 +204,7 @@ def test_the_async_guard_waits_for_the_younger_ones_commit(postgres):
 
 
 @pytest.mark.parametrize("style", ["qmark", "named", "numeric"])
-def test_the_bare_statement_works_in_the_styles_of_sqlite(sqlite, style):
+def test_bare_statement_works_in_the_styles_of_sqlite(sqlite, style):
     with closing(sqlite3.connect(sqlite)) as db:
 
         def execute(fence):
@@ -226,7 +227,7 @@ def test_the_bare_statement_works_in_the_styles_of_sqlite(sqlite, style):
         ("numeric_dollar", psycopg.RawCursor),
     ],
 )
-def test_the_bare_statement_works_in_the_styles_of_postgres(postgres, style, cursor):
+def test_bare_statement_works_in_the_styles_of_postgres(postgres, style, cursor):
     with psycopg.connect(postgres, cursor_factory=cursor) as db:
 
         def execute(fence):
@@ -239,7 +240,7 @@ def test_the_bare_statement_works_in_the_styles_of_postgres(postgres, style, cur
         guard_sql(db, "order-7", fence=43, paramstyle=style)
 
 
-def test_a_driver_of_unknown_style_is_an_error_that_says_what_to_do():
+def test_unknown_driver_is_a_clear_error():
     class Strange:
         def cursor(self): ...
 
@@ -249,18 +250,18 @@ def test_a_driver_of_unknown_style_is_an_error_that_says_what_to_do():
         sql_guard("order-7", fence=1, paramstyle="dollar")
 
 
-def test_an_unknown_row_count_is_not_taken_for_success():
+def test_unknown_row_count_is_not_taken_for_success():
     with pytest.raises(ValueError, match="-1"):
         sql_guard("order-7", fence=1).check(-1)
 
 
 @pytest.mark.parametrize("fence", [0, -1, True, 1.5, "42", fencing.FENCE_MAX + 1])
-def test_what_is_no_fence_is_refused_before_anything_is_written(fence):
+def test_invalid_fence_is_refused_before_any_write(fence):
     with pytest.raises(ValueError, match="a fence is"):
         sql_guard("order-7", fence=fence)
 
 
-def test_outside_a_run_the_resource_and_the_fence_must_be_given():
+def test_guard_outside_a_run_needs_resource_and_fence():
     for options in ({}, {"fence": 1}, {"resource": "order-7"}):
         with pytest.raises(NotInRun, match="fence="):
             sql_guard(**options)

@@ -46,7 +46,7 @@ def to_http():
         f"{http_url}/{run_id}", data=ME.encode(), headers=fencing.fence_headers(), method="PUT"
     )
     try:
-        with urllib.request.urlopen(request, timeout=20) as response:
+        with urllib.request.urlopen(request, timeout=60) as response:
             return response.status
     except urllib.error.HTTPError as error:
         with error:

@@ -2,6 +2,7 @@ from contextlib import closing
 
 import pytest
 from fleet_tools import Fleet
+from fleet_work import fresh  # noqa: F401 - a fixture
 
 
 @pytest.fixture

@@ -1,26 +1,32 @@
-"""Fleets of real worker processes, and their store as seen from outside."""
+"""Start fleets of real worker processes and read their store from outside."""
 
 import asyncio
 import json
 import os
 import sys
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from secrets import token_hex
+from typing import Any, TypeVar
 
 HERE = Path(__file__).parent
 PROGRAMS = HERE / "programs"
 sys.path[:0] = [str(HERE.parent / "process"), str(PROGRAMS)]
 
-from process_tools import Image, Line, Log, Program, look, until
+from process_tools import Program
 
 from outlast import Outlast
-from places import peek
+from outlast.store.verbs import Claim, Enlist, Sweep
+from support.outside_log import LogLine, OutsideLog
+from support.snapshots import Snapshot, read_snapshot
+from support.stores import peek
+from support.waiting import wait_until
+
+T = TypeVar("T")
 
 SETTINGS: dict[str, Any] = {
-    "lease": 10,
+    "lease": 60,
     "heartbeat": 0.1,
     "ramp": 0,
     "death_backoff": 0.05,
@@ -28,15 +34,17 @@ SETTINGS: dict[str, Any] = {
     "linger": 0.2,
     "returned_rate": 10_000,
     "max_attempts": 3,
+    "signals": 0,
 }
-"""Short times. The lease is longer than a busy machine's pauses: where it is to run out, the test says so."""
+"""Short times, except for the lease: a process of a busy machine may get no CPU for seconds. A test that needs
+a lease to run out gives a short one to the worker that is to lose it."""
 
 
 class Fleet:
-    """Worker processes on one store, in one folder, which is where they keep the outside log."""
+    """Worker processes that share a store and a folder with their outside log."""
 
     def __init__(self, folder: Path, address: str) -> None:
-        self.folder, self.address, self.log = folder, address, Log(folder)
+        self.folder, self.address, self.log = folder, address, OutsideLog(folder)
         (folder / "store").write_text(address)  # where the programs look for it
         self.workers: list[Program] = []
         self.all: list[Program] = []
@@ -44,7 +52,7 @@ class Fleet:
     # -- processes
 
     def start(self, *flows: str, module: str = "fleet_flows", **options: Any) -> Program:
-        """Another worker. The options are settings, or words of programs/worker.py."""
+        """Start a worker. The options are settings, or words of programs/worker.py."""
         worker = self.spawn(
             "worker.py", json.dumps({**SETTINGS, "module": module, "flows": flows, **options})
         )
@@ -52,7 +60,7 @@ class Fleet:
         return worker
 
     def start_many(self, count: int, *flows: str, **options: Any) -> list[Program]:
-        """So many, up."""
+        """Start `count` workers and wait until they are open."""
         workers = [self.start(*flows, **options) for _ in range(count)]
         for worker in workers:
             self.is_up(worker)
@@ -64,16 +72,17 @@ class Fleet:
         return program
 
     def is_up(self, worker: Program) -> Program:
-        until(lambda: worker.said() or self._ended(worker))
+        worker.wait_for_message()
         return worker
 
-    @staticmethod
-    def _ended(worker: Program) -> None:
-        assert not worker.ended, worker.errors()
+    def end(self, worker: Program) -> None:
+        """Send SIGTERM and wait until the worker has closed in good order."""
+        worker.terminate()
+        assert worker.wait() == 0, worker.errors
 
     def replace_the_dead(self, *flows: str, **options: Any) -> int:
-        """Start another worker for each that is gone. How many were."""
-        dead = [worker for worker in self.workers if worker.ended]
+        """Start another worker for each dead one. Return how many were dead."""
+        dead = [worker for worker in self.workers if worker.has_ended]
         for worker in dead:
             self.workers.remove(worker)
             self.start(*flows, **options)
@@ -83,10 +92,10 @@ class Fleet:
         for program in self.all:
             program.kill()
 
-    # -- this process, which is no worker
+    # -- this process, which is not a worker
 
     def do(self, action: Callable[[Outlast], Awaitable[Any]], **settings: Any) -> Any:
-        """With Outlast open here, for as long as this takes."""
+        """Call `action` with an app of this process."""
 
         async def main() -> Any:
             async with Outlast(self.address, **{**SETTINGS, **settings}) as app:
@@ -97,10 +106,10 @@ class Fleet:
     def submit(self, calls: list[Any], ids: list[str], **options: Any) -> None:
         self.do(lambda app: app.submit_many(calls, ids=ids, **options))
 
-    # -- what there is to see
+    # -- observations
 
     def ask(self, sql: str, *values: Any) -> list[Any]:
-        """The store itself, so that nobody is woken and no sign of life is given."""
+        """Query the store itself, which wakes no process and gives no sign of life."""
         connection = peek(self.address)
         try:
             return connection.execute(sql, values).fetchall()
@@ -117,65 +126,72 @@ class Fleet:
     def all_are(self, *statuses: str) -> bool:
         return set(self.statuses()) <= set(statuses)
 
-    def until_all_are(self, *statuses: str, seconds: float = 30.0) -> None:
-        deadline = time.monotonic() + seconds
-        while not self.all_are(*statuses):
-            assert time.monotonic() < deadline, f"still {self.statuses()}: {self.tell()}"
-            time.sleep(0.02)
+    def wait_until(self, condition: Callable[[], T]) -> T:
+        """Wait for a condition that reads the store, which takes a while where it is on a server."""
+        return wait_until(condition, lambda: f"{self.statuses()}: {self.tell()}", pause=0.03)
 
-    def image(self) -> Image:
-        return look(self.address)
+    def until_all_are(self, *statuses: str) -> None:
+        self.wait_until(lambda: self.all_are(*statuses))
+
+    def set_clock(self, seconds: float) -> None:
+        """Move the clock of every worker that was started with `clock=True`, at the same moment."""
+        new = self.folder / "clock.new"
+        new.write_text(str(seconds))
+        new.rename(self.folder / "clock")
+
+    def image(self) -> Snapshot:
+        return read_snapshot(self.address)
 
     def make(self, name: str) -> None:
-        """A file in the folder, for which a program may wait."""
+        """Create a file for which a program may wait."""
         (self.folder / name).touch()
 
-    def lines(self, when: str = "before", pid: int | None = None) -> list[Line]:
+    def lines(self, when: str = "before", pid: int | None = None) -> list[LogLine]:
         return [line for line in self.log.update() if line.when == when and pid in (None, line.pid)]
 
     def hooks(self, what: str) -> list[str]:
-        """Ids with which a hook was called, in any worker."""
-        said = [word for worker in self.all for word in worker.said()]
+        """Return the ids with which a hook was called in any worker."""
+        said = [word for worker in self.all for word in worker.messages]
         return sorted(word["id"] for word in said if word.get("hook") == what)
 
     def tell(self) -> str:
-        """For the message of a failed assertion."""
+        """Return what the message of a failed assertion should show."""
         rows = self.ask(
             "SELECT id, status, worker, deaths, interruptions, ready, due, reason FROM runs"
             " WHERE status <> 'done' LIMIT 8"
         )
-        errors = [f"--- {worker.pid}\n{worker.errors()[-1500:]}" for worker in self.all[-4:]]
+        errors = [f"--- {worker.pid}\n{worker.errors[-1500:]}" for worker in self.all[-4:]]
         return "\n".join([*map(str, rows), *errors])
 
 
-def assert_nothing_was_recorded_under_a_stale_fence(image: Image) -> None:
-    """Once a run was taken from a life, that life has recorded nothing more."""
+def assert_nothing_was_recorded_under_a_stale_fence(image: Snapshot) -> None:
+    """Fail if a worker recorded something for a run that it had lost."""
     for id, journal in image.journals.items():
         void = 0
         for entry in journal:
             if entry["kind"] in ("death", "interruption", "retry", "resume", "undoing", "decision"):
                 void = max(void, abs(entry["fence"]))
             else:
-                assert entry["fence"] > void, f"{id}: {entry} was recorded by a life that had lost the run"
+                assert entry["fence"] > void, f"{id}: {entry} was recorded after the run was lost"
 
 
-def assert_nothing_recorded_was_redone(image: Image, lines: list[Line]) -> None:
-    """No life that came after the one that recorded a step has executed it; and no life is overtaken by an older one."""
+def assert_nothing_recorded_was_redone(image: Snapshot, lines: list[LogLine]) -> None:
+    """Fail if a recorded step was executed again, or a step was executed under an old fence."""
     assert_nothing_was_recorded_under_a_stale_fence(image)
     fences = image.fences()
     newest: dict[str, int] = {}
     for line in lines:
         if line.when == "before":
             recorded = fences.get((line.run, line.key), line.fence)
-            assert line.fence <= recorded, f"{line} was recorded, and executed again"
+            assert line.fence <= recorded, f"{line} was recorded and executed again"
             assert line.fence >= newest.get(line.run, 0), f"{line} was executed under an old fence"
             newest[line.run] = line.fence
     starts = Counter(line[1:] for line in lines if line.when == "before")
-    assert max(starts.values(), default=0) <= 1, "one life executes a step once"
+    assert max(starts.values(), default=0) <= 1, "a step is executed once under each fence"
 
 
-def at_once(lines: list[Line]) -> int:
-    """How many bodies were under way at the same time, at the most."""
+def at_once(lines: list[LogLine]) -> int:
+    """Return the largest number of bodies that executed at the same time."""
     most = now = 0
     for line in lines:
         now += {"before": 1, "after": -1}.get(line.when, 0)
@@ -184,6 +200,26 @@ def at_once(lines: list[Line]) -> int:
 
 
 def cpu_seconds(pid: int) -> float:
-    """What a process has used so far, with all its threads."""
+    """Return the CPU time of a process with all its threads."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def die_elsewhere(app: Any, *submissions: Any, backoff: float = 0.0) -> None:
+    """Make runs suspects: two other workers hold them and die before anything is recorded."""
+    house, first, second = app._open, token_hex(4), token_hex(4)
+    for other in (first, second):
+        house.store.hold(other)
+        await house.writer.ask(Enlist(other, "host", 1, 1e6))
+    ids = tuple(submission.id for submission in submissions)
+    for submission in submissions:
+        await house.writer.ask(submission._replace(worker=first))
+    house.store.let_go(first)
+    # In one commit, so this worker cannot claim them in between.
+    both = (Sweep(), Claim(second, token_hex(4), ids=ids))
+    _, rows = await asyncio.gather(*map(house.writer.ask, both))
+    assert len(rows) == len(ids)
+    house.store.let_go(second)
+    await house.writer.ask(Sweep(backoff=backoff))
+    for id in ids:
+        assert (await house.read(house.store.run, id)).is_suspect

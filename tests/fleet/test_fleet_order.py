@@ -1,18 +1,18 @@
-"""What is claimed, and when: never more than a queue allows over all workers, by priority, the interrupted first, a share for
-the new."""
-
-import signal
-import time
+"""Workers claim runs in order: within the limit of the queue, by priority, interrupted runs first, new runs get a share."""
 
 from fleet_flows import gated, one_step
-from fleet_tools import at_once, until
+from fleet_tools import at_once
+
+from support.waiting import wait_until
 
 
-def test_a_queue_limited_to_three_at_once_has_three_at_once_over_four_workers_and_never_more(fleet):
+def test_queue_limit_holds_over_all_workers(fleet):
     fleet.do(lambda app: app.queue("default").limit(concurrency=3))
-    fleet.start_many(4, "one_step", concurrency=2)
-    ids = [f"r{n}" for n in range(40)]
-    fleet.submit([one_step(n, 0.05) for n in range(40)], ids)
+    fleet.start_many(3, "gated", "one_step", concurrency=2)
+    ids = [f"r{n}" for n in range(20)]
+    fleet.submit([gated("first-gate") if n < 3 else one_step(n) for n in range(20)], ids)
+    wait_until(lambda: len(fleet.lines()) == 3)
+    fleet.make("first-gate")
     fleet.until_all_are("done")
     lines = fleet.log.update()
     assert at_once(lines) == 3
@@ -21,14 +21,14 @@ def test_a_queue_limited_to_three_at_once_has_three_at_once_over_four_workers_an
     fleet.do(lambda app: app.queue("default").limit(concurrency=None))
     fleet.submit([gated("gate") for n in range(10)], [f"more{n}" for n in range(10)], queue="other")
     fleet.start("gated", queues="other", concurrency=10)
-    until(lambda: len([line for line in fleet.lines() if line.run.startswith("more")]) == 10)
+    wait_until(lambda: len([line for line in fleet.lines() if line.run.startswith("more")]) == 10)
 
 
-def test_a_killed_workers_share_of_a_limited_queue_is_free_again(fleet):
+def test_dead_worker_frees_its_share_of_a_limited_queue(fleet):
     fleet.do(lambda app: app.queue("default").limit(concurrency=2))
     victim = fleet.is_up(fleet.start("gated", "one_step"))
     fleet.submit([gated("gate"), gated("gate"), one_step(1), one_step(2)], ["a", "b", "c", "d"])
-    until(lambda: len(fleet.lines(pid=victim.pid)) == 2)
+    wait_until(lambda: len(fleet.lines(pid=victim.pid)) == 2)
     victim.kill()
     fleet.make("gate")
     fleet.start_many(2, "gated", "one_step")
@@ -38,7 +38,7 @@ def test_a_killed_workers_share_of_a_limited_queue_is_free_again(fleet):
     assert (queue.queued, queue.running) == (0, 0)
 
 
-def test_higher_priorities_go_first_and_within_one_the_older(fleet):
+def test_higher_priority_goes_first_then_the_older_run(fleet):
     async def submit(app):
         for id, priority in [("a0", 0), ("b5", 5), ("c-1", -1), ("d5", 5), ("e0", 0), ("f1", 1)]:
             await app.submit(one_step(0), id=id, priority=priority)
@@ -49,22 +49,19 @@ def test_higher_priorities_go_first_and_within_one_the_older(fleet):
     assert [line.run for line in fleet.lines()] == ["b5", "d5", "f1", "a0", "e0", "c-1"]
 
 
-def test_an_interrupted_run_goes_before_an_older_new_one(fleet):
+def test_interrupted_run_goes_before_an_older_new_run(fleet):
     async def submit(app):
-        await app.submit(one_step(0), id="older", delay=1.0)
+        await app.submit(one_step(0), id="older")
         await app.submit(gated("gate"), id="interrupted")
         await app.submit(one_step(0), id="newer")
 
-    flows = ("gated", "one_step")
-    first = fleet.is_up(fleet.start(*flows, concurrency=1, new_share=0))
+    first = fleet.is_up(fleet.start("gated", concurrency=1, new_share=0))  # it leaves the others alone
     fleet.do(submit)
-    until(lambda: fleet.lines(pid=first.pid))
-    until(lambda: fleet.ask("SELECT 1 FROM runs WHERE id = 'older' AND due < ?", time.time()))
-    first.signal(signal.SIGTERM)
-    assert first.wait() == 0, first.errors()
+    wait_until(lambda: fleet.lines(pid=first.pid))
+    fleet.end(first)
     assert fleet.image().kinds("interrupted") == ["interruption"]
     fleet.make("gate")
-    second = fleet.start(*flows, concurrency=1, new_share=0)
+    second = fleet.start("gated", "one_step", concurrency=1, new_share=0)
     fleet.until_all_are("done")
     first_of_all, *others = [line.run for line in fleet.lines(pid=second.pid)]
     assert first_of_all == "interrupted"
@@ -72,16 +69,15 @@ def test_an_interrupted_run_goes_before_an_older_new_one(fleet):
     assert {run["deaths"] for run in fleet.image().runs.values()} == {0}
 
 
-def test_returned_runs_leave_a_share_of_the_slots_to_new_ones(fleet):
+def test_returned_runs_leave_a_share_of_the_slots_to_new_runs(fleet):
     returned, new = [f"returned{n}" for n in range(10)], [f"new{n}" for n in range(10)]
     first = fleet.start("gated", concurrency=10)
     fleet.submit([gated("gate")] * 10, returned)
-    until(lambda: len(fleet.lines(pid=first.pid)) == 10)
-    first.signal(signal.SIGTERM)
-    assert first.wait() == 0, first.errors()
+    wait_until(lambda: len(fleet.lines(pid=first.pid)) == 10)
+    fleet.end(first)
     fleet.submit([gated("gate")] * 10, new)
     second = fleet.start("gated", concurrency=5, new_share=0.4)
-    until(lambda: len(fleet.lines(pid=second.pid)) == 5)
+    wait_until(lambda: len(fleet.lines(pid=second.pid)) == 5)
     taken = [line.run for line in fleet.lines(pid=second.pid)]
     assert sum(run in new for run in taken) == 2, taken
     fleet.make("gate")

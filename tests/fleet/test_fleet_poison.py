@@ -1,39 +1,39 @@
-"""Poison: a run, child or item that kills whoever executes it becomes a dead letter, alone, and harms nobody else."""
-
-import time
+"""Poison: a run, child or item that kills its workers becomes a dead letter and harms no other run."""
 
 import pytest
 from fleet_flows import gated, may_strike, one_step, parent
-from fleet_tools import Fleet, assert_nothing_recorded_was_redone, until
+from fleet_tools import Fleet, assert_nothing_recorded_was_redone
 from process_tools import Program
 
 from outlast import RunDead
+from support.waiting import WAIT_SECONDS, wait_until
 
 HEALTHY = 49
 FLOWS = ("may_strike", "one_step", "parent")
 
 
-def live_through(fleet: Fleet, *, seconds: float = 40.0, **options) -> int:
-    """Replace the workers as they die until everything has ended. How many died."""
-    died, deadline = 0, time.monotonic() + seconds
-    while not fleet.all_are("done", "dead"):
+def live_through(fleet: Fleet, **options) -> int:
+    """Replace dead workers until everything has ended. Return how many died."""
+    died = 0
+
+    def has_ended() -> bool:
+        nonlocal died
+        ended = fleet.all_are("done", "dead")
         died += fleet.replace_the_dead(*FLOWS, **options)
-        assert time.monotonic() < deadline, f"still {fleet.statuses()}: {fleet.tell()}"
-        time.sleep(0.02)
+        return ended
+
+    fleet.wait_until(has_ended)
     return died
 
 
 def settle_hooks(fleet: Fleet) -> None:
-    """Until every worker has said what it had to say."""
+    """Close every worker, so all hooks have been called."""
     for worker in fleet.workers:
-        fleet.is_up(worker)
-        worker.signal(15)
-    for worker in fleet.workers:
-        assert worker.wait() == 0, worker.errors()
+        fleet.end(fleet.is_up(worker))
 
 
 def make_dead_letter(fleet: Fleet, healthy: int) -> int:
-    """One poison run among others, all of which a worker can hold at once. How many workers died of it."""
+    """Submit a poison run among others that a worker can hold at once. Return how many workers it killed."""
     fleet.make("poison")
     poison = healthy // 2
     calls = [may_strike("poison" if n == poison else "no such file") for n in range(healthy + 1)]
@@ -46,7 +46,7 @@ def make_dead_letter(fleet: Fleet, healthy: int) -> int:
     return died
 
 
-def test_one_poison_run_among_fifty_is_a_dead_letter_and_the_others_end(fleet):
+def test_poison_run_among_fifty_is_a_dead_letter_and_the_others_end(fleet):
     died = make_dead_letter(fleet, HEALTHY)
     settle_hooks(fleet)
     left = fleet.image()
@@ -57,7 +57,7 @@ def test_one_poison_run_among_fifty_is_a_dead_letter_and_the_others_end(fleet):
     assert left.runs["poison"]["deaths"] == died
     assert "died 3 times in a row" in left.runs["poison"]["reason"]
     assert {run["value"] for id, run in left.runs.items() if id != "poison"} == {'"survived"'}
-    assert fleet.hooks("dead") == ["poison"], "the hook is called once, for nobody else"
+    assert fleet.hooks("dead") == ["poison"], "the hook is called once, for no other run"
 
     async def look(app):
         (info,) = await app.runs(status="dead")
@@ -68,30 +68,30 @@ def test_one_poison_run_among_fifty_is_a_dead_letter_and_the_others_end(fleet):
     assert fleet.do(look) == ("poison", died)
 
 
-def test_a_dead_letter_that_is_retried_when_the_poison_is_gone_ends(fleet):
+def test_dead_letter_retried_without_the_poison_ends(fleet):
     died = make_dead_letter(fleet, 3)
     (fleet.folder / "poison").unlink()
 
     async def retry(app):
         await app.retry("poison")
-        return await app.get(may_strike, "poison").result(timeout=20)
+        return await app.get(may_strike, "poison").result(timeout=WAIT_SECONDS)
 
     assert fleet.do(retry) == "survived"
     kinds = fleet.image().kinds("poison")
     assert kinds == ["death"] * died + ["retry", "step"]
 
 
-def test_a_dead_letter_can_be_cancelled_and_then_retried_into_a_dead_letter_again(fleet):
+def test_cancelled_dead_letter_that_is_retried_is_a_dead_letter_again(fleet):
     make_dead_letter(fleet, 3)
     assert fleet.do(lambda app: app.cancel("poison", "nobody wants it")) == "cancelled"
     assert fleet.status("poison") == "cancelled"
     fleet.do(lambda app: app.retry("poison"))
     again = live_through(fleet, concurrency=50)
     assert fleet.status("poison") == "dead"
-    assert again == 3, "it starts from nothing"
+    assert again == 3, "its count of deaths starts at zero"
 
 
-def test_a_poison_child_is_a_dead_letter_and_its_parent_is_told(fleet):
+def test_poison_child_is_a_dead_letter_and_its_parent_gets_run_dead(fleet):
     fleet.make("poison")
     fleet.submit([parent("poison"), *(one_step(n, 0.1) for n in range(10))], ["p", *map(str, range(10))])
     for _ in range(2):
@@ -108,25 +108,26 @@ def test_a_poison_child_is_a_dead_letter_and_its_parent_is_told(fleet):
     assert [line.key for line in fleet.lines() if line.run == "p"].count("add#1") == 1
 
 
-def test_poison_kills_nobody_but_itself_once_it_is_suspected(fleet):
-    """New work comes in while the suspect executes: its worker leaves it alone, and it dies alone."""
+def test_suspect_executes_alone_so_its_death_charges_no_other_run(fleet):
+    """New work is submitted while the suspect executes; its worker does not claim it."""
     fleet.make("poison")
     fleet.submit([may_strike("poison", late=0.7)], ["poison"])
-    fleet.start(*FLOWS, concurrency=5).wait()
-    fleet.replace_the_dead(*FLOWS, concurrency=5)
+    options = {"concurrency": 5, "suspect_patience": 60.0}
+    fleet.start(*FLOWS, **options).wait()
+    fleet.replace_the_dead(*FLOWS, **options)
     fleet.workers[0].wait()
-    fleet.replace_the_dead(*FLOWS, concurrency=5)
-    until(lambda: len(fleet.lines()) == 3)
-    fleet.submit([one_step(n, 1.0) for n in range(5)], [f"r{n}" for n in range(5)])
-    died = 2 + live_through(fleet, concurrency=5)
+    fleet.replace_the_dead(*FLOWS, **options)
+    wait_until(lambda: len(fleet.lines()) == 3)
+    fleet.submit([one_step(n) for n in range(5)], [f"r{n}" for n in range(5)])
+    died = 2 + live_through(fleet, **options)
     deaths = fleet.image().deaths()
     assert {run for run, _ in deaths} == {"poison"}
     assert died == len(deaths) == 3
 
 
 @pytest.mark.parametrize("what", ["run", "item"])
-def test_all_that_a_killed_worker_had_in_hand_begins_on_another_at_once(fleet, what):
-    """None had recorded anything, and none waits for the end of another: nobody gets to an end before the gate is there."""
+def test_everything_a_killed_worker_held_begins_on_another_at_once(fleet, what):
+    """Nothing was recorded. No run ends before the gate exists, so none waits for the end of another."""
     options = {"concurrency": 20, "consume": {"mail": "handle"}}
     ids = [f"r{n}" for n in range(10)]
     victim = fleet.start("gated", **options)
@@ -134,10 +135,10 @@ def test_all_that_a_killed_worker_had_in_hand_begins_on_another_at_once(fleet, w
         fleet.submit([gated("gate") for _ in ids], ids)
     else:
         fleet.do(lambda app: app.queue("mail").put_many(["gated"] * len(ids), ids=ids))
-    until(lambda: len(fleet.lines(pid=victim.pid)) == len(ids))
+    wait_until(lambda: len(fleet.lines(pid=victim.pid)) == len(ids))
     heir = fleet.is_up(fleet.start("gated", **options))
     victim.kill()
-    until(lambda: len(fleet.lines(pid=heir.pid)) == len(ids))
+    wait_until(lambda: len(fleet.lines(pid=heir.pid)) == len(ids))
     assert fleet.lines("after") == []
     fleet.make("gate")
     fleet.until_all_are("done")
@@ -146,17 +147,17 @@ def test_all_that_a_killed_worker_had_in_hand_begins_on_another_at_once(fleet, w
 
 
 def killed_and_replaced(fleet: Fleet, first: Program, *flows: str, **options) -> Program:
-    """Another worker, with what the first had begun when it was killed."""
-    until(lambda: fleet.lines(pid=first.pid))
+    """Kill a worker that executes something. Return another worker that executes it again."""
+    wait_until(lambda: fleet.lines(pid=first.pid))
     first.kill()
     heir = fleet.is_up(fleet.start(*flows, **options))
-    until(lambda: fleet.lines(pid=heir.pid))
+    wait_until(lambda: fleet.lines(pid=heir.pid))
     return heir
 
 
 @pytest.mark.parametrize("what", ["run", "item"])
-def test_a_suspect_gets_its_turn_however_busy_the_workers_are(fleet, what):
-    """Its workers died while it executed; every other is busy, and would be for a long time."""
+def test_suspect_gets_its_turn_while_all_workers_are_busy(fleet, what):
+    """Its workers died while it executed; the other one has work for minutes."""
     consume = {"consume": {"mail": "handle"}}
     first = fleet.start("gated", queues="special", **consume)
     if what == "run":
@@ -165,32 +166,32 @@ def test_a_suspect_gets_its_turn_however_busy_the_workers_are(fleet, what):
         fleet.do(lambda app: app.queue("mail").put("gated", id="suspect"))
     victim = killed_and_replaced(fleet, first, "gated", queues="special", **consume)
     busy = fleet.is_up(fleet.start("gated", "one_step", queues="default,special", concurrency=3, **consume))
-    fleet.submit([one_step(n, 0.7 + n % 5 * 0.2) for n in range(40)], [f"r{n}" for n in range(40)])
-    until(lambda: fleet.lines(pid=busy.pid))
+    fleet.submit([one_step(n, 0.5 + n % 5 * 0.2) for n in range(400)], [f"r{n}" for n in range(400)])
+    wait_until(lambda: fleet.lines(pid=busy.pid))
     victim.kill()
     fleet.make("gate")
-    until(lambda: [line for line in fleet.lines("after") if line.run == "suspect"])
+    wait_until(lambda: [line for line in fleet.lines("after") if line.run == "suspect"])
     assert fleet.ask("SELECT 1 FROM runs WHERE status = 'queued'"), "the others are not done yet"
     done = len(fleet.lines("after"))
-    until(lambda: len(fleet.lines("after")) > done + 3)
+    wait_until(lambda: len(fleet.lines("after")) > done + 3)
 
 
-def test_a_suspect_item_gets_its_turn_where_nobody_is_more_than_a_consumer(fleet):
+def test_suspect_item_gets_its_turn_where_all_processes_only_consume(fleet):
     options = {"consume": {"mail": "handle"}, "worker": False, "concurrency": 3}
     first = fleet.start("one_step", **options)
     fleet.do(lambda app: app.queue("mail").put("gated", id="suspect"))
     victim = killed_and_replaced(fleet, first, "one_step", **options)
-    victim.stop()
+    victim.pause()
     busy = fleet.is_up(fleet.start("one_step", **options))
-    fleet.do(lambda app: app.queue("mail").put_many(["slow"] * 40))
-    until(lambda: fleet.lines(pid=busy.pid))
+    fleet.do(lambda app: app.queue("mail").put_many(["slow"] * 400))
+    wait_until(lambda: fleet.lines(pid=busy.pid))
     victim.kill()
     fleet.make("gate")
-    until(lambda: [line for line in fleet.lines("after") if line.run == "suspect"])
+    wait_until(lambda: [line for line in fleet.lines("after") if line.run == "suspect"])
     assert fleet.ask("SELECT 1 FROM runs WHERE status = 'queued'"), "the others are not done yet"
 
 
-def test_a_poison_item_among_fifty_is_a_dead_letter_and_the_others_are_acked_once(fleet):
+def test_poison_item_among_fifty_is_a_dead_letter_and_the_others_end(fleet):
     fleet.make("poison")
     payloads = ["poison" if n == 20 else n for n in range(HEALTHY + 1)]
     ids = ["poison" if n == 20 else f"i{n}" for n in range(HEALTHY + 1)]
@@ -208,7 +209,7 @@ def test_a_poison_item_among_fifty_is_a_dead_letter_and_the_others_are_acked_onc
     async def retry(app):
         (info,) = await app.runs(items=True, status="dead")
         await app.retry(info.id)
-        item = await app.queue("mail").claim(wait=5)
+        item = await app.queue("mail").claim(wait=WAIT_SECONDS)
         found = (item.id, item.payload)
         await item.ack()
         return found, await app.queue("mail").size()

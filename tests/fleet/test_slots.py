@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlast.app.slots import BURST_SECONDS, JITTER, PORTION_SECONDS, Slots
+from outlast.app.slots import BURST_SECONDS, FIRST_SLOTS, JITTER, PORTION_SECONDS, Slots
 from outlast.settings import Settings
 
 counts = st.integers(1, 1_000)
@@ -76,7 +76,7 @@ def test_all_slots_are_open_when_the_ramp_has_passed(made):
 
 
 @given(counts, st.floats(0.1, 1_000.0), seeds)
-def test_a_tenth_is_open_at_first_and_the_others_open_evenly(count, ramp, seed):
+def test_tenth_is_open_at_first_and_the_others_open_evenly(count, ramp, seed):
     slots = Slots(count, now=0.0, ramp=ramp, chance=None if seed is None else random.Random(seed))
     assert slots.open(0.0) == max(1, count // 10)
     for tenths in range(11):
@@ -119,7 +119,7 @@ def test_returned_runs_get_their_whole_share(count, share):
     ("count", "share", "returned"),
     [(10, 0.2, 8), (9, 0.2, 7), (10, 0.9, 1), (10, 0.99, 1), (100, 0.07, 93), (5, 0.2, 4)],
 )
-def test_the_share_is_rounded_to_whole_slots_in_favour_of_new_work(count, share, returned):
+def test_share_is_rounded_to_whole_slots_in_favour_of_new_work(count, share, returned):
     assert full(count, new_share=share).allow(0.0, 0, 0) == (count, returned, False)
 
 
@@ -160,7 +160,7 @@ def test_of_few_slots_every_fifth_claim_asks_for_new_work_first(count):
     assert turns == [False, False, False, False, True] * 2
 
 
-def test_a_turn_lasts_until_something_was_claimed():
+def test_turn_lasts_until_something_was_claimed():
     slots = full(1, new_share=0.5)
     assert not slots.allow(0.0, 0, 0).new_first
     slots.took(1)
@@ -180,7 +180,7 @@ def test_without_a_share_new_work_has_no_turn():
 
 
 @given(rates, st.lists(st.floats(0.0, 3.0), min_size=1, max_size=60))
-def test_the_rate_of_returned_runs_holds_over_every_span(rate, pauses):
+def test_rate_of_returned_runs_holds_over_every_span(rate, pauses):
     slots = Slots(10_000, now=0.0, returned_rate=rate)
     now, taken = 0.0, []
     for pause in pauses:
@@ -197,7 +197,7 @@ def test_the_rate_of_returned_runs_holds_over_every_span(rate, pauses):
 
 
 @given(st.floats(0.1, 1_000.0))
-def test_a_worker_that_comes_when_told_gets_the_whole_rate(rate):
+def test_worker_that_comes_when_told_gets_the_whole_rate(rate):
     slots = Slots(1_000_000, now=0.0, returned_rate=rate)
     now, taken, claims = 0.0, 0, 0
     while now < 100.0:
@@ -207,7 +207,7 @@ def test_a_worker_that_comes_when_told_gets_the_whole_rate(rate):
     assert claims <= 100.0 / PORTION_SECONDS + 1, "in portions, not one by one"
 
 
-def test_the_meter_does_not_hold_up_new_work():
+def test_meter_does_not_hold_up_new_work():
     slots = Slots(10, now=0.0, returned_rate=1.0)
     assert slots.allow(0.0, 0, 0) == (10, 1, False)
     slots.took(1)
@@ -280,6 +280,25 @@ def test_full_hands_name_no_time_for_long():
 
 
 # -- the defaults
+
+
+def test_worker_that_starts_takes_over_several_runs_at_once_where_their_workers_died():
+    slots = Slots(20, now=0.0, ramp=5.0, new_share=0.2)
+    assert slots.allow(0.0, 0, 0).limit == 2
+    slots.took(2)
+    assert slots.allow(0.0, 2, 2).limit == 0
+    slots.took(2, died=True)
+    assert slots.open(0.0) == FIRST_SLOTS == 10
+    assert slots.allow(0.0, 2, 2) == (8, 6, False)
+    assert Slots(2, now=0.0, ramp=5.0).open(0.0) == 1
+
+
+@pytest.mark.parametrize("count", [1, 3, 10, 1_000])
+def test_what_died_never_opens_more_slots_than_there_are_nor_closes_any(count):
+    slots, plain = Slots(count, now=0.0, ramp=5.0), Slots(count, now=0.0, ramp=5.0)
+    slots.took(1, died=True)
+    for tenths in range(60):
+        assert slots.open(tenths / 10) == min(count, max(FIRST_SLOTS, plain.open(tenths / 10)))
 
 
 def test_by_default_a_worker_that_starts_takes_a_tenth_then_all():

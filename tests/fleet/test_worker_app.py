@@ -1,82 +1,24 @@
-"""A worker in one process, on the virtual clock: what is claimed when, what waits, and who is told."""
+"""A worker on the virtual clock: which runs it claims, and when runs wait."""
 
 import asyncio
 import math
-from contextlib import asynccontextmanager
 
 import pytest
+from worker_work import claimed_elsewhere, died, done, fresh_work, job, letter, nap, parent, strange, worker  # noqa: F401 - a fixture
 
 from outlast import (
     Backpressure,
     Conflict,
-    Draining,
     LimitExceeded,
     Outlast,
-    OutlastError,
-    RunParked,
     SettingsError,
-    WrongStatus,
-    current,
-    effect,
-    receive,
-    sleep,
-    step,
-    workflow,
 )
 from outlast.store.rows import SUSPECT_DEATHS
-from outlast.store.verbs import Claim, Enlist, Record, Release
+from outlast.store.verbs import Claim, Release
 from outlast.testing import App
 
-done: list = []
 
-
-@pytest.fixture(autouse=True)
-def _fresh():
-    done.clear()
-
-
-@step
-async def note(label: str, seconds: float = 0.0) -> str:
-    done.append(label)
-    await asyncio.sleep(seconds)
-    return label
-
-
-@workflow
-async def job(label: str, seconds: float = 0.0) -> str:
-    return await note(label, seconds)
-
-
-@workflow
-async def nap(seconds: float) -> str:
-    await note("before")
-    await sleep(seconds)
-    return await note("after")
-
-
-@workflow
-async def letter() -> str:
-    return await receive("go", str)
-
-
-@workflow
-async def parent(seconds: float) -> str:
-    return "child said " + await nap(seconds)
-
-
-@workflow
-async def strange(label: str) -> str:
-    return label
-
-
-WORKFLOWS = [job, nap, letter, parent]
-
-
-def worker(**settings) -> App:
-    return App(worker=True, workflows=WORKFLOWS, **{"ramp": 0, "new_share": 0, **settings})
-
-
-def test_a_submitted_run_is_executed_by_a_worker():
+def test_submitted_run_is_executed_by_a_worker():
     async def main(app):
         run = await app.submit(job("x"))
         return await run.result()
@@ -84,7 +26,7 @@ def test_a_submitted_run_is_executed_by_a_worker():
     assert worker().do(main) == "x"
 
 
-def test_a_program_that_is_no_worker_executes_nothing():
+def test_app_that_is_not_a_worker_executes_nothing():
     async def main(app):
         await app.submit(job("x"), id="r")
         await asyncio.sleep(100)
@@ -94,7 +36,7 @@ def test_a_program_that_is_no_worker_executes_nothing():
     assert done == []
 
 
-def test_priority_then_age_decides():
+def test_runs_are_claimed_by_priority_then_age():
     async def main(app):
         # One slot, and it is taken.
         await app.submit(job("first", 10))
@@ -112,7 +54,7 @@ def test_priority_then_age_decides():
     assert done == ["first", "high", "a", "b", "low"]
 
 
-def test_a_delayed_run_is_claimed_when_it_is_due_and_not_before():
+def test_delayed_run_is_claimed_when_it_is_due_and_not_before():
     async def main(app):
         start = app.clock()
         run = await app.submit(job("x"), delay=3600)
@@ -122,7 +64,7 @@ def test_a_delayed_run_is_claimed_when_it_is_due_and_not_before():
     assert worker().do(main) == pytest.approx(3600, abs=1)
 
 
-def test_no_more_are_claimed_than_there_are_slots():
+def test_worker_claims_no_more_runs_than_it_has_slots():
     async def main(app):
         await app.submit_many([job(str(number), 10) for number in range(7)])
         await asyncio.sleep(1)
@@ -131,7 +73,7 @@ def test_no_more_are_claimed_than_there_are_slots():
     assert worker(concurrency=3).do(main) == [3, 3, 3]
 
 
-def test_a_queue_with_a_limit_of_its_own_keeps_to_it():
+def test_queue_limit_is_kept():
     async def main(app):
         await app.queue("narrow").limit(concurrency=2)
         await app.submit_many([job(str(number), 10) for number in range(5)], queue="narrow")
@@ -144,7 +86,7 @@ def test_a_queue_with_a_limit_of_its_own_keeps_to_it():
     assert worker(queues="default,narrow", concurrency=10).do(main) == ({"default": 1, "narrow": 2}, 6)
 
 
-def test_workflows_that_the_worker_does_not_know_wait_and_are_reported(caplog):
+def test_unknown_workflows_wait_and_are_reported(caplog):
     async def main(app):
         await app.submit(job("known"))
         # Submitted by a program with newer code.
@@ -160,7 +102,7 @@ def test_workflows_that_the_worker_does_not_know_wait_and_are_reported(caplog):
     assert "runs of workflow strange wait for a worker that knows it" in caplog.text
 
 
-def test_a_sleeping_run_holds_no_worker_and_comes_back_when_due():
+def test_sleeping_run_is_released_and_claimed_when_due():
     async def main(app):
         runs = await app.submit_many([nap(3600.0) for _ in range(50)])
         await asyncio.sleep(60)
@@ -173,7 +115,7 @@ def test_a_sleeping_run_holds_no_worker_and_comes_back_when_due():
     assert done.count("before") == done.count("after") == 50
 
 
-def test_a_receiving_run_holds_no_worker_and_comes_back_when_sent_to():
+def test_receiving_run_is_released_and_claimed_when_a_message_comes():
     async def main(app):
         run = await app.submit(letter(), id="letter")
         await asyncio.sleep(60)
@@ -187,7 +129,7 @@ def test_a_receiving_run_holds_no_worker_and_comes_back_when_sent_to():
     assert worker().do(main) == ("waiting", ("go",), None, "waiting", "hello")
 
 
-def test_a_parent_that_waits_for_a_sleeping_child_holds_no_worker_either():
+def test_parent_of_a_sleeping_child_is_released():
     async def main(app):
         run = await app.submit(parent(3600.0), id="parent")
         await asyncio.sleep(60)
@@ -202,7 +144,7 @@ def test_a_parent_that_waits_for_a_sleeping_child_holds_no_worker_either():
     assert done == ["before", "after"]
 
 
-def test_a_child_goes_where_its_parent_goes():
+def test_child_gets_the_queue_and_priority_of_its_parent():
     async def main(app):
         await (await app.submit(parent(3600.0), queue="gpu", priority=3)).result()
         return {(info.queue, info.priority) for info in await app.runs()}
@@ -210,7 +152,7 @@ def test_a_child_goes_where_its_parent_goes():
     assert worker(queues=["gpu"]).do(main) == {("gpu", 3)}
 
 
-def test_a_cancelled_sleeper_is_cancelled_soon():
+def test_sleeping_run_can_be_cancelled():
     async def main(app):
         run = await app.submit(nap(1e6), id="nap")
         await asyncio.sleep(60)
@@ -221,15 +163,15 @@ def test_a_cancelled_sleeper_is_cancelled_soon():
     assert worker().do(main) == "cancelled"
 
 
-def test_a_worker_with_a_suspect_takes_nothing_else_until_it_has_recorded_something():
+def test_worker_with_a_suspect_claims_nothing_until_it_records_something():
     app = worker(concurrency=10)
 
     async def main(app):
         store = app.store
         await app.submit(job("suspect", 1.0), id="suspect")
         for _ in range(SUSPECT_DEATHS):
-            _claimed_elsewhere(store, "suspect")
-            _died(store, "elsewhere")
+            claimed_elsewhere(store, "suspect")
+            died(store, "elsewhere")
         assert store.run("suspect").is_suspect
 
     App(app.store, clock=app.clock).do(main)  # no worker yet
@@ -252,7 +194,7 @@ def test_a_worker_with_a_suspect_takes_nothing_else_until_it_has_recorded_someth
     assert app.store.run("suspect").status == "done"
 
 
-def test_a_claim_that_nobody_has_in_hand_is_given_back():
+def test_claim_whose_answer_was_lost_is_released():
     async def stray(app):
         await app.submit(job("y"), id="stray", queue="elsewhere")
         (rows,) = app.store.commit([Claim(app._open.worker.id, "lost answer", ids=("stray",))])
@@ -264,13 +206,13 @@ def test_a_claim_that_nobody_has_in_hand_is_given_back():
     assert (row.status, row.worker, row.interruptions, row.deaths) == ("queued", None, 0, 0)
 
 
-def test_an_interrupted_run_goes_before_new_ones_but_leaves_them_their_share():
+def test_interrupted_runs_go_first_but_leave_new_runs_their_share():
     app = worker(concurrency=5, new_share=0.2, returned_rate=1e6)
 
     async def give_back(app):
         for number in range(20):
             await app.submit(job(f"back-{number}", 10), id=f"back-{number}")
-            (row,) = _claimed_elsewhere(app.store, f"back-{number}")
+            (row,) = claimed_elsewhere(app.store, f"back-{number}")
             assert app.store.commit([Release(row.pk, row.fence, "deploy")]) == ["queued"]
         await app.submit_many([job(f"new-{number}", 10) for number in range(20)])
 
@@ -287,7 +229,7 @@ def test_an_interrupted_run_goes_before_new_ones_but_leaves_them_their_share():
     assert len(done) == 40
 
 
-def test_a_full_queue_is_backpressure_and_nothing_is_written():
+def test_submit_to_a_full_queue_raises_backpressure_and_writes_nothing():
     async def main(app):
         await app.queue("small").limit(depth=2)
         await app.submit(job("a"), queue="small", id="a")
@@ -306,7 +248,7 @@ def test_a_full_queue_is_backpressure_and_nothing_is_written():
     assert App().do(main) == 2
 
 
-def test_who_waits_for_room_gets_it():
+def test_submit_that_waits_for_room_gets_it():
     async def main(app):
         await app.queue("default").limit(depth=1)
         await app.submit_many([job("a", 10)])
@@ -340,420 +282,3 @@ def test_submit_many_is_all_or_nothing():
         return [info.id for info in await app.runs()]
 
     assert App(submit_many_max=10).do(main) == ["taken"]
-
-
-def test_the_lifespan_is_around_everything_that_executes():
-    @asynccontextmanager
-    async def lifespan(app):
-        assert app.settings.concurrency == 20
-        done.append("open")
-        yield
-        done.append("closed")
-
-    async def main(app):
-        await app.submit(job("x", 1000))
-        await asyncio.sleep(10)
-        done.append("leaving")
-
-    App(worker=True, workflows=[job], lifespan=lifespan, ramp=0).do(main)
-    assert done == ["open", "x", "leaving", "closed"]
-
-
-def test_a_lifespan_that_fails_leaves_nothing_behind():
-    @asynccontextmanager
-    async def lifespan(_):
-        raise RuntimeError("no pool")
-        yield
-
-    app = App(lifespan=lifespan)
-    with pytest.raises(RuntimeError, match="no pool"):
-        app.do(lambda _: asyncio.sleep(0))
-    assert app.store.workers() == []
-
-
-def test_hooks_are_told_of_the_parked_and_the_dead():
-    told = []
-
-    async def on_parked(info):
-        await asyncio.sleep(1)
-        told.append(("parked", info.id, info.status, info.reason))
-
-    def on_dead(info):
-        told.append(("dead", info.id, info.status, info.deaths))
-        raise RuntimeError("a hook's own trouble")
-
-    app = App(
-        worker=True,
-        workflows=WORKFLOWS,
-        on_parked=on_parked,
-        on_dead=on_dead,
-        ramp=0,
-        max_attempts=1,
-        heartbeat=0.2,
-        lease=1e6,
-    )
-
-    async def main(app):
-        row = await (await app.submit(job("x"), id="diverged", queue="elsewhere")).info()
-        (claimed,) = _claimed_elsewhere(app.store, row.id)
-        app.store.commit([Record(claimed.pk, 1, claimed.fence, "step", "gone#1", 1.0)])
-        app.store.commit([Release(claimed.pk, claimed.fence, "new code")])
-        await app.start(job("x"), id="diverged")
-        await app.submit(job("y"), id="dead", queue="elsewhere")
-        _claimed_elsewhere(app.store, "dead")
-        app.store._presence._held.discard("elsewhere")  # its process is gone
-        await asyncio.sleep(10)
-
-    app.do(main)
-    assert ("dead", "dead", "dead", 1) in told
-    assert [(what, id, status) for what, id, status, _ in told if what == "parked"] == [
-        ("parked", "diverged", "parked")
-    ]
-
-
-@effect(timeout=1, undo=None)
-async def post() -> str:
-    raise ConnectionError("the line was cut")
-
-
-@workflow
-async def posting() -> str:
-    return await post()
-
-
-def test_a_hook_is_called_to_its_end_though_the_app_is_left_at_once():
-    told = []
-
-    async def on_parked(info):
-        await asyncio.sleep(1)
-        told.append(info.id)
-
-    async def main(app):
-        with pytest.raises(RunParked):
-            await (await app.submit(posting(), id="letter-1")).result()
-
-    App(worker=True, workflows=[posting], on_parked=on_parked, ramp=0).do(main)
-    assert told == ["letter-1"]
-
-
-def test_a_hook_is_called_to_its_end_for_an_item_that_fails_while_the_app_is_left():
-    told = []
-
-    async def handle(_):
-        try:
-            await asyncio.sleep(99)
-        except asyncio.CancelledError:
-            raise ValueError("cut") from None
-
-    async def on_dead(info):
-        await asyncio.sleep(1)
-        told.append(info.id)
-
-    async def main(app):
-        await app.queue("mail").put("ann", id="letter-1")
-        consuming = asyncio.create_task(app.queue("mail").consume(handle))
-        await asyncio.sleep(5)
-        return consuming
-
-    App(ramp=0, max_attempts=1, on_dead=on_dead).do(main)
-    assert told == ["mail/letter-1"]
-
-
-def test_an_item_is_not_acked_before_what_its_handler_gave_is_awaited():
-    async def handle(item, seconds):
-        await asyncio.sleep(seconds)
-        done.append(item.payload)
-
-    async def main(app):
-        await app.queue("mail").put("ann")
-        consuming = asyncio.create_task(app.queue("mail").consume(lambda item: handle(item, 1)))
-        await asyncio.sleep(5)
-        consuming.cancel()
-        return await app.queue("mail").size()
-
-    assert (App(ramp=0).do(main), done) == (0, ["ann"])
-
-
-def yielding(item):
-    yield item
-
-
-async def yielding_later(item):
-    yield item
-
-
-@pytest.mark.parametrize(
-    "handler",
-    [note, job, None, yielding, yielding_later],
-    ids=["step", "workflow", "none", "generator", "async generator"],
-)
-def test_what_cannot_handle_an_item_is_refused_before_one_is_taken(handler):
-    async def main(app):
-        with pytest.raises(TypeError, match=r"consume\(\) takes a"):
-            await app.queue("mail").consume(handler)
-
-    App().do(main)
-
-
-def test_a_worker_must_be_told_what_it_may_execute():
-    with pytest.raises(SettingsError, match="workflows"):
-        App(worker=True).do(lambda _: asyncio.sleep(0))
-    with pytest.raises(TypeError, match="workflow"):
-        App(worker=True, workflows=[print])
-
-
-def test_an_app_is_configured_before_it_is_opened():
-    app = App(concurrency=3)
-    app.configure(worker=True, workflows=[job], queues=["a", "b"], lease=1e8)
-    assert (app.settings.concurrency, app.settings.queues, app.settings.lease) == (3, "a,b", 1e8)
-
-    async def main(app):
-        with pytest.raises(OutlastError, match="only before"):
-            app.configure(worker=False)
-        (info,) = await app.workers()
-        return info.queues, info.workflows, info.concurrency, info.seems_dead
-
-    assert app.do(main) == (("a", "b"), ("job",), 3, False)
-
-
-def test_items_are_put_claimed_acked_and_nacked():
-    async def main(app):
-        queue = app.queue("q")
-        assert await queue.put({"n": 1}, id="one") == "one"
-        assert await queue.put({"n": 1}, id="one") == "one"
-        with pytest.raises(Conflict):
-            await queue.put({"n": 2}, id="one")
-        await queue.put("late", delay=100)
-        assert await queue.size() == 2
-        item = await queue.claim()
-        assert (item.id, item.queue, item.payload, item.attempts) == ("one", "q", {"n": 1}, 1)
-        assert item.fence > 0
-        assert await queue.claim() is None
-        await item.nack(delay=7, reason="not now")
-        again = await queue.claim(wait=20)
-        assert (again.id, again.attempts) == ("one", 2)
-        await again.ack()
-        late = await queue.claim(wait=math.inf)
-        assert late.payload == "late"
-        assert await queue.size() == 0
-        await app.runs()
-        return [info.id for info in await app.runs()], len(await app.runs(items=True))
-
-    assert App().do(main) == ([], 2)
-
-
-def test_an_item_that_fails_too_often_is_a_dead_letter_that_can_be_retried():
-    dead = []
-
-    async def main(app):
-        queue = app.queue("q")
-        await queue.put("bad", id="bad")
-        tries = []
-
-        async def handle(item):
-            tries.append((item.attempts, round(app.clock() - start)))
-            raise ValueError("broken")
-
-        start = app.clock()
-        consumer = asyncio.create_task(queue.consume(handle, concurrency=2))
-        await asyncio.sleep(600)
-        assert tries == [(1, 0), (2, 1), (3, 3)]
-        (letter,) = await app.runs(status="dead", items=None)
-        assert (letter.id, letter.reason) == ("q/bad", "ValueError('broken')")
-        await app.retry("q/bad")
-        await asyncio.sleep(600)
-        assert len(tries) == 6
-        assert await app.cancel("q/bad") == "cancelled"
-        consumer.cancel()
-        await asyncio.wait([consumer])
-
-    App(max_attempts=3, ramp=0, on_dead=lambda info: dead.append(info.id)).do(main)
-    assert dead == ["q/bad", "q/bad"]
-
-
-def test_a_consumer_that_stops_gives_its_items_back_ahead_of_new_ones():
-    async def main(app):
-        queue = app.queue("q")
-        await queue.put("slow", id="slow")
-        started = asyncio.Event()
-
-        async def handle(_):
-            started.set()
-            await asyncio.sleep(1000)
-
-        consumer = asyncio.create_task(queue.consume(handle))
-        await started.wait()
-        await queue.put("new")
-        consumer.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await consumer
-        await asyncio.sleep(1)
-        item = await queue.claim()
-        return item.payload, item.attempts, len(app._open.room.hands)
-
-    assert App(ramp=0).do(main) == ("slow", 1, 1)
-
-
-def test_a_plain_function_consumes_in_a_thread():
-    async def main(app):
-        queue = app.queue("q")
-        await queue.put_many(list(range(10)))
-        consumer = asyncio.create_task(queue.consume(lambda item: done.append(item.payload), concurrency=3))
-        while len(done) < 10:
-            await asyncio.sleep(1)
-        consumer.cancel()
-        await asyncio.wait([consumer])
-        return await queue.size()
-
-    assert App(ramp=0).do(main) == 0
-    assert sorted(done) == list(range(10))
-
-
-def test_nothing_is_put_while_the_process_is_on_its_way_out():
-    async def main(app):
-        app._open.draining = True
-        with pytest.raises(Draining, match="on its way out"):
-            await app.queue("q").put(1)
-        with pytest.raises(Draining):
-            await app.queue("q").claim()
-
-    App().do(main)
-
-
-def test_items_still_in_hand_are_given_back_when_outlast_closes():
-    app = App()
-
-    async def main(app):
-        await app.queue("q").put(1, id="one")
-        return (await app.queue("q").claim()).attempts
-
-    assert app.do(main) == 1
-    row = app.store.run("q/one")
-    assert (row.status, row.worker, row.deaths, row.interruptions) == ("queued", None, 0, 1)
-    assert app.do(main) == 1, "an interruption is no attempt"
-
-
-def test_limits_of_a_queue_are_kept_changed_and_taken_away():
-    async def main(app):
-        queue = app.queue("q")
-        await queue.limit(depth=5, concurrency=2)
-        await queue.limit(depth=7)
-        (info,) = await app.queues()
-        assert (info.depth_max, info.concurrency_max) == (7, 2)
-        await queue.limit(concurrency=None)
-        (info,) = await app.queues()
-        assert (info.depth_max, info.concurrency_max) == (7, None)
-        for bad in (0, -1, 1.5):
-            with pytest.raises(ValueError, match="depth"):
-                await queue.limit(depth=bad)
-
-    App().do(main)
-
-
-def test_a_run_sees_its_fence_grow_from_claim_to_claim():
-    fences = []
-
-    @step
-    async def look(number: int) -> int:
-        fences.append(current().fence)
-        return number
-
-    @workflow(name="fenced")
-    async def fenced() -> int:
-        await look(1)
-        await sleep(100)
-        return await look(2)
-
-    async def main(app):
-        await (await app.submit(fenced())).result()
-
-    App(worker=True, workflows=[fenced], ramp=0).do(main)
-    assert fences[0] < fences[1]
-
-
-def _claimed_elsewhere(store, id):
-    store.hold("elsewhere")
-    store.commit([Enlist("elsewhere", "host", 1, 1e6)])
-    return store.commit([Claim("elsewhere", f"claim of {id}", ids=(id,))])[0]
-
-
-def _died(store, worker):
-    from outlast.store.verbs import Sweep
-
-    store.let_go(worker)
-    return store.commit([Sweep(backoff=0.0)])[0]
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"priority": 1.5},
-        {"priority": True},
-        {"priority": 10**30},
-        {"delay": float("nan")},
-        {"delay": "5"},
-        {"wait": -1},
-    ],
-)
-def test_what_makes_no_sense_is_refused_before_anything_is_written(wrong):
-    async def main(app):
-        with pytest.raises(SettingsError, match=next(iter(wrong))):
-            await app.submit(job("x"), **wrong)
-        with pytest.raises(SettingsError, match=next(iter(wrong))):
-            await app.queue("q").put(1, **wrong)
-        with pytest.raises(TypeError, match="a call of a workflow"):
-            await app.submit(job)
-        assert await app.runs(items=None) == []
-        await app.queue("q").put(1)
-        item = await app.queue("q").claim()
-        for delay in (float("nan"), -1):
-            with pytest.raises(SettingsError, match="delay"):
-                await item.nack(delay=delay)
-        await item.ack()
-        with pytest.raises(WrongStatus, match="acked or nacked already"):
-            await item.nack()
-        for concurrency in (0, -1, 1.5):
-            with pytest.raises(SettingsError, match="concurrency"):
-                await app.queue("q").consume(print, concurrency=concurrency)
-
-    App().do(main)
-
-
-@pytest.mark.parametrize("log_values", [0, 100])
-def test_the_log_says_what_an_operator_needs(caplog, log_values):
-    caplog.set_level("INFO", logger="outlast")
-
-    @workflow(name="failing")
-    async def failing() -> None:
-        raise ValueError("no such topic")
-
-    def on_dead(_):
-        raise RuntimeError("a hook's own trouble")
-
-    async def main(app):
-        with pytest.raises(ValueError, match="topic"):
-            await (await app.submit(failing(), id="f")).result()
-        await app.queue("q").put("bad", id="bad")
-        await (await app.queue("q").claim()).nack(reason="no such mailbox")
-        await asyncio.sleep(1)
-
-    App(worker=True, workflows=[failing], on_dead=on_dead, max_attempts=1, ramp=0, log_values=log_values).do(
-        main
-    )
-    by_text = {record.getMessage(): record for record in caplog.records}
-    failed = by_text["run f failed: ValueError: no such topic" if log_values else "run f failed: ValueError"]
-    assert (failed.levelname, failed.run, failed.workflow, failed.status) == (
-        "WARNING",
-        "f",
-        "failing",
-        "failed",
-    )
-    assert failed.worker
-    why = "no such mailbox" if log_values else "`outlast show q/bad` says why"
-    dead = by_text[f"item q/bad is a dead letter: {why}"]
-    assert (dead.levelname, dead.reason, dead.queue) == (
-        "ERROR",
-        "no such mailbox" if log_values else None,
-        "q",
-    )
-    assert "on_dead failed, called for item q/bad" in by_text

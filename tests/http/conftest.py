@@ -3,6 +3,7 @@ import pytest
 from http_tools import Worker, own_address
 
 from outlast.http import Server
+from support.waiting import WAIT_SECONDS, wait_until
 
 
 @pytest.fixture
@@ -10,24 +11,49 @@ def worker() -> Worker:
     return Worker()
 
 
-@pytest.fixture
-def serve(worker):
-    servers = []
+class Servers:
+    """Start servers for one worker. Call it with an address to get a URL."""
 
-    def start(address: str = "127.0.0.1:0", *, secret: str = "", health_stall: float = 0.0) -> str:
-        server = Server(worker, address, secret, health_stall)
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self.started: list[Server] = []
+
+    def __call__(self, address: str = "127.0.0.1:0", *, secret: str = "", health_stall: float = 0.0) -> str:
+        server = Server(self.worker, address, secret, health_stall)
         server.start()
-        servers.append(server)
+        self.started.append(server)
         return server.url
 
-    yield start
-    for server in servers:
-        server.stop(5.0)
+    def count_connections(self) -> int:
+        return sum(len(server._uvicorn.server_state.connections) for server in self.started)
+
+    def wait_until_idle(self) -> None:
+        """Wait until every connection is closed and every request is answered or given up."""
+        wait_until(
+            lambda: (
+                not any(
+                    server._uvicorn.server_state.connections or server._uvicorn.server_state.tasks
+                    for server in self.started
+                )
+            )
+        )
+
+    def stop(self) -> None:
+        for server in self.started:
+            server.stop(WAIT_SECONDS)
+
+
+@pytest.fixture
+def serve(worker):
+    servers = Servers(worker)
+    yield servers
+    worker.gate.set()
+    servers.stop()
 
 
 @pytest.fixture
 def client():
-    with httpx.Client(timeout=20.0, trust_env=False) as client:
+    with httpx.Client(timeout=WAIT_SECONDS, trust_env=False) as client:
         yield client
 
 

@@ -1,17 +1,16 @@
-"""A face for the routes, and clients that do not do as they should."""
+"""Provide a worker that a test controls, and raw clients for the HTTP server."""
 
 import json
 import socket
-import time
+import threading
 from urllib.parse import urlsplit
 
 from outlast.http import Sample
-
-WAIT_SECONDS = 20.0
+from support.waiting import WAIT_SECONDS
 
 
 class Worker:
-    """What the routes know of a worker, set by the test."""
+    """What the routes know of a worker. The test sets it."""
 
     def __init__(self) -> None:
         self.reason: str | None = None
@@ -20,10 +19,16 @@ class Worker:
         self.view: dict = {"draining": False, "reason": None, "seconds_left": None, "layer": None}
         self.numbers: list[Sample] = []
         self.broken: Exception | None = None
-        self.pause = 0.0
+        self.gate = threading.Event()
+        """While it is clear, every call blocks."""
+        self.gate.set()
+        self.blocked = threading.Event()
+        """A call has met a closed gate."""
 
     def _do(self) -> None:
-        time.sleep(self.pause)
+        if not self.gate.is_set():
+            self.blocked.set()
+            assert self.gate.wait(WAIT_SECONDS), "the test never opened the gate"
         if self.broken is not None:
             raise self.broken
 
@@ -51,16 +56,8 @@ class Worker:
         return self.numbers
 
 
-def until(condition, seconds: float = WAIT_SECONDS):
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"it did not come about in {seconds} s"
-        time.sleep(0.005)
-    return found
-
-
 def connect(url: str, host: str | None = None, *, buffer: int | None = None) -> socket.socket:
-    """`buffer` bounds what the kernel takes in for a client that does not read: by itself it may be tens of megabytes."""
+    """Connect. `buffer` bounds what the kernel accepts for a client that does not read: by default tens of MB."""
     parts = urlsplit(url)
     address = (host or parts.hostname, parts.port)
     if buffer is None:
@@ -73,7 +70,7 @@ def connect(url: str, host: str | None = None, *, buffer: int | None = None) -> 
 
 
 def read_all(client: socket.socket) -> bytes:
-    """Until the server closes, or cuts."""
+    """Read until the server closes or resets the connection."""
     received = b""
     try:
         while chunk := client.recv(65536):
@@ -84,7 +81,7 @@ def read_all(client: socket.socket) -> bytes:
 
 
 def answer(client: socket.socket) -> bytes:
-    """One answer, on a connection that stays open."""
+    """Read one answer on a connection that stays open."""
     received = b""
     while b"\r\n\r\n" not in received:
         received += client.recv(65536)
@@ -98,7 +95,7 @@ def answer(client: socket.socket) -> bytes:
 
 
 def raw(url: str, request: bytes, host: str | None = None) -> bytes:
-    """Everything a server says to these bytes until it closes."""
+    """Send these bytes and return all that the server sends until it closes."""
     with connect(url, host) as client:
         client.sendall(request)
         return read_all(client)
@@ -120,7 +117,7 @@ def post(*headers: str, host: str = "localhost", content: bytes = b"", path: str
 
 
 def own_address() -> str | None:
-    """An address of this machine that is not loopback."""
+    """Return an address of this machine that is not loopback, if it has one."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.250", 9))  # sends nothing

@@ -8,47 +8,43 @@ import threading
 import httpx
 import pytest
 import uvicorn
-from http_tools import Worker, until
+from http_tools import Worker
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Mount, Route
 
-from outlast import Outlast, OutlastError, step, workflow
+from outlast import Outlast, OutlastError, SettingsError, step, workflow
 from outlast.http import Face, Server, lifespan, routes
+from support.waiting import WAIT_SECONDS, wait_until
 
 
 def python(program: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=WAIT_SECONDS
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def test_importing_it_imports_no_server():
+def test_importing_outlast_http_imports_no_server():
     program = "import sys, outlast, outlast.http; print(sorted({'starlette','uvicorn','prometheus_client','h11'} & set(sys.modules)))"
     assert python(program) == "[]\n"
 
 
-def test_importing_outlast_does_not_import_it():
+def test_importing_outlast_does_not_import_outlast_http():
     assert python("import sys, outlast; print('outlast.http' in sys.modules)") == "False\n"
 
 
 @pytest.mark.parametrize("missing", ["starlette", "uvicorn", "prometheus_client"])
-def test_without_the_extra_it_says_what_to_install(missing):
-    program = f"""
-import sys
-sys.modules[{missing!r}] = None
-sys.path.insert(0, {str(__file__).rpartition("/")[0]!r})
-from http_tools import Worker
-from outlast.http import Server
-try:
-    Server(Worker(), ":0").start()
-except Exception as error:
-    print(type(error).__name__, error)
-"""
-    assert python(program) == "SettingsError the HTTP server needs: pip install 'outlast[http]'\n"
+def test_missing_http_extra_says_what_to_install(monkeypatch, missing):
+    for name in [name for name in sys.modules if name.partition(".")[0] == missing]:
+        monkeypatch.setitem(sys.modules, name, None)
+    for name in ("serving", "application", "connection", "metrics"):
+        monkeypatch.delitem(sys.modules, f"outlast.http.{name}", raising=False)
+    with pytest.raises(SettingsError) as raised:
+        Server(Worker(), ":0").start()
+    assert str(raised.value) == "the HTTP server needs: pip install 'outlast[http]'"
 
 
 class Opened:
@@ -75,7 +71,7 @@ class Closed(Opened):
 
 
 @pytest.mark.parametrize("kind", [Opened, Closed])
-def test_routes_are_made_before_the_app_is_open_and_see_it_open_and_close(kind):
+def test_routes_follow_an_app_that_opens_and_closes(kind):
     asyncio.run(_open_and_close(kind()))
 
 
@@ -85,7 +81,8 @@ async def _open_and_close(app):
     secret = {"authorization": "Bearer swordfish"}
     assert (await client.get("/health")).status_code == 200
     assert (await client.get("/ready")).json() == {"status": "not ready", "reason": "starting"}
-    assert (await client.get("/drain")).json()["draining"] is False
+    assert (await client.get("/drain")).status_code == 403
+    assert (await client.get("/drain", headers=secret)).json()["draining"] is False
     assert (await client.get("/metrics")).status_code == 200
     assert (await client.post("/shutdown", headers=secret)).status_code == 503
     app.open = Worker()
@@ -99,7 +96,7 @@ async def _open_and_close(app):
     assert (await client.get("/ready")).status_code == 503
 
 
-def test_only_an_outlast_or_a_face_will_do():
+def test_routes_take_only_an_outlast_or_a_face():
     assert isinstance(Worker(), Face)
     with pytest.raises(TypeError, match="take an Outlast"):
         routes(object())
@@ -117,7 +114,7 @@ async def doubling(number: int) -> int:
     return await double(number)
 
 
-def test_an_outlast_lives_as_long_as_the_web_server(tmp_path, client):
+def test_lifespan_opens_and_closes_the_app_with_the_server(tmp_path, client):
     app = Outlast(store=f"sqlite:///{tmp_path}/outlast.db")
 
     async def ask(request: Request) -> JSONResponse:
@@ -134,7 +131,7 @@ def test_an_outlast_lives_as_long_as_the_web_server(tmp_path, client):
         thread = threading.Thread(target=server.run)
         thread.start()
         try:
-            until(lambda: server.started)
+            wait_until(lambda: server.started)
             url = "http://{}:{}".format(*server.servers[0].sockets[0].getsockname())
             assert client.get(f"{url}/ask").json() == 42
             assert client.get(f"{url}/ops/ready").status_code == 200

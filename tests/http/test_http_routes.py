@@ -9,12 +9,12 @@ from outlast.http import Sample
 GETS = ["/health", "/ready", "/metrics", "/drain"]
 
 
-def test_alive(serve, client):
+def test_health_reports_alive(serve, client):
     answer = client.get(f"{serve()}/health")
     assert (answer.status_code, answer.json()) == (200, {"status": "alive"})
 
 
-def test_a_stalled_loop_is_unhealthy_only_if_asked_for(serve, client, worker):
+def test_stalled_loop_is_unhealthy_only_with_health_stall(serve, client, worker):
     worker.stall = 12.34
     assert client.get(f"{serve()}/health").status_code == 200
     strict = serve(health_stall=10.0)
@@ -26,7 +26,7 @@ def test_a_stalled_loop_is_unhealthy_only_if_asked_for(serve, client, worker):
     assert client.get(f"{strict}/health").status_code == 200
 
 
-def test_ready_until_there_is_a_reason(serve, client, worker):
+def test_ready_returns_503_with_the_reason(serve, client, worker):
     url = serve()
     answer = client.get(f"{url}/ready")
     assert (answer.status_code, answer.json()) == (200, {"status": "ready"})
@@ -38,13 +38,13 @@ def test_ready_until_there_is_a_reason(serve, client, worker):
     )
 
 
-def test_the_drain_is_shown_as_it_is(serve, client, worker):
+def test_drain_route_returns_the_view(serve, client, worker):
     worker.view = {"draining": True, "under_way": [{"run": "ü-1", "step": "research", "seconds": 1.5}]}
     answer = client.get(f"{serve()}/drain")
     assert (answer.status_code, answer.json()) == (200, worker.view)
 
 
-def test_shutdown_begins_a_drain_and_says_who_asked(serve, client, worker):
+def test_shutdown_begins_a_drain_and_records_the_peer(serve, client, worker):
     url = serve()
     answer = client.post(f"{url}/shutdown")
     assert (answer.status_code, answer.json()) == (202, {"status": "draining"})
@@ -52,7 +52,7 @@ def test_shutdown_begins_a_drain_and_says_who_asked(serve, client, worker):
     assert worker.begun == ["POST /shutdown from 127.0.0.1", "POST /shutdown from 127.0.0.1: deploy 7"]
 
 
-def test_a_reason_fits_into_one_line_of_a_log(serve, client, worker):
+def test_shutdown_reason_is_reduced_to_one_log_line(serve, client, worker):
     content = b'{"reason": "a\\nb\\u0000c\\ud800d\\u001b[31m\\u202e"}'
     assert client.post(f"{serve()}/shutdown", content=content).status_code == 202
     assert worker.begun == ["POST /shutdown from 127.0.0.1: a b c d [31m"]
@@ -72,14 +72,14 @@ def test_a_reason_fits_into_one_line_of_a_log(serve, client, worker):
         b"0" * 1024,
     ],
 )
-def test_a_body_that_is_not_understood_begins_nothing(serve, client, worker, content):
+def test_invalid_shutdown_body_begins_no_drain(serve, client, worker, content):
     answer = client.post(f"{serve()}/shutdown", content=content)
     assert answer.status_code == 400
     assert "reason" in answer.json()["error"]
     assert worker.begun == []
 
 
-def test_a_body_of_a_kilobyte_is_read_and_a_longer_one_refused(serve, client, worker):
+def test_shutdown_body_is_limited_to_one_kilobyte(serve, client, worker):
     url = serve()
     fits = b'{"reason": "' + b"x" * (1024 - 14) + b'"}'
     assert len(fits) == 1024
@@ -109,14 +109,14 @@ def test_head_is_a_get_without_a_body(serve, client, path):
 
 
 @pytest.mark.parametrize("path", ["/", "/health/", "/Health", "/health/x", "/%2e%2e/shutdown", "/docs"])
-def test_what_does_not_exist_is_said_in_json(serve, client, path):
+def test_unknown_path_is_a_json_404(serve, client, path):
     answer = client.get(serve() + path)
     assert (answer.status_code, answer.json()) == (404, {"error": "Not Found"})
     assert answer.headers["cache-control"] == "no-store"
 
 
 @pytest.mark.parametrize("path", [*GETS, "/shutdown"])
-def test_an_error_is_logged_and_not_shown(serve, client, worker, path, caplog):
+def test_internal_error_is_logged_and_not_shown(serve, client, worker, path, caplog):
     worker.broken = RuntimeError("the password is swordfish")
     url = serve(health_stall=1.0)
     with caplog.at_level(logging.ERROR):
@@ -131,14 +131,14 @@ def test_an_error_is_logged_and_not_shown(serve, client, worker, path, caplog):
 
 
 @pytest.mark.parametrize("view", [{"seconds_left": float("nan")}, {"run": object()}, {"run": "\ud800"}])
-def test_a_view_that_json_cannot_carry_is_such_an_error(serve, client, worker, view):
+def test_drain_view_that_is_not_json_is_a_500(serve, client, worker, view):
     worker.view = view
     url = serve()
     assert client.get(f"{url}/drain").status_code == 500
     assert client.get(f"{url}/health").status_code == 200
 
 
-def test_no_answer_is_stored_or_names_the_server(serve, client):
+def test_responses_are_not_cached_and_do_not_name_the_server(serve, client):
     url = serve()
     for path in GETS:
         answer = client.get(url + path)
@@ -146,7 +146,7 @@ def test_no_answer_is_stored_or_names_the_server(serve, client):
         assert "server" not in answer.headers
 
 
-def test_samples_are_metrics(serve, client, worker):
+def test_metrics_route_exports_the_samples(serve, client, worker):
     worker.numbers = [
         Sample("outlast_runs_total", "counter", "Runs.", 3, {"status": "done"}),
         Sample("outlast_runs_total", "counter", "Runs.", 1, {"status": 'fa"il\ned'}),

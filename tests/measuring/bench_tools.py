@@ -4,8 +4,7 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from outlast.store.address import store_at
 from outlast.store.protocol import Store
 from outlast.store.rows import RunQuery, RunRow
 from outlast.store.verbs import Claim, Enlist, Leave, Record, Release, Settle, Submit
+from support.waiting import WAIT_SECONDS
 
 
 def environ(**more: str) -> dict[str, str]:
@@ -34,7 +34,12 @@ def command(address: str, *words: object) -> list[str]:
 def bench(address: str, *words: object, **env: str) -> tuple[int, str, str]:
     """To its end: exit code, and what it said on stdout and on stderr."""
     done = subprocess.run(
-        command(address, *words), env=environ(**env), capture_output=True, text=True, timeout=100, check=False
+        command(address, *words),
+        env=environ(**env),
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS,
+        check=False,
     )
     return done.returncode, done.stdout, done.stderr
 
@@ -72,14 +77,6 @@ def made(address: str) -> str:
     """The address, of a store that is there."""
     with opened(address):
         return address
-
-
-def until(condition: Callable[[], Any], seconds: float = 40.0) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"it did not come about in {seconds} s"
-        time.sleep(0.02)
-    return found
 
 
 def runs_of_benches(store: Store) -> list[RunRow]:

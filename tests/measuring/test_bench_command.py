@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from bench_tools import (
@@ -22,10 +21,8 @@ from bench_tools import (
     outlast,
     runs_of_benches,
     started,
-    until,
 )
 
-from command import Answer, answer_of
 from outlast.measuring import bench as benching
 from outlast.measuring import guest as measuring
 from outlast.measuring.guest import guest
@@ -33,8 +30,11 @@ from outlast.measuring.names import QUEUE, RECOVERY
 from outlast.settings import Settings
 from outlast.store.address import store_at
 from outlast.store.file.store import FileStore
+from outlast.store.protocol import Store
 from outlast.store.verbs import Submit, Sweep
-from places import a_place, postgres_place, redis_place
+from support.cli import Answer, answer_of
+from support.stores import a_place, postgres_place, redis_place
+from support.waiting import WAIT_SECONDS, wait_until
 
 SPREAD = {"p50_seconds", "p99_seconds"}
 STEPS = SPREAD | {
@@ -80,7 +80,7 @@ def check(said: dict) -> None:
     assert {limit["by"] for limit in said["limits"]} <= {"commit", "cpu", "store"}
 
 
-def test_it_measures_a_store_and_leaves_everything_of_others_as_it_was(place):
+def test_bench_leaves_the_runs_of_others_unchanged(place):
     with opened(place) as store:
         others_work(store)
         before = others_seen(store)
@@ -90,7 +90,7 @@ def test_it_measures_a_store_and_leaves_everything_of_others_as_it_was(place):
     check(said)
     assert said["recovery"]["not_measured"] is None
     assert len(said["recovery"]["seconds"]) == 3
-    assert all(0 < seconds < 30 for seconds in said["recovery"]["seconds"])
+    assert all(0 < seconds < WAIT_SECONDS for seconds in said["recovery"]["seconds"])
     with opened(place) as store:
         assert others_seen(store) == before
         assert len(before) == 6
@@ -106,33 +106,39 @@ def test_it_measures_a_store_and_leaves_everything_of_others_as_it_was(place):
         ("sqlite", "recovery", signal.SIGINT, 130),
     ],
 )
-def test_a_signal_ends_it_and_its_runs_are_deleted(request, tmp_path, kind, number, code, when):
-    with (
-        a_place(request, kind, tmp_path) as place,
-        opened(place) as store,
-        started(place, "--seconds", 1 if when == "recovery" else 6) as process,
-    ):
+def test_signal_ends_the_bench_and_deletes_its_runs(request, tmp_path, kind, number, code, when):
+    with a_place(request, kind, tmp_path) as place, opened(place) as store:
         come = {
             "commits": store.workers,
             "steps": lambda: runs_of_benches(store),
-            "recovery": lambda: any(
-                row.workflow == RECOVERY and row.worker for row in runs_of_benches(store)
-            ),
+            "recovery": lambda: recovers(store),
         }
-        until(come[when])
-        process.send_signal(number)
-        out, err = process.communicate(timeout=30)
+        for _ in range(ATTEMPTS):
+            with started(place, "--seconds", 1 if when == "recovery" else 60) as process:
+                wait_until(lambda: come[when]() or process.poll() is not None)
+                process.send_signal(number)
+                out, err = process.communicate(timeout=WAIT_SECONDS)
+            if process.returncode != 0:
+                break
         assert (process.returncode, out) == (code, ""), err
         assert members_of(process.pid) == []
         nothing_is_left(store)
 
 
-def test_what_one_that_was_killed_has_left_is_cleared_by_the_next_one(place):
+ATTEMPTS = 10
+"""A recovery takes a second or two. A test that got no CPU meanwhile is too late, and tries again."""
+
+
+def recovers(store: Store) -> bool:
+    return any(row.workflow == RECOVERY and row.worker for row in runs_of_benches(store))
+
+
+def test_next_bench_clears_the_runs_of_a_killed_one(place):
     with opened(place) as store:
         others_work(store)
         before = others_seen(store)
-        with started(place, "--seconds", 4):
-            until(lambda: len(runs_of_benches(store)) > 100)
+        with started(place, "--seconds", 60):
+            wait_until(lambda: len(runs_of_benches(store)) > 100)
         assert len(runs_of_benches(store)) > 100
         with guest(store_at(place), Settings()):
             assert runs_of_benches(store) == []
@@ -140,18 +146,21 @@ def test_what_one_that_was_killed_has_left_is_cleared_by_the_next_one(place):
         nothing_is_left(store)
 
 
-def test_its_workers_die_with_it_and_the_next_one_clears_their_run(redis_server):
+def test_bench_workers_die_with_the_bench(redis_server):
     with redis_place(redis_server.url) as place, opened(place) as store:
-        with started(place, "--seconds", 1) as process:
-            until(lambda: [row for row in runs_of_benches(store) if row.workflow == RECOVERY and row.worker])
-        until(lambda: members_of(process.pid) == [], 5)
+        for _ in range(ATTEMPTS):
+            with started(place, "--seconds", 1) as process:
+                wait_until(lambda: recovers(store) or process.poll() is not None)
+            if runs_of_benches(store):
+                break
+        wait_until(lambda: members_of(process.pid) == [])
         assert len(runs_of_benches(store)) == 1
         with guest(store_at(place), Settings()):
             assert runs_of_benches(store) == []
         nothing_is_left(store)
 
 
-def test_there_is_one_at_a_time(tmp_path, monkeypatch, capsys):
+def test_only_one_bench_runs_at_a_time(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(measuring, "ALONE_SECONDS", 0.1)
     place = made(f"sqlite:///{tmp_path}/outlast.db")
     with guest(store_at(place), Settings()):
@@ -160,40 +169,38 @@ def test_there_is_one_at_a_time(tmp_path, monkeypatch, capsys):
         assert f"process {os.getpid()} " in err
 
 
-def test_one_that_was_paused_and_taken_for_dead_says_so_and_leaves_nothing(redis_server):
+def test_paused_bench_that_was_declared_dead_says_so(redis_server):
     with redis_place(redis_server.url) as place:
         made(place)
-        lease = {"OUTLAST_LEASE": "1", "OUTLAST_HEARTBEAT": "0.1", "OUTLAST_STALL_MAX": "0.5"}
-        with opened(place) as store, started(place, "--seconds", 6, **lease) as process:
-            until(lambda: runs_of_benches(store))
+        lease = {"OUTLAST_LEASE": "5", "OUTLAST_HEARTBEAT": "0.1", "OUTLAST_STALL_MAX": "4"}
+        with opened(place) as store, started(place, "--seconds", 60, **lease) as process:
+            wait_until(lambda: runs_of_benches(store))
             process.send_signal(signal.SIGSTOP)
-            until(lambda: store.commit([Sweep()]) and not store.workers())
+            wait_until(lambda: store.commit([Sweep()]) and not store.workers())
             with guest(store_at(place), Settings()):
                 assert runs_of_benches(store) == []
             process.send_signal(signal.SIGCONT)
-            _, err = process.communicate(timeout=30)
+            _, err = process.communicate(timeout=WAIT_SECONDS)
             assert process.returncode == 1
             assert "was taken for dead" in err
             assert "Traceback" not in err
             nothing_is_left(store)
 
 
-def test_who_asks_it_to_drain_ends_it(tmp_path, capsys):
+def test_drain_request_ends_the_bench(tmp_path, capsys):
     place = made(f"sqlite:///{tmp_path}/outlast.db")
-    with opened(place) as store, started(place, "--seconds", 6) as process:
-        row = until(lambda: [row for row in store.workers() if row.concurrency])[0]
-        until(lambda: runs_of_benches(store))
+    with opened(place) as store, started(place, "--seconds", 60) as process:
+        row = wait_until(lambda: [row for row in store.workers() if row.concurrency])[0]
+        wait_until(lambda: runs_of_benches(store))
         assert answer_of(["drain", "--worker", row.id, "--store", place], capsys).code == 0
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=WAIT_SECONDS)
         assert process.returncode == 75, err
         assert "asked to end" in err
         assert runs_of_benches(store) == []
         assert store.workers() == []
 
 
-def test_workers_of_others_go_on_beside_it_and_the_doctor_has_nothing_to_say_of_it(
-    redis_server, tmp_path, capsys
-):
+def test_other_workers_continue_during_a_bench(redis_server, tmp_path, capsys):
     """One that claims from the same queue, too: it does not know the workflows."""
     (tmp_path / "theirs.py").write_text(PROGRAM)
     with redis_place(redis_server.url) as place, opened(place) as store:
@@ -203,13 +210,13 @@ def test_workers_of_others_go_on_beside_it_and_the_doctor_has_nothing_to_say_of_
         )
         with worker:
             try:
-                (theirs,) = until(store.workers)
+                (theirs,) = wait_until(store.workers)
                 with started(place, "--seconds", 3, "--json") as process:
-                    until(lambda: len(runs_of_benches(store)) > 50)
+                    wait_until(lambda: len(runs_of_benches(store)) > 50 or process.poll() is not None)
                     store.commit([Submit("own", "theirs", "{}", "t-own", "seed")])
                     doctor = answer_of(["doctor", "--json", "--store", place], capsys)
-                    until(lambda: store.run("own").status == "done")
-                    out, err = process.communicate(timeout=60)
+                    wait_until(lambda: store.run("own").status == "done")
+                    out, err = process.communicate(timeout=WAIT_SECONDS)
                 assert process.returncode == 0, err
                 check(document(out))
                 findings = {one["check"]: one["level"] for one in doctor.json["findings"]}
@@ -219,13 +226,13 @@ def test_workers_of_others_go_on_beside_it_and_the_doctor_has_nothing_to_say_of_
                 assert store.run("own").lives == 1
             finally:
                 worker.send_signal(signal.SIGTERM)
-            _, log = worker.communicate(timeout=40)
+            _, log = worker.communicate(timeout=WAIT_SECONDS)
     events = [json.loads(line) for line in log.splitlines()]
     claimed = {event["workflow"] for event in events if event["message"].startswith("run ")}
     assert claimed == {"theirs"}
 
 
-def test_limits_of_the_settings_do_not_stop_it_and_for_people_it_is_plain_text_of_eighty_columns(tmp_path):
+def test_bench_ignores_limits_and_prints_eighty_columns(tmp_path):
     code, out, err = bench(
         made(f"sqlite:///{tmp_path}/outlast.db"), "--seconds", 1,
         OUTLAST_QUEUE_DEPTH_MAX="1", OUTLAST_JOURNAL_ENTRIES_MAX="10", OUTLAST_CONCURRENCY="1", OUTLAST_SUBMIT_MANY_MAX="1",
@@ -246,9 +253,7 @@ def test_limits_of_the_settings_do_not_stop_it_and_for_people_it_is_plain_text_o
 
 
 @pytest.mark.parametrize("scheme", ["file", "memory"])
-def test_where_one_process_has_the_store_recovery_is_not_measured_and_that_is_said(
-    tmp_path, capsys, monkeypatch, scheme
-):
+def test_bench_skips_recovery_on_single_process_stores(tmp_path, capsys, monkeypatch, scheme):
     monkeypatch.setattr(benching, "SHARES", (0.02, 0.05, 0.1))
     address = "memory:" if scheme == "memory" else made(f"file://{tmp_path}/state")
     code, out, err = here(capsys, address, "--seconds", 1, "--json")
@@ -274,8 +279,8 @@ def test_a_wrong_address_is_two(address, capsys):
     assert here(capsys, address).code == 2
 
 
-def test_a_store_that_is_away_is_seventy_five(tmp_path, capsys):
-    began = time.monotonic()
+def test_a_store_that_is_away_is_seventy_five(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("OUTLAST_STORE_PATIENCE", "3600")  # which the command does not wait for
     for address in ("redis://127.0.0.1:1/0", "postgresql://127.0.0.1:1/none"):
         code, out, _ = here(capsys, address, "--json")
         assert (code, document(out)["error"]["exit_code"]) == (75, 75)
@@ -286,7 +291,6 @@ def test_a_store_that_is_away_is_seventy_five(tmp_path, capsys):
         assert code == 75, err
     finally:
         store.close()
-    assert time.monotonic() - began < 25, "nobody waits for it"
 
 
 def test_a_store_that_takes_no_writes_is_seventy_five(postgres_server, capsys):
@@ -297,7 +301,7 @@ def test_a_store_that_takes_no_writes_is_seventy_five(postgres_server, capsys):
         assert "read-only" in err
 
 
-def test_nothing_of_it_is_imported_before_it_is_asked_for():
+def test_bench_is_imported_lazily():
     code = (
         "import sys, outlast, outlast.cli.app; print([name for name in sys.modules if 'measuring' in name])"
     )

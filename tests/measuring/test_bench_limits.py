@@ -30,6 +30,23 @@ def test_a_lone_step_that_is_mostly_its_commit_is_limited_by_it():
     assert "synchronous=normal" in text
 
 
+def test_a_commit_that_took_longer_by_itself_than_a_step_is_not_shown_as_a_part_of_it():
+    by, text = found("sqlite:///o.db", 1.4, steps(1, 0.001, 0.9))[0]
+    assert by == "commit"
+    assert "a step takes 1.00 ms, no longer than the smallest commit took by itself" in text
+    assert "1.40" not in text
+
+
+def test_the_cpu_of_a_step_is_not_shown_as_a_part_of_a_median_that_is_shorter():
+    by, text = found(
+        "postgresql://h/d", 0.1, Steps(1, 100, 1.0, Cpu(0.7, 0.0), 100, Spread(100, 0.001, 0.9))
+    )[0]
+    assert by == "store"
+    assert (
+        "of the 1.00 ms of a step the smallest commit is 0.10 ms, and this process used 70% of a core" in text
+    )
+
+
 def test_who_has_synchronous_normal_already_is_not_told_of_it():
     assert "synchronous" not in found("sqlite:///o.db?synchronous=NORMAL", 0.6, steps(1, 0.001, 0.9))[0][1]
 

@@ -1,14 +1,12 @@
-import os
-import signal
-from contextlib import suppress
-
 import pytest
 from process_tools import Program
+
+from support.processes import kill_quietly
 
 
 @pytest.fixture
 def spawn(tmp_path):
-    """Start a program of `programs/` in this test's folder. What still lives at the end is killed, by its pid."""
+    """Start programs of `programs/` in the test's folder. The fixture kills what still runs at the end."""
     started = []
 
     def start(name, *args, env=None):
@@ -21,10 +19,9 @@ def spawn(tmp_path):
 
 
 @pytest.fixture
-def reap():
-    """Pids of processes that a program left behind on purpose: killed at the end."""
+def orphans():
+    """Collect the pids of processes that a program leaves behind. The fixture kills them at the end."""
     pids = []
     yield pids
     for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+        kill_quietly(pid)

@@ -1,28 +1,29 @@
-"""A step that still executes when its app has closed: the run is its process's until that is gone."""
-
-import time
+"""A step outlives the close of its app: the run belongs to its process until that process ends."""
 
 import pytest
-from process_tools import Log, look, until
 
-LEASE_SECONDS = 1.5
+from support.outside_log import OutsideLog
+from support.snapshots import read_snapshot
 
 
 @pytest.mark.parametrize("kind", ["thread", "swallow"])
-def test_a_run_whose_step_executes_beyond_the_close_is_kept_until_its_process_is_gone(spawn, tmp_path, kind):
-    db, log = tmp_path / "outlast.db", Log(tmp_path)
+def test_run_whose_step_outlives_the_close_is_kept_until_its_process_ends(spawn, tmp_path, kind):
+    db, log = tmp_path / "outlast.db", OutsideLog(tmp_path)
     first = spawn("hung.py", kind, "close")
-    until(lambda: first.said() or first.ended)
-    assert first.said() == ["StoreUnavailable"], f"who waited is told; {first.errors()}"
-    closed = time.time()
-    row = look(db).runs["r"]
+    assert first.wait_for_message() == "StoreUnavailable", first.describe()
+    closed = read_snapshot(db)
+    row = closed.runs["r"]
     assert row["status"] == "running"
-    heir = spawn("hung.py", kind, "stay")
-    (tmp_path / f"go-{heir.pid}").touch()
-    until(lambda: time.time() > closed + 1.5 * LEASE_SECONDS or log.of(heir.pid))
-    assert log.of(heir.pid) == [], "nobody else executes it meanwhile"
-    image = look(db)
-    assert image.runs["r"]["worker"] == row["worker"]
-    assert image.workers[row["worker"]]["lease_until"] > closed + LEASE_SECONDS, "its lease is renewed"
+    other = spawn("hung.py", kind, "stay")
+    (tmp_path / f"go-{other.pid}").touch()
+    other.wait_until(lambda: len(read_snapshot(db).workers) == 2)
+    lease_until = read_snapshot(db).workers[row["worker"]]["lease_until"]
+
+    def is_renewed():
+        return read_snapshot(db).workers[row["worker"]]["lease_until"] > lease_until
+
+    first.wait_until(is_renewed)
+    assert log.of(other.pid) == [], "no other process executes it meanwhile"
+    assert read_snapshot(db).runs["r"]["worker"] == row["worker"]
     first.kill()
-    assert heir.result() == 1
+    assert other.result() == 1

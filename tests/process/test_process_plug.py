@@ -1,14 +1,13 @@
-"""`crash_processes` pulls the plug at every write, also at those that the loop makes itself."""
+"""`crash_processes` kills the process at every write, including the writes of the event loop itself."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.store.verbs import Enlist
 from outlast.testing.crash import Crash, Plug
+from support.processes import Program
 
 FILE = """
 from outlast import step, workflow
@@ -23,29 +22,21 @@ async def count() -> int:
 """
 
 
-def test_a_process_that_is_to_die_at_the_record_of_a_step_dies_there(tmp_path):
+def test_process_dies_at_the_requested_write(tmp_path):
     file = tmp_path / "counting.py"
     file.write_text(FILE)
 
-    def live(at: int) -> subprocess.CompletedProcess:
-        life = [
-            sys.executable,
-            "-m",
-            "outlast.testing.crash_process",
-            tmp_path / "crash.db",
-            str(at),
-            "after",
-        ]
-        return subprocess.run(
-            [*life, f"{file}:count"], capture_output=True, text=True, timeout=60, check=False
-        )
+    def execute(at: int) -> tuple[int, str]:
+        words = ["-m", "outlast.testing.crash_process", tmp_path / "crash.db", at, "after", f"{file}:count"]
+        with Program.python(*words, folder=tmp_path) as program:
+            return program.wait(), program.output
 
-    assert live(9).returncode == -9, "there are ten steps: the ninth write is one of theirs"
-    assert json.loads(live(0).stdout) == {"result": 45}
+    assert execute(9)[0] == -9, "the ninth write is the record of one of the ten steps"
+    assert json.loads(execute(0)[1]) == {"result": 45}
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_the_plug_is_pulled_at_a_write_on_the_loop_as_at_any_other(when):
+def test_plug_is_pulled_at_a_write_of_the_event_loop(when):
     store, pulled = SQLiteStore(None), []
     plug = Plug(store, 2, when, lambda: pulled.append(1))
     store.open()

@@ -1,12 +1,13 @@
-"""Two apps on one file in one process: SQLite's locks on it are the process's, and must outlive either."""
+"""Two apps of one process open the same file: SQLite's locks belong to the process and must outlive either app."""
 
-import subprocess
 import sys
 
 import pytest
-from process_tools import autopsy, until
 
-LOOK = """
+from support.processes import Program
+from support.snapshots import read_dead_store
+
+READ = """
 import sys
 from outlast.store.sqlite.store import SQLiteStore
 store = SQLiteStore(sys.argv[1])
@@ -17,17 +18,15 @@ store.close()
 
 
 @pytest.mark.parametrize("second", ["closed", "open"])
-def test_what_one_of_two_apps_acknowledged_is_there_after_another_process_looked_and_a_kill(
-    spawn, tmp_path, second
-):
+def test_results_survive_a_read_by_another_process_and_sigkill(spawn, tmp_path, second):
     db = tmp_path / "outlast.db"
     program = spawn("two_apps.py", second)
-    until(lambda: program.said() or program.ended)
-    subprocess.run([sys.executable, "-c", LOOK, db], check=True, timeout=30)
+    program.wait_for_message("ready")
+    with Program([sys.executable, "-c", READ, db], tmp_path / "reader") as reader:
+        assert reader.wait() == 0, reader.describe()
     (tmp_path / f"go-{program.pid}").touch()
-    until(lambda: len(program.said()) == 2 or program.ended)
-    assert program.said() == ["ready", 190], program.errors()
+    program.wait_for_message(190)
     program.kill()
-    image = autopsy(db)
+    image = read_dead_store(db)
     assert {id: row["status"] for id, row in image.runs.items()} == {"r": "done"}
     assert image.kinds("r") == ["step"] * 20

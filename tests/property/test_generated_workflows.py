@@ -1,7 +1,8 @@
-"""Workflows made by chance, crashed by chance: whatever the shape, the end is that of the undisturbed life.
+"""Random workflows that crash at random writes end like undisturbed ones.
 
-OUTLAST_TEST_PROPERTY_CASES raises the number of cases (virtual; a fifteenth of it on each real loop and on a file, a twenty-fifth on each other store), OUTLAST_TEST_PROPERTY_SEED
-is the first seed. The seed of a failure is in the test's id: OUTLAST_TEST_PROPERTY_SEED=<seed> OUTLAST_TEST_PROPERTY_CASES=1 repeats it.
+OUTLAST_TEST_PROPERTY_CASES is the number of cases on the virtual clock. A fifteenth of them run on each real
+event loop and on a file, a twenty-fifth on each other store. OUTLAST_TEST_PROPERTY_SEED is the first seed.
+OUTLAST_TEST_PROPERTY_SEED=<seed> OUTLAST_TEST_PROPERTY_CASES=1 repeats a failure, whose seed is in the test's id.
 """
 
 import asyncio
@@ -12,13 +13,13 @@ import pytest
 import uvloop
 from programs import Maker
 
-from crash_places import STORES, new_places
 from outlast.testing import crash_everywhere
+from support.crash_stores import STORES, new_places
 
-CASES = int(os.environ.get("OUTLAST_TEST_PROPERTY_CASES", "50"))
+CASES = int(os.environ.get("OUTLAST_TEST_PROPERTY_CASES", "20"))
 FIRST = int(os.environ.get("OUTLAST_TEST_PROPERTY_SEED", "1000"))
 BLOCK = 10 if CASES > 10 else 1
-"""Seeds in one test: a test for each would cost more than its work."""
+"""Seeds per test: one test for each would cost more than its work."""
 
 VIRTUAL = range(FIRST, FIRST + CASES, BLOCK)
 REAL = range(FIRST, FIRST + max(1, CASES // 15))
@@ -32,7 +33,7 @@ def broken(seed: int, error: BaseException) -> str:
 
 @pytest.mark.parametrize("first", VIRTUAL)
 @pytest.mark.parametrize("store", ["memory:"])
-def test_a_generated_workflow_ends_alike_wherever_it_crashes(first, store):
+def test_generated_workflow_survives_crashes_on_the_virtual_clock(first, store):
     for seed in range(first, min(first + BLOCK, FIRST + CASES)):
         dice = random.Random(seed)
         try:
@@ -48,7 +49,7 @@ def test_a_generated_workflow_ends_alike_wherever_it_crashes(first, store):
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + max(1, CASES // 15)))
-def test_a_generated_workflow_ends_alike_on_a_file(seed):
+def test_generated_workflow_survives_crashes_on_a_file(seed):
     dice = random.Random(seed)
     crash_everywhere(
         Maker(seed).call(), store="sqlite", writes=[dice.randint(1, 20)], every_life=seed % 2 == 0
@@ -62,7 +63,7 @@ def places(request):
 
 
 @pytest.mark.parametrize("seed", FEW)
-def test_a_generated_workflow_ends_alike_on_every_store(seed, places):
+def test_generated_workflow_survives_crashes_on_every_store(seed, places):
     dice = random.Random(seed)
     writes = sorted(dice.sample(range(1, 20), 2))
     crash_everywhere(Maker(seed).call(), store=places, writes=writes, every_life=seed % 2 == 0)
@@ -70,6 +71,6 @@ def test_a_generated_workflow_ends_alike_on_every_store(seed, places):
 
 @pytest.mark.parametrize("seed", REAL)
 @pytest.mark.parametrize("loop", LOOPS)
-def test_a_generated_workflow_ends_alike_in_real_time(seed, loop):
+def test_generated_workflow_survives_crashes_in_real_time(seed, loop):
     dice = random.Random(seed)
     crash_everywhere(Maker(seed, unit=0.01).call(), writes=[dice.randint(1, 12)], loop=LOOPS[loop])

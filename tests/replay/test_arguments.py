@@ -1,4 +1,4 @@
-"""A step's arguments are its own: what it changes in them, the workflow does not see, neither now nor after a death."""
+"""A step works on a copy of its arguments, live and on replay."""
 
 import asyncio
 import logging
@@ -61,13 +61,13 @@ async def three_kinds() -> list[object]:
     return [*counts, state.history]
 
 
-def test_what_a_step_changes_in_its_arguments_is_not_seen_by_whoever_called_it_wherever_it_dies():
+def test_caller_does_not_see_argument_changes_of_a_step():
     report = crash_everywhere(three_kinds())
     assert report.result == [2, 2, ["first"], ["first"]]
     assert report.crashes > 0
 
 
-def test_a_sync_workflow_does_not_see_it_either(world):
+def test_sync_caller_does_not_see_argument_changes_of_a_step(world):
     @sync.workflow
     def flow() -> list[str]:
         state = State()
@@ -77,7 +77,7 @@ def test_a_sync_workflow_does_not_see_it_either(world):
     assert world.run(flow()) == []
 
 
-def test_what_a_workflow_changes_after_a_call_is_not_seen_by_its_step(world):
+def test_step_does_not_see_later_changes_of_its_arguments(world):
     @step
     async def look(words: list[str]) -> list[str]:
         return words
@@ -109,7 +109,7 @@ def test_each_attempt_gets_the_arguments_as_they_were_given(world):
     assert seen == [["tried"]] * 3
 
 
-def test_what_is_unrecorded_is_handed_over_as_it_is(world):
+def test_unrecorded_argument_is_passed_without_copying(world):
     client = threading.Lock()
 
     @step
@@ -124,7 +124,7 @@ def test_what_is_unrecorded_is_handed_over_as_it_is(world):
     assert seen == [client]
 
 
-def test_of_what_cannot_be_copied_whole_those_parts_are_copied_that_can_be(world):
+def test_copyable_parts_of_an_uncopyable_argument_are_copied(world):
     class Alive(BaseModel):
         words: list[str]
         client: object = Field(None, exclude=True)
@@ -153,7 +153,7 @@ def test_of_what_cannot_be_copied_whole_those_parts_are_copied_that_can_be(world
     assert seen[0][2] == "aa"
 
 
-def test_looking_whether_arguments_were_changed_fails_no_step_that_succeeded(world):
+def test_change_detection_never_fails_a_successful_step(world):
     @dataclass
     class Scratch:
         text: str
@@ -173,7 +173,7 @@ def test_looking_whether_arguments_were_changed_fails_no_step_that_succeeded(wor
     assert len(seen) == 1
 
 
-def test_it_is_said_once_that_a_step_changes_its_arguments(world, caplog):
+def test_changed_arguments_are_warned_about_once(world, caplog):
     @step
     async def adds(words: list[str]) -> None:
         words.append("more")
@@ -194,7 +194,7 @@ def test_it_is_said_once_that_a_step_changes_its_arguments(world, caplog):
     ]
 
 
-def test_what_a_model_leaves_out_or_masks_when_it_is_written_is_not_recorded_and_reaches_the_step(world):
+def test_excluded_model_fields_reach_the_step_and_are_not_recorded(world):
     @step
     async def ask(config: Config) -> str:
         seen.append((config.api_key, config.card))
@@ -240,7 +240,7 @@ def test_models_that_differ_in_a_field_of_a_subclass_are_different_calls(world):
     assert type(seen[0].messages[0]) is Answer
 
 
-def test_a_body_that_waits_is_not_disturbed_by_what_happens_to_the_callers_object(world):
+def test_waiting_step_is_not_affected_by_changes_of_the_callers_object(world):
     @step
     async def slow(words: list[str]) -> list[str]:
         await asyncio.sleep(10)

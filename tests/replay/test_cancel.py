@@ -1,4 +1,4 @@
-"""Cancelling a run: queued, running, waiting; told why, no new step, and no way to refuse."""
+"""Cancelling a run: queued, running or waiting."""
 
 import asyncio
 
@@ -88,7 +88,7 @@ def test_a_waiting_run_is_cancelled(world, wait):
     assert world.clock.elapsed < 100
 
 
-def test_its_finally_blocks_execute_but_no_new_step_starts(world):
+def test_cancelled_run_executes_finally_blocks_and_starts_no_step(world):
     seen = []
 
     @workflow
@@ -104,7 +104,7 @@ def test_its_finally_blocks_execute_but_no_new_step_starts(world):
     assert done == []
 
 
-def test_a_workflow_that_swallows_its_cancellation_is_cancelled_all_the_same(world):
+def test_workflow_that_swallows_its_cancellation_is_still_cancelled(world):
     seen = []
 
     @workflow
@@ -122,7 +122,7 @@ def test_a_workflow_that_swallows_its_cancellation_is_cancelled_all_the_same(wor
     assert world.status() == "cancelled"
 
 
-def test_the_workflow_is_told_why(world):
+def test_cancellation_carries_its_reason(world):
     seen = []
 
     @workflow
@@ -137,7 +137,7 @@ def test_the_workflow_is_told_why(world):
     assert seen == ["the budget is spent"]
 
 
-def test_a_cancel_that_nobody_could_hear_is_heard_by_the_next_life_before_it_starts_anything(world):
+def test_pending_cancellation_stops_the_next_life_before_it_starts_steps(world):
     @workflow
     async def one() -> str:
         return await work("slow", 100)
@@ -150,7 +150,7 @@ def test_a_cancel_that_nobody_could_hear_is_heard_by_the_next_life_before_it_sta
     assert done == []
 
 
-def test_only_a_run_that_is_there_and_not_ended_can_be_cancelled(world):
+def test_cancelling_an_unknown_or_ended_run_is_refused(world):
     @workflow
     async def one() -> str:
         return await work("x")
@@ -166,7 +166,7 @@ def test_only_a_run_that_is_there_and_not_ended_can_be_cancelled(world):
     world.do(main)
 
 
-def test_a_second_cancel_is_harmless_and_the_first_reason_stays(world):
+def test_second_cancellation_keeps_the_first_reason(world):
     @workflow
     async def one() -> None:
         try:
@@ -195,7 +195,7 @@ def test_a_workflow_that_raises_cancelled_error_by_itself_failed_and_was_not_can
     assert world.status() == "failed"
 
 
-def test_a_cancel_that_comes_in_a_finally_reaches_the_step_that_is_executed_there(world):
+def test_cancellation_during_a_finally_block_reaches_its_step(world):
     stopped = []
 
     @step
@@ -218,7 +218,7 @@ def test_a_cancel_that_comes_in_a_finally_reaches_the_step_that_is_executed_ther
     assert world.status() == "cancelled"
 
 
-def test_a_death_between_the_cancel_and_the_end_does_not_revive_the_run(world):
+def test_crash_after_a_cancellation_does_not_revive_the_run(world):
     @step
     async def slow_to_stop() -> None:
         try:
@@ -266,9 +266,7 @@ def test_cancelling_one_run_leaves_its_neighbours_alone(world):
 
 
 @pytest.mark.parametrize("wanted_again", [False, True])
-def test_a_request_that_was_read_before_a_retry_is_not_taken_for_one_of_the_run_as_it_is_now(
-    world, monkeypatch, wanted_again
-):
+def test_cancellation_read_before_a_retry_does_not_cancel_the_retried_run(world, monkeypatch, wanted_again):
     """The store may take its time to say what is wanted of the runs here; meanwhile one ends by it, and is retried."""
     requests, reads = Post._requests, []
 

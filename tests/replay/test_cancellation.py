@@ -1,4 +1,4 @@
-"""Cancellation within a workflow is recorded, and races with what ends at the same time go one way in every life."""
+"""Cancellation inside a workflow is recorded and replays the same way."""
 
 import asyncio
 
@@ -56,7 +56,7 @@ def test_a_timeout_survives_a_death_before_and_after_it_fires(world, second):
     assert world.clock.elapsed < 30
 
 
-def test_a_timeout_that_came_due_while_nobody_lived_fires_before_anything_is_started_again(world):
+def test_timeout_due_between_processes_fires_before_any_step_starts(world):
     @workflow
     async def one() -> str:
         try:
@@ -89,7 +89,7 @@ def test_a_step_that_ended_when_the_timeout_was_already_recorded_counts_as_cance
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_race_between_a_step_and_its_cancellation_goes_the_recorded_way(seed, world):
+def test_race_between_a_step_and_its_cancellation_replays_as_recorded(seed, world):
     @workflow
     async def one() -> list:
         task = asyncio.create_task(work("racer", 1))
@@ -110,7 +110,7 @@ def test_the_race_between_a_step_and_its_cancellation_goes_the_recorded_way(seed
     assert world.replays(one()) == result
 
 
-def test_a_body_that_swallows_its_cancellation_has_its_result_recorded(world):
+def test_result_of_a_step_that_swallows_cancellation_is_recorded(world):
     @step
     async def stubborn() -> str:
         try:
@@ -130,7 +130,7 @@ def test_a_body_that_swallows_its_cancellation_has_its_result_recorded(world):
     assert world.replays(one()) == "I insist"
 
 
-def test_a_body_that_fails_while_it_is_cancelled_has_its_failure_recorded(world):
+def test_failure_of_a_cancelled_step_is_recorded(world):
     @step
     async def clumsy() -> str:
         try:
@@ -261,7 +261,7 @@ def test_a_sleep_that_is_cancelled_ends_at_once_and_its_timer_never_fires(world)
     assert world.clock.elapsed < 10
 
 
-def test_a_step_that_raises_cancelled_error_by_itself_fails_and_cancels_nobody(world):
+def test_step_that_raises_cancelled_error_fails_and_cancels_nothing(world):
     @step
     async def odd() -> None:
         raise asyncio.CancelledError("of my own")

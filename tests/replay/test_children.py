@@ -1,4 +1,4 @@
-"""Child runs: `await call` inside a run is a run of its own."""
+"""Child runs: awaiting a call inside a run starts a run of its own."""
 
 import asyncio
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ async def sleeper(seconds: float) -> str:
     return "slept"
 
 
-def test_a_child_is_a_run_of_its_own_under_an_id_made_of_its_place(world):
+def test_child_is_a_run_with_an_id_derived_from_its_position(world):
     @workflow
     async def parent() -> list[Part]:
         return [await child("a"), await child("b")]
@@ -72,7 +72,7 @@ def test_children_side_by_side_in_gather_as_completed_and_a_task_group(world):
     assert world.replays(parent()) == ["slow", "fast", "y", "x", "0", "1"]
 
 
-def test_a_death_of_both_goes_on_with_both(world):
+def test_parent_and_child_both_resume_after_a_crash(world):
     @workflow
     async def parent() -> list[str]:
         first = await work("first", 5)
@@ -86,7 +86,7 @@ def test_a_death_of_both_goes_on_with_both(world):
         assert [e.kind for e in world.journal(f"{id}/child#1") if e.kind == "step"] == ["step"]
 
 
-def test_a_childs_failure_is_its_own_exception_in_the_parent(world):
+def test_exception_of_a_child_is_raised_in_its_parent(world):
     broken.append("bad")
 
     @workflow
@@ -154,7 +154,7 @@ def test_a_child_cancelled_from_outside_is_a_run_cancelled_in_its_parent(world):
     assert world.replays(parent()) == "run/sleeper#1: by its user"
 
 
-def test_a_child_that_nobody_waits_for_ends_with_its_parent(world):
+def test_unawaited_child_ends_with_its_parent(world):
     @workflow
     async def parent() -> str:
         asyncio.create_task(_wait(sleeper(1000)))

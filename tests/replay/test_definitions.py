@@ -1,4 +1,4 @@
-"""What a decorator and a call refuse: names, arguments, annotations."""
+"""What decorators and calls accept and refuse: names, arguments, annotations."""
 
 import asyncio
 import threading
@@ -26,14 +26,14 @@ async def other() -> str:
 
 
 @pytest.mark.parametrize("name", ["a/b", "a#1", "", "a\x00b", "a\nb", "\ud800"])
-def test_a_name_that_would_break_a_key_is_refused_where_it_is_written(name):
+def test_name_with_a_key_separator_is_refused_at_definition(name):
     with pytest.raises(BadName):
         step(name=name)(lambda: None)
     with pytest.raises(BadName):
         workflow(name=name)(lambda: None)
 
 
-def test_a_wrong_argument_is_the_functions_own_type_error(world):
+def test_wrong_arguments_raise_the_type_error_of_the_function(world):
     @workflow
     async def one() -> None:
         await work("a", "b", "c")
@@ -67,7 +67,7 @@ def test_an_argument_that_cannot_be_fingerprinted_is_refused_unless_it_is_marked
     assert world.journal()[0].args == '{"label":"good"}'
 
 
-def test_a_result_annotation_that_nothing_can_carry_is_refused_before_the_step_executes(world):
+def test_unsupported_result_annotation_is_refused_before_the_step_executes(world):
     executed = []
 
     @step
@@ -84,7 +84,7 @@ def test_a_result_annotation_that_nothing_can_carry_is_refused_before_the_step_e
     assert executed == []
 
 
-def test_a_step_is_a_method_too_and_its_object_is_no_part_of_the_call(world):
+def test_step_can_be_a_method_and_its_object_is_not_recorded(world):
     class Agent:
         def __init__(self, mood: str) -> None:
             self.mood = mood
@@ -102,7 +102,7 @@ def test_a_step_is_a_method_too_and_its_object_is_no_part_of_the_call(world):
     assert world.journal()[0].key == "Agent.say#1"
 
 
-def test_a_name_is_the_qualified_name_without_the_functions_around_it_and_without_its_module():
+def test_name_is_the_qualified_name_without_module_and_enclosing_functions():
     class Group:
         @step
         async def inner(self) -> None: ...
@@ -126,7 +126,7 @@ def test_a_decorated_function_keeps_its_name_its_text_and_its_plain_function():
     assert asyncio.run(documented.fn(3)) == 3
 
 
-def test_a_decorator_on_something_that_is_no_function_says_so():
+def test_decorating_something_that_is_not_a_function_is_refused():
     for decorator in (step, workflow):
         with pytest.raises(TypeError, match="decorates a function"):
             decorator(5)
@@ -141,3 +141,12 @@ def test_a_workflow_moved_to_another_module_is_still_the_same(world):
     world.die(workflow(moved)(), after=10)
     moved.__module__ = "somewhere.else"
     assert world.run(workflow(moved)()) == "a"
+
+
+@pytest.mark.parametrize(
+    ("option", "meant"),
+    [("retry", "retries"), ("max_retries", "retries"), ("delay", "backoff"), ("timout", "timeout")],
+)
+def test_misspelled_option_is_answered_with_the_intended_one(option, meant):
+    with pytest.raises(TypeError, match=f"has no option '{option}'. Did you mean {meant}?"):
+        step(**{option: 3})

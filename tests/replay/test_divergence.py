@@ -1,4 +1,4 @@
-"""Changed code: what no longer matches is seen before anything is executed, and a person decides."""
+"""Changed code is detected before anything executes, and the run is parked."""
 
 import asyncio
 
@@ -114,7 +114,7 @@ def test_a_change_parks_the_run_before_anything_is_executed(world, new):
 
 
 @pytest.mark.parametrize("new", CHANGES, ids=lambda fn: fn.__name__)
-def test_a_parked_run_goes_on_with_the_old_code(world, new):
+def test_parked_run_resumes_with_the_old_code(world, new):
     began(world)
     with pytest.raises(RunParked):
         world.run(flow(new)())
@@ -143,7 +143,7 @@ def test_the_reason_names_what_was_recorded_and_what_was_asked(world):
     assert '"two"' in parked.value.reason
 
 
-def test_a_result_that_does_not_fit_any_more_is_told_in_sentences_with_one_full_stop_each(world):
+def test_message_about_an_unfitting_result_is_well_formed(world):
     @step(name="a")
     async def counts(label: str) -> int:
         return len(label)

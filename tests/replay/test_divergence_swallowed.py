@@ -1,4 +1,4 @@
-"""A divergence cannot be swallowed, and is seen wherever it is."""
+"""Workflow code cannot swallow a divergence."""
 
 import asyncio
 
@@ -60,7 +60,7 @@ def test_divergence_cannot_be_swallowed_by_except_exception(world):
     assert acted == []
 
 
-def test_if_it_is_swallowed_by_except_base_exception_nothing_more_is_recorded_or_executed(world):
+def test_divergence_swallowed_by_except_base_exception_records_nothing_more(world):
     seen = []
 
     async def greedy() -> list[str]:

@@ -1,4 +1,4 @@
-"""Messages: sent before or after they are waited for, taken once, in order, the same in every life."""
+"""Messages are received once, in order, and the same way on replay."""
 
 import asyncio
 from dataclasses import dataclass
@@ -67,7 +67,7 @@ def test_a_message_sent_to_a_queued_run_is_there_when_it_starts(world):
     assert world.do(main) == ["early"]
 
 
-def test_a_message_outlives_the_process_that_took_it(world):
+def test_received_message_survives_a_crash(world):
     @workflow
     async def one() -> str:
         word = await receive("word", str)
@@ -90,7 +90,7 @@ def test_several_waiters_get_one_message_each_in_the_order_they_waited(world):
     assert world.replays(one()) == ["1", "2", "3"]
 
 
-def test_names_do_not_mix(world):
+def test_messages_of_different_names_are_separate(world):
     @workflow
     async def one() -> list[str]:
         return await asyncio.gather(receive("a", str), receive("b", str))
@@ -191,7 +191,7 @@ def test_a_message_of_the_wrong_type_is_an_error_in_the_workflow_which_may_go_on
     assert world.replays(one()) == ["bad", "tea"]
 
 
-def test_the_same_message_id_is_one_message(world):
+def test_repeated_message_id_is_delivered_once(world):
     same = send("once", message_id="m-1")
     assert talk(world, listens(2), same, same, send("other", message_id="m-2")) == ["once", "other"]
 
@@ -237,7 +237,7 @@ def test_a_message_that_cannot_be_recorded_or_named_or_is_too_long_is_not_sent(w
     assert world.store.messages(world.row().pk) == []
 
 
-def test_who_waits_for_what_can_be_asked(world):
+def test_waiting_message_names_can_be_queried(world):
     async def main(app) -> None:
         await app.start(listens(1), id="run")
         await asyncio.sleep(1)

@@ -1,6 +1,8 @@
-"""Calls in the wrong place, workflows that do what only steps may, and workflows that never end: clear errors, no hang."""
+"""Calls in the wrong place raise clear errors instead of hanging."""
 
 import asyncio
+import inspect
+import logging
 import socket
 from typing import Any
 
@@ -46,7 +48,7 @@ def test_a_step_outside_a_run_says_how_to_call_its_function():
 
 
 @pytest.mark.parametrize("call", [now, uuid, random, current], ids=lambda fn: fn.__name__)
-def test_what_belongs_to_a_run_is_not_in_run_outside_one(call):
+def test_run_functions_raise_not_in_run_outside_a_run(call):
     with pytest.raises(NotInRun):
         call()
 
@@ -54,7 +56,7 @@ def test_what_belongs_to_a_run_is_not_in_run_outside_one(call):
 @pytest.mark.parametrize(
     "make", [lambda: sleep(1), lambda: receive("x"), other], ids=["sleep", "receive", "call"]
 )
-def test_what_is_awaited_in_a_run_is_not_in_run_outside_one(make):
+def test_awaitable_run_functions_raise_not_in_run_outside_a_run(make):
     async def main() -> None:
         await make()
 
@@ -67,7 +69,7 @@ def test_what_is_awaited_in_a_run_is_not_in_run_outside_one(make):
     [now, uuid, random, lambda: other().__await__(), lambda: sleep(1).send(None)],
     ids=["now", "uuid", "random", "child", "sleep"],
 )
-def test_a_steps_body_is_not_the_workflows_code(world, call):
+def test_workflow_functions_are_refused_inside_a_step(world, call):
     @step
     async def inside() -> str:
         try:
@@ -86,13 +88,10 @@ def test_a_steps_body_is_not_the_workflows_code(world, call):
 def test_a_sync_step_in_an_async_workflow_asks_for_aio(world):
     @workflow
     async def one() -> str:
-        try:
-            sync_work()
-        except NotInRun as error:
-            return str(error)
-        return "?"
+        return sync_work()
 
-    assert "sync_work.aio" in world.run(one())
+    with pytest.raises(NotInRun, match=r"sync_work\.aio"):
+        world.run(one())
 
 
 async def opens_a_connection() -> None:
@@ -140,7 +139,7 @@ def test_io_in_a_workflow_is_an_error_that_names_steps(world, io):
     assert world.status() == "failed"
 
 
-def test_an_event_set_by_a_step_is_a_clear_error_not_a_hang(world):
+def test_event_set_by_a_step_raises_a_clear_error(world):
     @workflow
     async def one() -> str:
         event = asyncio.Event()
@@ -178,3 +177,21 @@ def test_a_lock_shared_by_two_runs_is_a_clear_error(world):
     errors = [result for result in results if isinstance(result, Exception)]
     assert errors, "two runs cannot share a lock"
     assert all(isinstance(error, (NotInRun, RuntimeError, RunParked)) for error in errors)
+
+
+def test_a_call_that_is_not_awaited_is_logged_with_its_line(world, caplog):
+    async def forgets() -> None:
+        work("forgotten")
+        other()
+
+    @workflow
+    async def one() -> str:
+        await forgets()
+        return await work("done")
+
+    assert world.run(one()) == "done"
+    line = inspect.getsourcelines(forgets)[1]
+    said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(said) == 2
+    assert "step work#1" in said[0] and f"{__file__}:{line + 1}" in said[0] and "await work(...)" in said[0]
+    assert "child other#1" in said[1] and f"{__file__}:{line + 2}" in said[1]

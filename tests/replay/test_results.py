@@ -1,4 +1,4 @@
-"""A step's result is the same value in every life: what reading its record back gives."""
+"""A step's result is the same value live and on replay."""
 
 import enum
 import math
@@ -169,7 +169,7 @@ def test_nan_stays_nan(world, annotation):
 
 @pytest.mark.parametrize("kind", [Measure, MeasureModel])
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
-def test_a_float_within_a_model_stays_or_is_refused_and_never_turns_into_none(world, kind, number):
+def test_float_in_a_model_is_kept_or_refused_but_never_becomes_none(world, kind, number):
     try:
         lives = both_lives(world, kind, kind(value=number))
     except Unrecordable:

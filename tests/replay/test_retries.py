@@ -1,4 +1,4 @@
-"""Attempts: how many, how far apart, and that a death does not begin the count anew."""
+"""Step retries: attempts, backoff, time-outs, and their survival of crashes."""
 
 import asyncio
 import json
@@ -61,10 +61,10 @@ def test_the_back_off_doubles_with_jitter_up_to_its_cap(world):
     )
 
 
-def test_a_huge_number_of_retries_does_not_overflow(world):
-    one, seen, left = failing(world, retries=1200, backoff=0.001, backoff_max=0.001)
+def test_a_huge_number_of_retries_does_not_overflow(memory_world):
+    one, seen, left = failing(memory_world, retries=1200, backoff=0.001, backoff_max=0.001)
     left[0] = 1100
-    assert world.run(one()) == 1101
+    assert memory_world.run(one()) == 1101
     assert len(seen) == 1101
 
 
@@ -75,7 +75,7 @@ def test_only_exceptions_of_retry_on_are_retried(world):
     assert len(seen) == 1
 
 
-def test_a_death_in_the_back_off_goes_on_from_the_recorded_due_time(world):
+def test_crash_during_backoff_resumes_at_the_recorded_due_time(world):
     one, seen, left = failing(world, retries=3, backoff=1000.0, backoff_max=1000.0)
     left[0] = 1
     world.die(one(), after=100.0, gap=50.0)
@@ -86,7 +86,7 @@ def test_a_death_in_the_back_off_goes_on_from_the_recorded_due_time(world):
     assert world.clock.start + seen[1][1] == pytest.approx(due, abs=0.1)
 
 
-def test_a_back_off_that_ended_while_nobody_lived_is_not_waited_for_again(world):
+def test_backoff_that_ended_between_processes_is_not_repeated(world):
     one, seen, left = failing(world, retries=3, backoff=100.0)
     left[0] = 1
     world.die(one(), after=1.0, gap=5000.0)
@@ -139,7 +139,7 @@ def test_the_attempts_are_part_of_no_other_step(world):
     assert world.replays(one()) == [2, 2, 2]
 
 
-def test_one_attempt_has_so_many_seconds(world):
+def test_step_timeout_bounds_one_attempt(world):
     cancelled = []
 
     @step(timeout=5.0)
@@ -164,7 +164,7 @@ def test_one_attempt_has_so_many_seconds(world):
     assert "5.0 s" in world.replays(one())
 
 
-def test_a_timeout_of_the_steps_own_is_not_taken_for_the_attempts(world):
+def test_timeout_error_raised_by_a_step_is_not_a_step_timeout(world):
     @step(timeout=5.0)
     async def inner_timeout() -> None:
         async with asyncio.timeout(1.0):
@@ -197,25 +197,28 @@ def test_a_timed_out_attempt_is_retried_with_a_time_of_its_own(world):
     assert [entry.seconds for entry in failed] == [pytest.approx(5.0)] * 2
 
 
-def test_no_retry_of_a_sync_step_starts_while_the_thread_of_the_last_attempt_lives(address):
-    alive, most, go = [], [], threading.Event()
+def test_retry_of_a_sync_step_waits_for_the_thread_of_the_last_attempt(address):
+    alive, most = [], []
 
-    @step(timeout=0.02, retries=1, backoff=0.001)
-    def slow() -> int:
-        alive.append(1)
-        most.append(len(alive))
-        if current().attempt == 1:
-            threading.Timer(0.1, go.set).start()
-            go.wait(20)
-        alive.pop()
-        return current().attempt
+    def attempts(blocked: float) -> int:
+        @step(timeout=0.05, retries=100, backoff=0.001)
+        def slow() -> int:
+            alive.append(1)
+            most.append(len(alive))
+            if current().attempt == 1:
+                threading.Event().wait(blocked)
+            alive.pop()
+            return current().attempt
 
-    @workflow
-    async def one() -> int:
-        return await slow.aio()
+        @workflow(name=f"blocked for {blocked}")
+        async def one() -> int:
+            return await slow.aio()
 
-    assert run(one(), store=address) == 2
-    assert most == [1, 1]
+        return run(one(), store=address)
+
+    # On a busy machine the event loop may notice the end of the thread before it notices the time-out.
+    assert any(attempts(blocked) > 1 for blocked in (0.2, 2, 10))
+    assert set(most) == {1}
 
 
 def test_a_failed_attempt_and_a_retry_leave_the_runs_time_deterministic(world):

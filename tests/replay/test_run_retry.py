@@ -1,4 +1,4 @@
-"""A run that failed, was cancelled or timed out is taken up again from where it ended."""
+"""Retrying a run that failed, was cancelled or timed out."""
 
 import asyncio
 import json
@@ -77,7 +77,7 @@ def test_results_of_siblings_that_ended_after_the_failure_are_not_computed_again
     assert world.replays(one()) == ["b", "later"]
 
 
-def test_a_retry_begins_the_attempts_anew(world):
+def test_retry_resets_the_attempt_count(world):
     attempts = []
 
     @step(retries=1, backoff=1.0)

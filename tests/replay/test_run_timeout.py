@@ -1,4 +1,4 @@
-"""The time-out of a run: over all its lives."""
+"""A run's time-out counts across restarts."""
 
 import asyncio
 
@@ -50,7 +50,7 @@ def test_the_time_of_a_run_counts_from_its_first_start_over_all_lives(world):
     assert world.clock.elapsed == pytest.approx(60, abs=2)
 
 
-def test_a_run_whose_time_ran_out_while_nobody_lived_starts_nothing(world):
+def test_run_that_timed_out_between_processes_starts_nothing(world):
     @workflow(timeout=60)
     async def one() -> None:
         await work("slow", 1000)

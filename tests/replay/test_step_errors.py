@@ -1,4 +1,4 @@
-"""An exception of a step comes back as its own type where that is safe, and the same way in every life."""
+"""Exceptions of steps come back as their own type where that is safe."""
 
 import asyncio
 import json
@@ -142,7 +142,7 @@ def test_a_nested_class_is_found(world):
 @pytest.mark.parametrize(
     "error", [Holds("kept"), Reduced("reduced"), ReduceRaises("raises")], ids=lambda e: type(e).__name__
 )
-def test_what_cannot_be_rebuilt_is_a_step_failed_with_name_message_and_traceback_in_both_lives(world, error):
+def test_unrebuildable_exception_becomes_step_failed_live_and_on_replay(world, error):
     for caught in lives(world, error):
         assert type(caught) is StepFailed
         assert caught.type_name == f"{__name__}.{type(error).__name__}"
@@ -160,7 +160,7 @@ def test_an_exception_of_a_local_class_is_a_step_failed(world):
         assert caught.type_name.endswith("Local")
 
 
-def test_a_broken_text_does_not_hide_the_error(world):
+def test_broken_str_of_an_exception_does_not_hide_the_error(world):
     for caught in lives(world, BadText()):
         assert isinstance(caught, (BadText, StepFailed))
 

@@ -1,4 +1,4 @@
-"""Steps called in a step's body: recorded under the outer step, and used when it is redone."""
+"""Steps inside steps are recorded under the outer step and reused."""
 
 import asyncio
 
@@ -103,7 +103,7 @@ def test_inner_steps_are_told_apart_by_their_arguments_because_a_body_is_not_det
     assert done == ["a", "b"]
 
 
-def test_the_same_inner_call_twice_is_two(world):
+def test_repeated_inner_call_executes_twice(world):
     @step
     async def outer() -> int:
         await inner("a")

@@ -1,4 +1,4 @@
-"""Workflows that never end: parked with a reason, no hang."""
+"""Workflows that spin or deadlock are parked with a reason."""
 
 import asyncio
 
@@ -34,7 +34,7 @@ def test_a_workflow_that_spins_is_parked_with_a_reason(world, monkeypatch):
     assert world.status() == "parked"
 
 
-def test_a_workflow_that_waits_for_what_can_never_come_is_parked_with_a_reason(world):
+def test_deadlocked_workflow_is_parked_with_a_reason(world):
     @workflow
     async def one() -> None:
         await work("first")
@@ -62,7 +62,7 @@ def test_a_deadlock_of_two_tasks_is_parked(world):
         world.run(one())
 
 
-def test_a_stuck_run_does_not_hold_up_its_neighbours(world):
+def test_stuck_run_does_not_block_other_runs(world):
     @workflow
     async def stuck() -> None:
         await asyncio.Event().wait()

@@ -1,4 +1,4 @@
-"""now(), uuid(), random() and sleep(): recorded or derived, the same in every life."""
+"""now(), uuid(), random() and sleep() give the same values on replay."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -46,7 +46,7 @@ def test_now_stands_still_between_two_entries(world):
     assert world.run(one())
 
 
-def test_now_moves_on_by_what_a_step_took(world):
+def test_now_advances_by_the_duration_of_a_step(world):
     @workflow
     async def one() -> float:
         start = now()
@@ -73,7 +73,7 @@ def test_now_never_goes_back_though_the_stores_clock_does(world):
     assert seen == sorted(seen)
 
 
-def test_chance_is_the_same_in_every_life_and_differs_between_runs_and_calls(world):
+def test_random_values_replay_and_differ_between_runs_and_calls(world):
     seen = []
 
     @workflow
@@ -105,7 +105,7 @@ def test_a_uuid_is_a_proper_random_uuid(world):
     assert world.run(one()) == [4]
 
 
-def test_chance_is_spread_evenly(world):
+def test_random_values_are_evenly_distributed(world):
     @workflow
     async def one() -> float:
         return sum(random() for _ in range(2000)) / 2000
@@ -114,7 +114,7 @@ def test_chance_is_spread_evenly(world):
 
 
 @pytest.mark.parametrize("snooze", [sleep, asyncio.sleep], ids=["outlast", "asyncio"])
-def test_a_sleep_goes_on_across_lives(world, snooze):
+def test_sleep_continues_across_restarts(world, snooze):
     @workflow
     async def one() -> str:
         await snooze(1000)
@@ -126,7 +126,7 @@ def test_a_sleep_goes_on_across_lives(world, snooze):
     assert [kind for kind in world.kinds() if kind != "death"] == ["fired"]
 
 
-def test_a_sleep_that_ended_while_nobody_lived_ends_at_once(world):
+def test_sleep_that_ended_between_processes_returns_at_once(world):
     @workflow
     async def one() -> float:
         before = now()
@@ -156,7 +156,7 @@ def test_timers_that_came_due_meanwhile_fire_in_the_order_of_their_times(world):
     assert world.replays(one()) == [10, 20, 30, 40, 50]
 
 
-def test_a_sleep_of_nothing_and_of_less_than_nothing(world):
+def test_zero_and_negative_sleeps_return_at_once(world):
     @workflow
     async def one() -> str:
         await sleep(0)

@@ -1,4 +1,4 @@
-"""What would come back as something else is refused, and nobody can change what was recorded."""
+"""Values that would not round-trip are refused, and records cannot be changed."""
 
 import enum
 from dataclasses import dataclass, field
@@ -51,7 +51,7 @@ WHEN = datetime(2026, 2, 28, 23, 59, 59, 123456, tzinfo=UTC)
     ],
     ids=lambda v: type(v).__name__,
 )
-def test_what_would_come_back_as_something_else_is_refused_at_that_step(world, value):
+def test_value_that_would_not_round_trip_fails_its_step(world, value):
     @step
     async def before() -> int:
         return 1

@@ -1,4 +1,4 @@
-"""Hostile texts, the command line in this process, and a store whose rows somebody else has written."""
+"""Hostile texts, an in-process command line and stores with hostile rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run or a queue whose numbers somebody has damaged: every other run is claimed, and listed, as ever. Postgres has nothing but numbers there."""
+"""Damaged numbers of a run or queue do not affect other runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from outlast.store.redis.connection import parse
 from outlast.store.rows import RunQuery
 from outlast.store.verbs import Claim, Drain, Enlist, Leave, Limit, Renew, Retry, Settle, Submit, Sweep
 from outlast.testing.conformance import HandClock
-from places import a_place
+from support.stores import a_place
 
 OF_RUNS = (
     "priority", "created", "started", "due", "timeout", "deadline", "interrupted", "deaths", "interruptions", "failed_at", "lives", "mark",
@@ -52,7 +52,7 @@ def submit(id: str, queue: str = "default") -> Submit:
 
 
 @pytest.mark.parametrize("held", [False, True], ids=["queued", "held"])
-def test_the_numbers_of_one_run_keep_no_other_from_being_claimed_swept_and_listed(opened, held) -> None:
+def test_damaged_run_does_not_block_claiming_sweeping_and_listing_others(opened, held) -> None:
     place, store, clock = opened
     for name in OF_RUNS:
         store.commit([submit(f"damaged {name}"), submit(f"good {name}")])
@@ -72,7 +72,7 @@ def test_the_numbers_of_one_run_keep_no_other_from_being_claimed_swept_and_liste
     assert len(listed) == 2 * len(OF_RUNS)
 
 
-def test_who_wants_a_damaged_run_by_its_id_has_numbers_to_go_by(opened) -> None:
+def test_damaged_run_is_returned_with_usable_numbers(opened) -> None:
     """What is no number was there for ever: the run was not taken up."""
     place, store, _ = opened
     for name in OF_RUNS:
@@ -98,7 +98,7 @@ def test_a_run_whose_time_out_is_no_number_has_none(opened) -> None:
     assert {(row.id, row.deadline) for row in rows} == {("queued", None), ("failed", None)}
 
 
-def test_when_a_draining_worker_left_one_run_keeps_no_other_from_being_claimed(opened) -> None:
+def test_run_with_a_damaged_drain_time_does_not_block_other_claims(opened) -> None:
     place, store, _ = opened
     store.commit([submit("damaged"), submit("good"), Enlist("leaving", "host", 1, 30.0)])
     (left,) = store.commit([Claim("leaving", "a", ids=("damaged",))])[0]
@@ -108,7 +108,7 @@ def test_when_a_draining_worker_left_one_run_keeps_no_other_from_being_claimed(o
     assert {row.id for row in rows} == {"damaged", "good"}
 
 
-def test_the_numbers_of_one_queue_keep_no_run_of_another_from_being_claimed_nor_its_own_from_being_submitted(
+def test_damaged_queue_does_not_block_other_queues_or_submission(
     opened,
 ) -> None:
     place, store, _ = opened

@@ -1,4 +1,4 @@
-"""A worker whose row somebody has damaged: it is swept in the end, and nobody else waits for that."""
+"""A worker with a damaged row is swept, and nothing else is affected."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from outlast.store.postgres.address import parse
 from outlast.store.protocol import Store
 from outlast.store.redis.connection import parse as parse_redis
 from outlast.store.verbs import DAMAGED_SECONDS, Claim, Enlist, Release, Renew, Submit, Sweep
-from places import SHARED, a_place
+from support.stores import SHARED, a_place
 
 LEASE = 30.0
 NUMBERS = [(name, 1e308) for name in ("lease", "lease_until")] + [
@@ -83,7 +83,7 @@ def numbers(place: str) -> list[tuple[str, Any]]:
     return NUMBERS if place.startswith("postgres") else NUMBERS + NO_NUMBERS
 
 
-def test_it_is_swept_in_the_end_and_others_as_ever(fleet) -> None:
+def test_damaged_worker_is_swept_eventually_and_others_as_usual(fleet) -> None:
     place, store, clock = fleet
     for id, (name, value) in enumerate(numbers(place)):
         store.commit([*ENLISTED, Submit(str(id), "flow", "{}", "t", "00" * 16, worker="damaged")])
@@ -96,7 +96,7 @@ def test_it_is_swept_in_the_end_and_others_as_ever(fleet) -> None:
         assert [row.id for row in store.workers()] == ["alive"]
 
 
-def test_one_that_lives_puts_its_numbers_right_and_is_not_swept(fleet) -> None:
+def test_live_worker_repairs_its_row_and_is_not_swept(fleet) -> None:
     place, store, clock = fleet
     for name, value in numbers(place):
         damage(place, name, value)
@@ -106,7 +106,7 @@ def test_one_that_lives_puts_its_numbers_right_and_is_not_swept(fleet) -> None:
         assert {row.id: row.lease for row in store.workers()} == LEASES, (name, value)
 
 
-def test_a_run_that_nobody_takes_is_abandoned_whatever_the_row_of_a_worker_is(fleet) -> None:
+def test_unclaimed_run_is_abandoned_despite_damaged_workers(fleet) -> None:
     place, store, clock = fleet
     damage(place, "draining", 1, "dead")  # so that it does not answer first
     for id, (name, value) in enumerate([*LISTS, *numbers(place)]):

@@ -1,4 +1,4 @@
-"""The modes of what is written beside the stores' own files (those: tests/store/test_sqlite_file.py, tests/store/test_file_folder.py)."""
+"""File modes of backups, copies and manifests."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_manifest_has_the_mode_that_its_user_wants_and_no_secret(
 
 
 @pytest.mark.parametrize(("command", "name"), [("explain", "errors.md"), ("manifest", "Dockerfile")])
-def test_what_a_command_writes_goes_through_no_link(tmp_path, capsys, command, name) -> None:
+def test_command_output_files_do_not_follow_links(tmp_path, capsys, command, name) -> None:
     """A file is made beside the one that it replaces, under a name that anybody can tell beforehand."""
     folder, victim = tmp_path / "shared", tmp_path / "precious"
     victim.write_text("precious")

@@ -1,4 +1,4 @@
-"""No id, name or queue is ever part of a path: hostile ones make the same files as harmless ones."""
+"""Ids, names and queues never become part of a path."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_hostile_ids_make_the_same_files_as_harmless_ones(tmp_path, scheme) -> N
     assert {path.name for path in tmp_path.iterdir()} == {"one", "two"}
 
 
-def test_the_names_in_a_file_store_are_numbers_and_its_own_words(tmp_path) -> None:
+def test_file_store_uses_only_numbers_and_fixed_words_as_names(tmp_path) -> None:
     names = {Path(path).name for path in written(tmp_path / "one", "file", HOSTILE)}
     assert {name for name in names if not re.fullmatch(r"\d+(\.jsonl)?", name)} <= {
         "deep", "inside", "store", "lock", "format", "runs", "sessions", "commits.jsonl", "commits.old.jsonl", "store.jsonl",

@@ -1,4 +1,4 @@
-"""What is too large or nested too deep is refused at every entrance, with a word for it, and nothing of it is written."""
+"""Oversized or deeply nested values are refused before anything is written."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ OUTSIDE: dict[str, Entrance] = {
 
 @pytest.mark.parametrize("what", ["large", "deep", "deep object"])
 @pytest.mark.parametrize("entrance", OUTSIDE.values(), ids=OUTSIDE.keys())
-def test_nothing_too_large_or_too_deep_gets_in_from_outside(world, entrance, what) -> None:
+def test_oversized_or_deep_values_are_refused_from_outside(world, entrance, what) -> None:
     world.restart(value_size_max=LIMIT)
     value: Any = LARGE if what == "large" else deep() if what == "deep" else deep_node(150)
     refused: tuple[type[Exception], str] = (
@@ -137,14 +137,14 @@ INSIDE: dict[str, tuple[Callable[[], Awaitable[Any]], str]] = {
 
 
 @pytest.mark.parametrize(("entrance", "said"), INSIDE.values(), ids=INSIDE.keys())
-def test_nothing_too_large_or_too_deep_gets_into_a_journal(world, entrance, said) -> None:
+def test_oversized_or_deep_values_are_refused_inside_runs(world, entrance, said) -> None:
     world.restart(value_size_max=LIMIT)
     assert said in world.run(_from_a_run(entrance)())
     assert max([len(entry.value or "") for entry in world.journal()], default=0) <= LIMIT
     assert world.store.progress(world.row().pk) == {}
 
 
-def test_an_object_that_is_nested_too_deep_is_refused_for_that(world) -> None:
+def test_deeply_nested_object_is_refused_for_its_depth(world) -> None:
     assert takes(deep_node(50)).args
     with pytest.raises(Unrecordable, match="nested deeper than 200 levels"):
         takes(deep_node(150))

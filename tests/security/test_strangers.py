@@ -1,4 +1,4 @@
-"""What somebody else has put beside a store, before it was made or since: it is refused or harmless, and no link is followed."""
+"""Files and links of other users beside a database are refused or harmless."""
 
 from __future__ import annotations
 
@@ -7,22 +7,20 @@ import os
 import socket
 import stat
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from security_tools import Shell, rewrite
 
-from outlast.errors import StoreBroken, StoreError, StoreUnavailable
+from outlast.errors import StoreBroken, StoreUnavailable
 from outlast.store import strangers
 from outlast.store.address import store_at
-from outlast.store.file.store import FileStore
 from outlast.store.sqlite.bell import Bell
 from outlast.store.sqlite.presence import Presence
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.store.sqlite.turnstile import Turnstile
-from outlast.store.verbs import Enlist, Keep, Record, Submit
+from outlast.store.verbs import Enlist, Submit
 
 STRANGER = 54_321
 
@@ -67,7 +65,7 @@ def given_away(path: Path, monkeypatch: pytest.MonkeyPatch, uid: int = STRANGER,
     monkeypatch.setattr(Path, "stat", pretended)
 
 
-def test_a_folder_of_locks_that_a_stranger_has_made_is_refused(path, monkeypatch) -> None:
+def test_lock_folder_of_another_user_is_refused(path, monkeypatch) -> None:
     folder = path.with_name("outlast.db.d")
     folder.mkdir()
     folder.chmod(0o777)
@@ -77,7 +75,7 @@ def test_a_folder_of_locks_that_a_stranger_has_made_is_refused(path, monkeypatch
     assert list(folder.iterdir()) == []
 
 
-def test_the_folder_of_whoever_owns_the_database_is_trusted_as_the_database_is(path, monkeypatch) -> None:
+def test_lock_folder_of_the_database_owner_is_trusted(path, monkeypatch) -> None:
     """A volume in Kubernetes keeps the files of yesterday's user, and gives them to a group that today's is in."""
     opened(path)
     folder = path.with_name("outlast.db.d")
@@ -87,7 +85,7 @@ def test_the_folder_of_whoever_owns_the_database_is_trusted_as_the_database_is(p
     opened(path)
 
 
-def test_a_database_that_is_its_groups_may_have_a_folder_of_its_group(path, monkeypatch) -> None:
+def test_group_database_may_have_a_lock_folder_of_its_group(path, monkeypatch) -> None:
     opened(path)
     folder = path.with_name("outlast.db.d")
     group = path.stat().st_gid
@@ -121,15 +119,14 @@ def modes_beside(path: Path) -> dict[str, int]:
     ("mode", "file", "folder"),
     [(0o600, 0o600, 0o700), (0o640, 0o600, 0o700), (0o660, 0o660, 0o770), (0o664, 0o660, 0o770)],
 )
-def test_the_group_that_may_write_a_database_may_use_its_locks_and_nobody_else(
-    path, umask, mode, file, folder
-) -> None:
+def test_only_the_group_that_may_write_a_database_may_use_its_locks(path, umask, mode, file, folder) -> None:
     path.touch()
     path.chmod(mode)
     before = os.umask(umask)
     try:
         assert modes_beside(path) == {
             "outlast.db.d": folder,
+            "files": file,
             "gate": file,
             "room": file,
             "worker": file,
@@ -139,13 +136,13 @@ def test_the_group_that_may_write_a_database_may_use_its_locks_and_nobody_else(
         os.umask(before)
 
 
-def test_locks_that_were_made_before_a_database_was_given_to_its_group_are_given_with_it(path) -> None:
+def test_existing_locks_follow_a_database_to_its_group(path) -> None:
     assert modes_beside(path)["gate"] == 0o600
     path.chmod(0o660)
     assert set(modes_beside(path).values()) == {0o660, 0o770}
 
 
-def test_locks_of_another_group_than_the_database_has_are_not_opened_to_it(path, monkeypatch) -> None:
+def test_locks_of_another_group_are_not_opened(path, monkeypatch) -> None:
     path.touch()
     path.chmod(0o660)
     given_away(path, monkeypatch, uid=os.geteuid())
@@ -169,7 +166,7 @@ def gifts_of_root(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], tuple[int
 
 
 @pytest.mark.parametrize("mode", [0o000, 0o060])
-def test_what_root_makes_beside_a_database_belongs_to_its_owner(tmp_path, monkeypatch, mode) -> None:
+def test_files_made_by_root_belong_to_the_database_owner(tmp_path, monkeypatch, mode) -> None:
     """A look as root, after a backup was put back, must not shut out the worker."""
     owner_of, owners = gifts_of_root(monkeypatch), strangers.Owners(STRANGER, STRANGER, mode)
     strangers.give_folder(owners, tmp_path)
@@ -184,7 +181,7 @@ def test_what_root_makes_beside_a_database_belongs_to_its_owner(tmp_path, monkey
         one.close()
 
 
-def test_a_file_of_roots_with_a_second_name_is_not_given_away(tmp_path, victim, monkeypatch) -> None:
+def test_hard_linked_file_of_root_does_not_change_owner(tmp_path, victim, monkeypatch) -> None:
     owner_of = gifts_of_root(monkeypatch)
     (tmp_path / "gate").hardlink_to(victim)
     Turnstile(tmp_path, strangers.Owners(STRANGER, STRANGER, 0o060)).close()
@@ -192,9 +189,7 @@ def test_a_file_of_roots_with_a_second_name_is_not_given_away(tmp_path, victim, 
     assert owner_of(victim) == (0, 0)
 
 
-def test_no_link_that_is_laid_meanwhile_opens_to_the_group_what_it_leads_to(
-    path, victim, monkeypatch
-) -> None:
+def test_link_planted_during_a_chmod_is_not_followed(path, victim, monkeypatch) -> None:
     """Whoever shares a database may write in its folders, and be quicker than the process that has just made something there."""
     victim.chmod(0o600)
     home = path.with_name("home")
@@ -204,7 +199,7 @@ def test_no_link_that_is_laid_meanwhile_opens_to_the_group_what_it_leads_to(
     store = SQLiteStore(path)
     store.open()
     monkeypatch.setattr(os, "mkfifo", lambda hidden, _: hidden.symlink_to(victim))
-    with pytest.raises(OSError, match="symbolic link"):
+    with pytest.raises(StoreUnavailable, match="symbolic link"):
         store.listen(lambda: None)
     store.close()
     folder = path.with_name("outlast.db.d")
@@ -216,7 +211,7 @@ def test_no_link_that_is_laid_meanwhile_opens_to_the_group_what_it_leads_to(
     assert [stat.S_IMODE(one.stat().st_mode) for one in (victim, home)] == [0o600, 0o700]
 
 
-def test_a_folder_of_ones_own_that_is_open_to_everybody_is_closed(path) -> None:
+def test_own_world_writable_lock_folder_is_closed(path) -> None:
     folder = path.with_name("outlast.db.d")
     folder.mkdir()
     folder.chmod(0o777)
@@ -224,9 +219,9 @@ def test_a_folder_of_ones_own_that_is_open_to_everybody_is_closed(path) -> None:
     assert stat.S_IMODE(folder.stat().st_mode) == 0o770
 
 
-@pytest.mark.parametrize("name", ["gate", "room"])
+@pytest.mark.parametrize("name", ["files", "gate", "room"])
 @pytest.mark.parametrize("there", [True, False])
-def test_no_link_in_the_folder_of_locks_is_followed(path, victim, name, there) -> None:
+def test_links_in_the_lock_folder_are_not_followed(path, victim, name, there) -> None:
     folder = path.with_name("outlast.db.d")
     folder.mkdir(mode=0o700)
     target = victim if there else victim.with_name("not yet")
@@ -243,9 +238,7 @@ def make_socket(there: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, make_socket])
-def test_what_is_no_plain_file_in_the_folder_of_locks_is_said_to_be_none_and_not_tried_again(
-    path, make, monkeypatch
-) -> None:
+def test_irregular_file_in_the_lock_folder_is_reported_and_not_retried(path, make, monkeypatch) -> None:
     folder = path.with_name("outlast.db.d")
     folder.mkdir(mode=0o700)
     monkeypatch.chdir(folder)  # the path of a socket may not be long
@@ -258,9 +251,7 @@ def test_what_is_no_plain_file_in_the_folder_of_locks_is_said_to_be_none_and_not
 @pytest.mark.parametrize(
     "make", [Path.mkdir, os.mkfifo, make_socket, lambda lock: lock.symlink_to("nowhere")]
 )
-def test_what_is_no_lock_in_the_place_of_a_workers_lock_says_nothing_of_that_worker(
-    path, make, monkeypatch, capsys
-) -> None:
+def test_fake_lock_of_a_worker_is_no_sign_of_life(path, make, monkeypatch, capsys) -> None:
     """Only its lease can. Everybody else is seen and swept as ever."""
     opened(path)
     folder = path.with_name("outlast.db.d")
@@ -282,7 +273,7 @@ def test_what_is_no_lock_in_the_place_of_a_workers_lock_says_nothing_of_that_wor
 
 
 @pytest.mark.timeout(30)
-def test_a_pipe_that_takes_the_place_of_a_dead_workers_lock_holds_no_sweep_up(path) -> None:
+def test_pipe_in_place_of_a_workers_lock_does_not_block_the_sweep(path) -> None:
     """Put there between the look that finds it dead and the one that asks how it ended."""
     opened(path)
     folder = path.with_name("outlast.db.d")
@@ -293,7 +284,7 @@ def test_a_pipe_that_takes_the_place_of_a_dead_workers_lock_holds_no_sweep_up(pa
     assert not presence.has_left("w")
 
 
-def test_a_folder_of_locks_is_no_link(path, tmp_path) -> None:
+def test_lock_folder_that_is_a_link_is_refused(path, tmp_path) -> None:
     (tmp_path / "elsewhere").mkdir()
     path.with_name("outlast.db.d").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(StoreBroken, match="link"):
@@ -302,9 +293,7 @@ def test_a_folder_of_locks_is_no_link(path, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("make", [lambda one: one.symlink_to("nowhere"), Path.touch])
-def test_what_is_no_folder_in_the_place_of_the_folder_of_locks_is_said_to_be_none_and_not_tried_again(
-    path, make
-) -> None:
+def test_file_in_place_of_the_lock_folder_is_reported_and_not_retried(path, make) -> None:
     folder = path.with_name("outlast.db.d")
     make(folder)
     with pytest.raises(StoreBroken, match=r"it is a link|it is no folder"):
@@ -313,14 +302,14 @@ def test_what_is_no_folder_in_the_place_of_the_folder_of_locks_is_said_to_be_non
 
 
 @pytest.mark.parametrize("end", strangers.BESIDE)
-def test_what_sqlite_makes_beside_a_database_is_no_link(path, victim, end) -> None:
+def test_link_beside_a_database_is_refused(path, victim, end) -> None:
     path.with_name(path.name + end).symlink_to(victim)
     with pytest.raises(StoreBroken, match="link"):
         opened(path)
     assert victim.read_text() == "precious"
 
 
-def test_a_ring_writes_into_nothing_but_a_bell(path, victim) -> None:
+def test_ringing_writes_only_to_a_bell(path, victim) -> None:
     opened(path)
     folder = path.with_name("outlast.db.d")
     (folder / "bell-1").symlink_to(victim)
@@ -330,137 +319,7 @@ def test_a_ring_writes_into_nothing_but_a_bell(path, victim) -> None:
     assert (folder / "bell-2").read_text() == "precious"
 
 
-@pytest.mark.parametrize("name", ["lock", "format.new"])
-def test_no_link_in_the_folder_of_a_file_store_is_followed(tmp_path, victim, name) -> None:
-    (tmp_path / "store").mkdir(mode=0o700)
-    (tmp_path / "store" / name).symlink_to(victim)
-    store = FileStore(tmp_path / "store")
-    with pytest.raises(StoreBroken, match="link"):
-        store.open()
-    assert victim.read_text() == "precious"
-
-
-def filled(folder: Path) -> None:
-    """A file store with a run that has a journal of its own, and a session."""
-    store = FileStore(folder)
-    store.open()
-    try:
-        row = store.commit(
-            [Enlist("w", "host", 1, 60.0), Submit("r", "flow", "{}", "t", "00" * 16, worker="w")]
-        )[1].row
-        store.commit(
-            [Record(row.pk, 1, row.fence, "step", "a#1", 1.0, value="1"), Keep("s", "t", {"field": "1"})]
-        )
-    finally:
-        store.close()
-
-
-JOURNALS = ("commits.jsonl", "store.jsonl", "runs/000/000001.jsonl", "sessions/000/000001.jsonl")
-
-
-@pytest.mark.parametrize("name", ["format", "runs", "sessions", *JOURNALS])
-def test_no_link_in_a_file_store_that_was_made_before_is_followed(tmp_path, name) -> None:
-    """It leads to what was there: whoever follows it finds everything in order, and writes elsewhere."""
-    filled(tmp_path / "store")
-    here, elsewhere = tmp_path / "store" / name, tmp_path / "elsewhere"
-    here.rename(elsewhere)
-    here.symlink_to(elsewhere)
-    before = contents(elsewhere)
-    with pytest.raises(StoreBroken, match="link"):
-        FileStore(tmp_path / "store").open()
-    assert contents(elsewhere) == before
-
-
-def contents(place: Path) -> dict[str, bytes]:
-    files = place.rglob("*") if place.is_dir() else [place]
-    return {str(one): one.read_bytes() for one in files if one.is_file()}
-
-
-@pytest.mark.timeout(30)
-@pytest.mark.parametrize("name", ["lock", "format", *JOURNALS])
-def test_a_pipe_that_nobody_reads_holds_no_file_store_up(tmp_path, name) -> None:
-    filled(tmp_path / "store")
-    (tmp_path / "store" / name).unlink()
-    os.mkfifo(tmp_path / "store" / name)
-    with pytest.raises(StoreBroken, match="no plain file"):
-        FileStore(tmp_path / "store").open()
-
-
-@pytest.mark.timeout(30)
-@pytest.mark.parametrize("put", [Path.mkdir, os.mkfifo, lambda journal: journal.symlink_to("nowhere")])
-def test_a_commit_whose_journal_somebody_has_replaced_is_acknowledged_and_the_next_is_refused(
-    tmp_path, put
-) -> None:
-    """What is in the log is durable; that something is wrong is said of what was not written."""
-    store = FileStore(tmp_path / "store")
-    store.open()
-    row = store.commit([Enlist("w", "host", 1, 60.0), Submit("r", "flow", "{}", "t", "00" * 16, worker="w")])[
-        1
-    ].row
-    store.commit([Record(row.pk, 1, row.fence, "step", "a#1", 1.0, value="1")])
-    journal = tmp_path / "store" / "runs/000/000001.jsonl"
-    journal.rename(tmp_path / "aside")
-    put(journal)
-    store.commit([Record(row.pk, 2, row.fence, "step", "b#1", 2.0, value="2")])
-    for _ in range(2):
-        with pytest.raises(StoreBroken, match="no plain file"):
-            store.commit([Record(row.pk, 3, row.fence, "step", "c#1", 3.0, value="3")])
-    if put is Path.mkdir:
-        journal.rmdir()
-    else:
-        journal.unlink()
-    (tmp_path / "aside").rename(journal)
-    store.commit([Record(row.pk, 3, row.fence, "step", "d#1", 3.0, value="4")])
-    store.close()
-    again = FileStore(tmp_path / "store")
-    again.open()
-    assert [entry.key for entry in again.journal(row.pk)] == ["a#1", "b#1", "d#1"]
-    again.close()
-
-
-def test_a_file_store_in_a_folder_of_ones_own_that_everybody_may_write_is_said_to_be_so(
-    tmp_path, caplog
-) -> None:
-    filled(tmp_path / "store")
-    assert caplog.records == []
-    (tmp_path / "store").chmod(0o777)
-    store = FileStore(tmp_path / "store")
-    store.open()
-    store.close()
-    assert [record.name for record in caplog.records] == ["outlast.store"]
-    assert "may write in it (mode 777)" in caplog.text
-
-
-def test_a_store_that_cannot_be_opened_yet_says_nothing_of_its_mode_each_time_it_is_tried(
-    path, tmp_path, caplog
-) -> None:
-    opened(path)
-    path.chmod(0o644)
-    gate = path.with_name(path.name + ".d") / "gate"
-    gate.unlink()
-    gate.mkdir()
-    with pytest.raises(StoreError):
-        opened(path)
-    filled(tmp_path / "store")
-    (tmp_path / "store").chmod(0o777)
-    holder = FileStore(tmp_path / "store")
-    holder.open()
-    with closing(holder), pytest.raises(StoreUnavailable):
-        FileStore(tmp_path / "store").open()
-    assert len(caplog.records) == 1, "of the one who has it"
-
-
-def test_a_file_store_is_in_no_folder_of_a_stranger_that_everybody_may_write(tmp_path, monkeypatch) -> None:
-    folder = tmp_path / "store"
-    folder.mkdir()
-    folder.chmod(0o777)
-    given_away(folder, monkeypatch)
-    with pytest.raises(StoreBroken, match="everybody may write"):
-        FileStore(folder).open()
-    assert list(folder.iterdir()) == []
-
-
-def test_a_database_may_be_a_link_that_its_owner_has_made(path, tmp_path) -> None:
+def test_database_may_be_a_link_of_its_owner(path, tmp_path) -> None:
     (tmp_path / "data").mkdir()
     path.symlink_to(tmp_path / "data" / "real.db")
     (tmp_path / "data" / "real.db").touch(mode=0o600)
@@ -469,9 +328,7 @@ def test_a_database_may_be_a_link_that_its_owner_has_made(path, tmp_path) -> Non
 
 
 @pytest.mark.parametrize("end", strangers.BESIDE)
-def test_what_sqlite_makes_beside_the_file_that_a_link_leads_to_is_no_link(
-    path, tmp_path, victim, end
-) -> None:
+def test_link_beside_a_linked_database_is_refused(path, tmp_path, victim, end) -> None:
     (tmp_path / "data").mkdir()
     path.symlink_to(tmp_path / "data" / "real.db")
     (tmp_path / "data" / "real.db").touch(mode=0o600)
@@ -482,9 +339,7 @@ def test_what_sqlite_makes_beside_the_file_that_a_link_leads_to_is_no_link(
 
 
 @pytest.mark.parametrize(("mode", "may"), [(0o644, "read"), (0o666, "write")])
-def test_a_database_that_everybody_may_read_is_used_and_said_to_be_so(
-    path, caplog, capsys, mode, may
-) -> None:
+def test_world_readable_database_is_used_and_reported(path, caplog, capsys, mode, may) -> None:
     opened(path)
     path.chmod(mode)
     with caplog.at_level(logging.WARNING, "outlast.store"):
@@ -498,7 +353,7 @@ def test_a_database_that_everybody_may_read_is_used_and_said_to_be_so(
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o660])
-def test_a_database_that_is_private_or_its_groups_is_meant_so(path, caplog, capsys, mode) -> None:
+def test_private_or_group_database_is_not_reported(path, caplog, capsys, mode) -> None:
     opened(path)
     path.chmod(mode)
     opened(path)
@@ -509,7 +364,7 @@ def test_a_database_that_is_private_or_its_groups_is_meant_so(path, caplog, caps
 @pytest.mark.parametrize(
     "id", ["x/../../victim", "/etc/passwd", "../x", "a\x00b", "x" * 5_000, "\\..\\x", ""]
 )
-def test_no_path_follows_from_the_id_of_a_worker_that_somebody_wrote_into_the_store(path, id) -> None:
+def test_hostile_worker_id_in_a_store_does_not_become_a_path(path, id) -> None:
     """Their locks are files: one that is declared dead has its file removed."""
     opened(path)
     folder = path.with_name("outlast.db.d")
@@ -529,10 +384,10 @@ def test_no_path_follows_from_the_id_of_a_worker_that_somebody_wrote_into_the_st
     finally:
         store.close()
     assert precious.read_text() == "precious"
-    assert {one.name for one in folder.iterdir()} == {"gate", "room", "worker-x", "worker-w.lock"}
+    assert {one.name for one in folder.iterdir()} == {"files", "gate", "room", "worker-x", "worker-w.lock"}
 
 
-def test_a_schema_that_somebody_else_wrote_gets_no_function_of_this_process(path) -> None:
+def test_foreign_schema_cannot_call_functions_of_this_process(path) -> None:
     """Not even by a trigger in a table of ours, where one was registered that its author holds for dangerous."""
     opened(path)
     store = SQLiteStore(path)

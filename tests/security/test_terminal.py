@@ -1,4 +1,4 @@
-"""Where names of others are shown besides the lists of the command line (those: tests/cli/test_cli_hostile.py, test_hostile_rows.py): log lines, manifests, usage."""
+"""Log lines, manifests and usage errors escape control characters."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def hostile_record() -> logging.LogRecord:
 
 
 @pytest.mark.parametrize("formatter", [TextFormatter(), JSONFormatter()], ids=["text", "json"])
-def test_a_log_line_obeys_nothing_that_is_in_it(formatter) -> None:
+def test_log_lines_escape_control_characters(formatter) -> None:
     text = formatter.format(hostile_record())
     assert not FORBIDDEN & set(text)
     if isinstance(formatter, JSONFormatter):
@@ -67,7 +67,7 @@ MANIFEST = {
 
 
 @pytest.mark.parametrize("form", [(), ("--json",)], ids=["people", "json"])
-def test_the_doctor_obeys_nothing_in_a_manifest(tmp_path, capsys, form) -> None:
+def test_doctor_escapes_control_characters_of_a_manifest(tmp_path, capsys, form) -> None:
     (tmp_path / "deploy.yaml").write_text(json.dumps(MANIFEST))
     (tmp_path / "Dockerfile").write_text(f"FROM x\nENV OUTLAST_X={ESCAPES}\nCMD outlast worker {ESCAPES}\n")
     (tmp_path / "worker.service").write_text(
@@ -89,7 +89,7 @@ def test_the_doctor_obeys_nothing_in_a_manifest(tmp_path, capsys, form) -> None:
     ],
     ids=lambda words: " ".join(word for word in words if word.isprintable()),
 )  # fmt: skip
-def test_no_command_obeys_what_it_repeats_of_its_own_line(tmp_path, monkeypatch, capsys, words) -> None:
+def test_commands_escape_control_characters_of_their_arguments(tmp_path, monkeypatch, capsys, words) -> None:
     """What was typed may have come by a paste, or by a script that has it from somewhere. A few of these words are typer's: it shows marks of direction as they are."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as ended:

@@ -1,8 +1,7 @@
-"""Every text that a verb can carry, found by its type: a verb or field that is added is attacked without anybody remembering it."""
+"""Find every text field of every verb by its type, and attack each of them."""
 
 from __future__ import annotations
 
-import itertools
 import json
 import types
 import typing
@@ -10,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from outlast.store.protocol import BadValue, Store, whole_journal
-from outlast.store.rows import RunQuery, SessionQuery, SessionRow
+from outlast.store.rows import RunQuery, RunRow, SessionQuery, SessionRow
 from outlast.store.verbs import (
     CHECKPOINT,
     SESSION,
@@ -108,6 +107,9 @@ def _value(kind: Any, name: str) -> Any:
     return {str: "plain", int: 1, float: 1.0, bool: False}[kind]
 
 
+LEAVES = [leaf for verb in VERBS for leaf in leaves(verb)]
+
+
 class World:
     """A store with canaries, in which every text of every verb is set to one text in turn."""
 
@@ -128,25 +130,45 @@ class World:
         self.store.commit([Record(held.pk, 1, held.fence, "step", "a#1", 1.0, value='"recorded"')])
 
     def attack(self) -> None:
-        for number, leaf in enumerate(itertools.chain.from_iterable(map(leaves, VERBS))):
-            verb = self._prepared(leaf, number)
+        rows = self._runs()
+        for number, leaf in enumerate(LEAVES):
+            verb = self._prepared(leaf, number, rows[number])
             try:
                 (outcome,) = self.store.commit([verb])
             except BadValue:
                 outcome = "a bad value"
             self.outcomes[leaf.name] = outcome
 
-    def _prepared(self, leaf: Leaf, number: int) -> Any:
+    def _runs(self) -> list[RunRow]:
+        """Make a run for each case, held by a worker of its own, in the status that the case needs."""
+        made = [
+            verb
+            for number in range(len(LEAVES))
+            for verb in (
+                Enlist(f"worker{number}", "host", 1, 1e6),
+                Submit(
+                    f"case{number}",
+                    "flow",
+                    "{}",
+                    f"t{number}",
+                    "00" * 16,
+                    parent="parent",
+                    worker=f"worker{number}",
+                ),
+            )
+        ]
+        rows = [outcome.row for outcome in self.store.commit(made)[1::2]]
+        settled = [
+            Settle(row.pk, row.fence, STATUS_BEFORE[leaf.verb])
+            for leaf, row in zip(LEAVES, rows, strict=True)
+            if leaf.verb in STATUS_BEFORE
+        ]
+        self.store.commit(settled)
+        return rows
+
+    def _prepared(self, leaf: Leaf, number: int, row: RunRow) -> Any:
         """A verb that does something to a run of its own, with the text in one place."""
         id, worker = f"case{number}", f"worker{number}"
-        row = self.store.commit(
-            [
-                Enlist(worker, "host", 1, 1e6),
-                Submit(id, "flow", "{}", f"t{number}", "00" * 16, parent="parent", worker=worker),
-            ]
-        )[1].row
-        if leaf.verb in STATUS_BEFORE:
-            self.store.commit([Settle(row.pk, row.fence, STATUS_BEFORE[leaf.verb])])
         given = {
             "id": id, "run": row.pk, "fence": row.fence, "worker": worker, "token": f"token{number}", "session": f"session{number}", "parent": "parent",
             "queue": "default", "seen": 0, "seq": 1,
@@ -173,7 +195,8 @@ class World:
         """Everything that the store tells of what is in it."""
         store = self.store
         runs = store.runs(RunQuery(limit=1_000_000))
-        spaces = {SESSION, CHECKPOINT, *map(self._text_of, range(500))}
+        texts = {self._text_of(number) for number, leaf in enumerate(LEAVES) if "space" in leaf.verb._fields}
+        spaces = {SESSION, CHECKPOINT, *texts}
         sessions = [(space, one) for space in sorted(spaces) for one in _sessions(store, space)]
         pairs = store.measured()
         workers = store.workers()

@@ -1,4 +1,4 @@
-"""A run that does everything with a session, also for processes that kill themselves."""
+"""A run that uses every session call, also for processes that kill themselves."""
 
 from outlast import VersionConflict, checkpoint, session, step, workflow
 

@@ -1,15 +1,11 @@
-"""Checkpoints: where a script was, for one without a workflow."""
+"""A checkpoint remembers where a script without a workflow was."""
 
-import os
-import signal
-import subprocess
-import sys
-import time
 from itertools import pairwise
 
 import pytest
 
 from outlast import BadName, LimitExceeded, SettingsError, checkpoint, session, workflow
+from support.processes import Program
 
 
 def within(world, action, id="task", **options):
@@ -19,7 +15,7 @@ def within(world, action, id="task", **options):
     return world.do(main)
 
 
-def test_what_was_saved_is_there_for_the_next_process(world):
+def test_saved_fields_survive_a_restart(world):
     assert within(world, lambda c: c.save(page=3, seen=["a"])) is None
     within(world, lambda c: c.save(page=4))
     world.restart()
@@ -29,7 +25,7 @@ def test_what_was_saved_is_there_for_the_next_process(world):
     assert within(world, lambda c: c.get()) == {"page": 4, "seen": ["a"]}
 
 
-def test_a_step_is_done_when_it_was_marked(world):
+def test_step_is_done_when_it_was_marked(world):
     assert within(world, lambda c: c.done("fetch")) is False
     assert within(world, lambda c: c.mark("fetch")) is None
     assert within(world, lambda c: c.done("fetch")) is True
@@ -39,7 +35,7 @@ def test_a_step_is_done_when_it_was_marked(world):
     assert within(world, lambda c: c.result("other", "default")) == "default"
 
 
-def test_steps_and_fields_of_one_name_are_two(world):
+def test_step_and_field_of_one_name_are_separate(world):
     within(world, lambda c: c.save(fetch="field"))
     assert within(world, lambda c: c.done("fetch")) is False
     within(world, lambda c: c.mark("fetch", "step"))
@@ -50,7 +46,7 @@ def test_steps_and_fields_of_one_name_are_two(world):
             within(world, bad)
 
 
-def test_clear_forgets_all_of_it(world):
+def test_clear_removes_everything(world):
     within(world, lambda c: c.save(a=1))
     within(world, lambda c: c.mark("x"))
     within(world, lambda c: c.clear())
@@ -58,7 +54,7 @@ def test_clear_forgets_all_of_it(world):
     assert within(world, lambda c: c.done("x")) is False
 
 
-def test_a_checkpoint_and_a_session_of_one_id_are_two(world):
+def test_checkpoint_and_session_of_one_id_are_separate(world):
     within(world, lambda c: c.save(a=1))
 
     async def main(app):
@@ -70,7 +66,7 @@ def test_a_checkpoint_and_a_session_of_one_id_are_two(world):
     assert within(world, lambda c: c.get("a")) == 1
 
 
-def test_it_never_expires_unless_that_is_said(world):
+def test_checkpoint_expires_only_with_a_ttl(world):
     within(world, lambda c: c.save(a=1))
     within(world, lambda c: c.save(a=1), id="short", ttl=10)
     world.clock.advance(1e8)
@@ -78,7 +74,7 @@ def test_it_never_expires_unless_that_is_said(world):
     assert within(world, lambda c: c.get("a"), id="short", ttl=10) is None
 
 
-def test_what_makes_no_sense_is_refused(world):
+def test_invalid_calls_are_refused(world):
     with pytest.raises(BadName, match="checkpoint id"):
         world.app.checkpoint("")
     with pytest.raises(SettingsError, match="ttl"):
@@ -93,7 +89,7 @@ def test_what_makes_no_sense_is_refused(world):
     assert within(world, lambda c: c.get()) == {}
 
 
-def test_in_a_run_it_is_recorded_as_a_session_is(world):
+def test_checkpoint_calls_in_a_run_are_recorded(world):
     @workflow
     async def flow() -> list:
         task = checkpoint("task")
@@ -112,36 +108,30 @@ def test_in_a_run_it_is_recorded_as_a_session_is(world):
 
 
 SCRIPT = """
-import sys, time
+import sys
 from outlast.sync import Outlast
 
 with Outlast(sys.argv[1], signals=0) as app:
     task = app.checkpoint("count")
-    for n in range(task.get("next", 0), 400):
+    for n in range(task.get("next", 0), int(sys.argv[2])):
         print(n, flush=True)
         task.save(next=n + 1)
-        time.sleep(0.002)
     print("done", task.get("next"), flush=True)
 """
 
 
-def test_a_script_that_is_killed_again_and_again_repeats_at_most_the_item_it_was_at(tmp_path):
+def test_killed_script_repeats_at_most_one_item(tmp_path):
     address, said = f"sqlite:///{tmp_path}/outlast.db", []
-    for life in range(4):
-        process = subprocess.Popen(
-            [sys.executable, "-c", SCRIPT, address], stdout=subprocess.PIPE, text=True, cwd=tmp_path
-        )
-        assert process.stdout is not None
-        lines = []
-        for line in process.stdout:
-            lines.append(line.strip())
-            if life < 3 and len(lines) == 40 + life:
-                os.kill(process.pid, signal.SIGKILL)
-                time.sleep(0.01)
-        process.wait()
-        process.stdout.close()
-        said.append(lines)
+    for life in range(3):
+        program = Program.python("-c", SCRIPT, address, 1_000_000, folder=tmp_path)
+        with program:
+            program.wait_until(lambda: len(program.lines) > 10 + life)
+        said.append(program.lines)
+    last = Program.python("-c", SCRIPT, address, int(said[-1][-1]) + 5, folder=tmp_path)
+    with last:
+        assert last.wait() == 0, last.describe()
+    said.append(last.lines)
     for before, after in pairwise(said):
-        # What was said last may not have been saved yet; what came before it was.
+        # The item that was printed last may not have been saved; the one before it was.
         assert int(after[0]) - int(before[-1]) in (0, 1)
-    assert said[-1][-1] == "done 400"
+    assert said[-1][-1] == f"done {int(said[-2][-1]) + 5}"

@@ -1,8 +1,8 @@
-"""Generated runs: session calls in gathers, time-outs and cancelled tasks, with a crash at their writes. Whatever becomes of each call, no
-change is made twice, and none is missing of those that the workflow has seen made."""
+"""Generated runs make no session change twice, and none that they saw is missing, though they crash."""
 
 import asyncio
 import json
+import os
 import random
 
 import pytest
@@ -11,6 +11,9 @@ from outlast import VersionConflict, session, step, workflow
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.testing import crash_everywhere
 from outlast.testing.crash import HEARTBEAT
+
+pytestmark = pytest.mark.timeout(600)
+"""Many deaths in one test take a while on a busy machine."""
 
 
 def plan(seed: int) -> list:
@@ -75,8 +78,8 @@ async def generated(nodes: list) -> None:
     await s.set("seen", seen)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_no_change_is_made_twice_and_none_that_was_seen_is_missing(tmp_path, seed):
+@pytest.mark.parametrize("seed", range(5 if "OUTLAST_TEST_KILLS" in os.environ else 2))
+def test_generated_runs_make_each_change_once(tmp_path, seed):
     places = []
 
     def place():

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from dataclasses import fields
 from typing import NamedTuple
@@ -13,6 +12,7 @@ from outlast.cli import main
 from outlast.errors import SettingsError
 from outlast.settings import Settings
 from outlast.store.paths import making
+from support.processes import Program
 
 
 class Answer(NamedTuple):
@@ -207,17 +207,10 @@ def test_a_hint_does_not_repeat_a_password():
 def test_a_worker_says_in_its_own_log_which_store_it_found(setenv, tmp_path):
     (tmp_path / "agent.py").write_text("from outlast import workflow\n@workflow\nasync def w(): ...\n")
     setenv(STATE_DB_PATH="state.db")
-    worker = subprocess.Popen(
-        [sys.executable, "-m", "outlast", "worker", "agent.py", "--log", "json"],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert worker.stderr is not None
-        first, second = (json.loads(worker.stderr.readline()) for _ in range(2))
-    finally:
-        worker.terminate()
-        worker.communicate(timeout=60)
+    command = [sys.executable, "-m", "outlast", "worker", "agent.py", "--log", "json"]
+    with Program(command, tmp_path, env=os.environ) as worker:
+        lines = worker.wait_until(lambda: lines if len(lines := worker.errors.splitlines()) > 1 else [])
+        first, second = map(json.loads, lines[:2])
     assert first["logger"] == "outlast.settings"
     assert "STATE_DB_PATH" in first["message"]
     assert (second["event"], second["store"]) == ("working", "state.db")

@@ -19,6 +19,7 @@ from outlast.testing import App
         ({"heartbeat": 0.001}, "at least 0.01"),
         ({"poll": 0.001}, "at least 0.01"),
         ({"stall_max": 0.01}, "stall_max=0.01 must be at least 0.1"),
+        ({"stall_warn": 0.01}, "stall_warn=0.01 must be at least 0.1"),
         ({"death_backoff": 600}, "death_backoff_max too"),
         ({"new_share": 1.0}, "new_share"),
         ({"http": "8080"}, "host:port"),

@@ -1,9 +1,12 @@
 """Settings: keywords over the environment over defaults; what is unknown or of the wrong kind is refused at once."""
 
+from typing import get_args, get_type_hints
+
 import pytest
 
 from outlast import BadName, Outlast, SettingsError, run, sync, workflow
 from outlast.settings import Settings
+from outlast.settings.options import SettingsOptions
 
 
 @workflow
@@ -55,6 +58,7 @@ def test_an_unknown_keyword_is_refused_and_the_known_ones_are_named():
 def test_a_limit_that_is_not_above_zero_is_refused(name, value):
     may_be_zero = (
         "chaos_kills_per_hour",
+        "check_workflows",
         "checkpoint_reserve",
         "effect_margin",
         "exit_reserve",
@@ -64,6 +68,7 @@ def test_a_limit_that_is_not_above_zero_is_refused(name, value):
         "new_share",
         "ramp",
         "signals",
+        "stall_warn",
     )
     if value == 0 and name in may_be_zero:
         assert getattr(Outlast(**{name: value}).settings, name) == 0
@@ -172,3 +177,9 @@ def test_an_address_that_no_store_answers_to_is_refused(address, tmp_path, monke
     with pytest.raises(SettingsError):
         run(nothing(), store=address)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_keyword_options_that_type_checkers_see_are_the_settings():
+    kinds = {name: get_args(hint)[0] for name, hint in get_type_hints(SettingsOptions).items()}
+    own = {"store", "queues"}  # parameters of their own
+    assert kinds == {name: hint for name, hint in get_type_hints(Settings).items() if name not in own}

@@ -268,6 +268,7 @@ def test_a_variable_may_name_the_file_of_one_setting(setenv, env_file, tmp_path)
     setenv(OUTLAST_STORE_FILE=str(tmp_path / "pw"))
     assert found("store") == ("redis://:pw@h/0", f"{tmp_path}/pw (OUTLAST_STORE_FILE)")
     env_file(f"OUTLAST_HTTP_SECRET_FILE={tmp_path}/pw\n")
+    setenv(OUTLAST_ENV_FILE=".env")
     assert found("http_secret") == ("redis://:pw@h/0", f"{tmp_path}/pw (OUTLAST_HTTP_SECRET_FILE in .env)")
 
 
@@ -501,7 +502,7 @@ def test_the_database_of_another_program_is_used_in_a_schema_of_its_own(setenv, 
 @pytest.mark.parametrize(("text", "loaded"), [("OTHER=1\n", "False"), ("OUTLAST_GRACE=40\n", "True")])
 def test_the_reader_of_env_files_is_only_loaded_where_one_has_a_setting(env_file, text, loaded):
     env_file(text)
-    code = "import sys; from outlast import Outlast; Outlast(); print('pydantic_settings' in sys.modules)"
+    code = "import sys; from outlast import Outlast; Outlast(); print('dotenv' in sys.modules)"
     out = subprocess.run(
         [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
     )

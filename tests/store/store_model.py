@@ -5,14 +5,16 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from outlast.store.rows import ENDED, NEVER
+from outlast.store.rows import ENDED, FLEET_SECONDS, FLEET_SECONDS_MIN, NEVER, deaths_allowed
 from outlast.store.verbs import (
+    CANCEL,
     CONFLICT,
     DEPTH,
     DRAINING,
     EACH,
     FENCE,
     ITEM,
+    PARENT,
     STATUS,
     UNKNOWN,
     VERSION,
@@ -166,6 +168,8 @@ class Model:
         """Of those who are gone; None: the store does not know it."""
         """Whose lock is free: they are dead for all to see."""
         self.queues: dict[str, Bounds] = {}
+        self.worker_deaths: set[tuple[float, str, int]] = set()
+        """When, which worker, and the order of each run that is charged; 0: none is."""
         self.beat = self.awake = 0.0
         self.fence = 0
         self.count = 0
@@ -356,6 +360,9 @@ class Model:
             return None
         if run.fence != verb.fence:
             return FENCE
+        wanted = run.cancel is not None and run.undoing is None
+        if verb.unless_cancelled and verb.status == "parked" and wanted:
+            return Refused(CANCEL, run.cancel)
         run.void(verb.status)
         run.settled_by = verb.fence
         run.value, run.interrupted, run.waits = verb.value, None, ()
@@ -534,8 +541,28 @@ class Model:
 
     def retry(self, verb: Retry, _):
         run = self.runs.get(verb.id)
-        also = ("parked",) if run is not None and run.undoing is not None else ()
-        return self._requeue(verb, ("failed", "cancelled", "dead", *also), "retry")
+        allowed = (
+            "failed",
+            "cancelled",
+            "dead",
+            *(("parked",) if run is not None and run.undoing is not None else ()),
+        )
+        if run is not None and run.status in allowed and "retry" + verb.token not in run.asked:
+            refused = self._parent_refuses(run, verb.seen)
+            if refused is not None:
+                return refused
+        return self._requeue(verb, allowed, "retry")
+
+    def _parent_refuses(self, run, seen):
+        if run.parent is None or run.undoing is not None or run.workflow == EACH:
+            return None
+        parent = self.runs.get(run.parent)
+        if parent is None:
+            return Refused(PARENT, "gone")
+        if parent.undoing is not None or parent.status in ENDED:
+            return Refused(PARENT, "undoing" if parent.undoing is not None else parent.status)
+        last = len(parent.journal)
+        return Refused(VERSION, str(last)) if seen not in (None, last) else None
 
     def resume(self, verb: Resume, _):
         return self._requeue(verb, ("parked",), "resume", ("parked", "done"))
@@ -631,19 +658,23 @@ class Model:
             if id in self.gone or self.awake + self.workers[id].lease <= self.now
         }
         swept: list[Run] = []
-        for worker in workers:
+        for worker in sorted(workers):
             held = self.held(worker)
             if self.workers[worker].draining:
                 report = self.drains.setdefault(worker, Report("", self.now, len(held)))
                 report.ended = self.now if report.ended is None else report.ended
             parents = {run.id: run.parent for run in held}
+            charged = []
             for run in held:
                 if self.workers[worker].draining:
                     self._interrupt(run, self.now, worker, self._seen(worker))
                 else:
                     family = set(self._ancestors(run, parents)) | {run.id}
                     self._die(run, run.id in parents.values(), family == set(parents), verb)
+                    charged += [run.order] if run.deaths_in_a_row else []
                 swept.append(run)
+            if not self.workers[worker].draining:
+                self.worker_deaths |= {(self.now, worker, run) for run in charged or [0]}
             del self.workers[worker]
         assert sorted(outcome.workers) == sorted(workers)
         assert sorted(outcome.runs) == sorted(run.id for run in swept)
@@ -675,9 +706,23 @@ class Model:
         else:
             due += min(verb.backoff * 2 ** (run.deaths_in_a_row - 2), verb.backoff_max)
         if run.deaths_in_a_row and alone:
-            dead = run.deaths_in_a_row >= run.attempts_max
+            dead = run.deaths_in_a_row >= run.attempts_max and self._is_final(run)
         self._give_back(run, "dead" if dead else "queued", due)
         run.append_mark("death")
+
+    def _is_final(self, run: Run) -> bool:
+        in_a_row = run.deaths_in_a_row
+        own = sorted((at for at, _, charged in self.worker_deaths if charged == run.order), reverse=True)
+        start = max(self.now - FLEET_SECONDS, min([self.now - FLEET_SECONDS_MIN, *own[: in_a_row - 1]]))
+        deaths: dict[tuple[float, str], set[int]] = {}
+        for at, worker, charged in self.worker_deaths:
+            if start < at <= self.now:
+                deaths.setdefault((at, worker), set()).add(charged)
+        others = [charged for charged in deaths.values() if run.order not in charged]
+        blamed = {min(charged) for charged in others if len(charged) == 1} - {0}
+        count = len(blamed) + sum(len(charged) > 1 or charged == {0} for charged in others)
+        fleet = {*self.workers, *(worker for at, worker, _ in self.worker_deaths if at == self.now)}
+        return in_a_row >= deaths_allowed(run.attempts_max, count, len(fleet))
 
     # -- the rest
 

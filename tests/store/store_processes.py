@@ -1,77 +1,83 @@
-"""Real processes that use a store, spoken to line by line."""
+"""Real processes that use a store and talk to the test line by line."""
 
 import os
 import select
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from pathlib import Path
+
+from support.spawned import spawn
+from support.waiting import WAIT_SECONDS
 
 PRELUDE = """
 import os, sys, time, signal
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.store.verbs import *
+sys.stdin = open(os.environ.pop("TEST_STDIN"))
 def say(*words): print(*words, flush=True)
 def submit(id): return Submit(id, "flow", "[]", id, "seed")
 """
 
-WAIT_SECONDS = 30.0
-
 
 class Child:
-    """A process that executes `script`. Its `say(...)` is read with `line()`; `tell()` writes it a line."""
+    """A process that executes `script`. Read what it prints with `line()`, write it a line with `tell()`.
+
+    `wrap` is a command that starts the interpreter, such as strace. Without one the process is forked
+    from a warm interpreter. Its standard input is a named pipe, which ends when this process does.
+    """
 
     def __init__(
         self, script: str, *args: object, wrap: tuple[str, ...] = (), env: dict[str, str] | None = None
     ) -> None:
-        self.process = subprocess.Popen(
+        self._folder = Path(tempfile.mkdtemp(prefix="child-"))
+        stdin = self._folder / "stdin"
+        os.mkfifo(stdin)
+        self._stdin = os.open(stdin, os.O_RDWR)
+        self.process = spawn(
             [*wrap, sys.executable, "-c", PRELUDE + script, *map(str, args)],
-            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, **(env or {})},
+            env={**os.environ, **(env or {}), "TEST_STDIN": str(stdin)},
         )
         self.pid = self.process.pid
         self._buffer = b""
 
-    def line(self, timeout: float = WAIT_SECONDS) -> str:
+    def line(self) -> str:
+        """Wait for the next line that it prints, and return it."""
         assert self.process.stdout is not None
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + WAIT_SECONDS
         while b"\n" not in self._buffer:
-            ready, _, _ = select.select([self.process.stdout], [], [], max(deadline - time.monotonic(), 0))
-            if not ready:
-                raise AssertionError(f"the child said nothing for {timeout} s")
+            left = max(deadline - time.monotonic(), 0)
+            if not select.select([self.process.stdout], [], [], left)[0]:
+                raise AssertionError(f"the child printed nothing for {WAIT_SECONDS:g} s")
             read = os.read(self.process.stdout.fileno(), 65536)
             if not read:
-                raise AssertionError(f"the child ended with {self.process.wait()}")
+                raise AssertionError(f"the child ended with {self.process.wait(WAIT_SECONDS)}")
             self._buffer += read
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line.decode()
 
     def tell(self, text: str = "") -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(text.encode() + b"\n")
-        self.process.stdin.flush()
+        """Write a line to its standard input."""
+        os.write(self._stdin, text.encode() + b"\n")
 
-    def wait(self, timeout: float = WAIT_SECONDS) -> int:
-        return self.process.wait(timeout)
+    def kill(self) -> None:
+        """Send SIGKILL and wait for its end."""
+        self.process.kill()
+        self.wait()
+
+    def wait(self) -> int:
+        """Wait for its end and return the exit code."""
+        return self.process.wait(WAIT_SECONDS)
 
     def __enter__(self) -> "Child":
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self.process.kill()
-        self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout):
-            assert pipe is not None
-            try:
-                pipe.close()
-            except BrokenPipeError:
-                continue
-
-
-def until(condition: Callable[[], object], timeout: float = WAIT_SECONDS) -> None:
-    """Wait for a condition, not for a time."""
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.002)
+        self.kill()
+        os.close(self._stdin)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        shutil.rmtree(self._folder)

@@ -1,4 +1,4 @@
-"""Abandonment, as far as it depends on the locks of this store's workers and on what an exception is."""
+"""Abandonment on SQLite depends on the locks of workers; its error can be pickled."""
 
 import pickle
 
@@ -11,7 +11,7 @@ from outlast.testing.conformance import HandClock
 
 
 @pytest.mark.parametrize("alive", [True, False])
-def test_a_worker_whose_process_is_dead_but_not_swept_could_have_taken_nothing(alive):
+def test_dead_worker_that_is_not_swept_does_not_count_as_a_taker(alive):
     clock = HandClock()
     store = SQLiteStore(None, clock=clock)
     store.open()
@@ -29,6 +29,6 @@ def test_a_worker_whose_process_is_dead_but_not_swept_could_have_taken_nothing(a
     store.close()
 
 
-def test_an_abandonment_survives_being_pickled():
+def test_abandonment_survives_being_pickled():
     error = pickle.loads(pickle.dumps(Abandoned("r", 12.5)))
     assert (error.id, error.seconds, str(error)) == ("r", 12.5, str(Abandoned("r", 12.5)))

@@ -1,4 +1,4 @@
-"""Both faces of the SQLite store keep every promise of a store."""
+"""The SQLite store keeps every promise of a store, in a file and in memory."""
 
 import os
 

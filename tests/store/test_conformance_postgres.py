@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 import pytest
-from postgres_schemas import Sessions, emptied, schema_of_this_process
 
 from outlast.store.postgres.store import PostgresStore
 from outlast.testing.conformance import DurableStoreConformance, MakeStore
+from support.postgres_schemas import Sessions, emptied, schema_of_this_process
 
 
 @pytest.fixture(scope="module")

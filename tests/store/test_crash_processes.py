@@ -1,4 +1,4 @@
-"""Processes that kill themselves with SIGKILL before and after a write, on a server. OUTLAST_TEST_KILLS takes every write."""
+"""Processes on a server kill themselves before and after writes. OUTLAST_TEST_KILLS takes every write."""
 
 import os
 from contextlib import ExitStack
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from outlast.testing import Broke, crash_processes
-from places import postgres_place, redis_place
+from support.stores import postgres_place, redis_place
 
 LONG = "OUTLAST_TEST_KILLS" in os.environ
 PLACES = {"postgres": postgres_place, "redis": redis_place}
@@ -22,7 +22,7 @@ def new_address(request):
 
 
 @pytest.mark.timeout(3600 if LONG else 120)
-def test_a_process_killed_before_or_after_a_write_is_followed_by_one_that_ends_the_run(new_address, tmp_path):
+def test_run_ends_after_sigkill_before_or_after_any_write(new_address, tmp_path):
     program = Path(__file__).with_name("crash_program.py")
     every = 1 if LONG else 12
     report = crash_processes(f"{program}:small", ['"tides"'], folder=tmp_path, store=new_address, every=every)
@@ -41,7 +41,7 @@ async def life() -> int:
 """
 
 
-def test_it_finds_an_end_that_differs_and_says_where(tmp_path):
+def test_crash_processes_reports_the_write_whose_crash_changes_the_result(tmp_path):
     folder = tmp_path / "forgetful 100%"
     folder.mkdir()
     program = folder / "forgetful.py"
@@ -50,7 +50,7 @@ def test_it_finds_an_end_that_differs_and_says_where(tmp_path):
         crash_processes(f"{program}:life", folder=folder)
 
 
-def test_a_program_may_import_what_is_beside_it(tmp_path, monkeypatch):
+def test_program_imports_modules_beside_it(tmp_path, monkeypatch):
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "helper.py").write_text("WORD = 'hello '\n")
     (tmp_path / "sub" / "wf.py").write_text(
@@ -61,19 +61,20 @@ def test_a_program_may_import_what_is_beside_it(tmp_path, monkeypatch):
     assert (report.result, report.crashes) == ("hello hello ", 2)
 
 
-def test_a_program_that_is_not_there_is_no_success(tmp_path):
+def test_missing_program_fails(tmp_path):
     with pytest.raises(Broke, match=r"nosuch\.py"):
         crash_processes(f"{tmp_path}/nosuch.py:life", folder=tmp_path)
 
 
-def test_a_store_that_cannot_be_reached_is_no_success(tmp_path):
+def test_unreachable_store_fails(tmp_path, monkeypatch):
+    monkeypatch.setenv("OUTLAST_STORE_PATIENCE", "1")
     program = tmp_path / "forgetful.py"
     program.write_text(FORGETFUL)
     with pytest.raises(Broke, match=r"did not come to an end.*(?s:.*)StoreUnavailable"):
         crash_processes(f"{program}:life", folder=tmp_path, store=lambda _: "redis://127.0.0.1:1/0")
 
 
-def test_arguments_that_do_not_fit_are_no_success(tmp_path):
+def test_wrong_arguments_fail(tmp_path):
     program = tmp_path / "forgetful.py"
     program.write_text(FORGETFUL)
     with pytest.raises(Broke, match=r"did not come to an end.*(?s:.*)too many positional arguments"):

@@ -32,7 +32,7 @@ async def world(app) -> None:
     await app.send("crash", "word", "hello", message_id="1")
 
 
-def test_a_program_that_crashes_at_every_write_ends_as_if_nothing_had_happened():
+def test_program_that_crashes_at_every_write_ends_with_the_same_result():
     with quick_folder() as folder:
         places = count()
 

@@ -82,7 +82,7 @@ def refused(folder) -> str:
     return str(said.value)
 
 
-def test_a_log_that_is_torn_at_any_byte_loses_its_last_commit_and_nothing_else(dying, caplog):
+def test_log_that_is_torn_at_any_byte_loses_its_last_commit_and_nothing_else(dying, caplog):
     folder, before, after = dying
     log = (folder / "commits.jsonl").read_bytes()
     start = last_line(log)
@@ -110,7 +110,7 @@ def test_a_log_that_is_torn_at_any_byte_loses_its_last_commit_and_nothing_else(d
         again.close()
 
 
-def test_a_line_whose_beginning_never_came_to_the_disk_is_torn_too(dying):
+def test_line_that_lost_its_beginning_is_torn(dying):
     """After a power cut the end of a line may be there and what is before it not."""
     folder, before, _ = dying
     log = (folder / "commits.jsonl").read_bytes()
@@ -121,7 +121,7 @@ def test_a_line_whose_beginning_never_came_to_the_disk_is_torn_too(dying):
     store.close()
 
 
-def test_a_log_that_lost_a_line_that_somebody_was_told_of_is_broken(dead):
+def test_log_that_lost_an_acknowledged_line_is_broken(dead):
     folder, _ = dead
     log = (folder / "commits.jsonl").read_bytes()
     for size in (last_line(log), last_line(log) + 9, len(log) - 1):
@@ -129,7 +129,7 @@ def test_a_log_that_lost_a_line_that_somebody_was_told_of_is_broken(dead):
         assert "later than the log" in refused(folder)
 
 
-def test_a_journal_that_is_torn_anywhere_in_what_the_log_has_is_written_again(dead, caplog):
+def test_journal_that_is_torn_anywhere_in_what_the_log_has_is_written_again(dead, caplog):
     folder, before = dead
     for path in journals(folder):
         data = path.read_bytes()
@@ -147,7 +147,7 @@ def test_a_journal_that_is_torn_anywhere_in_what_the_log_has_is_written_again(de
             store.close()
 
 
-def test_one_that_died_in_its_first_commit_says_no_other_version_than_when_it_is_opened(quick_path):
+def test_store_that_died_in_its_first_commit_reports_its_version(quick_path):
     store = opened(quick_path / "first")
     store.commit([Enlist("w", "host", 1, 60.0)])
     store.die()
@@ -160,7 +160,7 @@ def test_one_that_died_in_its_first_commit_says_no_other_version_than_when_it_is
     opened(store.folder).close()
 
 
-def test_what_the_log_no_longer_has_and_is_torn_is_broken(closed):
+def test_torn_journal_is_broken_once_the_log_has_moved_on(closed):
     for path in journals(closed):
         data = path.read_bytes()
         lines = data.count(b"\n")
@@ -175,7 +175,7 @@ def test_what_the_log_no_longer_has_and_is_torn_is_broken(closed):
                 assert f"{torn}, line {lines if size else 1}:" in said
 
 
-def test_a_journal_that_is_missing_or_too_many_is_broken(closed):
+def test_journal_that_is_missing_or_too_many_is_broken(closed):
     (run, *_) = [path for path in journals(closed) if path.parent.parent.name == "runs"]
     copy = copied(closed)
     (copy / run.relative_to(closed)).unlink()
@@ -186,7 +186,7 @@ def test_a_journal_that_is_missing_or_too_many_is_broken(closed):
 
 
 @pytest.mark.parametrize("turned", [False, True], ids=["one log", "its second log"])
-def test_a_journal_that_is_missing_or_cut_is_broken_after_a_crash_too(closed, turned, monkeypatch):
+def test_journal_that_is_missing_or_cut_is_broken_after_a_crash_too(closed, turned, monkeypatch):
     if turned:
         monkeypatch.setattr("outlast.store.file.store.LOG_BYTES_MAX", 1)
     store = opened(closed)
@@ -207,7 +207,7 @@ def test_a_journal_that_is_missing_or_cut_is_broken_after_a_crash_too(closed, tu
                 assert "Something was removed, added or cut" in refused(copy)
 
 
-def test_a_folder_that_may_not_be_read_is_not_taken_for_an_empty_one(closed, monkeypatch):
+def test_folder_that_may_not_be_read_is_not_taken_for_an_empty_one(closed, monkeypatch):
     """Root, which may read everything, has to pretend."""
     real, shut = os.scandir, str(closed / "runs" / "000")
 
@@ -221,7 +221,7 @@ def test_a_folder_that_may_not_be_read_is_not_taken_for_an_empty_one(closed, mon
         opened(closed)
 
 
-def test_a_run_that_is_pruned_is_not_missed_after_a_crash(closed):
+def test_run_that_is_pruned_is_not_missed_after_a_crash(closed):
     store = opened(closed)
     held = dump(store)
     store.commit([Prune(2e9, 100), Forget("s2", "gone")])
@@ -233,14 +233,14 @@ def test_a_run_that_is_pruned_is_not_missed_after_a_crash(closed):
     again.die()
 
 
-def test_a_log_that_is_missing_is_broken(dead):
+def test_log_that_is_missing_is_broken(dead):
     folder, _ = dead
     (folder / "commits.jsonl").unlink()
     assert "commits.jsonl is missing" in refused(folder)
 
 
 @pytest.mark.parametrize("state", ["dead", "closed"])
-def test_a_byte_that_is_another_is_broken_with_file_and_line(request, state):
+def test_changed_byte_is_reported_with_file_and_line(request, state):
     found = request.getfixturevalue(state)
     folder = found[0] if state == "dead" else found
     files = [*journals(folder)] if state == "closed" else [folder / "commits.jsonl"]
@@ -258,7 +258,7 @@ def test_a_byte_that_is_another_is_broken_with_file_and_line(request, state):
                 assert f"{copy / path.relative_to(folder)}, line {line}:" in said, (position, said)
 
 
-def test_a_line_that_is_missing_in_the_middle_or_twice_is_broken(closed, dead):
+def test_line_that_is_missing_in_the_middle_or_twice_is_broken(closed, dead):
     for folder, path in ((closed, closed / "store.jsonl"), (dead[0], dead[0] / "commits.jsonl")):
         lines = path.read_bytes().splitlines(keepends=True)
         for other in (
@@ -271,7 +271,7 @@ def test_a_line_that_is_missing_in_the_middle_or_twice_is_broken(closed, dead):
             assert re.search(rf"{path.name}, line [123456]:", refused(copy))
 
 
-def test_a_log_of_another_time_is_broken(dead):
+def test_log_from_another_backup_is_broken(dead):
     folder, _ = dead
     old = copied(folder)
     store = opened(folder)
@@ -284,7 +284,7 @@ def test_a_log_of_another_time_is_broken(dead):
     assert "later than the log" in refused(old)
 
 
-def test_a_log_that_names_another_file_writes_nothing_there(dead):
+def test_log_that_names_another_file_writes_nothing_there(dead):
     from outlast.store.file.lines import seal
 
     folder, _ = dead

@@ -127,7 +127,7 @@ class Cuts:
             shutil.rmtree(self._target)
 
 
-def test_a_power_cut_after_any_operation_loses_nothing_that_was_acknowledged(quick_path):
+def test_power_cut_after_any_operation_loses_nothing_that_was_acknowledged(quick_path):
     expected = states(quick_path / "quiet")
     folder = quick_path / "store"
     folder.mkdir()
@@ -144,7 +144,7 @@ def test_a_power_cut_after_any_operation_loses_nothing_that_was_acknowledged(qui
     assert cuts.looks > 60
 
 
-def test_a_power_cut_while_it_is_mended_loses_nothing_either(quick_path):
+def test_power_cut_during_recovery_loses_nothing(quick_path):
     """The store is killed in the middle of its tale, and the power fails while it is opened again."""
     expected = states(quick_path / "quiet")
     for commits in range(2, len(expected), 3):
@@ -212,7 +212,7 @@ def lived_until(folder, at: int, half: bool) -> int:
 
 
 @pytest.mark.parametrize("half", [False, True])
-def test_killed_at_an_operation_it_goes_on_from_what_was_acknowledged(quick_path, half):
+def test_store_killed_at_an_operation_keeps_what_was_acknowledged(quick_path, half):
     expected = states(quick_path / "quiet")
     kills = 0
     for at in range(

@@ -41,7 +41,7 @@ def files(store):
 # -- reading it
 
 
-def test_a_run_is_one_journal_that_anybody_can_read(store):
+def test_run_is_one_journal_that_anybody_can_read(store):
     store.hold("w")
     row = store.commit([Enlist("w", "host", 1, 60.0), submit("order-7", worker="w", args='["Zürich"]')])[
         1
@@ -65,7 +65,7 @@ def test_a_run_is_one_journal_that_anybody_can_read(store):
     assert "12 €" in (store.folder / "runs/000/000001.jsonl").read_text()
 
 
-def test_a_session_is_one_journal_and_gone_when_it_is_forgotten(store):
+def test_session_is_one_journal_and_forgetting_removes_it(store):
     store.commit([Keep("user/../7", "t", {"name": '"Ada"'}, appends={"turns": Append(('"hi"', '"ho"'))})])
     path = store.folder / "sessions/000/000001.jsonl"
     rows = [line["row"] for line in lines(path)]
@@ -78,7 +78,7 @@ def test_a_session_is_one_journal_and_gone_when_it_is_forgotten(store):
     assert [file for file in files(store) if file.startswith("sessions/")] == []
 
 
-def test_what_has_not_begun_and_items_share_a_file(store):
+def test_queued_runs_and_items_share_a_file(store):
     store.commit([submit("later"), *(submit(f"i{n}", workflow="", queue="q") for n in range(5))])
     assert files(store) == ["commits.jsonl", "format", "lock", "runs/000.jsonl", "store.jsonl"]
     store.hold("w")
@@ -182,7 +182,7 @@ def test_no_id_is_ever_a_path(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"store"}
 
 
-def test_files_are_their_owners_only(tmp_path):
+def test_only_the_owner_may_read_the_files(tmp_path):
     before = os.umask(0)
     try:
         with small_files():
@@ -200,7 +200,7 @@ def test_files_are_their_owners_only(tmp_path):
     assert (modes, folders) == ({0o600}, {0o700})
 
 
-def test_files_stay_short_however_often_little_changes(tmp_path):
+def test_files_stay_short_after_many_small_changes(tmp_path):
     with small_files():
         store = opened(tmp_path / "store")
         store.hold("w")
@@ -218,7 +218,7 @@ def test_files_stay_short_however_often_little_changes(tmp_path):
 # -- whose it is
 
 
-def test_a_folder_of_somebody_elses_is_broken_and_left_alone(tmp_path):
+def test_folder_of_another_program_is_broken_and_left_alone(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(StoreBroken, match="not one of Outlast's"):
         opened(tmp_path)
@@ -231,7 +231,7 @@ def test_a_folder_of_somebody_elses_is_broken_and_left_alone(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["format", "notes.txt"]
 
 
-def test_an_empty_folder_a_fresh_volume_and_one_that_died_while_it_was_made_are_taken(tmp_path):
+def test_empty_folder_fresh_volume_and_half_created_store_are_accepted(tmp_path):
     for name, inside in (
         ("empty", ()),
         ("volume", ("lost+found/",)),
@@ -246,7 +246,7 @@ def test_an_empty_folder_a_fresh_volume_and_one_that_died_while_it_was_made_are_
         store.close()
 
 
-def test_a_newer_format_or_schema_is_too_new_and_left_alone(tmp_path, monkeypatch):
+def test_newer_format_or_schema_is_too_new_and_left_alone(tmp_path, monkeypatch):
     store = opened(tmp_path / "store")
     store.commit([submit("r")])
     store.close()
@@ -260,7 +260,7 @@ def test_a_newer_format_or_schema_is_too_new_and_left_alone(tmp_path, monkeypatc
         opened(tmp_path / "store")
 
 
-def test_a_newer_schema_is_migrated_to_in_one_commit(tmp_path, monkeypatch):
+def test_migration_to_a_newer_schema_is_one_commit(tmp_path, monkeypatch):
     store = opened(tmp_path / "store")
     tale(store)
     store.close()
@@ -283,7 +283,7 @@ def test_a_newer_schema_is_migrated_to_in_one_commit(tmp_path, monkeypatch):
     again.close()
 
 
-def test_every_table_is_watched_and_numbers_come_back_exactly(store):
+def test_every_table_is_journaled_and_numbers_are_restored_exactly(store):
     tables = [name for name in store._changes.tables if name not in (SCHEMA.name, SEQUENCE.name)]
     triggers = store._db.execute("SELECT count(*) FROM sqlite_temp_schema WHERE type = 'trigger'").fetchone()[
         0
@@ -310,15 +310,14 @@ sys.stdin.readline()
 """
 
 
-def test_a_second_process_is_told_who_has_it_and_what_to_do(tmp_path):
+def test_second_process_learns_which_process_has_the_folder_open(tmp_path):
     with Child(HOLD, tmp_path / "store") as child:
         assert child.line() == "open"
         with pytest.raises(
             StoreUnavailable, match=rf"process {child.pid} on .* has it open. .*end that one first"
         ):
             opened(tmp_path / "store")
-        child.process.kill()
-        child.wait()
+        child.kill()
         store = opened(tmp_path / "store")
         assert store.run("r") is not None
         with pytest.raises(StoreUnavailable, match="this process itself has it open"):
@@ -326,7 +325,7 @@ def test_a_second_process_is_told_who_has_it_and_what_to_do(tmp_path):
         store.close()
 
 
-def test_a_forked_child_must_not_write_and_does_not_keep_the_lock(tmp_path):
+def test_forked_child_must_not_write_and_does_not_keep_the_lock(tmp_path):
     store = opened(tmp_path / "store")
     store.commit([submit("r")])
     told_read, told_write = os.pipe()
@@ -353,7 +352,7 @@ def test_a_forked_child_must_not_write_and_does_not_keep_the_lock(tmp_path):
         os.close(told_read)
 
 
-def test_a_program_that_is_started_does_not_inherit_the_lock(tmp_path):
+def test_program_that_is_started_does_not_inherit_the_lock(tmp_path):
     store = opened(tmp_path / "store")
     with subprocess.Popen(["sleep", "60"], close_fds=False) as sleeper:
         store.die()
@@ -364,7 +363,7 @@ def test_a_program_that_is_started_does_not_inherit_the_lock(tmp_path):
 # -- its address
 
 
-def test_an_address_names_a_folder(tmp_path, monkeypatch):
+def test_address_names_a_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert store_at("file:///data/outlast").folder.as_posix() == "/data/outlast"
     assert store_at("file:name/of it").folder == tmp_path / "name/of it"
@@ -376,6 +375,6 @@ def test_an_address_names_a_folder(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "address", ["file:", "file:///", "file://host/dir", "file:///a?x=1", "file:///a#b", "file:///a%00b"]
 )
-def test_an_address_that_names_none_is_refused(address):
+def test_address_that_names_none_is_refused(address):
     with pytest.raises(SettingsError, match="file"):
         store_at(address)

@@ -50,13 +50,13 @@ def read_back(row):
 @example({"value": "\x00\u2028\x85\x1b[31m", "id": "\x00\u2028\x85\x1b[31m"})
 @example({"id": b'{"$hex": "', "value": b""})
 @example({"value": '{"a": 1, "a": 2}', "args": "1.0"})
-def test_a_row_comes_back_as_it_was(row):
+def test_row_is_read_as_it_was_written(row):
     found = read_back(row)
     assert list(found.items()) == list(row.items())
     assert [type(value) for value in found.values()] == [type(value) for value in row.values()]
 
 
-def test_json_stands_there_as_json():
+def test_json_values_are_written_as_json():
     line = seal(
         f'{{"row": {encode_row({"value": chr(34) + "Grüße" + chr(34), "args": "[1, {}]", "id": "7"}, JSON)}'
     )
@@ -64,7 +64,7 @@ def test_json_stands_there_as_json():
     assert '"Grüße"' in line.decode()
 
 
-def test_a_value_that_is_deep_is_a_text_wherever_it_was_written_and_a_wide_one_is_json():
+def test_deep_value_is_written_as_text_and_a_wide_one_as_json():
     deep = {"value": "[" * 101 + "]" * 101, "args": '{"a":' * 101 + "1" + "}" * 101}
     wide = {"value": "[" * 100 + "]" * 100, "args": json.dumps([["]", {"[": '{\\"['}]] * 500)}
     for row, is_text in ((deep, True), (wide, False)):
@@ -75,7 +75,7 @@ def test_a_value_that_is_deep_is_a_text_wherever_it_was_written_and_a_wide_one_i
         assert read_back(row) == row
 
 
-def test_values_nested_as_deep_as_can_be_parsed_are_read_wherever_the_stack_is():
+def test_deeply_nested_values_are_read_at_any_stack_depth():
     for depth in (50, 100, 101, 200, 500, 800, 900, 990, 2000, 100_000):
         text = "[" * depth + "]" * depth
         line = seal(f'{{"row": {encode_row({"value": text}, JSON)}')
@@ -91,7 +91,7 @@ def test_values_nested_as_deep_as_can_be_parsed_are_read_wherever_the_stack_is()
 
 
 @given(st.integers(0, 10_000), st.integers(1, 255))
-def test_any_byte_that_is_another_is_noticed(position, other):
+def test_any_changed_byte_is_detected(position, other):
     line = bytearray(
         seal('{"line": 3, "commit": 4, "insert": "runs", "row": {"pk": 1, "id": "the id of a run"}')
     )

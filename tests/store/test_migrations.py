@@ -36,7 +36,15 @@ from outlast.testing.conformance.harness import check_rows
 
 NOW = 1_700_000_000.0
 
-STEPS = ["0001_foundation", "0002_fleet", "0003_drain", "0004_effects", "0005_sessions"]
+STEPS = [
+    "0001_foundation",
+    "0002_fleet",
+    "0003_drain",
+    "0004_effects",
+    "0005_sessions",
+    "0006_delayed",
+    "0007_deaths",
+]
 
 RUNS = [
     # id, queue, priority, status, fence, worker, parent, started, due, ended, interrupted, waits
@@ -131,7 +139,7 @@ def claim_all(store, worker="w1", **fields):
     return [row.id for row in rows]
 
 
-def test_every_run_is_there_as_it_was(store):
+def test_migration_keeps_every_run(store):
     assert [(row.id, row.status, row.fence) for row in reversed(store.runs(RunQuery()))] == [
         (id, status, fence) for id, _, _, status, fence, *_ in RUNS
     ]
@@ -141,7 +149,7 @@ def test_every_run_is_there_as_it_was(store):
     assert {row.interruptions_max for row in store.runs(RunQuery())} == {100}
 
 
-def test_the_counts_are_what_the_rows_say(store):
+def test_migrated_counts_match_the_rows(store):
     assert [(q.name, q.queued, q.running, q.waiting, q.parked, q.dead) for q in store.queues()] == [
         ("again", 1, 0, 0, 0, 0),
         ("default", 4, 1, 2, 0, 0),
@@ -153,7 +161,7 @@ def test_the_counts_are_what_the_rows_say(store):
     check_rows(store)
 
 
-def test_what_is_due_is_seen_and_claimed_in_order(store, clock):
+def test_due_runs_are_claimed_in_order_after_a_migration(store, clock):
     assert store.look(("default", "other"), ("flow",)).ready
     assert claim_all(store) == ["urgent", "interrupted", "queued", "retried", "woken"]
     assert claim_all(store, "w2") == []
@@ -165,7 +173,7 @@ def test_what_is_due_is_seen_and_claimed_in_order(store, clock):
     check_rows(store)
 
 
-def test_fences_go_on_from_where_they_were(store):
+def test_fences_keep_growing_after_a_migration(store):
     claim_all(store)
     fences = [row.fence for row in store.runs(RunQuery(statuses=("running",)))]
     assert len(set(fences)) == 7
@@ -181,14 +189,14 @@ def test_only_a_run_that_never_started_is_in_its_first_life(store):
     assert min(lives[id] for id in ("interrupted", "retried", "woken", "running", "asleep", "failed")) > 1
 
 
-def test_a_life_of_the_older_version_can_go_on_with_its_fence(store):
+def test_life_of_the_older_version_can_go_on_with_its_fence(store):
     run = store.run("running")
     assert store.commit([Record(run.pk, 2, 7, "step", "k", 1.0), Settle(run.pk, 7, "done")]) == [None, None]
     assert {queue.name: queue.running for queue in store.queues()}["default"] == 0
     assert store.commit([Record(run.pk, 3, 7, "step", "k", 1.0)]) == [Refused("fence")]
 
 
-def test_the_runs_of_a_worker_that_died_with_the_older_version_are_swept(store, clock):
+def test_runs_of_a_worker_that_died_with_the_older_version_are_swept(store, clock):
     swept = []
     for _ in range(6):
         (outcome,) = store.commit([Sweep()])
@@ -200,7 +208,7 @@ def test_the_runs_of_a_worker_that_died_with_the_older_version_are_swept(store, 
     check_rows(store)
 
 
-def test_people_can_go_on_with_what_ended_or_was_parked(store):
+def test_ended_and_parked_runs_can_be_retried_after_a_migration(store):
     assert store.commit([Resume("parked", "t"), Retry("failed", "t"), Cancel("delayed", "no"), Limit("other", 9, 1)]) == [
         None, None, "cancelled", None
     ]  # fmt: skip
@@ -208,7 +216,7 @@ def test_people_can_go_on_with_what_ended_or_was_parked(store):
     check_rows(store)
 
 
-def test_to_open_it_again_changes_nothing(store, path, clock):
+def test_opening_a_migrated_file_again_changes_nothing(store, path, clock):
     claim_all(store)
     before = (store.runs(RunQuery()), store.queues())
     again = SQLiteStore(path, clock=clock)
@@ -217,7 +225,7 @@ def test_to_open_it_again_changes_nothing(store, path, clock):
     again.close()
 
 
-def test_several_processes_that_open_it_at_once_migrate_it_once(path, clock):
+def test_concurrent_processes_migrate_a_file_once(path, clock):
     script = """
 store = SQLiteStore(sys.argv[1])
 say("here")
@@ -247,13 +255,13 @@ store.close()
     "older",
     [STEPS[:count] for count in range(1, len(STEPS))],
 )
-def test_a_process_of_the_older_version_is_told_that_the_file_is_newer(store, path, monkeypatch, older):
+def test_process_of_the_older_version_is_told_that_the_file_is_newer(store, path, monkeypatch, older):
     monkeypatch.setattr("outlast.store.sqlite.store._migrations", lambda: [script(name) for name in older])
     with pytest.raises(StoreTooNew):
         SQLiteStore(path).open()
 
 
-def test_a_migration_that_breaks_off_leaves_the_older_file(path, clock, monkeypatch):
+def test_migration_that_breaks_off_leaves_the_older_file(path, clock, monkeypatch):
     from outlast.store.sqlite import store as module
 
     steps = module._migrations()
@@ -292,7 +300,7 @@ def upgraded(fleet, clock):
     store.close()
 
 
-def test_everything_of_a_fleet_is_there_and_nothing_of_a_drain(upgraded):
+def test_migration_keeps_a_fleet_and_adds_no_drains(upgraded):
     assert [(row.id, row.status, row.fence) for row in reversed(upgraded.runs(RunQuery()))] == [
         (id, status, fence) for id, _, _, status, fence, *_ in RUNS
     ]
@@ -307,12 +315,12 @@ def test_everything_of_a_fleet_is_there_and_nothing_of_a_drain(upgraded):
     check_rows(upgraded)
 
 
-def test_what_the_fleet_had_interrupted_is_claimed_and_is_no_recovery(upgraded):
+def test_interrupted_runs_of_an_older_version_do_not_count_as_recoveries(upgraded):
     assert claim_all(upgraded) == ["urgent", "interrupted", "queued", "retried", "woken"]
     assert upgraded.drains() == []
 
 
-def test_a_worker_of_the_fleet_can_be_drained(upgraded):
+def test_worker_of_the_fleet_can_be_drained(upgraded):
     begun = upgraded.run("running")
     asked, given_back, *_ = upgraded.commit(
         [AskDrain("old", "upgrade"), Drain("old", "SIGTERM", (begun.fence,)), Measured((("flow", "k", 1.0),))]
@@ -325,7 +333,7 @@ def test_a_worker_of_the_fleet_can_be_drained(upgraded):
     check_rows(upgraded)
 
 
-def test_a_worker_that_died_while_it_drained_before_the_upgrade_gets_its_report(upgraded, clock):
+def test_worker_that_died_while_it_drained_before_the_upgrade_gets_its_report(upgraded, clock):
     for _ in range(6):
         upgraded.commit([Sweep()])
         clock.forward(4)
@@ -334,14 +342,14 @@ def test_a_worker_that_died_while_it_drained_before_the_upgrade_gets_its_report(
     assert '"running", "child"' in drain.report
 
 
-def test_a_repeat_of_what_was_retried_before_the_upgrade_is_known_as_one(upgraded):
+def test_repeat_of_what_was_retried_before_the_upgrade_is_known_as_one(upgraded):
     assert upgraded.commit([Retry("retried", "t-old"), Retry("retried", "t-new")]) == [
         None,
         Refused("status", "queued"),
     ]
 
 
-def test_an_upgrade_of_a_fleet_that_breaks_off_leaves_the_older_file(fleet, clock, monkeypatch):
+def test_upgrade_of_a_fleet_that_breaks_off_leaves_the_older_file(fleet, clock, monkeypatch):
     from outlast.store.sqlite import store as module
 
     steps = module._migrations()
@@ -369,7 +377,7 @@ def drained(fleet):
     return fleet
 
 
-def test_a_file_that_knows_no_effects_has_none_and_can_have_some(drained, clock):
+def test_file_that_knows_no_effects_has_none_and_can_have_some(drained, clock):
     store = SQLiteStore(drained, clock=clock)
     store.open()
     assert {(row.undoing, row.abandon_after) for row in store.runs(RunQuery())} == {(None, None)}
@@ -388,7 +396,7 @@ def test_a_file_that_knows_no_effects_has_none_and_can_have_some(drained, clock)
     store.close()
 
 
-def test_an_upgrade_to_effects_that_breaks_off_leaves_the_older_file(drained, clock, monkeypatch):
+def test_upgrade_to_effects_that_breaks_off_leaves_the_older_file(drained, clock, monkeypatch):
     from outlast.store.sqlite import store as module
 
     steps = module._migrations()
@@ -439,7 +447,7 @@ def test_sessions_of_a_file_that_knows_no_lists_are_there_as_they_were(effective
     store.close()
 
 
-def test_an_upgrade_to_lists_that_breaks_off_leaves_the_older_file(effective, clock, monkeypatch):
+def test_upgrade_to_lists_that_breaks_off_leaves_the_older_file(effective, clock, monkeypatch):
     from outlast.store.sqlite import store as module
 
     steps = module._migrations()

@@ -209,7 +209,8 @@ class StoreMachine(RuleBasedStateMachine):
             case "record_again":
                 return self.records[-1 - x % len(self.records)] if self.records else None
             case "settle" if whose not in ITEMS:
-                return Settle(pk, fence, ("done", "failed", "cancelled", "parked")[y % 4], value=str(z))
+                status = ("done", "failed", "cancelled", "parked")[y % 4]
+                return Settle(pk, fence, status, value=str(z), unless_cancelled=z == 1)
             case "settle" | "ack":
                 return Ack(pk, fence, run.queue if run else "q0") if whose in ITEMS else None
             case "release":
@@ -233,7 +234,7 @@ class StoreMachine(RuleBasedStateMachine):
             case "cancel_parked":
                 return Cancel(self.one_of(("parked", "dead"), y, id), f"why {x}")
             case "retry":
-                return Retry(self.one_of(("failed", "cancelled", "dead"), y, id), token)
+                return Retry(self.one_of(("failed", "cancelled", "dead"), y, id), token, (None, x)[z == 2])
             case "resume":
                 return Resume(self.one_of(("parked", "done")[x % 2 :], y, id), token)
             case "undo":
@@ -315,7 +316,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert queue.running == self.model.running(queue.name)
             assert queue.concurrency_max == bounds.concurrency_max
             assert queue.depth_max == bounds.depth_max
-            assert self.store.depth(queue.name) == queue.queued
+            assert self.store.depth(queue.name) == queue.ready
             check_apart(queue, [row for row in rows if row.queue == queue.name], self.clock.now)
         workers = {worker.id: worker for worker in self.store.workers()}
         assert set(workers) == set(self.model.workers)

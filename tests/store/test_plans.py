@@ -56,6 +56,11 @@ PLANS = {
         (1.0, 5),
         "sessions USING COVERING INDEX sessions_expires (expires<?)",
     ),
+    "depth": (
+        sql.DEPTH,
+        {"queue": "q", "now": 0.0},
+        "runs USING COVERING INDEX runs_delayed (queue=? AND status=? AND ready=? AND due>?)",
+    ),
     "claimable": (sql.CLAIMABLE[1, 0], ("q", "w", 1), "runs USING INDEX runs_ready"),
     "claimable_new": (sql.CLAIMABLE[1, 1], ("q", "w", 1), "runs USING INDEX runs_ready"),
 }
@@ -70,14 +75,14 @@ def store():
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_a_statement_seeks_where_it_must_not_scan(store, name):
+def test_statement_seeks_where_it_must_not_scan(store, name):
     statement, values, seek = PLANS[name]
     plan = [row[3] for row in store._db.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
     assert any(line.startswith(f"SEARCH {seek}") for line in plan), plan
     assert not any(line.startswith("SCAN") and "VIRTUAL TABLE" not in line for line in plan), plan
 
 
-def test_a_drain_of_a_thousand_runs_costs_little_a_run(store):
+def test_drain_of_a_thousand_runs_costs_little_a_run(store):
     """In thousands of SQLite's own instructions: they are the same on every machine, whatever else it does."""
     runs = tuple(Submit(f"r{n}", "flow", "[]", f"t{n}", "seed") for n in range(1000))
     store.commit([SubmitMany(runs)])
@@ -93,7 +98,7 @@ def test_a_drain_of_a_thousand_runs_costs_little_a_run(store):
     assert given_back < 600
 
 
-def test_a_prune_looks_for_those_above_and_below_a_run_by_their_indexes(store):
+def test_prune_looks_for_those_above_and_below_a_run_by_their_indexes(store):
     values = {"before": 1.0, "limit": 5, "dead": False, "last_ended": -1.0, "last_pk": 0}
     plan = [row[3] for row in store._db.execute(f"EXPLAIN QUERY PLAN {sql.PRUNABLE}", values)]
     for seek in (
@@ -105,7 +110,7 @@ def test_a_prune_looks_for_those_above_and_below_a_run_by_their_indexes(store):
     assert not any(line.startswith(("SCAN runs", "SCAN above", "SCAN below")) for line in plan), plan
 
 
-def test_a_prune_in_batches_passes_the_dead_letters_that_stay_once(store):
+def test_prune_in_batches_skips_kept_dead_letters_once(store):
     with_letters(store, 300)
     prune = Prune(NEVER, 10)
     first, second, third = (counted(store, lambda: store.commit([prune])) for _ in range(3))

@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
-from postgres_schemas import connected, counted, schema_of_this_process, with_a_worker
 
 from outlast.store.postgres.migrate import ANSWER_MAX
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.rows import RunRow
 from outlast.store.verbs import Ack, Cancel, Claim, Release, Retry, Submit, SubmitMany
 from outlast.values.names import new_ids
+from support.postgres_schemas import connected, counted, schema_of_this_process, with_a_worker
 
 WORKER = "0123456789abcdef"
 ITEMS = 1_000
@@ -73,7 +73,7 @@ def consume(store: PostgresStore, limit: int) -> int:
     raise AssertionError("there is no end of it")
 
 
-def test_an_item_logs_little(store, db) -> None:
+def test_item_writes_little_wal(store, db) -> None:
     """Whoever adds an index to the runs, or has an item written once more, sees it here. By the server's own measure: what is logged for a
     row is not the same in every version."""
 
@@ -105,7 +105,7 @@ def logged(db: psycopg.Connection, of: Callable[[], None]) -> float:
     return min(found)
 
 
-def test_what_is_called_in_the_server_does_not_grow_with_the_items_of_a_call(store, db) -> None:
+def test_function_calls_in_the_server_do_not_grow_with_the_items(store, db) -> None:
     """A function that is called for every item costs more than the item."""
 
     def calls(of) -> int:
@@ -134,7 +134,7 @@ def test_what_is_called_in_the_server_does_not_grow_with_the_items_of_a_call(sto
     assert min(found[0]) > 0
 
 
-def test_as_many_items_as_a_worker_has_slots_come_in_one_answer(store) -> None:
+def test_one_claim_returns_an_item_for_each_slot(store) -> None:
     """What is too long for it must be read once more, over another connection."""
     store.commit([SubmitMany(submissions(SLOTS))])
     assert len(claim(store, "fedcba9876543210", SLOTS)) == SLOTS
@@ -157,7 +157,7 @@ def test_as_many_items_as_a_worker_has_slots_come_in_one_answer(store) -> None:
         {"id": "q/\"'\\\u2603 of any kind"},
     ],
 )
-def test_a_claimed_run_is_as_it_is_read(store, fields) -> None:
+def test_claimed_run_equals_the_run_that_is_read(store, fields) -> None:
     known = {"id": "q/one", "workflow": "", "args": "{}", "token": "t", "seed": "s", "queue": "q"}
     submit = Submit(**(known | fields))
     store.commit([submit])
@@ -167,7 +167,7 @@ def test_a_claimed_run_is_as_it_is_read(store, fields) -> None:
     assert store.commit([verb]) == [rows]  # as after an answer that was lost
 
 
-def test_what_is_more_than_one_answer_holds_comes_short_as_long_as_it_fits(store, monkeypatch) -> None:
+def test_claim_larger_than_one_answer_is_shortened(store, monkeypatch) -> None:
     """Only the rest is read once more."""
     payload = json.dumps("x" * 500)
     store.commit([SubmitMany(tuple(one._replace(args=payload) for one in submissions(SLOTS)))])
@@ -182,7 +182,7 @@ def test_what_is_more_than_one_answer_holds_comes_short_as_long_as_it_fits(store
     assert claim(store, "fedcba9876543210", SLOTS) == rows  # as after an answer that was lost
 
 
-def test_whatever_a_run_has_before_it_is_claimed_it_is_claimed_with(store, db) -> None:
+def test_claim_returns_every_field_of_a_new_run(store, db) -> None:
     """The short form of a row leaves out what has its usual value, and must not where it has not: every field that there is, or will be."""
     for field in sorted({*RunRow._fields} - FOUND_BY - SET_BY_THE_CLAIM):
         store.commit([Submit(field, "", "{}", "t", "s", queue="q")])
@@ -193,7 +193,7 @@ def test_whatever_a_run_has_before_it_is_claimed_it_is_claimed_with(store, db) -
         assert row == store.run(field)
 
 
-def test_a_run_that_has_a_past_is_claimed_with_it(store) -> None:
+def test_claim_returns_every_field_of_a_run_with_a_history(store) -> None:
     store.commit([*(Submit(id, "", "{}", "t", "s", queue="q") for id in ("failed", "given", "cancelled"))])
     store.commit([Cancel("cancelled", "not now"), Retry("cancelled", "again")])
     rows = claim(store, "t1", 5)

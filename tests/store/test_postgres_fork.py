@@ -1,15 +1,15 @@
-"""A forked child must not speak in its parent's sessions."""
+"""A forked child does not use the Postgres sessions of its parent."""
 
 import os
 from collections.abc import Iterator
 
 import psycopg
 import pytest
-from postgres_schemas import emptied, schema_of_this_process
 
 from outlast.errors import StoreUnavailable
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.verbs import Enlist, Record, Submit
+from support.postgres_schemas import emptied, schema_of_this_process
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def in_child(work) -> int:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_child_leaves_its_parents_other_sessions_alone_where_one_of_them_is_lost(schema) -> None:
+def test_forked_child_leaves_the_sessions_of_its_parent_alone(schema) -> None:
     """Outlast's own chaos found it: a server was ended, and a process was started before anybody had connected anew."""
     emptied(schema)
     store = PostgresStore.at(schema, heartbeat=0.05)
@@ -57,7 +57,7 @@ def test_a_child_leaves_its_parents_other_sessions_alone_where_one_of_them_is_lo
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_child_is_told_to_open_it_anew_and_its_parent_goes_on(schema) -> None:
+def test_forked_child_must_open_the_store_again_and_its_parent_goes_on(schema) -> None:
     emptied(schema)
     store = PostgresStore.at(schema, heartbeat=0.05)
     store.open()

@@ -1,4 +1,4 @@
-"""The heart of a Postgres store, by itself: no server is needed for what its threads do at its end."""
+"""The heart of a Postgres store can be closed at any moment. No server is needed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from outlast.store.postgres.heart import Heart
 @pytest.fixture
 def closed_in_between(monkeypatch):
     """A heart that is closed by another thread at the worst moment: one of its threads is made, and not started yet."""
-    heart = Heart(None, 0.001, str, [lambda _: False])
+    heart = Heart(None, 0.001, str, [lambda _: False], 1.0)
     monkeypatch.setattr(heart, "_beat_alone", lambda _: None)
     start, errors = threading.Thread.start, []
 
@@ -35,10 +35,10 @@ def closed_in_between(monkeypatch):
     assert errors == []
 
 
-def test_it_may_be_closed_while_its_thread_starts(closed_in_between):
+def test_heart_may_be_closed_while_its_thread_starts(closed_in_between):
     closed_in_between.start({"w"})
 
 
-def test_it_may_be_closed_while_its_helper_starts(closed_in_between):
+def test_heart_may_be_closed_while_its_helper_starts(closed_in_between):
     closed_in_between._workers = {"w"}
     closed_in_between._look()

@@ -1,15 +1,12 @@
-"""The schema: made once, by whoever comes first; under workers; by hand; and not by an older release."""
+"""The Postgres schema is created once, migrated under live workers, and refused if newer."""
 
 import json
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
-from postgres_schemas import connected
 
 from outlast.errors import StoreBroken, StoreTooNew, StoreUnavailable
 from outlast.store.postgres import migrate
@@ -19,6 +16,9 @@ from outlast.store.postgres.store import PostgresStore
 from outlast.store.protocol import NoStore, OlderStore
 from outlast.store.rows import RunQuery
 from outlast.store.verbs import Enlist, Record, Submit
+from support.cli import answer_in
+from support.postgres_schemas import blocked_by, connected
+from support.waiting import WAIT_SECONDS, wait_until
 
 SHAPE = """
 SELECT 'table', table_name, column_name, data_type || coalesce(collation_name, '') || is_nullable || coalesce(column_default, '')
@@ -56,11 +56,11 @@ def made(address: str) -> PostgresStore:
     return store
 
 
-def test_many_who_open_it_at_once_find_one_schema(address) -> None:
+def test_concurrent_opens_create_one_schema(address) -> None:
     start = threading.Barrier(6)
 
     def open_one(_: int) -> list[object]:
-        start.wait(30)
+        start.wait(WAIT_SECONDS)
         store = made(address)
         try:
             return store.runs(RunQuery())
@@ -74,9 +74,7 @@ def test_many_who_open_it_at_once_find_one_schema(address) -> None:
         assert db.execute("SELECT count(*) FROM pulse").fetchone() == (1,)
 
 
-def test_what_is_printed_for_a_person_makes_the_same_schema_and_may_be_executed_again(
-    address, postgres_server
-) -> None:
+def test_printed_sql_creates_the_same_schema_and_can_be_repeated(address, postgres_server) -> None:
     made(address).close()
     by_hand = address.replace("schema=migrations", "schema=by_hand")
     script = migrate.script(parse(by_hand).schema)
@@ -95,7 +93,7 @@ def test_what_is_printed_for_a_person_makes_the_same_schema_and_may_be_executed_
             db.execute(f"DROP SCHEMA {parse(by_hand).schema} CASCADE")
 
 
-def test_workers_go_on_while_somebody_migrates(address) -> None:
+def test_workers_go_on_during_a_migration(address) -> None:
     store = made(address)
     store.hold("w")
     (submitted,) = store.commit(
@@ -118,15 +116,16 @@ def test_workers_go_on_while_somebody_migrates(address) -> None:
                         "UPDATE meta SET functions = ''"
                     )  # as another release of this version left them
                 made(address).close()
+            wait_until(lambda: recorded[0] > 0 or working.done())
         finally:
             stop.set()
-        working.result(30)
+        working.result(WAIT_SECONDS)
     assert recorded[0] > 0
     assert len(store.journal(row.pk)) == recorded[0]
     store.close()
 
 
-def test_of_two_who_migrate_the_second_waits_and_workers_do_not(address) -> None:
+def test_second_migration_waits_and_workers_do_not(address) -> None:
     store = made(address)
     with connected(address) as first, ThreadPoolExecutor(1) as pool:
         first.execute("UPDATE meta SET functions = ''")
@@ -136,15 +135,15 @@ def test_of_two_who_migrate_the_second_waits_and_workers_do_not(address) -> None
             (parse(address).schema,),
         )
         second = pool.submit(lambda: made(address).close())
-        first.execute("SELECT pg_sleep(0.5)")
+        wait_until(lambda: blocked_by(first) == 1)
         assert store.commit([Enlist("w", "host", 1, 60.0)]) == [None]
         assert not second.done()
         first.execute("COMMIT")
-        second.result(60)
+        second.result(WAIT_SECONDS)
     store.close()
 
 
-def test_a_schema_of_a_newer_release_is_left_alone(address) -> None:
+def test_schema_of_a_newer_release_is_refused_and_left_alone(address) -> None:
     made(address).close()
     with connected(address) as db:
         db.execute("UPDATE meta SET version = version + 1")
@@ -155,7 +154,7 @@ def test_a_schema_of_a_newer_release_is_left_alone(address) -> None:
     assert shape(address) == before
 
 
-def test_without_migrating_an_older_schema_is_refused_with_the_command_to_run(address) -> None:
+def test_older_schema_is_refused_with_the_command_to_run_if_migrate_is_no(address) -> None:
     store = PostgresStore.at(f"{address}&migrate=no")
     with pytest.raises(StoreUnavailable, match="outlast migrate"):
         store.open()
@@ -166,7 +165,7 @@ def test_without_migrating_an_older_schema_is_refused_with_the_command_to_run(ad
     store.close()
 
 
-def test_whoever_only_looks_makes_no_schema_and_leaves_an_older_one_as_it_is(address) -> None:
+def test_read_only_open_neither_creates_nor_migrates_a_schema(address) -> None:
     store = PostgresStore.at(address)
     store.migrates = False
     with pytest.raises(NoStore):
@@ -183,7 +182,7 @@ def test_whoever_only_looks_makes_no_schema_and_leaves_an_older_one_as_it_is(add
     assert shape(address) == before
 
 
-def test_every_function_sees_what_was_committed_before_each_of_its_statements(address) -> None:
+def test_every_function_that_reads_tables_is_volatile(address) -> None:
     """A STABLE one has the snapshot of its caller, so that it would not see what a lock was waited for."""
     made(address).close()
     with connected(address) as db:
@@ -194,7 +193,7 @@ def test_every_function_sees_what_was_committed_before_each_of_its_statements(ad
     assert {name for (name,) in steady} == {f"{name}_{migrate.version()}" for name in pure}
 
 
-def test_a_table_that_somebody_removed_is_a_broken_store(address) -> None:
+def test_removed_table_is_a_broken_store(address) -> None:
     store = made(address)
     with connected(address) as db:
         db.execute("DROP TABLE messages")
@@ -203,13 +202,11 @@ def test_a_table_that_somebody_removed_is_a_broken_store(address) -> None:
     store.close()
 
 
-def test_the_command_migrates_and_says_so(address, tmp_path) -> None:
+def test_migrate_command_migrates_and_reports_versions(address, tmp_path, capsys) -> None:
     def outlast(*words: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "outlast", "migrate", "--store", address, *words],
-            capture_output=True, text=True, cwd=tmp_path, timeout=60, check=True,
-        )  # fmt: skip
-        return done.stdout
+        answer = answer_in(tmp_path, ["migrate", "--store", address, *words], capsys)
+        assert answer.code == 0, answer.err
+        return answer.out
 
     script = outlast("--sql")
     assert script == migrate.script(parse(address).schema) + "\n"
@@ -218,7 +215,7 @@ def test_the_command_migrates_and_says_so(address, tmp_path) -> None:
     assert json.loads(outlast("--json"))["before"] == migrate.version()
 
 
-def test_the_lock_of_migrating_is_let_go_with_its_transaction(address) -> None:
+def test_migration_lock_ends_with_its_transaction(address) -> None:
     db = Connection(parse(address))
     migrate.migrate(db)
     assert db.execute(

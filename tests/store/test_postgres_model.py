@@ -1,4 +1,4 @@
-"""The Postgres store against the model of test_model: sequences of verbs that nobody thought of."""
+"""The Postgres store agrees with the model of test_model on generated sequences of verbs."""
 
 import time
 from unittest import mock
@@ -7,10 +7,10 @@ import pytest
 import test_model
 from hypothesis import Phase, settings
 from hypothesis.stateful import initialize, run_state_machine_as_test
-from postgres_schemas import Sessions, connected, emptied, schema_of_this_process
 from test_model import WORKERS, StoreMachine
 
 from outlast.store.postgres.store import PostgresStore
+from support.postgres_schemas import Sessions, connected, emptied, schema_of_this_process
 
 
 class PostgresMachine(StoreMachine):
@@ -47,7 +47,7 @@ class PostgresMachine(StoreMachine):
 
 
 @pytest.mark.timeout(600)
-def test_the_store_does_what_the_model_says(postgres_server) -> None:
+def test_store_does_what_the_model_says(postgres_server) -> None:
     with schema_of_this_process(postgres_server.url, "model") as address, Sessions().kept():
         machine = type("Machine", (PostgresMachine,), {"address": address})
         run_state_machine_as_test(

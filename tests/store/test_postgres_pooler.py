@@ -1,20 +1,20 @@
-"""Through a transaction pooler: every statement may be in another session of the server."""
+"""Postgres behind a transaction pooler: each statement may run in another session."""
 
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from postgres_schemas import emptied, schema_of_this_process
 from transaction_pooler import Pooler, pooling
 
 from outlast.store.postgres.address import parse
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.verbs import Claim, Enlist, Record, Settle, Submit, Sweep
 from outlast.testing import servers
+from support.postgres_schemas import emptied, schema_of_this_process
+from support.waiting import WAIT_SECONDS, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -71,42 +71,36 @@ def test_runs_are_executed_through_a_pooler(pooler, schema, words) -> None:
         store.close()
 
 
-def test_a_ring_through_a_pooler_is_heard_by_those_without_one(pooler, schema) -> None:
+def test_ring_through_a_pooler_reaches_direct_listeners(pooler, schema) -> None:
     direct, pooled = PostgresStore.at(schema), through(pooler, schema)
     heard = threading.Event()
     direct.open()
     direct.listen(heard.set)
     pooled.open()
     pooled.hold("w")
-    time.sleep(0.1)
+    assert heard.wait(WAIT_SECONDS), "it listens now"
     heard.clear()
     pooled.commit([Submit("r", "flow", "[]", "t", "s")])
-    assert heard.wait(5)
+    assert heard.wait(WAIT_SECONDS)
     direct.close()
     pooled.close()
 
 
-def test_behind_a_pooler_the_lease_tells_who_is_dead(pooler, schema) -> None:
+def test_worker_behind_a_pooler_is_dead_when_its_lease_ends(pooler, schema) -> None:
     one, other = through(pooler, schema), through(pooler, schema)
     one.open()
     other.open()
     one.hold("w")
     one.commit([Enlist("w", "host", 1, 0.4)])
     one.die()
-    deadline = time.monotonic() + 10
-    while other.commit([Sweep()])[0].workers != ("w",):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: other.commit([Sweep()])[0].workers == ("w",))
     other.close()
 
 
-def test_a_pooler_that_is_denied_is_noticed_when_the_session_changes(pooler, schema) -> None:
+def test_undeclared_pooler_is_detected_when_the_session_changes(pooler, schema) -> None:
     store = through(pooler, schema, "&pooler=no")
     store.open()
     store.hold("w")
     store.commit([Enlist("w", "host", 1, 60.0)])
-    deadline = time.monotonic() + 10
-    while not store._ear._alone:
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    wait_until(lambda: store._ear._alone)
     store.close()

@@ -92,7 +92,7 @@ def submits_of(store):
 
 
 @pytest.mark.parametrize("make", [records_of, acks_of, settles_of, claims_of, submits_of])
-def test_a_short_way_that_fails_at_any_of_its_writes_has_written_nothing(own_server, make, monkeypatch):
+def test_fast_path_that_fails_at_any_write_writes_nothing(own_server, make, monkeypatch):
     whole = {"commit_script": scripts.commit_script(), "record_script": scripts.record_script()}
     with opened(f"{own_server.url}?prefix={uuid4().hex}", clock=HandClock()) as store:
         batch = make(store)
@@ -114,7 +114,7 @@ def test_a_short_way_that_fails_at_any_of_its_writes_has_written_nothing(own_ser
 
 
 @pytest.mark.parametrize("make", [records_of, acks_of, settles_of, claims_of, submits_of])
-def test_both_ways_leave_the_same(own_server, make, monkeypatch):
+def test_fast_path_and_full_script_leave_the_same_keys(own_server, make, monkeypatch):
     """The second time the script is told that every run is in the view."""
     text = scripts.commit_script().text.decode()
     long = text.replace("return rows[pk] ~= nil", "return S.row(pk) ~= nil")
@@ -164,7 +164,7 @@ def plain(kept):
     return found
 
 
-def test_of_what_a_batch_does_to_a_run_twice_the_last_counts(store):
+def test_last_change_of_a_batch_to_a_run_wins(store):
     row = held(store)
     assert store.commit(
         [record(row, 1), Wait(row.pk, row.fence, ("m",)), record(row, 2), Settle(row.pk, row.fence, "done"), record(row, 3)]
@@ -181,15 +181,13 @@ def cpu_seconds(server):
     return used["used_cpu_user"] + used["used_cpu_sys"]
 
 
-def test_a_claim_costs_about_the_same_however_many_workflows_have_something_in_line(redis_server, store):
+def test_cost_of_a_claim_does_not_grow_with_the_number_of_workflows(redis_server, store):
     """It looks at the first of each line, not at as many of each as it may take."""
     seconds = {}
     for kinds in (1, 200):
         queue = f"q{kinds}"
-        for start in range(0, 12_000, 6_000):
-            numbers = range(start, start + 6_000)
-            runs = (Submit(f"{queue}-{n}", f"f{n % kinds}", "1", "t", "s", queue=queue) for n in numbers)
-            store.commit([SubmitMany(tuple(runs))])
+        runs = (Submit(f"{queue}-{n}", f"f{n % kinds}", "1", "t", "s", queue=queue) for n in range(4_000))
+        store.commit([SubmitMany(tuple(runs))])
         times = []
         for number in range(5):
             before = cpu_seconds(redis_server)
@@ -212,7 +210,7 @@ def test_claims_come_in_order_over_many_lines(store):
     assert [row.id for row in found] == [run.id for run in wanted]
 
 
-def test_however_much_may_not_go_a_prune_finds_what_may_behind_it(store, monkeypatch):
+def test_prune_finds_runs_behind_many_that_must_stay(store, monkeypatch):
     store.commit([Enlist("w", "host", 1, 60.0), Submit("parent", "flow", "1", "t", "s", worker="w")])
     for part in range(3):
         children = (Submit(f"c{part}-{n}", "flow", "1", "t", "s", parent="parent") for n in range(4_000))
@@ -238,7 +236,7 @@ def test_however_much_may_not_go_a_prune_finds_what_may_behind_it(store, monkeyp
     assert store.runs(RunQuery()) == []
 
 
-def test_a_batch_with_only_records_is_written_by_the_script_that_only_records(store, monkeypatch):
+def test_batch_with_only_records_is_written_by_the_script_that_only_records(store, monkeypatch):
     row = held(store)
     monkeypatch.setattr(scripts, "commit_script", None)
     assert store.commit([step(row, 1), step(row, 2)]) == [None, None]

@@ -39,14 +39,14 @@ def store(redis_server):
         Claim("w", ODD),
     ],
 )
-def test_a_value_that_cannot_be_used_is_a_bad_one(store, verb):
+def test_unusable_value_is_a_bad_value(store, verb):
     with pytest.raises(BadValue):
         store.commit([verb])
     assert store.workers() == []
     assert store.run("a") is None
 
 
-def test_the_greatest_and_the_least_priority_keep_their_order(store):
+def test_extreme_priorities_keep_their_order(store):
     store.commit([Enlist("w", "host", 1, 30.0)])
     for priority in (0, -(2**52), 2**52, -1, 1):
         store.commit([Submit(f"{priority}", "flow", "[]", "t", "s", priority=priority)])
@@ -54,14 +54,14 @@ def test_the_greatest_and_the_least_priority_keep_their_order(store):
     assert [row.priority for row in rows] == [2**52, 1, 0, -1, -(2**52)]
 
 
-def test_a_worker_that_cannot_be_named_does_not_deafen_the_others(store):
+def test_worker_with_an_invalid_name_does_not_break_the_listeners(store):
     store.hold("w")
     with pytest.raises(BadValue):
         store.hold(ODD)
     assert store._ear.held == {"w"}
 
 
-def test_a_value_is_bad_however_many_good_ones_of_its_type_came_before(store):
+def test_bad_value_is_refused_after_good_values_of_its_type(store):
     """Types that were found good are remembered; what they do not say is looked at each time."""
     good = Record(1, 1, 1, "step", "k", 1.0, asked=True)
     flag = good._replace(asked=1)

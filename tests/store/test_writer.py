@@ -1,16 +1,14 @@
-"""The writer: one transaction for everything that waits, in order, and the truth for each waiter."""
+"""The writer commits everything that waits in one transaction, in order."""
 
 import asyncio
 import queue
 import threading
-import time
 
 import pytest
+from writer_tools import WatchedStore, at_the_gate, submit, with_writer
 
-from outlast.errors import StoreBroken, StoreUnavailable
 from outlast.record.writer import BATCH_CHARACTERS, InlineWriter, Writer
-from outlast.store.protocol import BadValue, CommitUnknown
-from outlast.store.sqlite.store import SQLiteStore
+from outlast.store.protocol import BadValue
 from outlast.store.verbs import (
     FENCE,
     Enlist,
@@ -19,49 +17,10 @@ from outlast.store.verbs import (
     Release,
     Renew,
     Send,
-    Settle,
-    Submit,
     Submitted,
     Sweep,
-    Swept,
 )
-
-
-def submit(id: str, args: str = "[]") -> Submit:
-    return Submit(id, "flow", args, id, "seed")
-
-
-class WatchedStore(SQLiteStore):
-    """The real store in memory, with a gate before each commit and errors to raise at it."""
-
-    def __init__(self) -> None:
-        super().__init__(None)
-        self.gate = threading.Event()
-        self.gate.set()
-        self.arrived: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self.calls: list[object] = []
-        """The batch of each commit, or "recover"."""
-        self.plan: list[Exception | None] = []
-        """What to raise instead of committing; a CommitUnknown comes after it took effect."""
-        self.recovery: list[Exception | None] = []
-
-    def commit(self, verbs):
-        self.arrived.put(None)
-        assert self.gate.wait(30)
-        self.calls.append(list(verbs))
-        fault = self.plan.pop(0) if self.plan else None
-        if fault is not None:
-            if isinstance(fault, CommitUnknown):
-                super().commit(verbs)
-            raise fault
-        return super().commit(verbs)
-
-    def recover(self):
-        self.calls.append("recover")
-        fault = self.recovery.pop(0) if self.recovery else None
-        if fault is not None:
-            raise fault
-        super().recover()
+from support.waiting import WAIT_SECONDS, wait_until_async
 
 
 @pytest.fixture
@@ -72,27 +31,7 @@ def store():
     store.close()
 
 
-def with_writer(store, scenario, *, patience=5.0, batch_max=1000, kind=Writer):
-    """Execute `scenario(writer)` on a loop with a started writer; it is closed at the end."""
-
-    async def main():
-        writer = kind(store, asyncio.get_running_loop(), patience=patience, batch_max=batch_max)
-        writer.start()
-        try:
-            return await asyncio.wait_for(scenario(writer), 30)
-        finally:
-            store.gate.set()
-            await asyncio.to_thread(writer.close)
-
-    return asyncio.run(main())
-
-
-async def at_the_gate(store):
-    """The writer has a batch in its hands and waits at the closed gate."""
-    await asyncio.to_thread(store.arrived.get, True, 30)
-
-
-def test_what_gathers_during_a_commit_is_written_in_one_transaction(store):
+def test_verbs_queued_during_a_commit_are_written_in_one_transaction(store):
     async def scenario(writer):
         store.gate.clear()
         first = asyncio.ensure_future(writer.ask(submit("first")))
@@ -108,7 +47,7 @@ def test_what_gathers_during_a_commit_is_written_in_one_transaction(store):
     with_writer(store, scenario)
 
 
-def test_a_batch_is_never_larger_than_its_limit(store):
+def test_batch_is_never_larger_than_its_limit(store):
     async def scenario(writer):
         await asyncio.gather(*(writer.ask(submit(f"r{n}")) for n in range(95)))
         assert max(len(batch) for batch in store.calls) <= 10
@@ -143,7 +82,7 @@ def test_long_texts_are_not_all_written_together(store):
 
 
 @pytest.mark.parametrize("kind", [Writer, InlineWriter])
-def test_verbs_are_written_and_told_in_the_order_they_were_put(store, kind):
+def test_verbs_are_written_and_answered_in_order(store, kind):
     async def scenario(writer):
         told, over = [], asyncio.get_running_loop().create_future()
 
@@ -163,7 +102,7 @@ def test_verbs_are_written_and_told_in_the_order_they_were_put(store, kind):
     with_writer(store, scenario, batch_max=20, kind=kind)
 
 
-def test_outcomes_are_told_on_the_loop_and_refusals_are_returned(store):
+def test_outcomes_arrive_on_the_loop_and_refusals_are_returned(store):
     async def scenario(writer):
         threads = []
         writer.put(submit("r"), lambda *_: threads.append(threading.current_thread()))
@@ -173,7 +112,7 @@ def test_outcomes_are_told_on_the_loop_and_refusals_are_returned(store):
     with_writer(store, scenario)
 
 
-def test_a_sign_of_life_overtakes_and_the_verbs_of_runs_keep_their_order(store):
+def test_renewal_overtakes_verbs_of_runs_which_keep_their_order(store):
     async def scenario(writer):
         store.hold("w")
         await writer.ask(Enlist("w", "host", 1, 60.0))
@@ -192,9 +131,8 @@ def test_a_sign_of_life_overtakes_and_the_verbs_of_runs_keep_their_order(store):
         ]
         asked = [asyncio.ensure_future(writer.ask(verb)) for verb in verbs]
         await asyncio.sleep(0)
-        renewal = asyncio.ensure_future(asyncio.to_thread(writer.call, Renew("w", 60.0), 30))
-        while not writer._urgent:
-            await asyncio.sleep(0.001)
+        renewal = asyncio.ensure_future(asyncio.to_thread(writer.call, Renew("w", 60.0), WAIT_SECONDS))
+        await wait_until_async(lambda: writer._urgent)
         store.gate.set()
         assert await renewal is None
         recorded, also_recorded, released, submitted = await asyncio.gather(*asked)
@@ -214,9 +152,8 @@ def test_urgent_verbs_are_written_however_many_others_wait(store):
         store.gate.clear()
         waiting = [asyncio.ensure_future(writer.ask(submit(f"r{n}"))) for n in range(200)]
         await at_the_gate(store)
-        renewal = asyncio.ensure_future(asyncio.to_thread(writer.call, Renew("w", 60.0), 30))
-        while not writer._urgent:
-            await asyncio.sleep(0.001)
+        renewal = asyncio.ensure_future(asyncio.to_thread(writer.call, Renew("w", 60.0), WAIT_SECONDS))
+        await wait_until_async(lambda: writer._urgent)
         store.gate.set()
         await renewal
         await asyncio.gather(*waiting)
@@ -226,7 +163,7 @@ def test_urgent_verbs_are_written_however_many_others_wait(store):
     with_writer(store, scenario, batch_max=10)
 
 
-def test_a_bad_value_fails_alone(store):
+def test_bad_value_fails_alone(store):
     async def scenario(writer):
         store.gate.clear()
         blocked = asyncio.ensure_future(writer.ask(submit("blocked")))
@@ -254,48 +191,7 @@ def test_a_bad_value_fails_alone(store):
     with_writer(store, scenario)
 
 
-def test_an_unavailable_store_is_tried_again(store):
-    async def scenario(writer):
-        store.plan = [StoreUnavailable("locked")] * 3
-        assert (await writer.ask(submit("r"))).new
-        assert store.calls == [[submit("r")]] * 4
-
-    with_writer(store, scenario)
-
-
-def test_when_patience_ends_every_waiter_is_told_and_the_writer_goes_on(store):
-    async def scenario(writer):
-        store.gate.clear()
-        store.plan = [None] + [StoreUnavailable("locked")] * 1000
-        blocked = asyncio.ensure_future(writer.ask(submit("blocked")))
-        await at_the_gate(store)
-        asked = [asyncio.ensure_future(writer.ask(submit(f"r{n}"))) for n in range(20)]
-        await asyncio.sleep(0)
-        store.gate.set()
-        started = time.monotonic()
-        outcomes = await asyncio.gather(*asked, return_exceptions=True)
-        assert all(isinstance(outcome, StoreUnavailable) for outcome in outcomes)
-        assert "not known" not in str(outcomes[0])
-        assert time.monotonic() - started < 5
-        assert len(store.calls) > 3
-        await blocked
-        store.plan.clear()
-        assert (await writer.ask(submit("later"))).new
-        assert store.run("r0") is None
-
-    with_writer(store, scenario, patience=0.3)
-
-
-def test_a_waiter_in_a_thread_is_told_too(store):
-    async def scenario(writer):
-        store.plan = [StoreUnavailable("locked")] * 1000
-        with pytest.raises(StoreUnavailable):
-            await asyncio.to_thread(writer.call, Sweep(), 30)
-
-    with_writer(store, scenario, patience=0.1)
-
-
-def test_a_call_that_gets_no_answer_in_time_says_so(store):
+def test_call_without_an_answer_times_out(store):
     async def scenario(writer):
         store.gate.clear()
         with pytest.raises(queue.Empty):
@@ -304,116 +200,13 @@ def test_a_call_that_gets_no_answer_in_time_says_so(store):
     with_writer(store, scenario)
 
 
-def test_an_unknown_commit_is_recovered_and_sent_again_as_it_was(store):
-    async def scenario(writer):
-        store.hold("w")
-        await writer.ask(Enlist("w", "host", 1, 60.0))
-        store.calls.clear()
-        store.plan = [CommitUnknown("fsync")]
-        outcome = await writer.ask(submit("r")._replace(worker="w"))
-        assert outcome.new
-        row = outcome.row
-        store.plan = [CommitUnknown("fsync"), StoreUnavailable("still"), CommitUnknown("again")]
-        assert await writer.ask(Record(row.pk, 1, row.fence, "step", "k", 1.0)) is None
-        store.plan = [CommitUnknown("fsync")]
-        store.recovery = [StoreUnavailable("a reader")] * 2
-        assert await writer.ask(Settle(row.pk, row.fence, "done")) is None
-        first, record, settle = (
-            [submit("r")._replace(worker="w")],
-            [Record(row.pk, 1, row.fence, "step", "k", 1.0)],
-            [Settle(row.pk, row.fence, "done")],
-        )
-        assert store.calls == [
-            first, "recover", first,
-            record, "recover", record, "recover", record, "recover", record,
-            settle, "recover", "recover", "recover", settle,
-        ]  # fmt: skip
-        assert len(store.journal(row.pk)) == 1
-        assert store.run("r").status == "done"
-
-    with_writer(store, scenario)
-
-
-def test_an_outcome_that_stays_unknown_is_told_as_such(store):
-    async def scenario(writer):
-        store.plan = [CommitUnknown("fsync")]
-        store.recovery = [StoreUnavailable("a reader")] * 1000
-        with pytest.raises(StoreUnavailable, match="not known"):
-            await writer.ask(submit("r"))
-
-    with_writer(store, scenario, patience=0.2)
-
-
-def test_a_broken_store_is_not_tried_again(store):
-    async def scenario(writer):
-        store.plan = [StoreBroken("damaged")]
-        outcomes = await asyncio.gather(
-            *(writer.ask(submit(f"r{n}")) for n in range(3)), return_exceptions=True
-        )
-        assert any(isinstance(outcome, StoreBroken) for outcome in outcomes)
-        assert len(store.calls) <= 3
-
-    with_writer(store, scenario)
-
-
-def test_a_fault_of_the_store_itself_leaves_no_waiter_waiting(store):
-    async def scenario(writer):
-        store.plan = [ZeroDivisionError("a bug")]
-        with pytest.raises(StoreUnavailable, match="ZeroDivisionError"):
-            await writer.ask(submit("r"))
-        assert (await writer.ask(submit("r"))).new
-
-    with_writer(store, scenario)
-
-
-def test_to_close_writes_what_waits(store):
-    async def scenario(writer):
-        store.gate.clear()
-        for n in range(50):
-            writer.put(submit(f"r{n}"), lambda *_: None)
-        closing = asyncio.ensure_future(asyncio.to_thread(writer.close))
-        store.gate.set()
-        await closing
-        assert all(store.run(f"r{n}") for n in range(50))
-
-    with_writer(store, scenario)
-
-
-def test_a_writer_that_closes_does_not_wait_for_a_store_that_is_gone(store):
-    async def scenario(writer):
-        store.plan = [StoreUnavailable("gone")] * 1000
-        asked = asyncio.ensure_future(writer.ask(submit("r")))
-        await at_the_gate(store)
-        started = time.monotonic()
-        await asyncio.to_thread(writer.close)
-        assert time.monotonic() - started < 5
-        with pytest.raises(StoreUnavailable):
-            await asked
-
-    with_writer(store, scenario, patience=600.0)
-
-
-def test_a_loop_that_was_closed_does_not_stop_the_writer(store):
-    loop = asyncio.new_event_loop()
-    writer = Writer(store, loop, patience=1.0, batch_max=10)
-    writer.start()
-    store.gate.clear()
-    writer.put(submit("r"), lambda *_: None)
-    store.arrived.get(timeout=30)
-    loop.close()
-    store.gate.set()
-    assert writer.call(Sweep(), 30) == Swept((), (), ())
-    writer.close()
-    assert store.run("r") is not None
-
-
 def test_puts_from_many_threads_are_all_written(store):
     """The wake-up between `put` and an idle writer is lock-free: none may be lost."""
 
     async def scenario(writer):
         def ask_one_by_one(number):
             for turn in range(100):
-                writer.call(submit(f"{number}-{turn}"), 30)
+                writer.call(submit(f"{number}-{turn}"), WAIT_SECONDS)
 
         await asyncio.gather(*(asyncio.to_thread(ask_one_by_one, number) for number in range(4)))
         for turn in range(500):

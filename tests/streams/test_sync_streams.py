@@ -11,6 +11,7 @@ from outlast import Evicted, Outlast, step, workflow
 from outlast import sync as blocking
 from outlast.errors import CannotResume, NotInRun, OutlastError
 from outlast.sync import resume_stream
+from support.waiting import wait_until_async
 
 WAYS = ["restart", "prefill", "cursor"]
 screen = Screen()
@@ -74,7 +75,7 @@ def ask_blocking(by: str) -> str:
 
 @pytest.mark.parametrize("by", WAYS)
 @pytest.mark.parametrize("call", [ask, ask_blocking])
-def test_a_connection_that_breaks(world, by, call):
+def test_connection_that_breaks(world, by, call):
     breaks_at[:] = [3, 7]
     check_one_answer(world.run(call(by)), 10)
     screen.check(10)
@@ -86,7 +87,7 @@ def test_a_connection_that_breaks(world, by, call):
 
 
 @pytest.mark.parametrize("by", WAYS)
-def test_an_answer_that_is_whole_is_not_asked_for_again(world, by):
+def test_answer_that_is_whole_is_not_asked_for_again(world, by):
     attempts = itertools.count()
 
     @step(retries=1, backoff=0)
@@ -126,7 +127,7 @@ def test_one_that_is_no_good_is_discarded(world, by):
     assert screen.begun == [("", False, False), ("", True, False)]
 
 
-def test_a_provider_that_refuses_to_go_on(world):
+def test_provider_that_refuses_to_go_on(world):
     speak = source("prefill")
 
     def refusing(so_far: str):
@@ -153,7 +154,7 @@ def test_a_provider_that_refuses_to_go_on(world):
 
 
 @pytest.mark.parametrize("by", WAYS)
-def test_a_drain_stops_it_at_its_next_chunk(address, by):
+def test_drain_stops_it_at_its_next_chunk(address, by):
     """It closes its source in its own thread, and the next life goes on from the last chunk."""
 
     @step
@@ -177,13 +178,15 @@ def test_a_drain_stops_it_at_its_next_chunk(address, by):
 
     import asyncio
 
+    # The step is told to stop after 2 s, and has 20 s to do so.
+    reserves = {"grace": 42.0, "checkpoint_reserve": 20.0, "exit_reserve": 20.0}
+    settings = {"signals": 0, "progress_interval": 1e6, **reserves}
+
     async def main():
-        async with Outlast(address, signals=0, progress_interval=1e6) as app:
+        async with Outlast(address, **settings) as app:
             await app.start(flow(), id="run")
-            deadline = time.monotonic() + 20
-            while len(screen.shown) < 20 and time.monotonic() < deadline:
-                await asyncio.sleep(0.01)
-            report = await app.drain("test", grace=6)
+            await wait_until_async(lambda: len(screen.shown) >= 20)
+            report = await app.drain("test")
             stored = app._house.store.progress(app._house.store.run("run").pk)
             return report, stored
 
@@ -220,7 +223,7 @@ def test_it_is_for_a_steps_body_and_read_inside_its_block(world):
     assert len(closed) == 1
 
 
-def test_a_stream_that_failed_does_not_pass_for_one_that_ended(world):
+def test_stream_that_failed_does_not_pass_for_one_that_ended(world):
     @step(retries=1, backoff=0)
     def stubborn() -> str:
         with resume_stream(source("prefill"), by="prefill") as stream:
@@ -238,7 +241,7 @@ def test_a_stream_that_failed_does_not_pass_for_one_that_ended(world):
     assert len(asked) == 2
 
 
-def test_a_sync_program():
+def test_sync_program():
     @blocking.step
     def short() -> str:
         with blocking.resume_stream(source("restart")) as stream:

@@ -1,8 +1,7 @@
-"""The sync `Outlast` and `Run`: the async ones, blocking, from any thread."""
+"""The sync `Outlast` and `Run`: blocking calls from any thread."""
 
 import asyncio
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 
@@ -23,6 +22,7 @@ from outlast.sync import (
     step,
     workflow,
 )
+from support.waiting import WAIT_SECONDS, wait_until
 
 
 @step
@@ -51,7 +51,7 @@ def test_a_run_is_found_again_by_its_workflow_and_id(app):
     assert app.result("d-1") == 4
 
 
-def test_the_same_id_again_gives_the_recorded_result_and_other_arguments_a_conflict(app):
+def test_same_id_returns_the_recorded_result_or_raises_a_conflict(app):
     assert app.start(doubled(2), id="d-1").result() == 4
     assert app.start(doubled(2), id="d-1").result() == 4
     with pytest.raises(Conflict):
@@ -66,7 +66,7 @@ def test_submitted_runs_are_queued(app):
     assert {info.id for info in queued} == {run.id for run in [one, *many]}
 
 
-def test_runs_journal_and_prune_answer_as_the_async_ones(app):
+def test_runs_journal_and_prune_behave_like_the_async_methods(app):
     app.start(doubled(1), id="d-1").result()
     assert [info.id for info in app.runs(status=("done", "failed"))] == ["d-1"]
     assert [(entry.kind, entry.key) for entry in app.journal("d-1")] == [("step", "double#1")]
@@ -74,7 +74,7 @@ def test_runs_journal_and_prune_answer_as_the_async_ones(app):
     assert app.runs() == []
 
 
-def test_errors_of_the_core_come_as_they_are(app):
+def test_errors_of_the_async_core_are_raised_unchanged(app):
     with pytest.raises(UnknownRun):
         app.journal("nothing")
     with pytest.raises(UnknownRun):
@@ -84,7 +84,7 @@ def test_errors_of_the_core_come_as_they_are(app):
         app.resume("d-1")
 
 
-def test_waiting_for_a_result_ends_after_its_timeout_and_the_run_goes_on(app):
+def test_result_timeout_does_not_affect_the_sync_run(app):
     run = app.start(waiting(), id="w-1")
     with pytest.raises(TimeoutError):
         run.result(timeout=0.02)
@@ -94,7 +94,7 @@ def test_waiting_for_a_result_ends_after_its_timeout_and_the_run_goes_on(app):
     assert run.result() == 5
 
 
-def test_it_may_be_used_from_many_threads_at_once(app):
+def test_sync_app_can_be_used_from_many_threads(app):
     with ThreadPoolExecutor(8) as threads:
         results = list(threads.map(lambda number: app.start(doubled(number)).result(), range(40)))
     assert results == [number * 2 for number in range(40)]
@@ -111,7 +111,7 @@ def test_async_workflows_execute_too(app):
 # -- opening and closing
 
 
-def test_leaving_the_block_joins_the_thread_also_after_an_exception(store):
+def test_leaving_the_block_joins_the_portal_thread_after_an_exception(store):
     with pytest.raises(ZeroDivisionError), Outlast(store) as app:
         app.start(waiting())
         assert len(portal_threads()) == 1
@@ -119,7 +119,7 @@ def test_leaving_the_block_joins_the_thread_also_after_an_exception(store):
     assert portal_threads() == []
 
 
-def test_it_cannot_be_used_before_or_after_its_block(store):
+def test_sync_app_cannot_be_used_outside_its_block(store):
     app = Outlast(store)
     with pytest.raises(OutlastError, match="with Outlast"):
         app.start(doubled(1))
@@ -147,7 +147,7 @@ def test_settings_are_checked_at_once_and_can_be_read(store):
     assert Outlast(store, lease=7).settings.lease == 7
 
 
-def test_who_waits_in_another_thread_is_told_when_it_closes(store):
+def test_closing_wakes_waiters_in_other_threads_with_an_error(store):
     told = []
 
     def wait(run):
@@ -163,19 +163,19 @@ def test_who_waits_in_another_thread_is_told_when_it_closes(store):
         ]
         for thread in threads:
             thread.start()
-        time.sleep(0.05)  # both wait; that neither does yet would only make this test easier
+        wait_until(lambda: len(app._portal._waiting) == 2)
     for thread in threads:
-        thread.join(20)
+        thread.join(WAIT_SECONDS)
     assert len(told) == 2, told
 
 
-def test_what_will_not_end_cannot_hold_up_the_end_of_the_block(store):
+def test_hung_step_does_not_block_leaving_the_sync_app(store):
     stubborn, go = threading.Event(), threading.Event()
 
     @step
     def hangs() -> None:
         stubborn.set()
-        go.wait(60)
+        go.wait(WAIT_SECONDS)
 
     @workflow
     def stuck() -> None:
@@ -184,27 +184,26 @@ def test_what_will_not_end_cannot_hold_up_the_end_of_the_block(store):
     try:
         with Outlast(store, close_timeout=0.5) as app:
             app.start(stuck())
-            assert stubborn.wait(20)
-            started = time.monotonic()
-        assert time.monotonic() - started < 10
+            assert stubborn.wait(WAIT_SECONDS)
+        assert not go.is_set(), "the block ended although the step still executes"
     finally:
         go.set()
 
 
-def test_sys_exit_in_a_workflow_reaches_who_waits(store):
+def test_sys_exit_in_a_workflow_reaches_the_waiter(store):
     @workflow
     def leaving() -> None:
         raise SystemExit(3)
 
     with pytest.raises(SystemExit), Outlast(store) as app:
-        app.start(leaving()).result(timeout=20)
+        app.start(leaving()).result(timeout=WAIT_SECONDS)
     assert portal_threads() == []
 
 
 # -- event loops
 
 
-def test_on_an_event_loop_it_says_what_to_use_instead_of_blocking_it(store):
+def test_sync_app_on_an_event_loop_names_the_alternative(store):
     async def mistaken():
         with Outlast(store):
             pass
@@ -219,7 +218,7 @@ def test_on_an_event_loop_it_says_what_to_use_instead_of_blocking_it(store):
         asyncio.run(mistaken_run())
 
 
-def test_an_open_one_used_on_an_event_loop_says_so_too(app):
+def test_open_sync_app_used_on_an_event_loop_names_the_alternative(app):
     async def mistaken():
         app.runs()
 
@@ -232,7 +231,7 @@ def test_an_open_one_used_on_an_event_loop_says_so_too(app):
     assert asyncio.run(well()) == []
 
 
-def test_an_async_step_that_uses_the_sync_app_is_told_instead_of_hanging(app):
+def test_async_step_that_uses_the_sync_app_fails_instead_of_hanging(app):
     @step
     async def mistaken() -> int:
         return len(app.runs())
@@ -242,22 +241,22 @@ def test_an_async_step_that_uses_the_sync_app_is_told_instead_of_hanging(app):
         return await mistaken()
 
     with pytest.raises(NotInRun, match="event loop"):
-        app.start(hanging()).result(timeout=20)
+        app.start(hanging()).result(timeout=WAIT_SECONDS)
 
 
-def test_run_wants_a_call():
+def test_sync_run_rejects_anything_but_a_call():
     with pytest.raises(TypeError, match="call of a workflow"):
         run(doubled)
 
 
-def test_the_async_and_the_sync_face_share_stores(tmp_path):
+def test_async_and_sync_apis_share_a_store(tmp_path):
     store = f"sqlite:///{tmp_path}/outlast.db"
     with Outlast(store) as app:
         app.start(doubled(4), id="d-1").result()
     assert outlast.run(doubled(4), id="d-1", store=store) == 8
 
 
-def test_an_item_is_not_acked_whose_handler_gave_a_coroutine_that_nobody_awaits():
+def test_item_is_not_acked_when_its_sync_handler_returns_a_coroutine():
     told = SimpleQueue()
     with (
         ThreadPoolExecutor() as pool,
@@ -265,10 +264,10 @@ def test_an_item_is_not_acked_whose_handler_gave_a_coroutine_that_nobody_awaits(
     ):
         app.queue("mail").put("ann", id="letter-1")
         pool.submit(app.queue("mail").consume, lambda _: asyncio.sleep(0))
-        assert told.get(timeout=10).id == "mail/letter-1"
+        assert told.get(timeout=WAIT_SECONDS).id == "mail/letter-1"
 
 
 @pytest.mark.parametrize("handler", [double, asyncio.sleep], ids=["step", "coroutine function"])
-def test_what_would_handle_no_item_is_refused(handler):
+def test_consume_refuses_steps_and_coroutine_functions(handler):
     with Outlast("memory:") as app, pytest.raises(TypeError, match=r"consume\(\)"):
         app.queue("mail").consume(handler)

@@ -1,7 +1,6 @@
 """Sync workflows with sync steps, end to end."""
 
 import asyncio
-import contextvars
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -9,17 +8,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-import outlast
-from outlast.effects import http_effect
 from outlast.sync import (
-    NotInRun,
-    NotInStep,
     Outlast,
     RunCancelled,
     SettingsError,
     StepTimeout,
     current,
-    effect,
     now,
     random,
     receive,
@@ -29,6 +23,7 @@ from outlast.sync import (
     uuid,
     workflow,
 )
+from support.waiting import WAIT_SECONDS, wait_until
 
 
 @dataclass
@@ -72,7 +67,7 @@ def test_a_sync_workflow_returns_what_its_steps_return(app):
     assert kinds(app, "n-1") == ["step", "step"]
 
 
-def test_run_is_the_whole_thing_in_one_call(store):
+def test_run_executes_a_workflow_in_one_call(store):
     assert run(notes(["tides"]), id="n-1", store=store) == [Note("tides", 5)]
 
 
@@ -89,8 +84,8 @@ def test_steps_execute_in_other_threads_than_the_workflow_and_the_caller(app):
     assert len({own, its, threading.get_ident()}) == 3
 
 
-def test_many_sync_runs_execute_side_by_side(app):
-    barrier = threading.Barrier(5, timeout=20)
+def test_sync_runs_execute_concurrently(app):
+    barrier = threading.Barrier(5, timeout=WAIT_SECONDS)
 
     @step
     def meet(number: int) -> int:
@@ -108,7 +103,7 @@ def test_many_sync_runs_execute_side_by_side(app):
 # -- failures
 
 
-def test_a_step_is_retried_as_often_as_it_says(app):
+def test_step_is_retried_as_often_as_declared(app):
     attempts = []
 
     @step(retries=2, backoff=0.001)
@@ -132,7 +127,7 @@ def test_a_step_that_takes_too_long_is_a_step_timeout(app):
 
     @step(timeout=0.05)
     def slow() -> None:
-        go.wait(20)
+        go.wait(WAIT_SECONDS)
 
     @workflow
     def hurried() -> str:
@@ -278,7 +273,7 @@ def test_sleep_is_durable_and_moves_the_runs_clock(app):
     assert kinds(app, "s-1") == ["fired"]
 
 
-def test_chance_and_the_clock_are_the_same_in_every_life(store, app):
+def test_random_values_and_clock_are_the_same_after_a_retry(store, app):
     seen, broken = [], [True]
 
     @step
@@ -301,24 +296,24 @@ def test_chance_and_the_clock_are_the_same_in_every_life(store, app):
     assert datetime.fromisoformat(seen[0][2]).tzinfo == UTC
 
 
-def test_receive_takes_a_message_that_another_thread_sends(app, until):
+def test_receive_takes_a_message_that_another_thread_sends(app):
     @workflow
     def waiter() -> Note:
         return receive("note", Note)
 
     run = app.start(waiter(), id="w-1")
-    until(lambda: run.info().waiting_for == ("note",))
+    wait_until(lambda: run.info().waiting_for == ("note",))
     with ThreadPoolExecutor(1) as threads:
         threads.submit(app.send, "w-1", "note", Note("tides", 3)).result()
     assert run.result() == Note("tides", 3)
 
 
-def test_receive_takes_what_was_sent_before_oldest_first(app):
+def test_receive_returns_earlier_messages_oldest_first(app):
     gate = threading.Event()
 
     @step
     def opened() -> None:
-        gate.wait(20)
+        gate.wait(WAIT_SECONDS)
 
     @workflow
     def reader() -> list[int]:
@@ -347,7 +342,7 @@ def test_receive_gives_up_after_its_timeout(app):
 # -- cancellation
 
 
-def test_a_cancelled_run_is_told_in_the_call_that_it_waits_in_and_cleans_up(app, until):
+def test_cancellation_is_raised_in_the_waiting_call_and_runs_finally(app):
     cleaned = threading.Event()
 
     @workflow
@@ -358,7 +353,7 @@ def test_a_cancelled_run_is_told_in_the_call_that_it_waits_in_and_cleans_up(app,
             cleaned.set()
 
     run = app.start(endless(), id="e-1")
-    until(lambda: run.info().waiting_for == ("never",))
+    wait_until(lambda: run.info().waiting_for == ("never",))
     app.cancel("e-1", "enough")
     with pytest.raises(RunCancelled, match="enough"):
         run.result()
@@ -366,17 +361,17 @@ def test_a_cancelled_run_is_told_in_the_call_that_it_waits_in_and_cleans_up(app,
     assert run.info().status == "cancelled"
 
 
-def test_a_cancelled_run_that_computes_is_told_at_its_next_call(app, until):
+def test_cancellation_is_raised_at_the_next_call_of_a_computing_run(app):
     computing, go, done = threading.Event(), threading.Event(), []
 
     @workflow
     def busy() -> None:
         computing.set()
-        go.wait(20)
+        go.wait(WAIT_SECONDS)
         done.append(double(1))
 
     run = app.start(busy(), id="b-1")
-    assert computing.wait(20)
+    assert computing.wait(WAIT_SECONDS)
     app.cancel("b-1", "enough")
     go.set()
     with pytest.raises(RunCancelled):
@@ -387,7 +382,7 @@ def test_a_cancelled_run_that_computes_is_told_at_its_next_call(app, until):
 # -- resumption
 
 
-def test_closing_in_the_middle_loses_nothing_and_the_next_app_goes_on(tmp_path, until):
+def test_next_app_resumes_a_sync_run_interrupted_by_close(tmp_path):
     store, done = f"sqlite:///{tmp_path}/outlast.db", []
 
     @step
@@ -401,145 +396,9 @@ def test_closing_in_the_middle_loses_nothing_and_the_next_app_goes_on(tmp_path, 
 
     with Outlast(store) as app:
         run = app.start(halting(), id="h-1")
-        until(lambda: run.info().waiting_for == ("number",))
+        wait_until(lambda: run.info().waiting_for == ("number",))
     with Outlast(store) as app:
         run = app.start(halting(), id="h-1")
         app.send("h-1", "number", 2)
         assert run.result() == 3
     assert done == ["one"], "what is recorded is not done again"
-
-
-# -- mistakes, each with a clear error
-
-
-def test_a_sync_step_called_in_an_async_run_says_what_to_write(app):
-    @workflow
-    async def mistaken() -> int:
-        return double(1)
-
-    with pytest.raises(NotInRun, match=r"await double\.aio"):
-        app.start(mistaken()).result()
-
-
-@effect(timeout=1)
-async def acted(n: int) -> int:
-    return n
-
-
-http = http_effect("http", timeout=1)
-
-
-@pytest.mark.parametrize(
-    ("what", "says"),
-    [
-        (
-            lambda: async_double(1),
-            "step async_double is async and this workflow is sync: make it a plain function",
-        ),
-        (lambda: acted(1), "effect acted is async and this workflow is sync: make it a plain function"),
-        (lambda: http("GET", "http://127.0.0.1:1/"), "effect http is async and this workflow is sync"),
-        (lambda: double.aio(1), r"this workflow is sync: use `double\(\.\.\.\)`"),
-    ],
-    ids=["step", "effect", "http_effect", "aio"],
-)
-def test_what_is_to_be_awaited_says_so_in_a_sync_run(app, what, says):
-    @workflow
-    def mistaken() -> int:
-        return what()
-
-    with pytest.raises(NotInRun, match=says):
-        app.start(mistaken()).result()
-
-
-def test_sync_calls_in_an_async_run_say_what_to_write(app):
-    @workflow
-    async def sleeps() -> None:
-        sleep(1)
-
-    @workflow
-    async def receives() -> None:
-        receive("note")
-
-    @workflow
-    async def runs() -> int:
-        return run(child(1))
-
-    with pytest.raises(NotInRun, match=r"await outlast\.sleep"):
-        app.start(sleeps()).result()
-    with pytest.raises(NotInRun, match=r"await outlast\.receive"):
-        app.start(receives()).result()
-    with pytest.raises(NotInRun, match="await call"):
-        app.start(runs()).result()
-
-
-@pytest.mark.parametrize(
-    "with_context", [False, True], ids=["bare thread", "thread with the workflow's context"]
-)
-@pytest.mark.parametrize(
-    "what", [lambda: double(1), lambda: sleep(1), lambda: receive("x")], ids=["step", "sleep", "receive"]
-)
-def test_a_thread_that_a_sync_workflow_started_cannot_make_its_calls(app, what, with_context):
-    told = []
-
-    def attempt():
-        try:
-            what()
-        except NotInRun as error:
-            told.append(str(error))
-
-    @workflow
-    def spawning() -> int:
-        work = contextvars.copy_context().run if with_context else lambda fn: fn()
-        thread = threading.Thread(target=work, args=(attempt,))
-        thread.start()
-        thread.join(20)
-        return double(2)
-
-    assert app.start(spawning()).result() == 4
-    assert len(told) == 1
-
-
-def test_sync_names_outside_a_run_say_so():
-    for mistake in (lambda: sleep(1), lambda: receive("note"), now, uuid, random, current, lambda: double(1)):
-        with pytest.raises(NotInRun):
-            mistake()
-
-
-def test_sleep_in_a_steps_body_says_so(app):
-    @step
-    def sleepy() -> None:
-        sleep(1)
-
-    @workflow
-    def mistaken() -> None:
-        sleepy()
-
-    with pytest.raises(NotInRun, match="a step's body"):
-        app.start(mistaken()).result()
-
-
-def test_the_app_cannot_be_used_in_a_workflows_own_code(app):
-    @workflow
-    def mistaken() -> list[outlast.RunInfo]:
-        return app.runs()
-
-    @workflow
-    async def mistaken_too() -> list[outlast.RunInfo]:
-        return app.runs()
-
-    for call in (mistaken(), mistaken_too()):
-        with pytest.raises(NotInStep, match="a step"):
-            app.start(call).result()
-
-
-def test_the_app_can_be_used_in_a_steps_body(app):
-    @step
-    def elsewhere() -> int:
-        return app.start(child(21), id="elsewhere").result()
-
-    @workflow
-    def delegating() -> int:
-        return elsewhere()
-
-    assert app.start(delegating()).result() == 42
-    assert kinds(app, "elsewhere") == ["step"]

@@ -1,11 +1,7 @@
-"""Workers that are scraped over HTTP, as Prometheus does it."""
+"""Start workers and scrape them over HTTP, as Prometheus does."""
 
 import asyncio
-import os
-import signal
-import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,59 +11,48 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from outlast import Outlast
 from outlast.telemetry.names import METRICS
+from support.processes import Program, clean_environment
+from support.waiting import WAIT_SECONDS
 
 PROGRAMS = Path(__file__).parent / "programs_telemetry"
-WAIT_SECONDS = 60.0
-SETTINGS = {"OUTLAST_HEARTBEAT": "0.1", "OUTLAST_RAMP": "0", "OUTLAST_LEASE": "20"}
+SETTINGS = {
+    "OUTLAST_HEARTBEAT": "0.1", "OUTLAST_RAMP": "0", "OUTLAST_LEASE": "3600", "OUTLAST_GRACE": "600",
+}  # fmt: skip
 
 Series = tuple[str, ...]
 
 
-class Worker:
-    """`outlast worker`, and what it says at /metrics."""
+class Worker(Program):
+    """A process of `outlast worker`, and what it exports at /metrics."""
 
-    def __init__(self, folder: Path, flows: str = "tele_flows.py", command: str = "", **env: str) -> None:
-        self.folder, self.address = folder, f"sqlite:///{folder / 'agents.db'}"
-        self.out = folder / f"out-{time.monotonic_ns()}"
-        quiet = {name: value for name, value in os.environ.items() if not name.startswith("OUTLAST_")}
-        what = [command] if command else ["-m", "outlast", "worker", str(PROGRAMS / flows), "--log", "json"]
-        environ = {
-            **quiet, **SETTINGS, "OUTLAST_STORE": self.address, "OUTLAST_HTTP": "127.0.0.1:0", "GATE": str(folder), "PYTHONPATH": str(PROGRAMS), **env,
-        }  # fmt: skip
-        with self.out.open("wb") as out:
-            self.process = subprocess.Popen(
-                [sys.executable, "-u", *what], stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=folder, env=environ
-            )  # fmt: skip
+    def __init__(self, folder: Path, flows: str = "tele_flows.py", **env: str) -> None:
+        address = f"sqlite:///{folder / 'agents.db'}"
+        environ = clean_environment(
+            **SETTINGS, OUTLAST_STORE=address, OUTLAST_HTTP="127.0.0.1:0", GATE=str(folder), PYTHONPATH=str(PROGRAMS), **env,
+        )  # fmt: skip
+        command = [sys.executable, "-u", "-m", "outlast", "worker", PROGRAMS / flows, "--log", "json"]
+        super().__init__(command, folder, env=environ)
 
-    @property
-    def printed(self) -> str:
-        return self.out.read_text()
-
-    def until(self, condition: Callable[[], Any]) -> Any:
-        give_up = time.monotonic() + WAIT_SECONDS
-        while not (found := condition()):
-            assert time.monotonic() < give_up and self.process.poll() is None, self.printed[-3000:]
-            time.sleep(0.01)
-        return found
-
-    def until_there(self, name: str) -> None:
-        """A file of the gate."""
-        self.until(lambda: list(self.folder.glob(name)))
+    def wait_for_file(self, name: str) -> None:
+        """Wait for a file of the gate."""
+        self.wait_until(lambda: list(self.folder.glob(name)))
 
     @property
     def url(self) -> str:
-        lines = self.until(lambda: [line for line in self.printed.splitlines() if "serves at http" in line])
+        lines = self.wait_until(
+            lambda: [line for line in self.errors.splitlines() if "serves at http" in line]
+        )
         return lines[0].split("serves at ")[1].split('"')[0].split()[0]
 
-    def until_ready(self) -> "Worker":
-        self.until(lambda: self.get("/ready").status_code == 200)
+    def wait_until_ready(self) -> "Worker":
+        self.wait_until(lambda: self.get("/ready").status_code == 200)
         return self
 
     def get(self, path: str) -> httpx.Response:
         return httpx.get(self.url + path, timeout=WAIT_SECONDS, trust_env=False)
 
     def scrape(self) -> dict[Series, float]:
-        """Every series by its name and its labels' values, in the order of the table; of histograms without their buckets."""
+        """Return every series by its name and label values, in the table's order, without histogram buckets."""
         return {
             (sample.name, *_values(sample.name, sample.labels)): sample.value
             for family in text_string_to_metric_families(self.get("/metrics").text)
@@ -75,26 +60,24 @@ class Worker:
             if "le" not in sample.labels
         }
 
+    def scrape_until(self, *series: str, value: float | None = None) -> dict[Series, float]:
+        """Scrape until a series is exported, with this value if one is given."""
+
+        def found() -> dict[Series, float]:
+            seen = self.scrape()
+            return seen if series in seen and value in (None, seen[series]) else {}
+
+        return self.wait_until(found)
+
     def open_to(self, name: str) -> None:
         (self.folder / name).touch()
-
-    def send(self, number: int) -> None:
-        self.process.send_signal(number)
-
-    def kill(self) -> None:
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGKILL)
-        self.process.wait(WAIT_SECONDS)
-
-    def ended(self) -> int:
-        return self.process.wait(WAIT_SECONDS)
 
 
 LABELS = {metric.name: metric.labels for metric in METRICS}
 
 
 def metric_of(name: str) -> str:
-    """Of a sample: a histogram has several names."""
+    """Return the metric of a sample. A histogram has several samples."""
     return name if name in LABELS else name.removesuffix("_count").removesuffix("_sum")
 
 
@@ -105,7 +88,7 @@ def _values(name: str, labels: dict[str, str]) -> list[str]:
 
 
 def outside(folder: Path, action: Callable[[Outlast], Any]) -> Any:
-    """With Outlast open here, for as long as this takes."""
+    """Open Outlast in this process, do this with it, and close it."""
 
     async def main() -> Any:
         async with Outlast(f"sqlite:///{folder / 'agents.db'}", heartbeat=0.1) as app:

@@ -108,7 +108,7 @@ def _mended():
     FAILING.clear()
 
 
-def test_every_kind_of_step_is_counted_by_how_it_ended(world):
+def test_steps_are_counted_by_kind_and_outcome(world):
     found = after(world, everything(), fails(), cancels())
     assert found["outlast_steps_total"] == {
         ("everything", "plain", "step", "done"): 1,
@@ -138,7 +138,7 @@ def test_every_kind_of_step_is_counted_by_how_it_ended(world):
     assert found["outlast_parked_total"] == {}
 
 
-def test_the_seconds_of_a_step_are_in_its_buckets(world):
+def test_step_duration_is_in_the_right_bucket(world):
     async def main(app):
         await (await app.start(everything(), id="run")).result()
         return [one for one in app.face.samples() if one.name == "outlast_step_seconds"]
@@ -151,7 +151,7 @@ def test_the_seconds_of_a_step_are_in_its_buckets(world):
     assert dict(plain_took.buckets)["2.5"] == dict(plain_took.buckets)["+Inf"] == 1
 
 
-def test_a_compensation_that_fails_for_good_is_counted_with_the_run_that_it_parks(world):
+def test_failed_compensation_and_parked_run_are_counted(world):
     FAILING.add("refund")
     found = after(world, fails())
     assert found["outlast_compensations_total"]["failed",] == 1
@@ -170,7 +170,7 @@ async def sends() -> str:
     return await send()
 
 
-def test_what_a_person_has_decided_took_no_time(world):
+def test_decided_effect_has_no_duration(world):
     assert after(world, sends())["outlast_parked_total"] == {("default",): 1}
 
     async def main(app):
@@ -194,7 +194,7 @@ async def called_otherwise(name: str) -> None:
 async def one_child(name: str) -> None: ...
 
 
-def test_a_child_that_cannot_be_started_is_a_step_that_failed(world):
+def test_child_that_cannot_start_counts_as_failed_step(world):
     async def main(app):
         other = await app.start(waits(), id="run/one_child#1")
         await (await app.start(called_otherwise("a"), id="run")).result()
@@ -204,7 +204,7 @@ def test_a_child_that_cannot_be_started_is_a_step_that_failed(world):
     assert world.do(main) == {("called_otherwise", "one_child", "child", "failed"): 1}
 
 
-def test_what_a_death_cut_off_is_counted_by_who_takes_it_up(world):
+def test_death_is_counted_by_the_worker_that_recovers_the_run(world):
     world.die(two(), id="run-0", after=1.3, gap=4.0)
     found = after(world, two())
     assert found["outlast_replayed_steps_total"] == {("two",): 1}
@@ -214,7 +214,7 @@ def test_what_a_death_cut_off_is_counted_by_who_takes_it_up(world):
     assert found["outlast_steps_total"]["two", "plain", "step", "done"] == 1, "the second one"
 
 
-def test_what_an_orderly_end_interrupted_is_counted_as_that(world):
+def test_drained_run_is_counted_as_interruption(world):
     async def begin(app):
         await app.start(two(), id="run-0")
         await asyncio.sleep(1.3)
@@ -233,7 +233,7 @@ async def waits() -> str:
     return await receive("word", str)
 
 
-def test_a_run_that_wakes_up_was_not_recovered(world):
+def test_woken_run_does_not_count_as_recovered(world):
     world.die(waits(), after=0.1, gap=1.0)  # the only entry of its journal: a death
 
     async def taken_up(app):
@@ -254,7 +254,7 @@ def test_a_run_that_wakes_up_was_not_recovered(world):
     assert world.do(woken) == {("interruption",): 0, ("death",): 0}
 
 
-def test_items_are_counted_by_what_became_of_them(world):
+def test_items_are_counted_by_outcome(world):
     async def main(app):
         queue = app.queue("mail")
         await queue.put_many(["a", "b", "c", "d"], ids=["a", "b", "c", "d"])
@@ -278,7 +278,7 @@ def test_items_are_counted_by_what_became_of_them(world):
     assert ends["mail", "given_back"] == 1
 
 
-def test_an_item_acked_by_hand_is_counted(world):
+def test_manually_acked_item_is_counted(world):
     async def main(app):
         await app.queue("mail").put("a")
         await (await app.queue("mail").claim()).ack()
@@ -287,7 +287,7 @@ def test_an_item_acked_by_hand_is_counted(world):
     assert world.do(main) == {("mail", "acked"): 1}
 
 
-def test_an_item_that_is_acked_twice_is_counted_once(world):
+def test_item_acked_twice_is_counted_once(world):
     async def main(app):
         await app.queue("mail").put("a")
         item = await app.queue("mail").claim()
@@ -298,7 +298,7 @@ def test_an_item_that_is_acked_twice_is_counted_once(world):
     assert world.do(main) == {("mail", "acked"): 1}
 
 
-def test_a_queue_that_is_consumed_has_its_counters_from_the_start(world):
+def test_consumed_queue_starts_with_zero_counters(world):
     async def main(app):
         consuming = asyncio.ensure_future(app.queue("mail").consume(print))
         await asyncio.sleep(0.1)
@@ -309,7 +309,7 @@ def test_a_queue_that_is_consumed_has_its_counters_from_the_start(world):
     assert world.do(main) == {("mail",): 0}, "one that is born with its value has no rise"
 
 
-def test_a_dead_letter_is_counted_where_it_came_about(world):
+def test_dead_letter_is_counted_by_its_worker(world):
     async def main(app):
         await app.queue("mail").put("a")
         await (await app.queue("mail").claim()).nack(delay=0)
@@ -320,7 +320,7 @@ def test_a_dead_letter_is_counted_where_it_came_about(world):
     assert world.do(main) == ({("mail",): 1}, {("mail", "nacked"): 1})
 
 
-def test_with_metrics_0_nothing_is_counted_and_nothing_shown(world):
+def test_disabled_metrics_count_and_export_nothing(world):
     world.settings = {"metrics": 0}
 
     async def main(app):
@@ -334,7 +334,7 @@ def test_with_metrics_0_nothing_is_counted_and_nothing_shown(world):
 # -- bounds
 
 
-def test_label_sets_beyond_the_bound_are_counted_together_and_the_first_stay():
+def test_label_sets_over_the_limit_are_combined():
     counter = Counter(names.STEPS, count_max=3)
     for _ in range(2):
         for number in range(1000):
@@ -348,7 +348,7 @@ def test_label_sets_beyond_the_bound_are_counted_together_and_the_first_stay():
     assert sum(counter.counts.values()) == 4000
 
 
-def test_a_histogram_has_fewer_of_them():
+def test_histogram_has_a_lower_label_limit():
     histogram = Histogram(names.STEP_SECONDS, 500)
     for number in range(1000):
         histogram.add((f"flow-{number}", "step"), 0.1)
@@ -356,7 +356,7 @@ def test_a_histogram_has_fewer_of_them():
     assert histogram.counts["other", "other"][4] == 900
 
 
-def test_labels_that_are_ours_are_never_other():
+def test_fixed_labels_are_never_combined():
     counter = Counter(names.COMPENSATIONS, count_max=1)
     counter.add(("done",))
     assert counter.counts == {("registered",): 0, ("done",): 1, ("failed",): 0}
@@ -365,7 +365,7 @@ def test_labels_that_are_ours_are_never_other():
 # -- commits
 
 
-def test_a_commit_is_counted_with_its_verbs_and_what_was_refused_because_of_a_fence():
+def test_commit_metrics_count_verbs_and_stale_fences():
     commits = Commits()
     commits.add([None, Refused(FENCE), Refused(STATUS)], 0.0007)
     commits.add([None], 3.0)
@@ -377,14 +377,14 @@ def test_a_commit_is_counted_with_its_verbs_and_what_was_refused_because_of_a_fe
     assert (commits.stale, commits.failures.counts["unknown",]) == (1, 1)
 
 
-def test_a_value_on_a_bound_is_within_it():
+def test_value_on_a_bucket_bound_is_inside_it():
     histogram = Histogram(names.RECOVERY)
     histogram.add(("death",), 0.5)
     found, _ = buckets(names.RECOVERY, histogram.counts["death",])
     assert (dict(found)["0.25"], dict(found)["0.5"]) == (0, 1)
 
 
-def test_a_store_that_fails_is_counted_by_how(world):
+def test_unknown_commits_are_counted(world):
     from outlast.store.protocol import CommitUnknown
 
     async def main(app):
@@ -405,7 +405,7 @@ def test_a_store_that_fails_is_counted_by_how(world):
     assert world.do(main)["unknown",] == 2
 
 
-def test_a_store_that_is_broken_is_counted_too(world):
+def test_broken_store_is_counted(world):
     async def main(app):
         real = app.store.commit
 

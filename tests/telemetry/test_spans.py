@@ -3,12 +3,10 @@
 import asyncio
 import json
 import os
-import signal
 import subprocess
 import sys
 import textwrap
 import threading
-import time
 
 import pytest
 from opentelemetry import trace
@@ -20,6 +18,8 @@ from opentelemetry.trace import StatusCode
 from telemetry_tools import outside
 
 from outlast import Conflict, Outlast, RunCancelled, RunParked, current, effect, step, workflow
+from outlast.app import door
+from support.waiting import WAIT_SECONDS
 
 pytestmark = pytest.mark.timeout(180)
 SECRET = "hunter2-in-a-value"
@@ -130,7 +130,7 @@ def parent(sent: Sent, span):
     return above
 
 
-def test_steps_are_beneath_their_life_and_what_they_do_is_beneath_them(world, sent):
+def test_step_spans_are_children_of_their_life(world, sent):
     world.run(flow())
     life = sent.one("run flow")
     assert {span.context.trace_id for span in sent.all if "child" not in span.name and span.name not in ("start flow", "step within", "deep")} == {life.context.trace_id}  # fmt: skip
@@ -150,7 +150,7 @@ def test_steps_are_beneath_their_life_and_what_they_do_is_beneath_them(world, se
     assert life.parent is not None, "the run, which is no span that is sent"
 
 
-def test_a_child_has_a_trace_of_its_own_linked_with_its_parents(world, sent):
+def test_child_run_has_its_own_linked_trace(world, sent):
     world.run(flow())
     above, below = sent.one("run flow"), sent.one("run child")
     assert above.context.trace_id != below.context.trace_id
@@ -170,7 +170,7 @@ async def slow_parent() -> str:
     return await slow_child()
 
 
-def test_a_later_life_of_a_child_is_linked_too_where_its_parent_does_not_execute(world, sent):
+def test_later_life_of_a_child_keeps_its_link(world, sent):
     world.die(slow_parent(), id="run", after=0.5)
     started = sent.one("start slow_child")
 
@@ -184,7 +184,7 @@ def test_a_later_life_of_a_child_is_linked_too_where_its_parent_does_not_execute
     assert [link.context.trace_id for link in life.links] == [started.context.trace_id]
 
 
-def test_a_parent_that_cannot_be_read_costs_a_link_and_no_run(world, sent):
+def test_unreadable_parent_costs_only_the_link(world, sent):
     world.die(slow_parent(), id="run", after=0.5)
 
     async def main(app):
@@ -199,7 +199,7 @@ def test_a_parent_that_cannot_be_read_costs_a_link_and_no_run(world, sent):
     assert sent.one("run slow_child").links == ()
 
 
-def test_no_value_is_in_a_span(world, sent):
+def test_spans_contain_no_values(world, sent):
     world.run(flow(), id="done")
     with pytest.raises(ValueError, match=SECRET):
         world.run(fails(), id="failed")
@@ -208,7 +208,7 @@ def test_no_value_is_in_a_span(world, sent):
         assert SECRET not in span.to_json(), span.name
 
 
-def test_what_fails_is_said_by_its_type(world, sent):
+def test_failed_spans_name_the_error_type(world, sent):
     with pytest.raises(ValueError, match=SECRET):
         world.run(fails())
     failed = sent.one("step broken")
@@ -275,14 +275,14 @@ def said(span) -> tuple:
 
 
 @pytest.mark.parametrize(("flow", "name"), [(act, "doubtful"), (ask, "asked_about")])
-def test_what_an_effect_raised_is_said_though_nobody_knows_whether_it_happened(world, sent, flow, name):
+def test_unknown_effect_span_names_its_error(world, sent, flow, name):
     with pytest.raises(RunParked):
         world.run(flow())
     assert said(sent.one(f"effect {name}")) == ("interrupted", StatusCode.ERROR, "ConnectionError")
     assert said(sent.one(f"run {flow.name}")) == ("parked", StatusCode.ERROR, "outlast.errors.RunParked")
 
 
-def test_what_the_last_attempt_raised_is_said_if_no_other_began(world, sent):
+def test_interrupted_retry_span_names_the_last_error(world, sent):
     async def drained(app):
         await app.start(retry(), id="run")
         await app.start(hang(), id="other")
@@ -296,7 +296,7 @@ def test_what_the_last_attempt_raised_is_said_if_no_other_began(world, sent):
     assert said(sent.one("run retry")) == ("released", StatusCode.UNSET, None)
 
 
-def test_a_life_that_diverged_says_so(world, sent):
+def test_diverged_life_span_names_the_error(world, sent):
     @workflow(name="two")
     async def other() -> None:
         await quiet()
@@ -307,7 +307,7 @@ def test_a_life_that_diverged_says_so(world, sent):
     assert said(sent.one("run two")) == ("parked", StatusCode.ERROR, "outlast.errors.Diverged")
 
 
-def test_a_life_that_was_cancelled_has_no_error(world, sent):
+def test_cancelled_life_span_has_no_error(world, sent):
     async def main(app):
         run = await app.start(hang(), id="run")
         await asyncio.sleep(1)
@@ -320,7 +320,7 @@ def test_a_life_that_was_cancelled_has_no_error(world, sent):
     assert said(sent.one("step hanging")) == ("cancelled", StatusCode.UNSET, None)
 
 
-def test_lives_of_a_run_are_one_trace_and_the_next_says_what_ended_the_last(world, sent):
+def test_lives_share_a_trace_and_name_the_cause(world, sent):
     async def drained(app):
         await app.start(two(), id="run")
         await asyncio.sleep(1.5)
@@ -338,7 +338,7 @@ def test_lives_of_a_run_are_one_trace_and_the_next_says_what_ended_the_last(worl
     assert (third.attributes["outlast.cause"], third.attributes["outlast.life"]) == ("death", 3)
 
 
-def test_a_step_that_is_cut_is_said_to_be(world, sent):
+def test_interrupted_step_span_says_so(world, sent):
     world.settings = {"grace": 4, "checkpoint_reserve": 1, "exit_reserve": 1}
 
     @step
@@ -360,7 +360,7 @@ def test_a_step_that_is_cut_is_said_to_be(world, sent):
     assert span.status.status_code is StatusCode.UNSET
 
 
-def test_a_run_started_in_a_request_is_linked_from_it_and_not_part_of_it(world, sent):
+def test_run_trace_is_linked_from_the_request_span(world, sent):
     async def main(app):
         with own().start_as_current_span("GET /report"):
             await (await app.start(two(), id="run")).result()
@@ -375,7 +375,7 @@ def test_a_run_started_in_a_request_is_linked_from_it_and_not_part_of_it(world, 
     assert len(sent.one("submit two").links) == 1
 
 
-def test_a_start_that_is_refused_is_said_by_its_type(world, sent):
+def test_refused_start_span_names_the_error(world, sent):
     @workflow(name="two")
     async def other(secret: str) -> str:
         return secret
@@ -394,7 +394,7 @@ def test_a_start_that_is_refused_is_said_by_its_type(world, sent):
 
 
 @pytest.mark.parametrize("sampler", [ParentBased(TraceIdRatioBased(0.5)), TraceIdRatioBased(0.5)])
-def test_all_lives_of_a_run_are_in_or_out_together(world, monkeypatch, sampler):
+def test_sampling_decides_once_per_run(world, monkeypatch, sampler):
     sent = Sent(monkeypatch, sampler)
 
     async def begun(app):
@@ -417,13 +417,13 @@ def test_all_lives_of_a_run_are_in_or_out_together(world, monkeypatch, sampler):
     assert 0 < len(lives) < 30
 
 
-def test_a_sampler_that_wants_nothing_gets_nothing(world, monkeypatch):
+def test_sampler_can_turn_off_all_spans(world, monkeypatch):
     sent = Sent(monkeypatch, ALWAYS_OFF)
     world.run(two())
     assert sent.all == []
 
 
-def test_a_provider_set_after_the_app_was_opened_is_found(world, monkeypatch):
+def test_provider_set_after_opening_is_used(world, monkeypatch):
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", None)
 
     async def main(app):
@@ -435,7 +435,7 @@ def test_a_provider_set_after_the_app_was_opened_is_found(world, monkeypatch):
     assert world.do(main).names() == ["client call"] * 2 + ["deep"] * 2 + ["run two", "start two"] + ["step within"] * 2 + ["step work"] * 2  # fmt: skip
 
 
-def test_the_store_is_not_part_of_a_runs_trace(tmp_path, sent):
+def test_store_calls_are_outside_the_trace(tmp_path, sent):
     """What instruments a database driver would see there."""
     seen: list[bool] = []
 
@@ -459,7 +459,7 @@ def test_the_store_is_not_part_of_a_runs_trace(tmp_path, sent):
     assert not any(seen)
 
 
-def test_without_opentelemetry_nothing_of_it_is_loaded(tmp_path):
+def test_opentelemetry_is_not_imported_when_unused(tmp_path):
     program = textwrap.dedent("""
         import sys
         from outlast import run, step, workflow
@@ -481,29 +481,29 @@ def test_without_opentelemetry_nothing_of_it_is_loaded(tmp_path):
         assert spans == [None]
         assert not [name for name in sys.modules if name.partition(".")[0] == "opentelemetry"]
     """)
-    subprocess.run([sys.executable, "-c", program], check=True, cwd=tmp_path, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=tmp_path, timeout=WAIT_SECONDS)
 
 
-def test_two_lives_on_two_workers_are_one_trace_and_a_drain_sends_its_spans(start, tmp_path):
+def test_drain_flushes_spans_and_both_lives_share_a_trace(start, tmp_path):
     os.environ["GATE"] = str(tmp_path)
     from tele_flows import journey
 
-    first = start(flows="traced_flows.py").until_ready()
+    first = start(flows="traced_flows.py").wait_until_ready()
     outside(tmp_path, lambda app: app.submit(journey(), id="run"))
-    first.until_there("first-waits-*")
-    first.send(signal.SIGTERM)
-    first.until(lambda: first.get("/ready").status_code == 503)
+    first.wait_for_file("first-waits-*")
+    first.terminate()
+    first.wait_until(lambda: first.get("/ready").status_code == 503)
     first.open_to("first")
-    assert first.ended() == 0
-    second = start(flows="traced_flows.py").until_ready()
+    assert first.wait() == 0
+    second = start(flows="traced_flows.py").wait_until_ready()
     second.open_to("second")
-    second.until(lambda: ("outlast_runs_total", "journey", "done") in second.scrape())
-    second.send(signal.SIGTERM)
-    assert second.ended() == 0
+    second.scrape_until("outlast_runs_total", "journey", "done")
+    second.terminate()
+    assert second.wait() == 0
     spans = [
         json.loads(line)
         for worker in (first, second)
-        for line in (tmp_path / f"spans-{worker.process.pid}").read_text().splitlines()
+        for line in (tmp_path / f"spans-{worker.pid}").read_text().splitlines()
     ]
     assert {span["context"]["trace_id"] for span in spans} == {spans[0]["context"]["trace_id"]}
     lives = [span for span in spans if span["name"] == "run journey"]
@@ -513,28 +513,39 @@ def test_two_lives_on_two_workers_are_one_trace_and_a_drain_sends_its_spans(star
     assert sorted(span["name"] for span in spans) == ["effect book", "run journey", "run journey", "step pay", "step wait", "step wait"]  # fmt: skip
 
 
-def test_an_exporter_that_hangs_does_not_hold_up_a_drain(tmp_path, sent, monkeypatch):
-    gate, asked = threading.Event(), []
+def test_hanging_exporter_does_not_delay_a_drain(tmp_path, sent, monkeypatch):
+    monkeypatch.setattr(door, "FLUSH_SECONDS", 0.2)
+    gate, asked, opened = threading.Event(), [], []
 
     def hang(milliseconds: int) -> None:
         asked.append(milliseconds)
-        gate.wait(60)
+        opened.append(gate.wait(WAIT_SECONDS))
 
     monkeypatch.setattr(sent.provider, "force_flush", hang)
 
-    async def main() -> float:
-        app = Outlast(f"sqlite:///{tmp_path / 'agents.db'}", grace=2)
-        async with app:
+    async def main() -> None:
+        async with Outlast(f"sqlite:///{tmp_path / 'agents.db'}", grace=600) as app:
             await (await app.start(two(), id="run")).result()
             await app.drain("test")
-            began = time.monotonic()
-        return time.monotonic() - began
 
-    took = asyncio.run(main())
+    asyncio.run(main())
+    assert (asked, opened) == ([200], []), "the app is closed while the exporter hangs"
     gate.set()
+
+
+def test_exporter_gets_half_of_the_remaining_grace(world, sent, monkeypatch):
+    monkeypatch.setattr(door, "FLUSH_SECONDS", 3600.0)
+    asked: list[int] = []
+    monkeypatch.setattr(sent.provider, "force_flush", asked.append)
+    world.settings = {"grace": 8}
+
+    async def drained(app):
+        await (await app.start(nothing(), id="run")).result()
+        await app.drain("test")
+
+    world.do(drained)
     assert len(asked) == 1
-    assert 0 < asked[0] <= 1000, "half of the grace that is left"
-    assert took < 3
+    assert 3900 <= asked[0] <= 4000
 
 
 class Faulty(SpanProcessor):
@@ -566,7 +577,7 @@ async def silent() -> int:
 
 
 @pytest.mark.parametrize("fault", ["processor", "sampler"])
-def test_what_is_wrong_with_a_processor_or_a_sampler_touches_no_run(world, sent, fault):
+def test_faulty_processor_or_sampler_does_not_affect_runs(world, sent, fault):
     if fault == "processor":
         sent.provider.add_span_processor(Faulty())
     else:
@@ -580,7 +591,7 @@ async def nothing() -> str:
     return "done"
 
 
-def test_a_provider_that_cannot_be_had_touches_no_run(world, monkeypatch, caplog):
+def test_failing_provider_does_not_affect_runs(world, monkeypatch, caplog):
     class Provider:
         def get_tracer(self, _):
             raise RuntimeError(SECRET)
@@ -594,7 +605,7 @@ def test_a_provider_that_cannot_be_had_touches_no_run(world, monkeypatch, caplog
     assert "RuntimeError" in caplog.text
 
 
-def test_a_provider_named_in_the_environment_that_is_not_there_touches_no_run(world, monkeypatch):
+def test_missing_provider_in_the_environment_does_not_affect_runs(world, monkeypatch):
     async def main(app):
         return await (await app.start(nothing(), id="run")).result()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from outlast import Outlast, Run, receive, resume_stream, run, sleep, step, sync, workflow
+from outlast.testing import App, crash_everywhere
 
 
 @step
@@ -146,3 +147,16 @@ def sync_program() -> None:
         counted: sync.Run[int] = app.start(report("tides"))  # type: ignore[arg-type]  # pyright: ignore[reportAssignmentType]
         number: int = app.get(report, "r-1").result()  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
         print(wrong, counted, number)
+
+
+# -- settings that do not exist, or are of another type
+
+Outlast(grase=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+Outlast(grace="3")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+Outlast().configure(grase=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+run(report("tides"), grase=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+sync.Outlast(grase=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+sync.run(report("tides"), grase=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+App(grase=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+crash_everywhere(report("tides"), grase=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+run(report("tides"), id="r-1", on_conflict="ignore")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -51,6 +51,48 @@ async def misnamed(amount: int) -> str:
     return str(amount)
 
 
+# -- verify answers Happened with the effect's result, or None
+
+
+@pay.verify  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue, reportUntypedFunctionDecorator]
+async def says_yes(key: str) -> bool:
+    return bool(key)
+
+
+@pay.verify  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue, reportUntypedFunctionDecorator]
+async def says_another_result(key: str) -> Happened[int] | None:
+    return Happened(len(key))
+
+
+@write.verify  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue, reportUntypedFunctionDecorator]
+def says_text(path: str) -> str:
+    return path
+
+
+pay.verify(True)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+pay.verify(was_paid("k"))  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+
+# -- a compensation takes the effect's result
+
+
+@pay.compensate  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue, reportUntypedFunctionDecorator]
+async def refund_number(receipt: int) -> None:
+    print(receipt)
+
+
+@pay.compensate  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue, reportUntypedFunctionDecorator]
+async def refund_nothing() -> None: ...
+
+
+@write.compensate(timeout=60)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue, reportUntypedFunctionDecorator]
+def erase_text(length: str) -> None:
+    print(length)
+
+
+pay.compensate("refund")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+
 @workflow
 async def inside(amount: int) -> None:
     # -- the arguments of an effect

@@ -289,3 +289,13 @@ async def program() -> None:
 
 def wants_any_outlast_error(error: outlast.RunFailed | outlast.StepTimeout) -> outlast.OutlastError:
     return error
+
+
+# -- settings, and what is done with an id that is taken
+
+
+async def configured() -> None:
+    app = Outlast("memory:", grace=3, lease=12.5, signals=0, chaos_mode="both", queues=["a", "b"])
+    app.configure(grace=None, worker=True)
+    async with app:
+        await app.submit(report("tides"), id="r-1", on_conflict="join")

@@ -72,6 +72,26 @@ def is_written(path: str) -> Happened[int] | None:
 assert_type(is_written("x"), Happened[int] | None)
 
 
+@notify.verify
+async def was_told(text: str) -> Happened[None] | None:
+    return Happened(None) if text else None
+
+
+@effect(timeout=3)
+async def find(text: str) -> str | None:
+    return text or None
+
+
+@find.verify
+async def was_found(text: str) -> Happened[str]:
+    return Happened(text)
+
+
+@find.verify
+def cannot_tell() -> None:
+    raise TimeoutError
+
+
 # -- a compensation is an effect
 
 
@@ -83,6 +103,11 @@ async def refund(receipt: Receipt, effect_key: str, key: str = KEY) -> None:
 @write.compensate(timeout=60, retries=1, failed_on=OSError, idempotent=False, name="unwrite")
 def erase(length: int, path: str) -> bool:
     return bool(length) and bool(path)
+
+
+@write.compensate
+async def erase_if_known(length: int | None, *, path: str) -> None:
+    print(length, path)
 
 
 @notify.compensate

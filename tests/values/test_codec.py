@@ -1,4 +1,4 @@
-"""Values: what goes in comes out, equal and of its type, or is refused."""
+"""Values round-trip with their type or are refused."""
 
 import json
 import math
@@ -46,6 +46,7 @@ def test_plain_values_come_back_as_they_were(value):
     again, copy = plain.carry(value)
     assert again == text
     assert same(copy, value)
+    assert copy is not value or not isinstance(value, list | dict), "what can be changed is copied"
 
 
 @pytest.mark.parametrize("annotation", [str, list[str], tuple[str, ...]], ids=str)
@@ -57,12 +58,6 @@ def test_two_surrogates_are_the_same_in_every_life(annotation):
     except Unrecordable:
         return
     assert ascii(live) == ascii(codec.decode(text)), "ascii: a failure must be printable"
-
-
-@given(st.lists(values) | st.dictionaries(texts, values))
-def test_what_is_carried_is_a_copy(value):
-    _, copy = plain.carry(value)
-    assert copy is not value
 
 
 @pytest.mark.parametrize(
@@ -87,7 +82,7 @@ class Items(list):
 
 
 @pytest.mark.parametrize("value", [Text("a"), Number(1), Items(), [Text("a")], {Text("k"): 1}])
-def test_subclasses_of_plain_types_are_refused_because_they_would_come_back_as_their_base(value):
+def test_subclasses_of_plain_types_are_refused(value):
     with pytest.raises(Unrecordable):
         plain.encode(value)
 
@@ -193,7 +188,7 @@ def test_a_record_that_no_longer_fits_is_refused(text):
 
 
 @pytest.mark.parametrize("annotation", [type, object.__init__, open], ids=["type", "slot", "function"])
-def test_an_annotation_that_nothing_can_carry_is_unrecordable(annotation):
+def test_unsupported_annotation_is_unrecordable(annotation):
     with pytest.raises(Unrecordable):
         codec = codec_for(annotation)
         codec.carry(object())

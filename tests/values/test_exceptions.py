@@ -1,8 +1,9 @@
-"""Recorded exceptions, as a unit."""
+"""Exceptions are encoded, decoded and described."""
 
 import asyncio
 import json
 from dataclasses import dataclass
+from functools import cached_property
 
 import pytest
 from hypothesis import given
@@ -69,7 +70,7 @@ def test_a_cancellation_comes_back_as_one():
 
 
 @given(st.text(min_size=100, max_size=3000), st.integers(10, 90))
-def test_what_is_too_long_is_cut_and_says_so(text, limit):
+def test_long_texts_are_cut_and_marked(text, limit):
     encoded = encode_error(ValueError(text), limit)
     recorded = json.loads(encoded)
     assert recorded["message"].startswith(text[:limit])
@@ -81,7 +82,7 @@ def test_what_is_too_long_is_cut_and_says_so(text, limit):
     assert isinstance(again(ValueError([text]), limit), StepFailed), "only texts are cut"
 
 
-def test_a_notes_and_causes_do_not_break_it():
+def test_notes_and_causes_do_not_break_encoding():
     try:
         try:
             raise KeyError("inner")
@@ -181,14 +182,14 @@ DEEP = ["[" * 100_000, '{"type":' * 5_000 + "1" + "}" * 5_000, "9" * 5_000, "", 
 
 
 @pytest.mark.parametrize("text", DEEP, ids=range(len(DEEP)))
-def test_what_is_no_record_of_an_exception_is_described_as_it_stands_and_is_no_exception(text):
+def test_text_that_is_no_recorded_exception_is_described_verbatim(text):
     assert describe_error(text) == text
     with pytest.raises(ValueError, match="cannot be read"):
         decode_error(text)
 
 
 @given(ANYTHING)
-def test_whatever_a_store_holds_can_be_described_and_is_an_exception_with_a_text_or_none(value):
+def test_any_recorded_text_decodes_to_an_exception_or_none(value):
     text = json.dumps(value)
     assert isinstance(describe_error(text), str)
     try:
@@ -198,7 +199,7 @@ def test_whatever_a_store_holds_can_be_described_and_is_an_exception_with_a_text
     assert isinstance(str(error), str)
 
 
-def test_one_that_cannot_say_anything_without_its_arguments_is_a_step_failed():
+def test_exception_that_needs_its_arguments_becomes_step_failed():
     text = json.dumps({"type": "outlast.errors:Backpressure", "message": "it is full", "args": []})
     error = decode_error(text)
     assert isinstance(error, StepFailed)
@@ -210,7 +211,7 @@ class Unsayable(Exception):
         raise RuntimeError("no")
 
 
-def test_one_that_never_had_a_text_comes_back_as_what_it_is():
+def test_exception_without_a_message_comes_back_as_itself():
     back = again(Unsayable("a", 1))
     assert type(back) is Unsayable
     assert back.args == ("a", 1)
@@ -237,7 +238,7 @@ def test_an_oserror_with_a_constructor_of_its_own_comes_back_as_what_it_is():
     assert (str(gone), gone.args, gone.errno, gone.filename) == ("[Errno 2] gone: '/a'", (2, "gone"), 2, "/a")
 
 
-def test_what_a_model_wrote_that_is_no_json_is_caught_as_that():
+def test_json_decode_error_comes_back_as_itself():
     with pytest.raises(json.JSONDecodeError) as raised:
         json.loads('{"a": ')
     back = again(raised.value)
@@ -253,10 +254,74 @@ class Frozen(Exception):
     """As some make all their classes."""
 
 
-def test_one_that_lets_nothing_be_set_is_an_exception_all_the_same():
+def test_exception_that_refuses_attributes_still_comes_back():
     try:
         raise Frozen
     except Frozen as error:
         back = again(error)
     assert type(back) is Frozen
     assert "Frozen" in str(back.__cause__)
+
+
+def raised_by(code: str) -> BaseException:
+    try:
+        exec(code, {})
+    except Exception as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+@pytest.mark.parametrize(
+    ("code", "kept"),
+    [
+        ("from os import nothing_of_this_name", ["msg"]),
+        ("import nothing_of_this_name", ["msg"]),
+        ("unknown_name", []),
+        ("''.nothing", ["name"]),
+        ("'\u00e4'.encode('ascii')", ["encoding", "object", "start", "end", "reason"]),
+        ("raise UnicodeTranslateError('abc', 0, 1, 'why')", ["object", "start", "end", "reason"]),
+        ("raise StopIteration(5)", ["value"]),
+        ("open('/nothing/of/this/name')", ["errno", "strerror", "filename"]),
+        ("import os; os.rename('/nothing/a', '/nothing/b')", ["errno", "filename", "filename2"]),
+        ("raise BlockingIOError(11, 'full', 3)", ["errno", "characters_written"]),
+        ("{}['a']", []),
+        ("raise SyntaxError('of my own')", ["msg"]),
+    ],
+)
+def test_builtin_error_comes_back_with_its_safe_attributes(code, kept):
+    error = raised_by(code)
+    back = again(error)
+    assert type(back) is type(error)
+    assert (str(back), back.args) == (str(error), error.args)
+    assert {name: getattr(back, name) for name in kept} == {name: getattr(error, name) for name in kept}
+
+
+@pytest.mark.parametrize("code", ["a b", "b'\\xff'.decode()", "raise ExceptionGroup('x', [ValueError(1)])"])
+def test_builtin_error_with_unencodable_state_comes_back_with_its_message(code):
+    error = raised_by(code)
+    back = again(error)
+    assert isinstance(back, StepFailed)
+    assert back.message == str(error)
+
+
+class Counted(Exception):
+    """With a default, a cached property and attributes of its own."""
+
+    code = 1
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"code {code}")
+        self.code = code
+        self.details = {"tried": [1, 2]}
+
+    @cached_property
+    def doubled(self) -> int:
+        return 2 * self.code
+
+
+def test_attributes_of_a_user_exception_come_back():
+    error = Counted(5)
+    assert error.doubled == 10
+    back = again(error)
+    assert type(back) is Counted
+    assert vars(back) == {"code": 5, "details": {"tried": [1, 2]}, "doubled": 10}

@@ -1,4 +1,4 @@
-"""What would come back changed is refused; what is equal has the same fingerprint."""
+"""Values that would come back changed are refused; equal values share a fingerprint."""
 
 import json
 import sys
@@ -79,7 +79,7 @@ def test_a_value_that_comes_back_as_it_was_is_not_refused(annotation, value):
     assert repr(back) == repr(value) or back == value
 
 
-def test_what_an_annotation_does_does_not_depend_on_which_ones_were_seen_before():
+def test_codec_does_not_depend_on_annotations_seen_before():
     """`str | bytes` and `bytes | str` are equal, but pydantic tries their members in the order they are written in."""
     for first, second in [(str | Path, Path | str), (bytes | str, str | bytes)]:
         codec_for(first)
@@ -96,12 +96,10 @@ def test_an_argument_that_would_come_back_changed_is_refused():
 @pytest.mark.parametrize(
     ("error", "names"),
     [
-        (ImportError("x", name="m", path="p"), ["name", "path"]),
-        (ImportError("x"), ["msg"]),
+        (ImportError("x", name="m", path="p"), ["msg"]),
         (OSError(2, "x", "f"), ["errno", "strerror", "filename"]),
         (BlockingIOError(11, "x", 5), ["errno", "characters_written"]),
         (AttributeError("x", name="n"), ["name"]),
-        (NameError("x", name="n"), ["name"]),
         (StopIteration(5), ["value"]),
     ],
     ids=lambda it: type(it).__name__ if isinstance(it, Exception) else "-".join(it),
@@ -142,7 +140,7 @@ def test_equal_arguments_have_one_fingerprint_in_whatever_order_their_keys_are()
     assert fingerprint(keywords, a=1, b=2) == fingerprint(keywords, b=2, a=1)
 
 
-def test_a_set_has_not_the_fingerprint_of_a_list_of_texts():
+def test_set_and_list_have_different_fingerprints():
     def fn(x: Any) -> None: ...
 
     assert fingerprint(fn, {1}) != fingerprint(fn, ["1"])

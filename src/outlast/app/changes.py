@@ -9,13 +9,14 @@ import asyncio
 from collections.abc import Callable
 
 DEBOUNCE_SECONDS = 0.002
+"""Within this time after a notification, all that follow are one."""
 
 
 class Changes:
     def __init__(self, loop: asyncio.AbstractEventLoop, rung: Callable[[], None]) -> None:
         self._loop, self._rung = loop, rung
         self._waiting: set[asyncio.Future[None]] = set()
-        self._coming = False
+        self._on_its_way = self._pausing = self._again = False
         self._looking: asyncio.TimerHandle | None = None
         self.count = 0
         """How often anything that somebody may wait for has changed."""
@@ -43,11 +44,15 @@ class Changes:
                 future.set_result(None)
 
     def ring(self) -> None:
-        """Something changed in the store. From any thread; many at once are one."""
-        if not self._coming:
-            self._coming = True
+        """Notify those who wait that something changed in the store. From any thread.
+
+        The first notification goes out at once. Those within `DEBOUNCE_SECONDS` of it are one, which
+        goes out when that time is over: the last of a burst is not lost.
+        """
+        if not self._on_its_way:
+            self._on_its_way = True
             try:
-                self._loop.call_soon_threadsafe(self._loop.call_later, DEBOUNCE_SECONDS, self._hear)
+                self._loop.call_soon_threadsafe(self._arrived)
             except RuntimeError:
                 return  # the loop is closed
 
@@ -64,7 +69,21 @@ class Changes:
         self._hear()
         self.look_every(seconds)
 
+    def _arrived(self) -> None:
+        self._on_its_way = False  # before anybody looks: a change from now on is another notification
+        if self._pausing:
+            self._again = True
+        else:
+            self._pausing = True
+            self._loop.call_later(DEBOUNCE_SECONDS, self._paused)
+            self._hear()
+
+    def _paused(self) -> None:
+        self._pausing = False
+        if self._again:
+            self._again = False
+            self._arrived()
+
     def _hear(self) -> None:
-        self._coming = False
         self.tell()
         self._rung()

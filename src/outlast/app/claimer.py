@@ -15,6 +15,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from outlast.app.complaints import Complaints
 from outlast.app.slots import Slots
 from outlast.errors import StoreError
 from outlast.store.rows import Outlook, RunRow
@@ -33,6 +34,9 @@ YIELD_PATIENCES = 6
 
 _chance = random.Random()  # noqa: S311 - no secret; of its own, so that a program's seeded one is left alone
 
+OVERDUE_ROUNDS, OVERDUE_SECONDS = 20, 0.2
+"""After so many rounds in vain, the seconds between two of them."""
+
 
 class Claimer:
     def __init__(
@@ -47,6 +51,9 @@ class Claimer:
         self._house, self.queues, self._known, self._begin = house, queues, known, begin
         self._first = first
         """Called before every round: what it puts into the writer is committed with the claim."""
+        self._complaints = Complaints(house.loop.time)
+        self._overdue_rounds = 0
+        """Rounds in a row that claimed nothing although something is overdue."""
         settings = house.settings
         self.slots = Slots(
             concurrency,
@@ -67,6 +74,7 @@ class Claimer:
         """The last claim was a full one: there is more, no need to look."""
         self._stopped = False
         self._suspect_since: float | None = None
+        self._has_claimed = False
         self._reported: dict[str, float] = {}
 
     def wake(self) -> None:
@@ -91,8 +99,10 @@ class Claimer:
             self._first()
             try:
                 pause = await self._round()
+                self._complaints.end()
             except StoreError as error:
-                log.warning("cannot claim: %s", error)
+                if self._complaints.is_time():
+                    log.warning("cannot claim: %s", error)
                 pause = min(1.0, self._house.settings.poll)
             except (
                 Exception
@@ -113,7 +123,8 @@ class Claimer:
             self._look_at = now + LOOK_SECONDS
             outlook = await house.read(house.store.look, self.queues, self._known())
             self._report(outlook.unknown)
-            if outlook.suspect:
+            # What came due while no worker lived is not sorted yet: a suspect among it goes first, while the room is empty.
+            if outlook.suspect or (outlook.overdue and not self._has_claimed and house.room.is_empty()):
                 await self._suspect()
             else:
                 self._no_suspect()
@@ -126,11 +137,15 @@ class Claimer:
         if claimed < limit and new_first and returned:
             claimed += len(await self._claim(limit - claimed, min(returned, limit - claimed)))
         self._more = claimed == limit
-        if self._more:
-            return self._pause(None)  # all slots are taken
+        if self._more:  # all slots are taken, unless what came has opened others
+            more = len(self.hands) < self.slots.open(house.loop.time())
+            return 0.0 if more else self._pause(None)
         # Nothing more is to be had before somebody says so, or it comes due: known now, what was due is ready since the claim.
         outlook = await house.read(house.store.look, self.queues, self._known())
-        return 0.0 if outlook.overdue else self._pause(outlook)
+        self._overdue_rounds = self._overdue_rounds + 1 if outlook.overdue and not claimed else 0
+        if outlook.overdue:  # each claim makes some of it ready, unless another program keeps it locked
+            return 0.0 if self._overdue_rounds < OVERDUE_ROUNDS else OVERDUE_SECONDS
+        return self._pause(outlook)
 
     def _pause(self, outlook: Outlook | None) -> float:
         house = self._house
@@ -153,46 +168,59 @@ class Claimer:
             rows = await house.intake.claim(verb, alone=alone)
         finally:
             self._token = secrets.token_hex(8)
+            self._has_claimed = True
         if rows:
-            self.slots.took(sum(row.interrupted is not None for row in rows))
+            again = [row for row in rows if row.interrupted is not None]
+            self.slots.took(len(again), died=any(row.deaths for row in again))
             for row in rows:
                 self.hands[row.fence] = row.interrupted is not None
             await self._begin(rows)
         return rows
 
     async def _suspect(self) -> None:
-        """A suspect is there. It is claimed with empty hands; where every worker is busy, some of them make room. Where nobody's
-        hands get empty it comes in beside the others in the end: a death in company counts against nobody."""
-        house, now = self._house, time.monotonic()
+        """Claim a suspect with empty hands, or make room for it.
+
+        Where no hands get empty it comes in beside the others in the end: a death in company counts against no run.
+        """
+        house, now = self._house, self._house.loop.time()
         room, patience = house.room, house.settings.suspect_patience
         if self._stopped or room.alone is not None:
             return
         if room.is_empty():
             await self._claim(1, 1, suspects=True, alone=True)
             self._no_suspect()
-        elif self._suspect_since is None:
+            return
+        if self._suspect_since is None:
             self._suspect_since = now + _chance.uniform(0.0, patience)
-        elif now - self._suspect_since > patience * YIELD_PATIENCES:
+        waited = now - self._suspect_since
+        if waited > patience * YIELD_PATIENCES:
             log.warning(
                 "a run that died more than once without recording anything waits for an idle worker in vain"
             )
             await self._claim(1, 1, suspects=True)
             self._no_suspect()
-        elif now - self._suspect_since > patience and not room.closed and await self._should_yield():
+        elif not room.closed and await self._should_yield(patient=waited <= patience):
             room.yielding.add(self)
 
     def _no_suspect(self) -> None:
         self._suspect_since = None
         self._house.room.yielding.discard(self)
 
-    async def _should_yield(self) -> bool:
-        """At most a quarter of the workers, those with the least in hand, stop claiming to make room."""
+    async def _should_yield(self, *, patient: bool) -> bool:
+        """Return whether this worker stops claiming to make room for a suspect.
+
+        At most a quarter of the busy workers do, those with the least in hand: the others go on with other work.
+        A patient worker leaves the suspect to an idle one, if there is one.
+        """
         house = self._house
         everybody = await house.read(house.store.workers)
         # One that only consumes items says nothing of what it claims; it knows of itself that it does.
         workers = [worker for worker in everybody if worker.concurrency or worker.id == house.worker.id]
-        workers.sort(key=lambda worker: (worker.held, str(worker.id)))
-        first = workers[: math.ceil(len(workers) / 4)]
+        busy = [worker for worker in workers if worker.held or worker.id == house.worker.id]
+        if patient and any(not worker.draining for worker in workers if worker not in busy):
+            return False
+        busy.sort(key=lambda worker: (worker.held, str(worker.id)))
+        first = busy[: math.ceil(len(busy) / 4)]
         return any(worker.id == house.worker.id for worker in first)
 
     def _report(self, unknown: tuple[str, ...]) -> None:

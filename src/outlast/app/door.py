@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from outlast.drain.cleanup import Cleanup, end
 from outlast.drain.drain import TICK_SECONDS
 from outlast.drain.process import Process, end_now, told_to_end
-from outlast.replay.own import own, whole
+from outlast.replay.own import Shield, own, whole
 from outlast.replay.threads import Executor
 from outlast.telemetry.spans import FLUSH_SECONDS
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from outlast.drain.report import CleanUp
     from outlast.http import Server
 
+T = TypeVar("T")
 AFTER_CLEANUP_SECONDS = 1.0
 """Of a drain's grace, for what comes after clean-up: the report, and leaving the store."""
 STRIKE_OFF_SECONDS = 1.0
@@ -52,6 +53,7 @@ class Door:
         self._house: House | None = None
         self._opener: asyncio.Task[Any] | None = None
         self._cancelled = self._left = False
+        self._shield = Shield()
 
     def check(self) -> None:
         """Before anything is opened: a process of ours that was told to end begins nothing more."""
@@ -101,7 +103,8 @@ class Door:
         assert task is not None
         _leaving.add(task)
         try:
-            await self._leave(house, why)
+            with Shield() as self._shield:
+                await self._leave(house, why)
         finally:
             _leaving.discard(task)
         if self._cancelled and self.ours is not None:
@@ -132,21 +135,30 @@ class Door:
                         soon = partial(house.loop.call_later, STRIKE_OFF_SECONDS, leaving.cancel)
                         if task.cancelling() > before:  # since it leaves
                             soon()
-                        await whole(leaving, told=soon)
+                        await self._whole(leaving, told=soon)
                     finally:
                         self._house, self.hung = None, bool(house.hung)
                         await self._stop_listening(house)
                 if self.ours is not None and self.hung and draining:
                     end_now(self.exit_code)  # what hangs would hold up an orderly end
 
+    async def _whole(self, work: asyncio.Future[T], told: Callable[[], object] = lambda: None) -> T:
+        """Wait for something that must end, see `whole`. A scope of anyio interrupts the leaving once."""
+
+        def interrupted() -> None:
+            self._shield.raise_up()
+            told()
+
+        return await whole(work, told=interrupted)
+
     async def _close(self, house: House, why: str) -> None:
         drain, house.leaver = house.drain, asyncio.current_task()
         try:
             if drain.layer is not None:
-                await whole(drain.over)
+                await self._whole(drain.over)
                 await drain.hurried()
         finally:
-            await whole(own(house.loop, house.close(why)))
+            await self._whole(own(house.loop, house.close(why)))
 
     async def _clean_up(self, house: House, living: AsyncExitStack) -> None:
         """The lifespan last: what executed here may have used it to its end."""
@@ -155,19 +167,19 @@ class Door:
             if drain.layer is None:
                 try:
                     hooks = own(loop, self.cleanup.run(house, house.settings.close_timeout))
-                    await whole(hooks, told=self.cleanup.cut)
+                    await self._whole(hooks, told=self.cleanup.cut)
                 finally:
                     await living.aclose()
             else:
                 await self._clean_up_in_time(house, living)
         finally:
             if drain.layer is not None:  # also if it began meanwhile: then there is nothing left to drain
-                await whole(own(loop, self._report(house)))
+                await self._whole(own(loop, self._report(house)))
 
     async def _clean_up_in_time(self, house: House, living: AsyncExitStack) -> None:
         report, hooks = house.drain.report, own(house.loop, self._call_hooks(house))
         try:
-            await whole(hooks, told=self.cleanup.cut)
+            await self._whole(hooks, told=self.cleanup.cut)
         finally:  # not in a task: it must end where it began
             report.cleanup, until = hooks.result()
             report.cleanup.append(await end(house, "lifespan", living.aclose, until))

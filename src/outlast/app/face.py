@@ -23,7 +23,10 @@ class HouseFace:
             return f"draining: {house.drain.reason or 'it is being closed'}"
         if house.unhealthy is not None:
             return f"unhealthy: {house.unhealthy}"
-        return None if house.working else "starting"
+        if not house.working:
+            return "starting"
+        trouble = house.worker.trouble()
+        return None if trouble is None else f"the lease cannot be renewed: {trouble}"
 
     def stalled(self) -> float:
         return self._house.worker.stalled()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from shlex import quote
 from typing import Any, Generic, TypeVar
 
 from outlast.app.house import House
@@ -60,12 +61,12 @@ def conclude(id: str, end: End, codec: Any) -> Any:
         if isinstance(error, asyncio.CancelledError):  # the workflow's own: its starter was not cancelled
             raise RunFailed(id, "its workflow raised CancelledError, though nobody had cancelled it")
         error.add_note(
-            f"This is how run {id!r} ended, from its journal. Once the cause is mended: outlast retry {id}"
+            f"This is how run {id!r} ended, from its journal. After fixing the cause, run: outlast retry {quote(id)}"
         )
         raise error
     if end.status == "parked":
         raise RunParked(id, end.reason or "")  # which says what to do
     ended = RunDead(id, end.reason or "") if end.status == "dead" else RunCancelled(id, end.reason or "")
     wanted = "Once the cause is mended" if end.status == "dead" else "To have it all the same"
-    ended.add_note(f"{wanted}: outlast retry {id}, then the same call again.")
+    ended.add_note(f"{wanted}: outlast retry {quote(id)}, then the same call again.")
     raise ended

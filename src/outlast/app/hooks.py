@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from inspect import isawaitable
+from shlex import quote
 from typing import TYPE_CHECKING, TypeAlias
 
 from outlast.app.info import RunInfo
@@ -70,7 +71,7 @@ class Hooks:
         reason = told_reason(row.reason, house.log_values, ours=ours)
         page = of_run(row.status, row.reason)
         facts = {**house.facts(row), "status": row.status, "reason": reason or None, "explain": page}
-        why = reason or f"`outlast show {id}` says why"
+        why = reason or f"`outlast show {quote(id)}` says why"
         log.error("%s %s is %s: %s", kind, id, became, why, extra=facts)
         hook = self._hooks.get(what)
         if hook is None:

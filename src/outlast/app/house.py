@@ -11,10 +11,11 @@ import logging
 import math
 import secrets
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from contextvars import Context
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from outlast.app.adoption import Adoption
@@ -22,16 +23,18 @@ from outlast.app.changes import Changes
 from outlast.app.claimer import Claimer
 from outlast.app.hooks import Hook, Hooks
 from outlast.app.intake import Intake
+from outlast.app.patience import patiently
 from outlast.app.post import Post
 from outlast.app.resting import Resting
 from outlast.app.room import Room
+from outlast.app.stalls import Stalls
+from outlast.app.submission import OnConflict, check_joins
 from outlast.app.sweeper import Sweeper
 from outlast.app.worker import Worker
 from outlast.drain.drain import Drain
 from outlast.drain.forecast import Durations
 from outlast.drain.occupied import Occupation, Occupied
 from outlast.errors import (
-    Conflict,
     Draining,
     DuplicateName,
     Evicted,
@@ -47,6 +50,7 @@ from outlast.replay.threads import Pool
 from outlast.replay.unit import Units
 from outlast.settings import Settings
 from outlast.settings.masks import secrets_of
+from outlast.store.deadline import until
 from outlast.store.protocol import Store
 from outlast.store.rows import ENDED, RunQuery, RunRow
 from outlast.store.verbs import (
@@ -73,8 +77,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("outlast")
 PATIENCE_MIN = 0.05
-OPEN_PAUSE_MAX = 0.5
-"""Seconds between two tries to open a store."""
 AFTER_STORE_SECONDS = 0.5
 """Of a drain's grace, for what comes after the store was left."""
 T = TypeVar("T")
@@ -114,7 +116,7 @@ class House:
         self.observe: Callable[[str, str], None] | None = None
         """For tests: told the run and the key of every body that starts."""
         self.worker = Worker(store, self.writer, settings, inline=inline)
-        self.worker.lost = self._lost
+        self.worker.lost, self.stalls = self._lost, Stalls(self)
         self.room = Room(self.wake_claimers)
         self.adoption = Adoption(self)
         self.sweeper = Sweeper(self)
@@ -155,6 +157,7 @@ class House:
 
     async def open(self) -> None:
         hide(*secrets_of(self.settings))
+        self.store.call_timeout = self.settings.call_timeout
         opening = self.keep(self.loop.create_task(self._open_store()), quiet=True)
         try:
             await asyncio.shield(opening)
@@ -163,7 +166,6 @@ class House:
             opening.add_done_callback(lambda _: self._never_opened())
             raise
         self.writer.start()
-        self.store.listen(self.changes.ring)
         try:
             await self.worker.enlist()
         except BaseException:
@@ -172,21 +174,17 @@ class House:
             raise
         if not self.inline:
             self.changes.look_every(self.settings.poll)
+            self.stalls.start()
 
     async def _open_store(self) -> None:
-        """One that is away, or that another process has, is waited for as long as a write would be. It says so once."""
-        deadline, pause, told = self.loop.time() + self.settings.store_patience, 0.05, False
-        while True:
-            try:
-                return await self.read(self.store.open)
-            except StoreUnavailable as error:
-                if self.inline or self.closing or self.loop.time() + pause > deadline:
-                    raise
-                if not told:
-                    told = True
-                    self.say(f"waiting for the store, up to {self.settings.store_patience:g} s: {error}")
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, OPEN_PAUSE_MAX)
+        """Open the store and listen to it. Wait as long as a write would if it is unavailable."""
+        await self._patiently(partial(self.in_thread, self.store.open))
+        await self._patiently(partial(self.in_thread, self.store.listen, self.changes.ring))
+
+    async def _patiently(self, action: Callable[[], Awaitable[None]]) -> None:
+        await patiently(
+            action, self.settings.store_patience, until=lambda: self.inline or self.closing, say=self.say
+        )
 
     async def close(self, why: str) -> None:
         """Evict every life, and give back what has stopped. After a drain there is little left to do.
@@ -198,6 +196,7 @@ class House:
         if not self.closed_soon.done():
             self.closed_soon.set_result(None)
         self.changes.stop()
+        self.stalls.stop()
         self.stop_claiming()
         if self.room.hands and self.drain.layer is None:
             # Should it be killed meanwhile: they were interrupted, not at fault.
@@ -284,7 +283,7 @@ class House:
                     log.warning("could not strike this worker off: %s", error)
                     if within is not None:
                         return  # the process ends with its lock in hand
-                await self.read(self._shut)
+                await self.in_thread(self._shut)
         except TimeoutError:
             log.warning(
                 "the store did not answer: worker %s is not struck off, it will be swept", self.worker.id
@@ -371,7 +370,13 @@ class House:
             **fields,
         )
 
-    async def start(self, call: Call[Any], id: str, parent: RunRow | None = None) -> RunRow:
+    async def start(
+        self,
+        call: Call[Any],
+        id: str,
+        parent: RunRow | None = None,
+        on_conflict: OnConflict = "raise",
+    ) -> RunRow:
         """Have a run executed here: new, or taken over, or joined where it is under way. Conflict for other work.
 
         Who asked may be cancelled meanwhile; what was submitted is begun all the same, so that no run is left behind.
@@ -385,11 +390,13 @@ class House:
             verb = verb._replace(parent=parent.id, queue=parent.queue, priority=parent.priority)
         await self._while_a_suspect_is_alone(verb.parent)
         with self.spans.starting("start", verb.workflow) as link:
-            row = await asyncio.shield(self.keep(self.loop.create_task(self._start(call, verb)), quiet=True))
+            row = await asyncio.shield(
+                self.keep(self.loop.create_task(self._start(call, verb, on_conflict)), quiet=True)
+            )
             link([row.seed])
         return row
 
-    async def _start(self, call: Call[Any], verb: Submit) -> RunRow:
+    async def _start(self, call: Call[Any], verb: Submit, on_conflict: OnConflict) -> RunRow:
         outcome: Submitted | Refused
         for _ in range(3):
             worker = self.worker.id
@@ -408,7 +415,7 @@ class House:
         if outcome.new:
             self.intake.begin(row, call.workflow)
         else:
-            check_same(row, call)
+            check_joins(row, call, on_conflict)
             if row.status not in ENDED and row.status != "parked":
                 self.adoption.of(row, call.workflow)
         return row
@@ -546,6 +553,12 @@ class House:
     # -- small services
 
     async def read(self, fn: Callable[..., T], *args: Any) -> T:
+        """Read from the store, in a thread, for `store_patience` seconds at most."""
+        found = await self.in_thread(partial(_within, self.settings.store_patience, fn), *args)
+        self.worker.has_read()
+        return found
+
+    async def in_thread(self, fn: Callable[..., T], *args: Any) -> T:
         """Call something that blocks, in a thread."""
         if self.inline:
             return fn(*args)
@@ -581,8 +594,6 @@ class House:
             self.keep(self.loop.create_task(self.worker.enlist(instead_of=worker)))
 
 
-def check_same(row: RunRow, call: Call[Any]) -> None:
-    if (row.workflow, row.args) != (call.workflow.name, call.args):
-        raise Conflict(
-            row.id, f"{row.workflow}({row.args})"[:500], f"{call.workflow.name}({call.args})"[:500]
-        )
+def _within(seconds: float, fn: Callable[..., T], *args: Any) -> T:
+    with until(time.monotonic() + seconds):
+        return fn(*args)

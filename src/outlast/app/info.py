@@ -18,7 +18,7 @@ class RunInfo:
     id: str
     workflow: str
     status: str
-    """`queued`, `running`, `waiting` or `parked`; when it has ended `done`, `failed`, `cancelled` or `dead`."""
+    """`queued` (delayed, if `due` is in the future), `running`, `waiting` or `parked`; when it has ended `done`, `failed`, `cancelled` or `dead`."""
     queue: str
     priority: int
     created: datetime
@@ -121,7 +121,7 @@ class EffectInfo:
             state = "undone"
         elif one.kind == "compensation":
             state = "registered"
-        elif one.open:
+        elif one.open or one.left_open:
             state = "open"
         else:
             state = "happened" if one.happened else "did not happen"
@@ -153,6 +153,7 @@ class QueueInfo:
 
     name: str
     queued: int
+    """All that are queued: `ready` and `delayed`. The queue's `depth_max` limits them together."""
     running: int
     waiting: int
     parked: int
@@ -171,6 +172,13 @@ class QueueInfo:
     """Being undone: queued, running or waiting."""
     stuck: int = 0
     """Parked while being undone."""
+    delayed: int = 0
+    """Queued, and not due yet."""
+
+    @property
+    def ready(self) -> int:
+        """Queued and due: what workers could take now."""
+        return self.queued - self.delayed
 
     @classmethod
     def of(cls, row: QueueRow) -> QueueInfo:
@@ -178,7 +186,8 @@ class QueueInfo:
         lately = (row.submitted, row.ended)
         limits = (row.depth_max, row.concurrency_max)
         since, oldest = _time(row.returned_since), _time(row.oldest)
-        return cls(row.name, *counts, oldest, *lately, *limits, row.returned, since, row.undoing, row.stuck)
+        rest = (row.undoing, row.stuck, row.delayed)
+        return cls(row.name, *counts, oldest, *lately, *limits, row.returned, since, *rest)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from outlast.define import determinism
 from outlast.errors import StoreError, StoreUnavailable
 from outlast.replay.account import CUT
 from outlast.replay.children import Unneeded
@@ -173,6 +174,8 @@ class Intake:
         if life.claimed and log.isEnabledFor(logging.INFO):
             alone = ", alone: it died more than once without recording anything" if life.suspect else ""
             log.info("run %s is claimed%s", row.id, alone, extra=house.facts(row))
+        if house.settings.check_workflows and not isinstance(workflow, Unneeded):
+            determinism.warn_once(workflow, house.facts(row))
         house.loop.call_soon(life.start)
         house.resting.watch()
         house.changes.tell()  # whoever waits for the run waits for this life now

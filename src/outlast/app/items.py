@@ -245,7 +245,7 @@ class Queue:
         await Consumer(house, self.name, fn, concurrency or house.settings.concurrency).work()
 
     async def size(self) -> int:
-        """How many items (and runs) are queued here, due or not; those in somebody's hands are not counted."""
+        """Return how many items and runs are ready here. Those due later and those in progress are not counted."""
         house = self._open()
         return await house.read(house.store.depth, self.name)
 

@@ -1,4 +1,8 @@
-"""The lease: a worker's right to its runs, renewed from a thread of its own."""
+"""Renew a worker's lease, its right to its runs, from a thread of its own.
+
+A worker that can write to the store but not read from it would keep runs that it cannot serve. So
+the lease is renewed only if the process has read something since the last renewal.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from queue import Empty
 
 from outlast.errors import StoreError
 from outlast.record.writer import Writer
+from outlast.store.deadline import until
 from outlast.store.verbs import Refused, Renew
 
 log = logging.getLogger("outlast.lease")
@@ -18,12 +23,27 @@ log = logging.getLogger("outlast.lease")
 _jitter = random.Random()  # noqa: S311 - no secret; of its own, so that a program's seeded one is left alone
 
 
+RETRIES = 4
+"""How often a renewal that failed is tried until the next one would have been due."""
+
+
 class Lease:
     def __init__(
-        self, writer: Writer, worker: str, seconds: float, stall_max: float, lost: Callable[[], None]
+        self,
+        writer: Writer,
+        worker: str,
+        seconds: float,
+        stall_max: float,
+        lost: Callable[[], None],
+        read: Callable[[str], object],
     ) -> None:
+        """`read` reads from the store, with the worker's id. `lost` is called in the lease's thread."""
         self._writer, self._worker, self._seconds, self._lost = writer, worker, seconds, lost
-        self._stall_max = stall_max
+        self._stall_max, self._read = stall_max, read
+        self.read_at = 0.0
+        """When the process last read from the store, on the monotonic clock."""
+        self.trouble: str | None = None
+        """Why the last renewal failed. None if it did not."""
         self.loop_seen = time.monotonic()
         """When the event loop gave its last sign of life."""
         self._told = False
@@ -51,17 +71,36 @@ class Lease:
         return True
 
     def _renew(self) -> None:
-        while not self._stop.wait(self._seconds / 3 * _jitter.uniform(0.8, 1.0)):
+        pause, renewed_at = self._seconds / 3, time.monotonic()
+        while not self._stop.wait(pause * _jitter.uniform(0.8, 1.0)):
+            pause = self._seconds / 3
             if self._stalled():
                 continue
             try:
-                outcome = self._writer.call(Renew(self._worker, self._seconds), timeout=self._seconds)
+                if self.read_at < renewed_at:
+                    self._try_reading()
+                outcome = self._writer.call(Renew(self._worker, self._seconds), timeout=pause)
             except (StoreError, Empty) as error:
-                log.warning(
-                    "worker %s could not renew its lease: %s", self._worker, str(error) or "no answer"
-                )
+                self._complain(str(error) or "no answer")
+                pause /= RETRIES
                 continue
+            renewed_at = time.monotonic()
             if isinstance(outcome, Refused) and not self._stop.is_set():
                 log.error("worker %s was taken for dead: its runs go on elsewhere", self._worker)
                 self._lost()
                 return
+            if self.trouble is not None:
+                log.warning("worker %s renews its lease again", self._worker)
+                self.trouble = None
+
+    def _try_reading(self) -> None:
+        """Read once, and soon: nobody else has since the last renewal. Raises StoreError."""
+        with until(time.monotonic() + self._seconds / 3 / RETRIES):
+            self._read(self._worker)
+        self.read_at = time.monotonic()
+
+    def _complain(self, error: str) -> None:
+        """Log the first failure of several in a row."""
+        if self.trouble is None and not self._stop.is_set():
+            log.warning("worker %s could not renew its lease: %s", self._worker, error)
+        self.trouble = error

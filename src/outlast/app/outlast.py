@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import secrets
 import sys
@@ -10,7 +11,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, C
 from contextlib import AbstractAsyncContextManager, suppress
 from datetime import timedelta
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 from uuid import uuid4
 
 from outlast.app.agents import until_drain
@@ -20,12 +21,13 @@ from outlast.app.door import Door
 from outlast.app.each import Each
 from outlast.app.handle import Run, conclude
 from outlast.app.hooks import Hook
-from outlast.app.house import House, check_same
+from outlast.app.house import House
 from outlast.app.info import EffectInfo, QueueInfo, RunInfo, WorkerInfo
 from outlast.app.items import Queue
 from outlast.app.mapping import Mapping
+from outlast.app.retry import retry
 from outlast.app.session import Session, SessionInfo, list_sessions, prune_sessions
-from outlast.app.submission import enqueue
+from outlast.app.submission import OnConflict, check_joins, check_on_conflict, enqueue, joins
 from outlast.define.unit import Unit
 from outlast.define.workflow import Call, Workflow
 from outlast.drain.cleanup import Hook as CleanupHook
@@ -44,20 +46,24 @@ from outlast.errors import (
 from outlast.replay.bodies import BODY
 from outlast.replay.ending import End
 from outlast.replay.loop import RunLoop
+from outlast.replay.refusal import refused
 from outlast.replay.threads import THREAD
 from outlast.settings import Settings
 from outlast.settings.load import load
+from outlast.settings.options import SettingsOptions
 from outlast.settings.origin import Kind
 from outlast.store.address import check_address, store_at
 from outlast.store.protocol import Store, whole_journal
 from outlast.store.rows import Entry, RunQuery, RunRow
-from outlast.store.verbs import DEPTH, UNKNOWN, Prune, Refused, Resume, Retry, Send, Submit, Submitted
+from outlast.store.verbs import DEPTH, UNKNOWN, Prune, Refused, Resume, Send, Submit, Submitted
 from outlast.values import plain
 from outlast.values.codec import encode_message
 from outlast.values.names import check_id, check_name, new_ids
 
 if TYPE_CHECKING:
     from outlast.app.face import HouseFace
+
+log = logging.getLogger("outlast")
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -88,7 +94,7 @@ class Outlast:
         lifespan: Callable[[Outlast], AbstractAsyncContextManager[Any]] | None = None,
         on_parked: Hook | None = None,
         on_dead: Hook | None = None,
-        **settings: Any,
+        **settings: Unpack[SettingsOptions],
     ) -> None:
         self._given: dict[str, Any] = {}
         self._store: Store | None = None
@@ -113,7 +119,7 @@ class Outlast:
         worker: bool | None = None,
         queues: str | Iterable[str] | None = None,
         workflows: Iterable[Workflow[..., Any]] = (),
-        **settings: Any,
+        **settings: Unpack[SettingsOptions],
     ) -> None:
         """Before it is opened: say some things otherwise than when it was made. What is not named stays."""
         if self._house is not None:
@@ -123,7 +129,7 @@ class Outlast:
         elif store is not None:
             self._store = store
         if queues is not None:
-            settings["queues"] = ",".join(_queue_names(queues))
+            self._given["queues"] = ",".join(_queue_names(queues))
         self._given |= {name: value for name, value in settings.items() if value is not None}
         self._loaded = load(self._given)
         self.settings: Settings = self._loaded.settings
@@ -151,6 +157,7 @@ class Outlast:
         for workflow in self._workflows:
             house.know(workflow)
         if self._worker:
+            _warn_of_patterns(queues)
             house.worker.queues, house.worker.workflows = queues, tuple(house.workflows)
             house.worker.concurrency = self.settings.concurrency
         await house.open()
@@ -235,11 +242,18 @@ class Outlast:
 
     # -- starting
 
-    async def start(self, call: Call[R], *, id: str | None = None) -> Run[R]:
-        """Execute a run here, in the background. The id is its idempotency key: a finished run is not executed again, one
-        under way is joined, one whose process died goes on; other arguments under the same id are a Conflict."""
+    async def start(
+        self, call: Call[R], *, id: str | None = None, on_conflict: OnConflict = "raise"
+    ) -> Run[R]:
+        """Execute a run here, in the background.
+
+        The id is its idempotency key: a finished run is not executed again, one under way is joined, one whose process died
+        goes on. Other arguments under the same id raise Conflict. With `on_conflict="join"` the existing run of this
+        workflow is returned whatever its arguments, and keeps them. Another workflow is always a Conflict.
+        """
         house, id = self._open, self._id(id)
-        await house.start(call, id)
+        check_on_conflict(on_conflict)
+        await house.start(call, id, on_conflict=on_conflict)
         return Run(house, id, call.workflow)
 
     async def submit(
@@ -251,14 +265,23 @@ class Outlast:
         priority: int = 0,
         delay: float = 0.0,
         wait: float = 0.0,
+        on_conflict: OnConflict = "raise",
     ) -> Run[R]:
-        """Queue a run for the workers, durable when this returns. The same id again is harmless, with other arguments a Conflict.
+        """Queue a run for the workers, durable when this returns.
 
-        Higher priorities go first. It is not claimed before `delay` seconds have passed. Backpressure if the queue is full,
-        unless there is room within `wait` seconds (`math.inf`: however long it takes).
+        The same id again returns the run that is there. Other arguments raise Conflict, unless `on_conflict` is "join":
+        see `start`. Higher priorities go first. It is not claimed before `delay` seconds have passed. Backpressure if the
+        queue is full, unless there is room within `wait` seconds (`math.inf`: however long it takes).
         """
-        ids = None if id is None else [id]
-        runs = await self.submit_many([call], ids=ids, queue=queue, priority=priority, delay=delay, wait=wait)
+        runs = await self.submit_many(
+            [call],
+            ids=None if id is None else [id],
+            queue=queue,
+            priority=priority,
+            delay=delay,
+            wait=wait,
+            on_conflict=on_conflict,
+        )
         return runs[0]
 
     async def submit_many(
@@ -270,9 +293,11 @@ class Outlast:
         priority: int = 0,
         delay: float = 0.0,
         wait: float = 0.0,
+        on_conflict: OnConflict = "raise",
     ) -> list[Run[R]]:
         """Queue several runs in one commit: all of them or none."""
         house, calls = self._open, list(calls)
+        check_on_conflict(on_conflict)
         names = new_ids(len(calls)) if ids is None else [self._id(id) for id in ids]
         if len(names) != len(calls):
             raise ValueError(f"{len(calls)} calls need as many ids, not {len(names)}.")
@@ -282,11 +307,17 @@ class Outlast:
             for call, id in zip(calls, names, strict=True)
         ]
         with house.spans.starting("submit", verbs[0].workflow if verbs else "nothing") as link:
-            outcomes = await enqueue(house, verbs, wait)
+            of = {verb.token: call for verb, call in zip(verbs, calls, strict=True)}
+            outcomes = await enqueue(
+                house,
+                verbs,
+                wait,
+                lambda workflow, args, verb: joins(workflow, args, of[verb.token], on_conflict),
+            )
             link(_seeds(verbs, outcomes))
         for call, outcome in zip(calls, outcomes, strict=True):
             if outcome.row is not None:
-                check_same(outcome.row, call)
+                check_joins(outcome.row, call, on_conflict)
         return [Run(house, id, call.workflow) for call, id in zip(calls, names, strict=True)]
 
     # -- queues and workers
@@ -380,9 +411,11 @@ class Outlast:
         if isinstance(asyncio._get_running_loop(), RunLoop) or (
             THREAD.get() is not None and BODY.get() is None
         ):
-            raise NotInStep(
-                f"app.{what}() was called in a workflow's own code, where its answers would differ from life to life: use "
-                f"{instead or f'outlast.{what}()'} there."
+            raise refused(
+                NotInStep(
+                    f"app.{what}() was called in a workflow's own code, where its answers would differ from life to life: use "
+                    f"{instead or f'outlast.{what}()'} there."
+                )
             )
         return self._open
 
@@ -416,8 +449,9 @@ class Outlast:
         newer_than: timedelta | float | None = None,
         limit: int = 100,
     ) -> list[RunInfo]:
-        """Runs, newest first. Ages are seconds or timedeltas, since their creation. With `items`, plain work items instead; None: both. With
-        `undoing`, only those that are being undone."""
+        """Return runs, newest first. `delayed` in `status` means those that are queued and not due yet, which `queued` includes. Ages are
+        seconds or timedeltas, since their creation. With `items`, plain work items instead; None: both. With `undoing`, only those
+        that are being undone."""
         house = self._open
         now = house.store.now()
         query = RunQuery(
@@ -444,13 +478,16 @@ class Outlast:
     async def send(self, id: str, name: str, value: Any = None, *, message_id: str | None = None) -> None:
         """Send a message, durable when this returns; a `receive(name)` of the run takes it, now or later.
 
-        The same message_id again is harmless. UnknownRun, or WrongStatus once the run has ended, or for an item of a queue; LimitExceeded for more than `messages_max`.
+        The same message_id again is harmless. UnknownRun, or WrongStatus once the run has ended, or for an item of a queue; LimitExceeded for more than `messages_max`, or one longer than `message_size_max`.
         """
         check_name(name, self.settings.name_length_max, "message name")
         message = check_id(message_id or uuid4().hex, self.settings.id_length_max, "message id")
         self._id(id)
         text = encode_message(value)
-        self._open.check_size(text, f"message {name!r}")
+        size_max = min(self.settings.message_size_max, self.settings.value_size_max)
+        if len(text) > size_max:
+            limit = "message_size_max" if size_max == self.settings.message_size_max else "value_size_max"
+            raise LimitExceeded(limit, size_max, len(text), f"message {name!r}")
         allowed = self.settings.messages_max
         outcome = await self._open.writer.ask(Send(id, name, message, text, allowed))
         if isinstance(outcome, Refused) and outcome.why == DEPTH:
@@ -465,9 +502,12 @@ class Outlast:
         return status
 
     async def retry(self, id: str) -> None:
-        """Queue a failed, cancelled or dead run again, from the step that ended it."""
-        self._id(id)
-        self._done(id, await self._open.writer.ask(Retry(id, secrets.token_hex(8))), "retried")
+        """Queue a failed, cancelled or dead run again, from the step that ended it.
+
+        A child is retried by its parent. Alone it is retried only while the parent waits for it, or to undo it further; otherwise
+        this raises WrongStatus, which names the run to retry.
+        """
+        self._done(id, await retry(self._open, await self._row(id)), "retried")
 
     async def resume(self, id: str) -> None:
         """Queue a parked run again."""
@@ -517,7 +557,7 @@ class Outlast:
         while True:
             count: int = await house.writer.ask(Prune(before, batch, dead=dead))
             deleted += count
-            if count < batch:
+            if not count:  # fewer than asked for may be all that there was time for
                 break
         await prune_sessions(house, batch)
         return deleted
@@ -559,16 +599,25 @@ class Outlast:
         return outcome
 
 
-def run(call: Call[R], *, id: str | None = None, store: str | None = None, **settings: Any) -> R:
+def run(
+    call: Call[R],
+    *,
+    id: str | None = None,
+    store: str | None = None,
+    on_conflict: OnConflict = "raise",
+    **settings: Unpack[SettingsOptions],
+) -> R:
     """Execute a workflow in this process and return its result. Kill it anywhere, start it again with the same id, and
-    it goes on from its last recorded step."""
+    it goes on from its last recorded step. `on_conflict` is that of `Outlast.start`."""
     if not isinstance(call, Call):
         raise TypeError(f"run() takes a call of a workflow, like run(report('tides')), not {call!r}.")
     if asyncio._get_running_loop() is not None or (THREAD.get() is not None and BODY.get() is None):
-        raise NotInRun(
-            "run() is for programs without an event loop of their own. In a coroutine: `async with Outlast() as app: "
-            "await (await app.start(call)).result()`. In a workflow: `await call`, or "
-            "`outlast.sync.run(call)` in a sync one."
+        raise refused(
+            NotInRun(
+                "run() is for programs without an event loop of their own. In a coroutine: `async with Outlast() as app: "
+                "await (await app.start(call)).result()`. In a workflow: `await call`, or "
+                "`outlast.sync.run(call)` in a sync one."
+            )
         )
 
     async def main() -> tuple[str, End]:
@@ -578,7 +627,7 @@ def run(call: Call[R], *, id: str | None = None, store: str | None = None, **set
             return await app._or_exit(ended(app))
 
     async def ended(app: Outlast) -> tuple[str, End]:
-        run = await app.start(call, id=id)
+        run = await app.start(call, id=id, on_conflict=on_conflict)
         return run.id, await app._open.ended(run.id)
 
     try:
@@ -613,6 +662,17 @@ def _say(words: str) -> None:
     with suppress(OSError, ValueError):  # nobody reads it
         sys.stderr.write(f"outlast: {words}\n")
         sys.stderr.flush()
+
+
+def _warn_of_patterns(queues: Iterable[str]) -> None:
+    """Log a warning for queue names that look like patterns: they are legal names, and match nothing else."""
+    for name in queues:
+        if any(mark in name for mark in "*?["):
+            log.warning(
+                "queue %r is taken literally: patterns are not supported. Name each queue: --queue a --queue b, or "
+                "queues=a,b.",
+                name,
+            )
 
 
 def _queue_names(queues: str | Iterable[str]) -> tuple[str, ...]:

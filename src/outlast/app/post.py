@@ -6,6 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from outlast.app.complaints import Complaints
 from outlast.errors import StoreError
 from outlast.replay import requests
 from outlast.store.verbs import Wait
@@ -23,6 +24,7 @@ class Post:
         self._waits: dict[str, tuple[str, ...]] = {}
         """What the store says a run waits for."""
         self._looking: set[str] = set()
+        self._complaints = Complaints(house.loop.time)
 
     def forget(self, id: str) -> None:
         self._waits.pop(id, None)
@@ -34,8 +36,10 @@ class Post:
         try:
             drain, cancels = await house.read(self._requests, house.worker.id)
         except StoreError as error:
-            log.warning("could not look for requests: %s", error)
+            if self._complaints.is_time():
+                log.warning("could not read what others ask of this worker: %s", error)
         else:
+            self._complaints.end()
             if drain is not None:
                 house.drain.begin(drain)
             for id, why in cancels:

@@ -20,6 +20,7 @@ from outlast.errors import LimitExceeded, NotInRun, NotInStep, SettingsError, Un
 from outlast.replay import sessions
 from outlast.replay.bodies import BODY
 from outlast.replay.loop import RunLoop
+from outlast.replay.refusal import refused
 from outlast.replay.sessions import At, Change, Look
 from outlast.replay.threads import THREAD
 from outlast.store.protocol import Store
@@ -258,9 +259,11 @@ class Session:
         if not isinstance(loop, RunLoop):
             return None
         if self._find is not None and self._find() is not loop.life.house:
-            raise NotInStep(
-                f"{self._at} is of another Outlast than the run that uses it here, so it cannot be recorded with the run. "
-                f"Use outlast.{self._at.space}() here, or put this into a step."
+            raise refused(
+                NotInStep(
+                    f"{self._at} is of another Outlast than the run that uses it here, so it cannot be recorded with the run. "
+                    f"Use outlast.{self._at.space}() here, or put this into a step."
+                )
             )
         return loop.life
 
@@ -321,8 +324,8 @@ async def list_sessions(house: House, prefix: str, limit: int, space: str = SESS
 
 async def prune_sessions(house: House, batch: int) -> int:
     """Delete what has expired, and what is left of what was cleared, in batches, as soon as nobody can repeat a change of it. How many there were."""
-    deleted, count = 0, batch
-    while count == batch:
+    deleted, count = 0, 1
+    while count:
         count = await house.writer.ask(Prune(house.store.now() - SESSION_MEMORY, batch, sessions=True))
         deleted += count
     return deleted

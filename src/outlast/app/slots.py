@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 FIRST_PART = 0.1
 """The part of the slots that is open from the start; the others open one after the other."""
+FIRST_SLOTS = 10
+"""How many are open at least once a run was claimed whose worker died: a deploy interrupts runs by the hundred, a death few."""
 JITTER = 0.2
 """The part of a ramp that chance may take off it, so that workers which start together do not go on together."""
 BURST_SECONDS = 0.1
@@ -48,13 +50,14 @@ class Slots:
         self._burst = max(1.0, returned_rate * BURST_SECONDS)
         self._tokens, self._filled = self._burst, now
         self._claims = 0
+        self._first = 1
 
     def open(self, now: float) -> int:
-        """How many slots there are by now: a tenth at first, all of them after `ramp` seconds at the latest."""
+        """Return how many slots are open: a tenth at first, all of them after `ramp` seconds at the latest."""
         if now >= self._start + self._ramp:
             return self.count
         part = FIRST_PART + (1 - FIRST_PART) * (now - self._start) / self._ramp
-        return min(self.count, max(1, _floor(self.count * part)))
+        return min(self.count, max(self._first, _floor(self.count * part)))
 
     def allow(self, now: float, held: int, returned_held: int) -> Allowance:
         """What may be claimed, given what is in hand."""
@@ -70,10 +73,12 @@ class Slots:
             turn = _floor((self._claims + 1) * self._new_share) > _floor(self._claims * self._new_share)
         return Allowance(limit, max(0, _floor(returned)), turn)
 
-    def took(self, returned: int) -> None:
-        """After a claim: how many returned runs came of it."""
+    def took(self, returned: int, *, died: bool = False) -> None:
+        """Note a claim: how many returned runs came of it, and whether one of them had died."""
         self._claims += 1
         self._tokens -= returned
+        if died:
+            self._first = FIRST_SLOTS
 
     def more_in(self, now: float) -> float | None:
         """Seconds until more may be claimed for no other reason than time; None if time changes nothing."""

@@ -1,15 +1,26 @@
-"""Queueing runs and items: all of them in one commit, or none, and waiting for room where a queue is full."""
+"""Queue runs and items: all of them in one commit or none, waiting for room if a queue is full.
+
+The id of a run is its idempotency key. This module decides whether a repeated submit joins the run that has the id.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from outlast.errors import Backpressure, Conflict, LimitExceeded, SettingsError
 from outlast.store.verbs import CONFLICT, Refused, Submit, SubmitMany, Submitted
 
 if TYPE_CHECKING:
     from outlast.app.house import House
+    from outlast.define.workflow import Call
+    from outlast.store.rows import RunRow
+
+OnConflict = Literal["raise", "join"]
+"""What a repeated id with other arguments does: raise Conflict, or join the run that is there."""
+Joins = Callable[[str, str, Submit], bool]
+"""Whether a submission joins a run of this workflow and these encoded arguments."""
 
 PRIORITY_MAX = 1_000_000
 LOOK_SECONDS = 0.25
@@ -21,35 +32,93 @@ def check_seconds(what: str, seconds: float) -> None:
         raise SettingsError(f"{what}={seconds!r} must be a number of seconds, 0 or more, and finite.")
 
 
-async def enqueue(house: House, runs: list[Submit], wait: float) -> list[Submitted]:
-    """Backpressure if there is no room within `wait` seconds; at once if there never can be. Nothing is written then."""
+def check_on_conflict(on_conflict: str) -> None:
+    """Raise SettingsError unless it is one of the two policies."""
+    if on_conflict not in ("raise", "join"):
+        raise SettingsError(f'on_conflict={on_conflict!r} must be "raise" or "join".')
+
+
+def joins(workflow: str, args: str, call: Call[Any], on_conflict: OnConflict) -> bool:
+    """Return whether a call may join a run of this workflow and these encoded arguments.
+
+    Another workflow never may: its result would be read by the wrong annotation.
+    """
+    if workflow != call.workflow.name:
+        return False
+    return on_conflict == "join" or call.workflow.signature.same_call(args, call.args)
+
+
+def check_joins(row: RunRow, call: Call[Any], on_conflict: OnConflict) -> None:
+    """Raise Conflict unless the call may join this run."""
+    if not joins(row.workflow, row.args, call, on_conflict):
+        raise conflict(row.id, row.workflow, row.args, call.workflow.name, call.args)
+
+
+def conflict(id: str, workflow: str, args: str, asked_workflow: str, asked_args: str) -> Conflict:
+    """Build the error for an id that is taken by other work."""
+    return Conflict(id, f"{workflow}({args})"[:500], f"{asked_workflow}({asked_args})"[:500])
+
+
+def is_equal(workflow: str, args: str, run: Submit) -> bool:
+    """Return whether a submission asks for exactly this work."""
+    return (workflow, args) == (run.workflow, run.args)
+
+
+async def enqueue(house: House, runs: list[Submit], wait: float, joins: Joins = is_equal) -> list[Submitted]:
+    """Queue all runs in one commit, or none, and return their outcomes in order.
+
+    Raise Backpressure if there is no room within `wait` seconds, at once if there never can be. Raise Conflict if an id
+    is taken by work that the submission does not join. Nothing is written in either case.
+    """
     if isinstance(wait, bool) or not isinstance(wait, (int, float)) or not wait >= 0:
         raise SettingsError(f"wait={wait!r} must be a number of seconds, 0 or more.")
     for run in runs[:1]:  # they have these in common
         check_seconds("delay", run.delay)
         if type(run.priority) is not int or abs(run.priority) > PRIORITY_MAX:
             raise SettingsError(f"priority={run.priority!r} must be a whole number within ±{PRIORITY_MAX:,}.")
-    if not runs:
-        return []
     if len(runs) > house.settings.submit_many_max:
         raise LimitExceeded(
             "submit_many_max", house.settings.submit_many_max, len(runs), "runs in one commit"
         )
     until = house.loop.time() + wait
-    while True:
+    left, joined = list(runs), dict[str, Submitted]()
+    while left:
         seen = house.changes.count
-        outcome = await house.writer.ask(runs[0] if len(runs) == 1 else SubmitMany(tuple(runs)))
+        outcome = await house.writer.ask(left[0] if len(left) == 1 else SubmitMany(tuple(left)))
         if not isinstance(outcome, Refused):
-            return outcome if isinstance(outcome, list) else [outcome]
+            outcomes = outcome if isinstance(outcome, list) else [outcome]
+            if len(left) == len(runs):
+                return outcomes
+            joined |= {run.id: one for run, one in zip(left, outcomes, strict=True)}
+            break
         if outcome.why == CONFLICT:
-            row = await house.read(house.store.run, outcome.detail)
-            there = (
-                f"{row.workflow}({row.args})"[:500] if row is not None else "something else in the same batch"
-            )
-            asked = next(run for run in reversed(runs) if run.id == outcome.detail)
-            raise Conflict(outcome.detail, there, f"{asked.workflow}({asked.args})"[:500])
+            left, joined = await _without_joined(house, runs, joins)
+            continue
         depth, limit, needed = map(int, outcome.detail.split("/"))
-        left = until - house.loop.time()
-        if left <= 0 or needed > limit:
+        seconds = until - house.loop.time()
+        if seconds <= 0 or needed > limit:
             raise Backpressure(runs[0].queue, depth, limit)
-        await house.changes.next(min(left, LOOK_SECONDS), seen)
+        await house.changes.next(min(seconds, LOOK_SECONDS), seen)
+    return [joined[run.id] for run in runs]
+
+
+async def _without_joined(
+    house: House, runs: Sequence[Submit], joins: Joins
+) -> tuple[list[Submit], dict[str, Submitted]]:
+    """Return the runs that are still to be queued, each id once, and the outcomes of those that exist.
+
+    The stores compare the text of a batch's arguments. What they refuse may still join the run that is there.
+    """
+    first: dict[str, Submit] = {}
+    for run in runs:
+        earlier = first.setdefault(run.id, run)
+        if not joins(earlier.workflow, earlier.args, run):
+            raise Conflict(run.id, "something else in the same batch", f"{run.workflow}({run.args})"[:500])
+    rows = await house.read(lambda: [house.store.run(id) for id in first])
+    there = {row.id: row for row in rows if row is not None}
+    for run in runs:
+        row = there.get(run.id)
+        if row is not None and not joins(row.workflow, row.args, run):
+            raise conflict(run.id, row.workflow, row.args, run.workflow, run.args)
+    left = [run for id, run in first.items() if id not in there]
+    return left, {id: Submitted(row, new=False) for id, row in there.items()}

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import partial
 
 from outlast.app.lease import Lease
+from outlast.app.patience import patiently
 from outlast.errors import StoreError
 from outlast.record.writer import Writer
 from outlast.settings import Settings
@@ -52,7 +53,12 @@ class Worker:
             self._tell(instead_of)
             self._let_go()
             worker = secrets.token_hex(8)
-            self._store.hold(worker)
+            await patiently(
+                partial(self._hold, worker),
+                self._settings.store_patience,
+                until=lambda: self._inline,
+                say=partial(log.warning, "%s"),
+            )
             try:
                 await self._writer.ask(self._enlistment(worker))
             except (StoreError, asyncio.CancelledError) as error:
@@ -65,11 +71,13 @@ class Worker:
                 log.warning("worker %s goes on as %s", instead_of, worker, extra={"worker": worker})
             if not self._inline:
                 lost = partial(self._lost_from_thread, worker)
-                self._lease = Lease(
-                    self._writer, worker, self._settings.lease, self._settings.stall_max, lost
-                )
+                settings, asked = self._settings, self._store.asked
+                self._lease = Lease(self._writer, worker, settings.lease, settings.stall_max, lost, asked)
                 self._lease.start()
                 self._tick()
+
+    async def _hold(self, worker: str) -> None:
+        self._store.hold(worker)
 
     def _enlistment(self, worker: str) -> Enlist:
         host, pid, lease = socket.gethostname(), os.getpid(), self._settings.lease
@@ -86,6 +94,16 @@ class Worker:
         lease = self._lease  # looked at once: it may be gone in the next moment
         seen = math.inf if lease is None else lease.loop_seen
         return 0.0 if seen == math.inf else max(0.0, time.monotonic() - seen - self._tick_seconds)
+
+    def has_read(self) -> None:
+        """Note that the store was read. The lease is renewed while it can be."""
+        if self._lease is not None:
+            self._lease.read_at = time.monotonic()
+
+    def trouble(self) -> str | None:
+        """Return why the lease could not be renewed. From any thread."""
+        lease = self._lease
+        return None if lease is None else lease.trouble
 
     def stay(self) -> None:
         """Something of this worker's executes on after its loop has ended: renew its lease until the process is gone."""

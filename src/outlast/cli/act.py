@@ -40,7 +40,7 @@ def cancel(
 ) -> None:
     """Ask runs to end: each is told why, its `finally` blocks execute, no new step starts, and its effects are undone.
 
-    A dead letter, an item and a run that never started or is parked are cancelled at once; if there is something to undo, when that is
+    A run that cannot be replayed, because its code changed, ends too: its effects are undone from its journal. A dead letter, an item and a run that never started or is parked are cancelled at once; if there is something to undo, when that is
     done. What is being undone already ends by itself.
     """
 
@@ -61,7 +61,8 @@ def cancel(
 def retry(ids: IdsArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Queue failed, cancelled or dead runs again, each from the step that ended it, or from the first effect that was undone; or dead items.
 
-    One that is stuck while it is undone: what could not be undone is tried again.
+    A run that is stuck while it is undone: what could not be undone is tried again. A child is retried by its parent: alone it is
+    refused once the parent has ended, is being undone, or has recorded the child's end.
     """
 
     async def act(app: Outlast, opened: Store, id: str) -> RunRow:
@@ -202,8 +203,8 @@ def _refuse_parked(row: RunRow, store: str | None) -> None:
 
 def _pruned(store: Store, verb: Prune) -> int:
     """In batches, until there is no more. How many were deleted."""
-    deleted, count = 0, verb.limit
-    while count == verb.limit:
+    deleted, count = 0, 1
+    while count:
         (count,) = patiently(store, lambda: store.commit([verb]))
         deleted += count
     return deleted

@@ -16,7 +16,7 @@ from outlast.replay.undo import CHILDREN
 from outlast.settings import Settings
 from outlast.store.rows import Entry, RunRow
 from outlast.values.cost import Cost
-from outlast.values.exceptions import CANCELLED
+from outlast.values.exceptions import CANCELLED, LEFT_OPEN
 from outlast.values.sentences import stopped
 
 EFFECTS = (
@@ -81,6 +81,8 @@ def _outcome(entry: Entry, undo: bool, room: int | None) -> tuple[str, str] | No
     if entry.kind == "step":
         tries = f"attempt {entry.attempt}, " if (entry.attempt or 1) > 1 else ""
         took = f" ({tries}{span(entry.seconds)}{cost_of(entry)})" if entry.seconds is not None else ""
+        if entry.error == LEFT_OPEN:
+            return "left open: whether it happened is not known", BAD
         if entry.value is None:
             return f"did not happen: {error}", BAD
         if entry.error is not None:
@@ -153,6 +155,8 @@ def _state(one: Dealing, row: RunRow) -> str:
         return "registered"
     if one.open:
         return "unknown" if waits_for_a_person(row) else "open"
+    if one.left_open:
+        return "open"
     if one.happened:
         return "happened"
     is_over = one.closed is not None or row.ended is not None or row.undoing is not None

@@ -34,7 +34,8 @@ def doctor(
     files: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[FILE]...", help="More files, as with --manifest: what a shell makes of *.yaml."
+            metavar="[FILE]...",
+            help="Files to check: Python files with workflows, and manifests, as with --manifest.",
         ),
     ] = None,
     *,
@@ -55,7 +56,7 @@ def doctor(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Look for what goes wrong in practice, and say how to mend it: grace periods, signals that do not arrive, file systems, what a server can lose, runs that nobody takes.
+    """Look for what goes wrong in practice, and say how to mend it: grace periods, signals that do not arrive, file systems, what a server can lose, runs that nobody takes. With a Python file: calls in its workflows whose answer differs when a run is replayed.
 
     Ends with 1 if something is wrong, with 2 if a setting is unknown or impossible. The store is only looked at, and none is made. With
     --manifest nothing but the files is looked at, for a pipeline. Secrets, and passwords in addresses, are not shown.
@@ -81,12 +82,22 @@ def _of_files(files: list[Path], budget: float | None) -> list[Finding]:
     from outlast.doctor.examine import IN_MANIFESTS, examine
     from outlast.doctor.facts import Facts
     from outlast.doctor.manifests import expanded, read
+    from outlast.doctor.workflows import determinism
 
+    code = [file for file in files if file.suffix == ".py"]
+    found = [finding for file in code for finding in determinism(file)]
+    files = [file for file in files if file.suffix != ".py"]
+    if not files:
+        return found
     taken, said = expanded(files)
     workloads = tuple(read(*taken))
-    return said + examine(
-        Facts(load({"store": "memory:"}, NO_FILES), "", workloads=workloads, rollout_budget=budget),
-        IN_MANIFESTS,
+    return (
+        found
+        + said
+        + examine(
+            Facts(load({"store": "memory:"}, NO_FILES), "", workloads=workloads, rollout_budget=budget),
+            IN_MANIFESTS,
+        )
     )
 
 

@@ -20,13 +20,14 @@ NESTED_MAX = 2 * plain.DEPTH_MAX
 """Levels of a value in a document."""
 
 
-def run_document(row: RunRow) -> dict[str, Any]:
-    """A run in short, as `outlast runs` lists it."""
+def run_document(row: RunRow, now: float = 0.0) -> dict[str, Any]:
+    """Return a run in short, as `outlast runs` lists it. Without `now`, what was queued for later is delayed."""
     return {
         "id": row.id,
         "workflow": row.workflow,
         "item": row.workflow == ITEM,
         "status": row.status,
+        "delayed": row.is_delayed(now),
         "queue": row.queue,
         "priority": row.priority,
         "created": iso(row.created),
@@ -48,10 +49,10 @@ def run_document(row: RunRow) -> dict[str, Any]:
     }
 
 
-def whole_run_document(row: RunRow) -> dict[str, Any]:
-    """A run with its arguments and result, as `outlast show` shows it."""
+def whole_run_document(row: RunRow, now: float) -> dict[str, Any]:
+    """Return a run with its arguments and result, as `outlast show` shows it."""
     return {
-        **run_document(row),
+        **run_document(row, now),
         "args": value_of(row.args),
         "result": value_of(row.value),
         "deadline": iso(row.deadline),
@@ -129,6 +130,8 @@ def queue_document(row: QueueRow, unknown: Sequence[str], now: float) -> dict[st
     return {
         "name": row.name,
         "queued": row.queued,
+        "ready": row.ready,
+        "delayed": row.delayed,
         "running": row.running,
         "waiting": row.waiting,
         "parked": row.parked,

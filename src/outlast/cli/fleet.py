@@ -11,6 +11,7 @@ from outlast.cli.documents import queue_document, worker_document
 from outlast.cli.options import JsonOption, StoreOption, WatchOption
 from outlast.cli.output import answering, document, say
 from outlast.cli.stores import acting
+from outlast.cli.text import iso
 from outlast.cli.watch import View, shown
 from outlast.settings import Settings
 from outlast.store.damaged import each_document
@@ -37,7 +38,7 @@ def workers(watch: WatchOption = False, store: StoreOption = None, as_json: Json
     with answering(as_json):
         shown(
             store,
-            View(Fleet.of, _worker_lines, _workers_document, "nobody has this store open."),
+            View(Fleet.with_stalls, _worker_lines, _workers_document, "nobody has this store open."),
             watch=watch,
             as_json=as_json,
         )
@@ -119,11 +120,16 @@ def _look_at_queues(store: Store) -> Queues:
 
 
 def _workers_document(fleet: Fleet) -> dict[str, object]:
+    here = {worker.id for worker in fleet.workers}
     return {
         "workers": each_document(
             fleet.workers, lambda row: worker_document(row, fleet.state(row), fleet.now), "id"
         ),
         "struck_off": list(fleet.struck_off),
+        "stalls": [
+            {**stall._asdict(), "at": iso(stall.at), "ended": stall.worker not in here}
+            for stall in fleet.stalls
+        ],
     }
 
 

@@ -9,11 +9,13 @@ from rich.text import Text
 from outlast.cli.grid import Cell, Column, grid, unreadable
 from outlast.cli.text import safe, span
 from outlast.store.damaged import each_shown
-from outlast.store.fleet import Fleet, names_of
+from outlast.store.fleet import Fleet, Stall, names_of
 from outlast.store.rows import QueueRow, WorkerRow
 
 STATES = {"alive": "green", "draining": "yellow", "dead": "red"}
 BAD = "red"
+ENDED_STALLS_MAX = 5
+"""Stalls of ended workers that are shown, the latest."""
 
 WORKERS = (
     Column("WORKER"), Column("STATE"), Column("HOST"), Column("PID", right=True), Column("SINCE", right=True),
@@ -21,7 +23,7 @@ WORKERS = (
     Column("WORKFLOWS", right=True), Column("QUEUES"),
 )  # fmt: skip
 QUEUES = (
-    Column("QUEUE"), Column("QUEUED", right=True), Column("RUNNING", right=True), Column("WAITING", right=True),
+    Column("QUEUE"), Column("READY", right=True), Column("DELAYED", right=True), Column("RUNNING", right=True), Column("WAITING", right=True),
     Column("PARKED", right=True), Column("DEAD", right=True), Column("OLDEST", right=True),
     Column("IN/MIN", right=True), Column("OUT/MIN", right=True), Column("DEPTH MAX", right=True),
     Column("CONCURRENCY MAX", right=True),
@@ -39,7 +41,31 @@ def worker_lines(fleet: Fleet) -> list[Text]:
         Text(f"worker {safe(id)} was struck off and still has runs: the next sweep gives them back.", BAD)
         for id in fleet.struck_off
     ]
-    return lines
+    return [*lines, *_stall_lines(fleet)]
+
+
+def _stall_lines(fleet: Fleet) -> list[Text]:
+    """Return a line for each step that blocked a worker here, and for the latest of workers that have ended."""
+    here = {worker.id for worker in fleet.workers}
+    ended = [one for one in fleet.stalls if one.worker not in here]
+    lines = [_stall(one, fleet.now, "") for one in fleet.stalls if one.worker in here]
+    lines += [_stall(one, fleet.now, ", which has ended") for one in ended[:ENDED_STALLS_MAX]]
+    if len(ended) > ENDED_STALLS_MAX:
+        lines.append(Text(f"{len(ended) - ENDED_STALLS_MAX} older ones of ended workers: --json has them."))
+    return [Text("nobody has this store open."), *lines] if lines and not here else lines
+
+
+def _stall(one: Stall, now: float, ended: str) -> Text:
+    return Text(
+        f"worker {safe(one.worker)}{ended}: {safe(one.step)} blocked its event loop {_times(one.times)}, "
+        f"the last time for {one.seconds:.1f} s, {span(max(0.0, now - one.at))} ago, at {safe(one.line)}. "
+        "Write the step as `def` instead of `async def`.",
+        BAD,
+    )
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"
 
 
 def _worker(row: WorkerRow, state: str, now: float) -> list[Cell]:
@@ -95,7 +121,8 @@ def _queue(row: QueueRow, now: float) -> list[Cell]:
     full = row.depth_max is not None and row.queued >= row.depth_max
     return [
         Cell(safe(row.name)),
-        Cell(str(row.queued), BAD if full else ""),
+        Cell(str(row.ready), BAD if full else ""),
+        Cell(str(row.delayed), BAD if full and row.delayed else ""),
         Cell(str(row.running), "cyan" if row.running else ""),
         Cell(str(row.waiting), "blue" if row.waiting else ""),
         Cell(str(row.parked), "yellow" if row.parked else ""),

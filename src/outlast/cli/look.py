@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 class StatusName(StrEnum):
     QUEUED = "queued"
+    DELAYED = "delayed"
     RUNNING = "running"
     WAITING = "waiting"
     PARKED = "parked"
@@ -44,7 +45,10 @@ class StatusName(StrEnum):
 def runs(
     *,
     status: Annotated[
-        list[StatusName] | None, typer.Option("--status", help="Only these; may be repeated.")
+        list[StatusName] | None,
+        typer.Option(
+            "--status", help="Only these; may be repeated. delayed: those queued that are not due yet."
+        ),
     ] = None,
     workflow: Annotated[
         str | None, typer.Option("--workflow", metavar="NAME", help="Only of this workflow.")
@@ -91,7 +95,7 @@ def runs(
             rows = opened.runs(query)
         rows, more = rows[:limit], len(rows) > limit
         if as_json:
-            document({"runs": each_document(rows, run_document, "id"), "more": more})
+            document({"runs": each_document(rows, lambda row: run_document(row, now), "id"), "more": more})
             return
         from outlast.cli.table import print_runs
 
@@ -135,16 +139,16 @@ def show(
 
         history = History.of(opened, row)
         if as_json:
-            document(_whole_document(history))
+            document(_whole_document(history, opened.now()))
         else:
             print_timeline(history, Fleet.of(opened), store=store, full=full)
 
 
-def _whole_document(history: History) -> dict[str, Any]:
+def _whole_document(history: History, now: float) -> dict[str, Any]:
     effects = None if history.dealings is None else EffectInfo.of(history.dealings)
     items = {} if history.done is None else {"items": {"done": history.done, "total": history.total}}
     return {
-        "run": whole_run_document(history.row),
+        "run": whole_run_document(history.row, now),
         **items,
         "cost": {
             "spent": history.account.spent.document(),

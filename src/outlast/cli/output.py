@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -107,7 +108,7 @@ def _unknown_effect(error: UnknownEffect) -> str:
     there = ", ".join(error.there)
     if len(error.there) > 1:
         return f"several effects of run {error.id!r} wait for a decision, and {error.effect!r} is not the place of one. Name one by its place: {there}."
-    does = f"This one does: {there}" if there else f"`outlast show {error.id}` says what it waits for"
+    does = f"This one does: {there}" if there else f"`outlast show {quote(error.id)}` says what it waits for"
     return f"no effect {error.effect!r} of run {error.id!r} waits for a decision. {does}."
 
 

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import typer
 
 from outlast.app.outlast import Outlast
-from outlast.cli.documents import explained, outcome_document, value_of
+from outlast.cli.documents import explained, outcome_document, value_of, waits_of
 from outlast.cli.exits import INTERRUPTED, OF_STATUS, OK, TRY_AGAIN
 from outlast.cli.hints import command, short_reason, waits_for_a_person
 from outlast.cli.options import (
@@ -26,12 +26,12 @@ from outlast.cli.options import (
 from outlast.cli.output import answering, document, say, where_explained
 from outlast.cli.stores import is_missing, store_of
 from outlast.cli.target import call_of, load, recorded_call
-from outlast.cli.text import recorded_error, short
+from outlast.cli.text import moment, recorded_error, short, span
 from outlast.define.workflow import Call, Workflow
 from outlast.errors import Conflict, OutlastError, StoreUnavailable, UnknownRun
 from outlast.settings import Settings
 from outlast.store.protocol import Store
-from outlast.store.rows import ENDED, RunRow
+from outlast.store.rows import ENDED, NEVER, RunRow
 from outlast.values.names import check_id, new_ids
 from outlast.values.sentences import stopped
 
@@ -124,6 +124,11 @@ async def _until_ended(app: Outlast, store: Store, workflow: Workflow[..., Any],
     order.is_recorded = True
     if before is not None and before.worker is not None and before.worker not in store.dead_workers():
         say(f"run {order.id} is under way in another process; waiting for its end.")
+    elif before is not None and (why := _not_due(before, store.now())) is not None:
+        say(
+            f"run {order.id} {why}. Waiting for it. Press Ctrl-C to leave it as it is; "
+            f"see it with {command('show', order.id, store=order.store)}."
+        )
     failure: BaseException = UnknownRun(order.id)
     try:
         await app.result(order.id)
@@ -141,6 +146,17 @@ async def _until_ended(app: Outlast, store: Store, workflow: Workflow[..., Any],
     if row is not None and not isinstance(failure, OutlastError):
         raise StoreUnavailable(f"run {order.id} was interrupted ({row.reason or failure}).")
     raise failure
+
+
+def _not_due(row: RunRow, now: float) -> str | None:
+    """Say what an unheld run waits for; None if it can be executed at once."""
+    if row.worker is not None or row.due <= now or row.status not in ("queued", "waiting"):
+        return None
+    if row.due < NEVER:
+        what = "is delayed" if row.status == "queued" else "is waiting"
+        return f"{what} until {moment(row.due)}, for another {span(row.due - now)}"
+    names = ", ".join(waits_of(row))
+    return f"is waiting for a message ({names})" if names else "is waiting for another run"
 
 
 def _call(workflow: Workflow[..., Any], order: Order, before: RunRow | None) -> Call[Any]:

@@ -48,14 +48,17 @@ def submit(
     ] = 0,
     delay: DelayOption = 0.0,
     wait: WaitOption = 0.0,
+    join: Annotated[
+        bool, typer.Option("--join", help="Accept a run that has the id with other arguments; it keeps them.")
+    ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Queue a run; a worker that knows its workflow executes it. Its id is printed once it is durable.
 
     An Outlast object named `app` in the module brings its store and its settings, as it does for a worker. The same --id
-    again is harmless; with other arguments it is an error. A full queue is one too (75), with --wait only
-    if there was no room for so long.
+    again is harmless; with other arguments it is an error, unless --join is given. A full queue is an error too (75), with
+    --wait only if there was no room for so long.
     """
     if not math.isfinite(delay):
         raise typer.BadParameter("it must be finite.", param_hint="--delay")
@@ -69,7 +72,15 @@ def submit(
         opened = shared(store or (theirs._loaded.address() if theirs is not None else None))
 
         async def action(app: Outlast, opened: Store) -> RunRow | None:
-            await app.submit(call, id=chosen, queue=queue, priority=priority, delay=delay, wait=wait)
+            await app.submit(
+                call,
+                id=chosen,
+                queue=queue,
+                priority=priority,
+                delay=delay,
+                wait=wait,
+                on_conflict="join" if join else "raise",
+            )
             return opened.run(chosen)
 
         try:

@@ -12,7 +12,7 @@ from outlast.cli.hints import becomes, short_reason
 from outlast.cli.output import console
 from outlast.cli.text import one_line, recorded_error, safe, short, span
 from outlast.store.damaged import each_shown
-from outlast.store.rows import NEVER, RunRow
+from outlast.store.rows import DELAYED, NEVER, RunRow
 
 STYLES = {
     "running": "cyan",
@@ -51,7 +51,7 @@ def _line(row: RunRow, now: float, dead: Collection[str]) -> tuple[str, ...]:
     age = span(max(0.0, now - row.created))
     return (
         safe(row.id),
-        safe(status_shown(row)),
+        safe(status_shown(row, now)),
         safe(row.workflow) or ITEM_SHOWN,
         age,
         detail(row, now, dead),
@@ -62,19 +62,22 @@ def _unreadable(row: RunRow, why: str) -> tuple[str, ...]:
     return safe(str(row.id)), "?", "?", "?", why
 
 
-def status_shown(row: RunRow) -> str:
-    """Its status; or that it is being undone, as long as that goes on by itself."""
+def status_shown(row: RunRow, now: float) -> str:
+    """Return its status, or "undoing" as long as that goes on by itself, or "delayed" if it is queued and not due yet."""
     is_moving = row.status in ("queued", "running", "waiting")
-    return "undoing" if row.undoing is not None and is_moving else row.status
+    if row.undoing is not None and is_moving:
+        return "undoing"
+    return DELAYED if row.is_delayed(now) else row.status
 
 
 def detail(row: RunRow, now: float, dead: Collection[str]) -> str:
     """What a person wants to know of it at a glance."""
     if row.ended is None and row.cancel is not None:
-        return f"asked to end: {one_line(row.cancel)}"
+        why = f"asked to end: {one_line(row.cancel)}"
+        return f"{short_reason(row)}; {why}" if row.status == "parked" else why
     if row.status == "running" and row.worker in dead:
         return "its process died"
-    if status_shown(row) == "undoing":
+    if status_shown(row, now) == "undoing":
         return f"to end as {becomes(row)}"
     waits = waits_of(row)
     if waits and row.status == "waiting" and row.due <= now:

@@ -18,7 +18,7 @@ from outlast.replay.account import Account
 from outlast.replay.undo import CHILDREN
 from outlast.store.fleet import Fleet
 from outlast.store.rows import NEVER, Entry, RunRow, WorkerRow
-from outlast.store.verbs import ITEM
+from outlast.store.verbs import EACH, ITEM
 from outlast.values.reasons import STUCK
 
 SHORT = 100
@@ -42,7 +42,7 @@ def print_timeline(
     room = None if full else max(SHORT_MIN, out.width - 20) if out.is_terminal else SHORT
     title = Text(safe(row.id), "bold")
     title.append("  ")
-    title.append(safe(status_shown(row)), STYLES.get(status_shown(row), ""))
+    title.append(safe(status_shown(row, fleet.now)), STYLES.get(status_shown(row, fleet.now), ""))
     out.print(title)
     for name, value in _header(history, fleet, room):
         out.print(Text(f"  {name:<10} {value}"))
@@ -216,7 +216,11 @@ def _standing(history: History, fleet: Fleet, store: str | None, room: int | Non
 def _status(row: RunRow, fleet: Fleet, store: str | None, room: int | None) -> Iterator[str]:
     reason = one_line(row.reason) if row.reason else ""
     at = f" (entry {row.failed_at})" if row.failed_at is not None else ""
-    retry = f"Once mended: {command('retry', row.id, store=store)}."
+    child = row.parent is not None and row.undoing is None and row.workflow != EACH
+    retried = row.parent if child and row.parent is not None else row.id
+    retry = (
+        f"After fixing the cause: {command('retry', retried, store=store)}{' (its parent)' if child else ''}."
+    )
     if row.status == "done":
         yield f"Done: {recorded(row.value, room)}"
     elif row.status == "failed":
@@ -233,7 +237,7 @@ def _status(row: RunRow, fleet: Fleet, store: str | None, room: int | None) -> I
             yield f"Somebody has to decide. To have verify asked anew, if it has one: {command('resume', row.id, store=store)}."
         else:  # what a unit could not undo stops a run that has not ended
             again = "retry" if row.undoing is not None else "resume"
-            yield f"Once mended: {command(again, row.id, store=store)}."
+            yield f"After fixing the cause: {command(again, row.id, store=store)}."
     elif row.status == "running":
         if row.worker in fleet.dead:
             yield f"Its process died. {safe(taken_up(row, fleet, store, to='go on from what is recorded'))}"

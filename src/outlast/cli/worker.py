@@ -39,7 +39,11 @@ def worker(
     *,
     queue: Annotated[
         list[str] | None,
-        typer.Option("--queue", metavar="NAME", help="Claim from this one; may be repeated. Else: default."),
+        typer.Option(
+            "--queue",
+            metavar="NAME",
+            help="Claim from this one; may be repeated. No patterns. Else: default.",
+        ),
     ] = None,
     concurrency: Annotated[
         int | None,

@@ -12,6 +12,11 @@ from outlast.replay.errand import KEY
 from outlast.values.names import check_name
 
 NAME_LENGTH_MAX = 200
+_MEANT = {
+    **dict.fromkeys(("retry", "max_retries", "attempts", "max_attempts", "tries"), "retries"),
+    **dict.fromkeys(("delay", "retry_delay", "wait"), "backoff"),
+}
+"""Options of other libraries, and what they are called here."""
 
 
 def default_name(fn: Callable[..., Any], given: str | None, what: str) -> str:
@@ -58,6 +63,6 @@ def check_known_options(kind: str, options: Iterable[str], known: Sequence[str])
         if option not in known:
             from difflib import get_close_matches  # not at every start
 
-            near = get_close_matches(option, known, 1)
+            near = [_MEANT[option]] if _MEANT.get(option) in known else get_close_matches(option, known, 1)
             hint = f" Did you mean {near[0]}?" if near else ""
             raise TypeError(f"@{kind} has no option {option!r}.{hint} It has {', '.join(known)}.")

@@ -7,22 +7,22 @@ import asyncio
 import inspect
 import math
 from collections.abc import Callable, Coroutine
-from typing import Any, NoReturn, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, TypeVar, overload
 
 from outlast.define.checks import check_known_options
+from outlast.define.effect_checks import check_compensation, check_verify, key_name
 from outlast.define.inside import _workflow
 from outlast.define.step import Step, StepBase, SyncStep
 from outlast.errors import NotInRun, SettingsError
 from outlast.replay import effects, undo
 from outlast.replay.bodies import BODY, Body
-from outlast.replay.errand import EFFECT_KEY, KEY, Errand, Happened, know
+from outlast.replay.errand import KEY, Errand, Happened, know
 from outlast.replay.loop import RunLoop
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
 S = TypeVar("S")
-V = TypeVar("V", bound=Callable[..., Any])
 
 __all__ = ["KEY", "Effect", "EffectBase", "Happened", "SyncEffect", "compensate_with", "effect"]
 
@@ -77,31 +77,36 @@ class EffectBase(StepBase[P, R]):
         self.failed_on, self.idempotent, self.undo_needed = failed, bool(idempotent), undo is not None
         self.code = f"{fn.__module__}:{fn.__qualname__}:{self.name}"
         """Where it is: recorded as a hint, for where two effects have one name."""
-        self.key_name = _key_name(fn)
+        self.key_name = key_name(fn)
         self.verifier: Callable[..., Any] | None = None
         self.compensation: EffectBase[..., Any] | None = None
         self.verify_names: frozenset[str] = frozenset()
         self.verify_key: str | None = None
         know(self)
 
-    def verify(self, fn: V) -> V:
+    @overload
+    def verify(
+        self, fn: Callable[Q, Coroutine[Any, Any, Happened[R] | None]], /
+    ) -> Callable[Q, Coroutine[Any, Any, Happened[R] | None]]: ...
+    @overload
+    def verify(self, fn: Callable[Q, Happened[R] | None], /) -> Callable[Q, Happened[R] | None]: ...
+    def verify(self, fn: Callable[..., Any], /) -> Callable[..., Any]:
         """Decorates the function that says whether the effect has happened: `Happened(result)`, or None. Raising means unknown.
 
         It takes what it names of the effect's parameters, and the key. It is asked when a death, a time-out or an exception has left
         that open, no earlier than the act can still be under way, and under the effect's `timeout`.
         """
-        wrong = _names(fn) - set(self.signature.names) - {_key_name(fn)}
-        if wrong:
-            raise TypeError(
-                f"verify of effect {self.name} asks for {', '.join(sorted(wrong))}: it takes what it names of the effect's own parameters."
-            )
-        self.verifier, self.verify_names, self.verify_key = fn, frozenset(_names(fn)), _key_name(fn)
+        check_verify(self.name, self.fn, fn)
+        self.verifier, self.verify_key = fn, key_name(fn)
+        self.verify_names = frozenset(inspect.signature(fn).parameters)
         return fn
 
     @overload
-    def compensate(self, fn: Callable[Q, Coroutine[Any, Any, S]], /) -> Effect[Q, S]: ...  # type: ignore[overload-overlap]
+    def compensate(  # type: ignore[overload-overlap]
+        self, fn: Callable[Concatenate[R, Q], Coroutine[Any, Any, S]], /
+    ) -> Effect[Concatenate[R, Q], S]: ...
     @overload
-    def compensate(self, fn: Callable[Q, S], /) -> SyncEffect[Q, S]: ...
+    def compensate(self, fn: Callable[Concatenate[R, Q], S], /) -> SyncEffect[Concatenate[R, Q], S]: ...
     @overload
     def compensate(
         self,
@@ -113,7 +118,7 @@ class EffectBase(StepBase[P, R]):
         backoff_max: float = 60.0,
         failed_on: type[BaseException] | tuple[type[BaseException], ...] = (),
         idempotent: bool = True,
-    ) -> _Decorator: ...
+    ) -> _Compensation[R]: ...
     def compensate(self, *fn: Any, **options: Any) -> Any:
         """Decorates the function that undoes the effect: when its run fails, is cancelled or abandoned, or an exception leaves its unit.
 
@@ -131,13 +136,7 @@ class EffectBase(StepBase[P, R]):
                 f"effect {self.name} says undo=None, that it needs no compensation: take one of the two away."
             )
         check_known_options("compensate", options, OPTIONS[:-1])
-        names = list(inspect.signature(fn).parameters)
-        wrong = set(names[1:]) - set(self.signature.names) - {_key_name(fn), EFFECT_KEY}
-        if not names or wrong:
-            what = f"asks for {', '.join(sorted(wrong))}" if wrong else "takes nothing"
-            raise TypeError(
-                f"the compensation of effect {self.name} {what}: it takes the result, then what it names of the effect's parameters."
-            )
+        check_compensation(self.name, self.fn, fn)
         defaults: dict[str, Any] = {
             "timeout": self.timeout,
             "idempotent": True,
@@ -249,18 +248,19 @@ def _make(fn: Callable[..., Any], **options: Any) -> Any:
     return kind(fn, **options)
 
 
-def _key_name(fn: Callable[..., Any]) -> str | None:
-    parameters = inspect.signature(fn).parameters.values()
-    return next((parameter.name for parameter in parameters if parameter.default is KEY), None)
-
-
-def _names(fn: Callable[..., Any]) -> set[str]:
-    return set(inspect.signature(fn).parameters)
-
-
 class _Decorator:
     @overload
     def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Effect[P, R]: ...  # type: ignore[overload-overlap]
     @overload
     def __call__(self, fn: Callable[P, R], /) -> SyncEffect[P, R]: ...
+    def __call__(self, fn: Any, /) -> Any: ...
+
+
+class _Compensation(Generic[R]):
+    @overload
+    def __call__(  # type: ignore[overload-overlap]
+        self, fn: Callable[Concatenate[R, Q], Coroutine[Any, Any, S]], /
+    ) -> Effect[Concatenate[R, Q], S]: ...
+    @overload
+    def __call__(self, fn: Callable[Concatenate[R, Q], S], /) -> SyncEffect[Concatenate[R, Q], S]: ...
     def __call__(self, fn: Any, /) -> Any: ...

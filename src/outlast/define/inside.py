@@ -17,6 +17,7 @@ from outlast.errors import NotInRun, Unrecordable
 from outlast.replay.bodies import BODY, Body
 from outlast.replay.loop import RunLoop
 from outlast.replay.progress import Progress, body_of
+from outlast.replay.refusal import refused
 from outlast.replay.threads import THREAD
 from outlast.values.codec import codec_for
 from outlast.values.cost import Cost
@@ -64,8 +65,10 @@ class Current:
     def attempt(self) -> int:
         """Which attempt of the step this is, from 1. NotInRun in the workflow's own code."""
         if self._body is None:
-            raise NotInRun(
-                "current().attempt is a step's: a workflow's own code is executed anew in every life."
+            raise refused(
+                NotInRun(
+                    "current().attempt is a step's: a workflow's own code is executed anew in every life."
+                )
             )
         return self._body.attempt
 
@@ -87,7 +90,9 @@ class Current:
         """Have `fn(why)` called when a drain begins, or now if one has. On the event loop, once, and in the step's own attempt
         only: it must not block. NotInRun in a workflow's own code."""
         if self._body is None:
-            raise NotInRun("current().on_drain() is a step's: a workflow stops at its next call by itself.")
+            raise refused(
+                NotInRun("current().on_drain() is a step's: a workflow stops at its next call by itself.")
+            )
         if not callable(fn) or inspect.iscoroutinefunction(fn):
             raise TypeError(f"current().on_drain() takes a plain function, which must not block, not {fn!r}.")
         body, drain = self._body.outer, self._life.house.drain
@@ -104,8 +109,10 @@ class Current:
         workflow's own code. From any thread.
         """
         if self._body is None:
-            raise NotInRun(
-                "current().cost() is a step's: a workflow's own code is executed anew in every life, and records nothing itself."
+            raise refused(
+                NotInRun(
+                    "current().cost() is a step's: a workflow's own code is executed anew in every life, and records nothing itself."
+                )
             )
         cost = Cost.said({"tokens": tokens, "usd": usd, **more})
         if cost:

@@ -10,6 +10,7 @@ from outlast.app.session import Session, not_in_run
 from outlast.errors import NotInRun
 from outlast.replay.bodies import BODY
 from outlast.replay.loop import RunLoop
+from outlast.replay.refusal import refused
 from outlast.replay.threads import THREAD
 from outlast.settings import Settings
 
@@ -36,5 +37,5 @@ def _settings(what: str) -> Settings:
     if body is not None:
         return body.life.house.settings
     if THREAD.get() is not None:
-        raise NotInRun(f"this workflow is sync: use outlast.sync.{what}(...).")
+        raise refused(NotInRun(f"this workflow is sync: use outlast.sync.{what}(...)."))
     raise not_in_run(what)

@@ -12,6 +12,7 @@ from outlast.define.checks import check_function, check_known_options, check_opt
 from outlast.errors import NotInRun
 from outlast.replay import bodies
 from outlast.replay.loop import RunLoop
+from outlast.replay.refusal import refused
 from outlast.replay.threads import THREAD
 from outlast.values.signature import Signature
 
@@ -85,12 +86,16 @@ class StepBase(Generic[P, R]):
         if THREAD.get() is None:
             return
         if isinstance(self, SyncStep):
-            raise NotInRun(
-                f"{self.name}.aio() is for async workflows and this workflow is sync: use `{self.name}(...)`."
+            raise refused(
+                NotInRun(
+                    f"{self.name}.aio() is for async workflows and this workflow is sync: use `{self.name}(...)`."
+                )
             )
-        raise NotInRun(
-            f"{self.kind} {self.name} is async and this workflow is sync: make it a plain function, or call it in an async workflow (here "
-            "that is a child, `outlast.sync.run(call)`)."
+        raise refused(
+            NotInRun(
+                f"{self.kind} {self.name} is async and this workflow is sync: make it a plain function, or call it in an async workflow (here "
+                "that is a child, `outlast.sync.run(call)`)."
+            )
         )
 
     def _within(
@@ -127,8 +132,10 @@ class SyncStep(StepBase[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if asyncio._get_running_loop() is not None:
-            raise NotInRun(
-                f"{self.kind} {self.name} is sync and this code is async: use `await {self.name}.aio(...)`."
+            raise refused(
+                NotInRun(
+                    f"{self.kind} {self.name} is sync and this code is async: use `await {self.name}.aio(...)`."
+                )
             )
         thread = THREAD.get()
         if bodies.BODY.get() is None and thread is not None:

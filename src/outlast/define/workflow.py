@@ -13,6 +13,7 @@ from outlast.errors import NotInRun
 from outlast.replay import children
 from outlast.replay.loop import RunLoop
 from outlast.replay.place import Place
+from outlast.replay.refusal import refused
 from outlast.values.signature import Signature
 
 P = ParamSpec("P")
@@ -41,6 +42,8 @@ class Workflow(Generic[P, R]):
         self.timeout, self.abandon_after = options["timeout"], options["abandon_after"]
         self.is_async = inspect.iscoroutinefunction(fn)
         self.signature = Signature(fn)
+        self.checked = False
+        """Whether its code was checked for calls that differ from one execution to the next."""
         self.__doc__, self.__name__, self.__wrapped__ = fn.__doc__, fn.__name__, fn
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
@@ -91,9 +94,11 @@ class Call(Coroutine[Any, Any, R_co]):
         if self._coro is None:
             loop = asyncio._get_running_loop()
             if self._place is None or not isinstance(loop, RunLoop):
-                raise NotInRun(
-                    f"{self!r} can be awaited only inside a run, where it is a child run. Elsewhere: run(call), or "
-                    "await app.start(call)."
+                raise refused(
+                    NotInRun(
+                        f"{self!r} can be awaited only inside a run, where it is a child run. Elsewhere: run(call), or "
+                        "await app.start(call)."
+                    )
                 )
             life, place = loop.life, self._place
             self._coro = life.outcome(place, partial(children.launch, call=self))

@@ -49,7 +49,7 @@ RECORDINGS = [
         "outlast_recovery_seconds_recent",
         f"sum by (le, cause) {risen('outlast_recovery_seconds_bucket', RECENT, 'le', 'cause')}",
     ),
-    # What an autoscaler goes by. Of the queued alone it would take full workers away as soon as no more is queued than fewer could hold. How many execute is
+    # What an autoscaler goes by. Runs that are due later are in neither part: no pod can take them yet. By the depth alone it would take full workers away as soon as no more is queued than fewer could hold. How many execute is
     # looked at less often than the depth, and may not be known yet.
     Recording(
         "outlast_queue_load_max",

@@ -52,8 +52,8 @@ secrets:
 
 
 def compose(n: Numbers) -> str:
-    """With Postgres, a Redis is there too, for what else the agents keep; with another store nothing that it does not need."""
-    postgres, redis = n.store == "postgres", not n.embedded
+    """Write a compose file with the agent and the server of its store, and nothing else."""
+    postgres, redis = n.store == "postgres", n.store == "redis"
     depends = "" if n.embedded else f"\n    depends_on:\n      {n.store}: {{condition: service_healthy}}"
     secrets = "\n    secrets: [store]" if postgres else ""
     volumes = "".join(

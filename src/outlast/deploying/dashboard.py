@@ -46,7 +46,7 @@ def rows(n: Numbers) -> list[tuple[str, list[Panel]]]:
             Panel("Leases lost, stale writes refused", ((f"sum{risen('outlast_leases_lost_total', '15m')}", "leases lost"), (f"sum{risen('outlast_stale_writes_total', '15m')}", "stale writes"))),
         ]),
         ("Work", [
-            Panel("Queue depth", (("max by (queue) (outlast_queue_depth)", "{{queue}}"),)),
+            Panel("Queue depth", (("max by (queue) (outlast_queue_depth)", "{{queue}}"), ('max by (queue) (outlast_queue_runs{status="delayed"})', "{{queue}} delayed")), says="Queued and due; delayed: due later"),
             Panel("Oldest queued", (("max by (queue) (outlast_queue_oldest_seconds)", "{{queue}}"),), "s"),
             Panel("Workers", (("max by (status) (outlast_workers)", "{{status}}"), ("sum(outlast_in_hand)", "in hand"))),
             Panel("Steps", (("sum by (end) (rate(outlast_steps_total[5m]))", "{{end}}"), ("sum(rate(outlast_replayed_steps_total[5m]))", "replayed")), "ops"),

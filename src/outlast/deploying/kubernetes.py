@@ -32,6 +32,8 @@ spec:
   template:
 {_pod(n)}\
 ---
+{_policy(n)}\
+---
 {_budget(n)}\
 ---
 {_scaler(n)}"""
@@ -73,6 +75,8 @@ spec:
       spec:
         accessModes: [ReadWriteOncePod]      # a disk, never NFS or SMB: their locks and syncs are not SQLite's
         resources: {{requests: {{storage: 10Gi}}}}
+---
+{_policy(n)}\
 ---
 {_budget(n)}"""
 
@@ -165,6 +169,27 @@ def _pod(n: Numbers) -> str:
 {_volumes(n)}"""
 
 
+def _policy(n: Numbers) -> str:
+    return f"""\
+# Only Prometheus may reach the HTTP server: /health, /ready and /metrics have no secret. The kubelet's probes come from the node itself,
+# which most network plugins let in under any policy. Where yours does not, add an ipBlock with the nodes' addresses to `from`.
+# A policy does nothing in a cluster whose network plugin does not enforce them.
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata:
+  name: {n.name}
+spec:
+  podSelector:
+    matchLabels: {{app.kubernetes.io/name: {n.name}}}
+  policyTypes: [Ingress]
+  ingress:
+    - from:    # where your Prometheus is: its namespace, by the label that Kubernetes gives each
+        - namespaceSelector: {{matchLabels: {{kubernetes.io/metadata.name: monitoring}}}}
+      ports:
+        - {{protocol: TCP, port: http}}
+"""
+
+
 def _budget(n: Numbers) -> str:
     return f"""\
 apiVersion: policy/v1
@@ -180,7 +205,7 @@ spec:
 
 def _scaler(n: Numbers) -> str:
     return f"""\
-# Needs an adapter that serves outlast_queue_load_max, a recording rule of prometheus/alerts.yaml, as an external metric: what is queued and what executes.
+# Needs an adapter that serves outlast_queue_load_max, a recording rule of prometheus/alerts.yaml, as an external metric: what is ready and what executes, not what is delayed.
 # Every worker exports that of the whole queue: a sum over them would grow with every pod that is added.
 apiVersion: autoscaling/v2
 kind: HorizontalPodAutoscaler

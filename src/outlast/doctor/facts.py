@@ -21,7 +21,7 @@ from outlast.errors import OutlastError
 from outlast.settings.load import Loaded
 from outlast.store.address import store_at
 from outlast.store.damaged import legible
-from outlast.store.fleet import Fleet
+from outlast.store.fleet import Fleet, Stall, stalls_of
 from outlast.store.locks import lock
 from outlast.store.protocol import Store
 from outlast.store.rows import QueueRow, WorkerRow
@@ -40,12 +40,15 @@ class Folder:
     path: Path
     exists: bool
     writable: bool
+    """This user may write the store, its folder and the files beside it."""
     free: int
     size: int
     mount: Mount | None
     """None where the system does not tell."""
     open_to_others: tuple[str, ...] = ()
     """What every user of this machine may read or write: the database, the files and folders beside it, the folder of a file store."""
+    read_only: bool = False
+    """This user may read the store itself and not write it: it belongs to another user, or the mount is read-only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,8 @@ class InStore:
     workers: tuple[WorkerRow, ...] = ()
     dead: frozenset[str] = frozenset()
     drains: tuple[DrainReport, ...] = ()
+    stalls: tuple[Stall, ...] = ()
+    """What blocked the event loops of workers in the last day."""
     durations: Mapping[tuple[str, str], list[float]] = field(default_factory=dict)
 
 
@@ -77,6 +82,8 @@ class Facts:
     """What a Postgres or Redis says of itself."""
     server_error: str = ""
     """Why it says nothing."""
+    read_only: bool = False
+    """This user may read the store and not write it, which is no fault of the store."""
     processes: Mapping[str, tuple[Process, ...]] = field(default_factory=dict)
     """Of this host's workers, by id: the process, then its parents up to PID 1."""
     has_proc: bool = True
@@ -100,6 +107,7 @@ def gather(loaded: Loaded, *, proc: Path = Path("/proc")) -> Facts:
     try:
         there, known = store.versions()
         facts |= _server(scheme, address)
+        facts["read_only"] = _is_read_only(facts)
         if (why := _unopened(scheme, there, known)) is not None:
             return Facts(**facts, store_error=why)
         seen = _looked_at(store)
@@ -112,6 +120,12 @@ def gather(loaded: Loaded, *, proc: Path = Path("/proc")) -> Facts:
     mine = [worker for worker in seen.workers if worker.host == host and worker.id not in seen.dead]
     facts["processes"] = {worker.id: chain for worker in mine if (chain := ancestry(worker.pid, proc))}
     return Facts(**facts)
+
+
+def _is_read_only(facts: Mapping[str, Any]) -> bool:
+    """Return whether the mode of a file, or the rights of a Postgres role, let this user only read."""
+    folder: Folder | None = facts["folder"]
+    return folder.read_only if folder is not None else facts.get("server", {}).get("may_write") is False
 
 
 def _unopened(scheme: str, there: int, known: int) -> str | None:
@@ -133,6 +147,9 @@ def _looked_at(store: Store) -> InStore:
     """A file store is put in order by whoever opens it, and is nobody else's meanwhile: so a copy of it is looked at."""
     folder = getattr(store, "folder", None)
     if folder is None:
+        store.migrates = (
+            False  # as every command that only reads: a user without the right to write can open it then
+        )
         store.open()
         with closing(store):
             return in_store(store)
@@ -154,6 +171,8 @@ def _copied(folder: Path, copy: Path) -> Path:
         if not lock(file.fileno(), shared=True):
             raise Unseen("a file store is for one process at a time, and one has it open.")
     shutil.copytree(folder, copy)
+    for one in [copy, *copy.rglob("*")]:
+        one.chmod(0o700 if one.is_dir() else 0o600)  # the store's own modes may let nobody write
     return copy
 
 
@@ -169,7 +188,7 @@ def _in_store(store: Store) -> InStore:
     pairs = store.measured()[:STEPS_MAX]
     return InStore(
         now=fleet.now, queues=queues, unknown={name: found for name, found in unknown.items() if found},
-        workers=tuple(fleet.workers), dead=fleet.dead, drains=tuple(map(DrainReport.of, store.drains(DRAINS))),
+        workers=tuple(fleet.workers), dead=fleet.dead, stalls=stalls_of(store), drains=tuple(map(DrainReport.of, store.drains(DRAINS))),
         durations=store.durations(pairs) if pairs else {},
     )  # fmt: skip
 
@@ -183,10 +202,11 @@ def _folder(store: Any) -> Folder:
         exists = path.exists()
     except OSError:  # a folder above it is closed to this user
         return Folder(path, exists=False, writable=False, free=-1, size=-1, mount=mount_of(real))
+    read_only = exists and os.access(real, os.R_OK) and not os.access(real, os.W_OK)
     return Folder(
         path, exists, _is_writable(real, there),
         room.f_bavail * room.f_frsize if room else -1, room.f_blocks * room.f_frsize if room else -1, mount_of(there),
-        _open_to_others(real),
+        _open_to_others(real), read_only,
     )  # fmt: skip
 
 
@@ -246,6 +266,11 @@ def _postgres(address: str) -> Mapping[str, Any]:
         values = {name: db.execute("SELECT current_setting(%s)", (name,))[0][0] for name in names}
         ((used,),) = db.execute("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'")
         ((replica,),) = db.execute("SELECT pg_is_in_recovery()")
+        rights = db.execute(
+            "SELECT has_table_privilege(c.oid, 'INSERT, UPDATE') FROM pg_class c "
+            "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = 'runs'",
+            (parsed.schema,),
+        )
     except (psycopg.Error, OSError) as error:
         raise translate(error, parsed, sent=False, usable=False) from error
     finally:
@@ -255,6 +280,7 @@ def _postgres(address: str) -> Mapping[str, Any]:
         "used": used,
         "replica": replica,
         "pooler": db.pooler,
+        "may_write": rights[0][0] if rights else None,
         "skew": now - (asked + answered) / 2,
         "trip": answered - asked,
     }

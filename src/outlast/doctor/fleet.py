@@ -17,6 +17,12 @@ def store(facts: Facts) -> Iterator[Finding]:
         yield error("store", f"it cannot be used: {facts.store_error}", "Until that is mended no worker here records anything.", where)  # fmt: skip
     elif facts.store is None:
         yield note("store", f"nothing is known of it: {facts.store_error}", where=where)
+    elif facts.read_only:
+        yield note(
+            "store",
+            "it can be opened and read. This user has read-only access: enough for the doctor, not for a worker.",
+            where=where,
+        )
     else:
         yield ok("store", "it can be opened and read.", where)
 
@@ -49,8 +55,8 @@ def runs(facts: Facts) -> Iterator[Finding]:
                 "Are there enough workers with free slots (`outlast workers`)? Is the queue limited (`outlast queues`)?", where,
             )  # fmt: skip
     if not trouble:
-        waiting = sum(queue.queued for queue in found.queues)
-        yield ok("runs", f"no run is parked, dead or stuck; {waiting} queued.")
+        ready, delayed = sum(one.ready for one in found.queues), sum(one.delayed for one in found.queues)
+        yield ok("runs", f"no run is parked, dead or stuck; {ready} queued, {delayed} delayed.")
 
 
 def workers(facts: Facts) -> Iterator[Finding]:
@@ -59,11 +65,14 @@ def workers(facts: Facts) -> Iterator[Finding]:
         return
     if found.dead:
         yield warning("workers", f"{counted(len(found.dead), 'worker')} {'seems' if len(found.dead) == 1 else 'seem'} dead, and not swept yet: {', '.join(sorted(map(str, found.dead))[:5])}.", "A living worker of this store does that within a lease. Is there one?")  # fmt: skip
+    here = {one.id for one in found.workers}
+    for one in found.stalls[:5]:
+        yield warning("workers", f"{one.step} blocked the event loop of a worker for {one.seconds:.1f} s, {found.now - one.at:.0f} s ago, at {one.line}.", "Nothing else in that process moved meanwhile. Write the step as `def` instead of `async def`: it then executes in a thread.", f"worker {one.worker}{'' if one.worker in here else ', which has ended'}")  # fmt: skip
     alive = [one for one in found.workers if one.id not in found.dead]
     claiming = [one for one in alive if one.concurrency and not one.draining]
-    due = sum(queue.queued for queue in found.queues if queue.oldest is not None)
+    due = sum(queue.ready for queue in found.queues)
     if not due or claiming or any(one.held for one in alive):
-        if not found.dead:
+        if not found.dead and not found.stalls:
             yield ok("workers", f"{len(claiming)} claim, {len(alive)} have the store open.")
     elif alive:
         yield note("workers", f"{due} {'is' if due == 1 else 'are'} queued, and nobody is on record as claiming any. Who consumes items is not.", "If they are runs, start a worker: outlast worker MODULE.")  # fmt: skip

@@ -25,7 +25,7 @@ def filesystem(facts: Facts) -> Iterator[Finding]:
         return
     where = str(folder.path)
     found = False
-    if not folder.writable:
+    if not folder.writable and not facts.read_only:
         found = True
         yield error("filesystem", "the store, its folder or what lies beside it (-wal, -shm, .d) cannot be written by this user.", "Give it to the user that the worker is (in Kubernetes: fsGroup).", where)  # fmt: skip
     kind = folder.mount.kind if folder.mount is not None else None
@@ -68,7 +68,7 @@ def filesystem(facts: Facts) -> Iterator[Finding]:
     if not found:
         yield ok(
             "filesystem",
-            f"a local disk{'' if kind is None else f' ({kind})'}, writable{f', {folder.free / 1e9:.1f} GB free' if folder.free >= 0 else ''}.",
+            f"a local disk{'' if kind is None else f' ({kind})'}, {'read-only for this user' if facts.read_only else 'writable'}{f', {folder.free / 1e9:.1f} GB free' if folder.free >= 0 else ''}.",
             where,
         )
 
@@ -85,7 +85,7 @@ def http(facts: Facts) -> Iterator[Finding]:
         yield ok("http", f"the HTTP server is for this machine only ({settings.http}).")
     elif not settings.http_secret:
         yield warning(
-            "http", f"the HTTP server is open to others ({settings.http}) and has no secret: anybody there may read /drain and /metrics, and behind a sidecar or proxy on this host also end the worker.",
+            "http", f"the HTTP server is open to others ({settings.http}) and has no secret: anybody there may read /drain and /metrics, and through a sidecar or proxy on this host also end the worker.",
             "Set OUTLAST_HTTP_SECRET, or bind it to 127.0.0.1.",
         )  # fmt: skip
     elif len(settings.http_secret) < SECRET_CHARACTERS_MIN:
@@ -94,4 +94,4 @@ def http(facts: Facts) -> Iterator[Finding]:
             "Set OUTLAST_HTTP_SECRET to 32 random characters, as by `openssl rand -hex 16`.",
         )  # fmt: skip
     else:
-        yield ok("http", f"the HTTP server ({settings.http}) has a secret for /shutdown.")
+        yield ok("http", f"the HTTP server ({settings.http}) has a secret for /shutdown and /drain.")

@@ -49,7 +49,12 @@ def postgres(facts: Facts) -> Iterator[Finding]:
     if said.get("synchronous_commit") == "off":
         found = True
         yield warning("postgres", "synchronous_commit is off: what your own steps commit with this role may be lost at a crash. Outlast puts it on for its own commits.", "Set it to on: ALTER ROLE … SET synchronous_commit = on.")  # fmt: skip
-    if said.get("replica") or said.get("transaction_read_only") == "on":
+    if facts.read_only and said.get("replica"):
+        found = True
+        yield note(
+            "postgres", "this server is a standby: what it shows may be older than what the primary has."
+        )
+    elif not facts.read_only and (said.get("replica") or said.get("transaction_read_only") == "on"):
         found = True
         yield error("postgres", "this server takes no writes: it is a replica, or read-only.", "Give the address of the primary (target_session_attrs=read-write).")  # fmt: skip
     if said.get("pooler"):

@@ -34,8 +34,9 @@ log = logging.getLogger("outlast.drain")
 SAME_SECONDS = 0.05
 """The same signal within so long is one: a terminal and a parent that passes it on, a finger that bounces."""
 
-OWED_SECONDS = 2.0
-"""How much later than the handler's word the wake-up byte of the same signal may be: the guard needs a turn of the CPU."""
+OWED_SECONDS = 10.0
+"""How much later than the handler's call the wake-up byte of the same signal may come. The guard passes it on, and on a busy
+machine it may get no CPU for seconds: a late byte must not make a second SIGINT of the first one."""
 
 _END = b"\0"
 _BYTES = {number: bytes((number,)) for number in range(1, ARM)}

@@ -28,7 +28,8 @@ from typing import Any
 from outlast.define.effect import _NEEDED, KEY, Happened, SyncEffect
 from outlast.define.inside import current
 from outlast.define.step import Awaits
-from outlast.effects.folder import Folder, Note
+from outlast.effects.directory import resolved
+from outlast.effects.folder import OWN, Folder, Note
 from outlast.errors import OutlastError, StaleFence
 from outlast.values.sentences import stopped
 
@@ -37,6 +38,9 @@ DOC = """Write a file, whole: `write_file(path, text)` or `write_file(path, data
 The content is recorded, so it may be as long as `value_size_max`. The path must be absolute. FileNotWritten: the file is as it was.
 If the run is undone, what was there before is put back, or the file removed if there was none. For that, and against processes that were
 overtaken, a folder `.outlast` is kept beside the file: it may be deleted when no run that wrote there is under way.
+
+A `.outlast`, a file in it, or a symbolic link in the path that another user has made is refused: FileNotWritten. Where a group may
+write the folder, and it has the setgid bit (`chmod 2770`), its members share `.outlast`. In a folder that everybody may write, only one user can write files this way.
 
 What it does not cover:
 
@@ -92,12 +96,11 @@ def write(path: str, data: bytes, *, key: str, fence: int, mode: int | None = No
     as an argument; give it `current().fence`. FileNotWritten: it is as it was. StaleFence: so it is, and a younger claim has the word.
     Any other exception leaves open whether it happened: `happened` says so."""
     digest = hashlib.sha256(data).hexdigest()
-    with _not_written(path):
-        real = real_path(path)
-        folder = Folder(real, key)
-        folder.prepare()
-        temp = folder.content(data, mode)
     with ExitStack() as stack:
+        with _not_written(path):
+            real = real_path(path)
+            folder = stack.enter_context(Folder(real, key))
+            temp = folder.content(data, mode)
         try:
             with _not_written(path):
                 stack.enter_context(folder.locked())
@@ -113,9 +116,7 @@ def write(path: str, data: bytes, *, key: str, fence: int, mode: int | None = No
 
 def happened(path: str, *, key: str, fence: int) -> bool:
     """Whether the write under this key took place, whatever has become of the file since. From now on an older fence is refused."""
-    folder = Folder(real_path(path), key)
-    folder.prepare()
-    with folder.locked():
+    with Folder(real_path(path), key) as folder, folder.locked():
         note = folder.note(fence)
         if note is not None and folder.happened(note):
             return True
@@ -126,23 +127,30 @@ def happened(path: str, *, key: str, fence: int) -> bool:
 def undo(path: str, *, key: str, fence: int) -> None:
     """Put back what was in the file before the write under this key; once, however often it is called. FileNotRestored if that is not
     known any more."""
-    folder = Folder(Path(path), key)
-    if not folder.own.exists():
-        raise FileNotRestored(path)
-    with folder.locked():
-        note = folder.note(fence)
+    where = Path(path)
+    try:
+        opened = Folder(resolved(str(where.parent)) / where.name, key).open(make=False)
+    except FileNotFoundError:
+        raise FileNotRestored(path) from None
+    with ExitStack() as stack:
+        stack.push(opened)
+        stack.enter_context(opened.locked())
+        note = opened.note(fence)
         if note is None:
             raise FileNotRestored(path)
-        folder.put_back(note, fence)
+        opened.put_back(note, fence)
 
 
 def real_path(path: str) -> Path:
-    """Where the file really is. ValueError if that depends on the process, or it is no file."""
+    """Where the file really is. ValueError if that depends on the process, or it is no file; OSError if a symbolic link that another
+    user has made leads there."""
     if not Path(path).is_absolute():
         raise ValueError(_ABSOLUTE)
-    real = Path(os.path.realpath(path))
+    real = resolved(path)
+    if real.parent.name == OWN:
+        raise ValueError(f"the files in {OWN} are Outlast's own")
     try:
-        mode = real.stat().st_mode
+        mode = real.lstat().st_mode
     except FileNotFoundError:
         return real
     if not stat.S_ISREG(mode):

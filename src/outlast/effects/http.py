@@ -54,6 +54,9 @@ if TYPE_CHECKING:
     import httpx
 
 KEY_HEADER = "Idempotency-Key"
+LOCATION_SHOWN_MAX = 200
+_VERIFIED: Mapping[int, Meaning] = dict.fromkeys(range(300, 400), "unclear")
+"""A redirect of a verify's GET, as to a login page, says nothing about the call."""
 KEPT_HEADERS = (
     "content-type",
     "date",
@@ -168,10 +171,15 @@ def http_effect(
     - `key_header`: its name.
     - `kept_headers`, `body_size_max`: what is recorded of an answer.
     - `connect_timeout`: seconds, for one attempt to connect.
-    - `client`: makes the httpx.AsyncClient of an act (certificates, proxies, `auth=`). It is closed after it. It must not follow redirects.
+    - `client`: makes the httpx.AsyncClient of an act (certificates, proxies, `auth=`). It is closed after it. Redirects are not followed, whatever it says.
     """
     if find_spec("httpx") is None:
         raise SettingsError("an HTTP effect needs httpx: pip install 'outlast[httpx]'.")
+    if client is not None and not callable(client):
+        raise SettingsError(
+            f"client of HTTP effect {name!r} must be a function that returns an httpx.AsyncClient, not {client!r}: "
+            "client=lambda: httpx.AsyncClient(...)."
+        )
     if verify_url is not None and "{key}" not in verify_url:  # it would take another call for this one
         raise SettingsError(
             f'verify_url of effect {name} must say where the key goes, or it would find any call: "https://…/charges?key={{key}}" (in an f-string {{{{key}}}}).'
@@ -205,7 +213,7 @@ def _make(name: str, door: _Door, module: str, verify_url: str | None = None, **
         assert verify_url is not None
         try:
             url = verify_url.replace("{key}", quote(key, safe=""))
-            return Happened(await door.send("GET", url, None, statuses={}))
+            return Happened(await door.send("GET", url, None, statuses=_VERIFIED))
         except HTTPRefused as refused:
             if refused.status == 404:
                 return None
@@ -280,7 +288,8 @@ class _Door:
         try:
             async with client:
                 way.begun = True
-                answer = await client.send(request, stream=True)
+                # A client that follows redirects would send the key, the fence and the secrets elsewhere.
+                answer = await client.send(request, stream=True, follow_redirects=False)
                 try:
                     return await self._read(method, url, answer, statuses)
                 finally:
@@ -326,7 +335,7 @@ class _Door:
             kept = {name: value for name, value in answer.headers.items() if name in self._kept}
             return HTTPAnswer.of(answer.status_code, kept, bytes(body), is_cut=is_cut)
         failure = HTTPRefused if what == "refused" else HTTPUnclear
-        raise failure(method, url, answer.status_code, body.decode(errors="replace"))
+        raise failure(method, url, answer.status_code, _redirect(answer) + body.decode(errors="replace"))
 
     @staticmethod
     def _check_fence(answer: httpx.Response) -> None:
@@ -364,6 +373,13 @@ class _Way:
             httpx.UnsupportedProtocol,
         )
         return not self.begun or isinstance(error, before) or (self.told and not self.sending)
+
+
+def _redirect(answer: httpx.Response) -> str:
+    """Return where a redirect leads, for an error's text: it is not followed."""
+    if not answer.has_redirect_location:
+        return ""
+    return f"redirects are not followed, and this one leads to {answer.headers['location'][:LOCATION_SHOWN_MAX]}; "
 
 
 def check_recorded(url: str, headers: Mapping[str, str]) -> None:

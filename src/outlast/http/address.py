@@ -6,7 +6,7 @@ import errno
 import re
 import socket
 import sys
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from outlast.errors import SettingsError
 
@@ -35,11 +35,29 @@ def parse(address: str) -> tuple[str, int]:
 
 def is_loopback(host: str) -> bool:
     """Whether this is an address, not a name, of this machine alone."""
+    found = _ip(host)
+    return found is not None and found.is_loopback
+
+
+def is_unspecified(host: str) -> bool:
+    """Tell whether this is 0.0.0.0 or ::, which stands for every address of this machine."""
+    found = _ip(host)
+    return found is not None and found.is_unspecified
+
+
+def is_same_address(one: str, other: str) -> bool:
+    """Tell whether both are addresses, not names, and the same one."""
+    found = _ip(one)
+    return found is not None and found == _ip(other)
+
+
+def _ip(host: str) -> IPv4Address | IPv6Address | None:
+    """Return the address, of an IPv4 address that is mapped into IPv6 the IPv4 one; None for a name."""
     try:
         found = ip_address(host)
     except ValueError:
-        return False
-    return (getattr(found, "ipv4_mapped", None) or found).is_loopback
+        return None
+    return getattr(found, "ipv4_mapped", None) or found
 
 
 def is_for_this_machine(address: str) -> bool:

@@ -25,12 +25,18 @@ from outlast.http.shutdown import Gate, Unreadable, peer_of, said
 log = logging.getLogger("outlast.http")
 
 _NO_STORE = {"cache-control": "no-store"}
+REFUSED = (
+    "send the secret (Authorization: Bearer ...); where none is set, ask from this machine, "
+    "with localhost or the address of this server as the host"
+)
 TELL_SECONDS = 10.0
 """Refusals within so long are one line of the log: whoever may reach the port could fill the disk by it, guessing."""
 
 
-def application(look: Callable[[], Face], *, secret: str = "", health_stall: float = 0.0) -> Starlette:
-    answers = _Answers(look, Gate(secret), health_stall)
+def application(
+    look: Callable[[], Face], *, secret: str = "", health_stall: float = 0.0, host: str = ""
+) -> Starlette:
+    answers = _Answers(look, Gate(secret, host), health_stall)
     app = Starlette(
         routes=[
             Route("/health", answers.health, methods=["GET"]),
@@ -94,7 +100,9 @@ class _Answers:
         return _answer(200, {"status": "ready"})
 
     @_guarded
-    async def drain(self, _request: Request) -> Response:
+    async def drain(self, request: Request) -> Response:
+        if not self._gate.shows(request.scope):
+            return self._refuse(request)
         return _answer(200, self._look().drain_view())
 
     @_guarded
@@ -110,8 +118,7 @@ class _Answers:
     @_guarded
     async def shutdown(self, request: Request) -> Response:
         if not self._gate.admits(request.scope):
-            self._tell_of_refusal(peer_of(request.scope))
-            return _answer(403, {"error": "only over loopback, or with the secret"})
+            return self._refuse(request)
         try:
             text = await said(request)
         except Unreadable as error:
@@ -122,11 +129,14 @@ class _Answers:
         face.begin_drain(f"POST /shutdown from {peer_of(request.scope)}" + (f": {text}" if text else ""))
         return _answer(202, {"status": "draining"})
 
-    def _tell_of_refusal(self, peer: str) -> None:
+    def _refuse(self, request: Request) -> Response:
+        """Answer 403, and log it at most once per `TELL_SECONDS`."""
         now = time.monotonic()
         if now < self._tell_at:
             self._refused += 1
-            return
-        before = f", and {self._refused} more since the last such line" if self._refused else ""
-        self._refused, self._tell_at = 0, now + TELL_SECONDS
-        log.warning("POST /shutdown from %s was refused%s", peer, before)
+        else:
+            before = f", and {self._refused} more since the last such line" if self._refused else ""
+            self._refused, self._tell_at = 0, now + TELL_SECONDS
+            path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+            log.warning("%s %s from %s was refused%s", request.method, path, peer_of(request.scope), before)
+        return _answer(403, {"error": REFUSED})

@@ -14,15 +14,22 @@ if TYPE_CHECKING:
 
 
 def routes(app: Face | HasFace, *, secret: str | None = None, health_stall: float | None = None) -> Starlette:
-    """`/health`, `/ready`, `/shutdown`, `/metrics` and `/drain` of an Outlast, for `web.mount("/ops", routes(app))`.
+    """Return `/health`, `/ready`, `/shutdown`, `/metrics` and `/drain` of an Outlast as an app of their own.
 
-    They may be made before it is open. `secret` and `health_stall` are its settings unless given. They answer on your server's
-    loop: when that stands still, so do they; a `Server` of their own does not.
+    Mount it in yours: `web.mount("/ops", routes(app))`. It may be made before the Outlast is open. `secret`
+    and `health_stall` are its settings unless given. The routes answer on your server's loop: while that is
+    blocked, they do not answer; a `Server` of their own does.
 
-    `POST /shutdown` is allowed over loopback, or with the secret. Behind a proxy on the same host every peer is loopback: a request that
-    says it was forwarded (Forwarded, X-Forwarded-…, X-Real-IP, Via) is therefore not, and needs the secret. A proxy that says nothing of
-    the kind must not pass `/shutdown` on.
+    With a secret, `POST /shutdown` and `GET /drain` need it, also over loopback: set one behind a proxy.
+    Without one, the Host header must be localhost or the address of the server, and `POST /shutdown` is
+    allowed only over loopback, to what is no browser and does not say that it forwards (Forwarded,
+    X-Forwarded-..., X-Real-IP, Via).
     """
+    return routes_at(app, "", secret, health_stall)
+
+
+def routes_at(app: Face | HasFace, host: str, secret: str | None, health_stall: float | None) -> Starlette:
+    """Return the routes for a server that listens on `host`."""
     settings: Any = getattr(app, "settings", None)
     if secret is None:
         secret = getattr(settings, "http_secret", "")
@@ -31,7 +38,7 @@ def routes(app: Face | HasFace, *, secret: str | None = None, health_stall: floa
     look = face_of(app)
     with extra():
         from outlast.http.application import application
-    return application(look, secret=secret, health_stall=health_stall)
+    return application(look, secret=secret, health_stall=health_stall, host=host)
 
 
 _EXTRA = {"anyio", "click", "h11", "prometheus_client", "starlette", "uvicorn"}

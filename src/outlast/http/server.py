@@ -14,7 +14,7 @@ from weakref import WeakSet
 from outlast.errors import OutlastError
 from outlast.http.address import listen, parse, url_of
 from outlast.http.face import Face, HasFace
-from outlast.http.routes import extra, routes
+from outlast.http.routes import extra, routes_at
 
 if TYPE_CHECKING:
     import uvicorn
@@ -60,7 +60,8 @@ class Server:
         with self._lock:
             if self._thread is not None and self._thread.is_alive():
                 raise OutlastError(f"this HTTP server serves already, at {self._url}.")
-            app = routes(self._face, secret=self._secret, health_stall=self._health_stall)
+            host, _ = parse(self._address)
+            app = routes_at(self._face, host, self._secret, self._health_stall)
             with extra():
                 from outlast.http.serving import server_of
             self._listener = listen(self._address)

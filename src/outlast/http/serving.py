@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import uvicorn
 from starlette.applications import Starlette
 
-from outlast.http.connection import CONNECTIONS_MAX, Connection
+from outlast.http.connection import CONNECTIONS_MAX, HEADERS_BYTES_MAX, ClientFaults, Connection
 
-HEADERS_BYTES_MAX = 8192
 KEEP_ALIVE_SECONDS = 2
 
 
 class _Config(uvicorn.Config):
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.client_faults = ClientFaults()
+
     def configure_logging(self) -> None:
         """Loggers belong to the program. uvicorn would take the handlers off `uvicorn.access`, and the program may have a uvicorn."""
 

@@ -1,12 +1,13 @@
-"""Who may end a worker over HTTP, and what they said.
+"""Decide who may end a worker over HTTP, or read what it is doing, and read the reason they give.
 
-Loopback is enough, unless somebody else may be speaking through it:
+Where a secret is configured, every request to these routes must carry it, also one from this machine:
+a proxy on the same host makes everybody loopback, and a default nginx does not say that it forwards.
 
-    a proxy on this host        says that it forwards; then the peer is not the one who asks
-    a web page (CSRF)           its browser sends Origin and Sec-Fetch-Site
-    a rebound name              a browser is led to loopback under a name of the attacker's, which is in Host
-
-Whoever has the secret needs none of that.
+Where none is configured, the Host header must name this server: localhost, a loopback address, the
+configured address, or the address that the connection came to. A web page that had its own name resolve
+to this machine (DNS rebinding) sends that name. Ending the worker also needs a peer on this machine that
+is neither a proxy that says so (Forwarded, X-Forwarded-..., X-Real-IP, Via) nor a browser (Origin,
+Sec-Fetch-Site).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 
 from outlast.errors import SettingsError
-from outlast.http.address import is_loopback
+from outlast.http.address import is_loopback, is_same_address, is_unspecified
 
 BODY_BYTES_MAX = 1024
 BODY_SECONDS_MAX = 5.0
@@ -36,25 +37,57 @@ _HOST = re.compile(
 
 
 class Gate:
-    def __init__(self, secret: str) -> None:
+    """Admit requests by the secret, or without one by where they come from and what they ask for.
+
+    `host` is the name or address that the server was told to listen on.
+    """
+
+    def __init__(self, secret: str, host: str = "") -> None:
         secret = secret.strip()  # a header's value cannot begin or end with a space
         if any(char < " " or char == "\x7f" for char in secret):
             raise SettingsError("http_secret has a control character, which no HTTP header can carry.")
-        # Where there is no secret there is one that nobody knows: both cases take the same way and time.
+        self._needs_secret, self._host = bool(secret), host.lower()
+        # Without a secret there is one that nobody knows: both cases take the same way and time.
         self._secret = (secret or secrets.token_hex(32)).encode(errors="surrogateescape")
 
     def admits(self, scope: Mapping[str, Any]) -> bool:
+        """Tell whether this request may change something."""
         headers = Headers(scope=dict(scope))
-        return self._has_secret(headers) or (
+        has_secret = self._has_secret(headers)
+        if has_secret or self._needs_secret:
+            return has_secret
+        return (
             _is_local(scope)
             and not any(name in _FORWARDED or name.startswith("x-forwarded-") for name in headers)
             and not any(name in headers for name in _BROWSER)
-            and _names_loopback(headers.getlist("host"))
+            and self._names_this_server(scope, headers)
         )
+
+    def shows(self, scope: Mapping[str, Any]) -> bool:
+        """Tell whether this request may read what the worker is doing."""
+        headers = Headers(scope=dict(scope))
+        has_secret = self._has_secret(headers)
+        if has_secret or self._needs_secret:
+            return has_secret
+        return self._names_this_server(scope, headers)
 
     def _has_secret(self, headers: Headers) -> bool:
         scheme, _, token = headers.get("authorization", "").encode("latin-1").partition(b" ")
         return hmac.compare_digest(token.strip(), self._secret) and scheme.lower() == b"bearer"
+
+    def _names_this_server(self, scope: Mapping[str, Any], headers: Headers) -> bool:
+        """Tell whether the one Host header names it. A rebound name of the attacker's does not."""
+        hosts = headers.getlist("host")
+        parts = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
+        if parts is None:
+            return False
+        host = (parts["six"] or parts["name"]).lower()
+        if host == "localhost" or is_loopback(host):
+            return True
+        if is_unspecified(host):  # browsers let a page send requests to 0.0.0.0, which is this machine
+            return False
+        server = scope.get("server")
+        return host == self._host or (server is not None and is_same_address(host, str(server[0])))
 
 
 def _is_local(scope: Mapping[str, Any]) -> bool:
@@ -68,13 +101,6 @@ def _is_unix(scope: Mapping[str, Any]) -> bool:
     sent can still be read (seen). The server's own address tells: on a unix socket it is a path, without a port."""
     server = scope.get("server")
     return scope.get("client") is None and server is not None and server[1] is None
-
-
-def _names_loopback(hosts: list[str]) -> bool:
-    parts = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
-    if parts is None:
-        return False
-    return (parts["name"] or "").lower() == "localhost" or is_loopback(parts["six"] or parts["name"])
 
 
 def peer_of(scope: Mapping[str, Any]) -> str:

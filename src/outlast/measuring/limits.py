@@ -30,11 +30,17 @@ def limits(address: str, commit: Spread, lone: Steps, hundred: Steps) -> tuple[L
 def _of_lone(kind: str, address: str, commit: Spread, lone: Steps) -> Limit:
     step, share = ms(lone.latency.p50), "more runs at once, which share commits"
     if commit.p50 >= MOSTLY * lone.latency.p50 and kind != "memory":
-        text = f"A lone run is limited by the commit: a step takes {step}, the smallest commit alone {ms(commit.p50)}. What helps: {_quicker(kind, address)}; or {share}."
+        # They are measured one after the other, so the store may have been quicker when the steps were.
+        alone = (
+            f"the smallest commit alone {ms(commit.p50)}"
+            if commit.p50 <= lone.latency.p50
+            else "no longer than the smallest commit took by itself a moment before"
+        )
+        text = f"A lone run is limited by the commit: a step takes {step}, {alone}. What helps: {_quicker(kind, address)}; or {share}."
         return Limit("lone", "commit", text)
     if _is_cpu(kind, lone):
         return Limit("lone", "cpu", f"A lone run is limited by {_cpu(lone)}. What helps: {share}.")
-    text = f"A lone run waits for {_waits_for(kind)}: of the {step} of a step the smallest commit is {ms(commit.p50)}, and the CPU of this process {ms(lone.cpu_each)}. What helps: {_quicker(kind, address)}; or {share}."
+    text = f"A lone run waits for {_waits_for(kind)}: of the {step} of a step the smallest commit is {ms(commit.p50)}, and this process used {lone.cores_used:.0%} of a core. What helps: {_quicker(kind, address)}; or {share}."
     return Limit("lone", "store", text)
 
 

@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import Context
-from queue import SimpleQueue
-from typing import Any, TypeAlias
+from queue import Empty, SimpleQueue
+from typing import Any
 
 from outlast.errors import StoreError, StoreUnavailable
-from outlast.store.protocol import BadValue, CommitUnknown, Store
+from outlast.record.set_aside import SetAside
+from outlast.record.waiting import Waiting, split_expired, subject_of, take_all
+from outlast.store.deadline import until
+from outlast.store.protocol import BadValue, Blocked, CommitUnknown, Store
 from outlast.store.verbs import Keep, Record, Save, Send, Settle, Submit, Verb
 from outlast.telemetry.meters import Commits
 from outlast.telemetry.values import told, veiled
@@ -33,11 +38,19 @@ BATCH_CHARACTERS = 8_000_000
 """Of texts written together, unless one verb alone has more: servers take no request of any size."""
 HERE_SECONDS = 0.001
 """How quick commits must be for one to be made on the loop itself."""
+PAUSE_MIN, PAUSE_MAX = 0.01, 1.0
+"""Seconds between two attempts while the store fails: at first, and at most."""
+WARN_PAUSE = 0.5
+"""From this pause on each failed attempt is logged."""
+ATTEMPT_SECONDS_MIN = 2.0
+"""What an attempt gets even if a deadline is nearer: this process may have been paused, not the store."""
+BLOCKED_SECONDS = 0.2
+"""The least time between two tries of blocked verbs."""
+BLOCKED_SHARE = 4
+"""They wait this many times what the last try took: a fifth of the writer's time is theirs."""
+BLOCKED_MAX = 3
+"""After so many single verbs in a row that are blocked, the store as a whole is."""
 _LATER: Any = object()
-
-
-Waiting: TypeAlias = tuple[Verb, Callable[[Verb, Any], None]]
-"""A verb, and what to call with it and its outcome: a result, a Refused, or a StoreError."""
 
 
 class Writer:
@@ -63,6 +76,18 @@ class Writer:
         self._patience, self._batch_max = patience, batch_max
         self._queue: deque[Waiting] = deque()
         self._urgent: deque[Waiting] = deque()
+        self._blocked = SetAside()
+        self._blocked_in_a_row = 0
+        self._singly = 0
+        """How many verbs at the head of the queue are written one at a time, to find the one at fault."""
+        self._failure: StoreError | None = None
+        """Why the last attempt failed. None while the store works."""
+        self._urgent_failed = False
+        """The last attempt was of an urgent verb and failed: the others have the next turn."""
+        self._urgent_blocked_by: StoreError = Blocked()
+        self._retry_urgent_at = 0.0
+        """When an urgent verb that was blocked is tried again, while others wait."""
+        self._pause = PAUSE_MIN
         self._wake: SimpleQueue[None] = SimpleQueue()
         self._idle = False
         self._closing = False
@@ -93,12 +118,13 @@ class Writer:
         to gather, and where the disk is quick and nobody is in the way it is written here and now. Two thread switches
         cost as much as an fsync.
         """
-        if alone and self._idle and not self._queue and not self._suspect and self._pace < HERE_SECONDS:
+        here = self._idle and not (self._queue or self._suspect or self._blocked)
+        if alone and here and self._pace < HERE_SECONDS:
             outcome = self._write_here(verb)
             if outcome is not _LATER:
                 self._loop.call_soon(done, verb, outcome)
                 return
-        self._queue.append((verb, done))
+        self._queue.append(Waiting(verb, done, time.monotonic() + self._patience))
         if self._idle:
             self._idle = False
             self._wake.put(None)
@@ -106,10 +132,10 @@ class Writer:
             self._refuse_rest()
 
     def _refuse_rest(self) -> None:
-        """The thread has ended: whoever comes now is told so."""
+        """Fail what was put after the thread had ended."""
         error = StoreUnavailable("Outlast is closed: nothing more is written.")
-        for verb, done in _take(self._queue, len(self._queue)):
-            self._loop.call_soon(done, verb, error)
+        for waiting in _take(self._queue, len(self._queue)):
+            self._loop.call_soon(waiting.done, waiting.verb, error)
 
     def _write_here(self, verb: Verb) -> Any:
         started = time.perf_counter()
@@ -148,9 +174,11 @@ class Writer:
         return await future
 
     def call(self, verb: Verb, timeout: float | None = None) -> Any:
-        """The same from a thread, ahead of what waits. For a worker's own signs of life only."""
+        """Write a verb ahead of the others, from a thread. For a worker's own signs of life only."""
         outcomes: SimpleQueue[Any] = SimpleQueue()
-        self._urgent.append((verb, lambda _, outcome: outcomes.put(outcome)))
+        deadline = time.monotonic() + min(self._patience, timeout or self._patience)
+        done = lambda _, outcome: outcomes.put(outcome)  # noqa: E731
+        self._urgent.append(Waiting(verb, done, deadline, in_thread=True))
         if self._idle:
             self._idle = False
             self._wake.put(None)
@@ -167,95 +195,196 @@ class Writer:
 
     def _work(self) -> None:
         while True:
-            batch, urgent = self._gather()
+            batch = self._gather()
             if batch:
-                outcomes = self._write([verb for verb, _ in batch])
-                if urgent:  # who asked from a thread is told in this one
-                    _tell(batch[:urgent], outcomes[:urgent])
-                    batch, outcomes = batch[urgent:], outcomes[urgent:]
-                self._deliver(batch, outcomes)
-            elif self._closing:
+                self._attempt(batch)
+            elif self._closing and not (self._queue or self._urgent):
+                self._fail(
+                    self._blocked.take_all(),
+                    StoreUnavailable("the app was closed before a lock was released."),
+                )
                 self._closed = True
                 if self._queue:  # put between the last look and the line above
                     self._loop.call_soon_threadsafe(self._refuse_rest)
                 return
 
-    def _gather(self) -> tuple[list[Waiting], int]:
-        """What waits, up to `batch_max` and `BATCH_SECONDS`, and how many of it are urgent: these go alone, and first."""
-        if not self._queue and not self._urgent:
-            self._idle = True
-            # `put` looks at the flag after it has appended: whoever is second sees what the first did.
-            if not self._queue and not self._urgent:
-                self._wake.get()
-            self._idle = False
-        urgent = _take(self._urgent, self._batch_max)
-        if urgent:
-            return urgent, len(urgent)
-        count_max = self._batch_max
-        if self._verb_pace * count_max > BATCH_SECONDS:
-            count_max = max(BATCH_MIN, int(BATCH_SECONDS / self._verb_pace))
-        return _take(self._queue, count_max), 0
+    def _gather(self) -> list[Waiting]:
+        """Wait for something to write, and return the next batch.
 
-    def _write(self, verbs: list[Verb]) -> list[Any]:
+        Urgent verbs go first and alone, then what waits in the queue, up to `batch_max` and
+        `BATCH_SECONDS`. What is blocked returns to the head of the queue when it is due for another try.
+        """
+        if not self._queue and not self._urgent:
+            self._rest()
+        if self._blocked:
+            self._fail(self._blocked.take_expired(), self._blocked.error)
+            self._queue.extendleft(reversed(self._blocked.take_due()))
+        if self._urgent:
+            self._expire_urgent()
+        waits = self._queue and (self._urgent_failed or time.monotonic() < self._retry_urgent_at)
+        if self._urgent and not waits:
+            return _take(self._urgent, 1)
+        count_max = self._batch_max
+        if self._singly:
+            count_max = 1
+            self._singly -= 1
+        elif self._verb_pace * count_max > BATCH_SECONDS:
+            count_max = max(BATCH_MIN, int(BATCH_SECONDS / self._verb_pace))
+        taken = _take(self._queue, count_max)
+        return [waiting for waiting in taken if not self._blocked.joins(waiting)] if self._blocked else taken
+
+    def _rest(self) -> None:
+        """Sleep until there is something to write, or a blocked verb is due for another try."""
+        self._idle = True
+        # `put` looks at the flag after it has appended: whichever is second sees what the first did.
+        if not self._queue and not self._urgent and not (self._closing and self._blocked):
+            timeout = self._blocked.seconds_left() if self._blocked else None
+            with suppress(Empty):
+                self._wake.get(timeout=timeout)
+        self._idle = False
+
+    def _attempt(self, batch: list[Waiting]) -> None:
+        """Write a batch once. What could not be written returns to the head of its queue, or is set aside."""
+        source = self._urgent if batch[0].in_thread else self._queue
+        started = time.monotonic()
+        if self._failure is not None and not (batch := self._unexpired(batch, started, self._failure)):
+            return
+        verbs = [waiting.verb for waiting in batch]
         self.batches += 1
         self.verbs += len(verbs)
         try:
-            return self._persist(verbs)
+            with until(max(batch[0].deadline, started + ATTEMPT_SECONDS_MIN)):
+                outcomes = self._commit(verbs)
         except BadValue as error:
             _count_failure(self._there, error)
-            if len(verbs) == 1:
-                return [error]
-            return [self._write([verb])[0] for verb in verbs]
-        except StoreUnavailable as error:  # counted at every attempt
-            return [error] * len(verbs)
+            self._answered()
+            if len(batch) > 1:
+                self._one_by_one(batch, source)
+            else:
+                self._deliver(batch, [error])
+        except Blocked as error:
+            _count_failure(self._there, error)
+            self._suspect = False
+            self._isolate(batch, source, error, time.monotonic() - started)
+        except (StoreUnavailable, CommitUnknown) as error:
+            _count_failure(self._there, error)
+            self._postpone(batch, source, error)
         except StoreError as error:
             _count_failure(self._there, error)
-            return [error] * len(verbs)
+            self._deliver(batch, [error] * len(batch))
         except (
             Exception
         ) as error:  # a fault of the store's own; without the thread every waiter would wait for ever
             _count_failure(self._there, error)
             log.error("the store failed", exc_info=veiled(error, self._log_values))
-            said = told(error, self._log_values)
-            return [
-                StoreUnavailable(
-                    f"the store failed: {said}. Whether the last batch was written is not known."
-                )
-            ] * len(verbs)
+            text = told(error, self._log_values)
+            unknown = StoreUnavailable(
+                f"the store failed: {text}. Whether the last batch was written is not known."
+            )
+            self._deliver(batch, [unknown] * len(batch))
+        else:
+            self._answered()
+            self._deliver(batch, outcomes)
 
-    def _persist(self, verbs: list[Verb]) -> list[Any]:
-        """Until it is definite, or patience ends. The same verbs again is safe: each says what a repeat does."""
-        deadline, pause, unknown = time.monotonic() + self._patience, 0.01, self._suspect
-        while True:
-            try:
-                if unknown:
-                    self._store.recover()
-                started = time.perf_counter()
-                outcomes = self._store.commit(verbs)
-            except (StoreUnavailable, CommitUnknown) as error:
-                unknown = self._suspect = unknown or isinstance(error, CommitUnknown)
-                _count_failure(self._there, error)
-                if time.monotonic() + pause > deadline or self._closing:
-                    log.error("gave up writing: %s", error)
-                    raise StoreUnavailable(
-                        f"{error} Whether the last batch was written is not known." if unknown else str(error)
-                    ) from None  # the cause of a driver's may have values in it
-                if pause > 0.5:
-                    log.warning("trying again: %s", error)
-            else:
-                self._suspect = False
-                seconds = time.perf_counter() - started
-                self._keep_pace(seconds)
-                if self._there is not None:
-                    self._there.add(outcomes, seconds)
-                if len(verbs) > BATCH_MIN:
-                    self._verb_pace += (seconds / len(verbs) - self._verb_pace) / 8
-                return outcomes
-            time.sleep(pause)
-            pause = min(pause * 2, 1.0)
+    def _commit(self, verbs: list[Verb]) -> list[Any]:
+        """Repeating verbs is safe: each says what a repeat does."""
+        if self._suspect:
+            self._store.recover()
+        started = time.perf_counter()
+        outcomes = self._store.commit(verbs)
+        seconds = time.perf_counter() - started
+        self._keep_pace(seconds)
+        if self._there is not None:
+            self._there.add(outcomes, seconds)
+        if len(verbs) > BATCH_MIN:
+            self._verb_pace += (seconds / len(verbs) - self._verb_pace) / 8
+        return outcomes
+
+    def _answered(self) -> None:
+        """Note that the store works."""
+        self._suspect, self._failure, self._urgent_failed, self._pause = False, None, False, PAUSE_MIN
+        self._blocked_in_a_row = 0
+
+    def _one_by_one(self, batch: list[Waiting], source: deque[Waiting]) -> None:
+        """Return a batch to its queue, and write its verbs one at a time."""
+        source.extendleft(reversed(batch))
+        self._singly = len(batch)
+
+    def _postpone(self, batch: list[Waiting], source: deque[Waiting], error: StoreError) -> None:
+        """Return a batch to its queue after a failed attempt, fail what is past its deadline, and pause."""
+        if isinstance(error, CommitUnknown):
+            self._suspect = True
+            for waiting in batch:
+                waiting.unsure = True
+        self._failure, self._urgent_failed = error, source is self._urgent
+        if self._pause > WARN_PAUSE:
+            log.warning("trying again: %s", error)
+        source.extendleft(reversed(batch))
+        then = math.inf if self._closing else time.monotonic() + self._pause
+        for queue in (self._urgent, self._queue):
+            expired, left = split_expired(take_all(queue), then)
+            queue.extendleft(reversed(left))
+            self._fail(expired, error)
+        if not self._closing:
+            time.sleep(self._pause)
+            self._pause = min(self._pause * 2, PAUSE_MAX)
+
+    def _unexpired(self, batch: list[Waiting], now: float, error: StoreError) -> list[Waiting]:
+        expired, left = split_expired(batch, now)
+        self._fail(expired, error)
+        return left
+
+    def _fail(self, batch: list[Waiting], error: StoreError) -> None:
+        """Give up a batch."""
+        if not batch:
+            return
+        log.error("gave up writing %d verbs: %s", len(batch), error)
+        unknown = f"{error} Whether the last batch was written is not known."
+        for in_thread in (True, False):
+            given_up = [waiting for waiting in batch if waiting.in_thread is in_thread]
+            # New errors, without a cause: the driver's may have values in it.
+            errors = [StoreUnavailable(unknown if one.unsure else str(error)) for one in given_up]
+            self._deliver(given_up, errors)
+
+    # -- verbs that a locked row holds up
+
+    def _isolate(self, batch: list[Waiting], source: deque[Waiting], error: Blocked, seconds: float) -> None:
+        """Set aside the verbs whose rows are locked, and return the others to the queue.
+
+        If the store does not know which they are, the verbs are written one at a time. Where that
+        finds nothing but locks, it is not about single rows: the store counts as unavailable.
+        """
+        again_at = time.monotonic() + max(BLOCKED_SECONDS, seconds * BLOCKED_SHARE)
+        if batch[0].in_thread:
+            source.extendleft(batch)
+            self._urgent_blocked_by, self._retry_urgent_at = error, again_at
+            if not self._queue:
+                time.sleep(BLOCKED_SECONDS)
+            return
+        self._blocked_in_a_row += 1
+        if not error.subjects and self._blocked_in_a_row > BLOCKED_MAX:
+            self._postpone(batch, source, error)
+            return
+        held_up = [waiting for waiting in batch if subject_of(waiting) in error.subjects]
+        if not held_up and len(batch) > 1:
+            self._one_by_one(batch, source)
+            return
+        self._blocked.add(held_up or batch, error, again_at)
+        rest = [waiting for waiting in batch if waiting not in held_up] if held_up else []
+        source.extendleft(reversed(rest))
+
+    def _expire_urgent(self) -> None:
+        """Fail the urgent verbs that nobody waits for any more."""
+        now, expired = time.monotonic(), []
+        while self._urgent and self._urgent[0].deadline <= now:
+            expired.append(self._urgent.popleft())
+        self._fail(expired, self._failure or self._urgent_blocked_by)
 
     def _deliver(self, batch: list[Waiting], outcomes: list[Any]) -> None:
         if not batch:
+            return
+        if batch[0].in_thread:  # who asked from a thread is told in this one
+            _tell(batch, outcomes)
             return
         try:
             self._loop.call_soon_threadsafe(_tell, batch, outcomes)
@@ -270,28 +399,32 @@ class InlineWriter(Writer):
         self._scheduled = False
 
     def put(self, verb: Verb, done: Callable[[Verb, Any], None], *, alone: bool = False) -> None:  # noqa: ARG002
-        self._queue.append((verb, done))
+        self._queue.append(Waiting(verb, done, time.monotonic() + self._patience))
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._flush)
 
     def call(self, verb: Verb, timeout: float | None = None) -> Any:  # noqa: ARG002
-        outcome = self._write([verb])[0]
-        if isinstance(outcome, StoreError):
-            raise outcome
-        return outcome
+        outcomes: list[Any] = []
+        deadline = time.monotonic() + self._patience
+        self._urgent.append(
+            Waiting(verb, lambda _, outcome: outcomes.append(outcome), deadline, in_thread=True)
+        )
+        while not outcomes:
+            if batch := self._gather():
+                self._attempt(batch)
+        if isinstance(outcomes[0], StoreError):
+            raise outcomes[0]
+        return outcomes[0]
 
     def close(self) -> None:
         self._flush()
 
     def _flush(self) -> None:
         self._scheduled = False
-        batch = _take(self._queue, self._batch_max)
-        if batch:
-            self._deliver(batch, self._write([verb for verb, _ in batch]))
-            if self._queue:
-                self._scheduled = True
-                self._loop.call_soon(self._flush)
+        while self._queue or self._blocked:
+            if batch := self._gather():
+                self._attempt(batch)
 
 
 def _count_failure(commits: Commits | None, error: Exception) -> None:
@@ -305,7 +438,7 @@ def _take(queue: deque[Waiting], count_max: int) -> list[Waiting]:
     taken: list[Waiting] = []
     room = BATCH_CHARACTERS
     for _ in range(min(len(queue), count_max)):
-        room -= _characters(queue[0][0])
+        room -= _characters(queue[0].verb)
         if room < 0 and taken:
             break
         taken.append(queue.popleft())
@@ -325,8 +458,8 @@ def _characters(verb: Verb) -> int:
 
 
 def _tell(batch: list[Waiting], outcomes: list[Any]) -> None:
-    for (verb, done), outcome in zip(batch, outcomes, strict=True):
+    for waiting, outcome in zip(batch, outcomes, strict=True):
         try:
-            done(verb, outcome)
+            waiting.done(waiting.verb, outcome)
         except Exception:  # one that fails must not keep the others from hearing
-            log.exception("the outcome of %s could not be delivered", type(verb).__name__)
+            log.exception("the outcome of %s could not be delivered", type(waiting.verb).__name__)

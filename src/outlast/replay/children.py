@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Callable, Coroutine
 from contextlib import aclosing
 from functools import partial
+from shlex import quote
 from typing import TYPE_CHECKING, Any, cast
 
 from outlast.errors import Conflict, Draining, RunCancelled, RunDead, StoreError
@@ -162,7 +163,7 @@ async def _undo(life: Life, place: Place, id: str) -> None:
         if row.undoing is None and row.status in ENDED:
             return
         if row.status in ("parked", "dead"):
-            why = f"its child {id} is {row.status} and cannot be undone: `outlast retry {id}`."
+            why = f"its child {id} is {row.status} and cannot be undone: `outlast retry {quote(id)}`."
             leaving.cannot_tell(life, place.key, why)
             await life.host.create_future()
         if row.undoing is not None or row.workflow in house.workflows:

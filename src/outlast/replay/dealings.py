@@ -14,7 +14,7 @@ from typing import Any
 
 from outlast.store.rows import Entry
 from outlast.store.verbs import Record
-from outlast.values.exceptions import CANCELLED
+from outlast.values.exceptions import CANCELLED, LEFT_OPEN
 
 UNDO = "undo:"
 """Before the key of a place: the place of its compensation."""
@@ -98,6 +98,11 @@ class Dealing:
         """It happened, has a compensation (or is one to be made), and was not undone. What children have done is in their own journals."""
         to_undo = self.kind == "compensation" or self.compensation is not None
         return bool(self.happened) and to_undo and self.undone is None
+
+    @property
+    def left_open(self) -> bool:
+        """Whether its run ended before anybody found out whether it happened."""
+        return self.closed is not None and self.closed.error == LEFT_OPEN
 
     def try_anew(self) -> None:
         self.looked_at = self.looked_at or self.intent > 0
@@ -234,7 +239,7 @@ class Dealings:
         self._try_anew()
 
     def _close(self, dealing: Dealing, entry: Entry | Record) -> None:
-        dealing.unsure = dealing.open and entry.error == CANCELLED
+        dealing.unsure = dealing.open and entry.error in (CANCELLED, LEFT_OPEN)
         needless = dealing.compensation is None and not dealing.place.startswith(UNDO) and entry.error is None
         if (
             self.lean and needless

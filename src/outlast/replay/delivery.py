@@ -3,7 +3,7 @@ become durable. What the code asks for meanwhile must be what an entry is about,
 
 from __future__ import annotations
 
-import asyncio
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from outlast.errors import Evicted, Unrecordable, VersionConflict
@@ -34,6 +34,9 @@ def deliver_pending(life: Life) -> None:
             raise life.diverge(
                 "a workflow that waits", f"more than {CALLBACKS_MAX:,} callbacks without waiting"
             )
+        if life.refused is not None and life.main is not None and life.verdict is None:
+            _finish(life, life.main)
+            return
         if life.over is not None or life.main is None:
             return
         if life.main.done():
@@ -78,6 +81,8 @@ def _deliver(life: Life, entry: Entry | Record) -> None:
             life.asked_for += 1
             handle = life.timers.fired(entry.key)
             if handle is not None:
+                # Rounding must not make it fire early: a deadline of anyio would be set once more.
+                life.time = max(life.time, handle.when())
                 life.loop.ready.append(handle)
         elif entry.kind == "message":
             life.mail.deliver(int(entry.value or 0), entry.seq)
@@ -109,7 +114,7 @@ def _answer(life: Life, entry: Entry | Record) -> None:
         life.replayed += 1
     if place.cancelled and not entry.asked and place.errand is None:
         # It had ended, but the cancellation was first.
-        place.value, place.error = None, asyncio.CancelledError()
+        place.value, place.error = None, place.cancelled_error()
     elif place.value is None and place.error is None:
         if entry.error is not None:
             place.error = decode_error(entry.error)
@@ -179,18 +184,20 @@ def _start_deferred(life: Life) -> None:
 
 
 def _finish(life: Life, main: RunTask) -> None:
-    """The workflow's function has returned or raised: the run ends, unless the journal says it cannot have."""
+    """The workflow's function has returned, raised or made a call that was refused: the run ends,
+    unless the journal says it cannot have."""
     if life.undoing and not main.cancelled() and main.exception() is not None:
         life.over = leaving.parked(
-            f"{STUCK}it cannot be undone ({main.exception()!r}). Mend that, then `outlast retry {life.id}`."
+            f"{STUCK}it cannot be undone ({main.exception()!r}). Fix that, then run `outlast retry {quote(life.id)}`."
         )
         return
+    asked = f"the end of {life.workflow.name}" if life.refused is None else f"a refused call: {life.refused}"
     left = [entry for key, entry in life.journal.placed.items() if key not in life.places]
     if left:
-        raise life.diverge(describe(left[0]), f"the end of {life.workflow.name}")
+        raise life.diverge(describe(left[0]), asked)
     for entry in life.pending:
         if entry.kind == "intent" and entry.key not in life.places:
-            raise life.diverge(describe(entry), f"the end of {life.workflow.name}")
+            raise life.diverge(describe(entry), asked)
     if life.replaying:
         _count_saved(life)
     life.verdict = ending.judge(life, main)

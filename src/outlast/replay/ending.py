@@ -10,14 +10,16 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from outlast.errors import Diverged, Evicted, LimitExceeded, RunTimeout, StoreError, Unrecordable
+from outlast.replay.lines import is_of_program, shown
 from outlast.replay.own import own
 from outlast.store.rows import ENDED
-from outlast.store.verbs import FENCE, Refused, Release, Settle, Undo, verdict
+from outlast.store.verbs import CANCEL, FENCE, Refused, Release, Settle, Undo, verdict
 from outlast.values.exceptions import SEQ, encode_error
 
 if TYPE_CHECKING:
     from outlast.replay.life import Life
     from outlast.replay.loop import RunTask
+    from outlast.replay.place import Place
 
 log = logging.getLogger("outlast.replay")
 
@@ -40,10 +42,12 @@ def judge(life: Life, main: RunTask) -> Settle:
         said = json.loads(life.row.undoing)
         return Settle(life.pk, life.fence, **said)
     text_max = life.house.settings.error_text_max
-    try:
-        error: BaseException | None = main.exception()
-    except asyncio.CancelledError as cancelled:
-        error = cancelled
+    error: BaseException | None = life.refused
+    if error is None:
+        try:
+            error = main.exception()
+        except asyncio.CancelledError as cancelled:
+            error = cancelled
     if life.timed_out:
         text = encode_error(RunTimeout(life.id), text_max)
         return Settle(life.pk, life.fence, "failed", error=text, failed_at=life.cancel_seq)
@@ -68,6 +72,7 @@ def wind_down(life: Life) -> None:
         return
     life.winding = True
     life.stop_clocks()
+    _warn_of_running_tasks(life)
     _end_tasks(life)
     if life.thread is not None:
         life.thread.evict(life.over)
@@ -75,14 +80,54 @@ def wind_down(life: Life) -> None:
         if body is None or not body.shielded:
             task.cancel()
     for place in list(life.places.values()):
-        if place.coro is not None and place.errand is not None and life.verdict is not None:
-            saying = "effect %s of run %s was called and not awaited: nothing was done"
-            log.error(saying, place.key, life.id, extra=life.facts(place.key))
-        if place.coro is not None and (life.verdict is None or life.verdict.status != "done"):
-            place.coro.close()  # called, and then something was raised before it could be awaited
+        if not place.awaited:
+            _say_not_awaited(life, place)
+        if place.coro is not None:
+            place.coro.close()  # called, and not awaited: Python's own warning would name our line
         if place.kind == "child" and place.stop is not None and life.verdict is not None:
             place.stop()  # a child that nobody waits for ends with its parent
     life.house.keep(own(life.host, _conclude(life)))
+
+
+def _say_not_awaited(life: Life, place: Place) -> None:
+    """Log a call without `await`: it did nothing, and the run ended all the same.
+
+    Of a run that failed only effects are worth it: an exception may have come between the call and
+    its `await`.
+    """
+    if life.verdict is None or (life.verdict.status != "done" and place.errand is None):
+        return
+    kind = "effect" if place.errand is not None else place.kind
+    line = "" if place.line is None else f" at {shown(place.line)}"
+    level = logging.ERROR if place.errand is not None else logging.WARNING
+    saying = "%s %s of run %s was called%s and not awaited: nothing was done. Await it: `await %s(...)`."
+    name = place.key.rpartition("/")[2].partition("#")[0]
+    log.log(level, saying, kind, place.key, life.id, line, name, extra=life.facts(place.key))
+
+
+def _warn_of_running_tasks(life: Life) -> None:
+    """Log once which tasks of the program still run when a run is done: the workflow did not wait for them.
+
+    A task that the workflow has cancelled is not one of them, nor one that a library created for itself.
+    """
+    if life.verdict is None or life.verdict.status != "done" or life.undoing:
+        return
+    module = life.workflow.fn.__module__
+    running = [
+        (task, task.line)
+        for task in life.loop.tasks
+        if not (task is life.main or task.done() or task.cancelling())
+        and task.line is not None
+        and is_of_program(task.line, module)
+    ]
+    if running:
+        task, line = running[0]
+        more = f" and {len(running) - 1} more" if len(running) > 1 else ""
+        log.warning(
+            "run %s ended while task %s, created at %s,%s still ran: what it had not done is lost. "
+            "Await the task before the workflow returns, or cancel it.",
+            life.id, task.scope.path.rstrip("/"), shown(line), more, extra=life.facts(),
+        )  # fmt: skip
 
 
 def _end_tasks(life: Life) -> None:
@@ -133,6 +178,9 @@ async def _conclude(life: Life) -> None:
             )  # nothing of it executes any more: what is claimed now is written after its end
             try:
                 outcome = await life.house.writer.ask(last)
+                if isinstance(outcome, Refused) and outcome.why == CANCEL:
+                    last = await _cancelled(life, outcome.detail)
+                    outcome = await life.house.writer.ask(last)
             except StoreError as error:
                 outcome = error
             life.concluded = not isinstance(outcome, StoreError)
@@ -154,6 +202,21 @@ async def _conclude(life: Life) -> None:
         life.house.gone(life)
         if not life.end.done():
             life.end.set_result(end)
+
+
+async def _cancelled(life: Life, why: str) -> Settle | Undo:
+    """Return how a run that cannot be replayed, and that somebody wants to end, ends.
+
+    Its `finally` blocks cannot execute. What it has done is in its journal, and is undone from there without its code.
+    """
+    asked = [entry.seq for entry in life.pending if entry.kind == "cancel"]
+    failed_at = life.cancel_seq if life.cancel_seq is not None else min(asked, default=None)
+    life.over = Evicted("the run has ended")
+    life.verdict = Settle(life.pk, life.fence, "cancelled", reason=why, failed_at=failed_at)
+    if not await life.house.read(life.house.store.has_dealt, life.id):
+        return life.verdict
+    text = verdict("cancelled", reason=why, failed_at=failed_at)
+    return Undo(life.pk, life.fence, text)
 
 
 async def _look_at_children(life: Life) -> None:
@@ -206,11 +269,12 @@ async def _stopped(life: Life) -> None:
 
 
 def _threads(life: Life) -> list[asyncio.Future[Any]]:
-    """What of a run that has not ended may still execute in a thread."""
-    if life.verdict is not None:
-        return [thread for thread in life.strays if not thread.done()] if life.journal.dealings.opened else []
+    """Return the threads that may still execute something of the run and must end first."""
     own = [life.thread.ended] if life.thread is not None and not life.thread.ended.done() else []
-    return [*life.threads, *own]
+    if life.verdict is None:
+        return [*life.threads, *own]
+    strays = life.strays if life.journal.dealings.opened else []
+    return [*(thread for thread in strays if not thread.done()), *own]
 
 
 def _last_verb(life: Life) -> Settle | Release | Undo | None:
@@ -227,7 +291,9 @@ def _last_verb(life: Life) -> Settle | Release | Undo | None:
             text = verdict(end.status, end.value, end.error, end.reason, end.failed_at)
             return Undo(life.pk, life.fence, text)
         return life.verdict
-    if isinstance(life.over, Diverged) or (isinstance(life.over, Evicted) and life.over.parked):
+    if isinstance(life.over, Diverged):
+        return Settle(life.pk, life.fence, "parked", reason=str(life.over), unless_cancelled=True)
+    if isinstance(life.over, Evicted) and life.over.parked:
         return Settle(life.pk, life.fence, "parked", reason=str(life.over))
     if life.delay is not None:
         return Release(life.pk, life.fence, str(life.over), delay=life.delay, interrupted=False)

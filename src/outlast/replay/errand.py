@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from outlast.errors import DuplicateName
 from outlast.replay.dealings import Dealing
-from outlast.values.exceptions import CANCELLED
+from outlast.values.exceptions import CANCELLED, LEFT_OPEN
 
 if TYPE_CHECKING:
     from outlast.define.effect import EffectBase
 
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 DID_NOT = "did not happen"
 """In the entry of an attempt, or of verify: that it did not happen is certain."""
@@ -36,10 +36,10 @@ EFFECT_KEY = "effect_key"
 
 
 @dataclass(frozen=True)
-class Happened(Generic[R]):
+class Happened(Generic[R_co]):
     """What `verify` answers if the effect has happened: its result."""
 
-    result: R
+    result: R_co
 
 
 class Outcome(NamedTuple):
@@ -54,6 +54,8 @@ class Outcome(NamedTuple):
 
 NOT_DONE = Outcome(error=CANCELLED)
 """It was not done, because it is not wanted any more."""
+NOT_KNOWN = Outcome(error=LEFT_OPEN)
+"""It may have happened. Its run ends without undoing it, and another call could only make it happen."""
 
 
 class Errand:

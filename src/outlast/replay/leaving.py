@@ -4,6 +4,7 @@ it; parked because a person must decide."""
 from __future__ import annotations
 
 import logging
+from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
 
 from outlast.errors import Evicted
@@ -74,7 +75,7 @@ def cannot_tell(life: Life, key: str, why: str) -> None:
     if key.startswith(UNDO) and not _is_of_children(life, key):
         life.house.meters.compensation("failed")
     characters = life.house.log_values
-    said = f": {cut(why, characters)}" if characters else f" (`outlast show {life.id}` says why)"
+    said = f": {cut(why, characters)}" if characters else f" (`outlast show {quote(life.id)}` says why)"
     log.warning("effect %s of run %s is unknown%s", key, life.id, said, extra=life.facts(key))
     life.host.call_soon(park_if_idle, life)
 
@@ -103,9 +104,9 @@ def _what_is_unknown(life: Life) -> str:
     if all(_is_of_children(life, key) for key in life.unknown):
         return f"{STUCK}{' '.join(lines)} Say `outlast {again} {life.id}` then."
     ways = (
-        f"`outlast {again} {life.id}` to try again, or, if it was done by hand, `outlast decide {life.id} {effect} --happened null`"
+        f"`outlast {again} {quote(life.id)}` to try again, or, if it was done by hand, `outlast decide {quote(life.id)} {effect} --happened null`"
         if stuck
-        else f"`outlast decide {life.id} {effect} --happened RESULT` or `--did-not`{compensate}"
+        else f"`outlast decide {quote(life.id)} {effect} --happened RESULT` or `--did-not`{compensate}"
     )
     return f"{STUCK if stuck else UNKNOWN}{' '.join(lines)} Say {ways}."
 

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import suppress
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from outlast.errors import Diverged, Evicted, LimitExceeded
+from outlast.errors import Diverged, Evicted, LimitExceeded, NotInRun
 from outlast.replay import delivery, effects, ending, leaving, sessions, undo
 from outlast.replay.account import Account, account_of
 from outlast.replay.dealings import KINDS as DEALT
 from outlast.replay.delivery import describe
 from outlast.replay.ending import End
 from outlast.replay.journal import DELIVERED, Journal
+from outlast.replay.lines import calling_line, users_line
 from outlast.replay.loop import RunLoop, RunTask
 from outlast.replay.mail import Mail
 from outlast.replay.place import Place
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from outlast.telemetry.spans import LifeSpan
 
 log = logging.getLogger("outlast.replay")
+E = TypeVar("E", bound=NotInRun)
 
 PROGRESS = frozenset({"step", "attempt", "inner", "child", "session"})
 """Entries that show that a run has got somewhere in this life."""
@@ -94,6 +97,8 @@ class Life:
         self.replaying = True
         self.over: BaseException | None = None
         """Why this life has ended; from then on nothing is recorded and every call raises it."""
+        self.refused: NotInRun | None = None
+        """What the workflow's own code did that it may not do: the run fails with it."""
         self.cancelling: str | None = None
         self.thread: Threaded | None = None
         self.end: asyncio.Future[End] = self.host.create_future()
@@ -152,7 +157,9 @@ class Life:
         try:
             args, kwargs = self.workflow.signature.decode(self.row.args)
         except Exception as error:
-            self.over = Diverged(f"the arguments {self.row.args}", f"{self.workflow.name}: {error}")
+            self.over = Diverged(
+                f"the arguments {self.row.args}", f"{self.workflow.name}: {error}", run=self.id
+            )
             ending.wind_down(self)
             return
         if self.workflow.is_async:
@@ -185,7 +192,9 @@ class Life:
     def take(self, kind: str, name: str, args: str | None, *, while_cancelling: bool = False) -> Place:
         """Take the next place of this name. Raises Diverged if the journal has something else there."""
         self.check(while_cancelling=while_cancelling)
-        return self.take_at(kind, self.loop.scope().key(name), args)
+        place = self.take_at(kind, self.loop.scope().key(name), args)
+        place.line = calling_line()
+        return place
 
     def take_at(self, kind: str, key: str, args: str | None) -> Place:
         """Take a certain place."""
@@ -211,23 +220,23 @@ class Life:
 
     async def outcome(self, place: Place, launch: Callable[[Life, Place], None]) -> Any:
         """Wait, on the run loop, for the entry that answers a place."""
-        place.launch, place.coro = launch, None
+        place.launch, place.coro, place.awaited = launch, None, True
         if not place.delivered:
             self._begin(place)
-        while not place.delivered:
-            place.future = asyncio.Future(loop=self.loop)
+        if not place.delivered:
+            place.future = wait = _Wait(loop=self.loop)
+            wait.life, wait.place = self, place
             try:
                 await place.future
-            except asyncio.CancelledError:
-                if self.over is None and not place.delivered:
-                    self._cancel_place(place)
-                    continue
-                raise
+            finally:
+                place.future = None  # which holds the place
             if self.over is not None:
                 raise self.over
         if place.cancelled and place.errand is not None:
-            self.loop.call_soon(_cancel_again, asyncio.current_task(self.loop))
+            self.loop.call_soon(_cancel_again, asyncio.current_task(self.loop), place.messages[-1])
         if place.error is not None:
+            if place.cancelled and isinstance(place.error, asyncio.CancelledError):
+                place.error.args = place.cancelled_error().args
             raise place.error
         return place.value
 
@@ -276,8 +285,10 @@ class Life:
             launch, place.launch = place.launch, None
             launch(self, place)
 
-    def _cancel_place(self, place: Place) -> None:
-        place.cancelled = True
+    def cancel_place(self, place: Place, message: Any) -> None:
+        """Ask what was called at a place to stop. Its outcome is waited for all the same."""
+        if not place.cancelled_by(message):
+            return
         if place.stop is not None and place.key not in self.journal.placed:
             place.asked = True
             place.stop()
@@ -471,8 +482,34 @@ class Life:
     def diverge(self, recorded: str, asked: str) -> Diverged:
         """Mark this life: whatever the workflow's code does with the exception, nothing more is recorded."""
         if not isinstance(self.over, Diverged):
-            self.over = Diverged(recorded, asked)
+            line = users_line(self.workflow.fn.__module__, self._callers())
+            self.over = Diverged(recorded, asked, run=self.id, line=line)
         return self.over
+
+    def _callers(self) -> Iterator[asyncio.Task[Any]]:
+        """Yield the current task of the workflow, the task that created it, and so on, and the main one."""
+        task = asyncio.current_task(self.loop)
+        while task is not None:
+            yield task
+            creator = getattr(task, "creator", None)
+            task = None if creator is None else creator()
+        if self.main is not None:
+            yield self.main
+
+    def refuse(self, error: E) -> E:
+        """End this life, and the run as failed with this error, whatever the workflow's code does with it.
+
+        Return the error, with the user's line in its message. From any thread.
+        """
+        line = users_line(self.workflow.fn.__module__, self._callers())
+        if line is not None:
+            error.args = (f"{error} The call is at {line}.",)
+        if self.over is None:
+            self.refused = error
+            self.over = Evicted(f"the run was stopped: {error}")
+            with suppress(RuntimeError):  # the host's loop is closed
+                self.host.call_soon_threadsafe(self.advance)
+        return error
 
     def evict(self, why: BaseException) -> None:
         """End this life, not the run. A repeat is harmless; the first reason stays."""
@@ -491,9 +528,26 @@ class _Unreadable(Diverged):
         return f"{NO_JOURNAL}: {self.recorded}"
 
 
-def _cancel_again(task: asyncio.Task[Any] | None) -> None:
+class _Wait(asyncio.Future[None]):
+    """The wait of a workflow's task at a place.
+
+    A cancellation does not end it: the entry that answers the place does. The task is not woken
+    before, so that it may be cancelled any number of times meanwhile.
+    """
+
+    life: Life
+    place: Place
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        if self.done() or self.life.over is not None:
+            return super().cancel(msg)
+        self.life.cancel_place(self.place, msg)
+        return True
+
+
+def _cancel_again(task: asyncio.Task[Any] | None, message: Any) -> None:
     """An effect that acts is not cut, and its outcome is what the cancelled task gets; but what it awaits next is. Not if what had cancelled
     it is over by now, as a `timeout` that was left."""
     if task is not None and not task.done() and task.cancelling():
-        task.cancel()
+        task.cancel(message)
         task.uncancel()  # it is the same request as before

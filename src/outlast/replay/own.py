@@ -7,8 +7,10 @@ block; and a loop that ends, as `asyncio.run` does, cancels every task that it f
 from __future__ import annotations
 
 import asyncio
+import math
+import sys
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 from weakref import WeakSet
 
 T = TypeVar("T")
@@ -42,3 +44,32 @@ async def whole(work: asyncio.Future[T], told: Callable[[], object] = lambda: No
     finally:
         if cancelled is not None:
             raise cancelled
+
+
+class Shield:
+    """Let a cancelled scope of anyio interrupt a block at most once, as a cancellation of asyncio does.
+
+    anyio cancels the tasks of a cancelled scope again at every turn of the loop, until they have left
+    it. A task that must wait all the same would keep the loop spinning. Entered in a scope that is
+    cancelled already, the block is not interrupted at all. Where the program does not use anyio, this
+    does nothing.
+    """
+
+    def __init__(self) -> None:
+        self._scope: Any = None
+
+    def __enter__(self) -> Self:
+        anyio: Any = sys.modules.get("anyio")
+        if anyio is not None:
+            is_cancelled = anyio.current_effective_deadline() == -math.inf
+            self._scope = anyio.CancelScope(shield=is_cancelled)
+            self._scope.__enter__()
+        return self
+
+    def raise_up(self) -> None:
+        """Keep out every further cancellation by a scope of anyio."""
+        if self._scope is not None:
+            self._scope.shield = True
+
+    def __exit__(self, *exc: object) -> bool:
+        return self._scope is not None and bool(self._scope.__exit__(*exc))

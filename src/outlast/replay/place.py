@@ -8,6 +8,8 @@ from contextvars import Context
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
+from outlast.replay.lines import Line
+
 if TYPE_CHECKING:
     from outlast.replay.errand import Errand
 
@@ -18,6 +20,7 @@ class Place:
     __slots__ = (
         "args",
         "asked",
+        "awaited",
         "cancelled",
         "child",
         "codec",
@@ -30,6 +33,8 @@ class Place:
         "key",
         "kind",
         "launch",
+        "line",
+        "messages",
         "stop",
         "text",
         "undone",
@@ -53,6 +58,12 @@ class Place:
         """Of the call, if it could not be started at once."""
         self.cancelled = False
         """The workflow has cancelled the task that waits here."""
+        self.awaited = False
+        """The workflow has awaited the call."""
+        self.messages: tuple[Any, ...] = ()
+        """The messages of those cancellations, each once."""
+        self.line: Line | None = None
+        """The line of the workflow that made the call."""
         self.asked = False
         """What was started has been asked to stop."""
         self.child: str | None = None
@@ -70,6 +81,21 @@ class Place:
         self.delivered = False
         self.value: Any = None
         self.error: BaseException | None = None
+
+    def cancelled_by(self, message: Any) -> bool:
+        """Note a cancellation of the task that waits here. Return False for a mere repetition.
+
+        A cancelled scope of anyio cancels its tasks again and again, with one message.
+        """
+        if message is not None and message in self.messages:
+            return False
+        self.cancelled = True
+        self.messages = (*(one for one in self.messages if one != message), message)
+        return True
+
+    def cancelled_error(self) -> asyncio.CancelledError:
+        """Return what the cancelled task is to get: with the message of the latest cancellation."""
+        return asyncio.CancelledError(*[one for one in self.messages[-1:] if one is not None])
 
     def wake(self) -> None:
         for future in (self.future, *self.watchers):

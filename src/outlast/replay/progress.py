@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 from outlast.errors import Evicted, LimitExceeded, NotInRun, StoreError, Unrecordable
 from outlast.replay.bodies import BODY, Body
 from outlast.replay.loop import RunLoop
+from outlast.replay.refusal import refused
 from outlast.store.verbs import Refused, Save
 from outlast.values.codec import Codec
 
@@ -35,7 +36,7 @@ def body_of(what: str) -> Body:
     """The step's body that executes here. NotInRun elsewhere, also in a workflow that a step's body has started."""
     body = None if isinstance(asyncio._get_running_loop(), RunLoop) else BODY.get()
     if body is None:
-        raise NotInRun(f"{what}() is for a step's body.")
+        raise refused(NotInRun(f"{what}() is for a step's body."))
     return body
 
 

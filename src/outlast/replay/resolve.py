@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from outlast.errors import Unrecordable
 from outlast.replay.dealings import Dealing, Decision
-from outlast.replay.errand import DID_NOT, NOT_DONE, Happened, Outcome
+from outlast.replay.errand import DID_NOT, NOT_DONE, NOT_KNOWN, Happened, Outcome
 from outlast.telemetry.values import told
 from outlast.values.exceptions import describe_error, encode_error
 from outlast.values.sentences import stopped
@@ -37,8 +37,10 @@ async def resolve(dealer: Dealer, dealing: Dealing) -> Outcome | None:
     if not effect.idempotent:
         why = f" It raised {stopped(describe_error(dealing.error))}" if dealing.error else ""
         return await dealer.unknown(f"nobody can tell whether it happened.{why}")
-    if dealer.unwanted and dealing.compensation is None:
-        return NOT_DONE  # nothing hangs on it any more
+    # A workflow that only gave up waiting goes on, and may do the same under another key.
+    ends = dealer.errand.resolve_only or (dealer.unwanted and dealer.life.cancelling is not None)
+    if ends and dealing.compensation is None:
+        return NOT_KNOWN
     if is_exhausted(dealer, dealing):
         return await dealer.unknown(failures(dealing))
     dealer.may_repeat = True

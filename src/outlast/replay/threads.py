@@ -94,8 +94,10 @@ class Threaded:
     def check(self) -> None:
         """Only the workflow's own thread may call: another's calls would come in no certain order."""
         if threading.get_ident() != self._ident:
-            raise NotInRun(
-                "a sync workflow's calls must come from its own thread, not from one that it started."
+            raise self._life.refuse(
+                NotInRun(
+                    "a sync workflow's calls must come from its own thread, not from one that it started."
+                )
             )
 
     def evict(self, why: BaseException) -> None:

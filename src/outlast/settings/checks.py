@@ -27,11 +27,13 @@ _KINDS = {"str": "a text", "int": "a whole number", "float": "a number"}
 _TYPES: dict[str, Any] = {"str": (str,), "int": (int,), "float": (int, float)}
 _MAY_BE_ZERO = {
     "chaos_kills_per_hour",
+    "check_workflows",
     "effect_margin",
     "ramp",
     "new_share",
     "signals",
     "health_stall",
+    "stall_warn",
     "checkpoint_reserve",
     "exit_reserve",
     "metrics",
@@ -142,6 +144,11 @@ def _check_signs_of_life(settings: Settings) -> None:
             f"stall_max={settings.stall_max} must be at least {STALL_MIN} seconds: an event loop that works would be taken to "
             "stand still.",
             "stall_max",
+        )
+    if 0 < settings.stall_warn < STALL_MIN:
+        raise Wrong(
+            f"stall_warn={settings.stall_warn} must be at least {STALL_MIN} seconds, or 0 to watch nothing.",
+            "stall_warn",
         )
 
 

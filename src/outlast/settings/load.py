@@ -16,7 +16,16 @@ from outlast.settings.files import of_files
 from outlast.settings.masks import masked, shown
 from outlast.settings.origin import Kind, Origin, Said
 from outlast.settings.settings import Settings
-from outlast.settings.variables import PREFIX, check_names, nearest, of_env_file, of_environment
+from outlast.settings.variables import (
+    PREFIX,
+    check_names,
+    is_below_working_folder,
+    names_env_file,
+    nearest,
+    of_env_file,
+    of_environment,
+    trust_advice,
+)
 
 log = logging.getLogger("outlast.settings")
 
@@ -42,7 +51,7 @@ class Loaded(NamedTuple):
     secrets_dir: Path | None = None
     """The folder that was looked into for files of secrets."""
     store_error: SettingsError | None = None
-    """Why what other tools say of a store cannot be taken. It matters only to who has no other one."""
+    """Why the store that was found may not be opened. It matters only to an app without another one."""
 
     def address(self) -> str:
         """The store to open. Into the log, if nobody named it for Outlast: it may be another than was thought."""
@@ -87,7 +96,23 @@ def load(given: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> 
             values[name], origins[name] = _parse(field, said), said.origin
     if isinstance(values.get("store"), str):
         values["store"] = foreign.plain_address(values["store"])
+        if origins["store"].kind is Kind.ENV_FILE and not names_env_file(set_here):
+            store_error = _untrusted_store(values["store"], origins["store"])
     return Loaded(_settings(values, origins), origins, env_file, secrets_dir, store_error)
+
+
+def _untrusted_store(address: str, origin: Origin) -> SettingsError | None:
+    """Return why a store that an unnamed .env file names may not be opened; None if it may be.
+
+    A folder brings its own files along anyway, so a store among them adds no danger. A server would get
+    this user's password, and decide what every command here shows and does.
+    """
+    if is_below_working_folder(address):
+        return None
+    return SettingsError(
+        f"{origin} is {masked(address)}, which is not a file below the working folder. "
+        f"{trust_advice(origin.place)}"
+    )
 
 
 def _check_keywords(given: Mapping[str, Any], known: Mapping[str, Field[Any]]) -> None:

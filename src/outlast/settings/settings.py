@@ -21,7 +21,9 @@ class Settings:
     poll: float = 2.0
     """Seconds between looks at the store when no bell rings."""
     store_patience: float = 30.0
-    """Seconds to go on trying when the store is locked, full or read-only."""
+    """Seconds that a write may take in all, from its request on, while the store is locked, full or away."""
+    store_timeout: float = 10.0
+    """Seconds that one call to the store may wait for an answer. Then its connection is dropped and a new one opened."""
     close_timeout: float = 5.0
     """Seconds that step bodies have to end when the app closes."""
     grace: float = 30.0
@@ -35,9 +37,11 @@ class Settings:
     http: str = ""
     """The address of the HTTP server, like 127.0.0.1:8080. Empty: none."""
     http_secret: str = ""
-    """What POST /shutdown must bring when it does not come over loopback."""
+    """The bearer token that POST /shutdown and GET /drain need, from everywhere. Empty: see `http`."""
     health_stall: float = 0.0
     """Seconds that the event loop may stand still before /health says 503. 0: it never does."""
+    stall_warn: float = 1.0
+    """Seconds that a step may block the event loop before a warning names it. 0: nothing is watched."""
     stall_max: float = 20.0
     """Seconds that the event loop may stand still before this worker lets its lease run out."""
     metrics: int = 1
@@ -46,6 +50,9 @@ class Settings:
     """Label sets of one metric; what is beyond them is counted as `other`. Of a histogram 100 at most."""
     log_values: int = 0
     """Characters of an argument, a result or an error's text that a log line may have. 0: none is logged."""
+
+    check_workflows: int = 1
+    """Whether a workflow's code is checked at its first execution for calls that differ in a replay. 0: it is not."""
 
     queues: str = "default"
     """The queues a worker claims from, by commas."""
@@ -66,7 +73,7 @@ class Settings:
     returned_rate: float = 100.0
     """Returned runs that a worker takes up in a second."""
     suspect_patience: float = 10.0
-    """Seconds that a suspect waits for an idle worker before busy ones make room."""
+    """Seconds that busy workers leave a suspect to an idle one before they make room."""
     death_backoff: float = 1.0
     """Seconds until a run that died twice is tried again; doubled with each further death."""
     death_backoff_max: float = 300.0
@@ -92,8 +99,10 @@ class Settings:
     """Bytes of one value as JSON."""
     journal_entries_max: int = 1_000_000
     """Entries of one run."""
-    messages_max: int = 100_000
+    messages_max: int = 10_000
     """Messages sent to one run, also those that it has received."""
+    message_size_max: int = 256_000
+    """Bytes of one message as JSON. With `messages_max` it bounds what others can make a run store."""
     session_fields_max: int = 1_000
     """Fields of one session or checkpoint, lists too."""
     session_items_max: int = 100_000
@@ -115,6 +124,11 @@ class Settings:
         """Without its secrets: it may end up in a log."""
         values = (f"{field.name}={shown(field.name, getattr(self, field.name))}" for field in fields(self))
         return f"Settings({', '.join(values)})"
+
+    @property
+    def call_timeout(self) -> float:
+        """Return the bound on one store call: a retry must fit into `store_patience`, and a few into `lease`."""
+        return min(self.store_timeout, self.store_patience / 2, self.lease / 4)
 
     @classmethod
     def load(cls, given: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> Settings:

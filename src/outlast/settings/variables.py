@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from outlast.errors import SettingsError
 from outlast.settings.origin import Kind, Origin, Said
@@ -24,6 +25,9 @@ _LINK = re.compile(
 _LINK_PORT = re.compile(r"OUTLAST_(?:\w+_)?PORT")
 """What Kubernetes puts into every pod for a Service called outlast, or outlast-…."""
 
+_REFERENCE = re.compile(r"\$\{\w+")
+"""A reference to another variable, as in ${HOME} or ${HOME:-/root}."""
+
 
 def of_environment(environ: Mapping[str, str]) -> dict[str, Said]:
     """By their names, in upper case; those of Kubernetes and of the tests left out."""
@@ -36,9 +40,11 @@ def of_environment(environ: Mapping[str, str]) -> dict[str, Said]:
 
 
 def of_env_file(set_here: Mapping[str, Said], known: Collection[str]) -> tuple[Path | None, dict[str, Said]]:
-    """The .env file that was read, and its OUTLAST_… variables. All others in it are somebody else's.
+    """Return the .env file that was read, and its OUTLAST_… variables. Other variables are ignored.
 
-    It is the one in the working folder (never one above it), or the one that OUTLAST_ENV_FILE names, which must be there.
+    It is the one in the working folder (never one above it), or the one that OUTLAST_ENV_FILE names,
+    which must exist. A file that nobody named may have come with the folder, so its variables may
+    point at no other file: SettingsError.
     """
     said = set_here.get(ENV_FILE)
     chosen = None if said is None else said.text
@@ -65,23 +71,62 @@ def of_env_file(set_here: Mapping[str, Said], known: Collection[str]) -> tuple[P
         ) from None
     if PREFIX not in text.upper():
         return path, {}  # and the library that reads it need not be loaded
-    return path, _read(path, text, known)
+    found = _read(path, text, known)
+    if chosen is None:
+        _refuse_pointers(found, path)
+    return path, found
+
+
+def _refuse_pointers(found: Mapping[str, Said], path: Path) -> None:
+    pointers = sorted(name for name in found if name == SECRETS_DIR or name.endswith("_FILE"))
+    if pointers:
+        raise SettingsError(f"{', '.join(pointers)} in {path} would read other files. {trust_advice(path)}")
+
+
+def trust_advice(path: Path | str) -> str:
+    """Return what to do about a setting that a .env file nobody named may not have."""
+    return (
+        f"Outlast found this {path} in the working folder, and a cloned folder may bring one along. "
+        f"If you trust it, set {ENV_FILE}={path}; if not, remove it, or set {ENV_FILE} to nothing."
+    )
+
+
+def names_env_file(set_here: Mapping[str, Said]) -> bool:
+    """Return whether the environment names the .env file, which makes it trusted."""
+    said = set_here.get(ENV_FILE)
+    return said is not None and bool(said.text)
+
+
+def is_below_working_folder(address: str) -> bool:
+    """Return whether an address is a local store below the working folder, or in memory."""
+    scheme = address.partition(":")[0].lower()
+    if scheme == "memory":
+        return True
+    if scheme not in ("sqlite", "file"):
+        return False
+    try:
+        parts = urlsplit(address)
+        path = unquote(parts.path)
+        # A path of sqlite: begins after the third slash, one of file: with it.
+        resolved = Path(path[1:] if scheme == "sqlite" else path).resolve()
+    except (ValueError, OSError, RuntimeError):
+        return False
+    return not parts.netloc and resolved.is_relative_to(Path.cwd().resolve())
 
 
 def _read(path: Path, text: str, known: Collection[str]) -> dict[str, Said]:
     from io import StringIO
 
+    from dotenv import dotenv_values
     from dotenv.parser import parse_stream
-    from pydantic_settings import BaseSettings, DotEnvSettingsSource
 
     for line in parse_stream(StringIO(text)):
         if line.error and PREFIX in line.original.string.upper():
             raise SettingsError(
                 f"{path}, line {line.original.line}: this is not NAME=value. Is a quote missing?"
             )
-    variables = DotEnvSettingsSource(
-        BaseSettings, env_file=path, env_file_encoding="utf-8-sig", case_sensitive=True
-    ).env_vars
+    # Expanding ${NAME} would let the file send any variable of the environment to the server that it names.
+    variables = dotenv_values(stream=StringIO(text), interpolate=False)
     found: dict[str, Said] = {}
     for given in sorted(variables):
         name, value = given.upper(), variables[given]
@@ -91,6 +136,11 @@ def _read(path: Path, text: str, known: Collection[str]) -> dict[str, Said]:
             raise SettingsError(f"{ENV_FILE} in {path} comes too late: it belongs in the environment.")
         if value is None:
             raise SettingsError(f"{name} in {path} has no value: write {name}=…")
+        if (reference := _REFERENCE.search(value)) is not None:
+            raise SettingsError(
+                f"{name} in {path} refers to {reference[0]}}}. Outlast expands no variables in this file: "
+                f"write the value out, or set {name} in the environment."
+            )
         found[name] = Said(value, Origin(Kind.ENV_FILE, name, str(path)))
     check_names(found, known)
     return found

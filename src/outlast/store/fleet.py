@@ -6,8 +6,43 @@ import json
 from typing import Any, NamedTuple
 
 from outlast.store.protocol import Store
-from outlast.store.rows import RunRow, WorkerRow
+from outlast.store.rows import RunRow, SessionQuery, WorkerRow
 from outlast.store.verbs import ITEM
+
+STALLS = "stalls"
+"""The space of sessions in which workers keep what blocked their event loops: a session per worker, a
+field per step."""
+STALLS_KEPT_SECONDS = 86_400.0
+
+
+class Stall(NamedTuple):
+    """A step that blocked the event loop of a worker."""
+
+    worker: str
+    step: str
+    """Its name, or that of the workflow whose own code it was."""
+    times: int
+    seconds: float
+    """How long the last time."""
+    at: float
+    line: str
+
+
+def stalls_of(store: Store) -> tuple[Stall, ...]:
+    """Return what workers have on record of the last day, the latest first. What is damaged is left out."""
+    found = []
+    for row in store.sessions(SessionQuery(STALLS, limit=1_000)):
+        for step, text in row.fields.items():
+            try:
+                said = json.loads(text)
+                found.append(
+                    Stall(
+                        str(row.id), step, int(said["count"]), float(said["seconds"]), float(said["at"]), str(said["line"])
+                    )
+                )  # fmt: skip
+            except (KeyError, TypeError, ValueError, RecursionError):
+                continue
+    return tuple(sorted(found, key=lambda stall: -stall.at))
 
 
 class Fleet(NamedTuple):
@@ -17,6 +52,12 @@ class Fleet(NamedTuple):
     dead: frozenset[str]
     """Those that seem dead: the next sweep decides."""
     now: float
+    stalls: tuple[Stall, ...] = ()
+    """What blocked their event loops; only where it was asked for."""
+
+    @classmethod
+    def with_stalls(cls, store: Store) -> Fleet:
+        return cls.of(store)._replace(stalls=stalls_of(store))
 
     @classmethod
     def of(cls, store: Store) -> Fleet:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
-from outlast.errors import StoreError
+from outlast.errors import StoreError, StoreUnavailable
 from outlast.store.rows import (
     NEVER,
     DrainRow,
@@ -24,6 +24,23 @@ from outlast.store.verbs import EACH, ITEM, SESSION, Verb
 
 class BadValue(StoreError):
     """Definite: nothing was written, because of one verb's values. The batch is tried again verb by verb."""
+
+
+class Blocked(StoreUnavailable):
+    """Definite: nothing was written, because another program holds a lock on a row that the batch needs.
+
+    `subjects` are the runs in question, each as ("run", number) and as ("id", id). Empty if they are not known.
+    """
+
+    explained_as = "StoreUnavailable"
+
+    def __init__(
+        self,
+        message: str = "another program holds a lock on a row that this write needs.",
+        subjects: frozenset[tuple[str, Any]] = frozenset(),
+    ) -> None:
+        super().__init__(message)
+        self.subjects = subjects
 
 
 class CommitUnknown(StoreError):
@@ -79,6 +96,9 @@ class Store(Protocol):
 
     migrates: bool
     """Whether opening makes what is missing, and brings an older store to this release's version. If not: NoStore, OlderStore."""
+
+    call_timeout: float
+    """Seconds that one call may wait for the store. Set it before opening."""
 
     def versions(self) -> tuple[int, int]:
         """Of the schema that is there (0: there is no store) and of the one that this release makes. It need not be open, and nothing is made."""
@@ -174,7 +194,7 @@ class Store(Protocol):
         ...
 
     def depth(self, queue: str) -> int:
-        """How many runs or items are queued in it."""
+        """How many runs or items in it are queued and due: what workers could take now, so without those that are delayed."""
         ...
 
     def held(self, worker: str) -> list[tuple[int, int, str]]:
@@ -200,11 +220,11 @@ class Store(Protocol):
     def listen(self, bell: Callable[[], None]) -> None:
         """Call `bell`, from any thread, soon after anybody's commit of something others may wait for.
 
-        It may ring for nothing, and a ring may be lost: who listens also looks now and then.
+        It may ring for nothing, and a ring may be lost: who listens also looks now and then. StoreUnavailable: try again.
         """
 
     def hold(self, worker: str) -> None:
-        """Take the lock that says this worker is alive; the kernel lets go of it at death."""
+        """Take the lock that says this worker is alive; the kernel lets go of it at death. StoreUnavailable: try again."""
 
     def let_go(self, worker: str) -> None:
         """Give the lock back."""

@@ -10,6 +10,9 @@ Status = Literal["queued", "running", "waiting", "parked", "done", "failed", "ca
 
 ENDED: frozenset[str] = frozenset({"done", "failed", "cancelled", "dead"})
 
+DELAYED = "delayed"
+"""In a RunQuery, next to the statuses: the runs that are queued and not due yet. Their status is "queued"."""
+
 NEVER = 1e12
 """A due time that does not come by itself: the run waits for a message."""
 
@@ -47,6 +50,24 @@ class Entry(NamedTuple):
 SUSPECT_DEATHS = 2
 """After how many deaths in a row without a new entry a run is a suspect. Not after one: far more workers are killed by what is around them
 than by what they execute, and then everything that they held would have to go on one by one."""
+
+
+FLEET_DEATHS_MAX = 1_000
+"""How many rows are kept of the deaths of workers, the newest: see `Sweep`."""
+FLEET_SECONDS_MIN = 60.0
+FLEET_SECONDS = 3600.0
+"""Seconds of the past, at least and at most, in which other deaths are weighed against those of a run."""
+ATTEMPTS_FACTOR_MAX = 4
+"""At this many times `attempts_max` deaths in a row a run is condemned whatever happens to the fleet."""
+
+
+def deaths_allowed(attempts_max: int, others: int, workers: int) -> int:
+    """Return the number of deaths in a row at which a run is condemned.
+
+    `others` is how many of `workers` workers died of something else in the same period.
+    """
+    extra = attempts_max * others // max(1, workers)
+    return attempts_max + min(extra, attempts_max * (ATTEMPTS_FACTOR_MAX - 1))
 
 
 class RunRow(NamedTuple):
@@ -97,6 +118,10 @@ class RunRow(NamedTuple):
     def is_suspect(self) -> bool:
         """It may be what kills its workers: it executes alone until it has recorded something."""
         return self.deaths_in_a_row >= SUSPECT_DEATHS
+
+    def is_delayed(self, now: float) -> bool:
+        """Return whether the run is queued and not due yet: nobody can claim it, so it is no load."""
+        return self.status == "queued" and self.ready == 0 and self.due > now
 
 
 class Message(NamedTuple):
@@ -163,6 +188,7 @@ class Outlook(NamedTuple):
 class QueueRow(NamedTuple):
     name: str
     queued: int
+    """Those in this status: `ready` and `delayed`."""
     running: int
     waiting: int
     parked: int
@@ -183,6 +209,13 @@ class QueueRow(NamedTuple):
     """Being undone: queued, running or waiting."""
     stuck: int = 0
     """Parked while being undone."""
+    delayed: int = 0
+    """Queued, and not due yet: submitted with a delay, or given back with one."""
+
+    @property
+    def ready(self) -> int:
+        """Queued and due: what workers could take now."""
+        return self.queued - self.delayed
 
 
 class SessionRow(NamedTuple):
@@ -225,6 +258,7 @@ class RunQuery(NamedTuple):
     """Which runs to list, newest first. Empty means any."""
 
     statuses: tuple[str, ...] = ()
+    """Also `DELAYED`, for a part of those that are queued."""
     workflow: str | None = None
     queue: str | None = None
     parent: str | None = None

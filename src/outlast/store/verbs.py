@@ -25,6 +25,8 @@ WORKER = "worker"
 DEPTH = "depth"
 CONFLICT = "conflict"
 DRAINING = "draining"
+PARENT = "parent"
+CANCEL = "cancel"
 
 DRAINS_MAX = 1_000
 """How many reports of drains are kept, with their recoveries: the newest."""
@@ -177,6 +179,8 @@ class Settle(NamedTuple):
     """End a run as done, failed or cancelled, or park it; the fence is void after. Fenced. Result: None.
 
     One that was being undone is no longer, unless it is parked. A repeat is accepted if it was this fence that settled the run.
+    With `unless_cancelled` a run that somebody wants to end, and that is not being undone, is not parked: refused with CANCEL, and the
+    reason of the request. The fence stays good, and its life ends the run.
     """
 
     run: int
@@ -186,6 +190,7 @@ class Settle(NamedTuple):
     error: str | None = None
     reason: str | None = None
     failed_at: int | None = None
+    unless_cancelled: bool = False
 
 
 class Release(NamedTuple):
@@ -279,10 +284,16 @@ class Retry(NamedTuple):
     A `retry` entry voids the journal from the entry that ended the run; everything before it is kept. A run that is being undone may
     also be parked; its entry voids nothing, and it is undone further. A repeat with the same token is accepted and does nothing, even if
     the run has ended again since.
+
+    A child belongs to its parent. It is refused with PARENT, and the parent's status, if the parent has ended, is "undoing" or is "gone":
+    nobody would own what the child does then. With `seen`, it is also refused with VERSION, and the number of the parent's last entry,
+    if that is not `seen`: the parent may have recorded the child's end. A child that is being undone is undone further in any case.
+    An EACH is not checked: it does nothing until its parent asks for it.
     """
 
     id: str
     token: str
+    seen: int | None = None
 
 
 class Resume(NamedTuple):
@@ -376,6 +387,10 @@ class Sweep(NamedTuple):
     `deaths_in_a_row` grows. After the first it goes ahead of new work too. After the second (SUSPECT_DEATHS) it is a suspect: from then on the
     count grows only by deaths alone, when the worker held nothing else but the run's ancestors, and with each it is due later, after `backoff`
     seconds, doubled. A death alone with which it is `attempts_max` or more makes it a dead letter.
+    In a kill storm that takes more deaths (`deaths_allowed`). The store records which workers died when, and the runs that are charged for each.
+    Others are those on record since the run's first death in this row, but at least FLEET_SECONDS_MIN and at most FLEET_SECONDS back, for which it is
+    not charged. Those for which a single other run is charged count once for that run. Workers are the enlisted ones and those of this sweep,
+    which go in the order of their ids. Workers that were draining, and those that an outage cut off, are not on record.
     The runs of a worker that was draining get an `interruption` instead, and are not charged. Its report, if it is still open or was
     never opened, is closed with what is known: {"cut_short": true, "left": ids of what was taken from it, "why": how it died, "seen": as
     the entries have it}.
@@ -453,6 +468,8 @@ class Limit(NamedTuple):
 
 class Prune(NamedTuple):
     """Delete up to `limit` runs that ended before `before`, with journal and mailbox. Result: how many.
+
+    Fewer than `limit` may be all that there was time for: ask again until there is nothing.
 
     What is below a run that has not ended stays, and so does a dead letter with those above and below it: what these have done outside was
     never undone. With `dead` dead letters go too, but for one whose undoing has begun: it stays until it is undone, with those below it.

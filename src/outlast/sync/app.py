@@ -6,7 +6,7 @@ import functools
 import threading
 from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterable, Iterator
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
 from outlast.app import outlast as core
 from outlast.app.hooks import Hook
@@ -17,6 +17,7 @@ from outlast.drain.cleanup import Hook as CleanupHook
 from outlast.drain.process import Process
 from outlast.errors import OutlastError
 from outlast.settings import Settings
+from outlast.settings.options import SettingsOptions
 from outlast.store.protocol import Store
 from outlast.sync.batch import Each, map_in
 from outlast.sync.items import Queue
@@ -117,7 +118,7 @@ class Outlast:
         workflows: Iterable[Workflow[..., Any]] = (),
         on_parked: Hook | None = None,
         on_dead: Hook | None = None,
-        **settings: Any,
+        **settings: Unpack[SettingsOptions],
     ) -> None:
         self._app = core.Outlast(
             store,
@@ -141,7 +142,7 @@ class Outlast:
         worker: bool | None = None,
         queues: str | Iterable[str] | None = None,
         workflows: Iterable[Workflow[..., Any]] = (),
-        **settings: Any,
+        **settings: Unpack[SettingsOptions],
     ) -> None:
         """Before it is opened: say some things otherwise than when it was made. What is not named stays."""
         self._app.configure(store, worker=worker, queues=queues, workflows=workflows, **settings)

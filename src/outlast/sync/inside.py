@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
 from outlast.app import outlast as core
+from outlast.app.submission import OnConflict
 from outlast.define import effect as core_effect
 from outlast.define import inside
 from outlast.define.effect import SyncEffect
@@ -14,20 +15,29 @@ from outlast.define.workflow import Call
 from outlast.errors import NotInRun, SettingsError
 from outlast.replay.bodies import BODY
 from outlast.replay.loop import RunLoop
+from outlast.replay.refusal import refused
 from outlast.replay.threads import THREAD, Threaded
+from outlast.settings.options import SettingsOptions
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
 
-def run(call: Call[R], *, id: str | None = None, store: str | None = None, **settings: Any) -> R:
+def run(
+    call: Call[R],
+    *,
+    id: str | None = None,
+    store: str | None = None,
+    on_conflict: OnConflict = "raise",
+    **settings: Unpack[SettingsOptions],
+) -> R:
     """Execute a workflow in this process and return its result. Kill it anywhere, start it again with the same id, and
     it goes on from its last recorded step. In a sync workflow, `run(call)` is a child run."""
     thread = _thread()
     if thread is None or not isinstance(call, Call):
-        return core.run(call, id=id, store=store, **settings)
-    if id is not None or store is not None or settings:
+        return core.run(call, id=id, store=store, on_conflict=on_conflict, **settings)
+    if id is not None or store is not None or on_conflict != "raise" or settings:
         raise SettingsError(
             "a child run has its id and its store from its parent: inside a run, give run() the call alone."
         )
@@ -64,8 +74,10 @@ def _thread() -> Threaded | None:
 
 def _on_run_loop(what: str, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
     if isinstance(asyncio._get_running_loop(), RunLoop):
-        raise NotInRun(
-            f"outlast.sync.{what}() is for a sync workflow, and this one is async: use `await outlast.{what}(...)`."
+        raise refused(
+            NotInRun(
+                f"outlast.sync.{what}() is for a sync workflow, and this one is async: use `await outlast.{what}(...)`."
+            )
         )
     thread = _thread()
     if thread is None:

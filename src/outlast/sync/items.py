@@ -104,7 +104,7 @@ class Queue:
         self._portal.call(self._queue.consume, handle, concurrency=concurrency)
 
     def size(self) -> int:
-        """How many items (and runs) are queued here, due or not; those in somebody's hands are not counted."""
+        """Return how many items and runs are ready here. Those due later and those in progress are not counted."""
         return self._portal.call(self._queue.size)
 
     def limit(self, *, depth: int | None = UNCHANGED, concurrency: int | None = UNCHANGED) -> None:

@@ -14,6 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 from outlast.errors import NotInRun, NotInStep, OutlastError, StoreUnavailable
 from outlast.replay.bodies import BODY
 from outlast.replay.loop import RunLoop
+from outlast.replay.refusal import refused
 from outlast.replay.threads import THREAD
 
 log = logging.getLogger("outlast")
@@ -94,9 +95,11 @@ def check_may_block() -> None:
     """A blocking call on an event loop would stop everything there; in a workflow, nothing could replay it."""
     loop = asyncio._get_running_loop()
     if isinstance(loop, RunLoop) or (THREAD.get() is not None and BODY.get() is None):
-        raise NotInStep(
-            "outlast.sync was used in a workflow's own code, where its answers would differ from life to life. Put it into "
-            "a step; to execute another workflow, make it a child run."
+        raise refused(
+            NotInStep(
+                "outlast.sync was used in a workflow's own code, where its answers would differ from life to life. Put it into "
+                "a step; to execute another workflow, make it a child run."
+            )
         )
     if loop is not None:
         raise NotInRun(

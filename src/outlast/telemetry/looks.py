@@ -194,7 +194,7 @@ class Looks:
         if whole is not None:
             for row in whole.rows:
                 name = self._shown(row.name)
-                depths[name] += 0 if row.name in own else row.queued
+                depths[name] += 0 if row.name in own else row.ready
                 _oldest(oldest, name, whole.now, row.oldest)
                 _oldest(returned, name, whole.now, row.returned_since)
                 for status in STATUSES:

@@ -113,12 +113,17 @@ class Meters:
             "dead": Counter(names.DEAD_LETTERS, count_max),
             "parked": Counter(names.PARKED, count_max),
         }
+        self.stalls, self.stall_seconds = (
+            Counter(names.STALLS, count_max),
+            Counter(names.STALL_SECONDS, count_max),
+        )
         self.leases, self.deaths = Counter(names.LEASES_LOST), Counter(names.DEATHS)
 
     @property
     def counters(self) -> tuple[Counter, ...]:
         return (
-            self.steps, self.replays, self.runs, self.items, self.compensations, *self.became.values(), self.leases, self.deaths,
+            self.steps, self.replays, self.runs, self.items, self.compensations, *self.became.values(), self.leases, self.stalls,
+            self.stall_seconds, self.deaths,
         )  # fmt: skip
 
     @property
@@ -159,6 +164,11 @@ class Meters:
     def lease_lost(self) -> None:
         self.leases.add(())
 
+    def stalled(self, workflow: str, step: str, seconds: float) -> None:
+        """Count a stall of the event loop; `step` is empty for a workflow's own code, both are for other tasks."""
+        self.stalls.add((workflow, step))
+        self.stall_seconds.add((workflow, step), seconds)
+
     def died(self, workers: int) -> None:
         self.deaths.add((), workers)
 
@@ -170,7 +180,7 @@ class NoMeters(Meters):
         pass
 
     begin = step = replayed = life = item = recovered = compensation = _nothing
-    needs_a_person = lease_lost = died = _nothing
+    needs_a_person = lease_lost = stalled = died = _nothing
 
 
 def meters_of(settings: Any) -> Meters:

@@ -35,7 +35,7 @@ VERBS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
 
 DRAIN_ENDS = ("completed", "released", "waiting", "checkpointed", "given_back", "left")
 """What becomes of what a process has in hand when it drains."""
-STATUSES = ("running", "waiting", "parked", "dead", "returned", "undoing", "stuck")
+STATUSES = ("delayed", "running", "waiting", "parked", "dead", "returned", "undoing", "stuck")
 QUANTILES = ("0.5", "0.95", "1")
 RECENT_SECONDS = 900.0
 """The window of `outlast_recent_…`."""
@@ -96,6 +96,12 @@ STALE_WRITES = _counter("outlast_stale_writes_total", "Verbs that the store refu
 LEASES_LOST = _counter(
     "outlast_leases_lost_total", "How often this process was taken for dead while it lived."
 )
+STALLS = _counter(
+    "outlast_loop_stalls_total", "How often a step, or a workflow's own code, blocked the event loop.", "workflow", "step",
+)  # fmt: skip
+STALL_SECONDS = _counter(
+    "outlast_loop_stall_seconds_total", "For how long the event loop stood still because of that.", "workflow", "step",
+)  # fmt: skip
 DEATHS = _counter("outlast_deaths_total", "Workers that this process found dead.")
 RECOVERY = Metric(
     "outlast_recovery_seconds", "histogram", ("cause",),
@@ -116,7 +122,9 @@ DRAIN_RUNS = _counter(
     "outlast_drain_runs_total", "What became of what this process had in hand when its drain began.", "end", values=_each(*DRAIN_ENDS, "not_checkpointed"),
 )  # fmt: skip
 
-QUEUE_DEPTH = _gauge("outlast_queue_depth", "Runs and items that are queued, in the whole store.", "queue")
+QUEUE_DEPTH = _gauge(
+    "outlast_queue_depth", "Runs and items that are queued and due, in the whole store.", "queue"
+)
 QUEUE_OLDEST = _gauge("outlast_queue_oldest_seconds", "How long ago the oldest queued one that is due was submitted.", "queue")  # fmt: skip
 QUEUE_RUNS = _gauge("outlast_queue_runs", "Runs and items by status, in the whole store.", "queue", "status")
 QUEUE_RETURNED = _gauge("outlast_queue_returned_seconds", "How long the returned run has waited that waits longest.", "queue")  # fmt: skip
@@ -131,7 +139,7 @@ STORE_AGE = _gauge("outlast_store_age_seconds", "How old what is shown of the st
 METRICS = (
     STARTED, READY, DRAINING, IN_HAND, RUNS_IN_HAND, SLOTS,
     STEPS, STEP_SECONDS, REPLAYED, RUNS, ITEMS, UNITS,
-    COMMIT_VERBS, COMMIT_SECONDS_TAKEN, COMMIT_FAILURES, STALE_WRITES, LEASES_LOST, DEATHS, RECOVERY,
+    COMMIT_VERBS, COMMIT_SECONDS_TAKEN, COMMIT_FAILURES, STALE_WRITES, LEASES_LOST, STALLS, STALL_SECONDS, DEATHS, RECOVERY,
     COMPENSATIONS, DEAD_LETTERS, PARKED, COST_SAVED, DRAIN_SECONDS, DRAIN_RUNS,
     QUEUE_DEPTH, QUEUE_OLDEST, QUEUE_RUNS, QUEUE_RETURNED,
     RECENT_DRAINS, RECENT_DRAIN_RUNS, RECENT_DRAIN_SECONDS, RECENT_NOT_CHECKPOINTED, WORKERS, STORE_UP, STORE_AGE,

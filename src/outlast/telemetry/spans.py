@@ -120,7 +120,7 @@ class Spans:
             return
         try:
             async with asyncio.timeout(seconds):
-                await house.read(flush, int(seconds * 1000))
+                await house.in_thread(flush, int(seconds * 1000))
         except Exception as error:  # an exporter's: it must not hold up the end
             log.warning("spans could not be sent: %s", type(error).__name__)
 

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import weakref
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from inspect import isawaitable, iscoroutinefunction
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 from outlast.app.outlast import Outlast
 from outlast.define.step import StepBase
-from outlast.define.workflow import Call
+from outlast.define.workflow import Call, Workflow
+from outlast.settings.options import AppOptions
 from outlast.store.protocol import Store
 from outlast.testing.clock import VirtualClock, VirtualLoop
 from outlast.testing.empty import EmptyStore
 
 R = TypeVar("R")
 _UNSET: Any = object()
+
+opened: list[App] = []
+"""The apps that the current test has opened, if the pytest plugin is loaded. It forgets them after each test."""
 
 
 class App(Outlast):
@@ -33,7 +38,7 @@ class App(Outlast):
         *,
         clock: VirtualClock | None = None,
         seed: int | None = None,
-        **settings: Any,
+        **settings: Unpack[AppOptions],
     ) -> None:
         self.clock = clock or VirtualClock()
         self.seed = seed
@@ -50,6 +55,9 @@ class App(Outlast):
         self._stubs: dict[StepBase[..., Any], Callable[..., Any]] = {}
         self.executed: Counter[str] = Counter()
         """How often each step was executed, by its name; several attempts of one call count once."""
+        self._known: list[dict[str, Workflow[..., Any]]] = []
+        """The workflows that it knew, each time it was open."""
+        self._is_replay = False
 
     def stub(
         self,
@@ -92,6 +100,9 @@ class App(Outlast):
         house = self._open
         house.stand_ins = self._stubs
         house.observe = self._observe
+        self._known.append(house.workflows)
+        if "outlast_pytest" in sys.modules and not self._is_replay and self not in opened:
+            opened.append(self)
         loop = asyncio.get_running_loop()
         if isinstance(loop, VirtualLoop):
             loop.busy = lambda: (
@@ -127,6 +138,24 @@ class App(Outlast):
                 return await action(self)
 
         return self.clock.run(main(), seed=self.seed)
+
+    def check_replay(self) -> None:
+        """Replay every run of its memory that is done or failed. AssertionError if one ends otherwise, or asks for a step
+        that is not recorded, with the call, what the journal has, and the line of the code. No step is executed. The pytest plugin calls this after each test.
+
+        Workflows whose name stood for several functions are left out, and so is a store that is not in memory.
+        """
+        from outlast.testing.replay import ReplayDiffers, differences
+
+        known: dict[str, Workflow[..., Any]] = {}
+        ambiguous: set[str] = set()
+        for workflows in self._known:
+            for name, workflow in workflows.items():
+                if known.setdefault(name, workflow).fn is not workflow.fn:
+                    ambiguous.add(name)
+        found = differences(self, {name: one for name, one in known.items() if name not in ambiguous})
+        if found:
+            raise ReplayDiffers(found)
 
 
 class _Kept:

@@ -18,7 +18,7 @@ T = TypeVar("T")
 START = 1_800_000_000.0
 PATIENCE = 100 * 365 * 86_400.0
 """Virtual seconds after which a loop that only waits gives up."""
-REAL_PATIENCE = 3.0
+REAL_PATIENCE = 10.0
 """Real seconds that it waits for what is neither ready nor timed."""
 
 

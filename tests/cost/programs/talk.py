@@ -1,11 +1,15 @@
-"""A conversation with a model that costs: `talk.py FOLDER`. It says on stdout which turn it has paid for, before it is recorded."""
+"""Talk to a model that costs money: `talk.py FOLDER [TURN]`.
+
+Each turn is printed once it is paid for. At TURN the model never answers, so the test can kill the process
+after the payment and before the record.
+"""
 
 import asyncio
 import sys
 
 from outlast import current, run, step, workflow
 
-folder = sys.argv[1]
+folder, *hang_at = sys.argv[1:]
 TURNS = 6
 
 
@@ -13,7 +17,8 @@ TURNS = 6
 async def model(turn: int) -> int:
     current().cost(tokens=100, usd=0.1)
     print(turn, flush=True)
-    await asyncio.sleep(0.1)
+    if hang_at == [str(turn)]:
+        await asyncio.Event().wait()
     return turn
 
 

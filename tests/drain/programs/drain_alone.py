@@ -1,10 +1,10 @@
-"""A program of its own that calls `run`: `drain_alone.py STORE ID STEPS PAUSE`."""
+"""A program of its own that calls `run`: `drain_alone.py STORE ID`."""
 
 import sys
 
-from drain_flows import chain
+from drain_flows import gated
 
 from outlast import run
 
-store, id, steps, pause = sys.argv[1:]
-print(run(chain(0, int(steps), float(pause)), id=id, store=store))
+store, id = sys.argv[1:]
+print(run(gated("gate"), id=id, store=store))

@@ -1,4 +1,4 @@
-"""The same workflows, in an app of its own: slow to start, and slow to clean up."""
+"""The same workflows in an app that waits for a file when it starts and when it cleans up."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ app = Outlast(lifespan=living)
 
 @app.on_cleanup
 async def clean_up() -> None:
-    """As long as it takes until a file is there."""
+    """Wait until there is a file."""
     log("clean-up", os.getpid())
     while not Path("clean").exists():
         await asyncio.sleep(0.01)

@@ -1,5 +1,8 @@
-"""What the pods execute. Every body writes to the outside log, which is the file `log` of the folder it is in: with a write of its
-own for each line, which a SIGKILL cannot take back."""
+"""The workflows of the pods.
+
+Every body writes to the outside log, the file `log` of its folder, with one write per line, so that SIGKILL
+loses none.
+"""
 
 import asyncio
 import itertools
@@ -8,7 +11,7 @@ import re
 import time
 from pathlib import Path
 
-from outlast import current, sleep, step, sync, workflow
+from outlast import current, receive, sleep, step, sync, workflow
 
 
 def log(*words: object) -> None:
@@ -49,17 +52,34 @@ async def chain(n: int, steps: int, pause: float) -> int:
 
 
 @workflow
-async def chain_in_threads(n: int, steps: int, pause: float) -> int:
-    for _ in range(steps):
-        n = await add_in_thread.aio(n, pause)
-    return n
-
-
-@workflow
 async def sleeper(n: int, seconds: float) -> int:
     n = await add(n, 0.0)
     await sleep(seconds)
     return await add(n, 0.0)
+
+
+@workflow
+async def receiver(n: int) -> int:
+    n = await add(n, 0.0)
+    n += await receive("go", int)
+    return await add(n, 0.0)
+
+
+@step
+async def beat(pause: float) -> bool:
+    note("before")
+    await asyncio.sleep(pause)
+    note("after")
+    return Path("enough").exists()
+
+
+@workflow
+async def beats(pause: float) -> int:
+    """Execute steps until there is a file `enough`, and return how many."""
+    count = 1
+    while not await beat(pause):
+        count += 1
+    return count
 
 
 @step(retries=2, backoff=0.1)
@@ -118,16 +138,33 @@ def chain_in_threads_sync(n: int) -> int:
 async def wait_for(name: str) -> str:
     note("before")
     while not Path(name).exists():
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.02)
+    note("after")
+    return name
+
+
+@step
+def wait_in_thread(name: str) -> str:
+    note("before")
+    while not Path(name).exists():
+        time.sleep(0.02)
     note("after")
     return name
 
 
 @workflow
 async def gated(name: str) -> str:
-    """A step before and one after one that takes until a file is there."""
+    """Execute three steps, of which the second waits for a file."""
     await add(0, 0.0)
     word = await wait_for(name)
+    await add(1, 0.0)
+    return word
+
+
+@workflow
+async def gated_in_thread(name: str) -> str:
+    await add(0, 0.0)
+    word = await wait_in_thread.aio(name)
     await add(1, 0.0)
     return word
 
@@ -145,10 +182,16 @@ def is_first(word: str) -> bool:
     return True
 
 
+def block_until(name: str) -> None:
+    """Block this thread, and with it the event loop, until there is a file."""
+    while not Path(name).exists():
+        time.sleep(0.02)
+
+
 @step
-async def block_the_loop(seconds: float) -> str:
+async def block_the_loop(name: str) -> str:
     if is_first("blocked"):
-        time.sleep(seconds)
+        block_until(name)
         note("after")
     return "blocked"
 
@@ -186,16 +229,16 @@ def sum_for_ever() -> str:
 
 
 @workflow
-async def blocks(seconds: float = 1000.0) -> str:
+async def blocks(name: str = "never") -> str:
     await add(0, 0.0)
-    return await block_the_loop(seconds)
+    return await block_the_loop(name)
 
 
 @workflow
-async def blocks_itself(seconds: float) -> str:
-    """In the workflow's own code, from its first line on: whatever was claimed with it cannot begin."""
+async def blocks_itself(name: str) -> str:
+    """Block the loop in the workflow's own code: what was claimed with it cannot begin."""
     note("blocked")
-    time.sleep(seconds)
+    block_until(name)
     return "blocked"
 
 

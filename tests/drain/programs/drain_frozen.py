@@ -1,4 +1,4 @@
-"""The same workflows, and what the collector still has to go through when the process ends."""
+"""The same workflows. At the exit, write down how many objects the garbage collector has to visit."""
 
 import atexit
 import gc

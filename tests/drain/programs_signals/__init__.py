@@ -1,82 +1,62 @@
-"""Programs that get real signals, and what the tests need to execute and to end them."""
+"""Start programs that get real signals, and read what they said."""
 
-import signal
+import os
+import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
-from spawned import spawn
+import pytest
+
+from support.processes import Program
+from support.waiting import WAIT_SECONDS
 
 HERE = Path(__file__).parent
-WAIT_SECONDS = 30.0
-"""For what must come about, however noisy the machine."""
+AS_INIT = ("unshare", "-Urpf", "--kill-child", "--mount-proc")
+LONG = "OUTLAST_TEST_KILLS" in os.environ
+"""Whether this is `make soak`, which tries every combination."""
 
 
-class Executing:
-    """A program with its output in a file. Its first line is `ready`."""
-
-    def __init__(self, folder: Path, command: list[str]) -> None:
-        self.out = folder / "out"
-        with self.out.open("wb") as out:
-            self.process = spawn(command, stdout=out, stderr=out, cwd=folder)
-        self.pid = self.process.pid
+class Executing(Program):
+    """A program that says words, one per line of its output. The first one is `ready`."""
 
     @property
     def said(self) -> list[str]:
-        return self.out.read_text().splitlines()
+        return self.lines
 
-    def until(self, line: str, times: int = 1) -> None:
-        """Until it has said something that starts so."""
-        give_up = time.monotonic() + WAIT_SECONDS
-        while len([said for said in self.said if said.startswith(line)]) < times:
-            assert time.monotonic() < give_up and self.process.poll() is None, (
-                line,
-                self.process.poll(),
-                self.said,
-            )
-            time.sleep(0.005)
+    def wait_for(self, start: str, times: int = 1) -> None:
+        self.wait_for_line(start, times=times)
 
     def word(self, start: str) -> str:
-        """What follows this word on its line."""
-        self.until(start + " ")
-        return next(said for said in self.said if said.startswith(start + " ")).partition(" ")[2]
-
-    def send(self, number: int) -> float:
-        sent = time.monotonic()
-        self.process.send_signal(number)
-        return sent
-
-    def ended(self) -> int:
-        return self.process.wait(WAIT_SECONDS)
+        """Return what follows this word on its line."""
+        return self.wait_for_line(start + " ").partition(" ")[2]
 
     def begun(self) -> list[str]:
+        """Return the signals that have begun a drain."""
         return [said.split()[1] for said in self.said if said.startswith("begin ")]
+
+    def signal_init(self, number: int) -> None:
+        """Send a signal to the process that is PID 1 in its namespace."""
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children")
+        os.kill(int(children.read_text().split()[0]), number)
 
 
 @contextmanager
 def executing(folder: Path, name: str, *args: object, before: tuple[str, ...] = ()) -> Iterator[Executing]:
-    program = Executing(folder, [*before, sys.executable, "-u", str(HERE / name), *map(str, args)])
-    try:
-        program.until("ready")
+    with Executing([*before, sys.executable, "-u", HERE / name, *args], folder) as program:
+        program.wait_for("ready")
         yield program
-    finally:
-        with suppress(ProcessLookupError):
-            program.process.send_signal(signal.SIGKILL)
-        program.process.wait(WAIT_SECONDS)
 
 
-def alive(pid: int) -> bool:
-    """Whether it executes: a zombie does not."""
+@pytest.fixture(scope="module")
+def _init() -> None:
+    """Skip where the kernel refuses a pid namespace."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def gone(pid: int) -> None:
-    give_up = time.monotonic() + WAIT_SECONDS
-    while alive(pid):
-        assert time.monotonic() < give_up, f"{pid} still executes"
-        time.sleep(0.005)
+        done = subprocess.run(
+            [*AS_INIT, "true"], capture_output=True, text=True, timeout=WAIT_SECONDS, check=False
+        )
+    except FileNotFoundError:
+        pytest.skip("no `unshare` here: nothing was tested as PID 1")
+    if done.returncode:
+        pytest.skip(f"no pid namespace may be made here, nothing was tested as PID 1: {done.stderr.strip()}")

@@ -1,4 +1,4 @@
-"""again.py WHERE FROM: a program with only the default reaction; when its drain is over the signal ends it."""
+"""again.py WHERE BY: a program without handlers of its own, which raises a signal again after its drain."""
 
 import asyncio
 import signal

@@ -1,4 +1,4 @@
-"""busy.py WHERE [GRACE]: where the main thread is when the signal comes. With GRACE there is a guard."""
+"""busy.py WHERE [GRACE]: keep the main thread busy until a signal comes. With GRACE there is a guard."""
 
 import asyncio
 import itertools
@@ -38,7 +38,7 @@ def in_sqlite(rows: int = 10**9) -> None:
 
 
 def in_sqlite_and_out() -> None:
-    in_sqlite(3 * 10**6)
+    in_sqlite(10**6)
     say("out")
     time.sleep(60)
 

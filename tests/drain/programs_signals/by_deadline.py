@@ -1,4 +1,4 @@
-"""by_deadline.py HOW: what a process hangs in when its time has come."""
+"""by_deadline.py HOW: hang in some way until the deadline ends the process."""
 
 import asyncio
 import itertools
@@ -12,9 +12,12 @@ import warnings
 
 from said import say
 
+from outlast.drain import deadline as module
 from outlast.drain.deadline import Deadline
 
 how = sys.argv[1]
+if how not in {"gil", "finalizing"}:
+    module.BACKSTOP = 60.0  # a busy machine may give the thread no turn for the 0.2 s before the timer
 deadline = Deadline()
 deadline.start()
 deadline.start()
@@ -43,7 +46,7 @@ elif how == "loop":
 
     asyncio.run(main())
 elif how == "locked":
-    # Whoever hangs holds what a tidy end would need.
+    # The thread that hangs holds what an orderly exit would need.
     for handler in [logging.lastResort, *logging.getLogger().handlers]:
         handler.acquire()
     threading.Thread(target=lambda: deadline.arm(0.2, 75)).start()
@@ -57,11 +60,11 @@ elif how == "computing":
     while True:
         pass
 elif how == "gil":
-    deadline.arm(0.2, 75)
+    deadline.arm(2.0, 75)
     sum(itertools.repeat(1, 10**11))
 elif how == "finalizing":
     sys.slow = Slow()
-    deadline.arm(0.5, 75)
+    deadline.arm(2.0, 75)
 elif how == "earlier":
     deadline.arm(600, 1)
     deadline.arm(0.2, 75)
@@ -75,7 +78,7 @@ elif how == "disarmed":
     deadline.arm(0.3, 75)
     deadline.disarm()
     say("timer", signal.getitimer(signal.ITIMER_REAL)[0])
-    time.sleep(1)
+    time.sleep(0.6)
     deadline.arm(1e9, 75)
     time.sleep(0.1)
     sys.exit(4)
@@ -93,7 +96,7 @@ elif how == "own-timer":
     sys.exit(4)
 elif how == "own-timer-later":
     deadline.arm(300, 75)
-    say("timer", 299 < signal.getitimer(signal.ITIMER_REAL)[0] <= 300.2)
+    say("timer", 200 < signal.getitimer(signal.ITIMER_REAL)[0] <= 360.0)
     signal.setitimer(signal.ITIMER_REAL, 500)
     deadline.arm(200, 75)
     deadline.disarm()

@@ -1,4 +1,4 @@
-"""chained.py WHO: a program that has a reaction of its own, set before us or after us."""
+"""chained.py WHO: a program with a handler of its own, set before or after ours."""
 
 import asyncio
 import os

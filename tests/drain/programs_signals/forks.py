@@ -1,4 +1,4 @@
-"""forks.py HOW: a child of a program that receives signals. What happens to the child is no signal to its parent."""
+"""forks.py HOW: a child of a program that receives signals. Signals to the child do not reach its parent."""
 
 import asyncio
 import multiprocessing
@@ -30,7 +30,7 @@ def forked() -> None:
 def forked_many() -> None:
     """Ended as soon as they are there: not one of the signals may reach the parent's pipe."""
     codes = set()
-    for _ in range(200):
+    for _ in range(50):
         pid = os.fork()
         if pid == 0:
             time.sleep(3600)
@@ -67,9 +67,11 @@ def anew() -> None:
     """A child may install its own."""
     pid = os.fork()
     if pid == 0:
-        assert signals.install()
+        begun = threading.Event()
+        own = Signals(lambda number, at: (begin(number, at), begun.set()))
+        assert own.install()
         os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(1)
+        begun.wait(60)
         os._exit(7)
     say("ended", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 

@@ -1,4 +1,4 @@
-"""guarded.py HOW: what becomes of the guard, and of who has one."""
+"""guarded.py HOW: stop, kill or arm the guard of a program."""
 
 import itertools
 import os
@@ -44,7 +44,7 @@ elif how == "died":
 elif how == "pipe":
     guard._process.kill()
     guard._process.wait()
-    # One byte after the other, each into a pipe that nobody reads but our thread.
+    # Now only our own thread reads the pipe.
 elif how == "armed":
     guard.arm(1000)
     guard.arm(0.3)

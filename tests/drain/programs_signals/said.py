@@ -1,4 +1,4 @@
-"""What the programs share. A word is one write, so that lines of several threads and processes stay whole."""
+"""Words of the programs. A word is one write, so that lines of several threads and processes stay whole."""
 
 import os
 import threading

@@ -1,4 +1,4 @@
-"""two.py ORDER: two Signals in one program; which is restored first."""
+"""two.py ORDER: two Signals in one program, restored in this order."""
 
 import signal
 import socket

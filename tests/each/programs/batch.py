@@ -1,6 +1,7 @@
-"""A thousand-record job that may be killed anywhere: `batch.py FOLDER each|map|sync FROM TO [SECONDS]`.
+"""A job with many items, which tests kill: `batch.py FOLDER each|map|sync FROM TO [SECONDS]`.
 
-An item that begins, or has ended, is a line in the outside log. It says what came of it, and exits 75 when it was drained.
+It logs each item that begins or ends, prints the result, and exits with 75 when it was drained. Items from
+number 20 on take two seconds unless the file `go` exists, so a test has time to signal the process.
 """
 
 import asyncio
@@ -8,6 +9,7 @@ import json
 import os
 import sys
 import time
+from pathlib import Path
 
 from outlast import Draining, Outlast
 from outlast import sync as blocking
@@ -25,9 +27,14 @@ def log(when: str, number: int) -> None:
     os.close(file)
 
 
+def seconds_of(number: int) -> float:
+    is_slow = sys.argv[5:] and number >= 20 and not Path(folder, "go").exists()
+    return 2.0 if is_slow else seconds
+
+
 async def work(number: int) -> int:
     log("begin", number)
-    await asyncio.sleep(seconds)
+    await asyncio.sleep(seconds_of(number))
     log("end", number)
     return number * number
 
@@ -48,7 +55,7 @@ def sync_main() -> object:
         count = 0
         for number in app.each(numbers, id="job"):
             log("begin", number)
-            time.sleep(seconds)
+            time.sleep(seconds_of(number))
             log("end", number)
             count += 1
         return count

@@ -2,15 +2,22 @@
 
 import json
 import sys
+import time
 
 from outlast import OutlastError, run, workflow
 from outlast.effects import http_effect
 
 folder, kind, url = sys.argv[1:]
 base = url.partition("/")[0] + "//" + url.split("/")[2]
-verified = http_effect("verified", timeout=1.0, verify_url=f"{base}/happened?key={{key}}", undo=None)
-idempotent = http_effect("idempotent", timeout=1.0, idempotent=True, undo=None)
-blind = http_effect("blind", timeout=1.0, undo=None)
+TIMEOUT_SECONDS = 3.0
+settings = {
+    "timeout": TIMEOUT_SECONDS,
+    "headers": {"X-Deadline": lambda: str(time.time() + TIMEOUT_SECONDS)},
+    "undo": None,
+}
+verified = http_effect("verified", verify_url=f"{base}/happened?key={{key}}", **settings)
+idempotent = http_effect("idempotent", idempotent=True, retries=20, **settings)
+blind = http_effect("blind", **settings)
 
 
 @workflow
@@ -21,8 +28,7 @@ async def pay(kind: str, url: str) -> int:
 
 
 try:
-    print(
-        json.dumps(run(pay(kind, url), id="pay", store=f"sqlite:///{folder}/outlast.db", effect_margin=0.3))
-    )
+    store = f"sqlite:///{folder}/outlast.db"
+    print(json.dumps(run(pay(kind, url), id="pay", store=store, effect_margin=0.5, verify_attempts=50)))
 except OutlastError as error:
     print(json.dumps({"error": type(error).__name__, "message": str(error)}))

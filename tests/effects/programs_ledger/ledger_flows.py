@@ -15,14 +15,16 @@ from outlast.effects import HTTPAnswer, HTTPNotSent, HTTPRefused, file_effect, h
 URL = os.environ.get("LEDGER_URL", "http://127.0.0.1:9")
 FOLDER = os.environ.get("LEDGER_FILES", "/nowhere")
 TIMEOUT = 2.5
-"""Longer than the ledger's longest delay, also on a busy machine."""
+"""Longer than the ledger's longest delay."""
+DEADLINE = {"X-Deadline": lambda: str(time.time() + TIMEOUT)}
+"""The ledger applies nothing after the time-out, also on a busy machine."""
 PATIENT: dict[str, Any] = {"retries": 200, "backoff": 0.05, "backoff_max": 0.5}
 """The ledger is killed too: as long as nobody answers, it did not happen, and is tried again."""
 ASK = f"{URL}/happened?key={{key}}"
 
-reserve = http_effect("reserve", timeout=TIMEOUT, verify_url=ASK, **PATIENT)
-charge = http_effect("charge", timeout=TIMEOUT, idempotent=True, **PATIENT)
-ship = http_effect("ship", timeout=TIMEOUT, verify_url=ASK, **PATIENT)
+reserve = http_effect("reserve", timeout=TIMEOUT, verify_url=ASK, headers=DEADLINE, **PATIENT)
+charge = http_effect("charge", timeout=TIMEOUT, idempotent=True, headers=DEADLINE, **PATIENT)
+ship = http_effect("ship", timeout=TIMEOUT, verify_url=ASK, headers=DEADLINE, **PATIENT)
 note = file_effect("note", timeout=TIMEOUT, **PATIENT)
 
 

@@ -250,7 +250,7 @@ def use_what_was_inherited() -> None:
         word = type(error).__name__
     Path("inherited.new").write_text(word)
     Path("inherited.new").rename("inherited")
-    time.sleep(120)
+    time.sleep(600)
     os._exit(0)
 
 
@@ -289,6 +289,6 @@ async def tidy_sleeper(seconds: float) -> None:
         note("tidied")
 
 
-@workflow(timeout=1.5)
+@workflow(timeout=900)
 async def short_of_time(seconds: float) -> None:
     await sleep(seconds)

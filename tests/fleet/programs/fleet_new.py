@@ -1,6 +1,6 @@
-"""The code after a deploy: an order is checked before it is charged, which no run that has begun can do any more."""
+"""The code after a deploy: it checks an order first, which runs that began on the old code cannot do."""
 
-from fleet_flows import add, note
+from fleet_flows import add, note, wait_for
 
 from outlast import receive, step, workflow
 
@@ -25,8 +25,8 @@ async def order(what: str) -> list[str]:
 
 
 @workflow
-async def version() -> str:
-    await add(0, 0.2)
+async def version(gate: str) -> str:
+    await wait_for(gate)
     return "new"
 
 

@@ -1,6 +1,6 @@
 """The code before a deploy."""
 
-from fleet_flows import add, gated, note  # noqa: F401 - gated is a workflow that both know
+from fleet_flows import gated, note, wait_for  # noqa: F401 - both know the workflow gated
 
 from outlast import receive, step, workflow
 
@@ -25,6 +25,6 @@ async def order(what: str) -> list[str]:
 
 
 @workflow
-async def version() -> str:
-    await add(0, 0.2)
+async def version(gate: str) -> str:
+    await wait_for(gate)
     return "old"

@@ -1,7 +1,7 @@
-"""A program with everything in it, to be killed: `agent.py FOLDER ID`.
+"""Execute a run that uses every feature: `agent.py FOLDER ID [HOLD]`. Tests kill it.
 
-Every step's body writes a line to an outside log before and after its work, on disk before it goes on, so that what was
-executed can be compared with what was recorded.
+Every step writes a line to an outside log before and after its work and syncs it, so a test can compare what
+was executed with what was recorded. The step whose key is HOLD never ends.
 """
 
 import asyncio
@@ -14,7 +14,8 @@ from contextlib import suppress
 from outlast import Outlast, WrongStatus, current, receive, sleep, step, uuid, workflow
 
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # SIGQUIT, SIGABRT and SIGSEGV are sent on purpose
-folder, run_id = sys.argv[1:]
+folder, run_id = sys.argv[1:3]
+hold = sys.argv[3] if sys.argv[3:] else None
 LOG = os.open(f"{folder}/log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
 
@@ -31,6 +32,8 @@ def note(when: str) -> None:
 @step
 async def tick(n: int) -> int:
     note("before")
+    if current().step == hold:
+        await asyncio.Event().wait()
     await asyncio.sleep(0.003)
     note("after")
     return n * n
@@ -115,9 +118,9 @@ async def everything(start: int) -> dict[str, object]:
 
 async def main() -> None:
     log("up", os.getpid())
-    async with Outlast(f"sqlite:///{folder}/outlast.db", heartbeat=0.02) as app:
+    async with Outlast(f"sqlite:///{folder}/outlast.db", lease=600, heartbeat=0.02) as app:
         started = await app.start(everything(3), id=run_id)
-        with suppress(WrongStatus):  # it may have ended in an earlier life
+        with suppress(WrongStatus):  # the run ended before this process started
             for n in range(2):
                 await app.send(run_id, "word", f"word {n}", message_id=f"word {n}")
         result = await started.result()

@@ -1,4 +1,4 @@
-"""Many runs at once, for ever: `busy.py FOLDER`. What was acknowledged is written to a log at once.
+"""Execute many runs at once, for ever: `busy.py FOLDER`. It logs at once what the store acknowledged.
 
 `busy.py FOLDER resume` starts every run of the store again and prints their results.
 """
@@ -37,7 +37,7 @@ async def blocks(steps: int) -> int:
 async def one(app: Outlast, id: str) -> int:
     run = await app.start(blocks(STEPS), id=id)
     acknowledged("run", id, "")
-    with suppress(WrongStatus):  # it was sent in an earlier life, and the run has ended since
+    with suppress(WrongStatus):  # the run ended after the first send
         await app.send(id, "last", "x", message_id="x")
     acknowledged("message", id, "x")
     result = await run.result()
@@ -53,7 +53,7 @@ async def lane(app: Outlast, number: int) -> None:
 
 
 async def main() -> None:
-    async with Outlast(f"sqlite:///{folder}/outlast.db", lease=1) as app:
+    async with Outlast(f"sqlite:///{folder}/outlast.db") as app:
         if mode:
             ids = [info.id for info in await app.runs(status=["running", "queued"], limit=1000)]
             results = [await one(app, id) for id in ids]

@@ -1,24 +1,27 @@
-"""One of several processes on one store: `crowd.py FOLDER own SECONDS` executes runs of its own for a while,
-`crowd.py FOLDER same` starts the run that all of them start. Both say "ready" and wait for the file `go`.
+"""Share a store with other processes.
+
+`crowd.py FOLDER own COUNT` executes runs of its own. `crowd.py FOLDER same` starts the run that all of them
+start. Both print "ready" and wait for the file `go`.
 """
 
 import asyncio
 import json
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 from outlast import Outlast, StoreError, current, step, workflow
+from outlast.store.sqlite import store as sqlite_store
 from outlast.store.sqlite.store import SQLiteStore
 
 folder, mode, *rest = sys.argv[1:]
+sqlite_store.BUSY_SECONDS = 60.0  # the holder of the lock may get no CPU for a while
 LOG = os.open(f"{folder}/log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
 
 class Watched(SQLiteStore):
-    """The real store; what it could not do at the first attempt is kept, though the writer would try again."""
+    """A store that keeps the errors of failed attempts, which the writer would hide by trying again."""
 
     trouble: list[str] = []  # noqa: RUF012
 
@@ -33,7 +36,7 @@ class Watched(SQLiteStore):
         try:
             return super()._read(statement, values)
         except StoreError as error:
-            if self._opened:  # a look that was under way when it was closed is no trouble
+            if self._opened:  # a read that a close interrupts is expected to fail
                 self.trouble.append(repr(error))
             raise
 
@@ -86,16 +89,15 @@ async def same(steps: int) -> list[Any]:
 
 async def main() -> None:
     store = Watched(Path(folder, "outlast.db"))
-    async with Outlast(store) as app:
+    async with Outlast(store, lease=600, store_patience=120) as app:
         say("ready")
         await until_there("go")
         if mode == "own":
-            runs, end = 0, time.monotonic() + float(rest[0])
-            while time.monotonic() < end:
-                started = await app.start(own(5), id=f"{os.getpid()}-{runs}")
+            count = int(rest[0])
+            for number in range(count):
+                started = await app.start(own(5), id=f"{os.getpid()}-{number}")
                 assert await started.result() == 15
-                runs += 1
-            result: Any = {"runs": runs}
+            result: Any = {"runs": count}
         else:
             result = {"result": await (await app.start(same(5), id="same")).result()}
     say({**result, "trouble": store.trouble})

@@ -1,4 +1,4 @@
-"""A program that forks while Outlast is open: `forks.py FOLDER HOW`."""
+"""Fork while Outlast is open: `forks.py FOLDER HOW`."""
 
 import asyncio
 import json
@@ -44,10 +44,10 @@ async def leave_behind() -> str:
         if how == "outlives":
             pid = os.fork()
             if not pid:
-                time.sleep(60)
+                time.sleep(600)
                 os._exit(0)
         else:
-            pid = subprocess.Popen(["/bin/sleep", "60"], close_fds=False).pid
+            pid = subprocess.Popen(["/bin/sleep", "600"], close_fds=False).pid
         log("left behind", pid)
         await asyncio.Event().wait()
     return "went on"
@@ -85,18 +85,18 @@ def fork_and_exit() -> int:
 
 
 async def main() -> None:
-    async with Outlast(STORE, heartbeat=0.1) as app:
+    async with Outlast(STORE, lease=600, heartbeat=0.1) as app:
         if how == "exits":
-            runs = [await app.start(counting(150), id=f"r{n}") for n in range(4)]
+            runs = [await app.start(counting(50), id=f"r{n}") for n in range(4)]
             codes = []
-            for _ in range(25):
+            for _ in range(10):
                 codes.append(fork_and_exit())
                 await asyncio.sleep(0.005)
             results = [await one.result() for one in runs]
             after = await (await app.start(counting(3), id="after")).result()
             print(json.dumps([codes, results, after]), flush=True)
         elif how == "uses":
-            runs = [await app.start(counting(100), id=f"r{n}") for n in range(3)]
+            runs = [await app.start(counting(30), id=f"r{n}") for n in range(3)]
             codes = await (await app.start(nesting(3), id="nesting")).result()
             print(json.dumps([codes, [await one.result() for one in runs]]), flush=True)
         else:

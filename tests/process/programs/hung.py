@@ -1,8 +1,9 @@
-"""An app that closes while a step still executes: `hung.py FOLDER thread|swallow close|stay`.
+"""Close the app while a step still executes: `hung.py FOLDER thread|swallow close|stay`.
 
-`thread`: a step in a thread, which cannot be stopped. `swallow`: a step beside the workflow's end that swallows its
-cancellation. Either executes until the file `go-PID` is there. `close`: as soon as it executes, the app is closed; the
-program says what was told to who waited for the run, and waits to be killed. `stay`: it says the result.
+`thread`: the step runs in a thread, which cannot be stopped. `swallow`: the step runs beside the end of the
+workflow and swallows its cancellation. Either executes until the file `go-PID` exists. `close`: the program
+closes the app once the step executes, prints the error that the waiter got, and waits to be killed. `stay`: it
+prints the result.
 """
 
 import asyncio
@@ -61,7 +62,7 @@ async def held() -> int:
 
 async def main() -> None:
     store = f"sqlite:///{folder}/outlast.db"
-    async with Outlast(store, lease=1.5, heartbeat=0.1, close_timeout=0.1) as app:
+    async with Outlast(store, lease=15, heartbeat=0.1, close_timeout=0.1) as app:
         result = asyncio.create_task((await app.start(held(), id="r")).result())
         if then == "stay":
             print(json.dumps(await result), flush=True)
@@ -69,7 +70,7 @@ async def main() -> None:
         while not begun:
             await asyncio.sleep(0.005)
         await asyncio.sleep(0.05)
-    await asyncio.wait([result], timeout=10)
+    await asyncio.wait([result], timeout=100)
     told = type(result.exception()).__name__ if result.done() else "nothing"
     print(json.dumps(told), flush=True)
     await asyncio.Event().wait()

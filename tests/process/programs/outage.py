@@ -1,10 +1,16 @@
-"""A program of one run with one long step: it says when the step begins, and what ends it."""
+"""Execute one run with one step: `outage.py FOLDER STORE`. The step waits for the file `go`.
+
+It prints "begins" when the step begins, and the result or the error.
+"""
 
 import asyncio
 import json
 import sys
+from pathlib import Path
 
 from outlast import StoreUnavailable, run, step, workflow
+
+folder, store = sys.argv[1:]
 
 
 def say(what: object) -> None:
@@ -12,19 +18,19 @@ def say(what: object) -> None:
 
 
 @step
-async def long(seconds: float) -> int:
+async def wait() -> int:
     say("begins")
-    await asyncio.sleep(seconds)
+    while not Path(folder, "go").exists():
+        await asyncio.sleep(0.005)
     return 1
 
 
 @workflow
-async def flow(seconds: float) -> int:
-    return await long(seconds)
+async def flow() -> int:
+    return await wait()
 
 
-_, _, store, seconds = sys.argv
 try:
-    say(run(flow(float(seconds)), id="outage", store=store))
+    say(run(flow(), id="outage", store=store))
 except StoreUnavailable as error:
     say(f"unavailable: {error}")

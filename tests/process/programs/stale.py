@@ -1,6 +1,6 @@
-"""A program that can be held at two places: `stale.py FOLDER [step] [end]`, with a short lease.
+"""Execute a run that can be held at two places: `stale.py FOLDER [step] [end]`.
 
-`step`: its second step waits for the file `go-PID`. `end`: the workflow's own code does, just before it returns.
+`step`: its second step waits for the file `go-PID`. `end`: the workflow itself waits for it before it returns.
 """
 
 import asyncio
@@ -47,12 +47,12 @@ async def held() -> list[str]:
     words = [await first(), await second(), await third()]
     log("at the end")
     while "end" in places and not GO.exists():
-        time.sleep(0.005)  # nothing else of the loop is executed either
+        time.sleep(0.005)  # blocks the event loop
     return words
 
 
 async def main() -> None:
-    async with Outlast(f"sqlite:///{folder}/outlast.db", lease=2, heartbeat=0.2) as app:
+    async with Outlast(f"sqlite:///{folder}/outlast.db", heartbeat=0.2) as app:
         result = await (await app.start(held(), id="r")).result()
     print(json.dumps(result), flush=True)
 

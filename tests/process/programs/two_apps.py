@@ -1,6 +1,6 @@
-"""A second app on the file of the first: `two_apps.py FOLDER open|closed`.
+"""Open a second app on the file of the first: `two_apps.py FOLDER open|closed`.
 
-It says "ready", waits for the file `go-PID`, executes a run, says its result, and waits to be killed.
+It prints "ready", waits for the file `go-PID`, executes a run, prints its result, and waits to be killed.
 """
 
 import asyncio

@@ -1,6 +1,7 @@
-"""Two processes that wake each other: `wake.py FOLDER ROLE COUNT [POLL [deaf] [slow]]`. Unless told, no poll can help.
+"""Wake another process, or be woken: `wake.py FOLDER ROLE COUNT [POLL [deaf] [slow]]`.
 
-Deaf is as on a system without FIFOs: nobody is woken. Times are of the monotonic clock, one for all processes of a host.
+The poll is an hour by default. `deaf` simulates a system without FIFOs, where no process can be woken. `slow`
+delays what the store reads.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from outlast import Outlast, RunCancelled, receive, step, workflow
 from outlast.store.sqlite.store import SQLiteStore
 
 folder, role, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
-poll = float(sys.argv[4]) if sys.argv[4:] else 30.0
+poll = float(sys.argv[4]) if sys.argv[4:] else 3600.0
 if "deaf" in sys.argv:
     del os.mkfifo
 
@@ -36,25 +37,24 @@ def make(name: str) -> None:
 
 
 @step
-async def seen(number: int, sent: float) -> float:
-    seconds = time.monotonic() - sent
+async def seen(number: int) -> int:
     make(f"seen-{number}")
-    return seconds
+    return 1
 
 
 @workflow
-async def listener(count: int) -> list[float]:
-    return [await seen(number, await receive("note", float)) for number in range(count)]
+async def listener(count: int) -> int:
+    return sum([await seen(await receive("note", int)) for _ in range(count)])
 
 
 @step
-async def finish(number: int) -> float:
+async def finish(number: int) -> int:
     await until_there(f"finish-{number}")
-    return time.monotonic()
+    return 1
 
 
 @workflow
-async def finisher(number: int) -> float:
+async def finisher(number: int) -> int:
     return await finish(number)
 
 
@@ -63,13 +63,13 @@ async def waiter(number: int) -> None:
     make(f"waits-{number}")
     try:
         await receive("never")
-    except asyncio.CancelledError as cancelled:
-        say(time.monotonic() - float(str(cancelled)))
+    except asyncio.CancelledError:
+        say("cancelled")
         raise
 
 
 async def somewhat_later() -> None:
-    """Long enough for the other to wait, never in step with it."""
+    """Give the other process time to fall asleep, a little more or less each time."""
     await asyncio.sleep(random.uniform(0.02, 0.06))
 
 
@@ -83,7 +83,7 @@ async def sends(app: Outlast) -> None:
     await until_there("listening")
     for number in range(count):
         await somewhat_later()
-        await app.send("listener", "note", time.monotonic())
+        await app.send("listener", "note", number)
         await until_there(f"seen-{number}")
 
 
@@ -95,14 +95,14 @@ async def finishes(app: Outlast) -> None:
 
 
 async def awaits(app: Outlast) -> None:
-    seconds = []
+    results = 0
     for number in range(count):
         await until_there(f"started-{number}")
         waiting = asyncio.create_task(app.get(finisher, f"finisher-{number}").result())
         await somewhat_later()
         make(f"finish-{number}")
-        seconds.append(-(await waiting) + time.monotonic())
-    say(seconds)
+        results += await waiting
+    say(results)
 
 
 async def waits(app: Outlast) -> None:
@@ -116,7 +116,7 @@ async def cancels(app: Outlast) -> None:
     for number in range(count):
         await until_there(f"waits-{number}")
         await somewhat_later()
-        await app.cancel(f"waiter-{number}", str(time.monotonic()))
+        await app.cancel(f"waiter-{number}")
 
 
 async def is_killed(app: Outlast) -> None:
@@ -132,14 +132,14 @@ async def takes_over(app: Outlast) -> None:
 
 async def cancels_meanwhile(app: Outlast) -> None:
     await until_there("reads")
-    await app.cancel("waiter-0", str(time.monotonic()))
+    await app.cancel("waiter-0")
     await somewhat_later()
     make("cancelled")
-    await until_there("ended")  # leaving would wake everyone once more
+    await until_there("ended")  # closing would ring the bell once more
 
 
 class SlowToRead(SQLiteStore):
-    """A thread that reads can be put aside at any time: here it is, before it hands over what it has read."""
+    """A store whose reading thread is delayed before it returns what it has read."""
 
     def run(self, id: str) -> Any:
         row = super().run(id)
@@ -149,7 +149,7 @@ class SlowToRead(SQLiteStore):
     def journal(self, *args: Any, **options: Any) -> Any:
         entries = super().journal(*args, **options)
         make("reads")
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 100
         while not Path(folder, "cancelled").exists() and time.monotonic() < deadline:
             time.sleep(0.001)
         return entries
@@ -157,9 +157,9 @@ class SlowToRead(SQLiteStore):
 
 async def main() -> None:
     path = Path(folder, "outlast.db")
-    heartbeat = 0.02 if role in ("is_killed", "takes_over") else 15
+    heartbeat = 0.02 if role in ("is_killed", "takes_over") else 600
     store = SlowToRead(path, heartbeat=heartbeat) if "slow" in sys.argv else f"sqlite:///{path}"
-    async with Outlast(store, poll=poll, heartbeat=heartbeat, lease=60) as app:
+    async with Outlast(store, poll=poll, heartbeat=heartbeat, lease=3600) as app:
         await globals()[role](app)
 
 

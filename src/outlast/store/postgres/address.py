@@ -24,6 +24,27 @@ DEFAULTS = {
     "tcp_user_timeout": ("", "30000"),
 }
 """What libpq is told where neither the address nor its variable says it: a server that is gone without a word is noticed."""
+OURS = ("schema", "schema_owner", "pooler", "migrate")
+LIBPQ = frozenset(
+    (
+        *("host", "hostaddr", "port", "dbname", "user", "password", "service", "options"),
+        *("application_name", "fallback_application_name", "client_encoding"),
+        *("connect_timeout", "keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count"),
+        *("tcp_user_timeout", "target_session_attrs", "load_balance_hosts"),
+        *("min_protocol_version", "max_protocol_version", "channel_binding", "require_auth", "requirepeer"),
+        *("sslmode", "sslnegotiation", "sslcompression", "sslsni", "sslcertmode", "sslpassword"),
+        *("sslcert", "sslkey", "sslrootcert", "sslcrl", "sslcrldir"),
+        *("ssl_min_protocol_version", "ssl_max_protocol_version", "gssencmode", "krbsrvname"),
+    )
+)
+"""The options of libpq that an address may have.
+
+Left out are those that load code, that name a file to take a password from or to write to, that hand
+credentials on, and that change the protocol. Each has a variable that the user's own environment may set,
+or no use here.
+"""
+FILES = ("sslcert", "sslkey", "sslrootcert", "sslcrl", "sslcrldir")
+"""Options that must be plain paths. libpq loads an OpenSSL engine, a shared object, for a key with a colon."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +57,8 @@ class Address:
     migrate: bool
     options: dict[str, str] = field(repr=False)
     """For libpq."""
+    schema_owner: str | None = None
+    """A role that is trusted with what is in the schema: see `owners`."""
 
     def masked(self, text: str) -> str:
         """A text without the password, should it be in there."""
@@ -59,17 +82,10 @@ def parse(address: str) -> Address:
     if len(parts.path) > 1:
         options["dbname"] = unquote(parts.path[1:])
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
-    ours: dict[str, str] = {
-        name: given.pop(name) for name in ("schema", "pooler", "migrate") if name in given
-    }
-    known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
+    ours: dict[str, str] = {name: given.pop(name) for name in OURS if name in given}
     host = f"?host={given['host']}" if "host" in given else ""
     place = f"{masked(address).partition('?')[0]}{host}"
-    unknown = sorted(set(given) - known)
-    if unknown:
-        raise SettingsError(
-            f"unknown option {', '.join(unknown)} in {place}. Known: schema, pooler, migrate, and those of libpq (sslmode, connect_timeout, …)."
-        )
+    _check_options(given, place)
     options.update(given)
     for name, (variable, value) in DEFAULTS.items():
         if name not in options and not os.environ.get(variable):
@@ -84,7 +100,24 @@ def parse(address: str) -> Address:
     if schema != SCHEMA:
         place += f"{'&' if host else '?'}schema={schema}"
     pooler = _truth(ours, "pooler", place)
-    return Address(place, schema, pooler, _truth(ours, "migrate", place) is not False, options)
+    migrate = _truth(ours, "migrate", place) is not False
+    return Address(place, schema, pooler, migrate, options, ours.get("schema_owner") or None)
+
+
+def _check_options(given: dict[str, str], place: str) -> None:
+    allowed = LIBPQ & {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
+    refused = sorted(set(given) - allowed)
+    if refused:
+        raise SettingsError(
+            f"option {', '.join(refused)} is not allowed in {place}. Allowed: {', '.join(OURS)}, and of libpq's "
+            f"{', '.join(sorted(allowed))}. For others set the variable of libpq, such as PGPASSFILE."
+        )
+    for name in FILES:
+        if ":" in given.get(name, "") or "\0" in given.get(name, ""):
+            raise SettingsError(
+                f"{name} in {place} must be the path of a file, without a colon: libpq takes a name with a colon "
+                "for an engine of OpenSSL, and loads it as code. Set PGSSLKEY if you mean an engine."
+            )
 
 
 def _truth(ours: dict[str, str], name: str, place: str) -> bool | None:

@@ -137,10 +137,12 @@ def _may_end(needs: _Needs, verb: verbs.Settle | verbs.Release) -> None:
     needs.add("enders", verb.run)
 
 
-def _named(
-    needs: _Needs, verb: verbs.Send | verbs.Retry | verbs.Resume | verbs.Decide | verbs.UndoChild
-) -> None:
+def _named(needs: _Needs, verb: verbs.Send | verbs.Resume | verbs.Decide | verbs.UndoChild) -> None:
     needs.add("ids", verb.id)
+
+
+def _with_parent(needs: _Needs, verb: verbs.Cancel | verbs.Retry) -> None:
+    needs.add("ender_ids", verb.id)
 
 
 def _submit(needs: _Needs, verb: verbs.Submit) -> None:
@@ -196,11 +198,11 @@ _NEEDS: dict[type, Callable[[_Needs, Any], None]] = {
     verbs.Settle: _may_end,
     verbs.Release: _may_end,
     verbs.Send: _named,
-    verbs.Retry: _named,
+    verbs.Retry: _with_parent,
     verbs.Resume: _named,
     verbs.Decide: _named,
     verbs.UndoChild: _named,
-    verbs.Cancel: lambda needs, verb: needs.add("ender_ids", verb.id),
+    verbs.Cancel: _with_parent,
     verbs.Submit: _submit,
     verbs.SubmitMany: _submit_many,
     verbs.Claim: _claim,

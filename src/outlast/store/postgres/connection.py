@@ -1,11 +1,15 @@
-"""One connection to the server, made when it is first needed and made anew when it was lost. Used by one thread at a time."""
+"""Connect to the server, reconnect when the connection is lost, and bound every wait for an answer.
+
+One thread at a time uses a connection.
+"""
 
 from __future__ import annotations
 
 import math
 import os
 import select
-from collections.abc import Mapping
+import time
+from collections.abc import Generator, Mapping
 from contextlib import suppress
 from typing import Any
 from weakref import WeakSet
@@ -14,22 +18,25 @@ import psycopg
 from psycopg import errors, pq
 
 from outlast.errors import StoreBroken
+from outlast.store.deadline import CALL_SECONDS, time_left
 from outlast.store.postgres.address import Address
 from outlast.store.postgres.statements import PLANS
 
 SERVER_VERSION_MIN = 140_000
 CALL, RECORD = b"outlast", b"outlast_record"
 """The names of what is prepared."""
-STATEMENT_SECONDS_MAX = 60
-"""No call of ours takes that long unless it waits for somebody who will not come."""
+SERVER_SHARE = 2
+"""The server ends a statement after so many times the client's bound: it may have lost the client, and some calls may take longer."""
 
 _SESSION = (
     "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED;"
-    f"SET statement_timeout = '{STATEMENT_SECONDS_MAX}s';"
+    "SET statement_timeout = '{milliseconds}ms';"
     "SET idle_in_transaction_session_timeout = '60s';"
+    "SET search_path = pg_catalog, pg_temp;"
     "SET extra_float_digits = 1"
 )
-"""The last: a time that is read is the one that was written, to the last bit. A run's clock goes by it."""
+"""No function or operator in another schema is taken for one of the server's. And a time that is read is the one that was
+written, to the last bit: a run's clock goes by it."""
 
 
 def readable(files: list[int], seconds: float) -> set[int]:
@@ -41,7 +48,41 @@ def readable(files: list[int], seconds: float) -> set[int]:
 
 
 class Late(psycopg.OperationalError):
-    """The server has not answered in time."""
+    """The server has not answered in time. The connection is closed."""
+
+
+class _Session(psycopg.Connection[Any]):
+    """A psycopg connection that closes itself when the server stays silent for too long."""
+
+    seconds_max = CALL_SECONDS
+
+    def wait(self, gen: Any, *args: Any, **options: Any) -> Any:
+        """Consume psycopg's generator as psycopg does, but raise Late instead of waiting for ever."""
+        try:
+            return super().wait(_bounded(gen, time_left(self.seconds_max)), *args, **options)
+        except Late:
+            self.pgconn.finish()  # what the answer belongs to can no longer be told
+            raise
+
+
+def _bounded(gen: Any, seconds: float) -> Generator[Any, Any, Any]:
+    """Pass a generator of psycopg's through, and raise Late after `seconds` without a sign of the server."""
+    deadline, ready = time.monotonic() + seconds, None
+    while True:
+        try:
+            wanted = gen.send(ready)
+        except StopIteration as ended:
+            return ended.value
+        ready = yield wanted
+        if ready:
+            deadline = time.monotonic() + seconds
+        elif time.monotonic() >= deadline:  # psycopg wakes the generator ten times a second
+            gen.close()
+            raise _late(seconds)
+
+
+def _late(seconds: float) -> Late:
+    return Late(f"the server did not answer within {seconds:.3g} s")
 
 
 _prepared: WeakSet[psycopg.Connection[Any]] = WeakSet()
@@ -52,12 +93,18 @@ _inherited: list[Any] = []
 
 
 class Connection:
-    def __init__(self, address: Address, statements: Mapping[bytes, str] | None = None) -> None:
-        """`statements`: what is called here, by name. They have $1, $2… in them."""
+    def __init__(
+        self,
+        address: Address,
+        statements: Mapping[bytes, str] | None = None,
+        seconds_max: float = CALL_SECONDS,
+    ) -> None:
+        """`statements` are called by name and have $1, $2… in them. A call takes `seconds_max` at most."""
         self.address = address
         self._statements = statements or {}
+        self._seconds_max = seconds_max
         self.pooler = bool(address.pooler)
-        self._db: psycopg.Connection[Any] | None = None
+        self._db: _Session | None = None
 
     @property
     def is_open(self) -> bool:
@@ -73,7 +120,7 @@ class Connection:
         """Whether a call can be made with a bound on its time."""
         return not self.pooler and self.is_usable and self._db in _prepared
 
-    def db(self) -> psycopg.Connection[Any]:
+    def db(self) -> _Session:
         """Connected. psycopg.Error if that is not possible now."""
         if self._db is not None and self._db.pgconn.status != pq.ConnStatus.OK:
             self.drop()
@@ -81,16 +128,19 @@ class Connection:
             self._db = self._connect()
         return self._db
 
-    def _connect(self) -> psycopg.Connection[Any]:
-        db = psycopg.connect(autocommit=True, **self.address.options)  # type: ignore[arg-type]
+    def _connect(self) -> _Session:
+        options: dict[str, Any] = self.address.options | {"connect_timeout": self._connect_timeout()}
+        db = _Session.connect(autocommit=True, **options)
+        db.seconds_max = self._seconds_max
         try:
             if self.address.pooler is None:
-                pid = db.execute("SELECT pg_backend_pid()").fetchone()
+                pid = db.execute("SELECT pg_catalog.pg_backend_pid()").fetchone()
                 self.pooler = pid is not None and pid[0] != db.info.backend_pid
             if self.pooler:
                 db.prepare_threshold = None
             else:
-                db.execute(_SESSION)
+                milliseconds = max(1, int(self._seconds_max * SERVER_SHARE * 1000))
+                db.execute(_SESSION.format(milliseconds=milliseconds).encode())
             if db.info.server_version < SERVER_VERSION_MIN:
                 raise StoreBroken(
                     f"{self.address.place}: PostgreSQL {db.info.server_version // 10_000} is too old: 14 or later is needed."
@@ -109,55 +159,83 @@ class Connection:
         cursor = self.db().execute(statement, values)
         return cursor.fetchall() if cursor.description is not None else []
 
-    def call(self, values: list[Any], seconds: float | None = None) -> bytes:
-        """The statement CALL, which gives one value, straight through libpq: a cursor takes longer than the server does. psycopg.Error.
+    def _connect_timeout(self) -> int:
+        """Return the address's own connect_timeout, but no more than a call may take.
 
-        With `seconds`, for one that is prepared, it waits no longer than that for the server: Late, and the connection is gone.
+        It does not bound the lookup of a host's name: only the resolver's own settings do (`options timeout:` and
+        `attempts:` in resolv.conf, 10 s for each name server by default).
+        """
+        given = self.address.options.get("connect_timeout") or os.environ.get("PGCONNECT_TIMEOUT", "")
+        seconds_max = math.ceil(time_left(self._seconds_max))
+        seconds = int(given) if given.isascii() and given.isdigit() else 0
+        return min(seconds or seconds_max, seconds_max)
+
+    def call(self, values: list[Any], seconds: float | None = None) -> bytes:
+        """Call the statement CALL and return its one value, straight through libpq: a cursor takes longer than the server does.
+
+        `seconds` is another bound than the connection's. Raises psycopg.Error, and Late with the connection closed.
         """
         db = self.db()
-        if seconds is not None:
-            return self._value(self._soon(db, CALL, values, seconds))
         if not self.pooler:
             try:
                 self._prepare(db)
-                return self._value(db.pgconn.exec_prepared(CALL, values))
+                return self._value(self._prepared(db, CALL, values, seconds))
             except (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement):
                 self.pooler = True  # it is another session than a moment ago, whatever the address says
                 db.prepare_threshold = None
-        return self._value(db.pgconn.exec_params(self._statements[CALL].encode(), values))
+        db.pgconn.send_query_params(self._statements[CALL].encode(), values)
+        return self._value(self._result(db, seconds))
 
     def record(self, values: list[Any], seconds: float | None = None) -> bool:
-        """The statement RECORD, where it `is_prepared`: whether it has written its row. psycopg.Error, and Late as for `call`."""
-        db = self.db()
-        if seconds is not None:
-            result = self._soon(db, RECORD, values, seconds)
-        else:
-            result = db.pgconn.exec_prepared(RECORD, values)
+        """Call the statement RECORD, where it `is_prepared`, and return whether it wrote its row. Raises as `call` does."""
+        result = self._prepared(self.db(), RECORD, values, seconds)
         self._value(result)
         return result.command_tuples == 1
 
-    def _prepare(self, db: psycopg.Connection[Any]) -> None:
+    def _prepare(self, db: _Session) -> None:
         if db not in _prepared:
             for setting in PLANS:
-                self._value(db.pgconn.exec_(f"SET {setting}".encode()))
+                db.pgconn.send_query(f"SET {setting}".encode())
+                self._value(self._result(db))
             for name, statement in self._statements.items():
-                self._value(db.pgconn.prepare(name, statement.encode()))
+                db.pgconn.send_prepare(name, statement.encode())
+                self._value(self._result(db))
             _prepared.add(db)
 
-    def _soon(
-        self, db: psycopg.Connection[Any], name: bytes, values: list[Any], seconds: float
+    def _prepared(
+        self, db: _Session, name: bytes, values: list[Any], seconds: float | None = None
     ) -> pq.abc.PGresult:
-        pgconn = db.pgconn
-        pgconn.send_query_prepared(name, values)
-        if not readable([pgconn.socket], seconds):
-            self.drop()
-            raise Late(f"no answer within {seconds} seconds")
-        result = pgconn.get_result()
-        if result is None:
+        db.pgconn.send_query_prepared(name, values)
+        return self._result(db, seconds)
+
+    def _result(self, db: _Session, seconds: float | None = None) -> pq.abc.PGresult:
+        """Return the result of the statement just sent.
+
+        Raises Late, with the connection closed, after that many seconds without a sign of the server.
+        """
+        pgconn, seconds = db.pgconn, time_left(self._seconds_max if seconds is None else seconds)
+        while pgconn.flush():
+            self._await(pgconn, select.POLLIN | select.POLLOUT, seconds)
+            pgconn.consume_input()
+        last: pq.abc.PGresult | None = None
+        while True:
+            while pgconn.is_busy():
+                self._await(pgconn, select.POLLIN, seconds)
+                pgconn.consume_input()
+            result = pgconn.get_result()
+            if result is None:
+                break
+            last = last or result
+        if last is None:
             raise psycopg.OperationalError("no result")
-        while pgconn.get_result() is not None:
-            continue
-        return result
+        return last
+
+    def _await(self, pgconn: pq.abc.PGconn, events: int, seconds: float) -> None:
+        poll = select.poll()
+        poll.register(pgconn.socket, events)
+        if not poll.poll(math.ceil(seconds * 1000)):
+            self.drop()
+            raise _late(seconds)
 
     def _value(self, result: pq.abc.PGresult) -> bytes:
         if result.status == pq.ExecStatus.COMMAND_OK:

@@ -47,11 +47,12 @@ class Ear:
         heartbeat: float,
         format: Callable[[str], str],
         ways: Sequence[Callable[[list[str]], bool]],
+        call_timeout: float,
     ) -> None:
         self._address, self._heartbeat = address, heartbeat
         self._format = format
-        self._heart = Heart(address, heartbeat, format, ways)
-        self._db = Connection(address)
+        self._heart = Heart(address, heartbeat, format, ways, call_timeout)
+        self._db = Connection(address, seconds_max=call_timeout)
         self._channel = channel(address.schema)
         self._listeners: list[Callable[[], None]] = []
         self._workers: set[str] = set()

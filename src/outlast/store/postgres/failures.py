@@ -10,6 +10,7 @@ import psycopg
 
 from outlast.errors import OutlastError, SettingsError, StoreBroken, StoreError, StoreTooNew, StoreUnavailable
 from outlast.store.postgres.address import Address
+from outlast.store.postgres.connection import Late
 from outlast.store.protocol import BadValue, CommitUnknown
 from outlast.values.sentences import stopped
 
@@ -26,7 +27,7 @@ BAD_VALUES = ("22", "23", "54")
 
 _ADVICE = {
     "25006": "it is read-only: a standby, or set so. Check default_transaction_read_only, or name the primary (target_session_attrs=read-write).",
-    "42501": "this user may not do that. Let one who may run `outlast migrate --sql`, and grant this user USAGE and everything in the schema.",
+    "42501": "this user may not do that. Grant it USAGE on the schema and the rights on its tables that it needs; to make or change a schema, let another role run `outlast migrate --sql`.",
     "53100": "its disk is full. Make room (`outlast prune --older-than 7d` may help), then go on.",
     "53200": "it is out of memory or locks. Check max_locks_per_transaction.",
     "55P03": "somebody keeps a lock for too long. Look for open transactions (pg_stat_activity).",
@@ -95,6 +96,10 @@ def translate(error: Exception, address: Address, *, sent: bool, usable: bool) -
         return StoreTooNew(f"{address.place}: {stopped(said)} Upgrade this Outlast. Nothing was changed.")
     if code in _BROKEN:
         return StoreBroken(f"{address.place}: {_BROKEN[code]} ({said})")
+    if isinstance(error, Late):
+        return StoreUnavailable(
+            f"{address.place}: {stopped(said)} Check the server, its pooler and the network."
+        )
     # libpq gives no code with a connection that fails: the server's own words must do.
     without_code = "it cannot be connected to. Check that it runs, the address, the user and the password."
     advice = _ADVICE.get(code, "it cannot be used now." if code else without_code)

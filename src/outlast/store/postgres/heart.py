@@ -31,8 +31,10 @@ class Heart:
         every: float,
         format: Callable[[str], str],
         ways: Sequence[Callable[[list[str]], bool]],
+        call_timeout: float,
     ) -> None:
         self._address, self._every, self._format = address, every, format
+        self._call_timeout = call_timeout
         self._ways = ways
         """Connections that may be free: each beats, or says False at once."""
         self._workers: set[str] = set()
@@ -97,7 +99,7 @@ class Heart:
         return self._helper is not None and self._helper.is_alive()
 
     def _beat_alone(self, workers: list[str]) -> None:
-        spare = self._spare = self._spare or Connection(self._address)
+        spare = self._spare = self._spare or Connection(self._address, seconds_max=self._call_timeout)
         try:
             spare.execute(self._format(sql.HEART), (workers, self._every, None))
         except (psycopg.Error, OSError, StoreError) as error:

@@ -17,8 +17,16 @@ from typing import TYPE_CHECKING
 from psycopg import errors
 
 from outlast.errors import StoreTooNew, StoreUnavailable
+from outlast.store.postgres import owners
 from outlast.store.postgres.statements import PLANS
-from outlast.store.rows import SUSPECT_DEATHS, RunRow
+from outlast.store.rows import (
+    ATTEMPTS_FACTOR_MAX,
+    FLEET_DEATHS_MAX,
+    FLEET_SECONDS,
+    FLEET_SECONDS_MIN,
+    SUSPECT_DEATHS,
+    RunRow,
+)
 from outlast.store.verbs import DAMAGED_SECONDS, DRAINS_MAX, DURATIONS_MAX, TOKENS_MAX
 
 if TYPE_CHECKING:
@@ -33,12 +41,14 @@ ANSWER_MAX = 60_000
 GRACE_SECONDS = 0.6
 """How long a heart may be silent at the least before its worker, whom nobody holds a lock for, is dead."""
 
-_META = """
+_SCHEMA = """
 DO $do$ BEGIN                                                 -- one who owns the schema need not have the right to make another
     IF to_regnamespace('{schema}') IS NULL THEN
         CREATE SCHEMA {schema};
     END IF;
 END $do$;
+"""
+_META = """
 CREATE TABLE IF NOT EXISTS {schema}.meta (
     version   integer NOT NULL,
     oldest    integer NOT NULL,                                -- whose functions may still be called
@@ -98,6 +108,10 @@ def functions(schema: str) -> str:
         "WALK_MAX": str(WALK_MAX),
         "ANSWER_MAX": str(ANSWER_MAX),
         "SUSPECT_DEATHS": str(SUSPECT_DEATHS),
+        "FLEET_DEATHS_MAX": str(FLEET_DEATHS_MAX),
+        "FLEET_SECONDS": str(FLEET_SECONDS),
+        "FLEET_SECONDS_MIN": str(FLEET_SECONDS_MIN),
+        "ATTEMPTS_FACTOR_MAX": str(ATTEMPTS_FACTOR_MAX),
         "GRACE": str(GRACE_SECONDS),
         "DAMAGED_SECONDS": str(DAMAGED_SECONDS),
     }
@@ -109,36 +123,45 @@ def fingerprint(schema: str) -> str:
     return sha256(functions(schema).encode()).hexdigest()[:16]
 
 
-def steps(schema: str) -> list[str]:
-    """Statements that bring a schema of any version to this one, in order; each is for a transaction of its own, and does nothing where it was done."""
+def steps(schema: str, owner: str | None = None) -> list[str]:
+    """Return statements that bring a schema of any version to this one, in order.
+
+    Each is for a transaction of its own, and does nothing where it was done. Each fails before it touches anything in a
+    schema of a role that is neither trusted nor `owner`.
+    """
     name = quoted(schema)
-    key = f"hashtextextended('outlast/' || {_literal(schema)}, 6074000)"
-    head = f"SET LOCAL lock_timeout = '{LOCK_SECONDS_MAX}s';\nSELECT pg_advisory_xact_lock({key});\n"
-    path = f"SET LOCAL search_path = {name}, pg_temp;\n"
-    found = [head + _META.format(schema=name) + _TIMELINE.format(schema=name)]
+    key = f"hashtextextended('outlast/' || {owners.literal(schema)}, 6074000)"
+    head = (
+        f"SET LOCAL search_path = pg_catalog, pg_temp;\nSET LOCAL lock_timeout = '{LOCK_SECONDS_MAX}s';\n"
+        f"SELECT pg_advisory_xact_lock({key});\n"
+    )
+    trusted = owners.assertion(schema, owner)
+    path = f"{trusted}SET LOCAL search_path = {name}, pg_temp;\n"
+    made = _SCHEMA.format(schema=name)
+    found = [head + made + trusted + _META.format(schema=name) + _TIMELINE.format(schema=name)]
     for number, text in enumerate(_files("migrations"), 1):
         found.append(
             f"{head}{path}DO $migration$ BEGIN IF (SELECT version FROM meta) = {number - 1} THEN\nEXECUTE $step$\n{text}\n$step$;\n"
             f"UPDATE meta SET version = {number}, oldest = greatest(oldest, 1);\nEND IF; END $migration$;\n"
         )
     fresh = _DROP.format(version=version(), fingerprint=fingerprint(schema))
-    done = f"UPDATE meta SET functions = {_literal(fingerprint(schema))} WHERE version = {version()};\n"
+    done = f"UPDATE meta SET functions = {owners.literal(fingerprint(schema))} WHERE version = {version()};\n"
     found.append(f"{head}{path}SET LOCAL check_function_bodies = off;\n{fresh}{functions(schema)}\n{done}")
     return found
 
 
-def script(schema: str) -> str:
-    """The same for a person with psql."""
-    body = "\n".join(f"BEGIN;\n{step}COMMIT;\n" for step in steps(schema))
+def script(schema: str, owner: str | None = None) -> str:
+    """Return the same for a person with psql."""
+    body = "\n".join(f"BEGIN;\n{step}COMMIT;\n" for step in steps(schema, owner))
     return f"-- The schema of Outlast, version {version()}. It may be executed again: what is done already is left alone.\n{body}"
 
 
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
 def current(db: Connection) -> tuple[int, str]:
-    """The version that is there and the fingerprint of its functions; 0 if there is none."""
+    """Return the version that is there and the fingerprint of its functions; 0 if there is none.
+
+    Raise SettingsError for a schema of a role that is not trusted, before anything in it is read.
+    """
+    owners.check(db)
     schema = quoted(db.address.schema)
     try:
         found = db.execute(f"SELECT version, functions FROM {schema}.meta")
@@ -162,7 +185,7 @@ def migrate(db: Connection) -> None:
     """Bring the schema to this version. Somebody who keeps a lock is waited for, not stood in the way of."""
     if check(db):
         return
-    for step in steps(db.address.schema):
+    for step in steps(db.address.schema, db.address.schema_owner):
         for turn in range(TRIES_MAX):
             try:
                 with db.db().transaction():

@@ -1,5 +1,9 @@
 # ruff: noqa: S608 - only names of our own, and the schema's, quoted, are put in
-"""Every statement of the Postgres store that is not in a function. `{s}` is the schema, `{v}` its version. Values are always bound."""
+"""Every statement of the Postgres store that is not in a function. `{s}` is the schema, `{v}` its version. Values are always bound.
+
+Operands have exactly the types of an operator of the server, by a cast where needed. Behind a pooler `search_path` cannot be
+set, and an operator that somebody made in `public` would be preferred to one that only fits after a conversion.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +36,15 @@ statement that waits sees no more than before it began, unless it locks."""
 EPOCH = "SELECT {s}.epoch_{v}(%s)"
 GONE = "DELETE FROM {s}.writers WHERE id = %s"
 NOW = "SELECT {s}.seconds_{v}()"
+LOCKED_SESSIONS = """
+WITH wanted AS (SELECT space, id FROM unnest(%(spaces)s::text[], %(ids)s::text[]) w(space, id)),
+free AS MATERIALIZED (
+    SELECT s.pk FROM {s}.sessions s WHERE (s.space, s.id) IN (SELECT space, id FROM wanted) FOR NO KEY UPDATE SKIP LOCKED
+)
+SELECT s.space, s.id FROM {s}.sessions s
+WHERE (s.space, s.id) IN (SELECT space, id FROM wanted) AND s.pk NOT IN (SELECT pk FROM free)
+"""
+LOCKED = "SELECT pk, id FROM {s}.locked_{v}(%s::bigint[], %s::text[])"
 
 RUN_BY_ID = f"SELECT {_RUN} FROM {{s}}.runs WHERE id = %s"
 RUNS_BY_PK = f"SELECT {_RUN} FROM {{s}}.runs WHERE pk = ANY(%s)"
@@ -44,11 +57,12 @@ RUNS_WHERE = {
     "undoing": "(undoing IS NOT NULL) = %(undoing)s",
     "parent": "parent = %(parent)s",
     "waiting_for": r"ended IS NULL AND strpos(waits, E'\n' || %(waiting_for)s || E'\n') > 0",
-    "created_before": "created < %(created_before)s",
-    "created_after": "created >= %(created_after)s",
-    "ended_after": "ended >= %(ended_after)s",
+    "created_before": "created < %(created_before)s::float8",
+    "created_after": "created >= %(created_after)s::float8",
+    "ended_after": "ended >= %(ended_after)s::float8",
     "before_pk": "pk < %(before_pk)s",
 }
+IS_DELAYED = "(status = 'queued' AND ready = 0 AND due > coalesce(%(now)s, {s}.seconds_{v}()))"
 
 JOURNAL = f"SELECT {_ENTRY} FROM {{s}}.entries WHERE run = %s AND seq > %s ORDER BY seq LIMIT %s"
 HISTORY = f"SELECT {_ENTRY} FROM {{s}}.entries WHERE run = %s AND kind <> 'done' ORDER BY seq"
@@ -81,24 +95,29 @@ JOIN {s}.durations d ON d.workflow = pair.workflow AND d.step = pair.step ORDER 
 """
 
 LOOK = "SELECT {s}.look_{v}(%s, %s, %s)"
-DEPTH = "SELECT count(*) FROM {s}.runs WHERE queue = %s AND status = 'queued'"
+DEPTH = """
+SELECT (SELECT count(*) FROM {s}.runs WHERE queue = %(queue)s AND status = 'queued')
+     - (SELECT count(*) FROM {s}.runs
+        WHERE queue = %(queue)s AND status = 'queued' AND ready = 0 AND due > coalesce(%(now)s, {s}.seconds_{v}()))
+"""
 QUEUES = """
 WITH moment AS (SELECT coalesce(%s, {s}.seconds_{v}()) AS now)
 SELECT name, coalesce(queued, 0), coalesce(running, 0), coalesce(waiting, 0), coalesce(parked, 0), coalesce(dead, 0), oldest,
        coalesce(submitted, 0), coalesce(just_ended, 0), depth_max, concurrency_max,
-       coalesce(returned, 0), returned_since, coalesce(undone, 0), coalesce(stuck, 0)
+       coalesce(returned, 0), returned_since, coalesce(undone, 0), coalesce(stuck, 0), coalesce(delayed, 0)
 FROM {s}.queues LEFT JOIN (
     SELECT queue, count(*) FILTER (WHERE status = 'queued') AS queued,
            count(*) FILTER (WHERE status = 'running' AND parent IS NULL) AS running,
            count(*) FILTER (WHERE status = 'waiting') AS waiting, count(*) FILTER (WHERE status = 'parked') AS parked,
            count(*) FILTER (WHERE status = 'dead') AS dead,
            min(created) FILTER (WHERE status = 'queued' AND due <= now) AS oldest,
-           count(*) FILTER (WHERE created > now - 60) AS submitted, count(*) FILTER (WHERE ended > now - 60) AS just_ended,
+           count(*) FILTER (WHERE created > now - 60::float8) AS submitted, count(*) FILTER (WHERE ended > now - 60::float8) AS just_ended,
            count(*) FILTER (WHERE status = 'queued' AND (interrupted IS NOT NULL OR deaths_in_a_row > 0)) AS returned,
-           min(due) FILTER (WHERE status = 'queued' AND (interrupted IS NOT NULL OR deaths_in_a_row > 0) AND due > 0 AND due <= now)
+           min(due) FILTER (WHERE status = 'queued' AND (interrupted IS NOT NULL OR deaths_in_a_row > 0) AND due > 0::float8 AND due <= now)
                AS returned_since,
            count(*) FILTER (WHERE undoing IS NOT NULL AND status IN ('queued', 'running', 'waiting')) AS undone,
-           count(*) FILTER (WHERE undoing IS NOT NULL AND status = 'parked') AS stuck
+           count(*) FILTER (WHERE undoing IS NOT NULL AND status = 'parked') AS stuck,
+           count(*) FILTER (WHERE status = 'queued' AND ready = 0 AND due > now) AS delayed
     FROM {s}.runs, moment GROUP BY queue
 ) counts ON queue = name
 WHERE listed ORDER BY name
@@ -112,7 +131,7 @@ WHERE s.space = %s AND s.id = %s AND s.version > 0 AND (s.expires IS NULL OR s.e
 SESSIONS = """
 SELECT s.id, s.version, s.updated, s.expires, f.field, f.value, f.last - f.first + 1 FROM (
     SELECT * FROM {s}.sessions
-    WHERE space = %(space)s AND (updated, id) < (%(before)s, %(before_id)s) AND version > 0
+    WHERE space = %(space)s AND (updated, id) < (%(before)s::float8, %(before_id)s) AND version > 0
       AND starts_with(id, %(prefix)s) AND (expires IS NULL OR expires > coalesce(%(now)s, {s}.seconds_{v}()))
     ORDER BY updated DESC, id DESC LIMIT %(limit)s
 ) s LEFT JOIN {s}.session_fields f ON f.session = s.pk ORDER BY s.updated DESC, s.id DESC, f.field

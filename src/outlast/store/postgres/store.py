@@ -20,6 +20,7 @@ import psycopg
 
 from outlast.errors import StoreUnavailable
 from outlast.store import fork
+from outlast.store.deadline import CALL_SECONDS, acquired, time_left
 from outlast.store.postgres import migrate
 from outlast.store.postgres import statements as sql
 from outlast.store.postgres.address import Address, parse
@@ -28,8 +29,9 @@ from outlast.store.postgres.connection import CALL, RECORD, Connection
 from outlast.store.postgres.ear import Ear, channel
 from outlast.store.postgres.failures import AGAIN, LOCKED, SHUT_OUT, at_opening, translate, words
 from outlast.store.postgres.floors import Floors
-from outlast.store.protocol import BadValue, CommitUnknown, left_as_it_is, outlook
+from outlast.store.protocol import BadValue, Blocked, CommitUnknown, left_as_it_is, outlook
 from outlast.store.rows import (
+    DELAYED,
     DrainRow,
     Entry,
     Message,
@@ -42,14 +44,27 @@ from outlast.store.rows import (
     WorkerRow,
     sessions_of,
 )
-from outlast.store.verbs import LOUD, LOUD_AT_HOME, SESSION, Drain, Prune, Sweep, Swept, Verb
+from outlast.store.verbs import LOUD, LOUD_AT_HOME, SESSION, Drain, Prune, SubmitMany, Sweep, Swept, Verb
 
 log = logging.getLogger("outlast.store")
 
 HERE_SECONDS = 0.25
 """How long a commit on the loop itself may take before it is left to the thread that can wait."""
-PATIENCE_HERE = "5ms"
+LOCK_WAIT_HERE = 0.005
 """And how long it waits there for each lock."""
+LOCK_WAITS = (0.3, 1.0, 2.0)
+"""How long a batch waits for each row lock: at first, and again if it turns out that nobody keeps one for longer. Ours are held
+for milliseconds; another program's may be for minutes."""
+CANCELLED = "57014"
+LONG_CALLS = 2.5
+"""How many times `call_timeout` a batch may take that deletes or submits thousands of rows. More than the server's bound on every
+statement (SERVER_SHARE), so that the server answers first."""
+PRUNE_PART = 50
+"""Runs or sessions that one call deletes. A Prune of more takes several, so that none takes too long."""
+LISTING_SECONDS = 60.0
+"""The bound on listing the queues, which looks at every run."""
+MIGRATION_SECONDS = 600.0
+"""The bound on one step of a migration."""
 AGAIN_MAX = 6
 """How often a call is made again that met a deadlock."""
 RECOVER_SECONDS_MAX = 5
@@ -58,6 +73,7 @@ RECOVER_SECONDS_MAX = 5
 
 class PostgresStore:
     migrates = True
+    call_timeout = CALL_SECONDS
 
     def __init__(
         self, address: Address, *, clock: Callable[[], float] | None = None, heartbeat: float = 0.2
@@ -87,20 +103,23 @@ class PostgresStore:
         if self._opened:
             return
         calls = {CALL: self._named(sql.COMMIT), RECORD: self._named(sql.RECORD)}
-        self._writer, self._reader = Connection(self.address, calls), Connection(self.address)
+        self._writer = Connection(self.address, calls, self.call_timeout)
+        self._reader = Connection(self.address, seconds_max=self.call_timeout)
         self._id, self._epoch = uuid4().hex, 0
         self._floors = Floors()
-        self._ear = Ear(self.address, self._heartbeat, self._named, (self._beat_reading, self._beat_writing))
+        ways = (self._beat_reading, self._beat_writing)
+        self._ear = Ear(self.address, self._heartbeat, self._named, ways, self.call_timeout)
         self._place: tuple[Any, Any] = (None, None)
+        self._prune_part = PRUNE_PART
         self._ear.learn = self._learn
         try:
             if self.address.migrate and self.migrates:
-                migrate.migrate(self._writer)
+                if not migrate.check(self._writer):
+                    self.migrate()
             elif not self.migrates and (there := migrate.current(self._writer)[0]) < migrate.version():
                 raise left_as_it_is(self.place, there, migrate.version())
             elif not migrate.check(self._writer):
                 raise StoreUnavailable(self._unmigrated())
-            self._begin_epoch()
             self._learn(self._writer.execute(self._named(sql.NOW))[0][0])
         except BaseException as error:
             self._writer.drop()
@@ -128,11 +147,11 @@ class PostgresStore:
 
     def script(self) -> str:
         """What `migrate` would execute in an empty database, for somebody else to."""
-        return migrate.script(self.address.schema)
+        return migrate.script(self.address.schema, self.address.schema_owner)
 
     def migrate(self) -> None:
         """Bring the schema to this release's version, also where the address says that opening must not. StoreTooNew, StoreUnavailable."""
-        db = Connection(self.address)
+        db = Connection(self.address, seconds_max=MIGRATION_SECONDS)
         try:
             migrate.migrate(db)
         except (psycopg.Error, OSError) as error:
@@ -157,7 +176,7 @@ class PostgresStore:
             pass
         self._ear.close()
         with suppress(psycopg.Error):  # it is forgotten in time
-            if self._writer.is_usable:
+            if self._epoch and self._writer.is_usable:
                 self._writer.execute(self._named(sql.GONE), (self._id,))
         self._writer.drop()
         self._reader.drop()
@@ -214,13 +233,52 @@ class PostgresStore:
             if self._recorded(verbs):
                 return [None]
             answer = self._commit(verbs)
-        assert answer is not None  # it has no patience to lose
+        assert answer is not None  # only a commit on the loop gives up
         outcomes = self._whole(answer)
         kinds = set(map(type, verbs))
+        if Prune in kinds:
+            self._finish_prunes(verbs, outcomes)
         rings = answer.rings or any(_has_news(outcome) for outcome in outcomes if kinds & {Sweep, Drain})
         if rings or not kinds.isdisjoint(LOUD):
             self._ring(here=rings or not kinds.isdisjoint(LOUD_AT_HOME))
         return outcomes
+
+    def _finish_prunes(self, verbs: Sequence[Verb], outcomes: list[int]) -> None:
+        """Delete what the first call has left, part by part, and stop after `call_timeout`.
+
+        A Prune that ends early has deleted something: its caller asks again until there is nothing.
+        """
+        deadline = time.monotonic() + time_left(self.call_timeout)
+        for number, verb in enumerate(verbs):
+            if type(verb) is not Prune:
+                continue
+            more, count = verb, outcomes[number]
+            while count == self._part(more).limit and outcomes[number] < verb.limit:
+                if time.monotonic() > deadline:
+                    return
+                more = verb._replace(limit=verb.limit - outcomes[number])
+                count = self._prune_more(more)
+                outcomes[number] += count
+
+    def _prune_more(self, prune: Prune) -> int:
+        try:
+            with self._writing:
+                self._check_open()
+                answer = self._commit([prune])
+        except Blocked as error:
+            log.debug("%s: the rest is pruned by the next call: %s", self.place, error)
+            return 0
+        except StoreUnavailable as error:  # the batch is written, and can be committed again
+            raise CommitUnknown(str(error)) from error
+        assert answer is not None
+        count: int = answer.outcomes[0]
+        return count
+
+    def _part(self, verb: Verb) -> Any:
+        """Return the verb as one call takes it. Items have no journals, and ids are gone through at once."""
+        if type(verb) is not Prune or verb.items or verb.ids:
+            return verb
+        return verb._replace(limit=min(verb.limit, self._prune_part))
 
     def _whole(self, answer: Answer) -> list[Any]:
         """The outcomes, with the rows that were too long to come with them."""
@@ -250,16 +308,32 @@ class PostgresStore:
     def _commit(self, verbs: Sequence[Verb], seconds: float | None = None) -> Answer | None:
         """`seconds`: how long it may take at the most. Then None if somebody has a lock: nothing was written."""
         floors = self._floors.now()
-        sent = call(verbs, floors, self._place_of)
+        sent = call([self._part(verb) for verb in verbs], floors, self._place_of)
+        lock_waits = iter(self._lock_waits() if seconds is None else [LOCK_WAIT_HERE])
+        lock_wait = next(lock_waits)
+        long = seconds is None and not {Prune, SubmitMany}.isdisjoint(map(type, verbs))
+        seconds_max = self.call_timeout * LONG_CALLS if long else seconds
         for turn in range(AGAIN_MAX):
             try:
-                answer = self._call(sent, seconds)
+                answer = self._call(sent, lock_wait, seconds_max)
             except psycopg.Error as error:
                 definite = self._writer.is_usable
                 if definite and seconds is not None and error.sqlstate in (*AGAIN, LOCKED):
                     return None
                 if definite and error.sqlstate in AGAIN and turn < AGAIN_MAX - 1:
                     time.sleep(random.uniform(0.0, 0.002 * 2**turn))  # noqa: S311
+                    continue
+                if long and self._prune_part > 1 and (not definite or error.sqlstate == CANCELLED):
+                    self._prune_part = 1  # the journals may be long
+                    if definite:
+                        sent = call([self._part(verb) for verb in verbs], floors, self._place_of)
+                        continue
+                if definite and error.sqlstate in (LOCKED, CANCELLED):
+                    locked = self._locked(verbs)
+                    longer = next(lock_waits, None) if len(verbs) > 1 else None
+                    if locked or longer is None:
+                        raise Blocked(_blocked(self.place, error, self.address), locked) from error
+                    lock_wait = longer
                     continue
                 if definite and error.sqlstate == SHUT_OUT and turn < AGAIN_MAX - 1:
                     self._renew_epoch()
@@ -271,16 +345,46 @@ class PostgresStore:
         for scan in answer.scans:
             self._floors.learn(*scan, answer.now, floored=floors is not None)
         for verb, place in zip((verb for verb in verbs if type(verb) is Prune), answer.places, strict=True):
-            self._place = (verb, place)
+            self._place = (verb._replace(limit=0), place)
         return answer
 
     def _place_of(self, verb: Prune) -> Any:
         """Where the last one like it has stopped: it goes on from there."""
-        return self._place[1] if self._place[0] == verb else None
+        return self._place[1] if self._place[0] == verb._replace(limit=0) else None
 
-    def _call(self, sent: Call, seconds: float | None) -> Answer:
+    def _lock_waits(self) -> list[float]:
+        """Return how long each turn waits for a row lock, so that the server gives up before the client does."""
+        most = time_left(self.call_timeout) / 2
+        return [wait for wait in LOCK_WAITS if wait <= most] or [most]
+
+    def _locked(self, verbs: Sequence[Any]) -> frozenset[tuple[str, Any]]:
+        """Return the runs of these verbs that somebody keeps locked, as `Blocked` has them."""
+        records = [getattr(verb, "record", None) or verb for verb in verbs]
+        runs = [verb.run for verb in records if hasattr(verb, "run")]
+        ids = [verb.id for verb in records if hasattr(verb, "id")]
+        sessions = [(verb.space, verb.session) for verb in verbs if hasattr(verb, "session")]
+        try:
+            rows = self._writer.execute(self._named(sql.LOCKED), (runs, ids))
+            held = self._locked_sessions(sessions) if sessions else set()
+        except psycopg.Error as error:
+            raise translate(error, self.address, sent=False, usable=self._writer.is_usable) from error
+        locked = {subject for pk, id in rows for subject in (("run", pk), ("id", id))}
+        for verb in verbs:
+            if hasattr(verb, "session") and (verb.space, verb.session) in held:
+                record = getattr(verb, "record", None)
+                locked.add(("session", verb.session) if record is None else ("run", record.run))
+        return frozenset(locked)
+
+    def _locked_sessions(self, sessions: list[tuple[str, str]]) -> set[tuple[str, str]]:
+        spaces, ids = map(list, zip(*sessions, strict=True))
+        rows = self._writer.execute(self._named(sql.LOCKED_SESSIONS), {"spaces": spaces, "ids": ids})
+        return {(space, id) for space, id in rows}
+
+    def _call(self, sent: Call, lock_wait: float, seconds: float | None) -> Answer:
         try:
             self._writer.db()
+            if not self._epoch:  # whoever only reads needs none, nor the right to write
+                self._begin_epoch()
         except (psycopg.Error, OSError) as error:
             raise translate(error, self.address, sent=False, usable=False) from error
         at = self._at()
@@ -288,7 +392,7 @@ class PostgresStore:
             self._id,
             str(self._epoch),
             None if at is None else repr(at),
-            None if seconds is None else PATIENCE_HERE,
+            f"{max(1, int(lock_wait * 1000))}ms",
             sent.runs,
             sent.needs,
             sent.groups,
@@ -335,7 +439,7 @@ class PostgresStore:
 
     def _read(self, statement: str, values: Any = None, **words: str) -> list[Any]:
         named = self._named(statement, **words)
-        with self._reading:
+        with acquired(self._reading, self.call_timeout, self.place):
             self._check_open()
             for turn in range(2):
                 was_open = self._reader.is_open
@@ -352,9 +456,11 @@ class PostgresStore:
         return RunRow(*rows[0]) if rows else None
 
     def runs(self, query: RunQuery) -> list[RunRow]:
-        values = query._asdict() | {"statuses": list(query.statuses) or None}
-        where = [text for name, text in sql.RUNS_WHERE.items() if values[name] is not None]
-        return [RunRow(*row) for row in self._read(sql.RUNS, values, where=" AND ".join(where) or "true")]
+        values = query._asdict() | {"statuses": list(query.statuses) or None, "now": self._at()}
+        parts = [text for name, text in sql.RUNS_WHERE.items() if values[name] is not None]
+        if DELAYED in query.statuses:
+            parts[0] = f"({parts[0]} OR {self._named(sql.IS_DELAYED)})"  # the statuses are first
+        return [RunRow(*row) for row in self._read(sql.RUNS, values, where=" AND ".join(parts) or "true")]
 
     def journal(self, run: int, after: int = 0, limit: int = 10_000) -> list[Entry]:
         return [Entry(*row) for row in self._read(sql.JOURNAL, (run, after, limit))]
@@ -426,9 +532,9 @@ class PostgresStore:
 
     def queues(self) -> list[QueueRow]:
         """On a connection of its own: it looks at every run, and other reads must not wait for that."""
-        with self._listing:
+        with acquired(self._listing, LISTING_SECONDS, self.place):
             self._check_open()
-            db = Connection(self.address)
+            db = Connection(self.address, seconds_max=LISTING_SECONDS)
             try:
                 return [QueueRow(*row) for row in db.execute(self._named(sql.QUEUES), (self._at(),))]
             except (psycopg.Error, OSError) as error:
@@ -437,7 +543,7 @@ class PostgresStore:
                 db.drop()
 
     def depth(self, queue: str) -> int:
-        return int(self._read(sql.DEPTH, (queue,))[0][0])
+        return int(self._read(sql.DEPTH, {"queue": queue, "now": self._at()})[0][0])
 
     def held(self, worker: str) -> list[tuple[int, int, str]]:
         return self._read(sql.HOLDS, (worker,))
@@ -507,6 +613,13 @@ class PostgresStore:
     def reopen(self, id: str) -> None:
         """For tests: make an ended run claimable as it stands, so that its journal can be replayed once more; of one that was undone, the undo."""
         self._read(sql.REOPEN, (id,))
+
+
+def _blocked(place: str, error: Exception, address: Address) -> str:
+    return (
+        f"{place}: another program keeps a row locked. Nothing was written. Look for open transactions in "
+        f"pg_stat_activity. ({words(error, address)})"
+    )
 
 
 def _has_news(outcome: Any) -> bool:

@@ -23,14 +23,15 @@ from redis.retry import Retry
 from outlast.errors import SettingsError, StoreBroken, StoreUnavailable
 from outlast.settings.masks import masked
 from outlast.store.address import BAD_ADDRESS, PORT, server_parts
+from outlast.store.deadline import CALL_SECONDS, time_left
 from outlast.store.redis.failures import away, refused
 from outlast.store.redis.scripts import Script
 
 log = logging.getLogger("outlast.store")
 
 CONNECT_SECONDS = 5.0
-ANSWER_SECONDS = 10.0
-"""How long an answer is waited for. A server that is busy with a script says so after five seconds."""
+"""The bound on connecting, unless a call may take less. It does not bound the lookup of a host's name: only the
+resolver's own settings do (`options timeout:` and `attempts:` in resolv.conf)."""
 
 _TLS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs")
 _OPTIONS = ("prefix", "strict", "wait", "db", *_TLS)
@@ -50,7 +51,8 @@ class Wire(Protocol):
 
 
 class Address(NamedTuple):
-    make: Callable[[], Wire]
+    make: Callable[[float], Wire]
+    """Make a connection that is not connected yet, and waits for each answer that many seconds."""
     place: str
     """For people and logs: without the password."""
     server: str
@@ -95,7 +97,7 @@ def parse(address: str) -> Address:
     fixed: dict[str, Any] = {
         "db": db, "username": unquote(parts.username) if parts.username else None,
         "password": unquote(parts.password) if parts.password else None,
-        "socket_timeout": ANSWER_SECONDS, "socket_connect_timeout": CONNECT_SECONDS, "retry": Retry(NoBackoff(), 0), "protocol": 2,
+        "retry": Retry(NoBackoff(), 0), "protocol": 2,
         "encoding": "utf-8", "encoding_errors": "strict", "decode_responses": True,
     }  # fmt: skip
     if kind is not UnixDomainSocketConnection:
@@ -105,8 +107,13 @@ def parse(address: str) -> Address:
         raise SettingsError(
             f"prefix in {place} must be 1 to 100 characters without braces, spaces and control characters."
         )
+
+    def make(seconds: float) -> Wire:
+        timeouts = {"socket_timeout": seconds, "socket_connect_timeout": min(seconds, CONNECT_SECONDS)}
+        return cast("Wire", kind(**where, **fixed, **timeouts))
+
     return Address(
-        lambda: cast("Wire", kind(**where, **fixed)),
+        make,
         place if prefix == "outlast" else f"{place}?prefix={quote(prefix)}",
         place,
         f"{{{prefix}}}:",
@@ -148,8 +155,10 @@ def packed(*command: str | bytes | float) -> bytes:
 class Line:
     """One connection, made when it is first needed. Not for two threads at once."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, seconds_max: float = CALL_SECONDS) -> None:
         self._address = address
+        self.seconds_max = seconds_max
+        """How long an answer is waited for."""
         self._connection: Wire | None = None
         self._owes = False
         """An answer that came too late for who asked is still to be read."""
@@ -165,7 +174,7 @@ class Line:
     def connect(self) -> None:
         """StoreUnavailable if that cannot be."""
         if self._connection is None:
-            connection = self._address.make()
+            connection = self._address.make(time_left(self.seconds_max))
             try:
                 connection.connect()
             except RedisError as error:
@@ -176,7 +185,7 @@ class Line:
                 raise away(error, self._address.place) from error
             self._connection = connection
 
-    def call(self, *command: str | bytes | float, seconds: float = ANSWER_SECONDS) -> Any:
+    def call(self, *command: str | bytes | float, seconds: float | None = None) -> Any:
         """The server's answer. Late, Lost, StoreUnavailable, or StoreBroken."""
         sent = packed(*command)
         self.catch_up()
@@ -187,18 +196,19 @@ class Line:
         """Read the answer that is owed, whatever it is: then what it is the answer to is over. Lost, if the connection is."""
         if self._owes:
             try:
-                self._answer(b"", ANSWER_SECONDS)
+                self._answer(b"", None)
             except (NoScriptError, StoreUnavailable, StoreBroken) as error:
                 log.debug("%s: too late an answer: %s", self._address.place, error)
             self._owes = False
 
-    def _answer(self, sent: bytes, seconds: float) -> Any:
+    def _answer(self, sent: bytes, seconds: float | None) -> Any:
         connection = self._connection
         assert connection is not None
         try:
+            connection._sock.settimeout(time_left(self.seconds_max))
             if sent:
                 connection.send_packed_command([sent], check_health=False)
-            if seconds != ANSWER_SECONDS and not connection.can_read(seconds):
+            if seconds is not None and not connection.can_read(seconds):
                 self._owes = True
                 raise Late(f"no answer within {seconds} seconds")
             answer = connection.read_response()
@@ -222,7 +232,7 @@ class Line:
         return answer
 
     def run(
-        self, script: Script, key: str, *arguments: str | bytes | float, seconds: float = ANSWER_SECONDS
+        self, script: Script, key: str, *arguments: str | bytes | float, seconds: float | None = None
     ) -> Any:
         """Call a script by its SHA; one that the server does not know is sent whole."""
         try:

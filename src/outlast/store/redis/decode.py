@@ -112,11 +112,11 @@ def drain_row(found: Sequence[Any]) -> DrainRow:
 
 
 def queue_row(found: Sequence[Any]) -> QueueRow:
-    name, flat, oldest, submitted, ended, (returned, since, undoing, stuck) = found
+    name, flat, oldest, submitted, ended, (returned, since, undoing, stuck), delayed = found
     it = _pairs(flat)
     counts = (_as(int, it.get(status, "0")) for status in ("queued", "running", "waiting", "parked", "dead"))
     limits = (_as(int, it.get("depth_max")), _as(int, it.get("concurrency_max")))
-    apart = (int(returned), _float(since), int(undoing), int(stuck))
+    apart = (int(returned), _float(since), int(undoing), int(stuck), _as(int, delayed))
     return QueueRow._make((name, *counts, _float(oldest), int(submitted), int(ended), *limits, *apart))
 
 

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
+from outlast.store.deadline import CALL_SECONDS
 from outlast.store.redis.connection import Address, Wire, packed
 
 log = logging.getLogger("outlast.store")
@@ -118,7 +119,7 @@ class Ear:
     def _hear(self) -> None:
         pause = 0.01
         while not self._stop.is_set():
-            connection = self._connection = self._address.make()
+            connection = self._connection = self._address.make(CALL_SECONDS)
             try:
                 connection.connect()
                 pause = 0.01

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from outlast.errors import StoreUnavailable
+from outlast.store.deadline import CALL_SECONDS, acquired
 from outlast.store.protocol import BadValue, outlook
 from outlast.store.redis import decode, scripts
 from outlast.store.redis.connection import Address, Line, Lost
@@ -16,6 +17,7 @@ from outlast.store.redis.encode import INTEGER_MAX, integers
 from outlast.store.redis.failures import away
 from outlast.store.redis.presence import Missed
 from outlast.store.rows import (
+    DELAYED,
     ENDED,
     DrainRow,
     Entry,
@@ -38,6 +40,8 @@ STATUSES = ("queued", "running", "waiting", "parked", *sorted(ENDED))
 
 class Reads:
     """The reading half of a store, and its clock."""
+
+    call_timeout = CALL_SECONDS
 
     def __init__(self, address: Address, clock: Callable[[], float] | None, missed: Missed) -> None:
         self._address, self._clock, self._missed = address, clock, missed
@@ -70,7 +74,7 @@ class Reads:
             sent = [str(argument).encode() for argument in arguments]
         except UnicodeEncodeError as error:
             raise BadValue(f"a text cannot be stored: {error}") from None
-        with self._reading:
+        with acquired(self._reading, self.call_timeout, self.place):
             self._check_open()
             script = scripts.read_script()
             for again in (False, True):
@@ -98,10 +102,13 @@ class Reads:
         asked = {name: value for name, value in query._asdict().items() if value is not None}
         del asked["statuses"]
         of = query.statuses or STATUSES
+        if DELAYED in of:
+            of = tuple(dict.fromkeys("queued" if status == DELAYED else status for status in of))
+            asked["delayed"] = True
         while len(rows) < query.limit:
             page = {"of": of, "look": PAGE, "limit": min(query.limit - len(rows), PAGE)}
             if query.statuses:
-                page["statuses"] = dict.fromkeys(query.statuses, True)
+                page["statuses"] = dict.fromkeys((one for one in query.statuses if one != DELAYED), True)
             if before is not None:
                 page["before"] = before
             at, found = self._read("runs", json.dumps(asked | page, ensure_ascii=False))

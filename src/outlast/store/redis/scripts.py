@@ -12,17 +12,24 @@ from functools import cache
 from importlib import resources
 from typing import NamedTuple
 
-from outlast.store.rows import SUSPECT_DEATHS
+from outlast.store.rows import (
+    ATTEMPTS_FACTOR_MAX,
+    FLEET_DEATHS_MAX,
+    FLEET_SECONDS,
+    FLEET_SECONDS_MIN,
+    SUSPECT_DEATHS,
+)
 from outlast.store.verbs import DAMAGED_SECONDS, DRAINS_MAX, DURATIONS_MAX, TOKENS_MAX
 
 PARTS = (
-    "undo", "back", "entries", "changes", "view", "sets", "lists", "places", "rows", "queues", "counters", "ending", "record", "submit", "claim", "ends", "requests", "workers", "drains", "sessions", "prune",
+    "undo", "back", "entries", "changes", "view", "sets", "lists", "places", "rows", "queues", "counters", "ending", "record", "submit", "claim", "ends", "requests", "workers", "deaths", "drains", "sessions", "prune",
 )  # fmt: skip
 
 _HEAD = f"""\
 local S = {{
     DRAINS_MAX = {DRAINS_MAX}, DURATIONS_MAX = {DURATIONS_MAX}, TOKENS_MAX = {TOKENS_MAX}, SUSPECT_DEATHS = {SUSPECT_DEATHS},
-    DAMAGED_SECONDS = {DAMAGED_SECONDS},
+    DAMAGED_SECONDS = {DAMAGED_SECONDS}, ATTEMPTS_FACTOR_MAX = {ATTEMPTS_FACTOR_MAX}, FLEET_DEATHS_MAX = {FLEET_DEATHS_MAX},
+    FLEET_SECONDS = {FLEET_SECONDS}, FLEET_SECONDS_MIN = {FLEET_SECONDS_MIN},
 }}
 local P, call = KEYS[1], redis.call
 """

@@ -18,9 +18,10 @@ from uuid import uuid4
 
 from outlast.errors import SettingsError, StoreBroken, StoreError, StoreTooNew, StoreUnavailable
 from outlast.store import fork
+from outlast.store.deadline import acquired, time_left, until
 from outlast.store.protocol import BadValue, CommitUnknown, left_as_it_is, whole_journal
 from outlast.store.redis import decode, scripts, warnings
-from outlast.store.redis.connection import ANSWER_SECONDS, Address, Late, Line, Lost, parse
+from outlast.store.redis.connection import Address, Late, Line, Lost, parse
 from outlast.store.redis.encode import alone, encode, more_of
 from outlast.store.redis.failures import away, fault, wrong_address
 from outlast.store.redis.presence import Ear, Missed
@@ -39,7 +40,7 @@ VOID_SECONDS = 86_400.0
 FORMAT = 1
 """Of what is in the keys. Two Outlasts that know the same can share a store."""
 ABSENT_SECONDS = 1.0
-"""How long a close waits to say that nobody is here any more, which is a courtesy."""
+"""How long a worker that leaves waits for the server to note it. Without the note, others find out."""
 
 _said: set[tuple[str, str]] = set()
 """Servers and dangers that this process has warned of: once is enough."""
@@ -83,6 +84,7 @@ class RedisStore(Reads):
     def open(self) -> None:
         if self._opened:
             return
+        self._writer.seconds_max = self._reader.seconds_max = self.call_timeout
         try:
             self._look_at_server()
         except BaseException as error:
@@ -96,7 +98,7 @@ class RedisStore(Reads):
         fork.watch(self)
 
     def versions(self) -> tuple[int, int]:
-        line = Line(self._address)
+        line = Line(self._address, self.call_timeout)
         try:
             line.connect()
             return int(line.call("GET", self._format) or 0), FORMAT
@@ -154,7 +156,7 @@ class RedisStore(Reads):
             pass
         if self._reader.is_open:
             for worker in self._ear.held:
-                self._note_absent(worker, ABSENT_SECONDS)
+                self._note_absent(worker)
         self._drop()
 
     def _drop(self) -> None:
@@ -210,14 +212,14 @@ class RedisStore(Reads):
             self._look_for_missing()
         with self._writing:
             self._check_open()
-            outcomes, rings = self._transact(verbs, ANSWER_SECONDS)
+            outcomes, rings = self._transact(verbs)
             if Prune in kinds:
                 self._finish_prunes(verbs, outcomes)
         if rings or not kinds.isdisjoint(LOUD_AT_HOME):
             self._ear.ring()
         return outcomes
 
-    def _transact(self, verbs: Sequence[Verb], seconds: float) -> tuple[list[Any], bool]:
+    def _transact(self, verbs: Sequence[Verb], seconds: float | None = None) -> tuple[list[Any], bool]:
         kinds = set(map(type, verbs))
         arguments = encode(verbs)
         self._meet_server()
@@ -231,7 +233,7 @@ class RedisStore(Reads):
         return self._outcomes(verbs, answer)
 
     def _send(
-        self, kinds: set[type], header: dict[str, Any], arguments: list[Any], seconds: float = ANSWER_SECONDS
+        self, kinds: set[type], header: dict[str, Any], arguments: list[Any], seconds: float | None = None
     ) -> Any:
         script = scripts.record_script() if kinds == {Record} else scripts.commit_script()
         try:
@@ -315,7 +317,8 @@ class RedisStore(Reads):
     def _wait_for_replicas(self) -> None:
         """Lost, whatever goes wrong: it is written, and not known by whom."""
         try:
-            reached = self._writer.call("WAIT", self._address.wait, int(REPLICA_SECONDS * 1000))
+            seconds = min(REPLICA_SECONDS, time_left(self.call_timeout) / 2)
+            reached = self._writer.call("WAIT", self._address.wait, int(seconds * 1000))
         except StoreError as error:
             raise Lost(str(error)) from error
         if reached < self._address.wait:
@@ -388,15 +391,16 @@ class RedisStore(Reads):
             self._note_absent(worker)
             self._ear.let_go(worker)
 
-    def _note_absent(self, worker: str, seconds: float = ANSWER_SECONDS) -> None:
-        self._note_presence("SREM", f"{self._address.prefix}present", worker, seconds=seconds)
+    def _note_absent(self, worker: str) -> None:
+        with until(time.monotonic() + ABSENT_SECONDS):
+            self._note_presence("SREM", f"{self._address.prefix}present", worker)
 
-    def _note_presence(self, *command: str | int, seconds: float = ANSWER_SECONDS) -> None:
-        with self._reading:
-            try:
-                self._reader.call(*command, seconds=seconds)
-            except (Lost, StoreError) as error:
-                log.debug("%s: who is present was not noted: %s", self.place, error)
+    def _note_presence(self, *command: str | int) -> None:
+        try:
+            with acquired(self._reading, self.call_timeout, self.place):
+                self._reader.call(*command)
+        except (Lost, StoreError) as error:
+            log.debug("%s: who is present was not noted: %s", self.place, error)
 
     # -- for tests
 

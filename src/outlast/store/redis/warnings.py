@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 from outlast.errors import StoreBroken, StoreUnavailable
 from outlast.store.redis.connection import Line
+
+log = logging.getLogger("outlast.store")
 
 OLDEST = (6, 2)
 
@@ -52,7 +55,9 @@ def dangers(line: Line) -> list[str]:
         )
     elif not persistence:
         found.append("the server does not tell whether appendonly is on (INFO persistence).")
-    elif setting(line, "appendfsync") == "no":
+    elif (fsync := setting(line, "appendfsync")) is None:
+        log.info("Could not check appendfsync: this user may not call CONFIG GET.")
+    elif fsync == "no":
         found.append(
             "appendfsync is no: a crash of its machine loses what the kernel had not written, about 30 seconds."
         )

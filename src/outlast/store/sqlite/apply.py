@@ -16,6 +16,7 @@ from outlast.store.rows import ENDED, NEVER, RunRow
 from outlast.store.sqlite import drains, requests, sessions, undo, workers
 from outlast.store.sqlite import statements as sql
 from outlast.store.verbs import (
+    CANCEL,
     CONFLICT,
     DEPTH,
     DRAINING,
@@ -303,6 +304,9 @@ class Transaction:
     def _settle(self, verb: verbs.Settle) -> Refused | None:
         settled = self.db.execute(sql.SETTLE, {**verb._asdict(), "now": self.now}).fetchone()
         if settled is None:
+            held = self.db.execute(sql.RUN_BY_FENCE, (verb.run, verb.fence)).fetchone()
+            if held is not None:  # the request to end it kept it from being parked
+                return Refused(CANCEL, str(RunRow(*held).cancel))
             again = self.db.execute(sql.SETTLED, (verb.run, -verb.fence)).fetchone()
             return None if again else Refused(FENCE)
         queue, parent = settled

@@ -30,19 +30,31 @@ class Bell:
         self._thread: threading.Thread | None = None
 
     def listen(self, listener: Callable[[], None]) -> None:
+        """Call the listener when another process rings. OSError, as on a full disk: it was not added."""
+        # Without FIFOs (Windows), the others are heard at the next poll.
+        if self._thread is None and hasattr(os, "mkfifo"):
+            self._make_fifo()
+            self._stop_read, self._stop_write = os.pipe()
+            self._thread = threading.Thread(target=self._hear, name="outlast-bell", daemon=True)
+            self._thread.start()
         self._listeners.append(listener)
-        if self._thread is not None or not hasattr(os, "mkfifo"):
-            return  # without FIFOs (Windows), the others are heard at the next poll
-        name = uuid4().hex
-        hidden, self._path = self._folder / f"new-{name}", self._folder / f"{PREFIX}{name}"
-        os.mkfifo(hidden, 0o600)
-        # Read and write: a FIFO whose last writer has gone would otherwise be readable for ever.
-        self._fd = os.open(hidden, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | NO_FOLLOW)
-        give(self._owners, self._fd)
-        hidden.rename(self._path)  # only now: a FIFO that nobody reads is taken for a dead process's
-        self._stop_read, self._stop_write = os.pipe()
-        self._thread = threading.Thread(target=self._hear, name="outlast-bell", daemon=True)
-        self._thread.start()
+
+    def _make_fifo(self) -> None:
+        name, fd = uuid4().hex, -1
+        hidden, path = self._folder / f"new-{name}", self._folder / f"{PREFIX}{name}"
+        try:
+            os.mkfifo(hidden, 0o600)
+            # Read and write: a FIFO whose last writer has gone would otherwise be readable for ever.
+            fd = os.open(hidden, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | NO_FOLLOW)
+            give(self._owners, fd)
+            hidden.rename(path)  # only now: a FIFO that nobody reads is taken for a dead process's
+        except OSError:
+            if fd >= 0:
+                os.close(fd)
+            with suppress(OSError):
+                hidden.unlink()
+            raise
+        self._path, self._fd = path, fd
 
     def ring(self, *, here: bool = True) -> None:
         """Wake every process that listens on this folder, and if so asked this one's listeners."""
@@ -86,7 +98,8 @@ class Bell:
     def close(self) -> None:
         self._listeners.clear()
         if self._thread is not None and self._path is not None:
-            with suppress(FileNotFoundError):
+            # Removed already, or on a disk that is read-only by now: then it is taken for a dead process's.
+            with suppress(OSError):
                 self._path.unlink()
             os.write(self._stop_write, b"!")
             self._thread.join()

@@ -42,6 +42,7 @@ _ERRNO = {
     errno.ENOSPC: sqlite3.SQLITE_FULL,
     errno.EDQUOT: sqlite3.SQLITE_FULL,
     errno.EIO: sqlite3.SQLITE_IOERR,
+    errno.EFBIG: sqlite3.SQLITE_IOERR,
 }
 """The system's own errors, from the files beside the database."""
 

@@ -25,6 +25,21 @@ HERE, LEFT = b"here\n", b"left\n"
 """What a lock file says. They are equally long, so that a full disk has room for the second where it had for the first."""
 
 
+def find_live_worker(folder: Path) -> str | None:
+    """Return the id of a worker whose lock is held; None if there is none, or it cannot be seen."""
+    for path in folder.glob(f"{PREFIX}*{SUFFIX}"):
+        try:
+            fd = open_plain(path, os.O_RDONLY)
+        except (OSError, StoreBroken):
+            continue
+        try:
+            if not lock(fd, shared=True):
+                return path.name.removeprefix(PREFIX).removesuffix(SUFFIX)
+        finally:
+            os.close(fd)
+    return None
+
+
 class Presence:
     def __init__(self, folder: Path, heartbeat: float, owners: Owners | None = None) -> None:
         self._folder, self._heartbeat, self._owners = folder, heartbeat, owners
@@ -33,13 +48,20 @@ class Presence:
         self._thread: threading.Thread | None = None
 
     def hold(self, worker: str) -> None:
+        """Make and lock the file of a worker. OSError, as on a full disk: nothing is left behind."""
         path = self._path(worker)
         if worker in self._held or path is None:
             return
         fd = open_private(path, self._owners)
-        while not lock(fd):  # the id is new: only a probe can hold it, and not for long
-            time.sleep(0.001)
-        _say(fd, HERE)
+        try:
+            while not lock(fd):  # the id is new: only a probe can hold it, and not for long
+                time.sleep(0.001)
+            _say(fd, HERE)
+        except BaseException:
+            with suppress(OSError):
+                path.unlink()
+            os.close(fd)
+            raise
         self._held[worker] = fd
         if self._thread is None:
             self._thread = threading.Thread(target=self._beat, name="outlast-heartbeat", daemon=True)
@@ -48,7 +70,8 @@ class Presence:
     def let_go(self, worker: str) -> None:
         fd = self._held.pop(worker, None)
         if fd is not None:
-            with suppress(FileNotFoundError):
+            # A file that stays is one of a worker that is known to have left.
+            with suppress(OSError):
                 self._file(worker).unlink()
             os.close(fd)
 

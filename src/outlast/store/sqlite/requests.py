@@ -10,7 +10,7 @@ from outlast.store.protocol import BadValue
 from outlast.store.rows import ENDED, RunRow
 from outlast.store.sqlite import statements as sql
 from outlast.store.sqlite import undo
-from outlast.store.verbs import EACH, STATUS, UNKNOWN, VERSION, Refused, verdict
+from outlast.store.verbs import EACH, PARENT, STATUS, UNKNOWN, VERSION, Refused, verdict
 
 if TYPE_CHECKING:
     from outlast.store.sqlite.apply import Transaction
@@ -48,11 +48,29 @@ def retry(transaction: Transaction, verb: verbs.Retry) -> Refused | None:
     stuck = row.status == "parked" and row.undoing is not None
     if row.status not in ("failed", "cancelled", "dead") and not stuck:
         return Refused(STATUS, row.status)
+    refused = _parent_refuses(transaction, row, verb.seen)
+    if refused is not None:
+        return refused
     start = row.failed_at if row.undoing is None else None  # what is being undone is all still true
     _queue(transaction, row, verb.token, again=True)
     said = {"from": start, "was": row.status, "undoing": row.undoing is not None, "token": verb.token}
     transaction.mark(row, "retry", said)
     return None
+
+
+def _parent_refuses(transaction: Transaction, row: RunRow, seen: int | None) -> Refused | None:
+    """Return why a child cannot be retried without its parent; None if it can."""
+    if row.parent is None or row.undoing is not None or row.workflow == EACH:
+        return None
+    parent = transaction.row(row.parent)
+    if parent is None:
+        return Refused(PARENT, "gone")
+    if parent.undoing is not None:
+        return Refused(PARENT, undo.UNDOING)
+    if parent.status in ENDED:
+        return Refused(PARENT, parent.status)
+    last = transaction.db.execute(sql.LAST_SEQ, (parent.pk,)).fetchone()[0]
+    return Refused(VERSION, str(last)) if seen is not None and last != seen else None
 
 
 def resume(transaction: Transaction, verb: verbs.Resume) -> Refused | None:

@@ -127,6 +127,7 @@ UPDATE runs SET status = :status, fence = -abs(fence), worker = NULL, value = :v
                 due = CASE WHEN :status = 'parked' THEN :now ELSE due END,  -- since when its clock stands still
                 ended = CASE WHEN :status = 'parked' THEN NULL ELSE :now END
 WHERE pk = :run AND fence = :fence AND fence > 0
+  AND NOT (:unless_cancelled AND :status = 'parked' AND cancel IS NOT NULL AND undoing IS NULL)
 RETURNING queue, parent
 """
 SETTLED = """
@@ -310,12 +311,35 @@ WHERE durations.workflow = json_extract(pair.value, '$[0]') AND step = json_extr
 ORDER BY number
 """
 
+RECORD_DEATH = "INSERT OR IGNORE INTO worker_deaths (at, worker, run) VALUES (:now, :worker, :run)"
+DEATHS_TOO_MANY = """
+DELETE FROM worker_deaths WHERE (at, worker, run) IN (
+    SELECT at, worker, run FROM worker_deaths ORDER BY at DESC LIMIT -1 OFFSET :kept
+)
+"""
+OWN_DEATHS = "SELECT at FROM worker_deaths WHERE run = :run ORDER BY at DESC LIMIT :limit"
+OTHER_DEATHS = """
+SELECT count(CASE WHEN charged > 1 OR run = 0 THEN 1 END) + count(DISTINCT CASE WHEN charged = 1 AND run <> 0 THEN run END)
+FROM (
+    SELECT count(*) AS charged, min(run) AS run FROM worker_deaths WHERE at > :since AND at <= :now
+    GROUP BY at, worker HAVING NOT sum(run = :run)
+)
+"""
+FLEET_SIZE = (
+    "SELECT count(*) FROM (SELECT id FROM workers UNION SELECT worker FROM worker_deaths WHERE at = :now)"
+)
+
 CUT_LEASES = "UPDATE workers SET lease_until = :now + lease WHERE lease_until > :now + lease + 1"
 
 PULSE = f"SELECT beat, awake, (SELECT coalesce(min(lease), 0) FROM workers WHERE {_A_LEASE}) FROM pulse"
 BEAT = "UPDATE pulse SET beat = ?, awake = ?"
 
 QUEUE = "SELECT queued, running, depth_max, concurrency_max FROM queues WHERE name = ?"
+DEPTH = """
+SELECT queued, (SELECT count(*) FROM runs INDEXED BY runs_delayed
+                WHERE ready = 0 AND status = 'queued' AND queue = :queue AND due > :now)
+FROM queues WHERE name = :queue
+"""
 MOVED = """
 INSERT INTO queues (name, queued, running) VALUES (:name, :queued, :running)
 ON CONFLICT (name) DO UPDATE SET queued = queued + excluded.queued, running = running + excluded.running
@@ -330,14 +354,15 @@ _RETURNED = "(status = 'queued' AND (interrupted IS NOT NULL OR deaths_in_a_row 
 QUEUES = f"""
 SELECT name, queued, running, coalesce(waiting, 0), coalesce(parked, 0), coalesce(dead, 0), oldest,
        coalesce(submitted, 0), coalesce(just_ended, 0), depth_max, concurrency_max,
-       coalesce(returned, 0), returned_since, coalesce(undone, 0), coalesce(stuck, 0)
+       coalesce(returned, 0), returned_since, coalesce(undone, 0), coalesce(stuck, 0), coalesce(delayed, 0)
 FROM queues LEFT JOIN (
     SELECT queue, sum(status = 'waiting') AS waiting, sum(status = 'parked') AS parked, sum(status = 'dead') AS dead,
            min(CASE WHEN status = 'queued' AND due <= :now THEN created END) AS oldest,
            sum(created > :now - 60) AS submitted, sum(ended > :now - 60) AS just_ended,
            sum({_RETURNED}) AS returned, min(CASE WHEN {_RETURNED} AND due > 0 AND due <= :now THEN due END) AS returned_since,
            sum(undoing IS NOT NULL AND status IN ('queued', 'running', 'waiting')) AS undone,
-           sum(undoing IS NOT NULL AND status = 'parked') AS stuck
+           sum(undoing IS NOT NULL AND status = 'parked') AS stuck,
+           sum(status = 'queued' AND ready = 0 AND due > :now) AS delayed
     FROM runs GROUP BY queue
 ) ON queue = name
 ORDER BY name
@@ -439,7 +464,8 @@ SELECT {", ".join(WorkerRow._fields[:-1])}, (SELECT count(*) FROM runs WHERE wor
 
 RUNS = f"""
 SELECT {_RUN} FROM runs
-WHERE (:statuses IS NULL OR status IN (SELECT value FROM json_each(:statuses)))
+WHERE (:statuses IS NULL OR status IN (SELECT value FROM json_each(:statuses))
+       OR (:delayed AND status = 'queued' AND ready = 0 AND due > :now))
   AND (:workflow IS NULL OR workflow = :workflow)
   AND (:queue IS NULL OR queue = :queue)
   AND (:items IS NULL OR (workflow = '') = :items)

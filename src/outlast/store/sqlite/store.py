@@ -16,13 +16,15 @@ from contextlib import closing, suppress
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from outlast.errors import StoreBroken, StoreTooNew, StoreUnavailable
+from outlast.errors import StoreBroken, StoreError, StoreTooNew, StoreUnavailable
 from outlast.store import fork, strangers
+from outlast.store.deadline import CALL_SECONDS, time_left
 from outlast.store.paths import making
 from outlast.store.protocol import left_as_it_is, outlook
 from outlast.store.rows import (
+    DELAYED,
     DrainRow,
     Entry,
     Message,
@@ -39,11 +41,14 @@ from outlast.store.sqlite import statements as sql
 from outlast.store.sqlite.apply import Place, Transaction, mended, ready_workflows
 from outlast.store.sqlite.bell import Bell, LocalBell
 from outlast.store.sqlite.failures import translate
+from outlast.store.sqlite.files import OpenFiles, SharedFiles, check_log_is_there, log_kept
 from outlast.store.sqlite.presence import NoPresence, Presence
+from outlast.store.sqlite.read_only import ReadOnlyDatabase, may_write
 from outlast.store.sqlite.turnstile import NoTurnstile, Turnstile
 from outlast.store.sqlite.workers import Holder, death
 from outlast.store.verbs import LOUD, LOUD_AT_HOME, SESSION, Drain, Verb
 
+T = TypeVar("T")
 APPLICATION_ID = 0x4F75744C  # "OutL"
 BUSY_SECONDS = 2.0
 """How long one attempt waits for a program that holds the lock; the writer tries again for longer."""
@@ -51,6 +56,7 @@ BUSY_SECONDS = 2.0
 
 class SQLiteStore:
     migrates = True
+    call_timeout = CALL_SECONDS
 
     def __init__(
         self,
@@ -69,6 +75,12 @@ class SQLiteStore:
         self._reading = threading.Lock() if path is not None else self._writing
         self._opened = False
         self._place = Place()
+        self._files: OpenFiles | None = None
+        """Those of an open database; None in memory."""
+        self._read_only: ReadOnlyDatabase | None = None
+        """The database of a store that can only be read."""
+        self._lost: StoreBroken | None = None
+        """Why nothing is read or written any more: see `_give_up`."""
         self._closing: list[Callable[[], None]] = []
         """What was opened and must be closed, last first."""
 
@@ -79,7 +91,14 @@ class SQLiteStore:
         try:
             if self.path is None or not self.path.stat().st_size:
                 return 0, known
-            with closing(sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True)) as db:
+            if not may_write(self.path):
+                check_log_is_there(self.path, self.place)
+                database = ReadOnlyDatabase(self.path, self.place, BUSY_SECONDS)
+                return database.query(lambda db: _version_of(db, self.place)), known
+            with (
+                log_kept(self.path, self.place),
+                closing(sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True)) as db,
+            ):
                 return _version_of(db, self.place), known
         except (FileNotFoundError, NotADirectoryError):
             return 0, known
@@ -89,6 +108,7 @@ class SQLiteStore:
     def open(self) -> None:
         if self._opened:
             return
+        self._lost = self._read_only = None
         try:
             if self.path is None:
                 self._open_memory(None)
@@ -113,6 +133,9 @@ class SQLiteStore:
         self._migrate()
 
     def _open_file(self, path: Path) -> None:
+        if not self.migrates and path.exists() and not may_write(path):
+            self._open_read_only(path)
+            return
         with suppress(StoreUnavailable):  # which opening says, or gets over
             self.versions()  # a file that is not ours, or not for us: then nothing is made beside it
         folder = path.with_name(path.name + ".d")
@@ -133,23 +156,96 @@ class SQLiteStore:
                 f"{self.place}: this process was forked in the middle of a write to it; start it anew, by spawn."
             )
         self._turnstile = Turnstile(folder, owners)
-        self._closing.append(self._turnstile.close)
-        with self._turnstile:
-            self._db = self._connect(path)
-            self._closing.append(self._db.close)
-            _retry_busy(lambda: self._prepare(path))
-            self._migrate()
-        self._reader = self._connect(path)
-        self._db.execute(
-            "PRAGMA busy_timeout = 0"
-        )  # a transaction waits as `_retry_busy` says, or not at all
+        # The worker's lock is released last: until then no other process makes new companions.
         self._presence = Presence(folder, self._heartbeat, owners)
+        self._closing += [self._turnstile.close, self._presence.close]
+        with self._turnstile:
+            self._shared_files = SharedFiles(folder, path, self.place, owners)
+            self._closing.append(self._shared_files.close)
+            with log_kept(path, self.place):
+                self._shared_files.check()
+                self._db = self._connect(path)
+                self._closing.append(self._db.close)
+                _retry_busy(lambda: self._prepare(path))
+                self._shared_files.check()  # again: they may have been replaced just before SQLite opened them
+            self._migrate()
+            self._reader = self._connect(path, read_only=True)
+            self._closing.append(self._reader.close)
+            # Make the reader open the log, too.
+            self._reader.execute("SELECT 1 FROM sqlite_schema").fetchone()
+            self._files = OpenFiles(path, self.place, self._db)
+            self._shared_files.publish()
+            self._closing[-3:] = [self._close_files]
+        # A transaction waits as `_retry_busy` says, or not at all.
+        self._db.execute("PRAGMA busy_timeout = 0")
         self._bell = Bell(folder, owners)
-        self._closing += [self._reader.close, self._presence.close, self._bell.close]
+        self._closing.append(self._bell.close)
         strangers.say_if_open_to_others(path)  # last: whoever waits for a store opens it again and again
 
-    def _connect(self, path: Path) -> sqlite3.Connection:
-        db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    def _open_read_only(self, path: Path) -> None:
+        """Open a database that this process may not write. A commit raises StoreUnavailable."""
+        folder = path.with_name(path.name + ".d")
+        strangers.check_names(path, folder)
+        check_log_is_there(path, self.place)
+        self._inode = path.stat().st_ino
+        database = ReadOnlyDatabase(path, self.place, BUSY_SECONDS)
+        version, known = database.query(self._check_schema), len(_migrations())
+        if version < known:
+            raise left_as_it_is(self.place, version, known)
+        self._read_only = database
+        self._presence, self._bell = Presence(folder, self._heartbeat), LocalBell()
+        self._turnstile = NoTurnstile()
+        self._closing = [self._presence.close]
+
+    def _close_files(self) -> None:
+        """Close the connections of a database whose files are in place.
+
+        Whoever opens it from now on shares them with the connections, or makes new ones after the last
+        connection has removed them.
+        """
+        if self._lost is None:
+            self._shared_files.close()
+        self._close_connections()
+        self._shared_files.close()
+
+    def _close_connections(self) -> None:
+        """Close both connections. SQLite then copies the log into the database and removes it.
+
+        Only a connection that may write does so, and only as the last one of all processes. Where it
+        would do harm, the read-only connection closes last.
+        """
+        files, self._files = self._files, None
+        if files is None:
+            return
+        last, first = (self._db, self._reader) if files.may_checkpoint() else (self._reader, self._db)
+        files.close()
+        first.close()
+        last.close()
+
+    def _give_up(self, error: StoreBroken) -> None:
+        """Close the connections at once after a file was lost. The caller holds `_writing`.
+
+        If only the log's name is gone, SQLite still has the log and copies it into the database: what
+        was acknowledged is saved. This cannot wait for `close`, which a process that ends in a hurry
+        never reaches.
+        """
+        with self._reading:
+            self._lost = error
+            if self._files is not None and self._files.may_checkpoint():
+                # Here, since closing does it for the last of all processes only.
+                with suppress(sqlite3.Error):
+                    self._db.execute("PRAGMA wal_checkpoint(FULL)").fetchall()
+            self._close_files()
+
+    def _connect(self, path: Path, *, read_only: bool = False) -> sqlite3.Connection:
+        mode = "ro" if read_only else "rw"
+        db = sqlite3.connect(
+            f"{path.as_uri()}?mode={mode}",
+            uri=True,
+            timeout=BUSY_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
+        )
         try:
             db.execute(f"PRAGMA synchronous = {'FULL' if self._synchronous == 'full' else 'NORMAL'}")
             db.execute("PRAGMA journal_size_limit = 67108864")
@@ -160,7 +256,7 @@ class SQLiteStore:
         return db
 
     def _prepare(self, path: Path) -> None:
-        self._check_schema()  # first: a file that is not ours, or not for us, stays as it is
+        self._check_schema(self._db)  # first: a file that is not ours, or not for us, stays as it is
         mode = self._db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         if mode != "wal":
             raise StoreUnavailable(
@@ -174,7 +270,7 @@ class SQLiteStore:
         while True:
             _retry_busy(lambda: self._db.execute(sql.BEGIN))
             try:
-                version = self._check_schema()
+                version = self._check_schema(self._db)
                 if version == len(steps):
                     return
                 if not self.migrates:
@@ -188,9 +284,9 @@ class SQLiteStore:
                 if self._db.in_transaction:
                     self._db.execute(sql.ROLLBACK)
 
-    def _check_schema(self) -> int:
-        """Its version, if this Outlast may write to it."""
-        version, known = _version_of(self._db, self.place), len(_migrations())
+    def _check_schema(self, db: sqlite3.Connection) -> int:
+        """Return its version, if this Outlast may use it."""
+        version, known = _version_of(db, self.place), len(_migrations())
         if version > known:
             raise StoreTooNew(
                 f"{self.place}: its schema is version {version}, this Outlast knows {known}. It was written by "
@@ -220,8 +316,11 @@ class SQLiteStore:
             return
         self._opened = False
         self._closing.clear()
-        if self.path is None:
+        if self.path is None or self._read_only is not None:
             return
+        if self._files is not None:
+            self._files.close()
+        self._shared_files.close()
         if at_rest:
             self._db.close()
             self._reader.close()
@@ -275,8 +374,10 @@ class SQLiteStore:
     def _transact(
         self, verbs: Sequence[Verb], patience: float = BUSY_SECONDS
     ) -> tuple[list[Any], list[str], bool]:
-        db, committing = self._db, False
+        db, files, committing = self._db, self._files, False
         try:
+            if files is not None:
+                files.before_commit()
             if patience:
                 _retry_busy(lambda: db.execute(sql.BEGIN))
             else:
@@ -286,13 +387,20 @@ class SQLiteStore:
             self._before_commit(transaction.now)
             committing = True
             db.execute(sql.COMMIT)
+            if files is not None:
+                files.after_commit()
         except BaseException as error:
             if db.in_transaction:
                 with suppress(sqlite3.Error):
                     db.execute(sql.ROLLBACK)
+            found: BaseException = error
             if isinstance(error, (sqlite3.Error, OSError, ValueError, OverflowError)):
-                raise translate(error, self.place, committing=committing) from error
-            raise
+                found = self._meaning(error, committing=committing)
+            if isinstance(found, StoreBroken) and found.gone and files is not None:
+                self._give_up(found)
+            if found is error:
+                raise
+            raise found from error
         self._place = transaction.place
         return outcomes, transaction.buried, transaction.rings
 
@@ -304,46 +412,79 @@ class SQLiteStore:
         if self.path is None:
             return
         with self._writing, self._reading, self._turnstile:
+            self._check_open()
             try:
+                if self._files is not None:
+                    self._files.check()
                 busy = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
-            except sqlite3.Error as error:
+            except (sqlite3.Error, OSError) as error:
                 raise translate(error, self.place, committing=False) from error
         if busy:
             raise StoreUnavailable(f"{self.place}: another program reads it; the log cannot be emptied yet.")
 
+    def _check(self) -> None:
+        """Raise StoreUnavailable or StoreBroken if nothing can be committed."""
+        self._check_open()
+        self._check_writable()
+
+    def _check_writable(self) -> None:
+        if self._read_only is not None:
+            raise StoreUnavailable(
+                f"{self.place}: this user may only read it. Nothing was written. "
+                "Check the mount and the owner of the file and its folder."
+            )
+
+    def _check_files(self) -> None:
+        """Raise StoreBroken if the database, `-wal` or `-shm` was removed or replaced."""
+        try:
+            if self._files is not None:
+                self._files.check()
+        except StoreBroken as error:
+            # No other process opens the database meanwhile, which could make a log for a moment.
+            with self._writing, self._turnstile:
+                self._give_up(error)
+            raise
+        except OSError as error:
+            raise translate(error, self.place, committing=False) from error
+
+    def _meaning(self, error: Exception, *, committing: bool) -> StoreError:
+        """Return the store's error for one of sqlite3 or the system. Lost files explain any error."""
+        try:
+            if self._files is not None:
+                self._files.check()
+        except StoreBroken as gone:
+            return gone
+        except OSError:
+            pass
+        return translate(error, self.place, committing=committing)
+
     def _check_open(self) -> None:
+        if self._lost is not None:
+            raise StoreBroken(str(self._lost), gone=True)
         if not self._opened:
             raise StoreUnavailable(f"{self.place}: the store is not open (closed, or inherited over a fork).")
 
-    def _check(self) -> None:
-        self._check_open()
-        if self.path is not None:
-            try:
-                same = os.stat(self.path).st_ino == self._inode  # noqa: PTH116 - twice as quick, at every commit
-            except FileNotFoundError:
-                same = False
-            if not same:
-                raise StoreBroken(
-                    f"{self.place}: the file was removed or replaced while in use. Nothing more is written to it; start again.",
-                    gone=True,
-                )
-
     # -- reading
+
+    def _query(self, action: Callable[[sqlite3.Connection], T]) -> T:
+        return action(self._reader) if self._read_only is None else self._read_only.query(action)
 
     def _read(self, statement: str, values: Any = ()) -> list[Any]:
         with self._reading:
             self._check_open()
             try:
-                return self._reader.execute(statement, values).fetchall()
+                return self._query(lambda db: db.execute(statement, values).fetchall())
             except (sqlite3.Error, UnicodeEncodeError, OverflowError) as error:
-                raise translate(error, self.place, committing=False) from error
+                raise self._meaning(error, committing=False) from error
 
     def run(self, id: str) -> RunRow | None:
         rows = self._read(sql.RUN_BY_ID, (id,))
         return mended(RunRow(*rows[0])) if rows else None
 
     def runs(self, query: RunQuery) -> list[RunRow]:
-        values = query._asdict() | {"statuses": json.dumps(query.statuses) if query.statuses else None}
+        statuses = json.dumps(query.statuses) if query.statuses else None
+        delayed = DELAYED in query.statuses
+        values = query._asdict() | {"statuses": statuses, "delayed": delayed, "now": self.now()}
         return [RunRow(*row) for row in self._read(sql.RUNS, values)]
 
     def journal(self, run: int, after: int = 0, limit: int = 10_000) -> list[Entry]:
@@ -395,6 +536,7 @@ class SQLiteStore:
         return self._read(sql.MEASURED_PAIRS)
 
     def dead_workers(self) -> list[str]:
+        self._check_files()  # a worker asks this at every heartbeat, so an idle one notices, too
         now = self.now()
         return [
             holder.worker
@@ -403,14 +545,17 @@ class SQLiteStore:
         ]
 
     def look(self, queues: tuple[str, ...], workflows: tuple[str, ...]) -> Outlook:
+        def read(db: sqlite3.Connection) -> tuple[float | None, set[str], set[str]]:
+            due: float | None = db.execute(sql.NEXT_DUE).fetchone()[0]
+            ready, suspect = (
+                {name for queue in queues for name in ready_workflows(db, queue, number)} for number in (1, 2)
+            )
+            return due, ready, suspect
+
         with self._reading:
+            self._check_open()
             try:
-                self._check_open()
-                due: float | None = self._reader.execute(sql.NEXT_DUE).fetchone()[0]
-                ready, suspect = (
-                    {name for queue in queues for name in ready_workflows(self._reader, queue, number)}
-                    for number in (1, 2)
-                )
+                due, ready, suspect = self._query(read)
             except sqlite3.Error as error:
                 raise translate(error, self.place, committing=False) from error
         return outlook(ready, suspect, due, self.now(), workflows)
@@ -419,9 +564,10 @@ class SQLiteStore:
         return [QueueRow(*row) for row in self._read(sql.QUEUES, {"now": self.now()})]
 
     def depth(self, queue: str) -> int:
-        rows = self._read(sql.QUEUE, (queue,))
-        queued = rows[0][0] if rows else 0
-        return queued if isinstance(queued, int) else 0  # as whoever submits takes what a file has there
+        rows = self._read(sql.DEPTH, {"queue": queue, "now": self.now()})
+        queued, delayed = rows[0] if rows else (0, 0)
+        # A file may have anything in place of the count. A submission takes that for 0 too.
+        return max(0, queued - delayed) if isinstance(queued, int) else 0
 
     def held(self, worker: str) -> list[tuple[int, int, str]]:
         return self._read(sql.HOLDS, (worker,))
@@ -449,10 +595,17 @@ class SQLiteStore:
     # -- life signs
 
     def listen(self, bell: Callable[[], None]) -> None:
-        self._bell.listen(bell)
+        try:
+            self._bell.listen(bell)
+        except OSError as error:
+            raise translate(error, self.place, committing=False) from error
 
     def hold(self, worker: str) -> None:
-        self._presence.hold(worker)
+        self._check_writable()
+        try:
+            self._presence.hold(worker)
+        except OSError as error:
+            raise translate(error, self.place, committing=False) from error
 
     def let_go(self, worker: str) -> None:
         self._presence.let_go(worker)
@@ -521,7 +674,7 @@ def _retry_busy(action: Callable[[], Any]) -> None:
         try:
             action()
         except sqlite3.OperationalError as error:
-            deadline = deadline or time.monotonic() + BUSY_SECONDS
+            deadline = deadline or time.monotonic() + time_left(BUSY_SECONDS)
             if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
             time.sleep(0.002)

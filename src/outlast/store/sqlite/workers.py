@@ -7,7 +7,14 @@ import sqlite3
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from outlast.store import verbs
-from outlast.store.rows import SUSPECT_DEATHS, RunRow
+from outlast.store.rows import (
+    FLEET_DEATHS_MAX,
+    FLEET_SECONDS,
+    FLEET_SECONDS_MIN,
+    SUSPECT_DEATHS,
+    RunRow,
+    deaths_allowed,
+)
 from outlast.store.sqlite import drains
 from outlast.store.sqlite import statements as sql
 from outlast.store.verbs import WORKER, Refused
@@ -115,6 +122,7 @@ def _take(
 ) -> dict[str, str]:
     """Take everything from a dead worker: the status after, by id."""
     taken: dict[str, str] = {}
+    charged: list[int] = []
     held = transaction.held_by(worker)
     parents = {row.id: row.parent for row, _ in held}
     for row, progress in held:
@@ -128,8 +136,13 @@ def _take(
         else:
             innocent = progress or row.id in parents.values()
             alone = len(parents) == len(_line(row.id, parents))
+            charged += [] if innocent else [row.pk]
             taken[row.id] = _die(transaction, row, why, innocent=innocent, alone=alone, verb=verb)
             transaction.mark(row, "death", {"worker": str(worker), "why": why} | seen._asdict())
+    if not draining and why != AWAY:
+        who = {"now": transaction.now, "worker": str(worker)}
+        transaction.db.executemany(sql.RECORD_DEATH, [{**who, "run": run} for run in charged or [0]])
+        transaction.db.execute(sql.DEATHS_TOO_MANY, {"kept": FLEET_DEATHS_MAX})
     return taken
 
 
@@ -149,7 +162,7 @@ def _seen(
 def _die(
     transaction: Transaction, row: RunRow, why: str, *, innocent: bool, alone: bool, verb: verbs.Sweep
 ) -> str:
-    """Not its doing if it had got somewhere, nor the first time; then it is a suspect, and in the end a dead letter."""
+    """Charge a run for the death of its worker unless it is innocent; return its status after it."""
     now = transaction.now
     after = row._replace(status="queued", due=now, reason=why, deaths=row.deaths + 1)
     in_a_row = 0 if innocent else row.deaths_in_a_row + (alone or not row.is_suspect)
@@ -159,11 +172,23 @@ def _die(
         after = after._replace(due=now + min(verb.backoff * doubled, verb.backoff_max))
     else:
         after = after._replace(interrupted=now if row.interrupted is None else row.interrupted)
-    if alone and not innocent and in_a_row >= row.attempts_max:
+    if alone and not innocent and _is_final(transaction, row, in_a_row):
         times = "once" if in_a_row == 1 else f"{in_a_row} times in a row"
         why = f"died {times} without recording anything; the last time: {why}"
         after = after._replace(status="dead", reason=why)
     return transaction.give_back(row, after)
+
+
+def _is_final(transaction: Transaction, row: RunRow, in_a_row: int) -> bool:
+    """Return whether this death alone condemns the run, given what else died meanwhile: see `Sweep`."""
+    if in_a_row < row.attempts_max:
+        return False
+    db, now = transaction.db, transaction.now
+    own = [at for (at,) in db.execute(sql.OWN_DEATHS, {"run": row.pk, "limit": in_a_row - 1})]
+    since = max(now - FLEET_SECONDS, min([now - FLEET_SECONDS_MIN, *own]))
+    (others,) = db.execute(sql.OTHER_DEATHS, {"since": since, "now": now, "run": row.pk}).fetchone()
+    (workers,) = db.execute(sql.FLEET_SIZE, {"now": now}).fetchone()
+    return in_a_row >= deaths_allowed(row.attempts_max, others, workers)
 
 
 def _beat(transaction: Transaction) -> float:

@@ -25,7 +25,15 @@ from outlast.store.verbs import (
     SubmitMany,
     Verb,
 )
-from outlast.testing.conformance.harness import EVERYTHING, Desk, HandClock, Opened, Promises, entry
+from outlast.testing.conformance.harness import (
+    EVERYTHING,
+    WAIT_SECONDS,
+    Desk,
+    HandClock,
+    Opened,
+    Promises,
+    entry,
+)
 
 CROWD = 4
 T = TypeVar("T")
@@ -232,7 +240,7 @@ class CrowdPromises(Promises):
         start = threading.Barrier(CROWD)
 
         def begin(number: int) -> T:
-            start.wait(30)
+            start.wait(WAIT_SECONDS)
             return work(number)
 
         with ThreadPoolExecutor(CROWD) as pool:

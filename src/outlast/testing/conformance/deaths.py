@@ -316,6 +316,7 @@ class DeathPromises(Promises):
             assert len(desk.claim(crowd, limit=10)) == 10
             desk.lease_over(backoff=0.0)
         assert desk.claim("third", limit=10) == []
+        desk.one(Leave("third"))
         turn = 0
         while rows := desk.claim(f"w{turn}", suspects=True):
             (row,) = rows

@@ -11,7 +11,7 @@ import pytest
 from outlast.store.protocol import BadValue
 from outlast.store.rows import RunRow
 from outlast.store.verbs import FENCE, STATUS, UNKNOWN, VERSION, Cancel, Decide, Refused, Resume, Settle
-from outlast.testing.conformance.harness import Desk, Promises
+from outlast.testing.conformance.harness import WAIT_SECONDS, Desk, Promises
 from outlast.testing.conformance.undoing import VERDICT, counts, dealt, undoing
 
 HAPPENED = '{"what":"happened","value":{"id":7},"intent":1}'
@@ -166,4 +166,4 @@ class DecisionPromises(Promises):
         rung = threading.Event()
         desk.store.listen(rung.set)
         desk.one(decision())
-        assert rung.wait(10)
+        assert rung.wait(WAIT_SECONDS)

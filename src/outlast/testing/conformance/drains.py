@@ -22,7 +22,7 @@ from outlast.store.verbs import (
     Renew,
     Submit,
 )
-from outlast.testing.conformance.harness import LEASE, Desk, Promises
+from outlast.testing.conformance.harness import LEASE, WAIT_SECONDS, Desk, Promises
 
 
 def own(id: str, worker: str = "w1") -> Submit:
@@ -245,7 +245,7 @@ class DrainPromises(Promises):
         rung = threading.Event()
         desk.store.listen(rung.set)
         desk.one(Drain("w1", "x"))
-        assert rung.wait(10)
+        assert rung.wait(WAIT_SECONDS)
 
     def test_a_request_to_drain_is_found_by_its_worker_and_the_first_stays(self, desk: Desk) -> None:
         desk.enlist()
@@ -276,7 +276,7 @@ class DrainPromises(Promises):
         rung = threading.Event()
         desk.store.listen(rung.set)
         desk.one(AskDrain("w1", "a new version"))
-        assert rung.wait(10)
+        assert rung.wait(WAIT_SECONDS)
 
     def test_a_draining_worker_can_go_on_with_what_it_holds(self, desk: Desk) -> None:
         rows = [desk.held(id) for id in ("a", "b", "c")]

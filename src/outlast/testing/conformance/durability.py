@@ -9,7 +9,7 @@ import pytest
 from outlast.errors import StoreUnavailable
 from outlast.store.rows import RunQuery
 from outlast.store.verbs import Cancel, Keep, Prune, Send, Submit
-from outlast.testing.conformance.harness import Desk, HandClock, MakeStore, Opened, Promises
+from outlast.testing.conformance.harness import WAIT_SECONDS, Desk, HandClock, MakeStore, Opened, Promises
 
 
 class DurabilityPromises(Promises):
@@ -52,7 +52,7 @@ class DurabilityPromises(Promises):
 
     def _rings(self, rung: threading.Event, desk: Desk) -> bool:
         """A ring may be lost, so it is given a few chances."""
-        for turn in range(10):
+        for turn in range(int(WAIT_SECONDS)):
             desk.commit(Send("r", "m", str(turn), "1"), Cancel("r", "why"))
             if rung.wait(1.0):
                 return True

@@ -29,6 +29,8 @@ from outlast.store.verbs import (
 )
 
 LEASE = 60.0
+WAIT_SECONDS = 60.0
+"""How long a test waits for what must happen. It only matters when the test fails."""
 EVERYTHING = RunQuery(limit=1_000_000)
 NOBODY = Swept((), (), ())
 
@@ -197,7 +199,7 @@ def check_rows(store: Store) -> None:
         assert queue.running == sum(row.status == "running" and row.parent is None for row in there), queue
         due = [row.created for row in there if row.status == "queued" and row.due <= now]
         assert queue.oldest == min(due, default=None), queue
-        assert store.depth(name) == queue.queued
+        assert store.depth(name) == queue.ready
         check_apart(queue, there, now)
     held = Counter(row.worker for row in rows if row.worker is not None)
     assert all(worker.held == held[worker.id] for worker in store.workers())
@@ -222,6 +224,7 @@ def check_apart(queue: QueueRow, rows: Sequence[RunRow], now: float) -> None:
     undoing = Counter(row.status for row in rows if row.undoing is not None)
     assert queue.undoing == undoing["queued"] + undoing["running"] + undoing["waiting"], queue
     assert queue.stuck == undoing["parked"], queue
+    assert queue.delayed == sum(row.is_delayed(now) for row in rows), queue
 
 
 def check_fences(row: RunRow, journal: Sequence[Entry]) -> None:

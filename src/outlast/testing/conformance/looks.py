@@ -5,7 +5,18 @@ from __future__ import annotations
 import json
 
 from outlast.store.rows import Outlook
-from outlast.store.verbs import ITEM, Ack, Cancel, Enlist, Leave, Limit, Resume, Submit, Undo, verdict
+from outlast.store.verbs import (
+    ITEM,
+    Ack,
+    Cancel,
+    Enlist,
+    Leave,
+    Limit,
+    Resume,
+    Submit,
+    Undo,
+    verdict,
+)
 from outlast.testing.conformance.harness import Desk, Promises
 
 NOTHING = Outlook(ready=False, suspect=False, next_due=None, overdue=False, unknown=())
@@ -157,6 +168,32 @@ class LookPromises(Promises):
         assert returned(desk) == (1, due)
         assert [row.id for row in desk.claim("w2")] == ["r"]
         assert returned(desk) == (0, None)
+
+    def test_what_is_queued_and_not_due_yet_is_counted_as_delayed_and_not_as_ready(self, desk: Desk) -> None:
+        def counts() -> tuple[int, int, int, int]:
+            (queue,) = desk.store.queues()
+            return queue.queued, queue.ready, queue.delayed, desk.store.depth("default")
+
+        desk.submit("new")
+        desk.submit("submitted", delay=10.0)
+        desk.release(desk.held("given back"), delay=20.0)
+        desk.release(desk.held("failed item", workflow=ITEM), failed=True, delay=30.0)
+        desk.wait(desk.held("asleep"), due=desk.clock.now + 40.0)
+        assert counts() == (4, 1, 3, 1), "what sleeps waits, and is not queued"
+        desk.clock.forward(10)
+        assert counts() == (4, 2, 2, 2), "it is due, though no claim has seen it yet"
+        desk.one(Cancel("given back", "no"))
+        assert counts() == (4, 3, 1, 3), "it must be claimed to end"
+        assert len(desk.claim("w2", limit=10)) == 3
+        assert counts() == (1, 0, 1, 0)
+        desk.clock.forward(20)
+        assert counts() == (1, 1, 0, 1)
+
+    def test_a_suspect_that_is_due_later_is_delayed(self, desk: Desk) -> None:
+        desk.die(desk.held(worker="first"))
+        desk.die(desk.take(worker="second"), backoff=50.0)
+        (queue,) = desk.store.queues()
+        assert (queue.ready, queue.delayed, queue.returned) == (0, 1, 1)
 
     def test_what_is_being_undone_is_counted_and_apart_from_what_is_stuck_in_that(self, desk: Desk) -> None:
         def counts() -> tuple[int, int]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from outlast.store.rows import RunQuery
+from outlast.store.rows import DELAYED, RunQuery
 from outlast.store.verbs import Release
 from outlast.testing.conformance.harness import Desk, Promises
 
@@ -36,6 +36,22 @@ class QueryPromises(Promises):
         desk.ended("done")
         desk.ended("parked", status="parked")
         assert [row.id for row in desk.store.runs(RunQuery(**query))] == found
+
+    def test_delayed_runs_are_found_among_the_queued(self, desk: Desk) -> None:
+        desk.submit("ready")
+        desk.submit("delayed", delay=10.0)
+        desk.held("running")
+        desk.wait(desk.held("asleep"), due=desk.clock.now + 10.0)
+
+        def found(*statuses: str) -> list[str]:
+            return [row.id for row in desk.store.runs(RunQuery(statuses=statuses))]
+
+        assert found(DELAYED) == ["delayed"]
+        assert found("queued") == ["delayed", "ready"]
+        assert found("running", DELAYED) == ["running", "delayed"]
+        assert found("queued", DELAYED) == ["delayed", "ready"]
+        desk.clock.forward(10)
+        assert found(DELAYED) == []
 
     def test_runs_are_found_by_when_they_were_created(self, desk: Desk) -> None:
         start = desk.clock.now

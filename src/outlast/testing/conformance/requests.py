@@ -6,7 +6,23 @@ import json
 
 import pytest
 
-from outlast.store.verbs import STATUS, UNKNOWN, Cancel, Refused, Release, Resume, Retry
+from outlast.store.verbs import (
+    CANCEL,
+    EACH,
+    PARENT,
+    STATUS,
+    UNKNOWN,
+    VERSION,
+    Cancel,
+    Prune,
+    Refused,
+    Release,
+    Resume,
+    Retry,
+    Settle,
+    Undo,
+    verdict,
+)
 from outlast.testing.conformance.harness import Desk, Promises, entry
 
 
@@ -72,6 +88,34 @@ class RequestPromises(Promises):
             desk.settle(row, "parked")
         assert desk.one(Cancel("r", "second")) == "cancelled"
         assert (desk.row().cancel, desk.row().reason) == ("first", "first")
+
+    def test_a_life_that_would_park_a_run_learns_that_somebody_wants_it_to_end(self, desk: Desk) -> None:
+        row = desk.held()
+        desk.one(Cancel("r", "stop"))
+        before = desk.row()
+        park = Settle(row.pk, row.fence, "parked", reason="it diverged", unless_cancelled=True)
+        assert desk.one(park) == Refused(CANCEL, "stop")
+        assert desk.row() == before
+        desk.settle(row, "cancelled", reason="stop")
+        assert desk.one(park) is None, "a repeat: the life has settled it"
+
+    def test_a_run_that_nobody_wants_to_end_is_parked(self, desk: Desk) -> None:
+        desk.settle(desk.held(), "parked", unless_cancelled=True)
+        assert desk.row().status == "parked"
+
+    def test_one_that_is_not_parked_holds_up_no_other_of_its_batch(self, desk: Desk) -> None:
+        rows = [desk.held(id) for id in ("a", "b", "c")]
+        desk.one(Cancel("b", "stop"))
+        outcomes = desk.commit(*(Settle(r.pk, r.fence, "parked", unless_cancelled=True) for r in rows))
+        assert outcomes == [None, Refused(CANCEL, "stop"), None]
+        assert [desk.row(id).status for id in ("a", "b", "c")] == ["parked", "running", "parked"]
+
+    def test_a_run_that_is_being_undone_is_parked_whoever_wanted_it_to_end(self, desk: Desk) -> None:
+        row = desk.held()
+        desk.one(Cancel("r", "stop"))
+        desk.one(Undo(row.pk, row.fence, verdict("cancelled", reason="stop")))
+        desk.settle(desk.take(), "parked", reason="stuck", unless_cancelled=True)
+        assert (desk.row().status, desk.row().undoing is not None) == ("parked", True)
 
     @pytest.mark.parametrize("status", ["done", "failed", "cancelled"])
     def test_a_run_that_has_ended_cannot_be_cancelled(self, desk: Desk, status: str) -> None:
@@ -157,6 +201,84 @@ class RequestPromises(Promises):
         desk.settle(row, "failed")
         assert desk.commit(Retry("r", "t"), Retry("r", "t")) == [None, None]
         assert desk.kinds(row) == ["step", "step", "retry"]
+
+    # -- Retry of a child
+
+    @pytest.mark.parametrize("status", ["failed", "cancelled"])
+    @pytest.mark.parametrize("ended_as", ["done", "failed", "cancelled", "dead"])
+    def test_a_child_is_not_retried_after_its_parent_has_ended(
+        self, desk: Desk, status: str, ended_as: str
+    ) -> None:
+        parent = desk.held("parent", interruptions_max=1)
+        before = desk.ended("child", status=status, parent="parent")
+        if ended_as == "dead":
+            assert desk.release(parent) == "dead"
+        else:
+            desk.settle(parent, ended_as)
+        assert desk.one(Retry("child", "t")) == Refused(PARENT, ended_as)
+        assert desk.row("child") == before
+        assert desk.kinds(before) == []
+
+    def test_a_child_is_not_retried_while_its_parent_is_undone(self, desk: Desk) -> None:
+        parent = desk.held("parent")
+        before = desk.ended("child", status="failed", parent="parent")
+        assert desk.one(Undo(parent.pk, parent.fence, verdict("failed"))) is None
+        assert desk.one(Retry("child", "t")) == Refused(PARENT, "undoing")
+        assert desk.row("child") == before
+
+    def test_a_child_is_not_retried_after_its_parent_was_pruned(self, desk: Desk) -> None:
+        desk.ended("parent", status="failed")
+        desk.clock.forward(10)
+        desk.ended("child", status="failed", parent="parent")
+        assert desk.one(Prune(desk.clock.now - 5)) == 1
+        assert desk.one(Retry("child", "t")) == Refused(PARENT, "gone")
+
+    @pytest.mark.parametrize("stands", ["running", "waiting", "queued", "parked"])
+    def test_a_child_is_retried_while_its_parent_has_not_ended(self, desk: Desk, stands: str) -> None:
+        parent = desk.held("parent")
+        desk.ended("child", status="failed", parent="parent")
+        if stands == "waiting":
+            desk.wait(parent)
+        elif stands == "queued":
+            desk.release(parent)
+        elif stands == "parked":
+            desk.settle(parent, "parked")
+        assert desk.one(Retry("child", "t")) is None
+        assert desk.row("child").status == "queued"
+
+    def test_a_retry_of_a_child_is_repeated_after_its_parent_has_ended(self, desk: Desk) -> None:
+        parent = desk.held("parent")
+        child = desk.ended("child", status="failed", parent="parent")
+        assert desk.one(Retry("child", "t")) is None
+        desk.settle(parent, "failed")
+        assert desk.one(Retry("child", "t")) is None
+        assert desk.kinds(child) == ["retry"]
+
+    def test_a_child_is_not_retried_if_its_parent_has_recorded_something_meanwhile(self, desk: Desk) -> None:
+        parent = desk.held("parent")
+        before = desk.ended("child", status="failed", parent="parent")
+        assert desk.record(parent, 1, kind="child", key="child") is None
+        assert desk.one(Retry("child", "t", seen=0)) == Refused(VERSION, "1")
+        assert desk.row("child") == before
+        assert desk.one(Retry("child", "t", seen=1)) is None
+
+    def test_a_child_that_is_being_undone_is_undone_further_whatever_its_parent_does(
+        self, desk: Desk
+    ) -> None:
+        parent = desk.held("parent")
+        child = desk.held("child", parent="parent")
+        assert desk.one(Undo(child.pk, child.fence, verdict("cancelled"))) is None
+        desk.settle(desk.take("child"), "parked", reason="stuck")
+        desk.settle(parent, "failed")
+        assert desk.one(Retry("child", "t")) is None
+        assert desk.row("child").undoing is not None
+
+    def test_an_each_beneath_a_run_that_has_ended_is_retried(self, desk: Desk) -> None:
+        """It does nothing until the parent's step asks for it, and the parent does not retry it."""
+        parent = desk.held("parent")
+        desk.ended("each", status="cancelled", parent="parent", workflow=EACH)
+        desk.settle(parent, "failed")
+        assert desk.one(Retry("each", "t")) is None
 
     def _bring_to(self, desk: Desk, status: str) -> None:
         if status == "queued":

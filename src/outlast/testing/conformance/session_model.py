@@ -33,13 +33,16 @@ class SessionModelPromises(Promises):
             desk.clock.forward(chance.choice((0, 0, 1, 3)))
             verb = chosen(chance, turn)
             assert desk.one(verb) == model.apply(verb, desk.clock.now), (turn, verb)
-            for key in KEYS:
+            # What no verb of these turns touched is compared now and then: the reads are most of the test.
+            whole = turn % 10 == 9 or isinstance(verb, Prune)
+            touched = () if isinstance(verb, Prune) else ((verb.session, verb.space),)
+            for key in KEYS if whole else touched:
                 assert desk.store.session(*key) == model.session(key, desk.clock.now), (turn, verb)
                 for field in "abc":
                     for last in (None, 2):
                         found = desk.store.items(key[0], field, last, key[1])
                         assert found == model.items(key, field, last, desk.clock.now), (turn, verb)
-            for space in (SESSION, CHECKPOINT):
+            for space in (SESSION, CHECKPOINT) if whole else ():
                 listed = [
                     session for key in KEYS if key[1] == space and (session := desk.store.session(*key))
                 ]

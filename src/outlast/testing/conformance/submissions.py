@@ -55,7 +55,7 @@ class SubmissionPromises(Promises):
         outcomes = desk.commit(NEW, NEW, NEW._replace(token=SECOND), NEW._replace(id="other"))
         assert [outcome.new for outcome in outcomes] == [True, True, False, True]
         assert outcomes[2].row == desk.row()
-        assert desk.store.depth("slow") == 2
+        assert desk.store.queues()[0].queued == 2
 
     @pytest.mark.parametrize("since", ["claimed", "given back", "cancelled", "ended"])
     def test_the_same_token_is_not_new_once_something_became_of_the_run(self, desk: Desk, since: str) -> None:

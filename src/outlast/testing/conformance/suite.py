@@ -31,6 +31,7 @@ from outlast.testing.conformance.session_listing import SessionListingPromises
 from outlast.testing.conformance.session_model import SessionModelPromises
 from outlast.testing.conformance.session_records import SessionRecordPromises
 from outlast.testing.conformance.sessions import SessionPromises
+from outlast.testing.conformance.storms import StormPromises
 from outlast.testing.conformance.submissions import SubmissionPromises
 from outlast.testing.conformance.undoing import UndoPromises
 from outlast.testing.conformance.values import ValuePromises
@@ -55,6 +56,7 @@ class StoreConformance(
     MailPromises,
     WorkerPromises,
     DeathPromises,
+    StormPromises,
     PulsePromises,
     LetterPromises,
     DrainPromises,

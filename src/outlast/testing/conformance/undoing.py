@@ -30,7 +30,7 @@ from outlast.store.verbs import (
     Verb,
     Wait,
 )
-from outlast.testing.conformance.harness import Desk, Promises
+from outlast.testing.conformance.harness import WAIT_SECONDS, Desk, Promises
 
 VERDICT = '{"status":"failed","value":null,"error":"{\\"type\\":\\"E\\"}","reason":"r","failed_at":3}'
 
@@ -525,7 +525,7 @@ class UndoPromises(Promises):
             rung = threading.Event()
             desk.store.listen(rung.set)
             desk.one(verb)
-            assert rung.wait(10)
+            assert rung.wait(WAIT_SECONDS)
 
     def test_a_slot_of_a_limited_queue_is_free_while_a_run_is_to_be_undone(self, desk: Desk) -> None:
         desk.one(Limit("q", None, 1))

@@ -1,51 +1,44 @@
-"""Programs with an Outlast in them, and what the tests need to execute them, to end them, and to see what they left behind."""
+"""Start programs with an Outlast in them, and read what they said and left behind."""
 
 import json
 import os
-import signal
-import subprocess
+import re
 import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import httpx
 
 from outlast.store.rows import Entry, RunRow
 from outlast.store.sqlite.store import SQLiteStore
-from spawned import spawn
+from outlast.store.verbs import Sweep
+from support.processes import Program, clean_environment, kill_quietly
+from support.snapshots import read_snapshot
+from support.waiting import WAIT_SECONDS, wait_until
+
+T = TypeVar("T")
 
 HERE = Path(__file__).parent
-WAIT_SECONDS = 60.0
-"""For what must come about, however noisy the machine."""
 AS_INIT = ("unshare", "-Urpf", "--kill-child", "--mount-proc")
+LONG = "OUTLAST_TEST_KILLS" in os.environ
+"""Whether this is `make soak`, which tries every combination."""
+
+LEAVES_STEPS_SOON = {"outlast_grace": 120, "outlast_checkpoint_reserve": 1, "outlast_exit_reserve": 113}
+"""Steps are told to stop 5.7 s after SIGTERM and are left behind a second later. A minute remains for the exit."""
 
 
-class Executing:
-    """A program, its words (`words`, one a line) and its output (`out`)."""
+class Executing(Program):
+    """A program and its words, one per line of the file `words`."""
 
     def __init__(self, folder: Path, command: list[str], env: dict[str, str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.folder, self.out, self.words = folder, folder / "out", folder / "words"
+        self.words = folder / "words"
         self.words.touch()
-        self.known_url = ""
-        quiet = {name: value for name, value in os.environ.items() if not name.startswith("OUTLAST_")}
-        with self.out.open("wb") as out:
-            self.process = spawn(
-                command,
-                stdout=out,
-                stderr=out,
-                cwd=folder,
-                env={
-                    **quiet,
-                    "PYTHONPATH": str(HERE),
-                    "WORDS": str(self.words),
-                    "OUTLAST_STORE": f"sqlite:///{folder / 'agents.db'}",
-                    **env,
-                },
-            )
-        self.pid = self.process.pid
+        own = {"PYTHONPATH": str(HERE), "WORDS": str(self.words), "OUTLAST_GRACE": "600"}
+        own["OUTLAST_STORE"] = f"sqlite:///{folder / 'agents.db'}"
+        super().__init__(command, folder, env=clean_environment(**{**own, **env}))
 
     @property
     def said(self) -> list[str]:
@@ -53,77 +46,86 @@ class Executing:
 
     @property
     def printed(self) -> str:
-        return self.out.read_text()
+        return self.output + self.errors
 
-    def until(self, what: str | Callable[[], object], times: int = 1) -> None:
-        """Until it has said something that starts so, or something is the case."""
+    def describe(self) -> str:
+        return f"it said {self.said}\n{super().describe()}"
 
-        def is_so() -> object:
-            if callable(what):
-                return what()
-            return len([said for said in self.said if said.startswith(what)]) >= times
+    def wait_until(
+        self, condition: Callable[[], T], *, timeout: float = WAIT_SECONDS, pause: float = 0.02
+    ) -> T:
+        """Wait for a condition that reads a store or sends a request."""
+        return super().wait_until(condition, timeout=timeout, pause=pause)
 
-        give_up = time.monotonic() + WAIT_SECONDS
-        while not is_so():
-            ended = self.process.poll()
-            assert (time.monotonic() < give_up and ended is None) or is_so(), (
-                f"{what}: ended {ended}, said {self.said}, printed {self.printed[-3000:]}"
-            )
-            time.sleep(0.005)
+    def wait_for(self, start: str, times: int = 1) -> None:
+        """Wait until `times` of its words start with `start`."""
+        self.wait_until(lambda: len([said for said in self.said if said.startswith(start)]) >= times)
 
     def word(self, start: str) -> str:
-        """What follows this word on its line."""
-        self.until(start + " ")
+        """Return what follows this word on its line."""
+        self.wait_for(start + " ")
         return next(said for said in self.said if said.startswith(start + " ")).partition(" ")[2]
 
     def times(self, word: str) -> int:
         return [said.split()[0] for said in self.said if said].count(word)
 
-    def send(self, number: int) -> float:
-        """To the program itself, also where it is PID 1 of a namespace. When that was."""
-        sent = time.monotonic()
-        os.kill(self.pid, number)
-        return sent
+    def open_gate(self, name: str = "gate") -> None:
+        """Let the step or the request go on that waits for this file."""
+        (self.folder / name).touch()
 
-    def ended(self) -> int:
-        try:
-            return self.process.wait(WAIT_SECONDS)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(
-                f"it does not end: said {self.said}, printed {self.printed[-3000:]}"
-            ) from None
+    def send(self, number: int) -> None:
+        """Send a signal to the program itself, also where it is PID 1 of a namespace."""
+        os.kill(self.pid, number)
+
+    def drain_by(self, number: int, *stores: str) -> None:
+        """Send a signal and wait until the stores (files) say that the program drains."""
+        self.send(number)
+        for store in stores or ("agents.db",):
+            self.wait_until(lambda store=store: self.is_draining(store))
+
+    def is_draining(self, store: str = "agents.db") -> bool:
+        file = self.folder / store
+        return file.exists() and any(row["draining"] for row in read_snapshot(file).workers.values())
 
     # --- over HTTP ---
 
-    def get(self, path: str, url: str | None = None) -> tuple[int, dict]:
-        answer = httpx.get((url or self.url) + path, timeout=WAIT_SECONDS, trust_env=False)
+    def get(self, path: str) -> tuple[int, dict]:
+        answer = self.request("GET", path)
         return answer.status_code, answer.json()
 
-    def post(self, path: str, url: str | None = None) -> tuple[int, dict]:
-        answer = httpx.post((url or self.url) + path, timeout=WAIT_SECONDS, trust_env=False)
+    def post(self, path: str) -> tuple[int, dict]:
+        answer = self.request("POST", path)
         return answer.status_code, answer.json()
+
+    def request(self, method: str, path: str) -> httpx.Response:
+        """Send a request. Without TLS no certificates need to be loaded, which takes longer than all else."""
+        return httpx.request(method, self.url + path, timeout=WAIT_SECONDS, trust_env=False, verify=False)
 
     @property
     def url(self) -> str:
-        """Of the server in it: as known, or as said, or as logged by Outlast's."""
-        if self.known_url:
-            return self.known_url
-        if any(said.startswith("url ") for said in self.said):
-            return self.word("url")
-        lines = [line for line in self.printed.splitlines() if "serves at http" in line]
-        return lines[0].split("serves at ")[1].split('"')[0].split()[0] if lines else ""
+        """The address of its server, as the program said it or the server logged it."""
+
+        def found() -> str:
+            if said := [word for word in self.said if word.startswith("url ")]:
+                return said[0].partition(" ")[2]
+            logged = re.search(
+                r"(?:serves at|running on|Listening at:) (http://127\.0\.0\.1:\d+)", self.printed
+            )
+            return logged[1] if logged else ""
+
+        return self.wait_until(found)
 
     # --- what it left behind ---
 
-    def run(self, id: str) -> RunRow:
-        with closing(SQLiteStore(self.folder / "agents.db")) as store:
-            store.open()
-            row = store.run(id)
+    def run(self, id: str, store: str = "agents.db") -> RunRow:
+        with closing(SQLiteStore(self.folder / store)) as opened:
+            opened.open()
+            row = opened.run(id)
         assert row is not None, id
         return row
 
     def done(self, id: str) -> list[str]:
-        """The keys of the steps that are recorded."""
+        """Return the keys of the recorded steps."""
         with closing(SQLiteStore(self.folder / "agents.db")) as store:
             store.open()
             row = store.run(id)
@@ -132,12 +134,29 @@ class Executing:
         return [entry.key for entry in entries if entry.kind == "step"]
 
     def drain(self) -> dict:
-        """The last drain's report, with its reason."""
+        """Return the last drain's report, with its reason."""
         with closing(SQLiteStore(self.folder / "agents.db")) as store:
             store.open()
             (row, *_) = store.drains()
         assert row.report, "no report was written"
         return {**json.loads(row.report), "reason": row.reason}
+
+    def assert_run_is_claimable(self) -> None:
+        """Check that a process that is gone holds its run no longer and that the run is not charged with a death.
+
+        A process that leaves at once releases its run only if that takes less than half a second. Otherwise the
+        next sweep does it.
+        """
+        with closing(SQLiteStore(self.folder / "agents.db")) as store:
+            store.open()
+
+            def released() -> bool:
+                store.commit([Sweep()])
+                return store.run("run").worker is None
+
+            wait_until(released)
+            row = store.run("run")
+        assert (row.status, row.deaths) == ("queued", 0)
 
 
 @contextmanager
@@ -149,28 +168,21 @@ def executing(
     ready: str = "ready",
     **env: object,
 ) -> Iterator[Executing]:
-    """A program of this folder (`plain.py`), or a command of this Python's (`-m uvicorn`)."""
+    """Execute a program of this folder (`plain.py`), or a command of this Python's (`-m uvicorn`)."""
     what = [str(HERE / name)] if name.endswith(".py") else name.split()
-    program = Executing(
-        folder,
-        [*before, sys.executable, "-u", *what, *map(str, args)],
-        {name.upper(): str(value) for name, value in env.items()},
-    )
-    try:
-        if before:
-            program.until(lambda: _children(program.process.pid))
-            (program.pid,) = _children(program.process.pid)
-        if ready:
-            program.until(ready)
-        yield program
-    finally:
-        children = _children(program.process.pid)  # gunicorn's workers outlive it
-        with suppress(ProcessLookupError):
-            program.process.send_signal(signal.SIGKILL)
-        program.process.wait(WAIT_SECONDS)
-        for child in children:
-            with suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
+    command = [*before, sys.executable, "-u", *what, *map(str, args)]
+    with Executing(folder, command, {name.upper(): str(value) for name, value in env.items()}) as program:
+        try:
+            if before:
+                (program.pid,) = program.wait_until(lambda: _children(program.process.pid))
+            if ready:
+                program.wait_for(ready)
+            yield program
+        finally:
+            children = _children(program.process.pid)  # gunicorn's workers outlive it
+            program.kill()
+            for child in children:
+                kill_quietly(child)
 
 
 def _children(pid: int) -> list[int]:

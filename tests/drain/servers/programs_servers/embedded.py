@@ -1,30 +1,27 @@
-"""embedded.py HOW: a server inside a program that has opened an Outlast before it. LOOP is asyncio or uvloop."""
+"""embedded.py HOW: a server in a program that has opened an Outlast before. LOOP is asyncio or uvloop."""
 
 import asyncio
 import os
 import sys
 
 import uvicorn
-from said import cleanup, free_port, handlers, living, say, two, wakeup_fd
+from said import cleanup, handlers, living, pass_gate, say, two, wakeup_fd
 
 from outlast import Outlast
 
 how = sys.argv[1]
-seconds = float(os.environ.get("SECONDS", "1"))
-port = free_port()
 
 
 async def plain_web(scope, receive, send) -> None:
     assert scope["type"] == "http"
     say("request-begins")
-    await asyncio.sleep(float(scope["query_string"].decode().partition("=")[2] or 0))
+    await pass_gate(scope["query_string"].decode().partition("=")[2])
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
     await send({"type": "http.response.body", "body": b"{}"})
 
 
 async def serve(web, **options) -> None:
-    server = uvicorn.Server(uvicorn.Config(web, port=port, **options))
-    say("url", f"http://127.0.0.1:{port}")
+    server = uvicorn.Server(uvicorn.Config(web, port=0, **options))
     asyncio.get_running_loop().create_task(tell_when_it_serves(server))
     await server.serve()
     say("served")
@@ -33,15 +30,16 @@ async def serve(web, **options) -> None:
 async def tell_when_it_serves(server) -> None:
     while not server.started:
         await asyncio.sleep(0.01)
+    say("url", f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}")
     say("ready")
 
 
 async def outside(*, then: float = 0.0) -> None:
-    """Outlast first: the server's handlers come over ours, and it raises the signal again when it has ended."""
+    """Open Outlast first. The server's handlers replace ours, and it raises the signal again when it has ended."""
     app = Outlast(lifespan=living)
     app.on_cleanup(cleanup)
     async with app:
-        await app.start(two(seconds), id="run")
+        await app.start(two("gate"), id="run")
         await serve(plain_web, lifespan="off")
         try:
             await asyncio.sleep(then)
@@ -52,7 +50,7 @@ async def outside(*, then: float = 0.0) -> None:
 
 
 async def plain() -> None:
-    """The same without Outlast."""
+    """Serve without Outlast."""
     await serve(plain_web, lifespan="off")
 
 

@@ -1,4 +1,4 @@
-"""What `outlast worker` executes here. GATE is a file: until it is there, the lifespan is not entered."""
+"""Workflows for `outlast worker`. Until there is the file that GATE names, the lifespan is not entered."""
 
 import asyncio
 import itertools
@@ -30,17 +30,18 @@ app.on_cleanup(cleanup)
 
 
 @step
-async def block(seconds: float) -> str:
-    """The loop stands still."""
+async def block(gate: str) -> str:
+    """Block the loop until there is a file of this name."""
     say("block-begins")
-    time.sleep(seconds)
+    while not Path(gate).exists():
+        time.sleep(0.02)
     say("block-ends")
     return "blocked"
 
 
 @workflow
-async def blocks(seconds: float) -> str:
-    return await block(seconds)
+async def blocks(gate: str) -> str:
+    return await block(gate)
 
 
 @step

@@ -1,4 +1,4 @@
-"""plain.py HOW: an Outlast in a program of somebody's own, without a server. LOOP is asyncio or uvloop."""
+"""plain.py HOW: an Outlast in a program with an event loop and no server. LOOP is asyncio or uvloop."""
 
 import asyncio
 import logging
@@ -8,12 +8,11 @@ import sys
 import threading
 import time
 
-from said import cleanup, handlers, leftovers, living, one, say, two, two_in_thread, wakeup_fd
+from said import cleanup, handlers, is_armed, leftovers, living, one, say, two, two_in_thread, wakeup_fd
 
 from outlast import Outlast
 
 how = sys.argv[1]
-seconds = float(os.environ.get("SECONDS", "1"))
 logging.basicConfig(level=logging.INFO)
 
 
@@ -24,9 +23,9 @@ def opened(**settings) -> Outlast:
 
 
 async def waits() -> None:
-    """At its default reaction: for something that does not end."""
+    """Wait for something that does not end."""
     async with opened() as app:
-        await app.start(two(seconds), id="run")
+        await app.start(two("gate"), id="run")
         say("ready")
         try:
             await asyncio.sleep(3600)
@@ -37,28 +36,28 @@ async def waits() -> None:
 
 
 async def result() -> None:
-    """For a run's result."""
+    """Wait for a run's result."""
     async with opened() as app:
-        run = await app.start(two(seconds), id="run")
+        run = await app.start(two("gate"), id="run")
         say("ready")
         await run.result()
     say("left")
 
 
 async def catches() -> None:
-    """What it does with its KeyboardInterrupt is its own business: see the end of this file."""
+    """Catch KeyboardInterrupt: see the end of this file."""
     await waits()
 
 
 async def hung() -> None:
     async with opened() as app:
-        await app.start(two_in_thread(3600), id="run")
+        await app.start(two_in_thread("never"), id="run")
         say("ready")
         await asyncio.sleep(3600)
 
 
 async def own_handler() -> None:
-    """A program that decides itself."""
+    """Have a handler of its own."""
     calm = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -71,24 +70,24 @@ async def own_handler() -> None:
         signal.signal(number, own)
     app = opened()
     async with app:
-        await app.start(two(seconds), id="run")
+        await app.start(two("gate"), id="run")
         say("ready")
         say("drain", await app.wait_drain())
         await calm.wait()
-        say("still", app.draining)
+        say("still", app.draining, is_armed())
         if os.environ.get("AND_ON"):
             await asyncio.sleep(3600)
     say("restored", signal.getsignal(signal.SIGTERM) is own)
 
 
 async def drains_itself() -> None:
-    """And lives on; then a signal comes."""
+    """Drain, and live on; then a signal comes."""
     app = opened()
     async with app:
-        await app.start(one(0.1), id="run")
+        await app.start(one(""), id="run")
         report = await app.drain("the program wants it", grace=0.5)
-        say("drained", report.reason, report.seconds < 5)
-        await asyncio.sleep(1.0)  # longer than its grace
+        say("drained", report.reason)
+        await asyncio.sleep(0.6)  # longer than its grace
         if os.environ.get("AND_LEAVES"):
             return
         say("ready")
@@ -96,21 +95,22 @@ async def drains_itself() -> None:
 
 
 async def by_hand() -> None:
-    """Entered in a task that has ended since."""
+    """Enter it in a task that ends before."""
     app = opened()
     await asyncio.create_task(app.__aenter__())
-    await app.start(two(seconds), id="run")
+    await app.start(two("gate"), id="run")
     say("ready")
     await asyncio.sleep(3600)
 
 
 async def closing() -> None:
-    """A signal comes while the block is being left."""
-    app = opened(close_timeout=20)
+    """Leave the block until a signal comes."""
+    app = opened(close_timeout=100)
 
     async def slowly() -> None:
         say("ready")
-        await asyncio.sleep(1.5)
+        await app.wait_drain()
+        await asyncio.sleep(0.1)
         say("slow-cleanup")
 
     app.on_cleanup(slowly)
@@ -132,8 +132,8 @@ async def two_of_them() -> None:
     before = handlers(), wakeup_fd()
     async with first:
         async with second:
-            await first.start(two(seconds), id="run")
-            await second.start(two(float(os.environ.get("OTHER_SECONDS", seconds))), id="run")
+            await first.start(two("gate"), id="run")
+            await second.start(two("other-gate"), id="run")
             say("ready")
             if not os.environ.get("AND_LEAVES"):
                 await asyncio.sleep(3600)
@@ -143,9 +143,9 @@ async def two_of_them() -> None:
 
 async def many_times() -> None:
     before = handlers(), wakeup_fd()
-    for number in range(55):
+    for number in range(16):
         async with Outlast(http="127.0.0.1:0" if number % 5 == 0 else "") as app:
-            assert await (await app.start(one(0), id=f"run-{number}")).result() == "first"
+            assert await (await app.start(one(""), id=f"run-{number}")).result() == "first"
         if number == 4:
             await settle()
             known = leftovers()
@@ -157,8 +157,8 @@ async def many_times() -> None:
 
 
 async def settle() -> None:
-    """Threads and descriptors go a moment after they are told to."""
-    for _ in range(100):
+    """Wait until the threads and descriptors of Outlast are gone."""
+    for _ in range(1000):
         if not any(name.startswith("outlast") for name in leftovers()[0]):
             return
         await asyncio.sleep(0.05)
@@ -166,7 +166,7 @@ async def settle() -> None:
 
 async def in_thread() -> None:
     async with opened() as app:
-        run = await app.start(two(seconds), id="run")
+        run = await app.start(two("gate"), id="run")
         say("same", handlers() == main_handlers)
         say("ready")
         report = await app.drain("asked in a thread")
@@ -174,12 +174,12 @@ async def in_thread() -> None:
 
 
 async def forks() -> None:
-    """Children of all kinds, each of which ends by a signal, and none drains its parent."""
+    """Start children of all kinds, end each by a signal, and see that none drains its parent."""
     import multiprocessing
 
     app = opened()
     async with app:
-        await app.start(two(seconds), id="run")
+        await app.start(two("gate"), id="run")
         pid = os.fork()
         if pid == 0:
             say("child", *handlers())
@@ -190,7 +190,7 @@ async def forks() -> None:
         for method in ("fork", "spawn", "forkserver"):
             child = multiprocessing.get_context(method).Process(target=time.sleep, args=(3600,))
             child.start()
-            await asyncio.sleep(1.0 if method != "fork" else 0.3)
+            await asyncio.sleep(0.3)
             child.terminate()
             await asyncio.to_thread(child.join)
             say(method, child.exitcode)
@@ -224,8 +224,6 @@ if __name__ == "__main__":
         try:
             run(waits())
         except KeyboardInterrupt:
-            say("caught", handlers() == main_handlers)
-        time.sleep(2 * float(os.environ["OUTLAST_GRACE"]))
-        say("still")
+            say("caught", handlers() == main_handlers, is_armed())
     else:
         run(programs[how]())

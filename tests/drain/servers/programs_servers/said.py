@@ -1,9 +1,8 @@
-"""What the programs share: words, and a workflow. A word is one write, so that lines of several threads stay whole."""
+"""Words and workflows of the programs. A word is one write, so that lines of several threads stay whole."""
 
 import asyncio
 import os
 import signal
-import socket
 import threading
 import time
 from contextlib import asynccontextmanager
@@ -19,17 +18,17 @@ def say(*words: object) -> None:
     os.close(handle)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+async def pass_gate(gate: str) -> None:
+    """Wait until there is a file of this name; without a name do not wait."""
+    while gate and not Path(gate).exists():
+        await asyncio.sleep(0.02)
 
 
 @step
-async def first(seconds: float) -> str:
+async def first(gate: str) -> str:
     say("first-begins")
     try:
-        await asyncio.sleep(seconds)
+        await pass_gate(gate)
     except asyncio.CancelledError:
         say("first-cancelled")
         raise
@@ -38,9 +37,10 @@ async def first(seconds: float) -> str:
 
 
 @step
-def first_in_thread(seconds: float) -> str:
+def first_in_thread(gate: str) -> str:
     say("first-begins")
-    time.sleep(seconds)
+    while not Path(gate).exists():
+        time.sleep(0.02)
     say("first-ends")
     return "first"
 
@@ -52,18 +52,18 @@ async def second() -> str:
 
 
 @workflow
-async def two(seconds: float) -> list[str]:
-    return [await first(seconds), await second()]
+async def two(gate: str) -> list[str]:
+    return [await first(gate), await second()]
 
 
 @workflow
-async def two_in_thread(seconds: float) -> list[str]:
-    return [await first_in_thread.aio(seconds), await second()]
+async def two_in_thread(gate: str) -> list[str]:
+    return [await first_in_thread.aio(gate), await second()]
 
 
 @workflow
-async def one(seconds: float) -> str:
-    return await first(seconds)
+async def one(gate: str) -> str:
+    return await first(gate)
 
 
 @asynccontextmanager
@@ -89,13 +89,18 @@ def _name(handler) -> str:
 
 
 def wakeup_fd() -> int:
-    """The current one, left as it is."""
+    """Return the current one and leave it as it is."""
     fd = signal.set_wakeup_fd(-1)
     signal.set_wakeup_fd(fd)
     return fd
 
 
+def is_armed() -> bool:
+    """Return whether a timer would end this process."""
+    return signal.getitimer(signal.ITIMER_REAL)[0] > 0
+
+
 def leftovers() -> tuple[list[str], int]:
-    """Threads and open descriptors."""
+    """Return the names of the threads and the number of open descriptors."""
     names = sorted(thread.name for thread in threading.enumerate())
     return names, len(list(Path("/proc/self/fd").iterdir()))

@@ -1,4 +1,4 @@
-"""several.py HOW: one run() after the other. A signal comes in the first, which ends in the time that it has."""
+"""several.py HOW: one run() after the other. A signal comes in the first, which ends in time."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from outlast import Outlast, run
 
 
 def told_just_before(start):
-    """Start a run when a drain has begun."""
+    """Start the run when a drain has begun."""
 
     async def start_late(app, *args, **kwargs):
         os.kill(os.getpid(), signal.SIGTERM)
@@ -25,13 +25,13 @@ how = sys.argv[1]
 if how == "early":
     Outlast.start = told_just_before(Outlast.start)
 say("ready")
-say("result", run(one(float(os.environ.get("SECONDS", "1.5"))), id="run-1"))
+say("result", run(one("gate"), id="run-1"))
 if how == "lingers":
     time.sleep(3600)
 elif how == "forks":
     pid = os.fork()
     if pid == 0:
-        say("child", run(one(0), id="run-2"))
+        say("child", run(one(""), id="run-2"))
         os._exit(0)
     sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-say("second", run(one(0), id="run-2"))
+say("second", run(one(""), id="run-2"))

@@ -1,10 +1,10 @@
-"""A web app with an Outlast in it: `web:web`, for whatever server. FRAMEWORK says what it is made with, PLAIN=1 leaves the Outlast out."""
+"""A web app with an Outlast in it, `web:web`. FRAMEWORK is starlette or fastapi; PLAIN=1 leaves the Outlast out."""
 
 import asyncio
 import os
 from contextlib import asynccontextmanager
 
-from said import cleanup, handlers, living, one, say, two, two_in_thread
+from said import cleanup, handlers, living, one, pass_gate, say, two, two_in_thread
 
 from outlast import Outlast
 from outlast.http import lifespan, routes
@@ -23,11 +23,11 @@ async def nothing(web):
 
 @asynccontextmanager
 async def with_outlast(web):
-    """Ours, and around it what the tests want to know."""
+    """Use the lifespan of Outlast, and say what the tests want to know."""
     before = handlers()
     async with lifespan(app)(web) as state:
         workflow = one if os.environ.get("STEPS") else two_in_thread if os.environ.get("IN_THREAD") else two
-        run = await app.start(workflow(float(os.environ.get("SECONDS", "1"))), id="run")
+        run = await app.start(workflow("gate"), id="run")
         asyncio.get_running_loop().create_task(watch(run))
         say("ready", os.getpid())
         yield state
@@ -42,31 +42,31 @@ async def watch(run) -> None:
 living_web = nothing if plain else with_outlast
 
 
-async def wait_for(seconds: float) -> dict:
-    """A request under way."""
+async def wait_for(gate: str = "") -> dict:
+    """Answer when there is a file of this name."""
     say("request-begins")
-    await asyncio.sleep(seconds)
+    await pass_gate(gate)
     say("request-ends")
     return {"waited": True}
 
 
 async def result() -> dict:
-    """A request that waits for a run."""
+    """Answer with the result of the run."""
     say("request-begins")
     return {"result": await app.result("run")}
 
 
 async def elsewhere() -> dict:
-    """A request that waits for a run which another process is to execute."""
-    run = await app.submit(one(1), id="elsewhere", queue="elsewhere")
+    """Answer with the result of a run that another process executes."""
+    run = await app.submit(one(""), id="elsewhere", queue="elsewhere")
     say("request-begins")
     return {"result": await run.result()}
 
 
 async def stop() -> dict:
-    """As --limit-max-requests, or a program: the server stops, and no signal came."""
+    """Stop the server without a signal, as --limit-max-requests does."""
     say("stop")
-    await wait_for(0.1)
+    await wait_for()
     import gc
 
     import uvicorn
@@ -91,7 +91,7 @@ else:
     from starlette.routing import Route
 
     async def wait_route(request):
-        return JSONResponse(await wait_for(float(request.query_params["seconds"])))
+        return JSONResponse(await wait_for(request.query_params.get("gate", "")))
 
     async def result_route(request):
         assert request.state.outlast is app and request.app.state.outlast is app

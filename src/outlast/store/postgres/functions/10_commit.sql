@@ -149,6 +149,7 @@ CREATE FUNCTION lock__v(pks bigint[], needs jsonb, at double precision) RETURNS 
 DECLARE
     changed text[] := '{}';
     leavers text[] := '{}';
+    dying text[] := '{}';
     named text[] := '{}';
     limits text[] := '{}';
     depths text[] := '{}';
@@ -162,7 +163,8 @@ BEGIN
         leavers := texts__v(needs->'leavers');
     END IF;
     IF needs ? 'sweep' THEN
-        leavers := leavers || ARRAY(SELECT worker FROM dying__v(coalesce(at, seconds__v())));
+        dying := ARRAY(SELECT worker FROM dying__v(coalesce(at, seconds__v())));
+        PERFORM 1 FROM workers WHERE id = ANY(dying) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED;
     END IF;
     IF cardinality(changed || leavers) > 0 THEN
         PERFORM 1 FROM workers WHERE id = ANY(changed || leavers || texts__v(needs->'readers')) ORDER BY id FOR NO KEY UPDATE;
@@ -201,18 +203,36 @@ BEGIN
         named := texts__v(needs->'ids') || texts__v(needs->'ender_ids');
         every := every || ARRAY(SELECT pk FROM runs WHERE id = ANY(named));
     END IF;
-    IF cardinality(leavers) > 0 THEN
-        every := every || ARRAY(SELECT pk FROM runs WHERE worker = ANY(leavers));
-    END IF;
-    IF needs ? 'enders' OR needs ? 'ender_ids' OR cardinality(leavers) > 0 THEN
+    IF needs ? 'enders' OR needs ? 'ender_ids' THEN
         every := every || ARRAY(SELECT pk FROM runs WHERE id = ANY(ARRAY(
             SELECT parent FROM runs WHERE pk = ANY(ARRAY(SELECT e::bigint FROM jsonb_array_elements_text(needs->'enders') e))
-            UNION ALL SELECT parent FROM runs WHERE id = ANY(texts__v(needs->'ender_ids'))
-            UNION ALL SELECT parent FROM runs WHERE worker = ANY(leavers))));
+            UNION ALL SELECT parent FROM runs WHERE id = ANY(texts__v(needs->'ender_ids')))));
     END IF;
     IF cardinality(every) > 0 THEN
         PERFORM 1 FROM runs WHERE pk = ANY(every) ORDER BY pk FOR NO KEY UPDATE;
     END IF;
+END $$;
+
+-- The runs of these that cannot be locked now, or whose parents cannot be.
+CREATE FUNCTION locked__v(pks bigint[], ids text[]) RETURNS TABLE (pk bigint, id text) LANGUAGE plpgsql VOLATILE SETTINGS__v AS $$
+DECLARE
+    wanted bigint[] := pks || ARRAY(SELECT r.pk FROM runs r WHERE r.id = ANY(ids));
+    parents bigint[] := ARRAY(SELECT p.pk FROM runs p WHERE p.id = ANY(ARRAY(SELECT r.parent FROM runs r WHERE r.pk = ANY(wanted))));
+    free bigint[] := ARRAY(SELECT r.pk FROM runs r WHERE r.pk = ANY(wanted || parents) ORDER BY r.pk FOR NO KEY UPDATE SKIP LOCKED);
+BEGIN
+    RETURN QUERY
+        SELECT r.pk, r.id FROM runs r
+        WHERE r.pk = ANY(wanted) AND (r.pk <> ALL(free) OR EXISTS (SELECT 1 FROM runs p WHERE p.id = r.parent AND p.pk <> ALL(free)));
+END $$;
+
+-- What a worker holds, but for these fences, and can be taken from it now: its row and its parent's are locked. Nobody waits for a
+-- row that another program keeps locked: who takes the others comes back for it.
+CREATE FUNCTION takeable__v(holder text, keep bigint[]) RETURNS runs[] LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    held bigint[] := ARRAY(SELECT r.pk FROM runs r WHERE r.worker = holder AND r.fence <> ALL(keep));
+    stuck bigint[] := ARRAY(SELECT l.pk FROM locked__v(held, '{}') l);
+BEGIN
+    RETURN ARRAY(SELECT r FROM runs r WHERE r.pk = ANY(held) AND r.pk <> ALL(stuck) AND r.worker = holder ORDER BY r.pk + 0);
 END $$;
 
 CREATE FUNCTION texts__v(list jsonb) RETURNS text[] LANGUAGE plpgsql IMMUTABLE AS $$

@@ -176,9 +176,10 @@ BEGIN
                         due = CASE WHEN s.status <> 'parked' THEN due ELSE now END,  -- since when its clock stands still
                         ended = CASE WHEN s.status <> 'parked' THEN now END
         FROM (SELECT (v->>0)::bigint AS pk, (v->>1)::bigint AS fence, v->>2 AS status, v->>3 AS value, v->>4 AS error, v->>5 AS reason,
-                     (v->>6)::bigint AS failed_at
+                     (v->>6)::bigint AS failed_at, coalesce((v->>7)::boolean, false) AND v->>2 = 'parked' AS unless_cancelled
               FROM jsonb_array_elements(verbs) WITH ORDINALITY e(v, n) ORDER BY 1, n) s
         WHERE runs.pk = ANY(pks) AND runs.pk = s.pk AND runs.fence = s.fence AND runs.fence > 0
+          AND NOT (s.unless_cancelled AND cancel IS NOT NULL AND undoing IS NULL)
         RETURNING runs.pk, runs.ended, runs.parent
     ) SELECT count(*), array_agg(done.pk) FILTER (WHERE done.ended IS NOT NULL), array_agg(DISTINCT done.parent) INTO settled, ended, above FROM done;
     DELETE FROM progress WHERE run = ANY(ended);
@@ -186,10 +187,14 @@ BEGIN
     IF settled = cardinality(pks) THEN
         RETURN NULL;
     END IF;
-    SELECT '[' || string_agg(CASE WHEN r.pk IS NOT NULL THEN 'null' ELSE refused__v('fence', '') END, ',' ORDER BY n) || ']' INTO outcome
+    SELECT '[' || string_agg(CASE WHEN r.pk IS NULL THEN refused__v('fence', '')
+                                  WHEN r.fence > 0 THEN refused__v('cancel', r.cancel)  -- it kept the run from being parked
+                                  ELSE 'null' END, ',' ORDER BY n) || ']' INTO outcome
     FROM jsonb_array_elements(verbs) WITH ORDINALITY t(v, n) LEFT JOIN runs r
-        ON r.pk = ANY(pks) AND r.pk = (v->>0)::bigint AND r.fence = -(v->>1)::bigint AND r.fence < 0 AND r.status IN ('done', 'failed', 'cancelled', 'parked')
-        AND r.deaths_in_a_row = 0 AND r.interruptions_in_a_row = 0;  -- else it was a dead letter, cancelled since
+        ON r.pk = ANY(pks) AND r.pk = (v->>0)::bigint AND (
+            (r.fence = (v->>1)::bigint AND r.fence > 0)
+            OR (r.fence = -(v->>1)::bigint AND r.fence < 0 AND r.status IN ('done', 'failed', 'cancelled', 'parked')
+                AND r.deaths_in_a_row = 0 AND r.interruptions_in_a_row = 0));  -- else it was a dead letter, cancelled since
     RETURN outcome;
 END $$;
 

@@ -56,10 +56,11 @@ BEGIN
     RETURN to_json(r.status);
 END $$;
 
--- id, token
+-- id, token, seen
 CREATE FUNCTION retry__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     r runs;
+    refused text;
 BEGIN
     r := run__v(v->>0);
     IF r.pk IS NULL THEN
@@ -67,6 +68,10 @@ BEGIN
     ELSIF was_asked__v(r, 'retry', v->>1) THEN
         RETURN NULL;
     ELSIF r.status IN ('failed', 'cancelled', 'dead') OR (r.status = 'parked' AND r.undoing IS NOT NULL) THEN
+        refused := parent_refuses__v(r, (v->>2)::bigint);
+        IF refused IS NOT NULL THEN
+            RETURN refused;
+        END IF;
         PERFORM requeue__v(r, v->>1, true, now);
         PERFORM mark__v(r, 'retry', '', json_build_object(
             'from', CASE WHEN r.undoing IS NULL THEN r.failed_at END,  -- what is being undone is all still true
@@ -75,6 +80,31 @@ BEGIN
     ELSE
         RETURN refused__v('status', r.status);
     END IF;
+END $$;
+
+-- Why a child cannot be retried without its parent; NULL if it can. The parent's row is locked: nothing is recorded or ended meanwhile.
+CREATE FUNCTION parent_refuses__v(r runs, seen bigint) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    p runs;
+    last bigint;
+BEGIN
+    IF r.parent IS NULL OR r.undoing IS NOT NULL OR r.workflow = '(each)' THEN
+        RETURN NULL;
+    END IF;
+    p := run__v(r.parent);
+    IF p.pk IS NULL THEN
+        RETURN refused__v('parent', 'gone');
+    ELSIF p.undoing IS NOT NULL THEN
+        RETURN refused__v('parent', 'undoing');
+    ELSIF p.ended IS NOT NULL THEN
+        RETURN refused__v('parent', p.status);
+    ELSIF seen IS NOT NULL THEN
+        last := (SELECT coalesce(max(seq), 0) FROM entries WHERE run = p.pk);
+        IF last <> seen THEN
+            RETURN refused__v('version', last::text);
+        END IF;
+    END IF;
+    RETURN NULL;
 END $$;
 
 -- id, token

@@ -34,7 +34,7 @@ DECLARE
     drains boolean;
 BEGIN
     drains := EXISTS (SELECT 1 FROM workers WHERE id = v->>0 AND draining = 1);
-    FOR r IN SELECT * FROM runs WHERE worker = v->>0 ORDER BY pk + 0 FOR NO KEY UPDATE LOOP
+    FOREACH r IN ARRAY takeable__v(v->>0, '{}') LOOP
         r := forgiven__v(r);
         after := r;
         after.status := 'queued';
@@ -42,7 +42,11 @@ BEGIN
         after.reason := 'its worker left';
         PERFORM interrupt__v(r, after, drains, now, 'leave', now);
     END LOOP;
-    DELETE FROM workers WHERE id = v->>0;
+    IF EXISTS (SELECT 1 FROM runs WHERE worker = v->>0) THEN
+        UPDATE workers SET draining = 1 WHERE id = v->>0;  -- a sweep takes what is locked, as interrupted
+    ELSE
+        DELETE FROM workers WHERE id = v->>0;
+    END IF;
     RETURN NULL;
 END $$;
 
@@ -161,6 +165,10 @@ BEGIN
         SELECT * INTO taken, gone FROM take__v(w.worker, w.why, w.seen, w.told_by, w.draining, backoff, backoff_max, now);
         swept := swept || taken;
         dead := dead || gone;
+        IF EXISTS (SELECT 1 FROM runs WHERE worker = w.worker) THEN  -- locked: the next sweep takes them
+            UPDATE workers SET partly_swept = true WHERE id = w.worker;
+            CONTINUE;
+        END IF;
         IF w.draining THEN
             UPDATE drains SET ended = now, swept = true,
                 report = json_build_object('cut_short', true, 'left', taken, 'why', w.why, 'seen', w.seen)::text
@@ -186,13 +194,17 @@ CREATE FUNCTION take__v(holder text, why text, seen double precision, by text, d
                         backoff_max double precision, now double precision, OUT taken text[], OUT dead text[])
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    held runs[] := ARRAY(SELECT h FROM (SELECT * FROM runs WHERE worker = holder ORDER BY pk + 0 FOR NO KEY UPDATE) h);
-    ids text[] := ARRAY(SELECT h.id FROM unnest(held) h);
-    above text[] := ARRAY(SELECT h.parent FROM unnest(held) h);
+    held runs[] := takeable__v(holder, '{}');
+    ids text[];
+    above text[];
+    partly boolean := coalesce((SELECT partly_swept FROM workers WHERE id = holder), false);
     r runs;
     after runs;
     status text;
+    charged bigint[] := '{}';
 BEGIN
+    SELECT coalesce(array_agg(h.id ORDER BY h.pk), '{}'), coalesce(array_agg(h.parent ORDER BY h.pk), '{}') INTO ids, above
+    FROM runs h WHERE h.worker = holder;  -- also those that cannot be taken now
     taken := '{}';
     dead := '{}';
     FOREACH r IN ARRAY held LOOP
@@ -204,7 +216,10 @@ BEGIN
             after.reason := why || CASE WHEN drains THEN ', while it was draining' ELSE '' END;
             status := interrupt__v(r, after, drains, seen, by, now);
         ELSE
-            status := die__v(r, why, r.id = ANY(above), cardinality(ids) = ancestry__v(r.id, ids, above), backoff, backoff_max, now);
+            IF (r.id = ANY(above)) IS NOT TRUE AND NOT progress__v(r) THEN
+                charged := charged || r.pk;
+            END IF;
+            status := die__v(r, why, r.id = ANY(above), NOT partly AND cardinality(ids) = ancestry__v(r.id, ids, above), backoff, backoff_max, now);
             PERFORM mark__v(r, 'death', '', json_build_object('worker', holder, 'why', why, 'seen', seen, 'by', by)::text, NULL, now);
         END IF;
         taken := taken || r.id;
@@ -212,6 +227,9 @@ BEGIN
             dead := dead || r.id;
         END IF;
     END LOOP;
+    IF NOT drains AND NOT partly AND why <> 'the store was away, and its worker did not come back' THEN  -- its first sweep has recorded it
+        PERFORM record_death__v(holder, charged, now);
+    END IF;
 END $$;
 
 -- How many of these are the run itself and its ancestors.
@@ -228,7 +246,7 @@ BEGIN
     RETURN cardinality(line);
 END $$;
 
--- Not its doing if it had got somewhere, nor the first time; then it is a suspect, and in the end a dead letter.
+-- Charge a run for the death of its worker unless it is innocent. Returns its status after it.
 CREATE FUNCTION die__v(r runs, why text, parent boolean, alone boolean, backoff double precision, backoff_max double precision,
                        now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -257,7 +275,7 @@ BEGIN
         doubled := 2::double precision ^ least(after.deaths_in_a_row - SUSPECT_DEATHS__v, 60);
         after.due := now + CASE WHEN backoff > backoff_max / doubled THEN backoff_max ELSE backoff * doubled END;
     END IF;
-    IF alone AND NOT innocent AND after.deaths_in_a_row >= r.attempts_max THEN
+    IF alone AND NOT innocent AND is_final__v(r, after.deaths_in_a_row, now) THEN
         after.reason := format('died %s without recording anything; the last time: %s', times__v(after.deaths_in_a_row), why);
         after.status := 'dead';
     END IF;

@@ -27,7 +27,7 @@ DECLARE
     after runs;
     ids text[] := '{}';
 BEGIN
-    FOR r IN SELECT * FROM runs WHERE worker = holder AND fence <> ALL(keep) ORDER BY pk + 0 FOR NO KEY UPDATE LOOP
+    FOREACH r IN ARRAY takeable__v(holder, keep) LOOP
         r := forgiven__v(r);
         after := r;
         after.status := 'queued';

@@ -120,14 +120,17 @@ END $$;
 -- In another session (`locks` is NULL) it beats for those that are known to: who has just been let go is not brought back.
 CREATE FUNCTION heart__v(who text[], every double precision, locks text[]) RETURNS text LANGUAGE plpgsql VOLATILE SETTINGS__v AS $$
 BEGIN
+    -- A row that another program has locked is left alone: the connection must not wait for it.
+    UPDATE presence p SET beat = seconds__v(), every = coalesce(heart__v.every, p.every), server = pg_postmaster_start_time()
+    WHERE p.worker IN (SELECT f.worker FROM presence f WHERE f.worker = ANY(who) ORDER BY f.worker FOR NO KEY UPDATE SKIP LOCKED);
     IF locks IS NULL THEN
-        UPDATE presence SET beat = seconds__v(), server = pg_postmaster_start_time() WHERE worker = ANY(who);
         RETURN NULL;
     END IF;
     PERFORM pg_advisory_lock_shared(key__v('worker', w)) FROM unnest(locks) w;
     INSERT INTO presence AS p (worker, beat, every, server)
-    SELECT w, seconds__v(), heart__v.every, pg_postmaster_start_time() FROM unnest(who) w ORDER BY w
-    ON CONFLICT (worker) DO UPDATE SET beat = excluded.beat, every = excluded.every, server = excluded.server;
+    SELECT w, seconds__v(), heart__v.every, pg_postmaster_start_time() FROM unnest(who) w
+    WHERE NOT EXISTS (SELECT 1 FROM presence f WHERE f.worker = w) ORDER BY w
+    ON CONFLICT DO NOTHING;
     RETURN json_build_array(pg_backend_pid(), seconds__v());
 END $$;
 

@@ -36,6 +36,9 @@ function S.settle_in_view(verb)
         return not by_this and S.FENCE
     end
     local parked = verb.status == 'parked'
+    if parked and verb.unless_cancelled and row.cancel and not row.undoing then
+        return {'!', 'cancel', row.cancel}
+    end
     S.become(row, verb.status)
     S.void(row)
     for _, field in ipairs({'value', 'error', 'reason', 'failed_at'}) do

@@ -161,16 +161,25 @@ function R.look(...)
     return {ready, suspect, call('ZRANGE', P .. 'later', 0, 0, 'WITHSCORES')[2] or false}
 end
 
--- When the oldest queued run that is due was submitted, of each queue: those that no claim has made ready yet.
-local function oldest_come_due()
-    local oldest = {}
-    for _, pk in ipairs(call('ZRANGEBYSCORE', P .. 'later', '-inf', S.text(S.now), 'LIMIT', 0, 1000)) do
+local COME_DUE_MAX = 10000  -- each claim makes 1,000 of them ready, so there are more only where nobody claims
+
+-- Of each queue, the queued runs that are due and that no claim has made ready yet: how many, and when the oldest was submitted.
+local function come_due()
+    local counts, oldest = {}, {}
+    for _, pk in ipairs(call('ZRANGEBYSCORE', P .. 'later', '-inf', S.text(S.now), 'LIMIT', 0, COME_DUE_MAX)) do
         local queue, status, created = unpack(call('HMGET', P .. 'run:' .. pk, 'queue', 'status', 'created'))
         if status == 'queued' then
+            counts[queue] = (counts[queue] or 0) + 1
             oldest[queue] = math.min(oldest[queue] or math.huge, tonumber(created))
         end
     end
-    return oldest
+    return counts, oldest
+end
+
+-- How many queued runs of a queue could be taken now. The others are delayed.
+local function ready_in(queue, due)
+    local ready = call('ZCARD', P .. 'oldest:' .. queue) + (due[queue] or 0)
+    return math.min(ready, S.count(queue, 'queued'))
 end
 
 -- What came back, and since when the first of it is due (0 is no time); what is being undone, and what is stuck in that.
@@ -182,21 +191,23 @@ local function apart(queue)
 end
 
 function R.queues()
-    local answer, come_due = {}, oldest_come_due()
+    local answer = {}
+    local due, oldest_due = come_due()
     for _, queue in ipairs(call('ZRANGE', P .. 'queues', 0, -1)) do
         local first = call('ZRANGE', P .. 'oldest:' .. queue, 0, 0, 'WITHSCORES')[2]
-        local oldest = math.min(tonumber(first) or math.huge, come_due[queue] or math.huge)
+        local oldest = math.min(tonumber(first) or math.huge, oldest_due[queue] or math.huge)
         local submitted, ended = S.happened_lately(queue)
         answer[#answer + 1] = {
             queue, call('HGETALL', P .. 'queue:' .. queue), oldest < math.huge and S.text(oldest) or false,
-            S.text(submitted), S.text(ended), apart(queue),
+            S.text(submitted), S.text(ended), apart(queue), S.text(S.count(queue, 'queued') - ready_in(queue, due)),
         }
     end
     return answer
 end
 
 function R.depth(queue)
-    return S.text(S.count(queue, 'queued'))
+    local due = come_due()
+    return S.text(ready_in(queue, due))
 end
 
 local function held(worker, of)
@@ -236,11 +247,16 @@ local function numbers(query, keys, count)
     return all
 end
 
-local SIFTED = {'status', 'workflow', 'queue', 'parent', 'waits', 'ended', 'created', 'undoing'}
+local SIFTED = {'status', 'workflow', 'queue', 'parent', 'waits', 'ended', 'created', 'undoing', 'ready', 'due'}
+
+-- Queued, and not due yet.
+local function is_delayed(row)
+    return row.status == 'queued' and (tonumber(row.ready or '') or 0) == 0 and (tonumber(row.due or '') or 0) > S.now
+end
 
 local function fits(query, row)
     local undoing = row.undoing and true or false
-    return (not query.statuses or query.statuses[row.status])
+    return (not query.statuses or query.statuses[row.status] or query.delayed and is_delayed(row))
         and (query.workflow == nil or row.workflow == query.workflow)
         and (query.queue == nil or row.queue == query.queue)
         and (query.items == nil or (row.workflow == '') == query.items)

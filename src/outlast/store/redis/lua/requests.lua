@@ -188,6 +188,21 @@ local function said(from, was, undoing, token)
     return '{' .. table.concat(parts, ', ') .. '}'
 end
 
+-- Why a child cannot be retried without its parent; nil if it can.
+local function parent_refuses(row, seen)
+    if not row.parent or row.undoing or row.workflow == '(each)' then
+        return nil
+    end
+    local parent = S.row_of(row.parent)
+    if not parent then
+        return {'!', 'parent', 'gone'}
+    end
+    if parent.undoing or S.ENDED[parent.status] then
+        return {'!', 'parent', parent.undoing and 'undoing' or parent.status}
+    end
+    return seen and parent.last ~= seen and {'!', 'version', S.text(parent.last)} or nil
+end
+
 function S.Retry(verb)
     local row = S.row_of(verb.id)
     if not row then
@@ -199,6 +214,10 @@ function S.Retry(verb)
     local ended_badly = row.status == 'failed' or row.status == 'cancelled' or row.status == 'dead'
     if not ended_badly and not (row.status == 'parked' and row.undoing) then
         return refuse(row.status)
+    end
+    local refused = parent_refuses(row, verb.seen)
+    if refused then
+        return refused
     end
     local undoing = row.undoing ~= nil
     local from = not undoing and row.failed_at or nil  -- what is being undone is all still true

@@ -220,7 +220,7 @@ local function line(id, parents)
     return count
 end
 
--- Not its doing if it had got somewhere, nor the first time; then it is a suspect, and in the end a dead letter.
+-- Charge a run for the death of its worker unless it is innocent. Returns its status after it.
 local function die(row, why, innocent, alone, verb)
     S.put(row, 'deaths', row.deaths + 1)
     local in_a_row, pause, status = 0, 0, 'queued'
@@ -233,7 +233,7 @@ local function die(row, why, innocent, alone, verb)
     else
         S.put(row, 'interrupted', row.interrupted or S.now)
     end
-    if alone and not innocent and in_a_row >= row.attempts_max then
+    if alone and not innocent and S.is_final(row, in_a_row) then
         status = 'dead'
         why = 'died ' .. S.times(in_a_row) .. ' without recording anything; the last time: ' .. why
     end
@@ -248,7 +248,7 @@ local function take(worker, why, draining, verb, seen, by)
         is_parent[row.parent or ''] = row.parent ~= nil
         count = count + 1
     end
-    local ids, dead = {}, {}
+    local ids, dead, charged = {}, {}, {}
     for _, row in ipairs(held) do
         local progress, status = S.forgive(row), nil
         if draining then
@@ -257,6 +257,9 @@ local function take(worker, why, draining, verb, seen, by)
             status = S.interrupt(row, S.now, why, false, seen, by)
         else
             local alone = count == line(row.id, parents)
+            if not progress and not is_parent[row.id] then
+                charged[#charged + 1] = row.pk
+            end
             status = die(row, why, progress or is_parent[row.id], alone, verb)
             local said = '{"worker":' .. cjson.encode(worker) .. ',"why":' .. cjson.encode(why) .. S.said_seen(seen, by) .. '}'
             S.mark(row, 'death', said)
@@ -265,6 +268,9 @@ local function take(worker, why, draining, verb, seen, by)
         if status == 'dead' then
             dead[#dead + 1] = row.id
         end
+    end
+    if not draining and why ~= AWAY then
+        S.record_death(worker, charged)
     end
     return ids, dead
 end

@@ -1,0 +1,244 @@
+"""Notice when another program removes, replaces or truncates the files of an open database.
+
+A connection keeps the files that it has opened. If another program removes `-wal` or `-shm`, SQLite
+goes on writing to files that have no name any more. The next process to open the database makes new
+ones, does not see what was committed to the old ones, and both write to one database. So a commit is
+acknowledged only if the files are in place after it.
+
+SQLite itself never removes these files while a connection is open: only the last one to close does.
+It truncates `-wal` only after a checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from outlast.errors import StoreBroken, StoreUnavailable
+from outlast.store.locks import lock, open_private
+from outlast.store.sqlite.presence import find_live_worker
+from outlast.store.strangers import Owners, open_plain
+
+HEADER_BYTES = 32
+
+
+def companions(path: Path) -> tuple[str, str]:
+    """Return the paths of `-wal` and `-shm`. SQLite makes them beside the target of a link."""
+    real = os.path.realpath(path)
+    return f"{real}-wal", f"{real}-shm"
+
+
+def check_log_is_there(path: Path, place: str) -> None:
+    """Raise StoreUnavailable if `-wal` or `-shm` is missing while a live worker uses the database.
+
+    Opening it now would make new ones and lose what the worker has committed to the old ones.
+    """
+    if not _lacks_log(path):
+        return
+    worker = _live_worker(path)
+    if worker is not None and _lacks_log(path):  # still: it may have opened the database just now
+        raise _removed_under(worker, place)
+
+
+@contextmanager
+def log_kept(path: Path, place: str) -> Iterator[None]:
+    """Open the database in this block, and raise StoreUnavailable if its log is or gets lost meanwhile.
+
+    SQLite makes a log that is missing, also for a connection that only reads. If another program removes
+    the log after the check, the new one would keep a live worker from saving what is only in the old one.
+    So the new one is removed again. Nothing may be written in this block.
+    """
+    check_log_is_there(path, place)
+    before = log_identities(path)
+    try:
+        yield
+    finally:
+        _remove_new_log(path, place, before)
+
+
+def _remove_new_log(path: Path, place: str, before: dict[str, tuple[int, int]]) -> None:
+    now = log_identities(path)
+    new = [name for name, identity in before.items() if now.get(name, identity) != identity]
+    worker = _live_worker(path) if new else None
+    if worker is None:
+        return
+    log = companions(path)[0]
+    for name in new:
+        with suppress(OSError):
+            if name != log or not Path(name).stat().st_size:
+                Path(name).unlink()
+    raise _removed_under(worker, place)
+
+
+def log_identities(path: Path) -> dict[str, tuple[int, int]]:
+    """Return device and inode of `-wal` and `-shm`, by path; without one that is missing."""
+    found = {}
+    for name in companions(path):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            status = Path(name).stat()
+            found[name] = status.st_dev, status.st_ino
+    return found
+
+
+def _live_worker(path: Path) -> str | None:
+    return find_live_worker(path.with_name(path.name + ".d"))
+
+
+def _removed_under(worker: str, place: str) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"{place}: its -wal or -shm was removed while worker {worker} was using it. "
+        "Opening it now would lose what that worker has recorded. "
+        "Wait until its process has ended, or send it SIGTERM (not SIGKILL)."
+    )
+
+
+class SharedFiles:
+    """Tell other processes which `-wal` and `-shm` the open connections use.
+
+    If another program replaces `-wal` by a copy, SQLite lets the next process use the copy together with
+    the index of the one in use. It then commits behind frames that the copy lacks, and loses all of it
+    when the index is rebuilt. So a file of its own holds the identities of both, and every process keeps
+    a shared lock on it while it has the database open. Use this class inside the turnstile.
+    """
+
+    def __init__(self, folder: Path, path: Path, place: str, owners: Owners | None) -> None:
+        self._path, self._place = path, place
+        self._fd: int | None = open_private(folder / "files", owners)
+        self._is_first = lock(self._fd)
+        if not self._is_first:
+            lock(self._fd, shared=True)
+
+    def check(self) -> None:
+        """Raise StoreUnavailable if other processes use other files than those that are in place."""
+        if self._is_first or self._fd is None:
+            return
+        os.lseek(self._fd, 0, os.SEEK_SET)
+        used = os.read(self._fd, 200)
+        if used and used != self._in_place():
+            raise StoreUnavailable(
+                f"{self._place}: its -wal or -shm was removed or replaced while other processes were using "
+                "it. Opening it now would lose what is recorded. Wait until they have ended, or send them "
+                "SIGTERM (not SIGKILL)."
+            )
+
+    def publish(self) -> None:
+        """Record the files that are open now, unless another process has. Call it after the first read."""
+        if self._fd is None or not self._is_first:
+            return
+        os.ftruncate(self._fd, 0)
+        with suppress(OSError):  # a full disk: nobody is told then
+            os.pwrite(self._fd, self._in_place(), 0)
+        lock(self._fd, shared=True)
+
+    def _in_place(self) -> bytes:
+        return json.dumps(list(log_identities(self._path).values())).encode()
+
+    def close(self) -> None:
+        """Let go. In a forked child, which shares the lock with its parent, the parent keeps it."""
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            os.close(fd)
+
+
+class OpenFiles:
+    """Hold the identities of the files that a connection has opened. Create it after its first read."""
+
+    def __init__(self, path: Path, place: str, db: sqlite3.Connection) -> None:
+        self._place, self._db = place, db
+        self._paths = (str(path), *companions(path))
+        # SQLite takes no locks on the log, so closing this descriptor drops none.
+        self._log = open_plain(self._paths[1], os.O_RDONLY)
+        self._identities = tuple(
+            (path, found.st_dev, found.st_ino) for path in self._paths for found in [Path(path).stat()]
+        )
+        self._size, self._last_frame = os.fstat(self._log).st_size, 0
+        self._frame_bytes: int = 24 + db.execute("PRAGMA page_size").fetchone()[0]
+        self._is_truncated = False
+
+    def close(self) -> None:
+        os.close(self._log)
+
+    def check(self) -> int:
+        """Return the size of the log. Raise StoreBroken if a file was removed or replaced."""
+        size = 0
+        for path, device, inode in self._identities:
+            try:
+                found = os.stat(path)  # noqa: PTH116 - twice as quick, at every commit
+            except (FileNotFoundError, NotADirectoryError):
+                raise self._broken(path, "removed or replaced") from None
+            if found.st_ino != inode or found.st_dev != device:
+                raise self._broken(path, "removed or replaced")
+            if path is self._paths[1]:
+                size = found.st_size
+        return size
+
+    def before_commit(self) -> None:
+        """Check the files before a transaction begins. StoreBroken: nothing was written."""
+        size = self.check()
+        if size < self._size:
+            self._check_shorter_log()
+        self._last_frame = size - (size - HEADER_BYTES) % self._frame_bytes - self._frame_bytes
+
+    def after_commit(self) -> None:
+        """Check the files before a commit is acknowledged. StoreBroken: it may not be durable."""
+        self._size = self.check()
+        # A log that was truncated meanwhile has a hole before the new frames. A frame never begins
+        # with zeros.
+        if self._last_frame > 0 and self._read(4, self._last_frame) == bytes(4):
+            raise self._truncated()
+
+    def _check_shorter_log(self) -> None:
+        """Raise StoreBroken if another program has truncated the log, and not SQLite.
+
+        A checkpoint tells: it fails if frames are missing that are not in the database. What it has
+        copied by then is also in the frames that are left, so it does no harm.
+        """
+        try:
+            self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_IOERR_SHORT_READ:
+                raise
+            raise self._truncated() from None
+
+    def may_checkpoint(self) -> bool:
+        """Return False if SQLite must not copy the log into the database on the last close.
+
+        If another process has opened the database since the log was removed, it has made a log of
+        its own. Then the old log must not overwrite what came from the new one. A log that is only
+        missing may be copied.
+        """
+        for path, device, inode in self._identities:
+            try:
+                found = Path(path).stat()
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError:
+                return False
+            if (found.st_dev, found.st_ino) != (device, inode):
+                return False
+        return not self._is_truncated and self._read(4, 0) != bytes(4)
+
+    def _read(self, count: int, offset: int) -> bytes:
+        if hasattr(os, "pread"):
+            return os.pread(self._log, count, offset)
+        os.lseek(self._log, offset, os.SEEK_SET)
+        return os.read(self._log, count)
+
+    def _truncated(self) -> StoreBroken:
+        self._is_truncated = True
+        return self._broken(self._paths[1], "truncated")
+
+    def _broken(self, path: str, how: str) -> StoreBroken:
+        what = "the file" if path == self._paths[0] else Path(path).name
+        return StoreBroken(
+            f"{self._place}: {what} was {how} while in use. Nothing more is written to it; start again.",
+            gone=True,
+        )
+
+
+def _lacks_log(path: Path) -> bool:
+    return path.exists() and not all(map(os.path.exists, companions(path)))

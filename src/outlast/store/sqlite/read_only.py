@@ -1,0 +1,93 @@
+"""Read a database that this process may not write: another user's, or one on a read-only mount.
+
+Nothing is made beside it. SQLite needs `-wal` and `-shm` to read what others are writing. Where they
+are missing, no process has the database open, and it is read as it stands.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import TypeVar
+
+from outlast.errors import StoreUnavailable
+from outlast.store.sqlite.files import companions
+
+T = TypeVar("T")
+TRIES = 20
+
+
+def may_write(path: Path) -> bool:
+    """Return whether this process may write to the database and make the files beside it."""
+    beside = path.with_name(path.name + ".d")
+    places = {path, path.parent, Path(os.path.realpath(path)).parent}
+    effective = os.access in os.supports_effective_ids
+    return all(
+        os.access(place, os.W_OK, effective_ids=effective)
+        for place in (places | {beside} if beside.exists() else places)
+    )
+
+
+class ReadOnlyDatabase:
+    """Open the database anew for each query: the files change when workers start and end."""
+
+    def __init__(self, path: Path, place: str, timeout: float) -> None:
+        self._path, self._place, self._timeout = path, place, timeout
+        self._log, self._index = companions(path)
+
+    def query(self, action: Callable[[sqlite3.Connection], T]) -> T:
+        """Return what the action reads. Repeat it if the files change under a read without locks."""
+        for _ in range(TRIES):
+            before = self._stamps()
+            is_locked, options = self._options()
+            try:
+                with closing(self._connect(options)) as db:
+                    found = action(db)
+            except sqlite3.Error:
+                if is_locked or self._stamps() == before:
+                    raise
+                continue
+            if is_locked or self._stamps() == before:
+                return found
+        raise StoreUnavailable(f"{self._place}: it changes while it is read. Try again.")
+
+    def _options(self) -> tuple[bool, str]:
+        """Return whether SQLite's locks protect the read, and the options to open it with."""
+        log = Path(self._log)
+        if not log.exists() or not log.stat().st_size:
+            return False, "immutable=1"
+        if Path(self._index).exists():
+            return True, "mode=ro"
+        return False, "mode=ro&vfs=unix-none"  # a copy without -shm: SQLite keeps that in memory
+
+    def _connect(self, options: str) -> sqlite3.Connection:
+        db = sqlite3.connect(
+            f"{self._path.as_uri()}?{options}",
+            uri=True,
+            timeout=self._timeout,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        try:
+            db.execute("PRAGMA trusted_schema = OFF")
+            if "vfs" in options:
+                db.execute("PRAGMA locking_mode = EXCLUSIVE")
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _stamps(self) -> list[tuple[int, int] | None]:
+        """Return what tells that somebody has written to the database or its log."""
+        stamps: list[tuple[int, int] | None] = []
+        for path in (self._path, self._log):
+            try:
+                found = Path(path).stat()
+            except FileNotFoundError:
+                stamps.append(None)
+            else:
+                stamps.append((found.st_mtime_ns, found.st_size))
+        return stamps

@@ -1,0 +1,215 @@
+"""Replay the runs that ended in a test, to find workflow code that does not make the same calls again."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from outlast.define.workflow import Workflow
+from outlast.errors import Diverged
+from outlast.replay.bodies import BODY
+from outlast.replay.lines import shown, users_line
+from outlast.store.rows import RunQuery, RunRow
+from outlast.store.sqlite.store import SQLiteStore
+from outlast.testing.clock import VirtualClock
+
+if TYPE_CHECKING:
+    from outlast.app.outlast import Outlast
+    from outlast.replay.bodies import Body
+    from outlast.replay.life import Life
+    from outlast.testing.app import App
+
+RUNS_MAX = 10_000
+PATIENCE = 1e7
+"""Virtual seconds after which a replay that waits for something is given up."""
+SHOWN_MAX = 3
+"""Runs that are shown."""
+TEXT_MAX = 200
+"""Characters of a call or an end that are shown."""
+
+
+HINT = (
+    "Take time, chance and ids from now(), random() and uuid() of outlast, and do everything else in a step. "
+    "@pytest.mark.outlast_no_replay skips this check."
+)
+
+
+class ReplayDiffers(AssertionError):
+    """The code of a workflow did something else in a replay than what its journal has."""
+
+    def __init__(self, found: list[Difference]) -> None:
+        more = [f"and {len(found) - SHOWN_MAX} more runs"] if len(found) > SHOWN_MAX else []
+        super().__init__("\n".join([*map(str, found[:SHOWN_MAX]), *more, HINT]))
+
+
+class Difference(NamedTuple):
+    """How the replay of one run differs from its journal."""
+
+    run: str
+    workflow: str
+    code: str
+    """What the code asked for, or ended with, in the replay."""
+    journal: str
+    """What the journal has there."""
+    line: str
+    """The line of the user's code, as file:line."""
+
+    def __str__(self) -> str:
+        return (
+            f"run {self.run!r} of workflow {self.workflow} does not replay:\n"
+            f"  the code:    {_cut(self.code)}\n"
+            f"  the journal: {_cut(self.journal)}\n"
+            f"  at {self.line}"
+        )
+
+
+class _Lives(dict[str, "Life"]):
+    """Remember the last life of each run, also after it has ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last: dict[str, Life] = {}
+
+    def __setitem__(self, id: str, life: Life) -> None:
+        self.last[id] = life
+        super().__setitem__(id, life)
+
+
+class _NoBodies(dict[Any, Callable[..., Any]]):
+    """Stand for every step: a replay executes none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[tuple[str, str | None]] = []
+        """Calls that the journal does not have, each with the line that made it."""
+
+    def get(self, step: Any, default: Any = None) -> Any:  # noqa: ARG002 - no step is executed
+        def refuse(*_: Any, **__: Any) -> Any:
+            self.asked.append(_call_of(BODY.get(), step.name))
+            raise AssertionError(f"step {step.name} is not recorded, and a replay executes nothing")
+
+        async def refuse_async(*_: Any, **__: Any) -> Any:
+            return refuse()
+
+        return refuse_async if inspect.iscoroutinefunction(step.fn) else refuse
+
+    def __contains__(self, _: object) -> bool:
+        return True
+
+
+def _call_of(body: Body | None, name: str) -> tuple[str, str | None]:
+    """Return the call that a body executes, and the line that made it."""
+    place = None if body is None else body.life.places.get(body.outer.key)
+    if place is None:
+        return f"step {name}", None
+    return str(place), None if place.line is None else shown(place.line)
+
+
+def differences(app: App, workflows: Mapping[str, Workflow[..., Any]]) -> list[Difference]:
+    """Replay the runs in an app's memory that are done or failed; return how each that ended otherwise did.
+
+    Each is replayed from its journal in a copy of the store. Runs that were cancelled or undone are left out.
+    """
+    from outlast.testing.app import App
+
+    if not isinstance(app.store, SQLiteStore) or app.store.path is not None or not app.store._opened:
+        return []
+    rows = [row for row in app.store.runs(RunQuery(limit=RUNS_MAX)) if _can_be_replayed(app, row)]
+    rows = [row for row in rows if row.workflow in workflows]
+    if not rows:
+        return []
+    clock = VirtualClock(app.clock() + 1)
+    copy = SQLiteStore.from_image(app.store.image(), clock=clock)
+    settings = {name: value for name, value in app._given.items() if name not in ("store", "queues")}
+    again = App(copy, clock=clock, **settings)
+    again._is_replay = True
+    bodies = again._stubs = _NoBodies()
+
+    async def main(opened: Outlast) -> list[Difference]:
+        lives = opened._open.lives = _Lives()
+        found = (await _difference(opened, copy, row, workflows[row.workflow], bodies, lives) for row in rows)
+        return [one async for one in found if one is not None]
+
+    try:
+        with _no_logs():
+            return again.do(main)
+    finally:
+        copy.close()
+
+
+@contextmanager
+def _no_logs() -> Iterator[None]:
+    """Log nothing meanwhile: a run that parks in a replay concerns nobody."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+def _can_be_replayed(app: App, row: RunRow) -> bool:
+    if row.status not in ("done", "failed") or row.cancel is not None or row.undoing is not None:
+        return False
+    return all(entry.kind != "undoing" for entry in app.store.journal(row.pk))
+
+
+async def _difference(
+    app: Outlast,
+    store: SQLiteStore,
+    row: RunRow,
+    workflow: Workflow[..., Any],
+    bodies: _NoBodies,
+    lives: _Lives,
+) -> Difference | None:
+    """Return how the replay of one run differs from what is recorded, None if it does not."""
+    recorded = await _end(app, row, workflow)
+    bodies.asked.clear()
+    store.reopen(row.id)
+    replayed = await _end(app, row, workflow)
+    life = lives.last.get(row.id)
+    lives.last.clear()
+
+    def differs(code: str, journal: str, line: str | None) -> Difference:
+        return Difference(row.id, row.workflow, code, journal, line or _first_line(workflow))
+
+    over = None if life is None else life.over
+    if isinstance(over, Diverged):
+        return differs(over.asked, over.recorded, over.line)
+    if bodies.asked:
+        call, line = bodies.asked[0]
+        return differs(call, "nothing more", line)
+    if replayed == recorded:
+        return None
+    after = store.run(row.id)
+    if replayed[0] == recorded[0] == "returns" and after is not None and after.value == row.value:
+        return None  # a result that knows no equality
+    if life is not None and life.main is not None and life.over is None:
+        return differs("waits", _shown(recorded), users_line(workflow.fn.__module__, [life.main]))
+    return differs(_shown(replayed), _shown(recorded), None)
+
+
+async def _end(app: Outlast, row: RunRow, workflow: Workflow[..., Any]) -> tuple[str, Any]:
+    """Return how a run ends: its result, or its error as text."""
+    try:
+        args, kwargs = workflow.signature.decode(row.args)
+        run = await app.start(workflow(*args, **kwargs), id=row.id)
+        return "returns", await run.result(timeout=PATIENCE)
+    except Exception as error:
+        return "raises", f"{type(error).__name__}: {error}"
+
+
+def _shown(end: tuple[str, Any]) -> str:
+    return f"{end[0]} {end[1] if end[0] == 'raises' else repr(end[1])}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]}…"
+
+
+def _first_line(workflow: Workflow[..., Any]) -> str:
+    code = inspect.unwrap(workflow.fn).__code__
+    return shown((code, code.co_firstlineno))

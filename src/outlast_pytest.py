@@ -1,0 +1,82 @@
+"""The pytest plugin of Outlast: the fixtures `outlast_app` and `outlast_clock`, and a replay of every run.
+
+    def test_the_report_names_its_topic(outlast_app):
+        outlast_app.stub(research, returns="notes on tides")
+        assert "tides" in outlast_app.run(report("tides"))
+
+It loads into every pytest of an environment that has Outlast. So it is a module of its own, outside the package, and
+imports nothing of Outlast before a test uses it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from outlast.testing.app import App
+    from outlast.testing.clock import VirtualClock
+
+NO_REPLAY = "outlast_no_replay"
+
+pytest.register_assert_rewrite("outlast.testing.conformance")  # only by its name: it is not imported
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the ini option that turns the replay off."""
+    parser.addini("outlast_replay", "Replay every run of an outlast.testing.App.", type="bool", default=True)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker."""
+    config.addinivalue_line("markers", f"{NO_REPLAY}: do not replay the Outlast runs of this test")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_protocol() -> Generator[None, Any, None]:
+    """Forget the apps of a test when it is over."""
+    yield
+    testing = sys.modules.get("outlast.testing.app")
+    if testing is not None:
+        testing.opened.clear()
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
+    """Replay the runs of the apps that the test has opened; a run that ends otherwise fails the test."""
+    result = yield
+    testing = sys.modules.get("outlast.testing.app")
+    if testing is None or not testing.opened or result.excinfo is not None:
+        return
+    if not item.config.getini("outlast_replay") or item.get_closest_marker(NO_REPLAY):
+        return
+    from outlast.testing.replay import ReplayDiffers
+
+    try:
+        for app in testing.opened:
+            app.check_replay()
+    except ReplayDiffers as error:  # what is wrong is in the user's code: our traceback would only hide it
+        result.force_exception(pytest.fail.Exception(str(error), pytrace=False))
+    except BaseException as error:
+        result.force_exception(error)
+
+
+@pytest.fixture
+def outlast_clock() -> VirtualClock:
+    """A clock that jumps over every wait."""
+    from outlast.testing.clock import VirtualClock
+
+    return VirtualClock()
+
+
+@pytest.fixture
+def outlast_app(outlast_clock: VirtualClock) -> App:
+    """An app in memory, on the virtual clock. OUTLAST_TEST_SEED shuffles what is ready at the same time."""
+    from outlast.testing.app import App
+
+    seed = os.environ.get("OUTLAST_TEST_SEED")
+    return App(clock=outlast_clock, seed=int(seed) if seed else None)

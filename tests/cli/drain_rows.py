@@ -1,0 +1,30 @@
+"""Workers and drains as rows of a store."""
+
+import json
+import socket
+
+from outlast.store.verbs import Drain, Enlist, Leave, Report
+
+HERE = socket.gethostname()
+HOSTILE = "\x1b[2J\x07 [red]\u202e\x9b31m\r\n\x7f"
+FORBIDDEN = set("\x1b\x07\x9b\r\x7f\u202e")
+
+REPORT = {
+    "seconds": 3.25,
+    "layers": {"coordinate": 0.004, "boundary": 2.5, "checkpoint": 3.0, "exit": 3.25},
+    "completed": 4, "released": 3, "waiting": 2, "checkpointed": 1, "given_back": 5,
+    "left": [{"what": "run", "id": "r9", "step": "crunch#1", "seconds": 12.5, "why": "it was told to stop and did not"}],
+    "not_checkpointed": ["r9 crunch#1"],
+    "blocked": ["the event loop stood still for 1.5 s"],
+    "units": {"committed": 2, "rolled_back": 1},
+    "cleanup": [{"name": "flush", "seconds": 0.1, "error": None}, {"name": "close", "seconds": 0.2, "error": "OSError()"}],
+}  # fmt: skip
+
+
+def enlisted(outlast, worker="w1", host=HERE, lease=1e6, concurrency=4, queues=("default",)):
+    outlast.commit(Enlist(worker, host, 4242, lease, queues, ("report",), concurrency))
+
+
+def drained(outlast, worker="w1", reason="SIGTERM", report=REPORT, **fields):
+    enlisted(outlast, worker, **fields)
+    outlast.commit(Drain(worker, reason), Report(worker, json.dumps(report)), Leave(worker))

@@ -1,0 +1,76 @@
+"""Each store survives each fault: two workers lose nothing, repeat nothing, and finish every run.
+
+`fault_scenario.py` runs and judges a scenario, `fault_kinds.py` has the faults. OUTLAST_TEST_KILLS is the
+long form, OUTLAST_TEST_KILL_SEED repeats a failure: see README.md.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from fault_kinds import KINDS, mixture, step_clock
+from fault_scenario import DURATIONS, Scenario, closed
+
+from outlast.testing import servers
+from outlast.testing.empty import empty_file
+from support.fault_proxy import proxied_store
+from support.seeds import seeded_random
+
+KILLS = int(os.environ.get("OUTLAST_TEST_KILLS", "0"))
+ROUNDS, MIXED = KILLS // 20, KILLS // 4
+"""How many faults the long form injects: of one kind, and of all kinds in one scenario."""
+MIXTURE = "mixture"
+STARTING = "signals at start-up"
+CASES = [
+    (store, kind)
+    for store in KINDS
+    for kind in (*KINDS[store], *([MIXTURE] if KILLS else []))
+    if KILLS or kind != STARTING or store == "sqlite"
+]
+"""The short form starts processes on SQLite only: what a signal meets there hardly depends on the store."""
+DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
+
+pytestmark = pytest.mark.timeout(3600 if KILLS else 600)
+
+
+@pytest.fixture(scope="module")
+def own_postgres() -> Iterator[servers.Server]:
+    with servers.postgres_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def own_redis() -> Iterator[servers.Server]:
+    with servers.redis_server(None, *DURABLE) as server:
+        yield server
+
+
+@pytest.fixture
+def scenario(request, store, kind, tmp_path) -> Iterator[Scenario]:
+    """A scenario on the test's store. A server that is stopped is the module's own."""
+    chance = seeded_random(request.node.name)
+    with ExitStack() as stack:
+        if store == "sqlite":
+            if kind in ("stepped clock", MIXTURE):
+                step_clock(tmp_path, 0.0)
+            address = f"sqlite:///{empty_file(tmp_path / 'outlast.db')}"
+            scenario = Scenario(tmp_path, address, address, chance)
+        else:
+            own = kind in ("stopped server", MIXTURE)
+            server = request.getfixturevalue(f"own_{store}" if own else f"{store}_server")
+            proxy, through, direct = stack.enter_context(proxied_store(server.url))
+            scenario = Scenario(tmp_path, through, direct, chance, proxy=proxy, server=server)
+        yield stack.enter_context(closed(scenario))
+
+
+@pytest.mark.parametrize(("store", "kind"), CASES)
+def test_nothing_is_lost_or_repeated(scenario, store, kind):
+    if KILLS:
+        faults = mixture(store) if kind == MIXTURE else KINDS[store][kind]
+        count = MIXED if kind == MIXTURE else ROUNDS
+        faults = scenario.chance.choices(faults, k=count)
+        scenario.play(*faults, seconds=lambda: scenario.chance.choice(DURATIONS))
+    else:
+        scenario.play(*KINDS[store][kind])
+    scenario.judge()

@@ -1,0 +1,431 @@
+"""A worker on the virtual clock: lifespans, hooks, items, limits and logs."""
+
+import asyncio
+import math
+from contextlib import asynccontextmanager
+
+import pytest
+from worker_work import (  # noqa: F401 - a fixture
+    WORKFLOWS,
+    claimed_elsewhere,
+    done,
+    fresh_work,
+    job,
+    note,
+    posting,
+    worker,
+    yielding,
+    yielding_later,
+)
+
+from outlast import (
+    Conflict,
+    Draining,
+    OutlastError,
+    RunParked,
+    SettingsError,
+    WrongStatus,
+    current,
+    sleep,
+    step,
+    workflow,
+)
+from outlast.store.verbs import Record, Release
+from outlast.testing import App
+
+
+def test_lifespan_surrounds_everything_that_executes():
+    @asynccontextmanager
+    async def lifespan(app):
+        assert app.settings.concurrency == 20
+        done.append("open")
+        yield
+        done.append("closed")
+
+    async def main(app):
+        await app.submit(job("x", 1000))
+        await asyncio.sleep(10)
+        done.append("leaving")
+
+    App(worker=True, workflows=[job], lifespan=lifespan, ramp=0).do(main)
+    assert done == ["open", "x", "leaving", "closed"]
+
+
+def test_lifespan_that_fails_leaves_nothing_behind():
+    @asynccontextmanager
+    async def lifespan(_):
+        raise RuntimeError("no pool")
+        yield
+
+    app = App(lifespan=lifespan)
+    with pytest.raises(RuntimeError, match="no pool"):
+        app.do(lambda _: asyncio.sleep(0))
+    assert app.store.workers() == []
+
+
+def test_hooks_are_called_for_parked_and_dead_runs():
+    told = []
+
+    async def on_parked(info):
+        await asyncio.sleep(1)
+        told.append(("parked", info.id, info.status, info.reason))
+
+    def on_dead(info):
+        told.append(("dead", info.id, info.status, info.deaths))
+        raise RuntimeError("a hook's own trouble")
+
+    app = App(
+        worker=True,
+        workflows=WORKFLOWS,
+        on_parked=on_parked,
+        on_dead=on_dead,
+        ramp=0,
+        max_attempts=1,
+        heartbeat=0.2,
+        lease=1e6,
+    )
+
+    async def main(app):
+        row = await (await app.submit(job("x"), id="diverged", queue="elsewhere")).info()
+        (claimed,) = claimed_elsewhere(app.store, row.id)
+        app.store.commit([Record(claimed.pk, 1, claimed.fence, "step", "gone#1", 1.0)])
+        app.store.commit([Release(claimed.pk, claimed.fence, "new code")])
+        await app.start(job("x"), id="diverged")
+        await app.submit(job("y"), id="dead", queue="elsewhere")
+        claimed_elsewhere(app.store, "dead")
+        app.store._presence._held.discard("elsewhere")  # its process is gone
+        await asyncio.sleep(10)
+
+    app.do(main)
+    assert ("dead", "dead", "dead", 1) in told
+    assert [(what, id, status) for what, id, status, _ in told if what == "parked"] == [
+        ("parked", "diverged", "parked")
+    ]
+
+
+def test_hook_finishes_although_the_app_closes():
+    told = []
+
+    async def on_parked(info):
+        await asyncio.sleep(1)
+        told.append(info.id)
+
+    async def main(app):
+        with pytest.raises(RunParked):
+            await (await app.submit(posting(), id="letter-1")).result()
+
+    App(worker=True, workflows=[posting], on_parked=on_parked, ramp=0).do(main)
+    assert told == ["letter-1"]
+
+
+def test_hook_for_a_failing_item_finishes_although_the_app_closes():
+    told = []
+
+    async def handle(_):
+        try:
+            await asyncio.sleep(99)
+        except asyncio.CancelledError:
+            raise ValueError("cut") from None
+
+    async def on_dead(info):
+        await asyncio.sleep(1)
+        told.append(info.id)
+
+    async def main(app):
+        await app.queue("mail").put("ann", id="letter-1")
+        consuming = asyncio.create_task(app.queue("mail").consume(handle))
+        await asyncio.sleep(5)
+        return consuming
+
+    App(ramp=0, max_attempts=1, on_dead=on_dead).do(main)
+    assert told == ["mail/letter-1"]
+
+
+def test_item_is_acked_after_the_awaitable_of_its_handler():
+    async def handle(item, seconds):
+        await asyncio.sleep(seconds)
+        done.append(item.payload)
+
+    async def main(app):
+        await app.queue("mail").put("ann")
+        consuming = asyncio.create_task(app.queue("mail").consume(lambda item: handle(item, 1)))
+        await asyncio.sleep(5)
+        consuming.cancel()
+        return await app.queue("mail").size()
+
+    assert (App(ramp=0).do(main), done) == (0, ["ann"])
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [note, job, None, yielding, yielding_later],
+    ids=["step", "workflow", "none", "generator", "async generator"],
+)
+def test_invalid_handler_is_refused_before_an_item_is_claimed(handler):
+    async def main(app):
+        with pytest.raises(TypeError, match=r"consume\(\) takes a"):
+            await app.queue("mail").consume(handler)
+
+    App().do(main)
+
+
+def test_worker_needs_workflows():
+    with pytest.raises(SettingsError, match="workflows"):
+        App(worker=True).do(lambda _: asyncio.sleep(0))
+    with pytest.raises(TypeError, match="workflow"):
+        App(worker=True, workflows=[print])
+
+
+def test_open_app_cannot_be_configured():
+    app = App(concurrency=3)
+    app.configure(worker=True, workflows=[job], queues=["a", "b"], lease=1e8)
+    assert (app.settings.concurrency, app.settings.queues, app.settings.lease) == (3, "a,b", 1e8)
+
+    async def main(app):
+        with pytest.raises(OutlastError, match="only before"):
+            app.configure(worker=False)
+        (info,) = await app.workers()
+        return info.queues, info.workflows, info.concurrency, info.seems_dead
+
+    assert app.do(main) == (("a", "b"), ("job",), 3, False)
+
+
+def test_items_are_put_claimed_acked_and_nacked():
+    async def main(app):
+        queue = app.queue("q")
+        assert await queue.put({"n": 1}, id="one") == "one"
+        assert await queue.put({"n": 1}, id="one") == "one"
+        with pytest.raises(Conflict):
+            await queue.put({"n": 2}, id="one")
+        await queue.put("late", delay=100)
+        assert await queue.size() == 1, "what is due later is not counted"
+        item = await queue.claim()
+        assert (item.id, item.queue, item.payload, item.attempts) == ("one", "q", {"n": 1}, 1)
+        assert item.fence > 0
+        assert await queue.claim() is None
+        await item.nack(delay=7, reason="not now")
+        again = await queue.claim(wait=20)
+        assert (again.id, again.attempts) == ("one", 2)
+        await again.ack()
+        late = await queue.claim(wait=math.inf)
+        assert late.payload == "late"
+        assert await queue.size() == 0
+        await app.runs()
+        return [info.id for info in await app.runs()], len(await app.runs(items=True))
+
+    assert App().do(main) == ([], 2)
+
+
+def test_item_that_fails_too_often_is_a_dead_letter_that_can_be_retried():
+    dead = []
+
+    async def main(app):
+        queue = app.queue("q")
+        await queue.put("bad", id="bad")
+        tries = []
+
+        async def handle(item):
+            tries.append((item.attempts, round(app.clock() - start)))
+            raise ValueError("broken")
+
+        start = app.clock()
+        consumer = asyncio.create_task(queue.consume(handle, concurrency=2))
+        await asyncio.sleep(600)
+        assert tries == [(1, 0), (2, 1), (3, 3)]
+        (letter,) = await app.runs(status="dead", items=None)
+        assert (letter.id, letter.reason) == ("q/bad", "ValueError('broken')")
+        await app.retry("q/bad")
+        await asyncio.sleep(600)
+        assert len(tries) == 6
+        assert await app.cancel("q/bad") == "cancelled"
+        consumer.cancel()
+        await asyncio.wait([consumer])
+
+    App(max_attempts=3, ramp=0, on_dead=lambda info: dead.append(info.id)).do(main)
+    assert dead == ["q/bad", "q/bad"]
+
+
+def test_items_of_a_stopped_consumer_go_before_new_ones():
+    async def main(app):
+        queue = app.queue("q")
+        await queue.put("slow", id="slow")
+        started = asyncio.Event()
+
+        async def handle(_):
+            started.set()
+            await asyncio.sleep(1000)
+
+        consumer = asyncio.create_task(queue.consume(handle))
+        await started.wait()
+        await queue.put("new")
+        consumer.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await consumer
+        await asyncio.sleep(1)
+        item = await queue.claim()
+        return item.payload, item.attempts, len(app._open.room.hands)
+
+    assert App(ramp=0).do(main) == ("slow", 1, 1)
+
+
+def test_sync_handler_runs_in_a_thread():
+    async def main(app):
+        queue = app.queue("q")
+        await queue.put_many(list(range(10)))
+        consumer = asyncio.create_task(queue.consume(lambda item: done.append(item.payload), concurrency=3))
+        while len(done) < 10:
+            await asyncio.sleep(1)
+        consumer.cancel()
+        await asyncio.wait([consumer])
+        return await queue.size()
+
+    assert App(ramp=0).do(main) == 0
+    assert sorted(done) == list(range(10))
+
+
+def test_put_is_refused_while_the_app_closes():
+    async def main(app):
+        app._open.draining = True
+        with pytest.raises(Draining, match="on its way out"):
+            await app.queue("q").put(1)
+        with pytest.raises(Draining):
+            await app.queue("q").claim()
+
+    App().do(main)
+
+
+def test_claimed_items_are_released_when_the_app_closes():
+    app = App()
+
+    async def main(app):
+        await app.queue("q").put(1, id="one")
+        return (await app.queue("q").claim()).attempts
+
+    assert app.do(main) == 1
+    row = app.store.run("q/one")
+    assert (row.status, row.worker, row.deaths, row.interruptions) == ("queued", None, 0, 1)
+    assert app.do(main) == 1, "an interruption is no attempt"
+
+
+def test_queue_limits_can_be_changed_and_removed():
+    async def main(app):
+        queue = app.queue("q")
+        await queue.limit(depth=5, concurrency=2)
+        await queue.limit(depth=7)
+        (info,) = await app.queues()
+        assert (info.depth_max, info.concurrency_max) == (7, 2)
+        await queue.limit(concurrency=None)
+        (info,) = await app.queues()
+        assert (info.depth_max, info.concurrency_max) == (7, None)
+        for bad in (0, -1, 1.5):
+            with pytest.raises(ValueError, match="depth"):
+                await queue.limit(depth=bad)
+
+    App().do(main)
+
+
+def test_fence_grows_with_each_claim():
+    fences = []
+
+    @step
+    async def look(number: int) -> int:
+        fences.append(current().fence)
+        return number
+
+    @workflow(name="fenced")
+    async def fenced() -> int:
+        await look(1)
+        await sleep(100)
+        return await look(2)
+
+    async def main(app):
+        await (await app.submit(fenced())).result()
+
+    App(worker=True, workflows=[fenced], ramp=0).do(main)
+    assert fences[0] < fences[1]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"priority": 1.5},
+        {"priority": True},
+        {"priority": 10**30},
+        {"delay": float("nan")},
+        {"delay": "5"},
+        {"wait": -1},
+    ],
+)
+def test_invalid_arguments_are_refused_before_anything_is_written(wrong):
+    async def main(app):
+        with pytest.raises(SettingsError, match=next(iter(wrong))):
+            await app.submit(job("x"), **wrong)
+        with pytest.raises(SettingsError, match=next(iter(wrong))):
+            await app.queue("q").put(1, **wrong)
+        with pytest.raises(TypeError, match="a call of a workflow"):
+            await app.submit(job)
+        assert await app.runs(items=None) == []
+        await app.queue("q").put(1)
+        item = await app.queue("q").claim()
+        for delay in (float("nan"), -1):
+            with pytest.raises(SettingsError, match="delay"):
+                await item.nack(delay=delay)
+        await item.ack()
+        with pytest.raises(WrongStatus, match="acked or nacked already"):
+            await item.nack()
+        for concurrency in (0, -1, 1.5):
+            with pytest.raises(SettingsError, match="concurrency"):
+                await app.queue("q").consume(print, concurrency=concurrency)
+
+    App().do(main)
+
+
+@pytest.mark.parametrize("log_values", [0, 100])
+def test_log_says_what_an_operator_needs(caplog, log_values):
+    caplog.set_level("INFO", logger="outlast")
+
+    @workflow(name="failing")
+    async def failing() -> None:
+        raise ValueError("no such topic")
+
+    def on_dead(_):
+        raise RuntimeError("a hook's own trouble")
+
+    async def main(app):
+        with pytest.raises(ValueError, match="topic"):
+            await (await app.submit(failing(), id="f")).result()
+        await app.queue("q").put("bad", id="bad")
+        await (await app.queue("q").claim()).nack(reason="no such mailbox")
+        await asyncio.sleep(1)
+
+    App(worker=True, workflows=[failing], on_dead=on_dead, max_attempts=1, ramp=0, log_values=log_values).do(
+        main
+    )
+    by_text = {record.getMessage(): record for record in caplog.records}
+    failed = by_text["run f failed: ValueError: no such topic" if log_values else "run f failed: ValueError"]
+    assert (failed.levelname, failed.run, failed.workflow, failed.status) == (
+        "WARNING",
+        "f",
+        "failing",
+        "failed",
+    )
+    assert failed.worker
+    why = "no such mailbox" if log_values else "`outlast show q/bad` says why"
+    dead = by_text[f"item q/bad is a dead letter: {why}"]
+    assert (dead.levelname, dead.reason, dead.queue) == (
+        "ERROR",
+        "no such mailbox" if log_values else None,
+        "q",
+    )
+    assert "on_dead failed, called for item q/bad" in by_text
+
+
+@pytest.mark.parametrize("queue", ["customer-*", "customer-?", "customer-[ab]"])
+def test_queue_name_that_looks_like_a_pattern_gets_a_warning(caplog, queue):
+    @workflow
+    async def nothing() -> None: ...
+
+    app = App(worker=True, queues=[queue, "customer-1"], workflows=[nothing])
+    app.do(lambda app: app.queues())
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.startswith(f"queue {queue!r} is taken literally: patterns are not supported. Name each queue")

@@ -1,0 +1,78 @@
+"""A writer on a store whose commits a test can hold back and fail."""
+
+import asyncio
+import queue
+import threading
+
+from outlast.record.writer import Writer
+from outlast.store.protocol import CommitUnknown
+from outlast.store.sqlite.store import SQLiteStore
+from outlast.store.verbs import (
+    Record,
+    Submit,
+)
+from support.waiting import WAIT_SECONDS
+
+PATIENCE = 3600.0
+"""Nothing runs out of it unless a test moves the clock."""
+
+
+def submit(id: str, args: str = "[]") -> Submit:
+    return Submit(id, "flow", args, id, "seed")
+
+
+class WatchedStore(SQLiteStore):
+    """The real store in memory, with a gate before each commit and errors to raise at it."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.gate = threading.Event()
+        self.gate.set()
+        self.arrived: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self.calls: list[object] = []
+        """The batch of each commit, or "recover"."""
+        self.plan: list[Exception | None] = []
+        """What to raise instead of committing; a CommitUnknown comes after it took effect."""
+        self.recovery: list[Exception | None] = []
+
+    def commit(self, verbs):
+        self.arrived.put(None)
+        assert self.gate.wait(WAIT_SECONDS)
+        self.calls.append(list(verbs))
+        fault = self.plan.pop(0) if self.plan else None
+        if fault is not None:
+            if isinstance(fault, CommitUnknown):
+                super().commit(verbs)
+            raise fault
+        return super().commit(verbs)
+
+    def recover(self):
+        self.calls.append("recover")
+        fault = self.recovery.pop(0) if self.recovery else None
+        if fault is not None:
+            raise fault
+        super().recover()
+
+
+def with_writer(store, scenario, *, patience=PATIENCE, batch_max=1000, kind=Writer):
+    """Execute `scenario(writer)` on a loop with a started writer; it is closed at the end."""
+
+    async def main():
+        writer = kind(store, asyncio.get_running_loop(), patience=patience, batch_max=batch_max)
+        writer.start()
+        try:
+            return await asyncio.wait_for(scenario(writer), WAIT_SECONDS)
+        finally:
+            store.gate.set()
+            await asyncio.to_thread(writer.close)
+
+    return asyncio.run(main())
+
+
+async def at_the_gate(store):
+    """The writer has a batch in its hands and waits at the closed gate."""
+    await asyncio.to_thread(store.arrived.get, True, WAIT_SECONDS)
+
+
+def entry(row, seq):
+    return Record(row.pk, seq, row.fence, "step", str(seq), 1.0)

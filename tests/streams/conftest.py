@@ -1,0 +1,1 @@
+from stream_work import fresh  # noqa: F401 - a fixture
