@@ -12,6 +12,7 @@ from store_processes import Child
 
 from outlast.errors import StoreBroken, StoreUnavailable
 from outlast.store.rows import RunQuery
+from outlast.store.sqlite.files import SharedFiles
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.store.verbs import Enlist, Renew, Submit
 
@@ -321,3 +322,30 @@ def test_no_process_joins_a_log_that_was_replaced_by_an_older_copy(path, store, 
         assert child.wait() == 0
     store.close()
     assert ids_in(path) == {f"r{number}" for number in range(5)} | {"new"}
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"), [(SharedFiles, "check"), (SQLiteStore, "_connect")], ids=["before", "after"]
+)
+def test_process_can_open_the_database_while_the_last_user_closes_it(path, monkeypatch, owner, name):
+    """SQLite removes `-wal` and `-shm` with the last connection, before or after the first check."""
+    original = getattr(owner, name)
+
+    def close_first(*arguments, **options):
+        monkeypatch.setattr(owner, name, original)
+        leaving.tell()
+        assert leaving.wait() == 0
+        return original(*arguments, **options)
+
+    with Child(OPEN_AND_COMMIT, path) as leaving:
+        assert leaving.line() == "committed"
+        monkeypatch.setattr(owner, name, close_first)
+        joining = SQLiteStore(path)
+        joining.open()
+    joining.commit([submit("joined")])
+    with Child(OPEN_AND_COMMIT, path) as third:
+        assert third.line() == "committed"
+        third.tell()
+        assert third.wait() == 0
+    joining.close()
+    assert ids_in(path) == {"new", "joined"}

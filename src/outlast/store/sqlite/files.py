@@ -113,12 +113,19 @@ class SharedFiles:
             lock(self._fd, shared=True)
 
     def check(self) -> None:
-        """Raise StoreUnavailable if other processes use other files than those that are in place."""
+        """Raise StoreUnavailable if other processes use other files than those that are in place.
+
+        A process that closes the database releases its lock before SQLite removes the files. So if no
+        other process holds the lock, the files were removed by the last one to close.
+        """
         if self._is_first or self._fd is None:
             return
         os.lseek(self._fd, 0, os.SEEK_SET)
         used = os.read(self._fd, 200)
-        if used and used != self._in_place():
+        if not used or used == self._in_place():
+            return
+        self._is_first = lock(self._fd)
+        if not self._is_first:
             raise StoreUnavailable(
                 f"{self._place}: its -wal or -shm was removed or replaced while other processes were using "
                 "it. Opening it now would lose what is recorded. Wait until they have ended, or send them "
