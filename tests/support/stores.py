@@ -120,8 +120,12 @@ def _redis_tables(address: str, names: Collection[str]) -> dict[str, Table]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A test that could be on several stores is on one of them, whose turn it is by its name; `make stores` has all on all."""
-    if os.environ.get("OUTLAST_TEST_STORES") == "all" or any("[" in name for name in config.args):
+    """Leave for `make stores` what `make test` does not run.
+
+    A test that supports several stores runs on one of them, chosen by its name. Tests marked `extended`
+    do not run.
+    """
+    if os.environ.get("OUTLAST_TEST_STORES") == "all" or any("::" in name for name in config.args):
         return
     left: list[pytest.Item] = []
     elsewhere: list[pytest.Item] = []
@@ -132,7 +136,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_elsewhere(item: pytest.Item) -> bool:
-    """Whether it is another store's turn to have this test."""
+    """Return whether only `make stores` and `make soak` run this test."""
+    if item.get_closest_marker("extended"):
+        return True
     given = getattr(item, "callspec", None)
     for fixture, kinds in TURNS.items():
         kind = given and given.params.get(fixture)
