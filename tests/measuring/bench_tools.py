@@ -1,10 +1,8 @@
-"""`outlast bench` as a process, beside the work of others in the store."""
+"""Start `outlast bench` as a process, and see what it and others have in the store."""
 
 import json
 import os
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,55 +12,29 @@ from outlast.store.address import store_at
 from outlast.store.protocol import Store
 from outlast.store.rows import RunQuery, RunRow
 from outlast.store.verbs import Claim, Enlist, Leave, Record, Release, Settle, Submit
-from support.waiting import WAIT_SECONDS
+from support.processes import Program, clean_environment
+
+SHORT_BENCH = Path(__file__).parent / "programs" / "short_bench.py"
+QUICK = (0.02, 0.03, 0.05)
+"""Shares of the time for commits, one run and a hundred runs: the shortest bench that measures everything."""
+COMMITS, LONE_RUN, HUNDRED_RUNS = (1, 0, 0), (0, 1, 0), (0, 0, 1)
+"""A bench that comes to this part at once and stays there."""
 
 
-def environ(**more: str) -> dict[str, str]:
-    """Without the settings of whoever runs the tests."""
-    outer = {name: value for name, value in os.environ.items() if not name.startswith("OUTLAST_")}
-    return {**outer, **more}
-
-
-def outlast(*words: object) -> list[str]:
-    return [sys.executable, "-W", "error", "-m", "outlast", *map(str, words)]
-
-
-def command(address: str, *words: object) -> list[str]:
-    return outlast("bench", "--store", address, *words)
-
-
-def bench(address: str, *words: object, **env: str) -> tuple[int, str, str]:
-    """To its end: exit code, and what it said on stdout and on stderr."""
-    done = subprocess.run(
-        command(address, *words),
-        env=environ(**env),
-        capture_output=True,
-        text=True,
-        timeout=WAIT_SECONDS,
-        check=False,
+def started(
+    address: str,
+    folder: Path,
+    *words: object,
+    shares: Sequence[float] = QUICK,
+    kills: int = 1,
+    at_work: float = 0.02,
+    **env: str,
+) -> Program:
+    """Start a bench. It is killed when the `with` block ends."""
+    parts = json.dumps({"shares": shares, "kills": kills, "at_work": at_work})
+    return Program.python(
+        SHORT_BENCH, parts, "bench", "--store", address, *words, folder=folder, env=clean_environment(**env)
     )
-    return done.returncode, done.stdout, done.stderr
-
-
-@contextmanager
-def started(address: str, *words: object, **env: str) -> Iterator[subprocess.Popen[str]]:
-    """Under way. It is gone after."""
-    process = subprocess.Popen(
-        command(address, *words),
-        env=environ(**env),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    with process:
-        try:
-            yield process
-        except BaseException as error:
-            process.kill()
-            error.add_note(f"the bench said {process.communicate()}")
-            raise
-        finally:
-            process.kill()
 
 
 @contextmanager
@@ -74,7 +46,7 @@ def opened(address: str) -> Iterator[Store]:
 
 
 def made(address: str) -> str:
-    """The address, of a store that is there."""
+    """Create the store and return its address."""
     with opened(address):
         return address
 
@@ -84,7 +56,7 @@ def runs_of_benches(store: Store) -> list[RunRow]:
 
 
 def others_work(store: Store) -> None:
-    """Runs of others in each way that a run can stand, one of them a plain item in the bench's own queue."""
+    """Write runs of others in every state, one of them an item in the bench's own queue."""
     store.hold("w")
     store.commit([Enlist("w", "host", os.getpid(), 60.0)])
     for id in ("queued", "done", "failed", "returned", "parked"):
@@ -101,13 +73,13 @@ def others_work(store: Store) -> None:
 
 
 def others_seen(store: Store) -> dict[str, Any]:
-    """All that there is of others: the runs as they are, and their journals."""
+    """Return all runs of others with their journals."""
     rows = [row for row in store.runs(RunQuery(limit=10_000)) if not row.id.startswith(QUEUE)]
     return {row.id: (row, store.journal(row.pk)) for row in rows}
 
 
 def nothing_is_left(store: Store) -> None:
-    """Of a bench, but the name of its queue."""
+    """Check that the store has no trace of a bench."""
     assert runs_of_benches(store) == []
     assert store.workers() == []
     assert store.drains() == []
@@ -115,7 +87,7 @@ def nothing_is_left(store: Store) -> None:
 
 
 def members_of(pid: int) -> list[int]:
-    """Workers that this bench has started. Only looked at."""
+    """Return the pids of the workers that this bench has started."""
     words = f"outlast.chaos.member\0{pid}\0".encode()
     found = []
     for entry in Path("/proc").iterdir():

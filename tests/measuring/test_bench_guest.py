@@ -1,10 +1,10 @@
-"""A guest ends and deletes what is a bench's, however it stands, and nothing else; and one that is there keeps the next one out."""
+"""Test that a bench deletes its own runs and no others, and that one bench keeps the next one out."""
 
 import os
 import socket
 
 import pytest
-from bench_tools import environ, members_of, others_seen, others_work, runs_of_benches
+from bench_tools import members_of, others_seen, others_work, runs_of_benches
 
 from outlast.measuring import guest as measuring
 from outlast.measuring import recovery as recovering
@@ -13,6 +13,7 @@ from outlast.measuring.names import QUEUE, RECOVERY, STEPS, new_id
 from outlast.settings import Settings
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.store.verbs import Claim, Enlist, Record, Release, Settle, Submit
+from support.processes import clean_environment
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def claim(store, id: str, worker: str = "gone"):
 
 
 def leftovers(store) -> None:
-    """Of a bench in each way that a run of its can stand, and its worker, which is dead."""
+    """Leave runs of a bench in every state, and its dead worker."""
     enlist(store, "gone")
     ended, returned, later, held = (claim(store, submit(store)) for _ in range(4))
     submit(store)
@@ -60,7 +61,7 @@ def leftovers(store) -> None:
         os.utime(lock, (0, 0))
 
 
-def test_what_another_left_is_cleared_and_what_is_others_is_as_it_was(store, file):
+def test_runs_of_an_earlier_bench_are_cleared_and_no_others(store, file):
     others_work(store)
     before = others_seen(store)
     leftovers(store)
@@ -72,7 +73,7 @@ def test_what_another_left_is_cleared_and_what_is_others_is_as_it_was(store, fil
     assert store.workers() == []
 
 
-def test_its_own_runs_are_gone_when_it_goes_also_by_an_error(store, file):
+def test_bench_deletes_its_runs_when_it_fails(store, file):
     with pytest.raises(ZeroDivisionError), guest(SQLiteStore(file), Settings()) as here:
         for _ in range(PAGE + 5):
             submit(here.store)
@@ -82,7 +83,7 @@ def test_its_own_runs_are_gone_when_it_goes_also_by_an_error(store, file):
     assert store.workers() == []
 
 
-def test_one_that_lives_keeps_the_next_one_out_and_keeps_its_runs(store, file, monkeypatch):
+def test_second_bench_is_refused_and_the_first_keeps_its_runs(store, file, monkeypatch):
     monkeypatch.setattr(measuring, "ALONE_SECONDS", 0.1)
     with guest(SQLiteStore(file), Settings()) as first:
         submit(first.store)
@@ -92,7 +93,7 @@ def test_one_that_lives_keeps_the_next_one_out_and_keeps_its_runs(store, file, m
         assert [row.id for row in store.workers()] == [first.worker]
 
 
-def test_of_two_that_come_at_once_the_first_stays(store, monkeypatch):
+def test_of_two_simultaneous_benches_one_stays(store, monkeypatch):
     monkeypatch.setattr(measuring, "ALONE_SECONDS", 0.1)
     two = [Guest(store, Settings()) for _ in range(2)]
     for one in two:
@@ -108,16 +109,14 @@ def test_of_two_that_come_at_once_the_first_stays(store, monkeypatch):
     assert len(stays) == 1
 
 
-def test_a_worker_of_others_in_its_queue_is_no_bench(store, file):
+def test_worker_of_others_in_the_queue_is_not_a_bench(store, file):
     enlist(store, "theirs", workflows=("report",))
     with guest(SQLiteStore(file), Settings()):
         pass
     assert [row.id for row in store.workers()] == ["theirs"]
 
 
-def test_workers_that_are_known_to_be_gone_are_struck_off_where_only_a_lease_would_tell(
-    store, file, monkeypatch
-):
+def test_dead_workers_are_removed_before_their_lease_ends(store, file, monkeypatch):
     monkeypatch.setattr(measuring, "ALONE_SECONDS", 0.1)
     with guest(SQLiteStore(file), Settings()) as here:
         store.commit([Enlist("unheld", socket.gethostname(), 4_000_000, 3600.0, (QUEUE,), (RECOVERY,), 1)])
@@ -130,10 +129,10 @@ def test_workers_that_are_known_to_be_gone_are_struck_off_where_only_a_lease_wou
     [
         ("UP_SECONDS", 0.05, "the workers do not come up, in 0.05 s."),
         ("TAKEN_SECONDS", 0.01, "no worker takes the run, in 0.01 s."),
-        ("_environ", lambda *_: environ(OUTLAST_LEASE="long"), "a worker does not start: "),
+        ("_environ", lambda *_: clean_environment(OUTLAST_LEASE="long"), "a worker does not start: "),
     ],
 )
-def test_where_recovery_cannot_be_measured_it_is_said_why_and_nothing_stays(
+def test_recovery_that_cannot_be_measured_says_why_and_leaves_nothing(
     store, file, monkeypatch, name, value, why
 ):
     monkeypatch.setattr(recovering, name, value)
