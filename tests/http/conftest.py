@@ -38,22 +38,31 @@ class Servers:
             )
         )
 
-    def stop(self) -> None:
-        for server in self.started:
-            server.stop(WAIT_SECONDS)
+
+@pytest.fixture(scope="module")
+def _stopping():
+    """Wait for the servers of a module at its end. Each ends with a tick of 0.1 s, while other tests go on."""
+    servers: list[Server] = []
+    yield servers
+    for server in servers:
+        server.stop(WAIT_SECONDS)
+        assert not server._thread.is_alive()
 
 
 @pytest.fixture
-def serve(worker):
+def serve(worker, _stopping):
     servers = Servers(worker)
     yield servers
     worker.gate.set()
-    servers.stop()
+    for server in servers.started:
+        server.stop(0)
+    _stopping.extend(servers.started)
 
 
 @pytest.fixture
 def client():
-    with httpx.Client(timeout=WAIT_SECONDS, trust_env=False) as client:
+    """Yield a client. Without TLS it loads no certificates, which takes longer than most of these tests."""
+    with httpx.Client(timeout=WAIT_SECONDS, trust_env=False, verify=False) as client:
         yield client
 
 

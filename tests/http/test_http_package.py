@@ -18,22 +18,19 @@ from outlast import Outlast, OutlastError, SettingsError, step, workflow
 from outlast.http import Face, Server, lifespan, routes
 from support.waiting import WAIT_SECONDS, wait_until
 
+IMPORTS = """
+import sys, outlast
+print("outlast.http" in sys.modules)
+import outlast.http
+print(sorted({"starlette", "uvicorn", "prometheus_client", "h11"} & set(sys.modules)))
+"""
 
-def python(program: str) -> str:
+
+def test_importing_outlast_imports_no_http_and_importing_outlast_http_no_server():
     done = subprocess.run(
-        [sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=WAIT_SECONDS
+        [sys.executable, "-c", IMPORTS], check=False, capture_output=True, text=True, timeout=WAIT_SECONDS
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_importing_outlast_http_imports_no_server():
-    program = "import sys, outlast, outlast.http; print(sorted({'starlette','uvicorn','prometheus_client','h11'} & set(sys.modules)))"
-    assert python(program) == "[]\n"
-
-
-def test_importing_outlast_does_not_import_outlast_http():
-    assert python("import sys, outlast; print('outlast.http' in sys.modules)") == "False\n"
+    assert done.stdout == "False\n[]\n", done.stderr
 
 
 @pytest.mark.parametrize("missing", ["starlette", "uvicorn", "prometheus_client"])
