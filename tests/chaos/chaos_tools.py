@@ -21,7 +21,7 @@ def command(*words: object) -> list[str]:
 def chaos(folder: Path, *words: object, **env: str) -> tuple[int, dict[str, Any], str]:
     """Run a trial and wait until all its processes are gone. Return exit code, report and stderr."""
     told = command(*words, "--report", folder / "report", "--json")
-    with Program(told, folder, env=clean_environment(**env), fork=False) as trial:
+    with Program(told, folder, env=clean_environment(**env)) as trial:
         code = trial.wait(TRIAL_SECONDS)
         assert trial.output.startswith("{"), trial.describe()
     wait_until(lambda: processes_of(folder) == [])

@@ -1,4 +1,4 @@
-"""`lying_chaos.py FOLDER`: a trial of an effect that says it is idempotent and is not. The report on stdout."""
+"""Try an effect that says it is idempotent and is not: `lying_chaos.py FOLDER` prints the report."""
 
 import json
 import sys
@@ -24,7 +24,7 @@ async def lying(number: int) -> None:
 
 if __name__ == "__main__":
     options = Options(
-        seed=1, seconds=2.0, workers=1, rate=2.0, per_minute=0.0, settle=20.0, modules=(__file__,), demo=True
+        seed=1, seconds=1.0, workers=1, rate=4.0, per_minute=0.0, settle=20.0, modules=(__file__,), demo=True
     )
     outcome = Trial(options, Work(1, [(lying, [1])]), Path(sys.argv[1]), View()).run()
     print(json.dumps(document(outcome)))

@@ -1,4 +1,4 @@
-"""Somebody's own module, as `outlast chaos MODULE` is given it."""
+"""Define workflows of a user, as `outlast chaos MODULE` is given them."""
 
 import asyncio
 
