@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from support.cli import Answer, answer_in
+from support.hurried import hurried
 from support.processes import STOPPING, is_stopped
 from support.spawned import Spawned, spawn
 from support.waiting import WAIT_SECONDS, wait_until
@@ -19,6 +20,19 @@ from support.waiting import WAIT_SECONDS, wait_until
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 PYTHON = (sys.executable, "-W", "error")
+FASTER = {"model_server.py": 2.5, "chat.py": 3.0, "fleet.py": 2.0, "service.py": 2.0, "consumer.py": 3.0}
+"""How many times shorter the pauses are, if not ten times: a process that does not stop at a line must still be in
+the middle of its work when it is ended."""
+
+
+def write_hurried_examples(folder: Path) -> None:
+    """Write the examples with shorter pauses, and nothing else changed."""
+    folder.mkdir()
+    for file in EXAMPLES.glob("*.py"):
+        text = file.read_text()
+        given = hurried(text, FASTER.get(file.name, 10))
+        assert given != text or "sleep" not in text, f"{file.name}: no pause is shortened"
+        (folder / file.name).write_text(given)
 
 
 class Life:
@@ -84,18 +98,24 @@ class Life:
 
 
 class Stage:
-    """A folder in which programs live and die, with what they leave there."""
+    """A folder in which programs live and die, with what they leave there.
+
+    Its folder `examples` has the examples with shorter pauses.
+    """
 
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.folder, self._capsys = folder, capsys
-        self.env: dict[str, str] = {}
+        self.examples = folder / "examples"
+        write_hurried_examples(self.examples)
+        # What has arrived of a stream is saved more often, as it arrives faster.
+        self.env: dict[str, str] = {"OUTLAST_PROGRESS_INTERVAL": "0.05"}
         self.lives: list[Life] = []
         self._ports: list[socket.socket] = []
 
     def start(self, example: str, *args: object, stop: tuple[str, int] | None = None, **env: str) -> Life:
         """Start an example. With `stop` it stops when it has printed the n-th line like a pattern."""
         before = () if stop is None else (STOPPING, *stop)
-        return self._live([*PYTHON, *before, EXAMPLES / example, *args], env, at_once=True)
+        return self._live([*PYTHON, *before, self.examples / example, *args], env, at_once=True)
 
     def outlast(self, *args: object, **env: str) -> Life:
         return self._live([*PYTHON, "-m", "outlast", *args], env, at_once=True)

@@ -25,9 +25,8 @@ from support.waiting import wait_until
 
 SIGKILL, SIGTERM = signal.SIGKILL, signal.SIGTERM
 TRY_AGAIN, BY_SIGTERM = 75, -SIGTERM
-SECONDS_A_TOKEN = 0.03
-SHORT = {"OUTLAST_GRACE": "60", "OUTLAST_CHECKPOINT_RESERVE": "50", "OUTLAST_EXIT_RESERVE": "9"}
-"""Steps have less than a second in a drain. The answer takes longer, so the stream is told to stop."""
+SHORT = {"OUTLAST_GRACE": "60", "OUTLAST_CHECKPOINT_RESERVE": "50", "OUTLAST_EXIT_RESERVE": "9.6"}
+"""Steps have a tenth of a second in a drain. The answer takes longer, so the stream is told to stop."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ REFUSED, APPROVED = ("send", "trip-1", "approval", "false"), ("send", "trip-1", 
 TABLE = [
     Example("report.py", judge_report, (("part 3", 1), ("part 6", 1)), TRY_AGAIN),
     Example(
-        "batch.py", judge_batch, (("^price", 60), ("^invoice", 40)), BY_SIGTERM, ("200",), at_once=8,
+        "batch.py", judge_batch, (("^price", 20), ("^invoice", 10)), BY_SIGTERM, ("60",), at_once=8,
     ),
     Example("checkpoint.py", judge_checkpoint, (("page 10", 1), ("page 25", 1)), BY_SIGTERM, redone_by_sigterm=1),
     Example(
@@ -72,10 +71,10 @@ TABLE = [
         ("Porto", "--no-car"), ends_in_the_last=True,
     ),
     Example(
-        "stream.py", judge_stream, (('"append"', 30), ('"append"', 20)), TRY_AGAIN, ("prefill",), SHORT, model=True,
+        "stream.py", judge_stream, (('"append"', 10), ('"append"', 10)), TRY_AGAIN, ("prefill",), SHORT, model=True,
     ),
     Example(
-        "stream.py", judge_stream, (('"append"', 40),), TRY_AGAIN, ("cursor",), SHORT, model=True,
+        "stream.py", judge_stream, (('"append"', 10),), TRY_AGAIN, ("cursor",), SHORT, model=True,
     ),
     Example(
         "approval.py", judge_approval, (("searches by air", 1), ("asks: .* by air", 1), ("asks: .* by train", 1), ("books", 1)), TRY_AGAIN,
@@ -83,7 +82,7 @@ TABLE = [
     ),
 ]  # fmt: skip
 
-KILLED = {"batch.py 200", "trip.py Lisbon", "stream.py cursor"}
+KILLED = {"batch.py 60", "trip.py Lisbon", "stream.py cursor"}
 """Those that no session of the page kills, or not at all of these moments."""
 ALONE = {"checkpoint.py", "approval.py"}
 """Of which SIGTERM may redo something; whose question is answered while it lives."""
@@ -119,7 +118,7 @@ def play(stage: Stage, example: Example, number: int | None) -> list[Life]:
 
     env = example.env
     if example.model:
-        server = stage.start("model_server.py", 0, SECONDS_A_TOKEN)
+        server = stage.start("model_server.py", 0)
         env = {**env, "MODEL_URL": f"http://127.0.0.1:{json.loads(server.until('port'))['port']}"}
     for line, times in example.moments if number is not None else ():
         saves = example.model and number == SIGKILL

@@ -1,4 +1,7 @@
-"""docs/examples.md is executed: each session with its kills, in a folder that has the examples and nothing else."""
+"""docs/examples.md is executed: each session with its kills, in a folder that has the examples and nothing else.
+
+Their pauses are shorter, and the margin of an effect is.
+"""
 
 import ast
 import re
@@ -53,9 +56,13 @@ class Terminal:
 
     def __init__(self, stage: Stage) -> None:
         self.stage, self.jobs = stage, []
-        (stage.folder / "examples").symlink_to(EXAMPLES)
         self.port = str(stage.hold_port())
-        stage.env |= {"MODEL_URL": f"http://127.0.0.1:{self.port}", "NO_COLOR": "1", "COLUMNS": "100"}
+        stage.env |= {
+            "MODEL_URL": f"http://127.0.0.1:{self.port}",
+            "NO_COLOR": "1",
+            "COLUMNS": "100",
+            "OUTLAST_EFFECT_MARGIN": "0.5",
+        }
 
     def type(self, typed: Typed, before: str, after: str) -> None:
         """Type a command. `before` and `after` are the commands around it."""

@@ -2,22 +2,19 @@
 
 import json
 import signal
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 
 import httpx
 import pytest
-from example_tools import EXAMPLES, Life, Stage
+from example_tools import PYTHON, Life, Stage
 
 from outlast.store.address import store_at
 from support.stores import a_place
 from support.waiting import WAIT_SECONDS, wait_until
 
-BIN = Path(sys.executable).parent
 SIGKILL, SIGTERM = signal.SIGKILL, signal.SIGTERM
 either_signal = pytest.mark.parametrize("number", [SIGKILL, SIGTERM], ids=["kill", "term"])
 
@@ -115,7 +112,7 @@ def fleet(stage, request, tmp_path):
 
 
 def start_worker(stage: Stage) -> Life:
-    return stage.outlast("worker", EXAMPLES / "fleet.py", "--concurrency", 4)
+    return stage.outlast("worker", stage.examples / "fleet.py", "--concurrency", 4)
 
 
 def start_workers(stage: Stage) -> list[Life]:
@@ -181,7 +178,7 @@ class Service:
     def start(self) -> Life:
         port, ready = self.stage.hold_port(), self.stage.hold_port()
         self.url, self.ready_url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{ready}/ready"
-        command = (BIN / "uvicorn", "--app-dir", EXAMPLES, "service:web", "--port", port)
+        command = (*PYTHON, "-m", "uvicorn", "--app-dir", self.stage.examples, "service:web", "--port", port)
         life = self.stage.execute(*command, OUTLAST_HTTP=f"127.0.0.1:{ready}")
         wait_until(lambda: "Uvicorn running" in life.errors and self.is_ready(), life.describe)
         return life
@@ -260,7 +257,7 @@ def assert_says_not_ready(service: Service, life: Life) -> None:
 def test_service_drains_under_gunicorn(stage, service):
     service.url = f"http://127.0.0.1:{(port := stage.hold_port())}"
     life = stage.execute(
-        BIN / "gunicorn", "--pythonpath", EXAMPLES, "-k", "uvicorn_worker.UvicornWorker", "-w", 2,
+        *PYTHON, "-m", "gunicorn", "--pythonpath", stage.examples, "-k", "uvicorn_worker.UvicornWorker", "-w", 2,
         "-b", f"127.0.0.1:{port}", "--graceful-timeout", 300, "--no-control-socket", "service:web",
         OUTLAST_GRACE="250",
     )  # fmt: skip
