@@ -12,7 +12,8 @@ from outlast.store.verbs import (
 )
 from support.waiting import wait_until
 
-ALWAYS = ("--appendonly", "yes", "--appendfsync", "always")
+ALWAYS = ("--appendonly", "yes", "--appendfsync", "always", "--hz", "100")
+"""Durable, and ten times as quick to see the signal that ends it."""
 
 
 @contextmanager

@@ -3,8 +3,8 @@
 import os
 import signal
 import socket
+import subprocess
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -155,10 +155,10 @@ def test_torn_append_only_file_keeps_whole_batches_only(server, store):
 
 
 def test_server_is_unavailable_while_it_loads_its_data():
-    slow = ("--appendonly", "no", "--key-load-delay", "60000", "--rdbcompression", "no")  # six seconds
-    with servers.redis_server(None, *slow) as server, opened(server.url) as store:
+    quick = ("--appendonly", "no", "--rdbcompression", "no")
+    with servers.redis_server(None, *quick) as server, opened(server.url) as store:
         with redis.Redis.from_url(server.url) as client:
-            for number in range(100):
+            for number in range(200):
                 client.set(f"k{number}", "x" * 200_000)
             client.save()
         server.stop()
@@ -170,10 +170,11 @@ def test_server_is_unavailable_while_it_loads_its_data():
                 return "the server is loading its data" in str(error)
             raise AssertionError("it answered before it said that it loads")
 
-        with ThreadPoolExecutor(1) as pool:
-            loading = pool.submit(wait_until, is_loading)
-            server.start()
-            loading.result()
+        loads_slowly = [*server._command, "--key-load-delay", "30000"]  # six seconds
+        with server.log.open("ab") as log, subprocess.Popen(loads_slowly, stdout=log) as process:
+            wait_until(is_loading)
+            process.kill()
+        server.start()
         assert store.run("r") is None
 
 

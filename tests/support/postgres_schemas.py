@@ -96,15 +96,19 @@ def _stop_emptying(address: str) -> None:
 
 
 class Sessions:
-    """Keeps what a store closes for the next one: most of a short test is the planning that each session of the server does anew."""
+    """Keep what a store closes for the next one.
+
+    Most of a short test is what a new session costs: a process of the server, and its plans.
+    """
 
     def __init__(self) -> None:
         self._idle: list[psycopg.Connection] = []
-        self._connect = psycopg.connect
+        self._connect = connection._Session.connect
 
     @contextmanager
     def kept(self) -> Iterator["Sessions"]:
-        with mock.patch.object(connection.psycopg, "connect", self.connect):
+        """Give the stores of this process kept sessions, and close them at the end."""
+        with mock.patch.object(connection._Session, "connect", self.connect):
             try:
                 yield self
             finally:
@@ -112,18 +116,26 @@ class Sessions:
                     type(db).close(db)
 
     def connect(self, **options) -> psycopg.Connection:
+        """Return a kept session, or a new one."""
         while self._idle:
             db = self._idle.pop()
-            if not db.closed and not db.broken:
+            if not db.closed:
                 return db
         db = self._connect(**options)
         db.close = lambda: self._close(db)
         return db
 
     def _close(self, db: psycopg.Connection) -> None:
-        if db.broken:
-            type(db).close(db)
-        elif db not in self._idle:
-            db.execute("SELECT pg_advisory_unlock_all()")
-            db.execute("UNLISTEN *")
-            self._idle.append(db)
+        """Keep a session without its locks and listeners, or close one that is of no use."""
+        if db in self._idle:
+            return
+        try:
+            if not db.closed:
+                db.execute("SELECT pg_advisory_unlock_all()")
+                db.execute("UNLISTEN *")
+                db._notify_handlers.clear()
+                self._idle.append(db)
+                return
+        except psycopg.Error:
+            pass
+        type(db).close(db)
