@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import resource
 import signal
 import sqlite3
@@ -18,7 +19,12 @@ from fault_scenario import CALL_SECONDS, Fault, Scenario
 from support.postgres_schemas import connected
 from support.waiting import wait_until
 
+KILLS = int(os.environ.get("OUTLAST_TEST_KILLS", "0"))
 HOUR_SECONDS = 3600.0
+POSTGRES_STOPS = (signal.SIGQUIT, signal.SIGINT, *([signal.SIGTERM] if KILLS else []))
+"""At SIGTERM a server waits for its clients, here until it is killed. Only the long form has time for that."""
+STARTS = 4
+"""Workers that get a signal while they start."""
 
 # -- the network
 
@@ -95,7 +101,7 @@ def frozen_server(scenario: Scenario) -> Iterator[None]:
 
 @contextmanager
 def restarted_server(scenario: Scenario) -> Iterator[None]:
-    how = scenario.chance.choice((signal.SIGQUIT, signal.SIGTERM, signal.SIGINT))
+    how = scenario.chance.choice(POSTGRES_STOPS)
     if scenario.address.startswith("redis"):
         how = scenario.chance.choice((signal.SIGKILL, signal.SIGTERM))
     scenario.tell(f"the server gets {how.name}")
@@ -229,7 +235,7 @@ def step_clock(folder: Path, seconds: float) -> None:
 @contextmanager
 def signals_at_start(scenario: Scenario) -> Iterator[None]:
     """More workers start, and each gets SIGTERM or SIGKILL before it has started, or soon after."""
-    for _ in range(4):
+    for _ in range(STARTS):
         number = scenario.chance.choice((signal.SIGTERM, signal.SIGKILL))
         worker = scenario.start_worker()
         scenario.workers.remove(worker)
@@ -264,13 +270,14 @@ NETWORK: dict[str, tuple[Fault, ...]] = {
     "cut connections": CUT,
     "stopped server": STOPPED,
 }
+STARTING = "signals at start-up"
 KINDS: dict[str, dict[str, tuple[Fault, ...]]] = {
     "sqlite": {
         "locked file": (locked_file,),
         "lost files": (removed_file, replaced_file),
         "full disk": (full_disk,),
         "stepped clock": (stepped_clock,),
-        "signals at start-up": (signals_at_start,),
+        STARTING: (signals_at_start,),
     },
     "postgres": {
         **NETWORK,
@@ -280,9 +287,9 @@ KINDS: dict[str, dict[str, tuple[Fault, ...]]] = {
             locked("SELECT 1 FROM runs ORDER BY pk DESC LIMIT 2 FOR UPDATE"),
         ),
         "locked table": (locked(*(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE" for table in TABLES)),),
-        "signals at start-up": (signals_at_start,),
+        STARTING: (signals_at_start,),
     },
-    "redis": {**NETWORK, "signals at start-up": (signals_at_start,)},
+    "redis": {**NETWORK, STARTING: (signals_at_start,)},
 }
 """The faults of each store, by kind."""
 DEATHS: tuple[Fault, ...] = (killed_worker, paused_worker)
@@ -292,3 +299,12 @@ DEATHS: tuple[Fault, ...] = (killed_worker, paused_worker)
 def mixture(store: str) -> list[Fault]:
     """Return every fault of a store."""
     return [*DEATHS, *(fault for faults in KINDS[store].values() for fault in faults)]
+
+
+def one_of_each_kind(store: str, chance: random.Random) -> list[Fault]:
+    """Return one fault of each kind, in a random order.
+
+    Only SQLite's have signals at start-up: what they meet hardly depends on the store.
+    """
+    kinds = [faults for kind, faults in KINDS[store].items() if kind != STARTING or store == "sqlite"]
+    return chance.sample([chance.choice(faults) for faults in kinds], len(kinds))

@@ -40,6 +40,8 @@ SETTINGS: dict[str, float] = {
 }
 BRIEF_SECONDS = 2.5 * CALL_SECONDS
 """Longer than a call and its repeat may take."""
+BRIEF_DURATIONS = (0.3 * CALL_SECONDS, 1.2 * CALL_SECONDS, BRIEF_SECONDS)
+"""How long a fault of the short mixture lasts: shorter than a call, longer than it, longer than its repeat."""
 DURATIONS = (0.3 * CALL_SECONDS, BRIEF_SECONDS, 1.5 * LEASE_SECONDS, 1.3 * PATIENCE_SECONDS)
 """How long a fault of the long form lasts: shorter than a call, than a lease, than patience, and longer than all."""
 LOOK_SECONDS = 0.1
@@ -92,8 +94,16 @@ class Scenario:
 
     # -- acting
 
-    def play(self, *faults: Fault, seconds: Callable[[], float] = lambda: BRIEF_SECONDS) -> None:
-        """Submit runs, inject each fault while they execute, and wait for the end of everything."""
+    def play(
+        self,
+        *faults: Fault,
+        seconds: Callable[[], float] = lambda: BRIEF_SECONDS,
+        until_progress: bool = False,
+    ) -> None:
+        """Submit runs, inject each fault while they execute, and wait for the end of everything.
+
+        With `until_progress` a fault also ends as soon as the runs go on in spite of it.
+        """
         for _ in range(WORKERS):
             self.start_worker()
         for fault in faults:
@@ -103,7 +113,7 @@ class Scenario:
             self.tell(getattr(fault, "__name__", "fault"))
             with fault(self):
                 submitted = self._submit(RUNS_DURING)
-                self._hold(seconds())
+                self._hold(seconds(), self._progress() if until_progress else None)
             self.tell("healed")
             self._wait(submitted.done)
             submitted.result()
@@ -138,12 +148,16 @@ class Scenario:
         self._numbers |= new
         return self._client.submit(new)
 
-    def _hold(self, seconds: float) -> None:
-        """Let the fault last: this is about time, not about a condition."""
+    def _hold(self, seconds: float, enough: int | None) -> None:
+        """Let the fault last for a time, or until `enough` steps have begun."""
         end = time.monotonic() + seconds
-        while time.monotonic() < end:
+        while time.monotonic() < end and (enough is None or len(self._lines("before")) < enough):
             self.supervise()
             time.sleep(LOOK_SECONDS)
+
+    def _progress(self) -> int:
+        """Return how many steps have begun when the runs have gone on: each may be about to begin one."""
+        return len(self._lines("before")) + 2 * (len(self._numbers) - len(self._finished()))
 
     def _wait(self, condition: Callable[[], object]) -> None:
         """Wait for a condition, and replace workers that end meanwhile."""

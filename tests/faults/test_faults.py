@@ -1,34 +1,30 @@
-"""Each store survives each fault: two workers lose nothing, repeat nothing, and finish every run.
+"""Inject faults into each store: two workers lose nothing, repeat nothing, and finish every run.
 
 `fault_scenario.py` runs and judges a scenario, `fault_kinds.py` has the faults. OUTLAST_TEST_KILLS is the
 long form, OUTLAST_TEST_KILL_SEED repeats a failure: see README.md.
 """
 
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from fault_kinds import KINDS, mixture, step_clock
-from fault_scenario import DURATIONS, Scenario, closed
+from fault_kinds import KILLS, KINDS, mixture, one_of_each_kind, step_clock
+from fault_scenario import BRIEF_DURATIONS, DURATIONS, Scenario, closed
 
 from outlast.testing import servers
 from outlast.testing.empty import empty_file
 from support.fault_proxy import proxied_store
 from support.seeds import seeded_random
 
-KILLS = int(os.environ.get("OUTLAST_TEST_KILLS", "0"))
 ROUNDS, MIXED = KILLS // 20, KILLS // 4
 """How many faults the long form injects: of one kind, and of all kinds in one scenario."""
 MIXTURE = "mixture"
-STARTING = "signals at start-up"
 CASES = [
-    (store, kind)
+    pytest.param(store, kind, marks=[] if kind == MIXTURE else pytest.mark.extended)
     for store in KINDS
-    for kind in (*KINDS[store], *([MIXTURE] if KILLS else []))
-    if KILLS or kind != STARTING or store == "sqlite"
+    for kind in (MIXTURE, *KINDS[store])
 ]
-"""The short form starts processes on SQLite only: what a signal meets there hardly depends on the store."""
+"""`make test` mixes one fault of each kind. `make stores` also plays each kind alone, and all of its faults."""
 DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
 
 pytestmark = pytest.mark.timeout(3600 if KILLS else 600)
@@ -65,12 +61,15 @@ def scenario(request, store, kind, tmp_path) -> Iterator[Scenario]:
 
 
 @pytest.mark.parametrize(("store", "kind"), CASES)
-def test_nothing_is_lost_or_repeated(scenario, store, kind):
+def test_no_step_is_lost_or_repeated(scenario, store, kind):
+    chance = scenario.chance
     if KILLS:
         faults = mixture(store) if kind == MIXTURE else KINDS[store][kind]
-        count = MIXED if kind == MIXTURE else ROUNDS
-        faults = scenario.chance.choices(faults, k=count)
-        scenario.play(*faults, seconds=lambda: scenario.chance.choice(DURATIONS))
+        faults = chance.choices(faults, k=MIXED if kind == MIXTURE else ROUNDS)
+        scenario.play(*faults, seconds=lambda: chance.choice(DURATIONS))
+    elif kind == MIXTURE:
+        faults = one_of_each_kind(store, chance)
+        scenario.play(*faults, seconds=lambda: chance.choice(BRIEF_DURATIONS), until_progress=True)
     else:
         scenario.play(*KINDS[store][kind])
     scenario.judge()
