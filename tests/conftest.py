@@ -75,6 +75,25 @@ HEARTBEAT = 0.001
 FOREVER = 1e7
 
 
+async def reached(condition) -> None:
+    """Wait on a virtual clock until `condition()` is true.
+
+    The condition is asked after each round of the event loop. A timer for each virtual millisecond would
+    cost thousands of rounds in a run that sleeps.
+    """
+    loop = asyncio.get_running_loop()
+    run_once, is_met = loop._run_once, loop.create_future()
+
+    def run_once_and_ask() -> None:
+        run_once()
+        if not is_met.done() and condition():
+            is_met.set_result(None)
+
+    if not condition():
+        loop._run_once = run_once_and_ask
+        await is_met
+
+
 class World:
     """A store and a virtual clock: what outlives a process. `app` stands for the live process.
 
@@ -164,7 +183,8 @@ class World:
     ) -> None:
         """Start a run and crash the process `after` seconds later, or as soon as `until()` is true.
 
-        The next process starts `gap` seconds after the crash.
+        `until` may not depend on the time alone, which jumps. The next process starts `gap` seconds after
+        the crash.
         """
         app, loop = self.app, self.clock.loop()
 
@@ -174,8 +194,7 @@ class World:
             if until is None:
                 await asyncio.sleep(after or 0.0)
             else:
-                while not until():
-                    await asyncio.sleep(0.001)
+                await reached(until)
             raise Crash
 
         asyncio.set_event_loop(loop)

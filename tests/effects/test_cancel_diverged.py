@@ -176,6 +176,6 @@ def test_crash_during_cancellation_undoes_each_effect_once(file_world, tmp_path,
     if LONG and not every_life:
         report = crash_everywhere(call, **options)
     else:
-        report = crash_at_some(call, every=3 + every_life, **options)
+        report = crash_at_some(call, every=7 + every_life, every_act=2, **options)
     assert report.error is not None and "was cancelled: give it up" in report.error
     assert report.crashes > 5

@@ -268,7 +268,7 @@ def test_crash_of_a_failing_parent_leaves_nothing_behind(own):
         outside.clear()
         broken.append("breaks")
 
-    report = crash_at_some(family(own=own), every=3, fresh=fresh, check=look)
+    report = crash_at_some(family(own=own), every=5, fresh=fresh, check=look)
     assert report.error == "ValueError: no"
     assert report.crashes > 10
 

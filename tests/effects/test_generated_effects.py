@@ -4,6 +4,7 @@ import asyncio
 import os
 import random
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,12 +12,15 @@ from teller import bank, fail, hold, lock, pay, unlock, work
 
 from outlast import compensate_with, sleep, workflow
 from outlast.define.unit import unit
-from outlast.testing import crash_everywhere
+from support.crash_points import crash_at
 
 pytestmark = pytest.mark.timeout(600)
 """Many deaths in one test take a while on a busy machine."""
 
-PROGRAMS = 200 if "OUTLAST_TEST_KILLS" in os.environ else 8
+LONG = "OUTLAST_TEST_KILLS" in os.environ
+PROGRAMS = 200 if LONG else 8
+WRITES, ACTS = (6, 3) if LONG else (3, 2)
+"""At how many of them a program crashes."""
 Program = list[Any]
 
 
@@ -102,14 +106,17 @@ def test_generated_programs_do_nothing_twice_despite_crashes(seed):
         undisturbed.append(counts)
         assert counts == undisturbed[0], f"{bank.log}, undisturbed it was {undisturbed[0]}"
 
-    report = crash_everywhere(
+    def some(count: int) -> Callable[[int], list[int]]:
+        return lambda last: sorted(chance.sample(range(1, last + 1), min(count, last)))
+
+    report = crash_at(
         call,
         fresh=bank.__init__,
         check=look,
         seed=chance.choice([None, seed]),
         every_life=chance.random() < 0.3,
-        writes=sorted(chance.sample(range(1, 60), 6)),
-        acts=sorted(chance.sample(range(1, 16), 3)),
+        writes=some(WRITES),
+        acts=some(ACTS),
     )
     if report.error is not None:
         left = {what for what in undisturbed[0] if what[0] == "+" and f"-{what[1:]}" not in undisturbed[0]}

@@ -210,17 +210,10 @@ def test_effect_with_undo_none_is_allowed_in_a_unit(world):
 def test_rollback_continues_in_the_next_process(world, reached):
     world.die(order(), until=lambda: reached in outside.log)
     ends_alike(world, order(), "rolled back: no")
-    assert [one for one in outside.log if one[0] != "?"] == [
-        "+before",
-        "+a",
-        "+b",
-        "step",
-        "+c",
-        "-c",
-        "-b",
-        "-a",
-        "after",
-    ]
+    expected = ["+before", "+a", "+b", "step", "+c", "-c", "-b", "-a", "after"]
+    if reached in ("step", "after"):  # a step in progress is repeated
+        expected.insert(expected.index(reached), reached)
+    assert [one for one in outside.log if one[0] != "?"] == expected
 
 
 def test_rollback_survives_repeated_deaths(world):

@@ -230,14 +230,19 @@ def test_crash_after_a_cancellation_does_not_revive_the_run(world):
     async def one() -> None:
         await slow_to_stop()
 
-    asked: list = []
+    tasks: list[asyncio.Task] = []
 
-    def cancelled_and_not_ended() -> bool:
-        if world.clock.elapsed > 5 and not asked:
-            asked.append(asyncio.ensure_future(world.app.cancel("run", "enough")))
-        return world.clock.elapsed > 15
+    async def cancel_and_wait() -> None:
+        await asyncio.sleep(5)
+        await world.app.cancel("run", "enough")
+        await asyncio.sleep(10)
 
-    world.die(one(), until=cancelled_and_not_ended)
+    def is_cancelled_and_not_ended() -> bool:
+        if not tasks:
+            tasks.append(asyncio.create_task(cancel_and_wait()))
+        return tasks[0].done()
+
+    world.die(one(), until=is_cancelled_and_not_ended)
     assert world.kinds() == ["cancel"]
     with pytest.raises(RunCancelled, match="enough"):
         world.run(one())
