@@ -26,6 +26,7 @@ from outlast.store.verbs import (
     Sweep,
 )
 from outlast.testing.conformance import HandClock
+from support.quick_files import QuickFileStore
 
 
 @contextmanager
@@ -41,7 +42,7 @@ def submit(id: str, **fields) -> Submit:
 
 
 def opened(folder, clock=None) -> FileStore:
-    store = FileStore(folder, clock=clock or HandClock())
+    store = QuickFileStore(folder, clock=clock or HandClock())
     store.open()
     return store
 

@@ -19,14 +19,14 @@ from file_tale import (
 )
 
 from outlast.errors import StoreUnavailable
-from outlast.store.file.store import FileStore
 from outlast.store.protocol import CommitUnknown
 from outlast.store.rows import RunQuery
 from outlast.store.verbs import Claim, Keep, Renew
 from outlast.testing.conformance import HandClock
+from support.quick_files import QuickFileStore
 
 LONG = "OUTLAST_TEST_KILLS" in os.environ
-"""At every single operation; otherwise at some of them."""
+"""Fail at every single operation; otherwise at some of them."""
 
 
 @pytest.fixture
@@ -35,8 +35,8 @@ def quick_path():
         yield path
 
 
-class Patient(FileStore):
-    """Commits as the writer does: until it is definite, and done."""
+class Patient(QuickFileStore):
+    """Repeat a commit, as the writer does, until it is done."""
 
     errors: Counter
 
@@ -66,7 +66,7 @@ def patient(folder) -> Patient:
 def test_any_failing_operation_leads_to_the_same_state(quick_path, error):
     expected = states(quick_path / "quiet")
     errors, at, last = Counter(), 1, None
-    step = 1 if LONG else 5 + 2 * (error == errno.ENOSPC)
+    step = 1 if LONG else 9 + 4 * (error == errno.ENOSPC)
     while last is None or at <= last:
         folder = quick_path / "store"
         store = patient(folder)
@@ -85,7 +85,7 @@ def test_any_failing_operation_leads_to_the_same_state(quick_path, error):
     assert errors["unavailable"]
 
 
-@pytest.mark.parametrize("every", [3, 7])
+@pytest.mark.parametrize("every", [3, pytest.param(7, marks=pytest.mark.extended)])
 def test_repeatedly_failing_operations_lead_to_the_same_state(quick_path, every):
     expected = states(quick_path / "quiet")
     for offset in range(every):
@@ -120,7 +120,7 @@ def test_files_match_memory_after_an_interrupt_at_any_operation(quick_path):
         assert dump(store) == as_opened_elsewhere(store, quick_path), at
         store.close()
         shutil.rmtree(folder)
-        at += 1 if LONG else 5
+        at += 1 if LONG else 9
     assert at > 100
 
 

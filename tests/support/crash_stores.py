@@ -18,6 +18,7 @@ from file_tale import quick_folder
 from outlast.store.address import store_at
 from outlast.testing.crash import HEARTBEAT, Place
 from support.postgres_schemas import Sessions, emptied, schema_of_this_process
+from support.quick_files import QuickFileStore
 
 STORES = ("postgres", "redis", "file")
 NewPlace: TypeAlias = Callable[[], Place]
@@ -32,6 +33,8 @@ def new_places(request: pytest.FixtureRequest, kind: str) -> Iterator[NewPlace]:
 
         def new_place() -> Place:
             address = new_address()
+            if isinstance(address, Path):
+                return lambda clock: QuickFileStore(address, clock=clock)  # type: ignore[return-value]
             return lambda clock: store_at(address, clock=clock, heartbeat=HEARTBEAT)  # type: ignore[return-value]
 
         yield new_place
@@ -60,7 +63,7 @@ def _redis_places(server: str) -> Iterator[Callable[[], str]]:
 
 
 @contextmanager
-def _file_places(_: str) -> Iterator[Callable[[], str]]:
+def _file_places(_: str) -> Iterator[Callable[[], Path]]:
     numbers = count()
     with quick_folder() as folder:
-        yield lambda: f"file://{folder}/{next(numbers)}"
+        yield lambda: folder / str(next(numbers))
