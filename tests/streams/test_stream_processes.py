@@ -1,4 +1,4 @@
-"""The streaming example with real processes and SIGKILLs: of the agent, of the model server, of both."""
+"""Kill the processes of the streaming example: the agent, the model server, or both."""
 
 import itertools
 import json
@@ -71,6 +71,7 @@ class Stage:
 
     def __init__(self, folder: Path, by: str) -> None:
         self.folder, self.by = folder, by
+        self.seconds_per_token = 0.002
         self.servers: list[Program] = []
         self.agents: list[Program] = []
         while True:
@@ -81,7 +82,7 @@ class Stage:
                 break
 
     def launch_server(self) -> None:
-        self.server = Program(SERVER, self.port, GATE, folder=self.folder)
+        self.server = Program(SERVER, self.port, GATE, self.seconds_per_token, folder=self.folder)
         self.servers.append(self.server)
 
     def start_server(self) -> None:
@@ -157,8 +158,10 @@ def stage(tmp_path, request):
     stage.close()
 
 
-def each_way(ways=WAYS):
-    return pytest.mark.parametrize("stage", ways, indirect=True)
+def each_way(*ways: str):
+    """Run a test with these ways to resume. `make stores` runs it with all of them."""
+    chosen = [way if way in ways else pytest.param(way, marks=pytest.mark.extended) for way in WAYS]
+    return pytest.mark.parametrize("stage", chosen, indirect=True)
 
 
 def check_agent_died(stage: Stage, before: str) -> None:
@@ -173,7 +176,7 @@ def check_agent_died(stage: Stage, before: str) -> None:
         assert "goes on" in stage.agent.errors
 
 
-@each_way()
+@each_way(*WAYS)
 def test_agent_killed_in_the_middle_continues_the_answer(stage):
     stage.start_agent()
     stage.until_appended(30)
@@ -195,7 +198,7 @@ def test_agent_killed_in_the_middle_continues_the_answer(stage):
     assert question.get("prefill") == {"restart": "", "prefill": saved}.get(stage.by)
 
 
-@each_way()
+@each_way("prefill", "cursor")
 def test_agent_retries_when_the_server_is_killed_and_comes_back(stage):
     """A server that has lost the answer cannot continue it from a cursor."""
     stage.start_agent()
@@ -214,7 +217,7 @@ def test_agent_retries_when_the_server_is_killed_and_comes_back(stage):
     assert (check_one_answer(answer) == first) == (stage.by == "prefill")
 
 
-@each_way()
+@each_way("prefill")
 def test_agent_that_comes_back_before_its_server_finishes_the_answer(stage):
     stage.start_agent()
     stage.until_appended(20)
@@ -231,10 +234,11 @@ def test_agent_that_comes_back_before_its_server_finishes_the_answer(stage):
     assert (check_one_answer(answer) == check_one_answer(before)) == (stage.by == "prefill")
 
 
-@each_way(["prefill", "cursor"])
+@pytest.mark.parametrize("stage", ["prefill", "cursor"], indirect=True)
 def test_agent_that_gets_sigterm_loses_no_token(stage):
-    """What has arrived is saved, whatever the interval."""
-    stage.start_agent(OUTLAST_PROGRESS_INTERVAL="1000", OUTLAST_GRACE="60")
+    """What has arrived is saved, whatever the interval. The step is told to stop after 1 s of its grace."""
+    reserves = {"OUTLAST_CHECKPOINT_RESERVE": "29.5", "OUTLAST_EXIT_RESERVE": "29.4"}
+    stage.start_agent(OUTLAST_PROGRESS_INTERVAL="1000", OUTLAST_GRACE="60", **reserves)
     stage.until_appended(5)
     assert stage.agent.end(signal.SIGTERM) == 75, stage.agent.errors
     assert stage.agent.errors.strip().splitlines()[0] == "starts"
@@ -246,7 +250,7 @@ def test_agent_that_gets_sigterm_loses_no_token(stage):
     assert stage.agent.messages[0]["set"] == before
 
 
-@each_way()
+@each_way("cursor")
 def test_agent_that_had_ended_does_not_ask_again(stage):
     stage.open_gate()
     stage.start_agent()
@@ -257,9 +261,12 @@ def test_agent_that_had_ended_does_not_ask_again(stage):
 
 
 @pytest.mark.timeout(600 + KILLS * 20)
-@each_way()
+@each_way("cursor")
 def test_screen_shows_one_answer_when_processes_are_killed_at_random(stage):
     rng = seeded_random(f"streams {stage.by}")
+    stage.server.kill()
+    stage.seconds_per_token = 0.01  # an answer takes longer than most processes live
+    stage.start_server()
     stage.open_gate()
     stage.start_agent()
     for _ in range(KILLS):

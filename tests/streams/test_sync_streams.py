@@ -1,5 +1,6 @@
 """`resume_stream` in sync steps: the same promises, with `with` and `for`."""
 
+import asyncio
 import itertools
 import threading
 import time
@@ -176,10 +177,8 @@ def test_drain_stops_it_at_its_next_chunk(address, by):
     async def flow() -> str:
         return await long.aio()
 
-    import asyncio
-
-    # The step is told to stop after 2 s, and has 20 s to do so.
-    reserves = {"grace": 42.0, "checkpoint_reserve": 20.0, "exit_reserve": 20.0}
+    # The step is told to stop at once, and has 60 s to do so.
+    reserves = {"grace": 121.0, "checkpoint_reserve": 60.0, "exit_reserve": 60.0}
     settings = {"signals": 0, "progress_interval": 1e6, **reserves}
 
     async def main():

@@ -1,6 +1,6 @@
-"""Run examples/model_server.py with a gate: `gated_model_server.py PORT TOKENS`.
+"""Run examples/model_server.py with a gate: `gated_model_server.py PORT TOKENS SECONDS`.
 
-After TOKENS tokens it waits for the file `go` in its folder.
+After TOKENS tokens it waits for the file `go` in its folder. A token takes SECONDS.
 """
 
 import runpy
@@ -9,8 +9,7 @@ import time
 from pathlib import Path
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "model_server.py"
-SECONDS_PER_TOKEN = 0.01
-port, tokens = sys.argv[1], int(sys.argv[2])
+port, tokens, seconds_per_token = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 sent: list[float] = []
 wait = time.sleep
 
@@ -23,5 +22,5 @@ def wait_at_gate(seconds: float) -> None:
 
 
 time.sleep = wait_at_gate
-sys.argv = [str(EXAMPLE), port, str(SECONDS_PER_TOKEN)]
+sys.argv = [str(EXAMPLE), port, seconds_per_token]
 runpy.run_path(str(EXAMPLE), run_name="__main__")
