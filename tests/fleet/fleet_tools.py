@@ -17,7 +17,9 @@ sys.path[:0] = [str(HERE.parent / "process"), str(PROGRAMS)]
 from process_tools import Program
 
 from outlast import Outlast
+from outlast.store.address import store_at
 from outlast.store.verbs import Claim, Enlist, Sweep
+from support.clocks import MovableClock, let_lease_run_out
 from support.outside_log import LogLine, OutsideLog
 from support.snapshots import Snapshot, read_snapshot
 from support.stores import peek
@@ -45,6 +47,7 @@ class Fleet:
 
     def __init__(self, folder: Path, address: str) -> None:
         self.folder, self.address, self.log = folder, address, OutsideLog(folder)
+        self.clock = MovableClock(folder)
         (folder / "store").write_text(address)  # where the programs look for it
         self.workers: list[Program] = []
         self.all: list[Program] = []
@@ -98,7 +101,9 @@ class Fleet:
         """Call `action` with an app of this process."""
 
         async def main() -> Any:
-            async with Outlast(self.address, **{**SETTINGS, **settings}) as app:
+            options = {**SETTINGS, **settings}
+            store = store_at(self.address, clock=self.clock, heartbeat=options["heartbeat"])
+            async with Outlast(store if self.clock.is_set else self.address, **options) as app:
                 return await action(app)
 
         return asyncio.run(main())
@@ -127,17 +132,20 @@ class Fleet:
         return set(self.statuses()) <= set(statuses)
 
     def wait_until(self, condition: Callable[[], T]) -> T:
-        """Wait for a condition that reads the store, which takes a while where it is on a server."""
-        return wait_until(condition, lambda: f"{self.statuses()}: {self.tell()}", pause=0.03)
+        """Wait for a condition that reads the store. On a server that takes a new connection each time."""
+        pause = 0.02 if self.address.startswith("sqlite") else 0.1
+        return wait_until(condition, lambda: f"{self.statuses()}: {self.tell()}", pause=pause)
 
     def until_all_are(self, *statuses: str) -> None:
         self.wait_until(lambda: self.all_are(*statuses))
 
     def set_clock(self, seconds: float) -> None:
         """Move the clock of every worker that was started with `clock=True`, at the same moment."""
-        new = self.folder / "clock.new"
-        new.write_text(str(seconds))
-        new.rename(self.folder / "clock")
+        self.clock.set(seconds)
+
+    def let_lease_run_out(self, lease: float) -> None:
+        """Have the only worker, which does not renew its lease, taken for dead. It has `clock=True`."""
+        let_lease_run_out(self.address, self.clock, lease)
 
     def image(self) -> Snapshot:
         return read_snapshot(self.address)

@@ -9,7 +9,7 @@ from fleet_tools import assert_nothing_recorded_was_redone
 
 from support.waiting import wait_until
 
-WORKERS, RUNS = 4, 12
+WORKERS, RUNS = 3, 9
 OPTIONS = {"clock": True, "heartbeat": 0.3, "concurrency": 2, "poll": 0.5}
 LONGER_THAN_A_LEASE = 100.0
 
@@ -28,8 +28,13 @@ def assert_no_worker_was_charged(fleet) -> None:
     assert_nothing_recorded_was_redone(left, fleet.log.update())
 
 
+def everything_waits_for_the_store(fleet) -> bool:
+    return len(fleet.lines("before")) == len(fleet.lines("after"))
+
+
 @pytest.mark.parametrize("patience", [120.0, 0.5], ids=["patient writers", "writers that give up"])
 def test_store_away_for_longer_than_a_lease_charges_no_worker(file_fleet, patience):
+    """Writers that give up say so. Patient ones say nothing, but no step begins before the last is recorded."""
     start_work(file_fleet)
     file_fleet.start_many(WORKERS, "chain", store_patience=patience, lease=20.0, **OPTIONS)
     wait_until(lambda: len(file_fleet.lines("after")) >= WORKERS)
@@ -37,7 +42,8 @@ def test_store_away_for_longer_than_a_lease_charges_no_worker(file_fleet, patien
     locker.wait_for_message("locked")
     assert file_fleet.statuses()["done"] < RUNS, "there is work in progress"
     file_fleet.set_clock(LONGER_THAN_A_LEASE)
-    for worker in file_fleet.workers:
+    wait_until(lambda: everything_waits_for_the_store(file_fleet))
+    for worker in file_fleet.workers if patience < 1 else []:
         worker.wait_until(lambda: "cannot" in worker.errors or "could not" in worker.errors)
     file_fleet.make("unlock")
     assert locker.result() == "unlocked"

@@ -3,7 +3,6 @@
 import json
 import os
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from fleet_flows import blocking, forking, gated, gated_here, may_strike, one_step, three_gated_here
@@ -13,6 +12,7 @@ from fleet_tools import (
     assert_nothing_recorded_was_redone,
     assert_nothing_was_recorded_under_a_stale_fence,
 )
+from process_tools import Program
 
 from outlast.store.rows import SUSPECT_DEATHS
 from support.processes import is_running, kill_quietly
@@ -20,7 +20,9 @@ from support.waiting import WAIT_SECONDS, wait_until
 
 SHORT_LEASE = 3.0
 """For the worker that is to lose its runs. No other worker is open while it still executes."""
-RACERS = 50 if "OUTLAST_TEST_KILLS" in os.environ else 12
+STALE = {"lease": SHORT_LEASE, "clock": True}
+RACERS = 50 if "OUTLAST_TEST_KILLS" in os.environ else 8
+RACES = 10
 
 
 def test_one_of_many_racing_processes_executes_each_run(fleet):
@@ -29,17 +31,22 @@ def test_one_of_many_racing_processes_executes_each_run(fleet):
     wait_until(lambda: len(list(fleet.folder.glob("up-*"))) == RACERS)
 
     async def race(app):
-        for n in range(20):
+        for n in range(RACES):
             run = await app.submit(one_step(n), id=f"r{n}")
             assert await run.result(timeout=WAIT_SECONDS) == n + 1
 
     fleet.do(race)
     starts = Counter(line.run for line in fleet.lines())
-    assert starts == {f"r{n}": 1 for n in range(20)}
+    assert starts == {f"r{n}": 1 for n in range(RACES)}
     left = fleet.image()
     assert {run["lives"] for run in left.runs.values()} == {1}, "claimed once"
     assert all(left.kinds(id) == ["step"] for id in left.runs)
     print(f"{len({line.pid for line in fleet.lines()})} of {RACERS} got any")
+
+
+def pause_past_its_lease(fleet: Fleet, stale: Program) -> None:
+    stale.pause()
+    fleet.let_lease_run_out(SHORT_LEASE)
 
 
 def evictions(fleet: Fleet, pid: int) -> list[tuple[str, str]]:
@@ -65,11 +72,12 @@ def takes_new_work(fleet: Fleet, worker, others) -> None:
 
 def test_worker_paused_past_its_lease_is_evicted_when_it_resumes(fleet):
     flows = ("gated", "one_step")
+    fleet.set_clock(0.0)
     fleet.submit([gated("gate")] * 3, ["r0", "r1", "r2"])
-    stale = fleet.start(*flows, lease=SHORT_LEASE, concurrency=3)
+    stale = fleet.start(*flows, **STALE, concurrency=3)
     wait_until(lambda: len(fleet.lines(pid=stale.pid)) == 3)
-    stale.pause()
-    heir = fleet.is_up(fleet.start(*flows, concurrency=3))
+    pause_past_its_lease(fleet, stale)
+    heir = fleet.is_up(fleet.start(*flows, clock=True, concurrency=3))
     fleet.make("gate")
     fleet.until_all_are("done")
     before = fleet.image()
@@ -90,11 +98,12 @@ def test_worker_paused_past_its_lease_is_evicted_when_it_resumes(fleet):
 def test_worker_that_learns_of_its_death_by_a_refused_claim_evicts_its_runs(fleet):
     """With free slots it claims as soon as it resumes, long before its next renewal."""
     flows, options = ("gated_here", "one_step"), {"concurrency": 5}
+    fleet.set_clock(0.0)
     fleet.submit([gated_here("gate")] * 2, ["r0", "r1"])
-    stale = fleet.start(*flows, lease=SHORT_LEASE, stall_max=1.0, **options)
+    stale = fleet.start(*flows, **STALE, stall_max=1.0, **options)
     wait_until(lambda: len(fleet.lines(pid=stale.pid)) == 2)
-    stale.pause()
-    heir = fleet.is_up(fleet.start(*flows, **options))
+    pause_past_its_lease(fleet, stale)
+    heir = fleet.is_up(fleet.start(*flows, clock=True, **options))
     fleet.make(f"gate-{heir.pid}")
     fleet.until_all_are("done")
     stale.resume()
@@ -106,11 +115,12 @@ def test_worker_that_learns_of_its_death_by_a_refused_claim_evicts_its_runs(flee
 def test_results_of_a_stale_worker_are_refused_while_the_new_owner_executes(fleet):
     """The results arrive as soon as it resumes, before it knows that it was taken for dead."""
     flows = ("three_gated_here", "one_step")
+    fleet.set_clock(0.0)
     fleet.submit([three_gated_here("gate")], ["r"])
-    stale = fleet.start(*flows, lease=SHORT_LEASE, stall_max=1.0)
+    stale = fleet.start(*flows, **STALE, stall_max=1.0)
     wait_until(lambda: len(fleet.lines(pid=stale.pid)) == 3)
-    stale.pause()
-    heir = fleet.is_up(fleet.start(*flows))
+    pause_past_its_lease(fleet, stale)
+    heir = fleet.is_up(fleet.start(*flows, clock=True))
     wait_until(lambda: len(fleet.lines(pid=heir.pid)) == 3)
     fleet.make(f"gate-{stale.pid}")
     stale.resume()
@@ -155,9 +165,11 @@ def test_worker_that_cannot_read_a_claimed_run_releases_it_and_works_on(fleet, m
 def test_worker_that_lost_a_suspect_before_it_began_takes_new_work(fleet):
     flows = ("may_strike", "one_step")
     make_suspect(fleet, *flows)
-    stale = fleet.start(*flows, lease=SHORT_LEASE, at_read="stop")
-    wait_until(lambda: " (stopped)" in Path(f"/proc/{stale.pid}/status").read_text())
-    heir = fleet.is_up(fleet.start(*flows))
+    fleet.set_clock(0.0)
+    stale = fleet.start(*flows, **STALE, at_read="stop")
+    stale.wait_until_stopped()
+    fleet.let_lease_run_out(SHORT_LEASE)
+    heir = fleet.is_up(fleet.start(*flows, clock=True))
     fleet.until_all_are("done")
     stale.resume()
     takes_new_work(fleet, stale, [heir])
@@ -166,13 +178,14 @@ def test_worker_that_lost_a_suspect_before_it_began_takes_new_work(fleet):
 
 def test_worker_whose_event_loop_is_blocked_loses_its_lease(fleet):
     flows = ("blocking", "one_step")
+    fleet.set_clock(0.0)
     fleet.submit([blocking("gate")], ["r"])
-    blocked = fleet.start(*flows, lease=SHORT_LEASE, stall_max=1.0)
-    wait_until(lambda: fleet.lines(pid=blocked.pid))
-    heir = fleet.is_up(fleet.start(*flows))
+    blocked = fleet.start(*flows, **STALE, stall_max=1.0)
+    blocked.wait_until(lambda: "the event loop has stood still" in blocked.errors)
+    fleet.let_lease_run_out(SHORT_LEASE)
+    heir = fleet.is_up(fleet.start(*flows, clock=True))
     fleet.until_all_are("done")
     assert [line.pid for line in fleet.lines("after")] == [heir.pid]
-    assert "the event loop has stood still" in blocked.errors
     before = fleet.image()
     fleet.make("gate")
     wait_until(lambda: evictions(fleet, blocked.pid))

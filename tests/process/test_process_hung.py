@@ -16,13 +16,13 @@ def test_run_whose_step_outlives_the_close_is_kept_until_its_process_ends(spawn,
     assert row["status"] == "running"
     other = spawn("hung.py", kind, "stay")
     (tmp_path / f"go-{other.pid}").touch()
-    other.wait_until(lambda: len(read_snapshot(db).workers) == 2)
+    other.wait_until(lambda: len(read_snapshot(db).workers) == 2, pause=0.05)
     lease_until = read_snapshot(db).workers[row["worker"]]["lease_until"]
 
     def is_renewed():
         return read_snapshot(db).workers[row["worker"]]["lease_until"] > lease_until
 
-    first.wait_until(is_renewed)
+    first.wait_until(is_renewed, pause=0.1)
     assert log.of(other.pid) == [], "no other process executes it meanwhile"
     assert read_snapshot(db).runs["r"]["worker"] == row["worker"]
     first.kill()

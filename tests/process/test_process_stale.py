@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from support.clocks import MovableClock, let_lease_run_out
 from support.outside_log import OutsideLog
 from support.seeds import seeded_random
 from support.snapshots import read_snapshot
@@ -12,9 +13,18 @@ from support.waiting import wait_until
 
 RESULT = ["first", "second", "third"]
 STEPS = ["first#1", "second#1", "third#1"]
-SHORT_LEASE = {"OUTLAST_LEASE": "2"}
+LEASE_SECONDS = 2
+SHORT_LEASE = {"OUTLAST_LEASE": str(LEASE_SECONDS)}
 """For the process that is to lose its run. The others keep theirs however busy the machine is."""
 LONG_LEASE = {"OUTLAST_LEASE": "600"}
+
+
+@pytest.fixture(autouse=True)
+def clock(tmp_path):
+    """Return the clock of the programs."""
+    clock = MovableClock(tmp_path)
+    clock.set(0.0)
+    return clock
 
 
 def pause_at(spawn, tmp_path, place):
@@ -24,6 +34,13 @@ def pause_at(spawn, tmp_path, place):
     (line,) = program.wait_until(lambda: [line for line in log.of(program.pid) if line.when == when])
     program.pause()
     return program, line.fence
+
+
+def pause_past_its_lease_at(spawn, tmp_path, place):
+    """Do the same, and move the clock until the program is taken for dead."""
+    paused = pause_at(spawn, tmp_path, place)
+    let_lease_run_out(f"sqlite:///{tmp_path}/outlast.db", MovableClock(tmp_path), LEASE_SECONDS)
+    return paused
 
 
 def resume_and_wait_until_it_knows(stale, tmp_path):
@@ -37,7 +54,7 @@ def resume_and_wait_until_it_knows(stale, tmp_path):
 @pytest.mark.parametrize("place", ["step", "end"])
 def test_process_paused_past_its_lease_writes_nothing_when_it_resumes(spawn, tmp_path, place):
     db, log = tmp_path / "outlast.db", OutsideLog(tmp_path)
-    stale, fence = pause_at(spawn, tmp_path, place)
+    stale, fence = pause_past_its_lease_at(spawn, tmp_path, place)
     assert spawn("stale.py", env=LONG_LEASE).result() == RESULT
     before = read_snapshot(db)
     assert before.runs["r"]["status"] == "done"
@@ -57,6 +74,7 @@ def test_process_paused_past_its_lease_writes_nothing_when_it_resumes(spawn, tmp
 
 
 def test_process_that_lost_its_run_waits_for_the_result_of_the_new_owner(spawn, tmp_path):
+    """Here the lease ends in real time, and the new owner itself notices that."""
     log = OutsideLog(tmp_path)
     stale, fence = pause_at(spawn, tmp_path, "step")
     heir = spawn("stale.py", "step", "end", env=LONG_LEASE)
@@ -75,7 +93,7 @@ def test_process_that_lost_its_run_waits_for_the_result_of_the_new_owner(spawn, 
 @pytest.mark.parametrize("place", ["step", "end"])
 def test_process_that_lost_its_run_takes_it_back_when_the_new_owner_dies(spawn, tmp_path, place):
     log = OutsideLog(tmp_path)
-    stale, fence = pause_at(spawn, tmp_path, place)
+    stale, fence = pause_past_its_lease_at(spawn, tmp_path, place)
     heir = spawn("stale.py", "step", "end", env=LONG_LEASE)
     heir.wait_until(lambda: log.of(heir.pid))
     resume_and_wait_until_it_knows(stale, tmp_path)

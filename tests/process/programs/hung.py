@@ -62,7 +62,7 @@ async def held() -> int:
 
 async def main() -> None:
     store = f"sqlite:///{folder}/outlast.db"
-    async with Outlast(store, lease=15, heartbeat=0.1, close_timeout=0.1) as app:
+    async with Outlast(store, lease=9, heartbeat=0.1, close_timeout=0.1) as app:
         result = asyncio.create_task((await app.start(held(), id="r")).result())
         if then == "stay":
             print(json.dumps(await result), flush=True)

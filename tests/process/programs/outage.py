@@ -1,16 +1,20 @@
 """Execute one run with one step: `outage.py FOLDER STORE`. The step waits for the file `go`.
 
-It prints "begins" when the step begins, and the result or the error.
+It prints "begins" when the step begins, and the result or the error. The file `clock`, if there is one, says
+by how many seconds its clock is ahead.
 """
 
 import asyncio
 import json
 import sys
+import time
 from pathlib import Path
 
 from outlast import StoreUnavailable, run, step, workflow
+from outlast.store.address import store_at
 
 folder, store = sys.argv[1:]
+CLOCK = Path(folder, "clock")
 
 
 def say(what: object) -> None:
@@ -30,6 +34,8 @@ async def flow() -> int:
     return await wait()
 
 
+if CLOCK.exists():
+    store = store_at(store, clock=lambda: time.time() + float(CLOCK.read_text()), heartbeat=0.1)
 try:
     say(run(flow(), id="outage", store=store))
 except StoreUnavailable as error:

@@ -1,6 +1,7 @@
 """Execute a run that can be held at two places: `stale.py FOLDER [step] [end]`.
 
 `step`: its second step waits for the file `go-PID`. `end`: the workflow itself waits for it before it returns.
+The file `clock` says by how many seconds its clock is ahead.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ import time
 from pathlib import Path
 
 from outlast import Outlast, current, step, workflow
+from outlast.store.address import store_at
 
 folder, *places = sys.argv[1:]
 GO = Path(folder, f"go-{os.getpid()}")
@@ -51,8 +53,14 @@ async def held() -> list[str]:
     return words
 
 
+def clock() -> float:
+    """Return the time, moved by as many seconds as the file `clock` says."""
+    return time.time() + float(Path(folder, "clock").read_text())
+
+
 async def main() -> None:
-    async with Outlast(f"sqlite:///{folder}/outlast.db", heartbeat=0.2) as app:
+    store = store_at(f"sqlite:///{folder}/outlast.db", clock=clock, heartbeat=0.2)
+    async with Outlast(store, heartbeat=0.2) as app:
         result = await (await app.start(held(), id="r")).result()
     print(json.dumps(result), flush=True)
 
