@@ -1,11 +1,9 @@
 """The Redis store keeps every promise of a store, as a user with the rights that docs/redis.md gives."""
 
 from collections.abc import Iterator
-from functools import cache
 
 import pytest
 import redis
-from redis import utils
 
 from outlast.store.address import store_at
 from outlast.testing.conformance import DurableStoreConformance, MakeStore
@@ -22,10 +20,7 @@ def admin(redis_server: Server) -> Iterator[redis.Redis]:
 @pytest.fixture(scope="module")
 def tenant(redis_server: Server) -> Iterator[str]:
     """The address of a tenant for all tests of this process."""
-    with pytest.MonkeyPatch.context() as patch, redis_tenant(redis_server.url) as address:
-        # redis-py reads its version from its package's metadata for each connection, which takes
-        # longer than to connect.
-        patch.setattr(utils, "get_lib_version", cache(utils.get_lib_version))
+    with redis_tenant(redis_server.url) as address:
         yield address
 
 

@@ -8,10 +8,15 @@ server starts one of its own, with `outlast.testing.servers`.
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 import pytest
+from redis import utils
 
 from outlast.testing import servers
+
+# redis-py reads its version from its package's metadata for each connection, which takes longer than to connect.
+utils.get_lib_version = cache(utils.get_lib_version)
 
 
 @dataclass(frozen=True)
