@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -205,12 +204,6 @@ def at_once(lines: list[LogLine]) -> int:
         now += {"before": 1, "after": -1}.get(line.when, 0)
         most = max(most, now)
     return most
-
-
-def cpu_seconds(pid: int) -> float:
-    """Return the CPU time of a process with all its threads."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def die_elsewhere(app: Any, *submissions: Any, backoff: float = 0.0) -> None:
