@@ -2,22 +2,26 @@
 
 import asyncio
 import http.client
+import json
 import os
 import re
 import signal
 import sys
 import threading
+import urllib.request
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from uuid import uuid4
 
 HERE = Path(__file__).parent
 PROGRAMS = HERE / "programs"
 sys.path[:0] = [str(HERE.parent / "fleet"), str(HERE.parent / "process"), str(PROGRAMS)]
 
 import drain_flows as flows
+import passing_grace
 from fleet_tools import assert_nothing_recorded_was_redone
 
 from outlast import Outlast
@@ -38,12 +42,8 @@ SETTINGS = {
 }  # fmt: skip
 """The default settings of a pod. No drain takes as long as the grace unless it hangs, and the lease is longer
 than any pause of a busy machine: both would only change the outcome of a test that fails anyway."""
-STOPS_STEPS_SOON = {"grace": 120, "checkpoint_reserve": 60, "exit_reserve": 58}
-"""Steps are told to stop 1.7 s after SIGTERM and have a minute to do so."""
-LEAVES_STEPS_SOON = {"grace": 120, "checkpoint_reserve": 1, "exit_reserve": 113}
-"""Steps are told to stop 5.7 s after SIGTERM and are left behind a second later. A minute remains for the exit."""
-
-
+PASSING = {**passing_grace.SETTINGS, "passing": True}
+"""Of a pod whose grace passes when the test says so, with `Pod.let_pass`."""
 STORE_PAUSE_SECONDS = 0.05
 """Between two reads of the whole store."""
 
@@ -73,9 +73,18 @@ class Pod(Program):
     """A process in a pod. With `http` it serves the probes on a port of its own."""
 
     def __init__(
-        self, folder: Path, command: Sequence[str], *, env: Mapping[str, str], http: bool = False
+        self,
+        folder: Path,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        http: bool = False,
+        passing: bool = False,
     ) -> None:
         own = {"OUTLAST_HTTP": "127.0.0.1:0"} if http else {}
+        self._passed = folder / f"passed-{uuid4().hex}"
+        if passing:
+            own["PASSED"] = str(self._passed)
         settings = {f"OUTLAST_{name}": value for name, value in SETTINGS.items()}
         self.has_http = http
         self.is_terminating = False
@@ -96,6 +105,21 @@ class Pod(Program):
         """Wait until it works."""
         self.wait_until(lambda: '"working"' in self.errors and (not self.has_http or self.is_ready))
         return self
+
+    def let_pass(self, seconds: float) -> None:
+        """Let so much of its grace have passed. It must have been started with PASSING."""
+        passing_grace.let_pass(self._passed, seconds)
+
+    def wait_for_layer(self, layer: str) -> None:
+        """Wait until its drain, seen over HTTP, is in this layer."""
+
+        def is_reached() -> bool:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{self.port}/drain", timeout=WAIT_SECONDS
+            ) as answer:
+                return json.load(answer)["layer"] == layer
+
+        self.wait_until(is_reached, pause=STORE_PAUSE_SECONDS)
 
     def end(self) -> int:
         """Send SIGTERM, wait for the end and return the exit code."""
@@ -173,9 +197,11 @@ class Node:
         """Start a command of the `outlast` command line."""
         return self.pod([sys.executable, "-W", "error", "-m", "outlast", *words], **pod)
 
-    def pod(self, command: Sequence[str], *, http: bool = False, **settings: object) -> Pod:
+    def pod(
+        self, command: Sequence[str], *, http: bool = False, passing: bool = False, **settings: object
+    ) -> Pod:
         env = {f"OUTLAST_{name.upper()}": str(value) for name, value in settings.items()}
-        pod = Pod(self.folder, command, env=env, http=http)
+        pod = Pod(self.folder, command, env=env, http=http, passing=passing)
         self.pods.append(pod)
         return pod
 
@@ -290,10 +316,9 @@ def at_the_gate(count: int) -> set[tuple[str, str]]:
 
 __all__ = [
     "LEASE",
-    "LEAVES_STEPS_SOON",
     "LONG",
+    "PASSING",
     "PROGRAMS",
-    "STOPS_STEPS_SOON",
     "Node",
     "Pod",
     "Service",
@@ -302,5 +327,6 @@ __all__ = [
     "flows",
     "gated",
     "get",
+    "passing_grace",
     "wait_until",
 ]

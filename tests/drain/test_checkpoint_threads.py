@@ -10,12 +10,12 @@ from outlast import Evicted, Outlast, current, step, workflow
 from outlast.define.inside import progress
 from support.waiting import WAIT_SECONDS, wait_until, wait_until_async
 
-STOPS_STEPS_SOON = {"grace": 120, "checkpoint_reserve": 60, "exit_reserve": 59}
-"""Steps are told to stop after 0.7 s and have a minute to do so."""
+STOPS_STEPS_SOON = {"grace": 120, "checkpoint_reserve": 60, "exit_reserve": 59.6}
+"""Steps are told to stop after 0.1 s and have a minute to do so."""
 
 
-LEAVES_STEPS_SOON = {"grace": 120, "checkpoint_reserve": 0.2, "exit_reserve": 119}
-"""Steps are told to stop after 0.5 s and are left behind soon after."""
+LEAVES_STEPS_SOON = {"grace": 120, "checkpoint_reserve": 0.2, "exit_reserve": 119.4}
+"""Steps are told to stop after 0.1 s and are left behind soon after."""
 
 
 def real(address, flow, *, then=None, **settings):

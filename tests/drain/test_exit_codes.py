@@ -10,8 +10,8 @@ import time
 
 import pytest
 from kubelet import (
-    LEAVES_STEPS_SOON,
     LONG,
+    PASSING,
     PROGRAMS,
     Node,
     Pod,
@@ -20,6 +20,7 @@ from kubelet import (
     flows,
     gated,
     get,
+    passing_grace,
 )
 
 from outlast.drain.signals import SAME_SECONDS
@@ -127,9 +128,12 @@ def test_a_worker_interrupted_once_exits_with_130(node):
 
 
 def test_a_terminated_job_with_a_hung_step_exits_with_75(node):
-    first = outlast_run(node, "hangs", **LEAVES_STEPS_SOON)
+    first = outlast_run(node, "hangs", **PASSING)
     node.wait_until_begun(("r0", "hang_in_a_thread#1"))
-    assert first.end() == 75, first.errors
+    first.terminate()
+    node.wait_until_draining(first)
+    first.let_pass(passing_grace.UNTIL_STEPS_ARE_LEFT)
+    assert first.wait() == 75, first.errors
     second = outlast_run(node, "hangs")
     assert second.wait() == 0, second.errors
     node.assert_no_deaths()

@@ -28,7 +28,7 @@ from support.waiting import WAIT_SECONDS
 )
 def test_the_guard_kills_c_code_that_holds_the_gil_when_grace_ends(tmp_path, where, number):
     """The test of the count says when exactly."""
-    grace = 1.0
+    grace = 0.5
     with executing(tmp_path, "busy.py", where, grace) as program:
         guard = int(program.word("guard"))
         time.sleep(0.2)  # until the GIL is held
@@ -41,7 +41,7 @@ def test_the_guard_kills_c_code_that_holds_the_gil_when_grace_ends(tmp_path, whe
 
 @pytest.mark.parametrize("where", ["loop", "uvloop"])
 def test_the_guard_kills_a_program_with_a_loop_when_grace_ends(tmp_path, where):
-    with executing(tmp_path, "busy.py", where, 0.5) as program:
+    with executing(tmp_path, "busy.py", where, 0.3) as program:
         program.send_signal(signal.SIGTERM)
         assert program.wait() == -signal.SIGKILL
 
@@ -73,7 +73,7 @@ def test_a_guard_can_be_armed_without_a_signal(tmp_path):
 def test_a_stopped_guard_does_not_kill_and_is_reaped(tmp_path):
     with executing(tmp_path, "guarded.py", "armed-and-stopped") as program:
         assert not Path(f"/proc/{program.word('guard')}").exists()
-        time.sleep(0.6)
+        time.sleep(0.4)  # longer than it was armed for
         assert not program.has_ended
 
 
@@ -155,7 +155,7 @@ def test_signals_and_deadline_import_little():
 @pytest.mark.usefixtures("_init")
 @pytest.mark.parametrize("where", ["regex-in-thread", "sum", "sleep"])
 def test_as_pid_1_a_program_ends_when_grace_ends(tmp_path, where):
-    with executing(tmp_path, "busy.py", where, 1.0, before=AS_INIT) as program:
+    with executing(tmp_path, "busy.py", where, 0.5, before=AS_INIT) as program:
         time.sleep(0.2)
         program.signal_init(signal.SIGTERM)
         assert program.wait() == 63

@@ -5,29 +5,18 @@ The process is gone before its grace ends, other runs lose nothing, and the hung
 
 import signal
 import sqlite3
-import time
 
 import pytest
-from kubelet import (
-    LEAVES_STEPS_SOON,
-    LONG,
-    Node,
-    Pod,
-    assert_deadline_ended,
-    flows,
-    get,
-)
+from kubelet import LONG, PASSING, Node, Pod, flows, get, passing_grace
 
-NEIGHBOURS = 3
-GRACE = 12
-"""Of a process that only its deadline can end: the test takes so long."""
+NEIGHBOURS = 2
 
 
 def start_workers(node: Node, call: object, **settings: object) -> tuple[Pod, Pod]:
     """Start a worker with a bad run and other runs under way, and an idle worker."""
     first = node.worker(**settings).up()
-    node.submit({f"n{n}": flows.beats(0.2) for n in range(NEIGHBOURS)})
-    node.wait_until(lambda: len(node.lines("after")) >= 2 * NEIGHBOURS)
+    node.submit({f"n{n}": flows.beats(0.1) for n in range(NEIGHBOURS)})
+    node.wait_until(lambda: len(node.lines("after")) >= NEIGHBOURS)
     node.submit({"bad": call})
     node.wait_until(lambda: len([line for line in node.lines() if line.run == "bad"]) >= 2)
     assert node.worker_of("bad") == first.pid
@@ -53,8 +42,13 @@ def assert_bad_run_continues(node: Node, second: Pod, value: str) -> None:
     ],
 )
 def test_a_hung_step_is_left_behind_as_interrupted_and_other_runs_lose_nothing(node, call, value):
-    first, second = start_workers(node, call, **{**LEAVES_STEPS_SOON, "exit_reserve": 109})
-    assert first.end() == 0, first.errors
+    first, second = start_workers(node, call, http=True, **PASSING)
+    first.terminate()
+    assert_others_continue(node, second)
+    first.let_pass(passing_grace.UNTIL_STEPS_STOP)
+    first.wait_for_layer("checkpoint")
+    first.let_pass(passing_grace.UNTIL_STEPS_ARE_LEFT)
+    assert first.wait() == 0, first.errors
     assert_bad_run_continues(node, second, value)
     node.assert_no_deaths()
     bad = node.snapshot().runs["bad"]
@@ -67,13 +61,20 @@ def test_a_hung_step_is_left_behind_as_interrupted_and_other_runs_lose_nothing(n
     assert not report.cut_short
 
 
-def test_a_worker_with_a_blocked_loop_fails_its_liveness_probe_and_ends_in_time(node):
-    """No other run can end or be released while the loop is blocked. They are swept, as interrupted."""
-    first, second = start_workers(node, flows.blocks(), grace=GRACE, http=True, health_stall=0.6)
+def test_a_worker_with_a_blocked_loop_and_hung_steps_fails_its_liveness_probe_and_ends_in_time(node):
+    """No run can end or be released while the loop is blocked. All of them are swept, as interrupted."""
+    hung = {"swallows": flows.swallows(), "hangs": flows.hangs()}
+    node.submit(hung)
+    first, second = start_workers(node, flows.blocks(), http=True, health_stall=0.6, **PASSING)
+    assert node.runs_of(first) >= set(hung)
     recorded = node.snapshot().recorded()
     first.wait_until(lambda: get(first.port, "/health") == 503)
-    assert_deadline_ended(first.end(), 0)
+    first.terminate()
+    node.wait_until_draining(first)
+    first.let_pass(passing_grace.UNTIL_THE_END)
+    assert first.wait() == 0, first.errors
     assert_bad_run_continues(node, second, '"blocked"')
+    node.wait_until(lambda: {node.snapshot().runs[id]["status"] for id in hung} == {"done"})
     node.assert_no_deaths()
     runs = node.snapshot().runs
     assert {id: run["interruptions"] for id, run in runs.items()} == dict.fromkeys(runs, 1)
@@ -84,10 +85,10 @@ def test_a_worker_with_a_blocked_loop_fails_its_liveness_probe_and_ends_in_time(
 
 
 def test_a_loop_that_was_blocked_for_a_while_drains_when_it_moves_again(node):
-    first, second = start_workers(node, flows.blocks("gate"))
+    first, second = start_workers(node, flows.blocks("gate"), **PASSING)
     first.terminate()
     node.wait_until_draining(first)
-    time.sleep(1.2)  # a loop that is blocked for less than a second is not reported
+    first.let_pass(2)  # a loop that is blocked for less than a second is not reported
     node.open_gate()
     assert first.wait() == 0, first.errors
     assert_bad_run_continues(node, second, '"blocked"')
@@ -107,7 +108,7 @@ def test_a_loop_that_was_blocked_for_a_while_drains_when_it_moves_again(node):
 )
 def test_the_guard_kills_c_code_that_holds_the_gil(node, call, value):
     """Nothing in Python can announce this drain, so it counts as a death, for which no run is suspected."""
-    first, second = start_workers(node, call, grace=2)
+    first, second = start_workers(node, call, grace=1)
     recorded = node.snapshot().recorded()
     assert first.end() == -signal.SIGKILL
     assert_bad_run_continues(node, second, value)
@@ -119,12 +120,15 @@ def test_the_guard_kills_c_code_that_holds_the_gil(node, call, value):
 
 
 def test_a_worker_ends_in_time_when_its_store_does_not_answer(file_node):
-    first, second = start_workers(file_node, flows.beats(0.2), grace=4)
+    first, second = start_workers(file_node, flows.beats(0.1), http=True, **PASSING)
     lock = sqlite3.connect(file_node.folder / "outlast.db", timeout=60, isolation_level=None)
     lock.execute("BEGIN EXCLUSIVE")
     recorded = file_node.snapshot().recorded()
     try:
-        assert_deadline_ended(first.end(), 0)
+        first.terminate()
+        first.wait_until(lambda: get(first.port, "/ready") == 503)
+        first.let_pass(passing_grace.UNTIL_THE_END)
+        assert first.wait() == 0, first.errors
     finally:
         lock.execute("ROLLBACK")
         lock.close()
@@ -135,7 +139,7 @@ def test_a_worker_ends_in_time_when_its_store_does_not_answer(file_node):
 
 
 def test_a_drain_goes_on_when_its_store_answers_again(file_node):
-    first, second = start_workers(file_node, flows.beats(0.2), http=True)
+    first, second = start_workers(file_node, flows.beats(0.1), http=True)
     lock = sqlite3.connect(file_node.folder / "outlast.db", timeout=60, isolation_level=None)
     lock.execute("BEGIN EXCLUSIVE")
     first.terminate()
@@ -150,16 +154,3 @@ def test_a_drain_goes_on_when_its_store_answers_again(file_node):
     file_node.assert_no_deaths()
     (report,) = file_node.drains()
     assert report.released == 1 + NEIGHBOURS
-
-
-def test_a_worker_ends_in_time_with_hung_steps_of_every_kind(node):
-    first = node.worker(grace=GRACE).up()
-    node.submit({"swallows": flows.swallows(), "hangs": flows.hangs()})
-    node.wait_until_begun(("swallows", "swallow_cancellation#1"), ("hangs", "hang_in_a_thread#1"))
-    node.submit({"blocks": flows.blocks()})
-    node.wait_until_begun(("blocks", "block_the_loop#1"))
-    assert_deadline_ended(first.end(), 0)
-    node.worker().up()
-    node.wait_until_all_done()
-    node.assert_no_deaths()
-    node.assert_nothing_recorded_was_redone()

@@ -5,13 +5,14 @@ import threading
 
 from kubelet import (
     LONG,
-    STOPS_STEPS_SOON,
+    PASSING,
     Node,
     Service,
     at_the_gate,
     flows,
     gated,
     get,
+    passing_grace,
     wait_until,
 )
 
@@ -25,7 +26,7 @@ def assert_results(node: Node, count: int) -> None:
 
 
 def test_no_step_is_redone_after_sigterm_with_enough_grace(node):
-    count = 200 if LONG else 40
+    count = 200 if LONG else 16
     first = node.worker(concurrency=count).up()
     node.submit(gated(count))
     node.wait_until_begun(*at_the_gate(count))
@@ -61,22 +62,25 @@ def test_no_step_in_a_thread_is_redone_after_sigterm(node):
 
 def test_only_steps_under_way_are_redone_after_sigkill(node):
     first = node.worker().up()
-    node.submit(gated(20))
-    node.wait_until_begun(*at_the_gate(20))
+    node.submit(gated(8))
+    node.wait_until_begun(*at_the_gate(8))
     first.kill()
     node.open_gate()
     node.worker().up()
-    assert_results(node, 20)
-    assert node.redone() == dict.fromkeys(at_the_gate(20), 2)
+    assert_results(node, 8)
+    assert node.redone() == dict.fromkeys(at_the_gate(8), 2)
     node.assert_nothing_recorded_was_redone()
 
 
 def test_only_the_step_that_outlasts_the_grace_is_stopped_and_redone(node):
-    first = node.worker(**STOPS_STEPS_SOON).up()
+    first = node.worker(**PASSING).up()
     node.submit(gated(1))
     node.wait_until_begun(*at_the_gate(1))
     second = node.worker().up()
-    assert first.end() == 0, first.errors
+    first.terminate()
+    node.wait_until_draining(first)
+    first.let_pass(passing_grace.UNTIL_STEPS_STOP)
+    assert first.wait() == 0, first.errors
     node.wait_until(lambda: node.worker_of("r0") == second.pid)
     run = node.snapshot().runs["r0"]
     assert (run["deaths"], run["interruptions"]) == (0, 1)
@@ -89,7 +93,7 @@ def test_only_the_step_that_outlasts_the_grace_is_stopped_and_redone(node):
 
 def test_no_request_reaches_a_worker_that_is_not_ready(node):
     """A preStop hook waits until no request is sent to the pod. Until SIGTERM the worker stays ready."""
-    node.submit(gated(20))
+    node.submit(gated(8))
     pods = [node.worker(http=True).up() for _ in range(2)]
     with Service(node.pods) as service:
         wait_until(lambda: all(service.answers[pod.pid, 200] for pod in pods))
@@ -102,7 +106,7 @@ def test_no_request_reaches_a_worker_that_is_not_ready(node):
         node.open_gate()
         assert [pod.wait() for pod in pods] == [0, 0]
         assert service.failures == {}
-    assert_results(node, 20)
+    assert_results(node, 8)
     assert node.redone() == {}
 
 
@@ -133,15 +137,15 @@ def test_a_pod_is_not_ready_before_it_works_and_while_it_drains(node):
 
 def test_sigterm_joins_the_drain_that_post_shutdown_began(node):
     first = node.worker(http=True).up()
-    node.submit(gated(10))
-    node.wait_until_begun(*at_the_gate(10))
+    node.submit(gated(4))
+    node.wait_until_begun(*at_the_gate(4))
     assert get(first.port, "/shutdown", "POST") == 202
     node.wait_until_draining(first)
     first.terminate()
     node.open_gate()
     assert first.wait() == 0, first.errors
     node.worker().up()
-    assert_results(node, 10)
+    assert_results(node, 4)
     assert node.redone() == {}
     (report,) = node.drains()
     assert report.reason.startswith("POST /shutdown")
@@ -149,8 +153,8 @@ def test_sigterm_joins_the_drain_that_post_shutdown_began(node):
 
 def test_outlast_drain_wait_returns_when_the_worker_is_gone(node):
     first = node.worker(http=True).up()
-    node.submit(gated(10))
-    node.wait_until_begun(*at_the_gate(10))
+    node.submit(gated(4))
+    node.wait_until_begun(*at_the_gate(4))
     hook = node.outlast("drain", "--wait", "--store", node.address)
     node.wait_until_draining(first)
     node.open_gate()
@@ -158,9 +162,9 @@ def test_outlast_drain_wait_returns_when_the_worker_is_gone(node):
     assert node.ask("SELECT id FROM workers WHERE pid = ?", first.pid) == []
     assert first.end() == 0, first.errors
     (report,) = node.drains()
-    assert (report.reason, report.released) == ("outlast drain", 10), report
+    assert (report.reason, report.released) == ("outlast drain", 4), report
     node.worker().up()
-    assert_results(node, 10)
+    assert_results(node, 4)
     assert node.redone() == {}
 
 

@@ -5,9 +5,9 @@
 
 import sys
 
-from kubelet import LONG, PROGRAMS, STOPS_STEPS_SOON, at_the_gate, flows, gated, get
+from kubelet import LONG, PASSING, PROGRAMS, at_the_gate, flows, gated, get, passing_grace
 
-RUNS = 1000 if LONG else 100
+RUNS = 1000 if LONG else 40
 
 
 def test_a_worker_with_many_runs_drains_and_claims_no_more(node):
@@ -18,7 +18,7 @@ def test_a_worker_with_many_runs_drains_and_claims_no_more(node):
     pod.terminate()
     node.wait_until_draining(pod)
     assert get(pod.port, "/ready") == 503
-    node.submit({f"late{n}": flows.chain(n, 1, 0.0) for n in range(20)})
+    node.submit({f"late{n}": flows.chain(n, 1, 0.0) for n in range(5)})
     node.open_gate()
     assert pod.wait() == 0, pod.errors
     assert {line.run for line in node.lines() if line.run.startswith("late")} == set()
@@ -62,12 +62,15 @@ def test_a_worker_drains_beside_busy_writers_of_other_processes(node):
 
 def test_claimed_runs_that_have_not_begun_are_given_back_and_not_charged(node):
     """A run's second life begins when its journal is read, which a blocked loop cannot do."""
-    count = 20
+    count = 10
     ids = {f"r{n}" for n in range(count)}
-    before = node.worker(**STOPS_STEPS_SOON).up()
+    before = node.worker(**PASSING).up()
     node.submit(gated(count))
     node.wait_until_begun(*at_the_gate(count))
-    assert before.end() == 0, before.errors
+    before.terminate()
+    node.wait_until_draining(before)
+    before.let_pass(passing_grace.UNTIL_STEPS_STOP)
+    assert before.wait() == 0, before.errors
     node.submit({"blocks": flows.blocks_itself("unblock")})
     pod = node.worker().up()
     pod.wait_until(lambda: node.lines("blocked"))

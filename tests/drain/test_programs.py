@@ -39,7 +39,7 @@ with Outlast() as app:
 
 
 def test_an_item_that_computes_until_its_process_ends_is_not_given_to_another(node):
-    pod = program(node, EACH, grace=4)
+    pod = program(node, EACH, grace=1.5)
     pod.wait_for_line("begun")
     taken = []
 
@@ -87,7 +87,7 @@ def test_a_thread_of_to_thread_holds_its_run_until_its_process_is_gone(node):
     module = node.folder / "threaded.py"
     module.write_text(TO_THREAD)
     told = node.folder / "told"
-    first = node.worker(module=str(module), grace=2).up()
+    first = node.worker(module=str(module), grace=1).up()
     namespace = {"__name__": "threaded"}
     exec(TO_THREAD, namespace)
     node.submit({"run": namespace["threaded"]()})
@@ -159,7 +159,7 @@ async def main():
             while True:
                 async with app.unit("turn"):
                     print("begun", flush=True)
-                    await asyncio.sleep(0.2)
+                    await asyncio.sleep(0.1)
 
         try:
             print("returned", await app.run_until_drain(agent()), flush=True)

@@ -9,7 +9,7 @@ import pytest
 from kubelet import LONG, Node, flows
 
 WORKERS = 4 if LONG else 2
-RUNS = 500 if LONG else 40
+RUNS = 500 if LONG else 16
 PRODUCTION = {"ramp": 5, "returned_rate": 100, "heartbeat": 0.2, "lease": 30, "linger": 1, "grace": 30}
 """The default settings. A worker starts gently (`ramp`), so a rolling update waits between two of them."""
 SLOTS = RUNS * 3 // 2 // WORKERS
@@ -57,7 +57,7 @@ def test_a_rolling_restart_loses_and_redoes_nothing(node, settings, min_ready_se
 
 def test_runs_of_every_kind_survive_restart_after_restart(node):
     """Only a step with steps within it is redone: it stops where the next of them would begin."""
-    count, rounds, restarts = (150, 6, 12) if LONG else (12, 2, 3)
+    count, rounds, restarts = (150, 6, 12) if LONG else (8, 1, 2)
     node.submit({f"r{n}": flows.mixed(n, rounds) for n in range(count)})
     node.submit({f"s{n}": flows.in_a_thread(n, 2 * rounds) for n in range(count // 4)})
     pod = node.worker(concurrency=2 * count).up()

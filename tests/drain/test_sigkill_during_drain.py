@@ -9,19 +9,19 @@ import signal
 import time
 import urllib.request
 
-from kubelet import LONG, STOPS_STEPS_SOON, Node, Pod, flows
+from kubelet import LONG, PASSING, Node, Pod, flows, passing_grace
 
 from support.seeds import seeded_random
 from support.waiting import WAIT_SECONDS
 
-RUNS = 8
+RUNS = 4
 
 
 def start_workers(node: Node, *, bad: object = None, **pod: object) -> tuple[Pod, Pod]:
     """Start a worker with runs under way, and an idle one."""
     first = node.worker(**pod).up()
     node.submit({f"r{n}": flows.gated(f"gate-{n}") for n in range(RUNS)})
-    node.submit({"s": flows.sleeper(0, 2.0), "g": flows.gated("gate"), **({"bad": bad} if bad else {})})
+    node.submit({"s": flows.receiver(0), "g": flows.gated("gate"), **({"bad": bad} if bad else {})})
     node.wait_until_begun(("g", "wait_for#1"), *((f"r{n}", "wait_for#1") for n in range(RUNS)))
     if bad:
         node.wait_until_begun(("bad", "swallow_cancellation#1"))
@@ -40,11 +40,12 @@ def kill_and_check(node: Node, first: Pod, *, deaths: bool = False, reported: bo
     recorded = node.snapshot().recorded()
     executing = node.under_way(first.pid)
     open_gates(node)
+    node.do(lambda app: app.send("s", "go", 10))
     runs = node.wait_until_all_done().runs
     assert {id: run["value"] for id, run in runs.items() if id.startswith("r")} == {
         f"r{n}": f'"gate-{n}"' for n in range(RUNS)
     }
-    assert (runs["s"]["value"], runs["g"]["value"]) == ("2", '"gate"')
+    assert (runs["s"]["value"], runs["g"]["value"]) == ("12", '"gate"')
     assert not recorded & set(node.redone()), "recorded steps were redone"
     assert set(node.redone()) <= executing | unrecorded(node, first)
     node.assert_nothing_recorded_was_redone()
@@ -90,8 +91,10 @@ def test_sigkill_in_layer_2_with_some_runs_released(node):
 
 
 def test_sigkill_in_layer_3_with_a_step_told_to_stop(node):
-    first, _ = start_workers(node, bad=flows.swallows(), **STOPS_STEPS_SOON)
+    first, _ = start_workers(node, bad=flows.swallows(), **PASSING)
     first.terminate()
+    node.wait_until_draining(first)
+    first.let_pass(passing_grace.UNTIL_STEPS_STOP)
     first.wait_until(lambda: node.lines("swallowed", first.pid))
     kill_and_check(node, first)
     assert node.snapshot().runs["bad"]["value"] == '"swallowed"'
@@ -112,7 +115,7 @@ def test_sigkill_in_clean_up_with_nothing_held(node):
 
 
 def test_sigkill_at_any_moment_after_layer_1(node):
-    kills, count, rounds = (25, 60, 6) if LONG else (3, 12, 2)
+    kills, count, rounds = (25, 60, 6) if LONG else (2, 8, 1)
     moments = seeded_random("when to kill")
     node.submit({f"r{n}": flows.mixed(n, rounds) for n in range(count)})
     pod = node.worker(concurrency=100).up()

@@ -8,8 +8,8 @@ import pytest
 from outlast import Outlast, progress, step, unit, workflow
 from support.waiting import wait_until, wait_until_async
 
-STOPS_STEPS_SOON = {"grace": 120, "checkpoint_reserve": 60, "exit_reserve": 59}
-"""Steps are told to stop after 0.7 s and have a minute to do so."""
+STOPS_STEPS_SOON = {"grace": 120, "checkpoint_reserve": 60, "exit_reserve": 59.6}
+"""Steps are told to stop after 0.1 s and have a minute to do so."""
 
 
 seen: list = []

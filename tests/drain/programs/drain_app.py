@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from drain_flows import chain, gated, log, sleeper
+from drain_flows import chain, gated, log, receiver, sleeper
 
 from outlast import Outlast
 
-__all__ = ["app", "chain", "gated", "sleeper"]
+__all__ = ["app", "chain", "gated", "receiver", "sleeper"]
 
 
 @asynccontextmanager

@@ -43,8 +43,10 @@ class Executing(Program):
 
 
 @contextmanager
-def executing(folder: Path, name: str, *args: object, before: tuple[str, ...] = ()) -> Iterator[Executing]:
-    with Executing([*before, sys.executable, "-u", HERE / name, *args], folder) as program:
+def executing(
+    folder: Path, name: str, *args: object, before: tuple[str, ...] = (), fork: bool = True
+) -> Iterator[Executing]:
+    with Executing([*before, sys.executable, "-u", HERE / name, *args], folder, fork=fork) as program:
         program.wait_for("ready")
         yield program
 

@@ -57,7 +57,7 @@ try:
         assert signals.install()
         say("ready")
         if where == "ignored":
-            time.sleep(1.0)
+            time.sleep(0.2)
         elif by == "main":
             told.wait()
             over()

@@ -1,6 +1,7 @@
 """by_deadline.py HOW: hang in some way until the deadline ends the process."""
 
 import asyncio
+import atexit
 import itertools
 import logging
 import os
@@ -60,11 +61,13 @@ elif how == "computing":
     while True:
         pass
 elif how == "gil":
-    deadline.arm(2.0, 75)
+    sys.setswitchinterval(1000)  # the deadline's thread gets no turn, however long it takes to begin
+    deadline.arm(0.2, 75)
     sum(itertools.repeat(1, 10**11))
 elif how == "finalizing":
     sys.slow = Slow()
-    deadline.arm(2.0, 75)
+    sys.setswitchinterval(1000)
+    atexit.register(deadline.arm, 0.2, 75)
 elif how == "earlier":
     deadline.arm(600, 1)
     deadline.arm(0.2, 75)
@@ -75,17 +78,17 @@ elif how == "past":
     deadline.arm(-5, 75)
     hung()
 elif how == "disarmed":
-    deadline.arm(0.3, 75)
+    deadline.arm(0.2, 75)
     deadline.disarm()
     say("timer", signal.getitimer(signal.ITIMER_REAL)[0])
-    time.sleep(0.6)
+    time.sleep(0.3)
     deadline.arm(1e9, 75)
     time.sleep(0.1)
     sys.exit(4)
 elif how == "armed-anew":
     deadline.arm(0.1, 1)
     deadline.disarm()
-    deadline.arm(0.4, 75)
+    deadline.arm(0.2, 75)
     hung()
 elif how == "own-timer":
     signal.setitimer(signal.ITIMER_REAL, 500)

@@ -4,8 +4,8 @@ import signal
 import time
 
 import pytest
-from kubelet import assert_deadline_ended
-from programs_servers import LEAVES_STEPS_SOON, LONG, executing
+from kubelet import passing_grace
+from programs_servers import LONG, PASSING, executing
 
 from outlast.drain.signals import SAME_SECONDS
 
@@ -61,9 +61,10 @@ def test_a_second_sigint_leaves_at_once(tmp_path):
 
 @pytest.mark.parametrize("number", [SIGTERM, SIGINT])
 def test_a_hung_step_does_not_keep_a_program_from_ending(tmp_path, number):
-    with executing(tmp_path, "plain.py", "hung", **LEAVES_STEPS_SOON) as program:
+    with executing(tmp_path, "plain.py", "hung", **PASSING) as program:
         program.wait_for("first-begins")
-        program.send(number)
+        program.drain_by(number)
+        program.let_pass(passing_grace.UNTIL_STEPS_ARE_LEFT)
         assert program.wait() == -number
         assert (program.times("cleanup"), program.times("lifespan-ends")) == (1, 1)
         assert program.drain()["not_checkpointed"] == ["run first_in_thread#1"]
@@ -268,13 +269,14 @@ def test_a_program_of_several_runs_begins_no_other_after_a_signal(tmp_path, numb
 
 
 def test_a_program_that_goes_on_after_its_run_is_ended_by_its_deadline(tmp_path):
-    grace = {"outlast_grace": 12, "outlast_checkpoint_reserve": 0.1, "outlast_exit_reserve": 0.1}
-    with executing(tmp_path, "several.py", "lingers", **grace) as program:
+    with executing(tmp_path, "several.py", "lingers", **PASSING) as program:
         program.wait_for("first-begins")
         program.drain_by(SIGTERM)
         program.open_gate()
-        assert_deadline_ended(program.wait(), 75)
         assert program.word("result") == "first"
+        assert not program.has_ended
+        program.let_pass(passing_grace.UNTIL_THE_END)
+        assert program.wait() == 75
 
 
 def test_a_run_that_had_not_begun_before_sigterm_is_interrupted(tmp_path):

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 
 import httpx
 import pytest
-from programs_servers import LEAVES_STEPS_SOON, LONG, Executing, executing
+from kubelet import passing_grace
+from programs_servers import LONG, PASSING, Executing, executing
 
 from outlast import Outlast, workflow
 from outlast.drain.signals import SAME_SECONDS
@@ -98,7 +99,7 @@ def assert_drained(program: Executing, reason: str) -> None:
 # --- opened by the server's lifespan ---
 
 
-@pytest.mark.parametrize("framework", ["starlette", "fastapi"] if LONG else ["fastapi"])
+@pytest.mark.parametrize("framework", ["starlette", "fastapi"] if LONG else ["starlette"])
 @pytest.mark.parametrize(("server", "number"), CODES)
 def test_a_signal_drains_at_once_and_the_server_shuts_down_as_without(tmp_path, server, number, framework):
     with serving(tmp_path, server, framework=framework) as program:
@@ -186,13 +187,15 @@ def test_a_request_for_the_result_of_a_released_run_does_not_hold_up_the_server(
 
 def test_a_request_for_a_run_of_another_process_does_not_hold_up_the_server(tmp_path):
     """It waits until the grace is over but for the reserve."""
-    reserves = {"outlast_grace": 120, "outlast_checkpoint_reserve": 1, "outlast_exit_reserve": 112}
-    with serving(tmp_path, framework="fastapi", **reserves) as program:
+    with serving(tmp_path, outlast_poll=0.1, **PASSING) as program:
         request = Request(program, "/elsewhere")
         program.wait_for("first-begins")
         program.send(SIGTERM)
         program.wait_for("drain ")
         program.open_gate()
+        program.wait_until(lambda: program.run("run").worker is None)
+        assert request.is_alive()
+        program.let_pass(passing_grace.UNTIL_STEPS_ARE_LEFT)
         assert request.answered() == 500, "Draining"
         program.wait()
         assert_drained(program, "SIGTERM")
@@ -210,7 +213,7 @@ async def execute_elsewhere(folder) -> str:
 
 
 def test_a_request_gets_the_result_of_a_run_of_another_process_within_the_grace(tmp_path):
-    with serving(tmp_path, framework="fastapi") as program:
+    with serving(tmp_path) as program:
         request = Request(program, "/elsewhere")
         program.wait_for("first-begins")
         program.send(SIGTERM)
@@ -225,9 +228,11 @@ def test_a_request_gets_the_result_of_a_run_of_another_process_within_the_grace(
 
 @pytest.mark.parametrize("server", ["uvicorn-asyncio", "gunicorn"])
 def test_a_step_that_hangs_in_a_thread_does_not_hold_up_the_server(tmp_path, server):
-    with serving(tmp_path, server, in_thread=1, **LEAVES_STEPS_SOON) as program:
+    with serving(tmp_path, server, in_thread=1, **PASSING) as program:
         program.wait_for("first-begins")
         program.send(SIGTERM)
+        program.wait_for("drain ")
+        program.let_pass(passing_grace.UNTIL_STEPS_ARE_LEFT)
         assert program.wait() == CODES[server, SIGTERM]
         assert (program.times("cleanup"), program.times("lifespan-ends")) == (1, 1)
         assert program.drain()["not_checkpointed"] == ["run first_in_thread#1"]

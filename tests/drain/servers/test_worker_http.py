@@ -6,7 +6,7 @@ import sys
 import time
 
 import pytest
-from programs_servers import AS_INIT, HERE, LONG, Executing, executing
+from programs_servers import AS_INIT, HERE, LONG, PYTHONPATH, Executing, executing
 from prometheus_client.parser import text_string_to_metric_families
 
 from support.processes import Program, clean_environment
@@ -27,7 +27,7 @@ def submit(program: Executing, workflow: str, *args: object, id: str = "run") ->
     store = f"sqlite:///{program.folder / 'agents.db'}"
     target = f"{HERE / 'flows.py'}:{workflow}"
     command = [sys.executable, "-m", "outlast", "submit", target, *args, "--id", id, "--store", store]
-    env = clean_environment(PYTHONPATH=str(HERE), WORDS=str(program.folder / "other-words"))
+    env = clean_environment(PYTHONPATH=PYTHONPATH, WORDS=str(program.folder / "other-words"))
     with Program(command, program.folder, env=env) as submitting:
         assert submitting.wait() == 0, submitting.errors
 
@@ -132,7 +132,7 @@ def test_a_drain_begins_over_http_while_the_loop_is_blocked(tmp_path):
         wait_until_ready(program)
         submit(program, "blocks", "gate")
         program.wait_for("block-begins")
-        time.sleep(1.0)
+        time.sleep(0.2)  # test_http_routes.py has a longer stall
         assert program.get("/health")[0] == 200, "health_stall is off"
         assert program.post("/shutdown")[0] == 202
         assert program.get("/ready")[0] == 503
@@ -175,7 +175,7 @@ def test_as_pid_1_a_worker_drains_and_ends(tmp_path, number, code):
 
 @pytest.mark.usefixtures("_init")
 def test_as_pid_1_a_worker_that_holds_the_gil_is_ended(tmp_path):
-    with working(tmp_path, before=AS_INIT, outlast_grace=2) as program:
+    with working(tmp_path, before=AS_INIT, outlast_grace=1) as program:
         wait_until_ready(program)
         submit(program, "holds_the_gil")
         program.wait_for("hold-begins")

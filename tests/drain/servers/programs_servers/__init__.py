@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import httpx
+import passing_grace
+from kubelet import PROGRAMS
 
 from outlast.store.rows import Entry, RunRow
 from outlast.store.sqlite.store import SQLiteStore
@@ -21,12 +23,13 @@ from support.waiting import WAIT_SECONDS, wait_until
 T = TypeVar("T")
 
 HERE = Path(__file__).parent
+PYTHONPATH = os.pathsep.join((str(HERE), str(PROGRAMS)))
 AS_INIT = ("unshare", "-Urpf", "--kill-child", "--mount-proc")
 LONG = "OUTLAST_TEST_KILLS" in os.environ
 """Whether this is `make soak`, which tries every combination."""
 
-LEAVES_STEPS_SOON = {"outlast_grace": 120, "outlast_checkpoint_reserve": 1, "outlast_exit_reserve": 113}
-"""Steps are told to stop 5.7 s after SIGTERM and are left behind a second later. A minute remains for the exit."""
+PASSING = {"passing": True, **{f"outlast_{name}": value for name, value in passing_grace.SETTINGS.items()}}
+"""Of a program whose grace passes when the test says so, with `Executing.let_pass`."""
 
 
 class Executing(Program):
@@ -36,8 +39,15 @@ class Executing(Program):
         folder.mkdir(parents=True, exist_ok=True)
         self.words = folder / "words"
         self.words.touch()
-        own = {"PYTHONPATH": str(HERE), "WORDS": str(self.words), "OUTLAST_GRACE": "600"}
+        own = {
+            "PYTHONPATH": f"{HERE}{os.pathsep}{PROGRAMS}",
+            "WORDS": str(self.words),
+            "OUTLAST_GRACE": "600",
+        }
         own["OUTLAST_STORE"] = f"sqlite:///{folder / 'agents.db'}"
+        self._passed = folder / "passed"
+        if env.pop("PASSING", ""):
+            own["PASSED"] = str(self._passed)
         super().__init__(command, folder, env=clean_environment(**{**own, **env}))
 
     @property
@@ -72,6 +82,10 @@ class Executing(Program):
     def open_gate(self, name: str = "gate") -> None:
         """Let the step or the request go on that waits for this file."""
         (self.folder / name).touch()
+
+    def let_pass(self, seconds: float) -> None:
+        """Let so much of its grace have passed. It must have been started with PASSING."""
+        passing_grace.let_pass(self._passed, seconds)
 
     def send(self, number: int) -> None:
         """Send a signal to the program itself, also where it is PID 1 of a namespace."""

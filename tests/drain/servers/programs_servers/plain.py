@@ -85,9 +85,9 @@ async def drains_itself() -> None:
     app = opened()
     async with app:
         await app.start(one(""), id="run")
-        report = await app.drain("the program wants it", grace=0.5)
+        report = await app.drain("the program wants it", grace=0.2)
         say("drained", report.reason)
-        await asyncio.sleep(0.6)  # longer than its grace
+        await asyncio.sleep(0.3)  # longer than its grace
         if os.environ.get("AND_LEAVES"):
             return
         say("ready")
@@ -143,10 +143,10 @@ async def two_of_them() -> None:
 
 async def many_times() -> None:
     before = handlers(), wakeup_fd()
-    for number in range(16):
-        async with Outlast(http="127.0.0.1:0" if number % 5 == 0 else "") as app:
+    for number in range(8):
+        async with Outlast(http="127.0.0.1:0" if number % 3 == 0 else "") as app:
             assert await (await app.start(one(""), id=f"run-{number}")).result() == "first"
-        if number == 4:
+        if number == 3:
             await settle()
             known = leftovers()
     await settle()
@@ -180,17 +180,19 @@ async def forks() -> None:
     app = opened()
     async with app:
         await app.start(two("gate"), id="run")
+        reading, writing = os.pipe()
         pid = os.fork()
         if pid == 0:
             say("child", *handlers())
+            os.write(writing, b".")
             time.sleep(3600)
-        await asyncio.sleep(0.3)
+        await asyncio.to_thread(os.read, reading, 1)
         os.kill(pid, signal.SIGTERM)
         say("forked", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
         for method in ("fork", "spawn", "forkserver"):
             child = multiprocessing.get_context(method).Process(target=time.sleep, args=(3600,))
             child.start()
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(0.1)
             child.terminate()
             await asyncio.to_thread(child.join)
             say(method, child.exitcode)

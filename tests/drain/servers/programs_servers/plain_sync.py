@@ -27,7 +27,7 @@ def settle() -> None:
 
 
 def many_times() -> None:
-    for number in range(14):
+    for number in range(7):
         with Outlast() as app:
             assert app.start(one(""), id=f"run-{number}").result() == "first"
         if number == 1:

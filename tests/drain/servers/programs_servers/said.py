@@ -8,6 +8,8 @@ import time
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import passing_grace  # noqa: F401 - a clock for the drain, where a test wants it
+
 from outlast import step, workflow
 
 

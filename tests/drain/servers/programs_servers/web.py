@@ -97,11 +97,19 @@ else:
         assert request.state.outlast is app and request.app.state.outlast is app
         return JSONResponse(await result())
 
+    async def elsewhere_route(request):
+        return JSONResponse(await elsewhere())
+
     async def stop_route(request):
         return JSONResponse(await stop())
 
     web = Starlette(
-        routes=[Route("/wait", wait_route), Route("/result", result_route), Route("/stop", stop_route)],
+        routes=[
+            Route("/wait", wait_route),
+            Route("/result", result_route),
+            Route("/elsewhere", elsewhere_route),
+            Route("/stop", stop_route),
+        ],
         lifespan=living_web,
     )
 web.mount("/ops", routes(app))
