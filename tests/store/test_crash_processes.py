@@ -1,12 +1,16 @@
 """Processes on a server kill themselves before and after writes. OUTLAST_TEST_KILLS takes every write."""
 
 import os
+import subprocess
+import sys
+import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from outlast.testing import Broke, crash_processes
+from outlast.testing import Broke, crash, crash_processes
+from support.spawned import spawn
 from support.stores import postgres_place, redis_place
 
 LONG = "OUTLAST_TEST_KILLS" in os.environ
@@ -21,7 +25,26 @@ def new_address(request):
         yield lambda _: stack.enter_context(PLACES[request.param](server))
 
 
+def forked(target, args, address, at, when, timeout) -> subprocess.CompletedProcess[str]:
+    """Do as `crash._process`, with a process that has imported Outlast already."""
+    command = [sys.executable, "-m", "outlast.testing.crash_process", "-", at or 0, when, target, *args]
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        process = spawn(command, stdout=out, stderr=err, env={**os.environ, crash.ADDRESS: address})
+        code = process.wait(timeout)
+        out.seek(0)
+        err.seek(0)
+        return subprocess.CompletedProcess(command, code, out.read(), err.read())
+
+
+@pytest.fixture
+def quick_lives(monkeypatch):
+    """Fork each life. The long form starts a new interpreter for each, in which sets have another order."""
+    if not LONG:
+        monkeypatch.setattr(crash, "_process", forked)
+
+
 @pytest.mark.timeout(3600 if LONG else 120)
+@pytest.mark.usefixtures("quick_lives")
 def test_run_ends_after_sigkill_before_or_after_any_write(new_address, tmp_path):
     program = Path(__file__).with_name("crash_program.py")
     every = 1 if LONG else 12
@@ -50,6 +73,7 @@ def test_crash_processes_reports_the_write_whose_crash_changes_the_result(tmp_pa
         crash_processes(f"{program}:life", folder=folder)
 
 
+@pytest.mark.usefixtures("quick_lives")
 def test_program_imports_modules_beside_it(tmp_path, monkeypatch):
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "helper.py").write_text("WORD = 'hello '\n")

@@ -339,7 +339,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 StoreMachine.TestCase.settings = settings(
-    max_examples=int(os.environ.get("OUTLAST_TEST_MODEL_EXAMPLES", "80")),
+    max_examples=int(os.environ.get("OUTLAST_TEST_MODEL_EXAMPLES", "40")),
     stateful_step_count=20,
     derandomize=bool(os.environ.get("CI")),
     deadline=None,

@@ -13,7 +13,7 @@ from outlast.store.redis.connection import parse
 from outlast.store.redis.store import RedisStore
 from outlast.testing.conformance import HandClock
 
-EXAMPLES = int(os.environ.get("OUTLAST_TEST_MODEL_EXAMPLES", "15"))
+EXAMPLES = int(os.environ.get("OUTLAST_TEST_MODEL_EXAMPLES", "10"))
 
 
 class KillableStore(RedisStore):

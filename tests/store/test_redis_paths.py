@@ -186,7 +186,7 @@ def test_cost_of_a_claim_does_not_grow_with_the_number_of_workflows(redis_server
     seconds = {}
     for kinds in (1, 200):
         queue = f"q{kinds}"
-        runs = (Submit(f"{queue}-{n}", f"f{n % kinds}", "1", "t", "s", queue=queue) for n in range(4_000))
+        runs = (Submit(f"{queue}-{n}", f"f{n % kinds}", "1", "t", "s", queue=queue) for n in range(1_000))
         store.commit([SubmitMany(tuple(runs))])
         times = []
         for number in range(5):
@@ -213,9 +213,9 @@ def test_claims_come_in_order_over_many_lines(store):
 def test_prune_finds_runs_behind_many_that_must_stay(store, monkeypatch):
     store.commit([Enlist("w", "host", 1, 60.0), Submit("parent", "flow", "1", "t", "s", worker="w")])
     for part in range(3):
-        children = (Submit(f"c{part}-{n}", "flow", "1", "t", "s", parent="parent") for n in range(4_000))
+        children = (Submit(f"c{part}-{n}", "flow", "1", "t", "s", parent="parent") for n in range(1_000))
         store.commit([SubmitMany(tuple(children))])
-        rows = claim(store, 4_000, "default", f"c{part}")
+        rows = claim(store, 1_000, "default", f"c{part}")
         store.commit([Settle(row.pk, row.fence, "done") for row in rows])
     for number in range(7):
         row = held(store, f"x{number}")
@@ -225,14 +225,14 @@ def test_prune_finds_runs_behind_many_that_must_stay(store, monkeypatch):
     send = store._send
     monkeypatch.setattr(store, "_send", lambda *said: calls.append(1) or send(*said))
     assert store.commit([Prune(later, limit=5)]) == [5]
-    assert len(calls) > 40, "in small calls"
+    assert len(calls) > 10, "in small calls"
     calls.clear()
     assert store.commit([Prune(later, limit=2)]) == [2]
     assert len(calls) < 5, "from where the last one was"
     assert store.commit([Prune(later)]) == [0]
     (parent,) = (store.run("parent"),)
     store.commit([Settle(parent.pk, parent.fence, "done")])
-    assert store.commit([Prune(later, limit=20_000)]) == [12_001]
+    assert store.commit([Prune(later, limit=20_000)]) == [3_001]
     assert store.runs(RunQuery()) == []
 
 

@@ -28,6 +28,8 @@ with store._turnstile:
 store.close()
 """
 COMMIT_ONCE = """
+from outlast.store.sqlite import turnstile
+turnstile.PATIENCE = 0.1
 store = SQLiteStore(sys.argv[1])
 store.open()
 say(store.commit([submit("once")])[0].new)
@@ -81,7 +83,8 @@ sys.stdin.readline()
 
 
 @pytest.mark.parametrize("where", ["gate", "room"])
-def test_process_stopped_inside_the_turnstile_does_not_block_others(store, where):
+def test_process_stopped_inside_the_turnstile_does_not_block_others(store, where, monkeypatch):
+    monkeypatch.setattr(turnstile, "PATIENCE", 0.1)
     with Child(STAND_IN_THE_WAY, store.path, where) as child:
         assert child.line() == "inside"
         os.kill(child.pid, signal.SIGSTOP)
@@ -100,7 +103,7 @@ def test_writers_do_not_wait_for_a_process_killed_inside_the_turnstile(store, wh
         assert store.commit([submit("r")])[0].new
 
 
-def test_store_is_unavailable_while_a_process_is_stopped_inside_a_transaction(tmp_path):
+def test_store_is_unavailable_while_a_process_is_stopped_inside_a_transaction(tmp_path, monkeypatch):
     """The stopped process holds SQLite's own lock, so nobody can write."""
     script = """
 store = SQLiteStore(sys.argv[1])
@@ -114,6 +117,7 @@ store._turnstile.__exit__()
 say("outside")
 sys.stdin.readline()
 """
+    monkeypatch.setattr(turnstile, "PATIENCE", 0.1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "BUSY_SECONDS", 0.1)
         store = SQLiteStore(tmp_path / "outlast.db")
@@ -122,7 +126,8 @@ sys.stdin.readline()
         with Child(script, store.path) as child:
             assert child.line() == "inside"
             os.kill(child.pid, signal.SIGSTOP)
-            with pytest.raises(StoreUnavailable):
+            with pytest.MonkeyPatch.context() as patch, pytest.raises(StoreUnavailable):
+                patch.setattr(module, "BUSY_SECONDS", 0.1)
                 store.commit([submit("r")])
             os.kill(child.pid, signal.SIGCONT)
             child.tell()
