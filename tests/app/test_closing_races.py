@@ -192,7 +192,10 @@ def test_block_is_left_when_a_drain_begins_as_the_loop_ends(address):
 
 
 @pytest.mark.parametrize("while_it", ["is closed", "is struck off"])
-def test_leaving_can_be_cancelled_while_the_store_is_unreachable(tmp_path, while_it):
+def test_leaving_can_be_cancelled_while_the_store_is_unreachable(tmp_path, while_it, monkeypatch):
+    monkeypatch.setattr("outlast.store.sqlite.store.BUSY_SECONDS", 0.1)
+    monkeypatch.setattr("outlast.record.writer.ATTEMPT_SECONDS_MIN", 0.1)
+    monkeypatch.setattr("outlast.app.door.STRIKE_OFF_SECONDS", 0.2)
     file, begun, ends = tmp_path / "o.db", threading.Event(), threading.Event()
 
     def hang(_: object) -> None:
@@ -200,7 +203,7 @@ def test_leaving_can_be_cancelled_while_the_store_is_unreachable(tmp_path, while
         ends.wait(WAIT_SECONDS)
 
     async def block() -> None:
-        async with Outlast(f"sqlite:///{file}", signals=0, store_patience=3600) as app:
+        async with Outlast(f"sqlite:///{file}", signals=0, store_patience=3600, close_timeout=1) as app:
             houses.append(app._open)
             if while_it == "is closed":
                 await app.queue("q").put(1)

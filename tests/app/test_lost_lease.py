@@ -114,7 +114,7 @@ def slow_to_come_back(monkeypatch):
 
     async def asked(self, verb):
         if isinstance(verb, Enlist):
-            await asyncio.sleep(5)
+            await asyncio.sleep(2)
         return await ask(self, verb)
 
     monkeypatch.setattr(Writer, "ask", asked)

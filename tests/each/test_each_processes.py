@@ -132,9 +132,9 @@ def stop_outside_a_commit(program, folder) -> None:
             other.close()
 
 
-@pytest.mark.parametrize("form", ["each", "map"])
+@pytest.mark.parametrize("form", ["each", pytest.param("map", marks=pytest.mark.extended)])
 def test_process_that_was_taken_for_dead_records_nothing_more(spawn, tmp_path, form):
-    first = spawn(form, 0, 100, 0.02, OUTLAST_LEASE="2")
+    first = spawn(form, 0, 100, 0.02, OUTLAST_LEASE="1")
     wait_until(lambda: len(done(tmp_path)) > 3)
     stop_outside_a_commit(first, tmp_path)
     (tmp_path / "go").touch()

@@ -40,11 +40,17 @@ def memory_path():
 
 
 def deaths(tmp_path: Path, **options: object) -> list[dict]:
+    """Return what was seen after each death.
+
+    A killed process dies at every line, or with `make test` at those that leave other files than the line
+    before. A process that is stopped goes on from every line.
+    """
+    options["changes"] = not LONG and options["how"] == "kill"
     program = start("file_deaths.py", tmp_path, json.dumps(options))
     assert program.wait() == 0, program.errors
     *seen, end = program.messages
-    assert end == {"lines": len(seen)}
-    assert len(seen) > 25
+    assert end["lines"] > 25
+    assert len(seen) > 3 if options["changes"] else len(seen) == end["lines"]
     return seen
 
 

@@ -207,9 +207,12 @@ def test_concurrent_calls_leave_no_connection_open(ledger):
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("kind", ["verified", "idempotent", "blind"])
+@pytest.mark.parametrize(
+    "kind",
+    ["verified", *(pytest.param(kind, marks=pytest.mark.extended) for kind in ("idempotent", "blind"))],
+)
 def test_call_happens_once_after_sigkill(ledger, tmp_path, kind):
-    """`blind` has nobody to ask: after a death in the act a person is."""
+    """Nobody can be asked about `blind`: after a death in its act the run is parked."""
     rng = seeded_random(f"http kills {kind}")
     path = "/once" if kind == "idempotent" else "/act"
     for number in range(12 if LONG else 1):

@@ -29,10 +29,15 @@ from kubelet import Node, Pod
 from support.snapshots import Snapshot
 from support.waiting import WAIT_SECONDS
 
-KILLS = int(os.environ.get("OUTLAST_TEST_KILLS", "6")) * 3 // 2
-WORKERS = 3
-UNDER_WAY = 12
-"""Runs that are kept under way."""
+LONG = "OUTLAST_TEST_KILLS" in os.environ
+KILLS = int(os.environ.get("OUTLAST_TEST_KILLS", "3")) * 3 // 2
+WORKERS = 3 if LONG else 2
+UNDER_WAY = 12 if LONG else 5
+"""Runs that are kept under way. There are five workflows."""
+PAUSE_SECONDS = 1.0 if LONG else 0.5
+"""How long it takes at most until something happens again."""
+LEASES_STOPPED = 3.5 if LONG else 1.5
+"""How many leases a worker is stopped for at most."""
 LEASE = 2.0
 GRACE = 4.0
 SETTINGS: dict[str, Any] = {
@@ -104,7 +109,9 @@ class Chaos:
         else:
             self.stop(pod)
             seconds = (
-                self.rng.uniform(0.05, 0.5 * LEASE) if what == "stop" else self.rng.uniform(1.2, 3.5) * LEASE
+                self.rng.uniform(0.05, 0.5 * LEASE)
+                if what == "stop"
+                else self.rng.uniform(1.2, LEASES_STOPPED) * LEASE
             )
             self.stopped.append((now + seconds, pod))
         if what != "stop":
@@ -207,7 +214,7 @@ def test_effects_happen_and_are_undone_once_despite_killed_workers(place, tmp_pa
         for pod in list(chaos.pods):
             pod.up()
         for _ in range(KILLS):
-            pause = time.monotonic() + rng.uniform(0.05, 1.0)
+            pause = time.monotonic() + rng.uniform(0.05, PAUSE_SECONDS)
             while time.monotonic() < pause:
                 chaos.go_on()
                 time.sleep(0.02)

@@ -58,7 +58,7 @@ else:
 def test_sync_program_resumes_at_the_step_that_was_interrupted(tmp_path, how, sent):
     def start() -> Program:
         # The step never ends, so a drain takes all of its grace.
-        env = clean_environment(OUTLAST_GRACE="3")
+        env = clean_environment(OUTLAST_GRACE="1")
         return Program.python(tmp_path / "program.py", tmp_path, how, folder=tmp_path, env=env)
 
     def logged() -> list[str]:
@@ -84,6 +84,7 @@ def test_running_step_is_not_released_when_ctrl_c_interrupts_the_end_of_the_bloc
     """If the run were released, another process would execute the step beside the thread."""
     program = f"""
 import os, signal, threading
+from outlast.app.house import House
 from outlast.sync import Outlast, step, workflow
 
 begun, ends = threading.Event(), threading.Event()
@@ -98,16 +99,16 @@ def hangs() -> None:
 def hanging() -> None:
     hangs()
 
-def interrupt(house) -> None:
-    while not house.closing:
-        pass
-    os.kill(os.getpid(), signal.SIGINT)
+class Interrupted(House):
+    async def close(self, why: str) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        await super().close(why)
 
 try:
-    with Outlast(store, close_timeout=3, signals=0) as app:
+    with Outlast(store, close_timeout=0.5, signals=0) as app:
         app.start(hanging(), id="run")
         begun.wait()
-        threading.Thread(target=interrupt, args=(app._app._open,)).start()
+        app._app._open.__class__ = Interrupted
 except KeyboardInterrupt:
     with Outlast(store, signals=0) as other:
         print([run.status for run in other.runs()], flush=True)

@@ -1,18 +1,22 @@
-"""A write, or its undoing, that meets its end at every line in turn: `file_deaths.py FOLDER JSON`, with
+"""Kill or stop a write, or its undo, at one line after another: `file_deaths.py FOLDER JSON`, with
 
-    before    what is in the file at first, null: nothing
+    before    the content of the file at first, null: there is no file
     at        "write" or "undo": in which of them
-    how       "kill", or "stop": it is stopped there, overtaken, and goes on when all is over
-    other     somebody else's content, written between death and heir; null: nobody
+    how       "kill", or "stop": it is stopped there, overtaken, and resumed when all is over
+    other     somebody else's content, written between the death and the heir; null: nobody's
+    changes   true: only at lines before which the folder has changed
 
-For each line of outlast.effects.file and .folder that is executed: fork, let the child come to that line, and say what was seen then and
-after each thing that the heir did. The last line is {"lines": N}: how many there were.
+For each such line of outlast.effects.file and .folder that is executed: fork, let the child come to that
+line, and print what was seen then and after each thing that the heir did. The last line of output is
+{"lines": N}: how many lines there were.
 """
 
 import json
 import os
 import signal
 import sys
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -21,14 +25,15 @@ from outlast import StaleFence
 from outlast.effects import file, folder
 
 root, options = Path(sys.argv[1]), json.loads(sys.argv[2])
-before, at, how, other = (options.get(name) for name in ("before", "at", "how", "other"))
+before, at, how, other, changes = (options.get(name) for name in ("before", "at", "how", "other", "changes"))
 TRACED = {file.__file__, folder.__file__}
 OURS = "ours " * 50
-folder.LOCK_SECONDS = 0.05
+folder.LOCK_SECONDS = 0.001  # the only other process is stopped, or dead
 folder.secrets.randbelow = lambda _: 1  # tidy at no write: the number of lines must be the same each time
 
 
-def meet_it_at(number: int) -> None:
+def at_each_line(call: Callable[[int], None]) -> None:
+    """Call a function with the number of each traced line, before that is executed."""
     count = 0
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
@@ -37,12 +42,52 @@ def meet_it_at(number: int) -> None:
             return None
         if event == "line":
             count += 1
-            if count == number:
-                sys.settrace(None)
-                os.kill(os.getpid(), signal.SIGKILL if how == "kill" else signal.SIGSTOP)
+            call(count)
         return trace
 
     sys.settrace(trace)
+
+
+def meet_it_at(number: int) -> None:
+    def meet_it(line: int) -> None:
+        if line == number:
+            sys.settrace(None)
+            os.kill(os.getpid(), signal.SIGKILL if how == "kill" else signal.SIGSTOP)
+
+    at_each_line(meet_it)
+
+
+def lines_after_changes() -> list[int]:
+    """Return the first line, those before which the folder has changed, and one behind the last line.
+
+    A kill at any other line leaves the same files as a kill at the line before it.
+    """
+    path, found, last = prepared(0), [1], 0
+    seen = state(path.parent)
+
+    def look(line: int) -> None:
+        nonlocal seen, last
+        last, before_it, seen = line, seen, state(path.parent)
+        if seen != before_it:
+            found.append(line)
+
+    at_each_line(look)
+    act(path)
+    sys.settrace(None)
+    return [*found, last + 1]
+
+
+def state(place: Path) -> list[tuple[Any, ...]]:
+    """Return what a process that looks at a folder could notice: names, links, permissions, contents."""
+    found: list[tuple[Any, ...]] = []
+    for folder_path, names, files in os.walk(place):
+        found += [(folder_path, name) for name in names]
+        for name in files:
+            path = os.path.join(folder_path, name)
+            status = os.lstat(path)
+            data = os.readlink(path) if os.path.islink(path) else Path(path).read_bytes()
+            found.append((path, status.st_ino, status.st_mode, status.st_nlink, data))
+    return sorted(found, key=repr)
 
 
 def content(path: Path) -> str | None:
@@ -60,14 +105,30 @@ def write(path: Path, text: str, key: str, fence: int) -> None:
     file.write(str(path), text.encode(), key=key, fence=fence)
 
 
+def act(path: Path) -> None:
+    if at == "write":
+        write(path, OURS, "ours", 1)
+    else:
+        file.undo(str(path), key="ours", fence=2)
+
+
+def prepared(number: int) -> Path:
+    """Make a folder with what is there before, and return the file's path."""
+    path = root / f"{at}-{number}" / "file"
+    path.parent.mkdir()
+    if before is not None:
+        path.write_text(before)
+        path.chmod(0o640)
+    if at == "undo":
+        write(path, OURS, "ours", 1)
+    return path
+
+
 def child(path: Path, number: int) -> int:
     """0: it came to its end; 1: it was refused; 2: it failed."""
     try:
         meet_it_at(number)
-        if at == "write":
-            write(path, OURS, "ours", 1)
-        else:
-            file.undo(str(path), key="ours", fence=2)
+        act(path)
         sys.settrace(None)
         return 0
     except StaleFence:
@@ -114,14 +175,8 @@ def go_on(pid: int) -> int:
 
 
 def one(number: int) -> bool:
-    """False if it has no such line."""
-    path = root / f"{at}-{number}" / "file"
-    path.parent.mkdir()
-    if before is not None:
-        path.write_text(before)
-        path.chmod(0o640)
-    if at == "undo":
-        write(path, OURS, "ours", 1)
+    """Return False if there is no such line."""
+    path = prepared(number)
     pid = os.fork()
     if not pid:
         os._exit(child(path, number))
@@ -141,6 +196,6 @@ def one(number: int) -> bool:
     return True
 
 
-number = 1
-while one(number):
-    number += 1
+for number in lines_after_changes() if changes else count(1):
+    if not one(number):
+        break

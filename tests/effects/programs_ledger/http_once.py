@@ -9,7 +9,7 @@ from outlast.effects import http_effect
 
 folder, kind, url = sys.argv[1:]
 base = url.partition("/")[0] + "//" + url.split("/")[2]
-TIMEOUT_SECONDS = 3.0
+TIMEOUT_SECONDS = 2.0
 settings = {
     "timeout": TIMEOUT_SECONDS,
     "headers": {"X-Deadline": lambda: str(time.time() + TIMEOUT_SECONDS)},
