@@ -1,19 +1,34 @@
 """Plays of the demo that several tests judge. Each is played once in a test run."""
 
+import itertools
 import json
 import os
+import pickle
 import re
 import shutil
 import subprocess
 import sys
 import venv
+from dataclasses import replace
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from demo_tools import HOSTILE, HOSTILE_ENV_FILE, PACE, PLAY, PLAY_SECONDS, demo
+from demo_tools import (
+    HOSTILE,
+    HOSTILE_ENV_FILE,
+    KEEPING_PLAY,
+    LOSES_AN_ANSWER,
+    PACE,
+    PLAY_SECONDS,
+    agent,
+    played,
+)
 
+from outlast.demo.facts import Facts
+from outlast.errors import StoreUnavailable
+from outlast.store.sqlite.store import SQLiteStore
 from support.shared import make_once
 
 ROOT = Path(__file__).parents[2]
@@ -24,32 +39,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(item.path).parent == Path(__file__).parent:
             item.add_marker(pytest.mark.timeout(PLAY_SECONDS + 100))
-
-
-class Shown(NamedTuple):
-    """A whole play by `outlast demo --json`."""
-
-    folder: Path
-    found: dict
-    errors: str
-
-
-@pytest.fixture(scope="session")
-def shown(tmp_path_factory) -> Shown:
-    """A play in a folder and an environment that would disturb any other program with Outlast."""
-
-    def make(folder: Path) -> None:
-        (folder / ".env").write_text(HOSTILE_ENV_FILE)
-        (folder / "queue.py").write_text("raise SystemExit('a module of the folder was imported')")
-        (folder / "outlast-demo.db.bak").write_text("not the demo's")
-        done = demo(folder, "--json", **HOSTILE)
-        assert done.returncode == 0, done.stdout + done.stderr
-        (folder / "found.json").write_text(done.stdout)
-        (folder / "errors.txt").write_text(done.stderr)
-
-    folder = make_once(tmp_path_factory, "demo", make)
-    found = json.loads((folder / "found.json").read_text())
-    return Shown(folder, found, (folder / "errors.txt").read_text())
 
 
 def needed(name: str, found: set[str]) -> set[str]:
@@ -96,29 +85,62 @@ def environment(tmp_path_factory) -> Path:
     return make_once(tmp_path_factory, "wheel", make) / "venv"
 
 
+class Recorded(NamedTuple):
+    """A whole play by `outlast demo --record demo.svg`."""
+
+    folder: Path
+    found: dict
+    """What `--json` would have printed."""
+    output: str
+
+
 @pytest.fixture(scope="session")
-def recorded(environment, tmp_path_factory) -> Path:
-    """The folder of a play by the wheel alone, with its picture, its transcript and its output."""
+def recorded(environment, tmp_path_factory) -> Recorded:
+    """A play by the wheel alone, in a folder and an environment that would disturb any other program with Outlast."""
 
     def make(folder: Path) -> None:
+        (folder / ".env").write_text(HOSTILE_ENV_FILE)
+        (folder / "queue.py").write_text("raise SystemExit('a module of the folder was imported')")
+        (folder / "outlast-demo.db.bak").write_text("not the demo's")
         (folder / "demo.new").write_text("somebody's")
         env = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "TMPDIR": os.environ.get("TMPDIR", "/tmp")}
-        words = [
-            environment / "bin" / "python",
-            "-P",
-            "-c",
-            PLAY,
-            "demo",
-            "--pace",
-            PACE,
-            "--record",
-            "demo.svg",
-        ]
         done = subprocess.run(
-            words, cwd=folder, env=env, capture_output=True, text=True, timeout=PLAY_SECONDS, check=False
-        )
+            [environment / "bin" / "python", "-P", "-c", KEEPING_PLAY, "demo", "--pace", PACE, "--record", "demo.svg"],
+            cwd=folder, env=env | HOSTILE, capture_output=True, text=True, timeout=PLAY_SECONDS, check=False,
+        )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
         assert all(line.startswith("outlast: ") for line in done.stderr.splitlines()), done.stderr
         (folder / "output.txt").write_text(done.stdout)
 
-    return make_once(tmp_path_factory, "recorded", make)
+    folder = make_once(tmp_path_factory, "recorded", make)
+    found = json.loads((folder / "found.json").read_text())
+    return Recorded(folder, found, (folder / "output.txt").read_text())
+
+
+@pytest.fixture(scope="session")
+def good(tmp_path_factory) -> Facts:
+    """The facts of a play in which every claim holds.
+
+    The answer to a message is lost, which only the agent's verify can tell, and the store is busy now and then.
+    """
+
+    def make(folder: Path) -> None:
+        asked, real = itertools.count(), SQLiteStore.progress
+
+        def progress(store: SQLiteStore, run: int) -> dict[str, str]:
+            if next(asked) % 2:
+                raise StoreUnavailable("it is busy")
+            return real(store, run)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(SQLiteStore, "progress", progress)
+            facts = played(
+                folder, agent(folder, LOSES_AN_ANSWER, ("@effect(timeout=10)", "@effect(timeout=2)"))
+            )
+        assert next(asked) > 2, "it waits for an answer to be saved"
+        # Locks and sockets cannot be kept.
+        model = replace(facts.played.model, gates={}, _lock=None)
+        facts = replace(facts, played=replace(facts.played, model=model, outbox=None))
+        (folder / "facts").write_bytes(pickle.dumps(facts))
+
+    return pickle.loads((make_once(tmp_path_factory, "good-demo", make) / "facts").read_bytes())

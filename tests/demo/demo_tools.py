@@ -2,12 +2,15 @@
 
 import os
 import re
-import subprocess
-import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 from outlast.demo import play
 from outlast.demo.facts import Facts, facts_of
+from outlast.demo.place import environ_of
 from outlast.demo.play import AGENT, Play
 from outlast.demo.view import View
 from support.processes import Program
@@ -25,6 +28,33 @@ outlast.demo.play.START_SECONDS = 3600.0
 main(sys.argv[1:])
 """
 """`outlast demo`, which does not give up on a slow machine."""
+QUICK = {"OUTLAST_LINGER": "0.1", "OUTLAST_EFFECT_MARGIN": "0.5"}
+"""Settings of the workers, where a test is not about their defaults: nothing waits for long."""
+QUICK_PLAY = f"""
+import outlast.demo.play as play
+from outlast.demo.place import environ_of
+
+play.environ_of = lambda environ, **more: environ_of(environ, **more) | {QUICK}
+{PLAY}"""
+"""The same with workers that have these settings."""
+KEEPING_PLAY = f"""
+import json
+import outlast.demo.summary as texts
+
+def summary(facts, checked, file):
+    with open("found.json", "w") as found:
+        json.dump(texts.document(facts, checked, file), found)
+    return written(facts, checked, file)
+
+written, texts.summary = texts.summary, summary
+{PLAY}"""
+"""The same as PLAY. It also writes what `--json` would print."""
+AGENT_TEXT = (Path(__file__).parents[2] / "src/outlast/demo/agent.py").read_text()
+POST = 'receipt = await post(f"{OUTBOX}/messages", to=to, text=text, key=key)'
+LOSES_AN_ANSWER = (
+    POST,
+    f"{POST}\n    if receipt['number'] == 1:\n        raise ConnectionError('the answer was lost')",
+)
 HOSTILE_ENV_FILE = "OUTLAST_CONCURRENCY=50\nOUTLAST_NO_SUCH_SETTING=1\nOUTLAST_LEASE=0.1\n"
 HOSTILE = {
     "OUTLAST_QUEUES": "others", "OUTLAST_HTTP": "127.0.0.1:1", "OUTLAST_STORE": "redis://127.0.0.1:1/0", "OUTLAST_SECRETS_DIR": "/nowhere",
@@ -38,20 +68,37 @@ def clean(**env: str) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in without} | env
 
 
-def demo(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-P", "-c", PLAY, "demo", "--pace", PACE, *words],
-        capture_output=True, text=True, timeout=PLAY_SECONDS, check=False, cwd=folder, env=clean(**env),
-    )  # fmt: skip
+def quick_play(folder: Path, agent: str = AGENT, view: View | None = None) -> Play:
+    """Return a play whose workers have QUICK's settings, to be run within `quick_workers`."""
+    return Play(folder / "outlast-demo.db", view or View(), pace=float(PACE), agent=agent)
+
+
+@contextmanager
+def quick_workers() -> Iterator[None]:
+    """Give the workers of plays in this process QUICK's settings, and any time to start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(play, "START_SECONDS", 3600.0)
+        patch.setattr(play, "environ_of", lambda environ, **more: environ_of(environ, **more) | QUICK)
+        yield
 
 
 def played(folder: Path, agent: str = AGENT) -> Facts:
-    play.START_SECONDS = 3600.0
-    return facts_of(Play(folder / "outlast-demo.db", View(), pace=float(PACE), agent=agent).run())
+    with quick_workers():
+        return facts_of(quick_play(folder, agent).run())
 
 
 def started(folder: Path) -> Program:
-    return Program.python("-c", PLAY, "demo", "--pace", PACE, folder=folder, env=clean())
+    return Program.python("-c", QUICK_PLAY, "demo", "--pace", PACE, folder=folder, env=clean())
+
+
+def agent(folder: Path, *changes: tuple[str, str]) -> str:
+    """Write the agent with something else in it, and return its file."""
+    text = AGENT_TEXT
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    (folder / "agent.py").write_text(text)
+    return str(folder / "agent.py")
 
 
 def lines_until(process: Program, text: str) -> list[str]:

@@ -1,7 +1,5 @@
 """The checks can fail: what is not so is said, and is never shown as if it were."""
 
-import itertools
-import pickle
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -9,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from demo_tools import PACE, played
+from demo_tools import LOSES_AN_ANSWER, POST, agent, played, quick_play, quick_workers
 
 from outlast.demo.facts import Facts
 from outlast.demo.library import TOPICS
@@ -25,39 +23,8 @@ from outlast.store.address import store_at
 from outlast.store.rows import RunRow
 from outlast.store.sqlite.store import SQLiteStore
 from support.processes import is_running
-from support.shared import FULL, make_once
 
-AGENT = (Path(__file__).parents[2] / "src/outlast/demo/agent.py").read_text()
-POST = 'receipt = await post(f"{OUTBOX}/messages", to=to, text=text, key=key)'
-LOST = f"{POST}\n    if receipt['number'] == 1:\n        raise ConnectionError('the answer was lost')"
 VERIFY = 'return Happened(str(receipt["number"]))'
-
-
-@pytest.fixture(scope="session")
-def good(tmp_path_factory) -> Facts:
-    """A play in which every claim holds.
-
-    The answer to a message is lost, which only the agent's verify can tell, and the store is busy now and then.
-    """
-
-    def make(folder: Path) -> None:
-        asked, real = itertools.count(), SQLiteStore.progress
-
-        def progress(store: SQLiteStore, run: int) -> dict[str, str]:
-            if next(asked) % 2:
-                raise StoreUnavailable("it is busy")
-            return real(store, run)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(SQLiteStore, "progress", progress)
-            facts = played(folder, agent(folder, (POST, LOST)))
-        assert next(asked) > 2, "it waits for an answer to be saved"
-        # Locks and sockets cannot be kept.
-        model = replace(facts.played.model, gates={}, _lock=None)
-        facts = replace(facts, played=replace(facts.played, model=model, outbox=None))
-        (folder / "facts").write_bytes(pickle.dumps(facts))
-
-    return pickle.loads((make_once(tmp_path_factory, "good-demo", make) / "facts").read_bytes())
 
 
 def wrong(facts: Facts) -> list[int]:
@@ -65,17 +32,7 @@ def wrong(facts: Facts) -> list[int]:
     return [number for number, check in enumerate(checks(facts)) if check.wrong]
 
 
-def agent(folder: Path, *changes: tuple[str, str]) -> str:
-    """The agent with something else in it."""
-    text = AGENT
-    for old, new in changes:
-        assert old in text
-        text = text.replace(old, new)
-    (folder / "agent.py").write_text(text)
-    return str(folder / "agent.py")
-
-
-LIES = (POST, LOST), (VERIFY, "return None")
+LIES = LOSES_AN_ANSWER, (VERIFY, "return None")
 FAULTS = {
     "an outbox that is written twice": ([(POST, f"{POST}\n    {POST}")], 4),
     "a verify that lies": (LIES, 4),
@@ -85,7 +42,14 @@ FAULTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("fault", FAULTS if FULL else ["an outbox that is written twice"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "an outbox that is written twice",
+        pytest.param("a verify that lies", marks=pytest.mark.extended),
+        pytest.param("an answer that is begun again", marks=pytest.mark.extended),
+    ],
+)
 def test_checks_find_a_faulty_agent(tmp_path, fault):
     changes, claim = FAULTS[fault]
     facts = played(tmp_path, agent(tmp_path, *changes))
@@ -215,8 +179,9 @@ class Impatient(View):
 def test_unfinished_run_ends_the_demo_at_its_deadline(tmp_path):
     never = agent(tmp_path, ("notes: list[str] = []", "notes: list[str] = await receive('never')"))
     view = Impatient()
-    view.play = Play(tmp_path / "outlast-demo.db", view, pace=float(PACE), agent=never)
-    with pytest.raises(DemoFailed, match=r"waited too long for \w+.*What the workers said last: A: "):
+    view.play = quick_play(tmp_path, never, view)
+    message = r"waited too long for \w+.*What the workers said last: A: "
+    with quick_workers(), pytest.raises(DemoFailed, match=message):
         view.play.run()
     store = store_at(address_of(tmp_path / "outlast-demo.db"))
     store.open()
@@ -226,13 +191,7 @@ def test_unfinished_run_ends_the_demo_at_its_deadline(tmp_path):
     assert not any(map(is_running, pids))
 
 
-def test_failed_run_ends_the_demo_with_the_reason(tmp_path):
-    fails = ("notes: list[str] = []", "raise LookupError('there is nothing on it')")
-    with pytest.raises(DemoFailed, match=r"tides is failed.*there is nothing on it"):
-        played(tmp_path, agent(tmp_path, fails))
-
-
-def test_failure_reason_is_shown_although_the_store_is_busy(tmp_path, monkeypatch):
+def test_failed_run_ends_the_demo_with_the_reason_although_the_store_is_busy(tmp_path, monkeypatch):
     fails = ("notes: list[str] = []", "raise LookupError('there is nothing on it')")
     seen: dict[str, str] = {}
 

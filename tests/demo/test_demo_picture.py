@@ -38,9 +38,9 @@ def check(svg: str, transcript: str) -> None:
 
 
 def test_demo_output_is_the_transcript(recorded):
-    output = (recorded / "output.txt").read_text().rstrip().split("\n")
+    output = recorded.output.rstrip().split("\n")
     told = [line for line in output if not re.match(r" *[\d.]+ s  \(", line)]
-    assert told == (recorded / "demo.txt").read_text().strip().split("\n")[1:]
+    assert told == (recorded.folder / "demo.txt").read_text().strip().split("\n")[1:]
 
 
 def test_the_picture_of_the_documentation_is_that_of_its_transcript():
@@ -48,12 +48,12 @@ def test_the_picture_of_the_documentation_is_that_of_its_transcript():
 
 
 def test_a_picture_that_is_made_now_is_that_of_its_transcript(recorded):
-    check((recorded / "demo.svg").read_text(), (recorded / "demo.txt").read_text())
+    check((recorded.folder / "demo.svg").read_text(), (recorded.folder / "demo.txt").read_text())
 
 
 def test_what_lies_beside_a_picture_stays_as_it_is(recorded):
-    assert (recorded / "demo.new").read_text() == "somebody's"
-    assert {one.name for one in recorded.iterdir() if "demo.svg" in one.name} == {"demo.svg"}
+    assert (recorded.folder / "demo.new").read_text() == "somebody's"
+    assert {one.name for one in recorded.folder.iterdir() if "demo.svg" in one.name} == {"demo.svg"}
 
 
 def alike(transcript: str) -> list[str]:
@@ -66,12 +66,12 @@ def alike(transcript: str) -> list[str]:
 
 
 def test_the_transcript_of_the_documentation_is_what_the_demo_says_today(recorded):
-    assert alike((DOCS / "demo.txt").read_text()) == alike((recorded / "demo.txt").read_text())
+    assert alike((DOCS / "demo.txt").read_text()) == alike((recorded.folder / "demo.txt").read_text())
 
 
 @pytest.mark.parametrize("where", ["docs", "recorded"])
 def test_a_picture_needs_nothing_else_moves_only_for_who_wants_it_and_says_what_it_is(where, recorded):
-    text = ((DOCS if where == "docs" else recorded) / "demo.svg").read_text()
+    text = ((DOCS if where == "docs" else recorded.folder) / "demo.svg").read_text()
     root = ET.fromstring(text)
     assert root.get("role") == "img"
     assert not re.search(r"href|<script|url\(|@import|<image|foreignObject", text)

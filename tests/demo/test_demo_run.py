@@ -2,19 +2,27 @@
 
 import io
 import itertools
+import json
 import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
 from types import SimpleNamespace
 
 import pytest
-from demo_tools import HOSTILE, PACE, PLAY, clean, lines_until, pids_in, started
+from demo_tools import HOSTILE, PACE, QUICK_PLAY, clean, lines_until, pids_in, started
 
+from outlast.demo.facts import Facts
+from outlast.demo.place import environ_of
 from outlast.demo.scene import Happening, Scene, Work
+from outlast.demo.summary import document
+from outlast.demo.verdict import checks
 from outlast.demo.view import WIDTH, Lines
+from outlast.settings.load import load
+from outlast.settings.settings import Settings
 from support.cli import answer_in, answer_of, as_nobody
 from support.processes import is_running, wait_until_gone
 from support.spawned import spawn
@@ -22,8 +30,8 @@ from support.waiting import WAIT_SECONDS, wait_until
 
 
 @pytest.fixture
-def found(shown) -> dict:
-    return shown.found
+def found(recorded) -> dict:
+    return recorded.found
 
 
 def test_demo_claims_hold_and_it_exits_0(found):
@@ -45,24 +53,38 @@ def test_only_a_part_of_one_step_is_redone_and_every_message_is_sent_once(found)
     assert found["tokens"]["saved"] > 0
 
 
-def test_demo_workers_have_default_settings(shown):
+def test_demo_workers_have_default_settings(recorded, monkeypatch):
     """But for slots and queue, which are words of the command."""
-    script = """
-import os
-from outlast.demo.place import environ_of
-from outlast.settings.load import load
-from outlast.settings.settings import Settings
-loaded = load({}, environ_of(os.environ))
-assert loaded.settings == Settings(), loaded.settings
-"""
-    env = {**os.environ, **HOSTILE}
-    subprocess.run(
-        [sys.executable, "-P", "-c", script], cwd=shown.folder, env=env, check=True, timeout=WAIT_SECONDS
-    )
+    monkeypatch.chdir(recorded.folder)
+    for name, value in HOSTILE.items():
+        monkeypatch.setenv(name, value)
+    assert load({}, environ_of(os.environ)).settings == Settings()
 
 
-def test_demo_leaves_its_store_and_other_files(shown, capsys):
-    folder = shown.folder
+def replay(facts: Facts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `outlast demo` in this process show a play that was played before."""
+    monkeypatch.setattr("outlast.demo.play.Play.run", lambda play: facts.played)
+    monkeypatch.setattr("outlast.demo.facts.facts_of", lambda played: facts)
+
+
+def test_json_output_is_one_document(good, tmp_path, monkeypatch, capsys):
+    replay(good, monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    answer = answer_in(tmp_path, ["demo", "--json"], capsys)
+    assert answer.code == 0, answer
+    assert answer.json == json.loads(json.dumps(document(good, checks(good), Path("outlast-demo.db"))))
+
+
+@pytest.mark.parametrize("words", [[], ["--json"]], ids=["text", "json"])
+def test_demo_with_a_false_claim_exits_1(good, tmp_path, monkeypatch, capsys, words):
+    replay(replace(good, messages=good.messages[:-1]), monkeypatch)
+    answer = answer_in(tmp_path, ["demo", *words], capsys)
+    assert answer.code == 1, answer
+    assert ("NOT SO" in answer.out) if not words else (answer.json["passed"] is False)
+
+
+def test_demo_leaves_its_store_and_other_files(recorded, capsys):
+    folder = recorded.folder
     for words, text in ((["runs"], "glaciers"), (["show", "bees"], "1 death"), (["drains"], "SIGTERM")):
         typed = [*words, "--store", "sqlite:///outlast-demo.db"]
         assert text in answer_in(folder, typed, capsys, OUTLAST_ENV_FILE="").out
@@ -70,8 +92,8 @@ def test_demo_leaves_its_store_and_other_files(shown, capsys):
     assert (folder / "outlast-demo.db").stat().st_mode & 0o777 == 0o600
 
 
-def test_demo_lines_fit_the_width(shown):
-    lines = [line for line in shown.errors.splitlines() if not line.startswith("outlast: ")]
+def test_demo_lines_fit_the_width(recorded):
+    lines = recorded.output.partition("What happened")[0].splitlines()
     assert lines
     assert all(len(line) <= WIDTH and "\r" not in line and "\x1b" not in line for line in lines)
 
@@ -126,7 +148,7 @@ def test_killed_demo_takes_its_workers_with_it(tmp_path):
 
 
 def test_closed_pipe_ends_the_demo_and_its_workers(tmp_path):
-    command = [sys.executable, "-u", "-c", PLAY, "demo", "--pace", PACE]
+    command = [sys.executable, "-u", "-c", QUICK_PLAY, "demo", "--pace", PACE]
     with (tmp_path / "errors").open("w") as errors:
         process = spawn(command, stdout=subprocess.PIPE, stderr=errors, cwd=tmp_path, env=clean())
     try:

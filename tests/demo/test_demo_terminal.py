@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import pickle
 import pty
 import select
 import signal
@@ -14,16 +15,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from demo_tools import PACE, PLAY, PLAY_SECONDS, clean
+from demo_tools import PACE, PLAY_SECONDS, QUICK_PLAY, clean
 
 from outlast.demo.scene import Hand, Happening, Scene, Work
 from outlast.demo.view import BOARD_ROWS, WIDTH, board, plain
-from support.shared import FULL
 from support.spawned import spawn
 from support.waiting import WAIT_SECONDS
 
 WHICH = "from outlast.demo.view import view_of; view = view_of(as_json=False); view.close(); print(type(view).__name__)"
-DEMO = ["-P", "-c", PLAY, "demo", "--pace", PACE]
+DEMO = ["-P", "-c", QUICK_PLAY, "demo", "--pace", PACE]
 Act = Callable[[int, int], None]
 
 
@@ -35,6 +35,7 @@ def in_terminal(
     *,
     at: bytes = b"",
     then: Act = lambda *_: None,
+    fork: bool = False,
     **env: str,
 ) -> tuple[int, str]:
     """Return the exit code of a program, and what it writes on a terminal of that size.
@@ -44,7 +45,7 @@ def in_terminal(
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     environ = clean(TERM="xterm-256color", **env)
-    if words[0] == "-c" and "PYTHONIOENCODING" not in env:
+    if fork:
         process = spawn(
             [sys.executable, "-u", *words], stdout=follower, stderr=follower, cwd=folder, env=environ
         )
@@ -103,7 +104,7 @@ def resize_and_interrupt(pid: int, terminal: int) -> None:
 def test_a_board_is_drawn_where_there_is_room_and_colour(tmp_path, columns, rows, env, view):
     terminal = env.pop("TERM", None)
     words = ["-c", f"import os; os.environ.update({ ({'TERM': terminal} if terminal else {}) }); {WHICH}"]
-    code, said = in_terminal(words, columns, rows, tmp_path, **env)
+    code, said = in_terminal(words, columns, rows, tmp_path, fork="PYTHONIOENCODING" not in env, **env)
     assert code == 0, said
     assert said.split()[-1].endswith(view)
 
@@ -117,11 +118,32 @@ def test_a_board_gives_the_terminal_back_when_it_is_interrupted(tmp_path):
 
 
 SIZES = [(100, 30, {}), (40, 10, {"NO_COLOR": "1", "PYTHONIOENCODING": "ascii"})]
+REPLAY = """
+import os, pickle, sys, time
+import outlast.demo.facts, outlast.demo.play
+from outlast.cli import main
+
+with open(sys.argv[1], "rb") as file:
+    facts = pickle.load(file)
+
+def run(play):
+    size = os.get_terminal_size(2)
+    for happening in facts.played.happenings:
+        play._scene.seconds = happening.at
+        play._say(happening.text, happening.mood)
+        while "begins on A" in happening.text and os.get_terminal_size(2) == size:
+            time.sleep(0.01)
+            play._view.show(play._scene)
+    return facts.played
+
+outlast.demo.play.Play.run = run
+outlast.demo.facts.facts_of = lambda played: facts
+main(["demo"])
+"""
+"""`outlast demo`, which shows a play that was played before. It waits in the middle until the terminal has another size."""
 
 
-@pytest.mark.parametrize(("columns", "rows", "env"), SIZES if FULL else SIZES[1:])
-def test_a_play_ends_with_what_happened_on_a_terminal_of_any_size(tmp_path, columns, rows, env):
-    code, said = in_terminal(DEMO, columns, rows, tmp_path, at=b"begins on A", then=resize, **env)
+def assert_ends_with_what_happened(code: int, said: str, env: dict[str, str]) -> None:
     assert code == 0, said
     assert "each once" in said[said.rindex("What happened") :]
     if env:
@@ -129,6 +151,21 @@ def test_a_play_ends_with_what_happened_on_a_terminal_of_any_size(tmp_path, colu
     else:
         assert said.rindex("\x1b[?25h") > said.rindex("\x1b[?25l"), "the cursor is back"
         assert "outlast show bees --store sqlite:///outlast-demo.db" in said
+
+
+@pytest.mark.parametrize(("columns", "rows", "env"), SIZES)
+def test_demo_ends_with_what_happened_on_a_terminal_of_any_size(tmp_path, good, columns, rows, env):
+    (tmp_path / "facts").write_bytes(pickle.dumps(good))
+    words = ["-c", REPLAY, str(tmp_path / "facts")]
+    code, said = in_terminal(words, columns, rows, tmp_path, at=b"begins on A", then=resize, **env)
+    assert_ends_with_what_happened(code, said, env)
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize(("columns", "rows", "env"), SIZES)
+def test_play_ends_with_what_happened_on_a_terminal_of_any_size(tmp_path, columns, rows, env):
+    code, said = in_terminal(DEMO, columns, rows, tmp_path, at=b"begins on A", then=resize, **env)
+    assert_ends_with_what_happened(code, said, env)
 
 
 def test_a_board_fits_however_much_happens():

@@ -23,14 +23,20 @@ def test_wheel_environment_has_no_extras(environment):
 
 
 def test_wheel_alone_plays_the_demo(environment, recorded):
-    output = (recorded / "output.txt").read_text()
-    command = output.strip().split("\n")[-1].removeprefix("Look closer").split()
+    command = recorded.output.strip().split("\n")[-1].removeprefix("Look closer").split()
     env = {
         "PATH": f"{environment}/bin:/usr/bin:/bin",
-        "HOME": str(recorded),
+        "OUTLAST_ENV_FILE": "",  # the folder has one that no command can read
+        "HOME": str(recorded.folder),
         "TMPDIR": os.environ.get("TMPDIR", "/tmp"),
     }
     shown = subprocess.run(
-        command, cwd=recorded, env=env, capture_output=True, text=True, timeout=WAIT_SECONDS, check=True
+        command,
+        cwd=recorded.folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS,
+        check=True,
     )
     assert "1 death" in shown.stdout
