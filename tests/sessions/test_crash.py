@@ -1,7 +1,9 @@
 """Runs that crash make each session change once."""
 
 import asyncio
+import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +12,11 @@ import pytest
 from conversation import TURNS, conversation, think
 
 from outlast import session, sync, workflow
-from outlast.testing import crash_everywhere, crash_processes
+from outlast.testing import crash_everywhere
+from outlast.testing.crash import ADDRESS
+from support.crash_points import crash_at_some
 from support.crash_stores import STORES, new_places
+from support.processes import Program, clean_environment
 from support.waiting import WAIT_SECONDS
 
 pytestmark = pytest.mark.timeout(600)
@@ -42,7 +47,7 @@ def test_each_append_is_made_once(places):
         finally:
             store.close()
 
-    report = crash_everywhere(conversation("hi"), store=new_place, check=check, writes=range(1, 17, 4))
+    report = crash_everywhere(conversation("hi"), store=new_place, check=check, writes=range(1, 17, 5))
     assert report.result == [TURNS, {"count": 2, "turns": TURNS}, True]
     assert report.crashes >= 6
 
@@ -62,7 +67,7 @@ async def at_once() -> list:
 
 
 def test_concurrent_calls_are_each_made_once():
-    assert crash_everywhere(at_once()).result == [[1, 2, 3, 4], 1, ["new"]]
+    assert crash_at_some(at_once()).result == [[1, 2, 3, 4], 1, ["new"]]
 
 
 @workflow
@@ -78,7 +83,7 @@ async def parent() -> list[int]:
 
 
 def test_runs_that_share_a_session_make_each_change_once():
-    assert crash_everywhere(parent()).result == [0, 1, 9]
+    assert crash_at_some(parent()).result == [0, 1, 9]
 
 
 @sync.workflow
@@ -90,20 +95,25 @@ def sync_conversation() -> list:
 
 
 def test_sync_workflow_makes_each_change_once():
-    assert crash_everywhere(sync_conversation()).result == [["hi", "you"], 2, None, None]
+    assert crash_at_some(sync_conversation()).result == [["hi", "you"], 2, None, None]
 
 
 def test_killed_processes_make_each_change_once(tmp_path):
-    """With real deaths; what the run itself sees is what its session holds."""
-    report = crash_processes(
-        f"{Path(__file__).parent}/conversation.py:conversation",
-        ['"hi"'],
-        folder=tmp_path,
-        every=12,
-        timeout=WAIT_SECONDS,
-    )
-    assert report.result == [TURNS, {"count": 2, "turns": TURNS}, True]
-    assert report.crashes > 2
+    """What the run itself sees is what its session holds."""
+
+    def life(at: int, when: str) -> Program:
+        """Start a process that kills itself before or after that write; with 0 it comes to its end."""
+        target = f"{Path(__file__).parent}/conversation.py:conversation"
+        words = ["-m", "outlast.testing.crash_process", "-", at, when, target, '"hi"']
+        env = clean_environment(**{ADDRESS: f"sqlite:///{tmp_path}/{when}-{at or killed_at}.db"})
+        return Program.python(*words, folder=tmp_path, env=env)
+
+    for killed_at, when in ((1, "after"), (7, "before"), (12, "after")):
+        with life(killed_at, when) as first:
+            assert first.wait() == -signal.SIGKILL, first.describe()
+        with life(0, when) as second:
+            assert second.wait() == 0, second.describe()
+        assert json.loads(second.output) == {"result": [TURNS, {"count": 2, "turns": TURNS}, True]}
 
 
 SETS = """

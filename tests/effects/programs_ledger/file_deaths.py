@@ -80,14 +80,11 @@ def lines_after_changes() -> list[int]:
 def state(place: Path) -> list[tuple[Any, ...]]:
     """Return what a process that looks at a folder could notice: names, links, permissions, contents."""
     found: list[tuple[Any, ...]] = []
-    for folder_path, names, files in os.walk(place):
-        found += [(folder_path, name) for name in names]
-        for name in files:
-            path = os.path.join(folder_path, name)
-            status = os.lstat(path)
-            data = os.readlink(path) if os.path.islink(path) else Path(path).read_bytes()
-            found.append((path, status.st_ino, status.st_mode, status.st_nlink, data))
-    return sorted(found, key=repr)
+    for path in sorted(place.rglob("*")):
+        status = path.lstat()
+        data = path.read_bytes() if path.is_file() else None
+        found.append((path, status.st_ino, status.st_mode, status.st_nlink, data))
+    return found
 
 
 def content(path: Path) -> str | None:
