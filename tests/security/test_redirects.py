@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,6 +17,8 @@ from outlast.fencing import FENCE_HEADER
 from support.waiting import WAIT_SECONDS
 
 SECRET = "hunter2-hunter2"
+CERTIFICATES = ssl.create_default_context()
+"""Read once. Without it each client would read all certificates of the machine."""
 OUTCOMES = {301: HTTPUnclear, 302: HTTPUnclear, 303: None, 307: HTTPRefused, 308: HTTPRefused}
 
 
@@ -68,7 +71,7 @@ pay = http_effect(
     "pay",
     timeout=WAIT_SECONDS,
     headers={"X-Api-Key": SECRET},
-    client=lambda: httpx.AsyncClient(follow_redirects=True),
+    client=lambda: httpx.AsyncClient(follow_redirects=True, verify=CERTIFICATES),
     undo=None,
 )
 
