@@ -25,12 +25,12 @@ from typing import IO, Any
 class Zygote:
     """The process that forks. It ends when this one does."""
 
-    def __init__(self, *flags: str) -> None:
+    def __init__(self) -> None:
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._requests, self._turn, self._asked = here, threading.Lock(), 0
         with there:
             program, null = Path(__file__).with_name("zygote.py"), subprocess.DEVNULL
-            command = [sys.executable, *flags, str(program), str(there.fileno())]
+            command = [sys.executable, str(program), str(there.fileno())]
             self._process = subprocess.Popen(command, pass_fds=[there.fileno()], stdin=null, stdout=null)
         atexit.register(self.end)
 
@@ -119,7 +119,7 @@ def spawn(
         if words[at] == "-u":
             buffered, at = False, at + 1
         else:
-            flags, at = words[at : at + 2], at + 2
+            flags, at = [*flags, *words[at : at + 2]], at + 2
     way, at = (words[at], at + 1) if words[at] in ("-c", "-m") else ("file", at)
     return _spawned(
         flags, [way, words[at], words[at + 1 :]], stdout, stderr, unbuffered=not buffered, **options
@@ -141,13 +141,14 @@ def _spawned(
         "cwd": str(cwd or Path.cwd()),
         "env": dict(os.environ if env is None else env),
         "unbuffered": unbuffered,
+        "warnings": flags[1::2],
     }
     reading, writing = os.pipe() if stdout == subprocess.PIPE else (None, None)
     out = stdout if writing is None else writing
     err = out if stderr == subprocess.STDOUT else sys.stderr if stderr is None else stderr
     with Path(os.devnull).open("rb") as null:
         fds = [file if isinstance(file, int) else file.fileno() for file in (null, out, err)]
-        spawned = Spawned(zygote(*flags), request, fds)
+        spawned = Spawned(zygote(), request, fds)
     if reading is not None:
         os.close(fds[1])
         spawned.stdout = os.fdopen(reading)

@@ -16,6 +16,7 @@ import socket
 import sys
 import threading
 import time
+import warnings
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -60,6 +61,9 @@ def become(request: dict[str, Any], fds: list[int]) -> None:
         faulthandler.enable()
     if paths := os.environ.get("PYTHONPATH"):
         sys.path[1:1] = paths.split(os.pathsep)
+    if options := request.get("warnings"):
+        sys.warnoptions[:] = options
+        warnings._processoptions(options)  # type: ignore[attr-defined]
     if request["unbuffered"]:
         sys.stdout = sys.__stdout__ = io.TextIOWrapper(io.FileIO(1, "wb", closefd=False), write_through=True)
     gc.enable()
