@@ -8,9 +8,9 @@ from support.processes import Program, clean_environment
 from support.waiting import wait_until
 
 SHORT_STEPS = {
-    "OUTLAST_GRACE": "60", "OUTLAST_CHECKPOINT_RESERVE": "50", "OUTLAST_EXIT_RESERVE": "9",
+    "OUTLAST_GRACE": "60", "OUTLAST_CHECKPOINT_RESERVE": "50", "OUTLAST_EXIT_RESERVE": "9.6",
 }  # fmt: skip
-"""A drain in which steps have less than a second, and everything after them has a minute."""
+"""A drain in which steps have a tenth of a second, and everything after them has a minute."""
 
 
 class Command(Program):

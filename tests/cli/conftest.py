@@ -10,6 +10,7 @@ from cli_processes import CommandClock
 from outlast.store.address import store_at
 from outlast.store.rows import RunRow
 from outlast.store.verbs import Enlist, Record, Release, Submit
+from outlast.testing.empty import empty_file
 from support.cli import Answer, answer_of
 
 PROGRAM = """
@@ -77,6 +78,8 @@ class Place:
 
     def commit(self, *verbs: Any) -> list[Any]:
         """Write into the store what would be tedious to bring about."""
+        if not self.db.exists():
+            empty_file(self.db)
         store = store_at(self.address)
         store.open()
         try:
@@ -105,8 +108,9 @@ class Place:
     ) -> RunRow:
         """Held by a worker, alive unless its lease is over."""
         worker = "living" if lease > 0 else "gone"
-        self.commit(Enlist(worker, "some-host", 4242, lease))
-        return self.submitted(id, workflow, args, worker=worker)
+        submit = Submit(id, workflow, args, f"token of {id}", "00" * 16, worker=worker)
+        submitted = self.commit(Enlist(worker, "some-host", 4242, lease), submit)[1]
+        return submitted.row or self.row(id)
 
     def enlisted(
         self, worker="w1", lease=1e6, queues=("default",), workflows=("report",), concurrency=4

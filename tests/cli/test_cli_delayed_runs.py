@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import time
+from typing import TYPE_CHECKING
 
 import pytest
+from cli_processes import Command
 
 from outlast.cli import exits
 from outlast.store.rows import NEVER
 from outlast.store.verbs import Release
 
-
-def run_until_it_says_something(outlast, *words: str) -> tuple[str, str, int]:
-    """Return its first line on stderr, and the rest and the exit code after a SIGINT."""
-    env = {name: value for name, value in os.environ.items() if name != "OUTLAST_STORE"}
-    child = subprocess.Popen(
-        [sys.executable, "-m", "outlast", "run", *words],
-        cwd=outlast.folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    try:
-        assert child.stderr is not None
-        first = child.stderr.readline()
-        child.send_signal(signal.SIGINT)
-        _, rest = child.communicate(timeout=60)
-    finally:
-        child.kill()
-    return first, rest, child.returncode
+if TYPE_CHECKING:
+    from conftest import Place
 
 
-@pytest.mark.timeout(120)
+def run_until_it_says_something(outlast: Place, *words: str) -> tuple[str, str, int]:
+    """Return its first line on stderr, and all of stderr and the exit code after a SIGINT."""
+    with Command(outlast.folder, "run", *words) as command:
+        first = command.wait_for_error_line()
+        code = command.end_by(signal.SIGINT)
+        return first, command.errors, code
+
+
 def test_a_delayed_run_is_announced_with_its_due_time_and_left_by_an_interrupt(outlast):
     outlast.submitted("r1", delay=86_400.0)
     due = outlast.row("r1").due
@@ -46,7 +38,6 @@ def test_a_delayed_run_is_announced_with_its_due_time_and_left_by_an_interrupt(o
     assert (row.status, row.due, row.lives) == ("queued", due, 0)
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("due", "waits", "says"),
     [

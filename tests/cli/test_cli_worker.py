@@ -114,7 +114,11 @@ def row(folder, id, name="outlast.db"):
 
 
 def ended(folder, id, name="outlast.db"):
-    return wait_until(lambda: (found := row(folder, id, name)) and found.ended and found)
+    """Wait until a run has ended, and return it."""
+    store = store_at(f"sqlite:///{folder / name}")
+    store.open()
+    with closing(store):
+        return wait_until(lambda: (found := store.run(id)) and found.ended and found)
 
 
 def notes(folder):
@@ -171,7 +175,7 @@ def test_runs_of_a_killed_worker_are_taken_over(folder, outlast):
     [
         ("sqlite:///outlast.db", "outlast.db"),
         ("sqlite:///outlast.db", "outlast.db-wal"),
-        ("sqlite:///outlast.db", "outlast.db-shm"),
+        pytest.param("sqlite:///outlast.db", "outlast.db-shm", marks=pytest.mark.extended),
         ("file:state", "state"),
     ],
 )
@@ -242,7 +246,9 @@ def test_unknown_workflow_waits_and_is_reported(folder, outlast):
 # -- an app in the module
 
 
-@pytest.mark.parametrize("target", ["shop.py", "shop.py:app", "shop:app"])
+@pytest.mark.parametrize(
+    "target", ["shop.py", pytest.param("shop.py:app", marks=pytest.mark.extended), "shop:app"]
+)
 def test_an_app_brings_its_settings_and_its_lifespan(folder, outlast, target):
     (folder / "shop.py").write_text(WITH_APP)
     outlast("submit", "agent.py:report", "x", "--id", "r1", "--queue", "mine")

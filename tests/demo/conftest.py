@@ -74,9 +74,9 @@ def environment(tmp_path_factory) -> Path:
         site = next(place.glob("lib/python*/site-packages"))
         for name in needed("outlast", set()):
             for file in distribution(name).files or ():
-                if ".." not in file.parts and file.suffix != ".pyc":
+                if ".." not in file.parts and Path(str(file.locate())).exists():
                     (site / file).parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copy(str(file.locate()), site / file)
+                    shutil.copy2(str(file.locate()), site / file)  # with its time, by which bytecode is valid
         subprocess.run(
             [sys.executable, "-m", "pip", "--python", str(place / "bin" / "python"), "install", "--quiet", "--no-index", "--no-deps", str(wheel)],
             check=True, timeout=PLAY_SECONDS,

@@ -1,35 +1,40 @@
-"""The programs of docs/quickstart.md, killed at the moments that the page names."""
+"""The programs of docs/quickstart.md, killed at the moments that the page names.
+
+Their pauses are shorter, and so is the time-out of the effect, which its next life waits for.
+"""
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 from pathlib import Path
 
 import pytest
 
-from support.processes import STOPPING, Program
+from support.hurried import hurried
+from support.processes import STOPPING, Program, clean_environment
 
 PAGE = (Path(__file__).parents[2] / "docs/quickstart.md").read_text()
 FILES = dict(re.findall(r"^```python title=\"([^\"]+)\"\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
+EFFECT = "@effect(timeout=5)"
 PARTS = [f"researching part {part}" for part in range(1, 11)]
 FINDINGS = [f"finding {part}" for part in range(1, 11)]
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    for name in [name for name in os.environ if name.upper().startswith("OUTLAST_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("OUTLAST_EFFECT_MARGIN", "1")
+def folder(tmp_path):
     for name, text in FILES.items():
-        (tmp_path / name).write_text(text.replace("asyncio.sleep(1)", "asyncio.sleep(0.1)"))
+        (tmp_path / name).write_text(hurried(text).replace(EFFECT, "@effect(timeout=1)"))
     return tmp_path
+
+
+def environment() -> dict[str, str]:
+    return clean_environment(OUTLAST_EFFECT_MARGIN="0.5")
 
 
 def start(program: str, last: str, folder: Path) -> Program:
     """Start a program, which stops when it has printed this line."""
-    return Program.python(STOPPING, f"^{last}$", 1, folder / program, folder=folder)
+    return Program.python(STOPPING, f"^{last}$", 1, folder / program, folder=folder, env=environment())
 
 
 def end_at(program: str, last: str, folder: Path, number: int = signal.SIGKILL) -> Program:
@@ -43,7 +48,7 @@ def end_at(program: str, last: str, folder: Path, number: int = signal.SIGKILL) 
 
 
 def finished(program: str, folder: Path) -> list[str]:
-    with Program.python(folder / program, folder=folder) as process:
+    with Program.python(folder / program, folder=folder, env=environment()) as process:
         assert process.wait() == 0, process.describe()
         return process.lines
 
@@ -60,6 +65,7 @@ def test_only_the_killed_step_is_repeated(folder) -> None:
 
 
 def test_mail_is_not_sent_twice_after_a_kill(folder) -> None:
+    assert EFFECT in FILES["mail.py"]
     end_at("mail.py", "the mail is out; the provider has not answered yet", folder)
     sent = (folder / "outbox.txt").read_text()
     assert finished("mail.py", folder) == ["sent, as the outbox says"]
@@ -68,7 +74,7 @@ def test_mail_is_not_sent_twice_after_a_kill(folder) -> None:
 
 
 def test_mail_as_a_step_is_sent_twice(folder) -> None:
-    text = FILES["mail.py"].replace("@effect(timeout=5)", "@step").replace("effect, run", "run, step")
+    text = hurried(FILES["mail.py"]).replace(EFFECT, "@step").replace("effect, run", "run, step")
     verify = text.index("@send_mail.verify")
     text = (text[:verify] + text[text.index("@workflow") :]).replace("key: str = KEY", 'key: str = "k"')
     (folder / "mail.py").write_text(text)

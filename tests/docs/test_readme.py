@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from support.hurried import hurried
 from support.processes import STOPPING, Program
 
 ROOT = Path(__file__).parents[2]
@@ -17,9 +18,10 @@ EXIT = {signal.SIGKILL: -signal.SIGKILL, signal.SIGTERM: 75}
 
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
+    """Return the file of the program, with shorter pauses."""
     assert PROGRAM is not None
     path = tmp_path / "report.py"
-    path.write_text(PROGRAM[1])
+    path.write_text(hurried(PROGRAM[1]))
     return path
 
 

@@ -35,8 +35,8 @@ async def holding() -> None:
 """
 
 
-SHORT_STEPS = {"grace": "60", "checkpoint_reserve": "50", "exit_reserve": "9"}
-"""A drain in which steps have less than a second, and everything after them has a minute."""
+SHORT_STEPS = {"grace": "60", "checkpoint_reserve": "50", "exit_reserve": "9.6"}
+"""A drain in which steps have a tenth of a second, and everything after them has a minute."""
 
 
 class Folder:
@@ -64,7 +64,7 @@ class Folder:
         return process
 
     def until(self, seen: Callable[[], bool], what: str) -> None:
-        wait_until(seen, what)
+        wait_until(seen, what, pause=0.05)  # to ask a command takes longer than a usual pause
 
     def until_status(self, id: str, status: str) -> None:
         self.until(lambda: self.outlast("show", id).startswith(f"{id}  {status}\n"), f"{id} is not {status}")
