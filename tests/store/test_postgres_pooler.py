@@ -12,20 +12,13 @@ from transaction_pooler import Pooler, pooling
 from outlast.store.postgres.address import parse
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.verbs import Claim, Enlist, Record, Settle, Submit, Sweep
-from outlast.testing import servers
 from support.postgres_schemas import emptied, schema_of_this_process
 from support.waiting import WAIT_SECONDS, wait_until
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[servers.Server]:
-    with servers.postgres_server() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def schema(server) -> Iterator[str]:
-    with schema_of_this_process(server.url, "pooler") as address:
+def schema(postgres_server) -> Iterator[str]:
+    with schema_of_this_process(postgres_server.url, "pooler") as address:
         yield address
 
 
@@ -49,7 +42,7 @@ def test_runs_are_executed_through_a_pooler(pooler, schema, words) -> None:
     for store in stores:
         store.open()
         assert store._writer.pooler
-    stores[0].commit([Submit(f"r{n}", "flow", "[]", "t", "s") for n in range(60)])
+    stores[0].commit([Submit(f"r{n}", "flow", "[]", "t", "s") for n in range(30)])
 
     def work(number: int) -> int:
         store, done = stores[number], 0
@@ -63,7 +56,7 @@ def test_runs_are_executed_through_a_pooler(pooler, schema, words) -> None:
         return done
 
     with ThreadPoolExecutor(3) as pool:
-        assert sum(pool.map(work, range(3))) == 60
+        assert sum(pool.map(work, range(3))) == 30
     assert stores[0].dead_workers() == [], "without a session of one's own nobody is dead by a lock"
     assert len({session for _, session in pooler.lent}) == 3
     assert len(pooler.lent) > 6, "sessions went from hand to hand"
@@ -91,7 +84,7 @@ def test_worker_behind_a_pooler_is_dead_when_its_lease_ends(pooler, schema) -> N
     one.open()
     other.open()
     one.hold("w")
-    one.commit([Enlist("w", "host", 1, 0.4)])
+    one.commit([Enlist("w", "host", 1, 0.2)])
     one.die()
     wait_until(lambda: other.commit([Sweep()])[0].workers == ("w",))
     other.close()

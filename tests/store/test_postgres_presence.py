@@ -109,7 +109,7 @@ def test_killed_process_is_dead_and_its_run_is_released(stores, schema, tmp_path
         wait_until(lambda: beat_of(db) > worker.renewed + 5 * HEARTBEAT)
         assert store.dead_workers() == []
         holder.pause()
-        wait_until(lambda: seconds(db) > beat_of(db) + 2.0)
+        wait_until(lambda: seconds(db) > beat_of(db) + migrate.GRACE_SECONDS + 0.2)
         assert store.dead_workers() == [], "its heart has stopped, but it still holds its lock"
         holder.kill()
         wait_until(lambda: store.dead_workers() == ["w"])

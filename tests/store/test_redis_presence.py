@@ -101,7 +101,7 @@ def subscribers(client, *channels):
 def test_killed_process_is_dead_long_before_its_lease_ends(store, place, client, tmp_path):
     with Program.python("-c", WORKER, place, folder=tmp_path) as worker:
         worker.wait_for_line("held")
-        assert living_for(store, 2 * MISSED_SECONDS_MIN)
+        assert living_for(store, 1.5 * MISSED_SECONDS_MIN)
         worker.kill()
         assert wait_for_death(store) >= MISSED_SECONDS_MIN, "a broken connection has time to come back"
     before = server_time(client)
@@ -117,7 +117,7 @@ def test_stopped_process_lives_until_its_lease_ends(store, place, tmp_path):
     with Program.python("-c", WORKER, place, folder=tmp_path) as worker:
         worker.wait_for_line("held")
         worker.pause()
-        assert living_for(store, 2 * MISSED_SECONDS_MIN)
+        assert living_for(store, 1.5 * MISSED_SECONDS_MIN)
         assert store.commit([Sweep()])[0].workers == ()
 
 
