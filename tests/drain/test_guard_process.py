@@ -98,11 +98,11 @@ def test_a_guard_can_be_stopped_after_its_signals(tmp_path):
         assert program.wait() == -signal.SIGTERM
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_guard_ignores_signals_and_ends_with_its_worker(tmp_path, number):
+def test_a_guard_ignores_signals_and_ends_with_its_worker(tmp_path):
     with executing(tmp_path, "guarded.py", "plain") as program:
         guard = int(program.word("guard"))
-        os.kill(guard, number)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            os.kill(guard, number)
         assert os.getsid(guard) == guard
         time.sleep(0.2)
         assert is_running(guard)
@@ -153,7 +153,14 @@ def test_signals_and_deadline_import_little():
 
 
 @pytest.mark.usefixtures("_init")
-@pytest.mark.parametrize("where", ["regex-in-thread", "sum", "sleep"])
+@pytest.mark.parametrize(
+    "where",
+    [
+        "regex-in-thread",
+        pytest.param("sum", marks=pytest.mark.extended),
+        pytest.param("sleep", marks=pytest.mark.extended),
+    ],
+)
 def test_as_pid_1_a_program_ends_when_grace_ends(tmp_path, where):
     with executing(tmp_path, "busy.py", where, 0.5, before=AS_INIT) as program:
         time.sleep(0.2)

@@ -10,6 +10,7 @@ from programs_servers import LONG, PASSING, executing
 from outlast.drain.signals import SAME_SECONDS
 
 SIGTERM, SIGINT = signal.SIGTERM, signal.SIGINT
+either = pytest.mark.parametrize("number", [SIGTERM, pytest.param(SIGINT, marks=pytest.mark.extended)])
 
 
 def assert_released(program, cleanups: int = 1) -> None:
@@ -32,7 +33,7 @@ def assert_released(program, cleanups: int = 1) -> None:
         for how in ("waits", "result", "by-hand")
         for number in (SIGTERM, SIGINT)
         for loop in ("asyncio", "uvloop")
-        if LONG or (number == SIGTERM) == (loop == "asyncio")
+        if LONG or (number == SIGTERM) == (loop == "asyncio") == (how != "result")
     ],
 )
 def test_a_signal_drains_a_program_and_then_ends_it(tmp_path, how, number, loop):
@@ -59,7 +60,7 @@ def test_a_second_sigint_leaves_at_once(tmp_path):
         program.assert_run_is_claimable()
 
 
-@pytest.mark.parametrize("number", [SIGTERM, SIGINT])
+@either
 def test_a_hung_step_does_not_keep_a_program_from_ending(tmp_path, number):
     with executing(tmp_path, "plain.py", "hung", **PASSING) as program:
         program.wait_for("first-begins")
@@ -107,7 +108,7 @@ def test_a_second_signal_ends_a_program_that_handled_the_first(tmp_path):
         assert_released(program)
 
 
-@pytest.mark.parametrize("number", [SIGTERM, SIGINT])
+@either
 def test_a_signal_ends_a_program_that_drained_itself(tmp_path, number):
     with executing(tmp_path, "plain.py", "drains-itself") as program:
         program.send(number)
@@ -158,7 +159,7 @@ def test_signals_0_installs_nothing(tmp_path, name):
         for name in ("plain.py", "plain_sync.py")
         for number in (SIGTERM, SIGINT)
         for gates in (("gate", "other-gate"), ("other-gate", "gate"))
-        if LONG or ((name == "plain.py") == (number == SIGTERM)) == (gates[0] == "gate")
+        if LONG or (name == "plain.py") == (number == SIGTERM) == (gates[0] == "gate")
     ],
 )
 def test_two_in_one_program_both_drain_before_the_signal_has_its_effect(tmp_path, name, number, gates):
@@ -183,7 +184,12 @@ def test_two_in_one_program_are_closed_one_after_the_other(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "loop"), [("plain.py", "asyncio"), ("plain.py", "uvloop"), ("plain_sync.py", "")]
+    ("name", "loop"),
+    [
+        ("plain.py", "asyncio"),
+        pytest.param("plain.py", "uvloop", marks=pytest.mark.extended),
+        ("plain_sync.py", ""),
+    ],
 )
 def test_many_in_a_row_leave_no_threads_or_descriptors_behind(tmp_path, name, loop):
     with executing(tmp_path, name, "many-times", ready="", loop=loop) as program:

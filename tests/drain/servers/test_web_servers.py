@@ -100,7 +100,16 @@ def assert_drained(program: Executing, reason: str) -> None:
 
 
 @pytest.mark.parametrize("framework", ["starlette", "fastapi"] if LONG else ["starlette"])
-@pytest.mark.parametrize(("server", "number"), CODES)
+@pytest.mark.parametrize(
+    ("server", "number"),
+    [
+        ("uvicorn-asyncio", SIGTERM),
+        ("uvicorn-uvloop", SIGINT),
+        ("gunicorn", SIGTERM),
+        pytest.param("uvicorn-uvloop", SIGTERM, marks=pytest.mark.extended),
+        pytest.param("uvicorn-asyncio", SIGINT, marks=pytest.mark.extended),
+    ],
+)
 def test_a_signal_drains_at_once_and_the_server_shuts_down_as_without(tmp_path, server, number, framework):
     with serving(tmp_path, server, framework=framework) as program:
         request = Request(program, "/wait?gate=request")
@@ -119,7 +128,9 @@ def test_a_signal_drains_at_once_and_the_server_shuts_down_as_without(tmp_path, 
         assert code_without_outlast(tmp_path, server, number) == CODES[server, number]
 
 
-@pytest.mark.parametrize("server", ["uvicorn-asyncio", "uvicorn-uvloop"])
+@pytest.mark.parametrize(
+    "server", ["uvicorn-asyncio", pytest.param("uvicorn-uvloop", marks=pytest.mark.extended)]
+)
 def test_a_second_sigint_leaves_at_once_with_the_run_released(tmp_path, server):
     with serving(tmp_path, server) as program:
         Request(program, "/wait?gate=request")
@@ -226,7 +237,7 @@ def test_a_request_gets_the_result_of_a_run_of_another_process_within_the_grace(
         assert_drained(program, "SIGTERM")
 
 
-@pytest.mark.parametrize("server", ["uvicorn-asyncio", "gunicorn"])
+@pytest.mark.parametrize("server", ["uvicorn-asyncio", pytest.param("gunicorn", marks=pytest.mark.extended)])
 def test_a_step_that_hangs_in_a_thread_does_not_hold_up_the_server(tmp_path, server):
     with serving(tmp_path, server, in_thread=1, **PASSING) as program:
         program.wait_for("first-begins")
@@ -241,7 +252,7 @@ def test_a_step_that_hangs_in_a_thread_does_not_hold_up_the_server(tmp_path, ser
 # --- the routes, mounted ---
 
 
-@pytest.mark.parametrize("framework", ["starlette", "fastapi"])
+@pytest.mark.parametrize("framework", [pytest.param("starlette", marks=pytest.mark.extended), "fastapi"])
 def test_the_routes_can_be_mounted_in_a_web_app(tmp_path, framework):
     with serving(tmp_path, framework=framework) as program:
         program.wait_for("first-begins")

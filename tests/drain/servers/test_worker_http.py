@@ -173,6 +173,7 @@ def test_as_pid_1_a_worker_drains_and_ends(tmp_path, number, code):
         assert (program.times("cleanup"), program.times("lifespan-ends")) == (1, 1)
 
 
+@pytest.mark.extended  # test_guard_process.py has another program, test_hung_steps.py a worker that is not PID 1
 @pytest.mark.usefixtures("_init")
 def test_as_pid_1_a_worker_that_holds_the_gil_is_ended(tmp_path):
     with working(tmp_path, before=AS_INIT, outlast_grace=1) as program:
