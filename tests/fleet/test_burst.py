@@ -15,8 +15,8 @@ from bench.burst_fleet import AT_ONCE, GENTLE, Outcome, Scene, burst, recovery
 
 SVG = "{http://www.w3.org/2000/svg}"
 # A new run takes some 15 seconds, so new work fits into the fifth of the slots that is kept for it.
-HELD = Scene(workers=5, slots=40, returned=200, limit=120, new_rate=2.0, new_seconds=20.0)
-BACKLOG = replace(HELD, slots=10, limit=30, new_rate=0.5, new_seconds=60.0)
+HELD = Scene(workers=5, slots=20, returned=100, limit=60, new_rate=1.0, new_seconds=25.0)
+BACKLOG = replace(HELD, slots=10, returned=200, limit=30, new_rate=0.5, new_seconds=60.0)
 
 
 SCENES = {"as many slots as runs": HELD}
@@ -41,7 +41,7 @@ def test_gentle_start_protects_the_service_and_new_runs(name):
 def assert_every_run_ended_once(pair: Pair) -> None:
     for outcome in (pair.without, pair.gentle):
         check(outcome)
-        assert len(outcome.returned_done) == 200
+        assert len(outcome.returned_done) == pair.scene.returned
         assert len(outcome.new_waits) > 20
 
 

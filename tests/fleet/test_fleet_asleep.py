@@ -18,7 +18,7 @@ from support.seeds import seeded_random
 from support.waiting import WAIT_SECONDS, wait_until
 
 LONG_FORM = "OUTLAST_TEST_KILLS" in os.environ
-SLEEPERS = 10_000 if LONG_FORM else 30
+SLEEPERS = 10_000 if LONG_FORM else 15
 HOUR = 3600.0
 CLOCK = {"clock": True, "poll": 0.5}
 """A worker notices that its clock has jumped when it polls."""
@@ -131,7 +131,7 @@ def test_parent_sleeps_while_its_child_sleeps(fleet):
 
 def test_event_that_comes_while_a_run_is_released_is_not_missed(fleet):
     """A message, a cancellation or the end of a child comes at a random moment around the release."""
-    rng, count = seeded_random("falling asleep"), 40 if LONG_FORM else 12
+    rng, count = seeded_random("falling asleep"), 40 if LONG_FORM else 8
     flows = ("receiver", "tidy_sleeper", "waiting_parent", "sleeper")
     fleet.start_many(2, *flows, poll=NO_POLL, linger=0.05, concurrency=100)
     calls, ids = [], []

@@ -76,11 +76,11 @@ def test_item_that_fails_too_often_is_a_dead_letter_and_can_be_retried(fleet):
 
 def test_consumers_in_several_processes_handle_every_item_once(fleet):
     fleet.start_many(2, "one_step", **CONSUME)
-    ids = [f"i{n}" for n in range(60)]
-    put(fleet, ["gated"] * 10 + list(range(50)), ids)
+    ids = [f"i{n}" for n in range(30)]
+    put(fleet, ["gated"] * 10 + list(range(20)), ids)
     wait_until(lambda: len(fleet.lines()) == 10)
     fleet.make("gate")
-    wait_until(lambda: len(fleet.lines("after")) == 60)
+    wait_until(lambda: len(fleet.lines("after")) == 30)
     fleet.wait_until(lambda: size(fleet) == 0 and not has_running(fleet))
     assert sorted(line.run for line in fleet.lines()) == sorted(ids)
     assert len({line.pid for line in fleet.lines()}) == 2, "ten items at once take both consumers"
@@ -195,8 +195,8 @@ def test_item_whose_claim_is_cancelled_is_not_lost(fleet):
 
     async def use(app):
         queue, lost = app.queue("mail"), 0
-        await queue.put_many(range(60), ids=[f"i{n}" for n in range(60)])
-        for number in range(60):
+        await queue.put_many(range(40), ids=[f"i{n}" for n in range(40)])
+        for number in range(40):
             asking = asyncio.create_task(queue.claim())
             await asyncio.sleep(0.0002 * (number % 20))
             asking.cancel()
@@ -225,13 +225,15 @@ def test_ack_by_a_worker_that_was_taken_for_dead_is_refused(fleet):
         await queue.put("x", id="x")
         item = await queue.claim()
         app._house.worker._lease.stop()  # as in a process that is paused
-        heir = fleet.start("one_step", **CONSUME)
+        await asyncio.to_thread(fleet.let_lease_run_out, 2.0)
+        heir = fleet.start("one_step", **CONSUME, clock=True)
         await wait_until_async(lambda: fleet.lines("after", heir.pid), heir.describe)
         with pytest.raises(LeaseLost):
             await item.ack()
         with pytest.raises(LeaseLost):
             await item.nack()
 
+    fleet.set_clock(0.0)
     fleet.do(use, lease=2)
     fleet.wait_until(lambda: fleet.ask("SELECT status FROM runs WHERE id = 'mail/x'") in ([], [("done",)]))
 

@@ -16,7 +16,7 @@ from process_tools import Program
 from support.seeds import seeded_random
 from support.waiting import wait_until
 
-KILLS = int(os.environ.get("OUTLAST_TEST_KILLS", "10")) // 2
+KILLS = int(os.environ.get("OUTLAST_TEST_KILLS", "6")) // 2
 RUNS = KILLS * 10
 WORKERS = 3
 FLOWS = ("mixed", "chain")

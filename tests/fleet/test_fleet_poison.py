@@ -1,4 +1,4 @@
-"""Poison: a run, child or item that kills its workers becomes a dead letter and harms no other run."""
+"""Kill workers by a run, child or item: it becomes a dead letter and harms no other run."""
 
 import pytest
 from fleet_flows import gated, may_strike, one_step, parent
@@ -8,7 +8,7 @@ from process_tools import Program
 from outlast import RunDead
 from support.waiting import WAIT_SECONDS, wait_until
 
-HEALTHY = 49
+HEALTHY = 19
 FLOWS = ("may_strike", "one_step", "parent")
 
 
@@ -39,14 +39,14 @@ def make_dead_letter(fleet: Fleet, healthy: int) -> int:
     calls = [may_strike("poison" if n == poison else "no such file") for n in range(healthy + 1)]
     fleet.submit(calls, ["poison" if n == poison else f"r{n}" for n in range(healthy + 1)])
     for _ in range(2):
-        fleet.start(*FLOWS, concurrency=50)
-    died = live_through(fleet, concurrency=50)
+        fleet.start(*FLOWS, concurrency=20)
+    died = live_through(fleet, concurrency=20)
     assert fleet.statuses() == {"done": healthy, "dead": 1}
     assert fleet.status("poison") == "dead"
     return died
 
 
-def test_poison_run_among_fifty_is_a_dead_letter_and_the_others_end(fleet):
+def test_poison_run_among_twenty_is_a_dead_letter_and_the_others_end(fleet):
     died = make_dead_letter(fleet, HEALTHY)
     settle_hooks(fleet)
     left = fleet.image()
@@ -86,7 +86,7 @@ def test_cancelled_dead_letter_that_is_retried_is_a_dead_letter_again(fleet):
     assert fleet.do(lambda app: app.cancel("poison", "nobody wants it")) == "cancelled"
     assert fleet.status("poison") == "cancelled"
     fleet.do(lambda app: app.retry("poison"))
-    again = live_through(fleet, concurrency=50)
+    again = live_through(fleet, concurrency=20)
     assert fleet.status("poison") == "dead"
     assert again == 3, "its count of deaths starts at zero"
 
@@ -111,7 +111,7 @@ def test_poison_child_is_a_dead_letter_and_its_parent_gets_run_dead(fleet):
 def test_suspect_executes_alone_so_its_death_charges_no_other_run(fleet):
     """New work is submitted while the suspect executes; its worker does not claim it."""
     fleet.make("poison")
-    fleet.submit([may_strike("poison", late=0.7)], ["poison"])
+    fleet.submit([may_strike("poison", late=0.4)], ["poison"])
     options = {"concurrency": 5, "suspect_patience": 60.0}
     fleet.start(*FLOWS, **options).wait()
     fleet.replace_the_dead(*FLOWS, **options)
@@ -166,7 +166,7 @@ def test_suspect_gets_its_turn_while_all_workers_are_busy(fleet, what):
         fleet.do(lambda app: app.queue("mail").put("gated", id="suspect"))
     victim = killed_and_replaced(fleet, first, "gated", queues="special", **consume)
     busy = fleet.is_up(fleet.start("gated", "one_step", queues="default,special", concurrency=3, **consume))
-    fleet.submit([one_step(n, 0.5 + n % 5 * 0.2) for n in range(400)], [f"r{n}" for n in range(400)])
+    fleet.submit([one_step(n, 0.2 + n % 5 * 0.1) for n in range(400)], [f"r{n}" for n in range(400)])
     wait_until(lambda: fleet.lines(pid=busy.pid))
     victim.kill()
     fleet.make("gate")
@@ -191,12 +191,12 @@ def test_suspect_item_gets_its_turn_where_all_processes_only_consume(fleet):
     assert fleet.ask("SELECT 1 FROM runs WHERE status = 'queued'"), "the others are not done yet"
 
 
-def test_poison_item_among_fifty_is_a_dead_letter_and_the_others_end(fleet):
+def test_poison_item_among_twenty_is_a_dead_letter_and_the_others_end(fleet):
     fleet.make("poison")
-    payloads = ["poison" if n == 20 else n for n in range(HEALTHY + 1)]
-    ids = ["poison" if n == 20 else f"i{n}" for n in range(HEALTHY + 1)]
+    payloads = ["poison" if n == 10 else n for n in range(HEALTHY + 1)]
+    ids = ["poison" if n == 10 else f"i{n}" for n in range(HEALTHY + 1)]
     fleet.do(lambda app: app.queue("mail").put_many(payloads, ids=ids))
-    options = {"concurrency": 50, "consume": {"mail": "handle"}}
+    options = {"concurrency": 20, "consume": {"mail": "handle"}}
     for _ in range(2):
         fleet.start(*FLOWS, **options)
     live_through(fleet, **options)

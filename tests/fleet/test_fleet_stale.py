@@ -172,6 +172,8 @@ def test_worker_that_lost_a_suspect_before_it_began_takes_new_work(fleet):
     heir = fleet.is_up(fleet.start(*flows, clock=True))
     fleet.until_all_are("done")
     stale.resume()
+    fleet.wait_until(lambda: len(fleet.image().workers) == 2)  # it knows, and has another id
+    fleet.make("known")
     takes_new_work(fleet, stale, [heir])
     assert [line.pid for line in fleet.lines("after") if line.run == "r"] == [heir.pid]
 

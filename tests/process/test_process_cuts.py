@@ -12,11 +12,14 @@ import time
 
 from process_tools import Program
 
+from outlast.settings.settings import Settings
+from support.clocks import MovableClock, let_lease_run_out
 from support.outside_log import OutsideLog
 from support.seeds import seeded_random
 from support.snapshots import copy_store, read_dead_store
 
 IMAGES = 24 if "OUTLAST_TEST_KILLS" in os.environ else 5
+DEFAULT_LEASE = Settings().lease
 RESULT = 12 * 1500 + 2 * 1500 + 1  # block 10 and 11 have two digits
 
 
@@ -100,8 +103,7 @@ def tear(rng, db, promised_end, folder, acknowledged) -> int:
 
 def test_runs_of_an_image_continue_to_their_result(spawn, tmp_path):
     rng, log = seeded_random("resumed"), OutsideLog(tmp_path)
-    # An image has no lock files, so the lease must run out before the runs are taken over.
-    program = spawn("busy.py", env={"OUTLAST_LEASE": "3"})
+    program = spawn("busy.py")
     program.wait_until(lambda: len(log.update()) > 100)
     time.sleep(rng.uniform(0, 0.3))
     program.pause()
@@ -110,6 +112,8 @@ def test_runs_of_an_image_continue_to_their_result(spawn, tmp_path):
     copy = copy_store(tmp_path / "outlast.db", folder)
     program.kill()
     held = [id for id, run in read_dead_store(copy).runs.items() if run["status"] != "done"]
+    # An image has no lock files, so the lease must run out before the runs are taken over.
+    let_lease_run_out(f"sqlite:///{copy}", MovableClock(folder), DEFAULT_LEASE)
     with Program("busy.py", folder, "resume") as resumed:
         assert resumed.result() == [RESULT] * len(held)
     after = read_dead_store(copy)

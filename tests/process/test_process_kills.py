@@ -15,8 +15,8 @@ from support.seeds import seeded_random
 from support.snapshots import Snapshot, read_dead_store
 from support.waiting import wait_until
 
-KILLS = int(os.environ.get("OUTLAST_TEST_KILLS", "16"))
-SHARDS = 4 if KILLS > 100 else 2
+KILLS = int(os.environ.get("OUTLAST_TEST_KILLS", "10"))
+SHARDS = 4 if KILLS > 100 else 1
 """Each has a store of its own, so they can run in parallel."""
 
 UNDISTURBED = {

@@ -1,6 +1,5 @@
 """A program that a signal ended continues its run when it is started again."""
 
-import os
 import signal
 import time
 
@@ -12,12 +11,13 @@ from support.seeds import seeded_random
 from support.snapshots import read_dead_store
 from support.waiting import wait_until
 
-SIGNALS = ["SIGTERM", "SIGSEGV"]
-if "OUTLAST_TEST_KILLS" in os.environ:
-    SIGNALS += ["SIGHUP", "SIGQUIT", "SIGABRT", "SIGKILL"]
+SIGNALS = ["SIGTERM", "SIGSEGV", "SIGHUP", "SIGQUIT", "SIGABRT", "SIGKILL"]
 
 
-@pytest.mark.parametrize("name", SIGNALS)
+@pytest.mark.parametrize(
+    "name",
+    [name if name == "SIGTERM" else pytest.param(name, marks=pytest.mark.extended) for name in SIGNALS],
+)
 def test_program_ended_by_a_signal_continues_after_its_last_recorded_step(spawn, tmp_path, name):
     rng, inquest = seeded_random(name), Inquest(tmp_path)
     number = getattr(signal, name)

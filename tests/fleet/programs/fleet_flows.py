@@ -154,7 +154,7 @@ async def handle(item: Item) -> None:
         raise OSError("it cannot be done")
     if item.payload == "gated":
         await until_there("gate")
-    await asyncio.sleep(0.6 + item.fence % 5 * 0.2 if item.payload == "slow" else 0.02)
+    await asyncio.sleep(0.2 + item.fence % 5 * 0.1 if item.payload == "slow" else 0.02)
     log("after", os.getpid(), item.id, "item", item.attempts, item.fence)
 
 

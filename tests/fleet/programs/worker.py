@@ -4,7 +4,8 @@ module, flows   the module beside this one whose workflows it knows, and which o
 consume         {queue: handler}: consume items too
 worker          false: claim no runs
 clock           seconds to add to the time are read from the file `clock`
-at_read         what befalls it when it first reads a journal: "stop" (SIGSTOP, and a while later it goes on), "fail"
+at_read         what befalls it when it first reads a journal: "stop" (SIGSTOP, and
+                it reads when the file `known` exists), "fail"
 
 It says {"up": …} when it is open, and {"hook": …, "id": …} when a hook is called. SIGTERM closes it in good order.
 """
@@ -56,7 +57,8 @@ def befall(store: Any, fate: str) -> None:
         say(befallen=fate)
         if fate == "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
-            time.sleep(1.5)
+            while not Path(folder, "known").exists():
+                time.sleep(0.005)
         elif fate == "fail":
             raise StoreUnavailable("it could not be read")
         return journal(*args, **limits)
