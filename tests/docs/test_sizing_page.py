@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,7 @@ import pytest
 from outlast.doctor.examine import HERE, IN_MANIFESTS
 from outlast.doctor.grace import MARGIN_MIN, step_seconds
 from outlast.settings import Settings
-from support.waiting import WAIT_SECONDS
+from support.cli import answer_in
 
 PAGE = (Path(__file__).parents[2] / "docs/sizing.md").read_text()
 
@@ -41,22 +39,20 @@ def test_what_is_called_a_default_is_one() -> None:
     assert f"OUTLAST_GRACE + {MARGIN_MIN:g} " in PAGE
 
 
-def test_the_command_of_the_example_gives_the_number_that_the_sum_gives(tmp_path) -> None:
+def test_the_command_of_the_example_gives_the_number_that_the_sum_gives(tmp_path, capsys) -> None:
     manifest, doctor = re.findall(r"^    outlast (.*)$", section("A worked example"), re.MULTILINE)
     command, _, file = manifest.partition(" > ")
-    printed = outlast(command, tmp_path)
+    printed = outlast(command, tmp_path, capsys)
     (tmp_path / file).write_text(printed)
     [period] = re.findall(r"terminationGracePeriodSeconds: (\d+)", printed)
     assert f"preStop 10 + 45 + 5 = **{period}**" in PAGE
-    assert "ok      grace" in outlast(doctor, tmp_path)
+    assert "ok      grace" in outlast(doctor, tmp_path, capsys)
 
 
-def outlast(command: str, folder: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "outlast", *shlex.split(command)],
-        cwd=folder, capture_output=True, text=True, timeout=WAIT_SECONDS, check=True,
-    )  # fmt: skip
-    return done.stdout
+def outlast(command: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    answer = answer_in(folder, shlex.split(command), capsys)
+    assert answer.code == 0, answer
+    return answer.out
 
 
 def test_the_checks_that_are_named_are_there() -> None:
