@@ -13,7 +13,9 @@ def run_pytest(folder: Path, tests: str, *options: str) -> str:
     folder.mkdir(exist_ok=True)
     (folder / "pytest.ini").write_text("[pytest]\n")
     (folder / "test_agents.py").write_text(tests)
-    command = ["-m", "pytest", "-q", "--strict-markers", *_WITHOUT, *options]
+    # A forked process has imported modules that pytest would rewrite.
+    quietly = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    command = ["-m", "pytest", "-q", "--strict-markers", *quietly, *_WITHOUT, *options]
     with Program.python(*command, folder=folder) as process:
         process.wait()
     return process.output
