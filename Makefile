@@ -44,7 +44,7 @@ FAST := $(addprefix tests/,api app cost effects fencing replay sessions settings
 	$(wildcard tests/store/test_writer*.py)
 test-fast: $(STAMP)
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal $(PYTEST_ARGS) $(FAST) \
-	  -k "not postgres and not redis and not process and not death and not kill and not crash and not ledger"
+	  -k "not postgres and not redis and not process and not death and not kill and not crash and not ledger and not hung and not generated and not plugin"
 
 # Line and branch coverage, and which test executes which line. `make mutants` reads it.
 coverage: $(STAMP)
