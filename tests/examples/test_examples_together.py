@@ -298,7 +298,7 @@ def test_ended_consumer_loses_no_item_and_sends_no_mail_twice(stage, number):
     wait_until(lambda: len(stage.ledger("outbox.txt")) >= 3, first.describe)
     assert first.end(number) == -number
     second = stage.start("consumer.py")
-    wait_until(lambda: is_settled(stage), second.describe)
+    wait_until(lambda: is_settled(stage), second.describe, pause=0.05)
     assert second.end(SIGTERM) == -SIGTERM
 
     outbox = Counter(line.split()[0] for line in stage.ledger("outbox.txt"))
