@@ -1,18 +1,23 @@
 """Every call to a server ends, also when a connection stays open and nobody answers on it."""
 
+import math
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import pytest
 
+from outlast import sync
 from outlast.errors import StoreUnavailable
 from outlast.store.address import store_at
-from outlast.store.deadline import until
+from outlast.store.deadline import time_left, until
 from outlast.store.postgres import store as postgres
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.protocol import CommitUnknown, Store
+from outlast.store.sqlite.store import SQLiteStore
 from outlast.store.verbs import Submit
 from support.fault_proxy import FaultProxy, proxied_store
 
@@ -159,3 +164,36 @@ def test_deadline_of_the_caller_ends_a_call(proxied):
 
     with pytest.raises(StoreUnavailable):
         ends(read)
+
+
+def test_opening_a_sqlite_file_waits_for_locks_no_longer_than_its_caller(tmp_path, monkeypatch):
+    path, timeouts, connect = tmp_path / "outlast.db", [], sqlite3.connect
+
+    def connect_and_note(*args: Any, timeout: float = 5.0, **options: Any) -> sqlite3.Connection:
+        timeouts.append(timeout)
+        return connect(*args, timeout=timeout, **options)
+
+    with closing(SQLiteStore(path)) as first:
+        first.open()
+    monkeypatch.setattr(sqlite3, "connect", connect_and_note)
+    store = SQLiteStore(path)
+    with until(time.monotonic() + 1.0):
+        store.open()
+    store.close()
+    assert len(timeouts) == 3  # the version, the writer and the reader
+    assert max(timeouts) <= 1.0
+
+
+@pytest.mark.parametrize("call", ["open", "listen"])
+def test_app_opens_its_store_within_its_patience(tmp_path, monkeypatch, call):
+    found, original = [], getattr(SQLiteStore, call)
+
+    def note_time_left(*args: Any) -> None:
+        found.append(time_left(math.inf))
+        original(*args)
+
+    monkeypatch.setattr(SQLiteStore, call, note_time_left)
+    with sync.Outlast(f"sqlite:///{tmp_path}/outlast.db", store_patience=7):
+        pass
+    assert len(found) == 1
+    assert found[0] <= 7

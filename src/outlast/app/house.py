@@ -12,7 +12,7 @@ import math
 import secrets
 import threading
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import suppress
 from contextvars import Context
 from functools import cached_property, partial
@@ -178,13 +178,15 @@ class House:
 
     async def _open_store(self) -> None:
         """Open the store and listen to it. Wait as long as a write would if it is unavailable."""
-        await self._patiently(partial(self.in_thread, self.store.open))
-        await self._patiently(partial(self.in_thread, self.store.listen, self.changes.ring))
-
-    async def _patiently(self, action: Callable[[], Awaitable[None]]) -> None:
-        await patiently(
-            action, self.settings.store_patience, until=lambda: self.inline or self.closing, say=self.say
-        )
+        patience = self.settings.store_patience
+        deadline = time.monotonic() + patience
+        for action in (self.store.open, partial(self.store.listen, self.changes.ring)):
+            await patiently(
+                partial(self.in_thread, _until, deadline, action),
+                patience,
+                until=lambda: self.inline or self.closing,
+                say=self.say,
+            )
 
     async def close(self, why: str) -> None:
         """Evict every life, and give back what has stopped. After a drain there is little left to do.
@@ -554,7 +556,8 @@ class House:
 
     async def read(self, fn: Callable[..., T], *args: Any) -> T:
         """Read from the store, in a thread, for `store_patience` seconds at most."""
-        found = await self.in_thread(partial(_within, self.settings.store_patience, fn), *args)
+        deadline = time.monotonic() + self.settings.store_patience
+        found: T = await self.in_thread(_until, deadline, fn, *args)
         self.worker.has_read()
         return found
 
@@ -594,6 +597,6 @@ class House:
             self.keep(self.loop.create_task(self.worker.enlist(instead_of=worker)))
 
 
-def _within(seconds: float, fn: Callable[..., T], *args: Any) -> T:
-    with until(time.monotonic() + seconds):
+def _until(deadline: float, fn: Callable[..., T], *args: Any) -> T:
+    with until(deadline):
         return fn(*args)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from outlast.errors import StoreUnavailable
+from outlast.store.deadline import time_left
 from outlast.store.sqlite.files import companions
 
 T = TypeVar("T")
@@ -67,7 +68,7 @@ class ReadOnlyDatabase:
         db = sqlite3.connect(
             f"{self._path.as_uri()}?{options}",
             uri=True,
-            timeout=self._timeout,
+            timeout=time_left(self._timeout),
             isolation_level=None,
             check_same_thread=False,
         )

@@ -97,7 +97,11 @@ class SQLiteStore:
                 return database.query(lambda db: _version_of(db, self.place)), known
             with (
                 log_kept(self.path, self.place),
-                closing(sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True)) as db,
+                closing(
+                    sqlite3.connect(
+                        f"{self.path.as_uri()}?mode=ro", uri=True, timeout=time_left(BUSY_SECONDS)
+                    )
+                ) as db,
             ):
                 return _version_of(db, self.place), known
         except (FileNotFoundError, NotADirectoryError):
@@ -178,6 +182,7 @@ class SQLiteStore:
             self._closing[-3:] = [self._close_files]
         # A transaction waits as `_retry_busy` says, or not at all.
         self._db.execute("PRAGMA busy_timeout = 0")
+        self._reader.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
         self._bell = Bell(folder, owners)
         self._closing.append(self._bell.close)
         strangers.say_if_open_to_others(path)  # last: whoever waits for a store opens it again and again
@@ -242,7 +247,7 @@ class SQLiteStore:
         db = sqlite3.connect(
             f"{path.as_uri()}?mode={mode}",
             uri=True,
-            timeout=BUSY_SECONDS,
+            timeout=time_left(BUSY_SECONDS),
             isolation_level=None,
             check_same_thread=False,
         )
