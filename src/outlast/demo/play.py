@@ -148,7 +148,7 @@ class Play:
         )
         self._kill(b)
         stream.opened.set()
-        self._until_true(lambda: self._is_on(CUT, c), f"{CUT} to go on, on C")
+        self._until_true(lambda: self._is_on(CUT, c) or self._is_done(CUT), f"{CUT} to go on, on C")
         self._until_true(lambda: len(self._answers(CUT)) > 1, f"{CUT} to go on with its answer")
         self._say(
             f"{CUT} goes on with its answer at token {self._answers(CUT)[1]} of {length_of(CUT)}", "good"
