@@ -40,7 +40,7 @@ test: lint
 	$(BIN)/python -m bench.guard
 
 # The inner loop: workflows, effects, values and settings, without servers and other processes.
-FAST := $(addprefix tests/,api app cost effects fencing replay sessions settings sync values store/test_conformance.py) \
+FAST := $(addprefix tests/,api codec cost effects engine execution fencing sessions settings sync testing store/test_conformance.py) \
 	$(wildcard tests/store/test_writer*.py)
 test-fast: $(STAMP)
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal $(PYTEST_ARGS) $(FAST) \
@@ -62,7 +62,7 @@ stores: $(STAMP)
 
 # The long forms of the tests that kill and of the generated workflows, on the stock loop and on uvloop.
 soak: $(STAMP)
-	OUTLAST_TEST_STORES=all OUTLAST_TEST_KILLS=200 OUTLAST_TEST_PROPERTY_CASES=3000 OUTLAST_TEST_ITEMS=1000000 OUTLAST_TEST_MODEL_EXAMPLES=1000 $(BIN)/python -m pytest -n $(WORKERS) --timeout 3600 tests/process tests/property tests/fleet tests/each tests/drain tests/effects tests/streams tests/store tests/sessions tests/faults
+	OUTLAST_TEST_STORES=all OUTLAST_TEST_KILLS=200 OUTLAST_TEST_PROPERTY_CASES=3000 OUTLAST_TEST_ITEMS=1000000 OUTLAST_TEST_MODEL_EXAMPLES=1000 $(BIN)/python -m pytest -n $(WORKERS) --timeout 3600 tests/process tests/property tests/fleet tests/each tests/shutdown tests/effects tests/streams tests/store tests/sessions tests/faults
 
 # Each alert rule, firing and not firing, by Prometheus' own promtool on what real workers exported. promtool is taken from
 # Debian's package, unpacked and not installed, unless there is one.

@@ -36,7 +36,7 @@ from outlast.testing import servers
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src/outlast"
-TARGETS = ("app", "drain", "record", "replay", "store")
+TARGETS = ("api", "engine", "execution", "shutdown", "store")
 TESTS_MAX = 60
 MUTANT_SECONDS = 120.0
 

@@ -211,8 +211,8 @@ class World:
     def _pull(self) -> None:
         """Do what the kernel does when a process dies: free its locks and stop their heartbeat."""
         if self.folder is not None:
-            self.store._presence._stop.set()
-            self.store._presence.forget_in_child()
+            self.store._liveness._stop.set()
+            self.store._liveness.forget_in_child()
             for lock in (self.folder / "world.db.d").glob("worker-*.lock"):
                 os.utime(lock, (0, 0))
 

@@ -31,8 +31,8 @@ from bench.own.fleet import claim_ms, enlist, fill
 from bench.own.runs import execute, timed
 from outlast import Outlast, receive, step, workflow
 from outlast.store.address import store_at
+from outlast.store.commands import Claim, Record, RegisterWorker, Settle, Sweep
 from outlast.store.protocol import Store
-from outlast.store.verbs import Claim, Enlist, Record, Settle, Sweep
 
 FLOWS = tuple(f"flow{number}" for number in range(10))
 ENDED_SHARE = 50
@@ -107,8 +107,8 @@ def hold(given: argparse.Namespace) -> None:
     """Takes one run, as a worker does, records a step of it, and then does nothing until it is killed, or whoever started it is gone."""
     store, name = store_at(given.store[0]), f"victim-{os.getpid()}"
     store.open()
-    store.hold(name)
-    store.commit([Enlist(name, "host", os.getpid(), 30.0)])
+    store.acquire_liveness(name)
+    store.commit([RegisterWorker(name, "host", os.getpid(), 30.0)])
     (rows,) = store.commit([Claim(name, uuid4().hex, (), ("default",), FLOWS, limit=1)])
     run = rows[0]
     store.commit(

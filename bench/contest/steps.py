@@ -19,7 +19,7 @@ from bench.contest.section import Found, Section
 from bench.contest.servers import Stores, stores
 from bench.contest.stepcases import CASES, HUNDRED, LONE, SHAPES, VARIANTS, Case, Shape
 from bench.contest.stepspage import plots, tables
-from outlast.values.ranks import nearest_rank
+from outlast.codec.percentiles import nearest_rank
 
 SECONDS = 2.0
 Tell = Callable[[str], None]

@@ -14,9 +14,9 @@ from uuid import uuid4
 
 from bench.own.runs import address
 from outlast import Item, Outlast, step, workflow
+from outlast.store.commands import Claim, RegisterWorker, Release, Submit, SubmitMany
 from outlast.store.protocol import Store
 from outlast.store.sqlite.store import SQLiteStore
-from outlast.store.verbs import Claim, Enlist, Release, Submit, SubmitMany
 
 COUNT = 5_000
 SLOTS = 20
@@ -81,7 +81,7 @@ async def queue_runs_at(store: str) -> dict[str, float]:
             cpu, start = time.process_time(), time.perf_counter()
             runs = await app.submit_many([single(number) for number in range(COUNT)])
             await runs[-1].result()
-            while app._open.lives:
+            while app._open.executions:
                 await asyncio.sleep(0.001)
             numbers[f"{state}runs_per_second"] = COUNT / (time.perf_counter() - start)
             numbers[f"{state}cpu_us_per_run"] = (time.process_time() - cpu) / COUNT * 1e6
@@ -103,8 +103,8 @@ def claims(folder: Path) -> dict[str, float]:
 
 
 def enlist(store: Store) -> None:
-    store.hold("w")
-    store.commit([Enlist("w", "host", os.getpid(), 3600.0)])
+    store.acquire_liveness("w")
+    store.commit([RegisterWorker("w", "host", os.getpid(), 3600.0)])
 
 
 def fill(store: Store, first: int, end: int) -> None:

@@ -59,8 +59,8 @@ async def _measure(folder: Path, *, runs: int, steps: int, filler: tuple[int, in
 
 async def timed(app: Outlast, name: str, *, runs: int, steps: int) -> dict[str, float]:
     """From the first start to the last result. Submitting and settling the runs is part of it."""
-    writer = app._house.writer
-    verbs, batches = writer.verbs, writer.batches
+    writer = app._engine.writer
+    verbs, batches = writer.commands, writer.batches
     cpu, wall = time.process_time(), time.perf_counter()
     results = await execute(app, name, runs=runs, steps=steps)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
@@ -68,7 +68,7 @@ async def timed(app: Outlast, name: str, *, runs: int, steps: int) -> dict[str, 
     return {
         "steps_per_second": runs * steps / wall,
         "cpu_us_per_step": cpu / (runs * steps) * 1e6,
-        "verbs_per_batch": (writer.verbs - verbs) / (writer.batches - batches),
+        "verbs_per_batch": (writer.commands - verbs) / (writer.batches - batches),
     }
 
 

@@ -14,20 +14,20 @@
 The same id goes on after the last recorded step.
 """
 
-from outlast.app.checkpoint import Checkpoint
-from outlast.app.handle import Run
-from outlast.app.info import EffectInfo, QueueInfo, RunInfo, WorkerInfo
-from outlast.app.items import Item, Queue
-from outlast.app.outlast import Outlast, run
-from outlast.app.session import Session, SessionInfo
-from outlast.define.batch import each, map  # noqa: A004 - the design's word
-from outlast.define.effect import KEY, Effect, Happened, SyncEffect, compensate_with, effect
-from outlast.define.inside import Current, current, now, progress, random, receive, sleep, uuid
-from outlast.define.session import checkpoint, session
-from outlast.define.step import Step, SyncStep, step
-from outlast.define.unit import unit
-from outlast.define.workflow import Call, Workflow, workflow
-from outlast.drain.report import DrainReport
+from outlast.api.batch_in_workflow import each, map  # noqa: A004 - the design's word
+from outlast.api.checkpoint import Checkpoint
+from outlast.api.context import Current, current, now, progress, random, receive, sleep, uuid
+from outlast.api.effect import KEY, Effect, Happened, SyncEffect, compensate_with, effect
+from outlast.api.info import EffectInfo, QueueInfo, RunInfo, WorkerInfo
+from outlast.api.outlast import Outlast, run
+from outlast.api.queue import Item, Queue
+from outlast.api.run import Run
+from outlast.api.session import Session, SessionInfo
+from outlast.api.session_in_workflow import checkpoint, session
+from outlast.api.step import Step, SyncStep, step
+from outlast.api.unit import unit
+from outlast.api.workflow import Call, Workflow, workflow
+from outlast.codec.signature import Unrecorded
 from outlast.errors import (
     Abandoned,
     Backpressure,
@@ -64,9 +64,9 @@ from outlast.errors import (
     VersionConflict,
     WrongStatus,
 )
-from outlast.replay.progress import Progress
+from outlast.execution.progress import Progress
+from outlast.shutdown.report import DrainReport
 from outlast.streams import resume_stream
-from outlast.values.signature import Unrecorded
 
 __version__ = "0.1.0"
 """The version of this library, as `outlast --version` says it."""

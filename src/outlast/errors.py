@@ -47,9 +47,9 @@ from __future__ import annotations
 
 from shlex import quote
 
+from outlast.codec.reasons import DIVERGED
+from outlast.codec.sentences import stopped
 from outlast.explain.named import Explained
-from outlast.values.reasons import DIVERGED
-from outlast.values.sentences import stopped
 
 
 class OutlastError(Explained, Exception):

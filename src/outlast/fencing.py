@@ -27,7 +27,7 @@ from threading import Lock
 from typing import Any, Literal, Protocol
 from urllib.parse import quote, unquote
 
-from outlast.define.inside import current
+from outlast.api.context import current
 from outlast.errors import NotInRun, StaleFence
 
 __all__ = [

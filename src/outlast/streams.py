@@ -22,11 +22,11 @@ from hashlib import blake2b
 from types import TracebackType
 from typing import Any, Generic, Literal, NamedTuple, Self, TypeVar, TypeVarTuple, overload
 
-from outlast.define.checks import check_options
+from outlast.api.definition_checks import check_options
+from outlast.codec import plain
+from outlast.codec.signature import canonical
 from outlast.errors import CannotResume, OutlastError, SettingsError, StreamStalled, Unrecordable
-from outlast.replay.progress import Progress, body_of
-from outlast.values import plain
-from outlast.values.signature import canonical
+from outlast.execution.progress import Progress, body_of
 
 C = TypeVar("C", str, bytes)
 K = TypeVar("K")
@@ -72,7 +72,7 @@ class ArrivedCodec:
         chunk = whole if self._type is str else b64decode(whole)
         return Arrived([chunk], 1, plain.encode(saved["cursor"]), saved["complete"])
 
-    def carry(self, value: Arrived) -> tuple[str, Arrived]:
+    def round_trip(self, value: Arrived) -> tuple[str, Arrived]:
         text = self.encode(value)
         return text, self.decode(text)
 
@@ -353,10 +353,14 @@ class ResumableStream(StreamBase[C]):
         except Exception as failed:
             if error is None:
                 raise
-            life = self._progress._life
-            veil, facts = life.house.veiled(failed), life.facts(self._step)
+            execution = self._progress._execution
+            redacted, facts = execution.engine.redact_exception(failed), execution.log_fields(self._step)
             log.warning(
-                "closing the stream %s of step %s failed", self._name, self._step, exc_info=veil, extra=facts
+                "closing the stream %s of step %s failed",
+                self._name,
+                self._step,
+                exc_info=redacted,
+                extra=facts,
             )
 
 

@@ -10,17 +10,17 @@ import pytest
 import yaml
 from alert_tools import Fleet, History, Scrape, until
 
-from outlast.deploying.alerts import alerts, rules
-from outlast.deploying.dashboard import rows
-from outlast.deploying.numbers import Numbers
 from outlast.testing.servers import redis_server
+from outlast.tools.deploy.alerts import alerts, rules
+from outlast.tools.deploy.config import DeploymentConfig
+from outlast.tools.deploy.dashboard import rows
 
-ALL = [rule.name for rule in rules(Numbers())]
+ALL = [rule.name for rule in rules(DeploymentConfig())]
 CALM = dict.fromkeys(ALL, False)
-SOON = Numbers(objective=1, concurrency=5, replicas_max=12)
+SOON = DeploymentConfig(objective=1, concurrency=5, replicas_max=12)
 
 
-def check(history: History, folder: Path, expected, numbers: Numbers = SOON) -> None:
+def check(history: History, folder: Path, expected, numbers: DeploymentConfig = SOON) -> None:
     done = history.judged(folder, alerts(numbers), expected)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -65,7 +65,7 @@ def test_nothing_fires_while_all_is_well(tmp_path):
         fleet.workers[two][0].wait(60)
         until(lambda: fleet.value(one, "outlast_recent_drains", end="clean") == 1, "the report")
         last = history.add(20, fleet.scrape(one))
-    check(history, tmp_path, {first: CALM, last: CALM}, Numbers())
+    check(history, tmp_path, {first: CALM, last: CALM}, DeploymentConfig())
 
 
 def test_a_drain_cut_short(tmp_path):
@@ -102,7 +102,7 @@ def test_a_recovery_slower_than_its_objective(tmp_path, scraped_before):
         until(lambda: fleet.value(two, "outlast_queue_returned_seconds", queue="default") == 0)
         after = history.add(3, fleet.scrape(two))
     check(history, tmp_path, {before: CALM, after: {"OutlastRecoverySlow": True}})
-    check(history, tmp_path, {after: {"OutlastRecoverySlow": False}}, Numbers(objective=600))
+    check(history, tmp_path, {after: {"OutlastRecoverySlow": False}}, DeploymentConfig(objective=600))
 
 
 def test_a_slow_recovery_by_a_worker_that_was_started_anew_at_its_address(tmp_path):
@@ -150,7 +150,7 @@ def test_an_interrupted_run_that_nobody_takes_up(tmp_path):
         history = History()
         after = history.add(3, fleet.scrape(one))
     check(history, tmp_path, {after: {"OutlastRecoverySlow": True}})
-    check(history, tmp_path, {after: {"OutlastRecoverySlow": False}}, Numbers(objective=600))
+    check(history, tmp_path, {after: {"OutlastRecoverySlow": False}}, DeploymentConfig(objective=600))
 
 
 @pytest.mark.parametrize(
@@ -248,4 +248,4 @@ def test_what_was_saved_is_seen_though_its_counter_is_born_with_its_value(tmp_pa
 def test_every_rule_is_tested():
     text = Path(__file__).read_text()
     assert [name for name in ALL if f'"{name}": True' not in text and f'"{name}")' not in text] == []
-    assert yaml.safe_load(alerts(Numbers()))["groups"]
+    assert yaml.safe_load(alerts(DeploymentConfig()))["groups"]

@@ -8,8 +8,8 @@ import pytest
 from cli_processes import CommandClock
 
 from outlast.store.address import store_at
+from outlast.store.commands import Record, RegisterWorker, Release, Submit
 from outlast.store.rows import RunRow
-from outlast.store.verbs import Enlist, Record, Release, Submit
 from outlast.testing.empty import empty_file
 from support.cli import Answer, answer_of
 
@@ -76,14 +76,14 @@ class Place:
         assert "Traceback" not in answer.err or "could not be imported" in answer.err
         return answer
 
-    def commit(self, *verbs: Any) -> list[Any]:
+    def commit(self, *commands: Any) -> list[Any]:
         """Write into the store what would be tedious to bring about."""
         if not self.db.exists():
             empty_file(self.db)
         store = store_at(self.address)
         store.open()
         try:
-            return store.commit(verbs)
+            return store.commit(commands)
         finally:
             store.close()
 
@@ -109,20 +109,20 @@ class Place:
         """Held by a worker, alive unless its lease is over."""
         worker = "living" if lease > 0 else "gone"
         submit = Submit(id, workflow, args, f"token of {id}", "00" * 16, worker=worker)
-        submitted = self.commit(Enlist(worker, "some-host", 4242, lease), submit)[1]
+        submitted = self.commit(RegisterWorker(worker, "some-host", 4242, lease), submit)[1]
         return submitted.row or self.row(id)
 
     def enlisted(
         self, worker="w1", lease=1e6, queues=("default",), workflows=("report",), concurrency=4
     ) -> None:
         """Somebody who claims."""
-        self.commit(Enlist(worker, "some-host", 4242, lease, queues, workflows, concurrency))
+        self.commit(RegisterWorker(worker, "some-host", 4242, lease, queues, workflows, concurrency))
 
     def item(self, id: str, queue: str = "mail", **fields: Any) -> RunRow:
         return self.submitted(f"{queue}/{id}", "", '{"to":"ann"}', queue=queue, **fields)
 
     def dead_item(self, id: str = "i1") -> None:
-        self.commit(Enlist("living", "some-host", 4242, 1e6))
+        self.commit(RegisterWorker("living", "some-host", 4242, 1e6))
         row = self.item(id, worker="living", attempts_max=1)
         self.commit(Release(row.pk, row.fence, "no such address", interrupted=False, failed=True))
         assert self.row(row.id).status == "dead"

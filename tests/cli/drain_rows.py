@@ -3,7 +3,7 @@
 import json
 import socket
 
-from outlast.store.verbs import Drain, Enlist, Leave, Report
+from outlast.store.commands import DeregisterWorker, Drain, RegisterWorker, StoreDrainReport
 
 HERE = socket.gethostname()
 HOSTILE = "\x1b[2J\x07 [red]\u202e\x9b31m\r\n\x7f"
@@ -22,9 +22,11 @@ REPORT = {
 
 
 def enlisted(outlast, worker="w1", host=HERE, lease=1e6, concurrency=4, queues=("default",)):
-    outlast.commit(Enlist(worker, host, 4242, lease, queues, ("report",), concurrency))
+    outlast.commit(RegisterWorker(worker, host, 4242, lease, queues, ("report",), concurrency))
 
 
 def drained(outlast, worker="w1", reason="SIGTERM", report=REPORT, **fields):
     enlisted(outlast, worker, **fields)
-    outlast.commit(Drain(worker, reason), Report(worker, json.dumps(report)), Leave(worker))
+    outlast.commit(
+        Drain(worker, reason), StoreDrainReport(worker, json.dumps(report)), DeregisterWorker(worker)
+    )

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 from cli_processes import Command
 
-from outlast.cli import exits
+from outlast.cli import exit_codes
+from outlast.store.commands import Release
 from outlast.store.rows import NEVER
-from outlast.store.verbs import Release
 
 if TYPE_CHECKING:
     from conftest import Place
@@ -32,7 +32,7 @@ def test_a_delayed_run_is_announced_with_its_due_time_and_left_by_an_interrupt(o
     until = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(due))
     assert first.startswith(f"outlast: run r1 is delayed until {until}, for another ")
     assert "`outlast show r1`" in first
-    assert code == exits.INTERRUPTED
+    assert code == exit_codes.INTERRUPTED
     assert "To go on: `outlast run agent.py:report --id r1`" in rest
     row = outlast.row("r1")
     assert (row.status, row.due, row.lives) == ("queued", due, 0)

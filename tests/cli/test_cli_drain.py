@@ -15,7 +15,7 @@ from drain_rows import FORBIDDEN, HERE, HOSTILE, REPORT, drained, enlisted
 
 from outlast.cli.drain import AGAIN_SECONDS
 from outlast.store.address import store_at
-from outlast.store.verbs import AskDrain, Drain, Enlist, Leave, Report
+from outlast.store.commands import DeregisterWorker, Drain, RegisterWorker, RequestDrain, StoreDrainReport
 from support.waiting import WAIT_SECONDS, wait_until
 
 
@@ -163,11 +163,15 @@ def test_long_drain_reason_is_truncated(outlast, monkeypatch):
 
 def test_drain_wait_ends_with_the_report(outlast, clock):
     enlisted(outlast)
-    verbs = [Drain("w1", "outlast drain"), Report("w1", json.dumps(REPORT)), Leave("w1")]
+    commands = [
+        Drain("w1", "outlast drain"),
+        StoreDrainReport("w1", json.dumps(REPORT)),
+        DeregisterWorker("w1"),
+    ]
 
     def obey():
         assert asked(outlast) == "outlast drain"
-        outlast.commit(*verbs)
+        outlast.commit(*commands)
 
     clock.after(1.0, obey)
     answer = outlast("drain", "--wait")
@@ -182,7 +186,9 @@ def test_drain_wait_covers_a_worker_that_drains_already(outlast, clock):
     outlast.commit(Drain("w1", "SIGTERM"))
     answer = outlast("drain")
     assert (answer.code, answer.err) == (0, "outlast: worker w1 drains already: SIGTERM.\n")
-    clock.after(2.0, lambda: outlast.commit(Report("w1", json.dumps(REPORT)), Leave("w1")))
+    clock.after(
+        2.0, lambda: outlast.commit(StoreDrainReport("w1", json.dumps(REPORT)), DeregisterWorker("w1"))
+    )
     answer = outlast("drain", "--wait", "--json")
     (one,) = answer.json["workers"]
     assert (answer.code, one["state"], one["drain"]["reason"]) == (0, "gone", "SIGTERM")
@@ -209,7 +215,9 @@ def test_drain_wait_timeout_is_an_error(outlast, clock):
 def test_drain_wait_ends_when_the_worker_is_dead(outlast):
     enlisted(outlast)
     outlast.commit(Drain("w1", "SIGTERM"))
-    outlast.commit(Enlist("w1", HERE, 4242, 0.0, ("default",), ("report",), 4))  # its lease has run out
+    outlast.commit(
+        RegisterWorker("w1", HERE, 4242, 0.0, ("default",), ("report",), 4)
+    )  # its lease has run out
     answer = outlast("drain", "--wait", "--worker", "w1")
     assert answer.code == 0
     assert "given back by the next sweep" in answer.err
@@ -365,5 +373,5 @@ def test_drain_imports_neither_rich_nor_a_server(outlast):
 def test_drain_request_for_a_missing_worker_is_refused(outlast):
     """What `drain` relies on: a worker that left between the look and the request was not asked."""
     outlast.submitted("r1")
-    (refused,) = outlast.commit(AskDrain("nobody", "why"))
+    (refused,) = outlast.commit(RequestDrain("nobody", "why"))
     assert refused is not None

@@ -11,7 +11,7 @@ import pytest
 from drain_rows import FORBIDDEN, HERE, HOSTILE, REPORT, drained, enlisted
 
 from outlast import effect, workflow
-from outlast.store.verbs import Claim, Drain, Leave, Release, Report, Sweep
+from outlast.store.commands import Claim, DeregisterWorker, Drain, Release, StoreDrainReport, Sweep
 
 REPORT_KEYS = {
     "worker", "reason", "host", "pid", "began", "seconds", "layers", "completed", "released", "waiting", "checkpointed",
@@ -99,7 +99,7 @@ def test_drain_without_a_report_shows_its_state(outlast):
     outlast.commit(Drain("w1", "SIGTERM"))
     assert " draining " in outlast("drains").out
     assert " draining " in outlast("workers").out
-    outlast.commit(Leave("w1"))
+    outlast.commit(DeregisterWorker("w1"))
     assert " no report " in outlast("drains").out
 
 
@@ -129,7 +129,9 @@ def test_recoveries_are_counted(outlast):
     (row,) = claimed
     outlast.commit(Drain("w1", "SIGTERM", keep=(row.fence,)))
     outlast.commit(Release(row.pk, row.fence, "drain: SIGTERM", interrupted=True))
-    outlast.commit(Report("w1", json.dumps({"seconds": 1.0, "released": 1})), Leave("w1"))
+    outlast.commit(
+        StoreDrainReport("w1", json.dumps({"seconds": 1.0, "released": 1})), DeregisterWorker("w1")
+    )
     enlisted(outlast, "w2")
     outlast.commit(Claim("w2", "t2", queues=("default",), limit=1))
     (one,) = outlast("drains", "--json").json["drains"]
@@ -144,7 +146,7 @@ def test_drain_output_escapes_control_characters(outlast):
         "units": {HOSTILE: 1},
     }  # fmt: skip
     enlisted(outlast, HOSTILE, host=HOSTILE)
-    outlast.commit(Drain(HOSTILE, HOSTILE), Report(HOSTILE, json.dumps(report)))
+    outlast.commit(Drain(HOSTILE, HOSTILE), StoreDrainReport(HOSTILE, json.dumps(report)))
     for words in (["drains"], ["drains", HOSTILE], ["drain"], ["drain", "--worker", HOSTILE], ["workers"]):
         answer = outlast(*words)
         assert not FORBIDDEN & set(answer.out + answer.err), words
@@ -154,7 +156,7 @@ def test_drain_output_escapes_control_characters(outlast):
 @pytest.mark.parametrize("text", ["not json", "[]", '"x"', '{"left": 3}', '{"cleanup": [1]}', "[" * 5000])
 def test_unreadable_drain_report_is_shown_partly(outlast, text):
     enlisted(outlast)
-    outlast.commit(Drain("w1", "SIGTERM"), Report("w1", text))
+    outlast.commit(Drain("w1", "SIGTERM"), StoreDrainReport("w1", text))
     answer = outlast("drains", "w1")
     assert answer.code == 0
     assert "SIGTERM" in answer.out
@@ -164,7 +166,9 @@ def test_unreadable_drain_report_is_shown_partly(outlast, text):
 
 def test_newer_drain_report_is_shown_partly(outlast):
     enlisted(outlast)
-    outlast.commit(Drain("w1", "SIGTERM"), Report("w1", '{"left": [{"id": "r1", "new": 1}], "newer": 2}'))
+    outlast.commit(
+        Drain("w1", "SIGTERM"), StoreDrainReport("w1", '{"left": [{"id": "r1", "new": 1}], "newer": 2}')
+    )
     answer = outlast("drains", "w1")
     assert (answer.code, "r1" in answer.out) == (0, True)
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from outlast.store.verbs import Settle
+from outlast.store.commands import Settle
 
 PROGRAM = """
 from __future__ import annotations

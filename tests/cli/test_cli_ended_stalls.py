@@ -9,8 +9,8 @@ import subprocess
 import sys
 import time
 
+from outlast.store.commands import UpdateSession
 from outlast.store.fleet import STALLS
-from outlast.store.verbs import Keep
 
 BLOCKING = """
 import time
@@ -30,7 +30,7 @@ run(agent(), id="r1", stall_warn=0.1)
 
 def recorded(outlast, worker: str, step: str = "fetch", ago: float = 60.0) -> None:
     said = json.dumps({"count": 3, "seconds": 12.04, "at": time.time() - ago, "line": "flows.py:12"})
-    outlast.commit(Keep(worker, f"t-{worker}-{step}", {step: said}, 1e6, space=STALLS))
+    outlast.commit(UpdateSession(worker, f"t-{worker}-{step}", {step: said}, 1e6, space=STALLS))
 
 
 def blocked(outlast) -> list[str]:

@@ -8,19 +8,19 @@ import time
 
 import pytest
 
-from outlast.store.fleet import STALLS
-from outlast.store.verbs import (
+from outlast.store.commands import (
     Claim,
-    Enlist,
-    Keep,
-    Limit,
+    RegisterWorker,
     Release,
     Renew,
+    SetQueueLimits,
     Settle,
     Submit,
     Undo,
+    UpdateSession,
     verdict,
 )
+from outlast.store.fleet import STALLS
 
 HOSTILE = "\x1b[2J\x07 [red]\u202e\x9b31m\r\n\x7f"
 FORBIDDEN = set("\x1b\x07\x9b\r\x7f\u202e")
@@ -90,7 +90,7 @@ def test_a_worker_that_drains_is_said_to(outlast):
 def test_a_step_that_blocked_a_workers_event_loop_is_shown(outlast):
     outlast.enlisted()
     said = json.dumps({"count": 3, "seconds": 12.04, "at": time.time() - 60, "line": "flows.py:12"})
-    outlast.commit(Keep("w1", "t1", {"fetch": said, "torn": "{"}, 1e6, space=STALLS))
+    outlast.commit(UpdateSession("w1", "t1", {"fetch": said, "torn": "{"}, 1e6, space=STALLS))
     [line] = [line for line in outlast("workers").out.splitlines() if "blocked" in line]
     assert line.startswith("worker w1: fetch blocked its event loop 3 times, the last time for 12.0 s")
     assert "at flows.py:12" in line
@@ -120,7 +120,7 @@ def test_where_nobody_is_alive_it_is_said_on_stderr(outlast):
 
 def test_looking_at_the_fleet_enlists_no_worker(outlast, monkeypatch):
     outlast.submitted("r1")
-    monkeypatch.setattr("outlast.app.house.House.open", None)
+    monkeypatch.setattr("outlast.engine.engine.Engine.open", None)
     assert outlast("workers", "--json").json["workers"] == []
     assert outlast("queues").code == 0
 
@@ -130,7 +130,7 @@ def test_looking_at_the_fleet_enlists_no_worker(outlast, monkeypatch):
 
 def test_queues_are_listed_with_what_is_in_them(outlast):
     outlast.enlisted()
-    outlast.commit(Limit("mail", 100, 2))
+    outlast.commit(SetQueueLimits("mail", 100, 2))
     outlast.submitted("r1")
     outlast.submitted("later", delay=3600.0)
     outlast.submitted("even later", delay=7200.0)
@@ -264,7 +264,7 @@ def test_a_queue_gets_limits_of_its_own(outlast):
 
 
 def test_what_is_not_named_stays_as_it_is(outlast):
-    outlast.commit(Limit("mail", 100, 2))
+    outlast.commit(SetQueueLimits("mail", 100, 2))
     assert outlast("limit", "mail", "--depth", "7", "--json").json == {
         "queue": "mail",
         "depth": 7,
@@ -309,7 +309,7 @@ def test_an_impossible_limit_is_a_usage_error(outlast, words):
 
 def test_fleet_output_escapes_control_characters(outlast, watched):
     outlast.commit(
-        Enlist(HOSTILE, HOSTILE, 1, 1e6, (HOSTILE,), (HOSTILE,), 1),
+        RegisterWorker(HOSTILE, HOSTILE, 1, 1e6, (HOSTILE,), (HOSTILE,), 1),
         Submit("r1", f"w{HOSTILE}", HOSTILE, "t", "00" * 16, queue=f"q{HOSTILE}"),
         Submit(f"i{HOSTILE}", "", HOSTILE, "t2", "00" * 16, queue=f"q{HOSTILE}"),
     )

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from outlast.cli.text import parse_age, readable, safe, span
-from outlast.store.verbs import Cancel, Send, Settle, Wait
+from outlast.store.commands import Cancel, Send, Settle, SetWaiting
 
 HOSTILE = "\x1b]0;owned\x07 \x1b[2J [red]markup[/red] :smile: \u202eevil \x9b31m \r\n\x7f \u2028 line2"
 FORBIDDEN = set("\x1b\x07\x9b\r\x7f\u202e\u2028")
@@ -27,7 +27,7 @@ def hostile_run(outlast):
     outlast.entry(row, 8, "retry", value=json.dumps({"from": None, "was": HOSTILE}))
     outlast.entry(row, 10, "message", HOSTILE, value="[]")
     outlast.entry(row, 9, HOSTILE[:10], value="1")
-    outlast.commit(Send("r[red]1", HOSTILE, "m1", HOSTILE), Wait(row.pk, row.fence, ("a\x1bb",)))
+    outlast.commit(Send("r[red]1", HOSTILE, "m1", HOSTILE), SetWaiting(row.pk, row.fence, ("a\x1bb",)))
     outlast.commit(Cancel("r[red]1", HOSTILE))
     return row, error
 

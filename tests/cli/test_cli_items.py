@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from outlast.store.verbs import Claim, Release, Settle, Sweep
+from outlast.store.commands import Claim, Release, Settle, Sweep
 
 
 def test_runs_lists_no_items_unless_asked_for(outlast):

@@ -3,10 +3,10 @@
 import pytest
 
 from outlast.store.address import store_at
+from outlast.store.commands import SetQueueLimits
 from outlast.store.file import store as file
 from outlast.store.protocol import OlderStore
 from outlast.store.sqlite import store as sqlite
-from outlast.store.verbs import Limit
 
 LOOKS = [
     ["runs"], ["show", "r1"], ["workers"], ["queues"], ["drains"], ["sessions"], ["chaos", "verify", "--since", "1h"], ["queues", "--watch"],
@@ -30,7 +30,7 @@ def made_before(address, monkeypatch):
             patched.setattr(module, "_migrations", lambda: scripts[:-1])
         store = store_at(address)
         store.open()
-        store.commit([Limit("default", 1, None)])
+        store.commit([SetQueueLimits("default", 1, None)])
         store.close()
 
 

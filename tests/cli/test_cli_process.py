@@ -11,7 +11,7 @@ import pytest
 from cli_processes import SHORT_STEPS, Command
 
 from outlast import __version__
-from outlast.cli import exits
+from outlast.cli import exit_codes
 from outlast.cli.app import command_line
 from support.waiting import WAIT_SECONDS
 
@@ -46,7 +46,7 @@ def test_help_documents_every_exit_code(outlast):
     for words in (["--help"], ["run", "--help"], ["prune", "-h"]):
         answer = outlast(*words)
         assert answer.code == 0
-        for number, meaning in exits.MEANINGS.items():
+        for number, meaning in exit_codes.MEANINGS.items():
             assert re.search(rf"^\s+{number}  {re.escape(meaning)}$", answer.out, re.MULTILINE)
 
 
@@ -62,9 +62,9 @@ def test_a_shell_can_be_taught_completion(outlast):
 
 
 def test_no_command_or_an_unknown_one_is_a_usage_error(outlast):
-    assert outlast("nope").code == exits.USAGE
+    assert outlast("nope").code == exit_codes.USAGE
     assert "No such command 'nope'" in outlast("nope").err
-    assert outlast().code == exits.USAGE
+    assert outlast().code == exit_codes.USAGE
 
 
 def test_only_the_named_command_is_built():
@@ -75,7 +75,10 @@ def test_only_the_named_command_is_built():
 
 @pytest.mark.parametrize(
     ("number", "code", "word"),
-    [(signal.SIGINT, exits.INTERRUPTED, "interrupted"), (signal.SIGTERM, exits.TRY_AGAIN, "terminated")],
+    [
+        (signal.SIGINT, exit_codes.INTERRUPTED, "interrupted"),
+        (signal.SIGTERM, exit_codes.TRY_AGAIN, "terminated"),
+    ],
 )
 def test_signal_releases_the_run_with_a_hint(tmp_path, outlast, number, code, word):
     (tmp_path / "agent.py").write_text(BLOCKED)
@@ -108,7 +111,7 @@ def test_a_second_process_waits_for_the_first(tmp_path, outlast):
         with Command(tmp_path, *words) as second:
             assert "is under way in another process" in second.wait_for_error_line()
             assert outlast("cancel", "r1", "--why", "enough").code == 0
-            assert first.wait() == second.wait() == exits.CANCELLED
+            assert first.wait() == second.wait() == exit_codes.CANCELLED
 
 
 def test_piped_output_has_no_colour_and_no_wrapping(tmp_path, outlast):

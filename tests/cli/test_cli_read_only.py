@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from outlast.store.commands import Submit
 from outlast.store.sqlite.store import SQLiteStore
-from outlast.store.verbs import Submit
 from support.processes import Program
 from support.waiting import WAIT_SECONDS
 
@@ -45,11 +45,11 @@ for line in sys.argv[2:]:
 WRITE = """
 import pathlib, sys, time
 from outlast.store.sqlite.store import SQLiteStore
-from outlast.store.verbs import Enlist, Limit, Submit
+from outlast.store.commands import RegisterWorker, SetQueueLimits, Submit
 store = SQLiteStore(sys.argv[1])
 store.open()
-store.hold("w1")
-store.commit([Enlist("w1", "host", 1, 1000.0), Submit("r1", "flow", "[]", "t", "seed"), Limit("default", 5, 5)])
+store.acquire_liveness("w1")
+store.commit([RegisterWorker("w1", "host", 1, 1000.0), Submit("r1", "flow", "[]", "t", "seed"), SetQueueLimits("default", 5, 5)])
 print("written", flush=True)
 while not pathlib.Path("close").exists():
     time.sleep(0.01)

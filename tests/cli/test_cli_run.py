@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from outlast.store.verbs import Cancel, Release, Settle
+from outlast.store.commands import Cancel, Release, Settle
 from support.cli import as_nobody
 
 

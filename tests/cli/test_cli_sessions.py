@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 
-from outlast.store.verbs import CHECKPOINT, SESSION_MEMORY, Append, Keep
+from outlast.store.commands import CHECKPOINT, SESSION_MEMORY, Append, UpdateSession
 
 
 def fill(outlast) -> None:
     turns = tuple(json.dumps({"who": "user", "text": f"turn {n}"}) for n in range(15))
     outlast.commit(
-        Keep("user:ada", "t", {"name": '"Ada"', "age": "36"}, ttl=3600.0, appends={"turns": Append(turns)}),
-        Keep("user:bob", "t", {"name": '"Bob"'}),
-        Keep("import", "t", {"page": "3", "done:fetch": "null"}, space=CHECKPOINT),
+        UpdateSession(
+            "user:ada", "t", {"name": '"Ada"', "age": "36"}, ttl=3600.0, appends={"turns": Append(turns)}
+        ),
+        UpdateSession("user:bob", "t", {"name": '"Bob"'}),
+        UpdateSession("import", "t", {"page": "3", "done:fetch": "null"}, space=CHECKPOINT),
     )
 
 
@@ -92,7 +94,9 @@ def test_what_makes_no_sense_is_refused(outlast) -> None:
 
 def test_session_output_escapes_control_characters(outlast) -> None:
     outlast.commit(
-        Keep("evil\x1b[31m", "t", {"na\x1b[2Jme": '"\\u001b[31m"'}, appends={"l\n": Append(('"x\u202e"',))})
+        UpdateSession(
+            "evil\x1b[31m", "t", {"na\x1b[2Jme": '"\\u001b[31m"'}, appends={"l\n": Append(('"x\u202e"',))}
+        )
     )
     for words in (("sessions",), ("sessions", "--json")):
         out = outlast(*words).out
@@ -105,7 +109,9 @@ def test_pruning_deletes_what_has_expired(outlast) -> None:
     from contextlib import closing
 
     outlast.commit(
-        Keep("gone", "t", {}, ttl=0.001), Keep("just gone", "t", {}, ttl=0.001), Keep("stays", "t", {})
+        UpdateSession("gone", "t", {}, ttl=0.001),
+        UpdateSession("just gone", "t", {}, ttl=0.001),
+        UpdateSession("stays", "t", {}),
     )
     with closing(sqlite3.connect(outlast.db)) as db:
         db.execute("UPDATE sessions SET expires = expires - ? WHERE id = 'gone'", (SESSION_MEMORY,))

@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from outlast.store.verbs import (
+from outlast.store.commands import (
     Cancel,
-    Limit,
+    SetQueueLimits,
 )
 
 
@@ -87,7 +87,7 @@ def test_join_accepts_a_run_with_other_arguments_and_leaves_it_as_it_is(outlast)
 
 
 def test_a_full_queue_refuses_with_its_depth_and_its_limit(outlast):
-    outlast.commit(Limit("mail", 1, None))
+    outlast.commit(SetQueueLimits("mail", 1, None))
     assert outlast("submit", "agent.py:echo", "1", "--id", "r1", "--queue", "mail").code == 0
     answer = outlast("submit", "agent.py:echo", "1", "--id", "r2", "--queue", "mail", "--json")
     assert answer.code == 75
@@ -99,13 +99,13 @@ def test_a_full_queue_refuses_with_its_depth_and_its_limit(outlast):
 
 
 def test_submit_wait_ends_at_its_limit(outlast):
-    outlast.commit(Limit("default", 1, None))
+    outlast.commit(SetQueueLimits("default", 1, None))
     outlast.submitted("r1")
     assert outlast("submit", "agent.py:echo", "1", "--wait", "0.2").code == 75
 
 
 def test_submit_wait_queues_when_there_is_room(outlast):
-    outlast.commit(Limit("default", 1, None))
+    outlast.commit(SetQueueLimits("default", 1, None))
     outlast.submitted("r1")
     later = threading.Timer(0.3, outlast.commit, [Cancel("r1", "enough")])
     later.start()

@@ -12,7 +12,7 @@ import pytest
 from cli_processes import Worker, wait_for_file
 
 from outlast import Outlast
-from outlast.cli import exits
+from outlast.cli import exit_codes
 from outlast.store.address import store_at
 from support.waiting import wait_until
 
@@ -138,11 +138,13 @@ def test_worker_executes_submitted_runs_and_exits_0_on_sigterm(folder, outlast):
         [seen] = outlast("workers", "--json").json["workers"]
         assert (seen["pid"], seen["state"], seen["queues"]) == (worker.pid, "alive", ["default"])
         assert set(seen["workflows"]) == {"gated", "report"}
-        assert (worker.end_by(signal.SIGTERM), worker.output) == (exits.OK, "")
+        assert (worker.end_by(signal.SIGTERM), worker.output) == (exit_codes.OK, "")
     assert outlast("workers", "--json").json["workers"] == []
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, exits.OK), (signal.SIGINT, exits.INTERRUPTED)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, exit_codes.OK), (signal.SIGINT, exit_codes.INTERRUPTED)]
+)
 def test_signalled_worker_releases_runs_to_another(folder, outlast, number, code):
     outlast("submit", "agent.py:gated", "last", "--id", "r1")
     with Worker(folder) as first:
@@ -182,7 +184,7 @@ def test_runs_of_a_killed_worker_are_taken_over(folder, outlast):
 def test_worker_ends_when_its_store_is_removed(folder, store, name):
     with Worker(folder, "agent.py", "--store", store) as worker:
         (folder / name).rename(folder / "elsewhere")
-        assert worker.wait() == exits.FAILED
+        assert worker.wait() == exit_codes.FAILED
         assert "removed or replaced while in use" in worker.error_lines[-2]
         assert "Traceback" not in worker.errors
 
@@ -193,7 +195,7 @@ def test_worker_without_a_store_ends_despite_a_stubborn_step(folder, outlast):
     with Worker(folder, "stubborn.py", OUTLAST_CLOSE_TIMEOUT="0.1", OUTLAST_LEASE="5") as worker:
         wait_for_file(folder / "stays")
         (folder / "outlast.db").rename(folder / "elsewhere")
-        assert worker.wait() == exits.FAILED
+        assert worker.wait() == exit_codes.FAILED
         assert "removed or replaced while in use" in worker.error_lines[-2]
         assert "Traceback" not in worker.errors
 
@@ -301,7 +303,7 @@ def test_failing_lifespan_ends_the_worker(folder, outlast):
         "app = Outlast(lifespan=lifespan)\n"
     )
     with Worker(folder, "bad.py") as worker:
-        assert worker.wait() == exits.FAILED
+        assert worker.wait() == exit_codes.FAILED
         assert (worker.output, len(worker.error_lines)) == ("", 1)
     assert json.loads(worker.first)["error"].endswith("RuntimeError: no database")
     assert outlast("workers", "--json").json["workers"] == []

@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 
 from outlast import NotInRun, Unrecordable, current, step, workflow
-from outlast.values.cost import NAME_LENGTH_MAX, NAMES_MAX, NOTHING, UNITS_MAX, Cost
+from outlast.codec.cost import NAME_LENGTH_MAX, NAMES_MAX, NOTHING, UNITS_MAX, Cost
 
 
 class Index:

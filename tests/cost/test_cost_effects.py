@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from outlast import current, effect, step, workflow
-from outlast.replay.account import Account
-from outlast.values.cost import Cost
+from outlast.codec.cost import Cost
+from outlast.execution.run_cost import RunCost
 
 
 class Refused(Exception):
@@ -23,7 +23,7 @@ def costs(world) -> list[tuple[str, str, int]]:
 
 def account(world) -> tuple[int, int, int]:
     """Tokens spent, saved, kept."""
-    found = Account(world.journal())
+    found = RunCost(world.journal())
     return tuple(cost.document().get("tokens", 0) for cost in (found.spent, found.saved, found.kept))  # type: ignore[return-value]
 
 

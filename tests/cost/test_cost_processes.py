@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from outlast.replay.account import Account
+from outlast.execution.run_cost import RunCost
 from outlast.store.address import store_at
 from outlast.store.protocol import whole_journal
 from support.cli import answer_in
@@ -18,13 +18,13 @@ def paid_turns(process: Program) -> list[int]:
     return [int(line) for line in process.lines if not line.startswith("result ")]
 
 
-def account(folder: Path) -> Account:
+def account(folder: Path) -> RunCost:
     store = store_at(f"sqlite:///{folder / 'outlast.db'}")
     store.open()
     try:
         row = store.run("talk")
         assert row is not None
-        return Account(whole_journal(store, row.pk))
+        return RunCost(whole_journal(store, row.pk))
     finally:
         store.close()
 

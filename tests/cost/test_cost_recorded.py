@@ -7,8 +7,8 @@ import pytest
 
 import outlast.sync
 from outlast import Outlast, current, step, workflow
-from outlast.replay.account import Account
-from outlast.values.cost import Cost
+from outlast.codec.cost import Cost
+from outlast.execution.run_cost import RunCost
 from support.waiting import WAIT_SECONDS
 
 
@@ -22,7 +22,7 @@ def costs(world, id: str = "run") -> list[tuple[str, dict]]:
 
 
 def account(world, id: str = "run") -> tuple[dict, dict, dict]:
-    found = Account(world.journal(id))
+    found = RunCost(world.journal(id))
     return found.spent.document(), found.saved.document(), found.kept.document()
 
 

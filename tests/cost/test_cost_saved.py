@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from outlast import current, step, workflow
-from outlast.replay.account import Account
+from outlast.execution.run_cost import RunCost
 
 
 def account(world, id: str = "run") -> tuple[dict, dict, dict]:
-    found = Account(world.journal(id))
+    found = RunCost(world.journal(id))
     return found.spent.document(), found.saved.document(), found.kept.document()
 
 

@@ -7,11 +7,11 @@ import pytest
 
 from outlast import current, receive, sleep, step, workflow
 from outlast.cli import main as command
-from outlast.drain.report import DrainReport
+from outlast.codec.cost import UNITS_MAX
+from outlast.shutdown.report import DrainReport
+from outlast.store.commands import Record, RegisterWorker, Release, Submit
 from outlast.store.rows import DrainRow
-from outlast.store.verbs import Enlist, Record, Release, Submit
 from outlast.testing import App
-from outlast.values.cost import UNITS_MAX
 
 
 @step(retries=1, backoff=1)
@@ -88,7 +88,7 @@ def test_of_a_run_without_costs_show_says_nothing_of_them(file_world, outlast):
 
 def test_show_survives_a_damaged_journal(file_world, outlast):
     store = file_world.store
-    store.commit([Enlist("w", "host", 1, 1e6)])
+    store.commit([RegisterWorker("w", "host", 1, 1e6)])
     (submitted,) = store.commit([Submit("run", "talk", "{}", "t", "00" * 16, worker="w")])
     row = submitted.row
     entries = [
@@ -192,10 +192,14 @@ def test_outlast_drains_shows_costs(file_world, outlast):
     "said", ['{"a b": 1}', '{"usd": "much"}', "[1]", '"x"', "7", '{"usd": {"a": 1}}', "null"]
 )
 def test_outlast_drains_survives_costs_of_another_version(file_world, outlast, said):
-    from outlast.store.verbs import Drain, Report
+    from outlast.store.commands import Drain, StoreDrainReport
 
     file_world.store.commit(
-        [Enlist("w", "host", 1, 1e6), Drain("w", "deploy"), Report("w", f'{{"cost": {said}}}')]
+        [
+            RegisterWorker("w", "host", 1, 1e6),
+            Drain("w", "deploy"),
+            StoreDrainReport("w", f'{{"cost": {said}}}'),
+        ]
     )
     assert outlast("drains").splitlines()[1].split()[-2:] == ["-", "deploy"]
     assert "on record" not in outlast("drains", "w")
@@ -206,7 +210,9 @@ def test_outlast_drains_survives_costs_of_another_version(file_world, outlast, s
 
 def saved(app) -> dict[str, float]:
     return {
-        one.labels["unit"]: one.value for one in app.face.samples() if one.name == "outlast_cost_saved_total"
+        one.labels["unit"]: one.value
+        for one in app.status_provider.samples()
+        if one.name == "outlast_cost_saved_total"
     }
 
 
@@ -302,6 +308,6 @@ def test_saved_costs_appear_in_the_metrics(world):
 
     async def main(app):
         await (await app.start(talk(), id="run")).result()
-        return generate_latest(registry_of(app.face.samples)).decode()
+        return generate_latest(registry_of(app.status_provider.samples)).decode()
 
     assert 'outlast_cost_saved_total{unit="tokens"} 1500.0' in world.do(main)

@@ -14,9 +14,18 @@ from psycopg import errors
 
 from outlast import Outlast, session, step, workflow
 from outlast.errors import SettingsError, StoreUnavailable
+from outlast.store.commands import (
+    Cancel,
+    Prune,
+    Record,
+    RegisterWorker,
+    Send,
+    SetQueueLimits,
+    Submit,
+    UpdateSession,
+)
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.rows import RunQuery
-from outlast.store.verbs import Cancel, Enlist, Keep, Limit, Prune, Record, Send, Submit
 from outlast.testing import servers
 from support.cli import answer_in
 
@@ -114,14 +123,14 @@ def test_a_reader_reads_everything_and_writes_nothing(server, tmp_path, capsys) 
         assert (answer.code, answer.err) == (0, ""), words
     assert answer_in(tmp_path, ["doctor"], capsys, OUTLAST_STORE=address_of(server, "reader")).code in (0, 1)
     with opened(server, "reader") as store:
-        for verb in (
-            Enlist("w", "host", 1, 60.0),
+        for command in (
+            RegisterWorker("w", "host", 1, 60.0),
             Submit("new", "flow", "[]", "t", "s"),
             Cancel("read", "why"),
             Prune(0.0, 10),
         ):
             with pytest.raises(StoreUnavailable, match="may not do that"):
-                store.commit([verb])
+                store.commit([command])
         assert store.run("read") is not None
     assert contents(server) == before
     assert allowed(server, "reader", "INSERT, UPDATE, DELETE, TRUNCATE, TRIGGER, REFERENCES") == []
@@ -143,16 +152,16 @@ def test_a_submitter_submits_and_changes_no_run(server) -> None:
         assert len(store.runs(RunQuery(queue="mail"))) == 1
         assert len(store.runs(RunQuery(queue="items"))) == 1
     with opened(server, "submitter") as store:
-        for verb in (
+        for command in (
             Cancel("submitted", "why"),
             Send("submitted", "m", "1", "1"),
             Prune(1e12, 10),
-            Limit("mail", 1, 1),
-            Keep("s", "t", {"a": "1"}),
+            SetQueueLimits("mail", 1, 1),
+            UpdateSession("s", "t", {"a": "1"}),
             Record(before.pk, 99, before.fence, "step", "key", 1.0),
         ):
             with pytest.raises(StoreUnavailable, match="may not do that"):
-                store.commit([verb])
+                store.commit([command])
         for read in (
             lambda: store.journal(before.pk),
             lambda: store.session("s"),

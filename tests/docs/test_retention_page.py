@@ -9,7 +9,7 @@ from pathlib import Path
 
 from outlast import Outlast, step, workflow
 from outlast.settings import Settings
-from outlast.store.verbs import DRAINS_MAX, DURATIONS_MAX, SESSION_MEMORY
+from outlast.store.commands import DRAINS_MAX, DURATIONS_MAX, SESSION_MEMORY
 
 PAGE = (Path(__file__).parents[2] / "docs/retention.md").read_text()
 

@@ -9,17 +9,17 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from outlast.cli.app import app
-from outlast.doctor.examine import IN_MANIFESTS, examine
-from outlast.doctor.facts import Facts
-from outlast.doctor.finding import Level
-from outlast.doctor.manifests import read
-from outlast.drain.deadline import BACKSTOP
-from outlast.drain.drain import EXIT_SECONDS
-from outlast.drain.forecast import ENOUGH, KNOWN_MAX
-from outlast.drain.guard import MARGIN, _EndAsInit
-from outlast.drain.process import INTERRUPTED, TRY_AGAIN
 from outlast.settings import Settings
 from outlast.settings.load import load
+from outlast.shutdown.drain import EXIT_SECONDS
+from outlast.shutdown.exit_timer import BACKSTOP
+from outlast.shutdown.forecast import ENOUGH, KNOWN_MAX
+from outlast.shutdown.process_shutdown import INTERRUPTED, TRY_AGAIN
+from outlast.shutdown.watchdog import MARGIN, _EndAsInit
+from outlast.tools.doctor.facts import Facts
+from outlast.tools.doctor.finding import Level
+from outlast.tools.doctor.manifests import read
+from outlast.tools.doctor.registry import IN_MANIFESTS, examine
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "shutdown.md").read_text()

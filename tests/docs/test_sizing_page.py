@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from outlast.doctor.examine import HERE, IN_MANIFESTS
-from outlast.doctor.grace import MARGIN_MIN, step_seconds
 from outlast.settings import Settings
+from outlast.tools.doctor.grace import MARGIN_MIN, step_seconds
+from outlast.tools.doctor.registry import HERE, IN_MANIFESTS
 from support.cli import answer_in
 
 PAGE = (Path(__file__).parents[2] / "docs/sizing.md").read_text()

@@ -124,11 +124,11 @@ def test_every_heading_that_is_linked_to_is_there() -> None:
 def test_every_setting_and_exit_code_is_documented() -> None:
     from dataclasses import fields
 
-    from outlast.cli import exits
+    from outlast.cli import exit_codes
     from outlast.settings import Settings
 
     guarantees, commands = (DOCS / "guarantees.md").read_text(), (DOCS / "commands.md").read_text()
     assert [f.name for f in fields(Settings) if f.name != "store" and f"`{f.name}`" not in guarantees] == []
     assert [
-        code for code, meaning in exits.MEANINGS.items() if f"| {code} | {meaning} |" not in commands
+        code for code, meaning in exit_codes.MEANINGS.items() if f"| {code} | {meaning} |" not in commands
     ] == []

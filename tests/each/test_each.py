@@ -118,7 +118,7 @@ def test_iterator_that_only_the_garbage_collector_finds_gives_the_run_back(world
         del loop
         gc.collect()
         await asyncio.sleep(1)
-        return world.status("job"), app._open.room.hands, list(app._open.occupied)
+        return world.status("job"), app._open.in_flight.held, list(app._open.active_scopes)
 
     assert world.do(main) == ("waiting", {}, [])
 
@@ -267,7 +267,7 @@ def test_run_that_was_taken_away_is_a_lost_lease_and_the_record_is_refused(world
         each = app.each("abc", id="job")
         await anext(each)
         row = world.row("job")
-        from outlast.store.verbs import Release
+        from outlast.store.commands import Release
 
         world.store.commit([Release(row.pk, row.fence, "taken")])
         await anext(each)

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-import outlast.define.batch as inside
+import outlast.api.batch_in_workflow as inside
 from outlast import NotInRun, Unrecordable, step, workflow
 from outlast.testing import App
 

@@ -10,8 +10,8 @@ from datetime import date
 import pytest
 
 from outlast import Draining, LeaseLost, Outlast, RunCancelled, SettingsError, Unrecordable
-from outlast.app.ledger import Ledger
-from outlast.store.verbs import Release
+from outlast.api.batch_run import BatchRun
+from outlast.store.commands import Release
 from outlast.testing import App
 
 
@@ -182,7 +182,7 @@ def test_item_that_fails_while_a_cancellation_is_looked_for_fails_the_map_and_no
 ):
     """The store may take its time to say whether somebody wants it to end, and meanwhile the last items end."""
     calls = []
-    look = Ledger.check_cancelled
+    look = BatchRun.check_cancelled
 
     async def looked(self):
         await asyncio.sleep(5)
@@ -193,7 +193,7 @@ def test_item_that_fails_while_a_cancellation_is_looked_for_fails_the_map_and_no
         await asyncio.sleep(1)
         raise ValueError(item)
 
-    monkeypatch.setattr(Ledger, "check_cancelled", looked)
+    monkeypatch.setattr(BatchRun, "check_cancelled", looked)
     for items in ("a", "ab"):
         with pytest.raises(ValueError, match="a"):
             world.do(mapped(work, items, concurrency=2))
@@ -262,7 +262,7 @@ def test_cancelled_from_outside_it_stops_what_is_under_way_and_gives_the_run_bac
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        return ended, list(app._open.occupied)
+        return ended, list(app._open.active_scopes)
 
     assert world.do(main) == (["a", "b"], [])
     assert (done_keys(world), world.status("job")) == (["a"], "waiting")

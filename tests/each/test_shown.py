@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from outlast import Outlast
-from outlast.app import meter
-from outlast.app.meter import Meter
+from outlast.api import progress_line
+from outlast.api.progress_line import ProgressLine
 from outlast.testing import App
 from support.cli import answer_of
 
@@ -22,44 +22,44 @@ class Terminal(io.StringIO):
 @pytest.fixture
 def clock(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr(meter, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(progress_line, "time", SimpleNamespace(monotonic=lambda: now[0]))
     return now
 
 
 @pytest.fixture
 def terminal(monkeypatch):
     terminal = Terminal()
-    monkeypatch.setattr(meter, "sys", SimpleNamespace(stderr=terminal))
+    monkeypatch.setattr(progress_line, "sys", SimpleNamespace(stderr=terminal))
     return terminal
 
 
 def test_terminal_has_one_line_that_is_kept_up_to_date_and_cleared_at_the_end(terminal, clock):
-    shown = Meter("orders", 1_000)
+    shown = ProgressLine("orders", 1_000)
     shown.skip(100)
     for _ in range(20):
         clock[0] += 0.3125
         shown.add()
     shown.close()
     shown.close()
-    lines = terminal.getvalue().split(meter.CLEAR)
+    lines = terminal.getvalue().split(progress_line.CLEAR)
     assert lines[1] == "orders: 100/1,000 done"
     assert lines[-2] == "orders: 120/1,000 done, 3.2/s, about 5 min left"
     assert lines[-1] == ""
 
 
 def test_it_changes_at_most_five_times_a_second(terminal, clock):
-    shown = Meter("orders", None)
+    shown = ProgressLine("orders", None)
     for _ in range(1000):
         clock[0] += 0.001
         shown.add()
-    assert terminal.getvalue().count(meter.CLEAR) <= 6
+    assert terminal.getvalue().count(progress_line.CLEAR) <= 6
     assert "orders: 1 done" in terminal.getvalue()
     assert "/1" not in terminal.getvalue().split("/s")[0]
     shown.close()
 
 
 def test_two_at_once_do_not_fight_for_the_line(terminal, clock):
-    first, second = Meter("first", None), Meter("second", None)
+    first, second = ProgressLine("first", None), ProgressLine("second", None)
     first.add()
     second.add()
     assert "second" not in terminal.getvalue()

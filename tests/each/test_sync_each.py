@@ -122,8 +122,8 @@ def test_drain_is_raised_at_the_next_item(app):
 
 def test_unit_is_counted(app):
     with app.unit("order"):
-        assert len(app._app._open.occupied) == 1
+        assert len(app._app._open.active_scopes) == 1
     with pytest.raises(ValueError), app.unit("order"):
         raise ValueError
     units = app._app._open.units
-    assert (units.committed, units.rolled_back, len(app._app._open.occupied)) == (1, 1, 0)
+    assert (units.committed, units.rolled_back, len(app._app._open.active_scopes)) == (1, 1, 0)

@@ -6,7 +6,7 @@ import pytest
 
 import outlast
 from outlast import BadName, Draining, Evicted, NotInRun, OutlastError, sleep, step, workflow
-from outlast.define.unit import Unit, unit
+from outlast.api.unit import Unit, unit
 from outlast.sync import sleep as sync_sleep
 from outlast.testing import App
 
@@ -64,8 +64,8 @@ def test_it_is_a_plain_context_manager_too_and_may_be_nested():
     async def main(app):
         with app.unit("outer"):
             async with app.unit("inner"):
-                assert [one.name for one in app._open.occupied] == ["outer", "inner"]
-        return counts(app), len(app._open.occupied)
+                assert [one.name for one in app._open.active_scopes] == ["outer", "inner"]
+        return counts(app), len(app._open.active_scopes)
 
     assert App().do(main) == ((2, 0), 0)
 
@@ -212,10 +212,10 @@ def test_eviction_in_the_middle_of_it_counts_neither(world):
     async def main(app):
         await app.start(orders(), id="run")
         await asyncio.sleep(1)
-        house = app._open
-        house.lives["run"].evict(Evicted("test"))
+        engine = app._open
+        engine.executions["run"].evict(Evicted("test"))
         await asyncio.sleep(0.001)
-        seen.append((house.units.committed, house.units.rolled_back))
+        seen.append((engine.units.committed, engine.units.rolled_back))
 
     world.do(main)
     assert seen == [(0, 0)]

@@ -28,7 +28,7 @@ QUICK = {"effect_margin": 0.05, "verify_attempts": 1}
 def server(*replies: bytes, read: bool = True, hold: threading.Event | None = None, drips: bool = False):
     """Serve these bytes, one reply to each connection, and end the connection.
 
-    `hold` delays the replies until it is set. With `drips`, a reply comes byte by byte and never ends.
+    `acquire_liveness` delays the replies until it is set. With `drips`, a reply comes byte by byte and never ends.
     """
     requests: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:

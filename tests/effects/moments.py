@@ -12,7 +12,7 @@ from typing import Any
 
 from outlast import KEY, Happened, current, effect, progress, receive, sleep, step, unit, workflow
 from outlast.errors import StoreUnavailable
-from outlast.store.verbs import Record
+from outlast.store.commands import Record
 from outlast.testing import VirtualClock
 
 SLEEP_SECONDS = 60.0
@@ -112,12 +112,12 @@ class Interruption:
         """Watch the commits of a store."""
         really = store.commit
 
-        def commit(verbs: Any) -> Any:
-            records = [verb for verb in verbs if isinstance(verb, Record)]
+        def commit(commands: Any) -> Any:
+            records = [command for command in commands if isinstance(command, Record)]
             self._look("before", records)
             if self.has_struck and self.is_last_commit:
                 raise StoreUnavailable("the store is out of reach.")
-            outcomes = really(verbs)
+            outcomes = really(commands)
             self._look("after", records)
             self._look("later", records)
             return outcomes

@@ -7,7 +7,7 @@ import pytest
 from outside import book, outside, put, work
 
 from outlast import Abandoned, OutlastError, receive, sleep, workflow
-from outlast.store.verbs import Renew
+from outlast.store.commands import Renew
 from outlast.testing import App
 
 LONG_SECONDS = 900.0
@@ -64,7 +64,7 @@ async def alive(app):
 
     async def renew() -> None:
         while True:
-            await app._open.writer.ask(Renew(app._open.worker.id, LEASE))
+            await app._open.writer.execute(Renew(app._open.worker.id, LEASE))
             await asyncio.sleep(LEASE / 6)
 
     task = asyncio.create_task(renew())

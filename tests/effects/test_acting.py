@@ -174,7 +174,7 @@ def test_run_is_released_when_intents_stay_too_slow(world):
         slow(app, "intent", [MARGIN])
         run = await app.start(paying(), id="run")
         await asyncio.sleep(5 * MARGIN + 1)
-        del app._house.writer.put
+        del app._engine.writer.enqueue
         return await run.result()
 
     assert world.do(main) == "receipt for rent"
@@ -184,16 +184,16 @@ def test_run_is_released_when_intents_stay_too_slow(world):
 
 def slow(app, kind: str, delays: list[float]) -> None:
     """Entries of this kind reach the store so much later: its writer is held up."""
-    writer = app._house.writer
-    put = writer.put
+    writer = app._engine.writer
+    put = writer.enqueue
 
-    def later(verb, done, **options):
-        if getattr(verb, "kind", None) == kind:
-            app._house.loop.call_later(delays.pop(0) if len(delays) > 1 else delays[0], put, verb, done)
+    def later(command, done, **options):
+        if getattr(command, "kind", None) == kind:
+            app._engine.loop.call_later(delays.pop(0) if len(delays) > 1 else delays[0], put, command, done)
         else:
-            put(verb, done, **options)
+            put(command, done, **options)
 
-    writer.put = later
+    writer.enqueue = later
 
 
 # -- exceptions that mean that it did not happen

@@ -21,7 +21,7 @@ from outlast import (
     unit,
     workflow,
 )
-from outlast.store.verbs import Claim, Enlist, Sweep
+from outlast.store.commands import Claim, RegisterWorker, Sweep
 
 
 @pytest.fixture(autouse=True)
@@ -37,16 +37,16 @@ def _fresh(world):
 
 def heard_late(app, kind: str, seconds: float) -> None:
     """The store has entries of this kind at once, and says so later."""
-    writer, loop = app._house.writer, app._house.loop
-    put = writer.put
+    writer, loop = app._engine.writer, app._engine.loop
+    put = writer.enqueue
 
-    def later(verb, done, **options):
-        if getattr(verb, "kind", None) == kind:
-            put(verb, lambda *outcome: loop.call_later(seconds, done, *outcome), **options)
+    def later(command, done, **options):
+        if getattr(command, "kind", None) == kind:
+            put(command, lambda *outcome: loop.call_later(seconds, done, *outcome), **options)
         else:
-            put(verb, done, **options)
+            put(command, done, **options)
 
-    writer.put = later
+    writer.enqueue = later
 
 
 # -- a life that ends while an effect acts
@@ -70,7 +70,7 @@ def test_closing_the_app_waits_for_the_thread_of_an_act(world):
 
     async def main(app):
         await app.start(paying_in_sync(), id="run")
-        app._house.closed_soon.add_done_callback(lambda _: bank.gate.set())
+        app._engine.close_began.add_done_callback(lambda _: bank.gate.set())
         while not bank.acts:
             await asyncio.sleep(0)
 
@@ -132,7 +132,7 @@ def test_outcome_of_a_lost_run_is_logged_as_an_error(world, caplog):
         await app.start(paying("rent", 5.0), id="run")
         await asyncio.sleep(1)
         steal(world, app)
-        app._house.lives["run"].evict(lost())
+        app._engine.executions["run"].evict(lost())
         await asyncio.sleep(10)
 
     with caplog.at_level(logging.ERROR):
@@ -166,9 +166,9 @@ def lost() -> Evicted:
 def steal(world, app, id="run") -> None:
     """Another worker sweeps and claims, as if the first one had been taken for dead."""
     other = world.open()
-    other.hold("thief")
-    other.commit([Enlist("thief", "elsewhere", 1, 1e6)])
-    other._db.execute("DELETE FROM workers WHERE id = ?", (app._house.worker.id,))
+    other.acquire_liveness("thief")
+    other.commit([RegisterWorker("thief", "elsewhere", 1, 1e6)])
+    other._db.execute("DELETE FROM workers WHERE id = ?", (app._engine.worker.id,))
     assert other.commit([Sweep()])[0].runs == (id,)
     other.commit([Claim("thief", "t", ids=(id,))])
 

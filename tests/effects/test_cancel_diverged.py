@@ -12,8 +12,8 @@ from outside import book, outside, put, work
 from teller import bank, hold, pay
 
 from outlast import RunCancelled, RunParked, sleep, workflow
+from outlast.store.commands import Cancel, Settle
 from outlast.store.sqlite.store import SQLiteStore
-from outlast.store.verbs import Cancel, Settle
 from outlast.testing import crash_everywhere
 from outlast.testing.empty import empty_file
 from support.crash_points import crash_at_some
@@ -94,10 +94,10 @@ def test_run_that_diverges_while_being_cancelled_is_not_parked(world):
     store, asked = world.store, []
     commit = store.commit
 
-    def cancel_first(verbs):
-        if not asked and any(isinstance(verb, Settle) for verb in verbs):
+    def cancel_first(commands):
+        if not asked and any(isinstance(command, Settle) for command in commands):
             asked.append(commit([Cancel("run", "give it up")]))
-        return commit(verbs)
+        return commit(commands)
 
     store.commit = cancel_first
     with pytest.raises(RunCancelled, match="give it up"):

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from outlast import KEY, Happened, Outlast, RunCancelled, compensate_with, effect, step, unit, workflow
-from outlast.replay.errand import find
+from outlast.execution.effect_call import find
 
 done: list[str] = []
 

@@ -78,8 +78,8 @@ def dies_once_written(world, call, written) -> None:
     store = world.store
     really = store.commit
 
-    def commit(verbs):
-        outcomes = really(verbs)
+    def commit(commands):
+        outcomes = really(commands)
         if written():
             raise Crash
         return outcomes
@@ -306,12 +306,12 @@ def test_parent_writes_nothing_while_its_child_is_undone(world):
     written: list[str] = []
     store, really = world.store, world.store.commit
 
-    def commit(verbs):
-        written.extend(type(verb).__name__ for verb in verbs)
-        return really(verbs)
+    def commit(commands):
+        written.extend(type(command).__name__ for command in commands)
+        return really(commands)
 
     store.commit = commit
-    store.try_commit = lambda verbs: None  # then it is committed as any other
+    store.try_commit = lambda commands: None  # then it is committed as any other
     fails(world, plain())
     assert written.count("UndoChild") <= 3
     assert written.count("Cancel") <= 3

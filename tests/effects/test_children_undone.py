@@ -7,7 +7,7 @@ from outside import book, fail, outside, put, work
 
 from outlast import RunCancelled, RunParked, sleep, step, workflow
 from outlast import sync as s
-from outlast.store.verbs import Prune
+from outlast.store.commands import Prune
 
 LONG = 1e5
 broken: list[str] = []

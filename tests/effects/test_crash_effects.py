@@ -9,7 +9,7 @@ from teller import bank, fail, hold, lock, pay, spay, unlock, work
 
 from outlast import KEY, Happened, Outlast, compensate_with, effect, progress, receive, sleep, step, workflow
 from outlast import sync as s
-from outlast.define.unit import unit
+from outlast.api.unit import unit
 from outlast.testing import Broke, crash_everywhere
 from support.crash_points import crash_at_some
 

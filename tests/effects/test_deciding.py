@@ -201,7 +201,7 @@ def test_wrong_result_from_a_process_without_the_code_can_be_corrected(world, mo
 
     park(world, careful())
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr("outlast.app.decide.find", lambda *_: None)
+        elsewhere.setattr("outlast.engine.decisions.find", lambda *_: None)
         decide(world, "run", "typed", happened="a text")
     with pytest.raises(RunParked, match='decided that it happened, but "a text" is no result of it'):
         world.run(careful())

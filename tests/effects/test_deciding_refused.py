@@ -18,7 +18,7 @@ from outlast import (
     sync,
     workflow,
 )
-from outlast.store.verbs import Resume
+from outlast.store.commands import Resume
 
 
 @pytest.fixture(autouse=True)
@@ -157,18 +157,18 @@ def test_decision_on_an_unseen_act_is_refused(world):
     (seen,) = world.do(lambda app: app.effects("run"))
 
     async def main(app):
-        writer = app._house.writer
-        ask = writer.ask
+        writer = app._engine.writer
+        ask = writer.execute
 
-        async def later(verb):
-            if type(verb).__name__ == "Decide":
-                del writer.ask
+        async def later(command):
+            if type(command).__name__ == "Decide":
+                del writer.execute
                 assert await ask(Resume("run", "token")) is None
                 with pytest.raises(RunParked):
                     await (await app.start(pushing(), id="run")).result(timeout=1e5)
-            return await ask(verb)
+            return await ask(command)
 
-        writer.ask = later
+        writer.execute = later
         with pytest.raises(WrongStatus, match="has gone on meanwhile: look at it again"):
             await app.decide("run", "push", happened="found", intent=seen.intent)
 

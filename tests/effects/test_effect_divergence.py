@@ -155,7 +155,7 @@ def test_restored_old_code_continues_the_run(world):
 
 def test_outcome_of_an_act_is_recorded_though_the_run_diverges(world, monkeypatch):
     """A workflow that spins is parked; what its effect has done all the same is not forgotten."""
-    monkeypatch.setattr("outlast.replay.delivery.CALLBACKS_MAX", 10_000)
+    monkeypatch.setattr("outlast.execution.delivery.CALLBACKS_MAX", 10_000)
 
     async def spinning() -> str:
         async def spin() -> None:
@@ -173,7 +173,7 @@ def test_outcome_of_an_act_is_recorded_though_the_run_diverges(world, monkeypatc
 
 @pytest.mark.parametrize("comes", ["broken", "refused"])
 def test_failure_of_an_act_is_recorded_though_the_run_diverges(world, comes, monkeypatch):
-    monkeypatch.setattr("outlast.replay.delivery.CALLBACKS_MAX", 10_000)
+    monkeypatch.setattr("outlast.execution.delivery.CALLBACKS_MAX", 10_000)
 
     async def spinning() -> str:
         async def spin() -> None:

@@ -10,8 +10,8 @@ from outlast import (
     effect,
     workflow,
 )
-from outlast.define.unit import unit
-from outlast.replay.life import Life
+from outlast.api.unit import unit
+from outlast.execution.run_execution import RunExecution
 
 
 @pytest.fixture(autouse=True)
@@ -129,12 +129,12 @@ def test_drain_does_not_wait_for_an_effect_that_does_not_fit(world, grace):
 
 def test_effect_does_not_start_if_a_drain_began_during_its_intent(world, monkeypatch):
     """The drain may begin while the intent is written. Cut in its act, only a person could say whether it happened."""
-    record = Life.record_and_wait
+    record = RunExecution.record_and_wait
 
     async def recorded(self, kind, key, **fields) -> None:
         await record(self, kind, key, **fields)
         if not world.app.draining:
-            self.house.drain.begin("test", grace=20)
+            self.engine.drain.begin("test", grace=20)
             await asyncio.sleep(0.05)
 
     @effect(timeout=100, undo=None)
@@ -152,7 +152,7 @@ def test_effect_does_not_start_if_a_drain_began_during_its_intent(world, monkeyp
         return (await app.drain()).left
 
     with monkeypatch.context() as slowly:
-        slowly.setattr(Life, "record_and_wait", recorded)
+        slowly.setattr(RunExecution, "record_and_wait", recorded)
         assert world.do(main) == []
     assert (outside.log, world.status(), world.kinds()) == (
         [],

@@ -12,7 +12,7 @@ from outlast import (
     effect,
     workflow,
 )
-from outlast.store.verbs import Submit
+from outlast.store.commands import Submit
 from outlast.testing import App, Broke, crash_everywhere
 
 
@@ -137,7 +137,7 @@ def kept(journal) -> int:
     """How many characters the fold keeps of arguments and results."""
     texts = [
         text
-        for one in journal.dealings.places.values()
+        for one in journal.effect_log.records.values()
         for text in (one.arguments, one.value, one.closed.value if one.closed is not None else None)
     ]
     return sum(len(text or "") for text in texts)
@@ -174,8 +174,8 @@ def test_effects_without_compensation_take_no_memory(world, replayed):
         run = await app.start(one(), id="run")
         while outside.log.count("rest") < 1 + replayed:
             await asyncio.sleep(1)
-        journal = app._open.lives["run"].journal
-        assert len(journal.dealings.places) == count + 1
+        journal = app._open.executions["run"].journal
+        assert len(journal.effect_log.records) == count + 1
         characters = kept(journal)
         with pytest.raises(ValueError, match="no"):
             await run.result(timeout=2 * LONG)

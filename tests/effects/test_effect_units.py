@@ -7,7 +7,7 @@ from outside import Refused, book, fail, outside, put, say, work
 from units_tools import ends_alike, order
 
 from outlast import OutlastError, compensate_with, effect, sleep, workflow
-from outlast.define.unit import unit
+from outlast.api.unit import unit
 
 
 @pytest.fixture(autouse=True)
@@ -177,7 +177,7 @@ def test_inner_unit_rolls_back_first(world):
 
 
 @workflow
-async def errand(what: str) -> None:
+async def effect_call(what: str) -> None:
     await book(what)
 
 
@@ -186,7 +186,7 @@ async def with_a_child(then: str) -> str:
     try:
         async with unit("order"):
             await book("own")
-            await errand("the child's")
+            await effect_call("the child's")
             raise LookupError
     except LookupError:
         if then == "fail":

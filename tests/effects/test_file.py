@@ -19,9 +19,9 @@ from outlast.effects import (
     FileNotRestored,
     FileNotWritten,
     FileWritten,
+    atomic_dir,
     file,
     file_effect,
-    folder,
     write_file,
 )
 from support.waiting import WAIT_SECONDS
@@ -219,8 +219,10 @@ def test_write_to_a_full_disk_did_not_happen(tmp_path):
                 note = (
                     next((disk / ".outlast").glob("*.json"), None) if (disk / ".outlast").exists() else None
                 )
-                with folder.Folder(disk / "file", "k") as opened:
-                    assert note is None or not opened.happened(folder.Note(**json.loads(note.read_bytes())))
+                with atomic_dir.AtomicDir(disk / "file", "k") as opened:
+                    assert note is None or not opened.happened(
+                        atomic_dir.Note(**json.loads(note.read_bytes()))
+                    )
             else:
                 ends.add(0)
                 assert (disk / "file").read_bytes() == b"x" * 40_000
@@ -307,21 +309,22 @@ def test_file_is_copied_where_links_are_not_supported(tmp_path, monkeypatch):
 
 
 def test_old_backups_are_removed(tmp_path, monkeypatch):
-    monkeypatch.setattr(folder, "KEPT_MAX", 3)
-    monkeypatch.setattr(folder.secrets, "randbelow", lambda _: 0)
+    monkeypatch.setattr(atomic_dir, "KEPT_MAX", 3)
+    monkeypatch.setattr(atomic_dir.secrets, "randbelow", lambda _: 0)
     path, single = tmp_path / "file", tmp_path / "single"
     for n in range(6):
         file.write(str(path), f"{n}".encode(), key=f"k{n}", fence=1)
         os.utime(
-            next((tmp_path / ".outlast").glob(f"{folder.Folder(path, f'k{n}').stem}.json")), (n, n + 1e9)
+            next((tmp_path / ".outlast").glob(f"{atomic_dir.AtomicDir(path, f'k{n}').stem}.json")),
+            (n, n + 1e9),
         )
-        monkeypatch.setattr(folder, "KEPT_SECONDS", 1e10)
+        monkeypatch.setattr(atomic_dir, "KEPT_SECONDS", 1e10)
     file.write(str(single), b"x", key="s", fence=1)
     stems = {name.partition(".")[0] for name in left(tmp_path)}
-    assert stems == {folder.Folder(path, f"k{n}").stem for n in (3, 4, 5)}
+    assert stems == {atomic_dir.AtomicDir(path, f"k{n}").stem for n in (3, 4, 5)}
     with pytest.raises(FileNotRestored, match="is not known any more"):
         file.undo(str(path), key="k1", fence=1)
-    monkeypatch.setattr(folder, "KEPT_SECONDS", 0.0)
+    monkeypatch.setattr(atomic_dir, "KEPT_SECONDS", 0.0)
     file.write(str(single), b"y", key="t", fence=1)
     assert list((tmp_path / ".outlast").glob("*.kept")) == []
 
@@ -330,13 +333,13 @@ def test_content_of_a_dead_attempt_is_removed(tmp_path):
     path = tmp_path / "file"
     file.write(str(path), b"x", key="k", fence=1)
     own = tmp_path / ".outlast"
-    with folder.Folder(path, "dead") as one, folder.Folder(path, "named") as named:
+    with atomic_dir.AtomicDir(path, "dead") as one, atomic_dir.AtomicDir(path, "named") as named:
         temp = own / one.content(b"left", None)
         os.utime(temp, (0, 0))
         other = own / named.content(b"named", None)
         named.announce(other.name, "", 1)
         os.utime(other, (0, 0))
-        folder.tidy(one.own)
+        atomic_dir.tidy(one.own)
     assert (temp.exists(), other.exists()) == (False, True), (
         "one that a note names says that it did not happen"
     )

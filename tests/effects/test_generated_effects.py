@@ -11,7 +11,7 @@ import pytest
 from teller import bank, fail, hold, lock, pay, unlock, work
 
 from outlast import compensate_with, sleep, workflow
-from outlast.define.unit import unit
+from outlast.api.unit import unit
 from support.crash_points import crash_at
 
 pytestmark = pytest.mark.timeout(600)

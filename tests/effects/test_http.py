@@ -10,6 +10,7 @@ from http_effect_tools import AwaitedClient, do, plain, reply, send, server
 from ledger_tools import Ledger
 
 from outlast import NotInRun, RunParked, StaleFence, workflow
+from outlast.codec.codecs import codec_for
 from outlast.effects import (
     HTTPAnswer,
     HTTPFailure,
@@ -20,7 +21,6 @@ from outlast.effects import (
     http_effect,
 )
 from outlast.testing import App
-from outlast.values.codec import codec_for
 from support.waiting import WAIT_SECONDS
 
 

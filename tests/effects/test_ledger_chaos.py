@@ -20,7 +20,7 @@ from ledger_tools import HERE, Ledger, until
 
 from support.seeds import seeded_random
 
-sys.path.insert(0, str(HERE.parent / "drain"))
+sys.path.insert(0, str(HERE.parent / "shutdown"))
 
 import ledger_flows as flows
 from fleet_tools import assert_nothing_was_recorded_under_a_stale_fence

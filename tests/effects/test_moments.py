@@ -12,7 +12,7 @@ import pytest
 from moments import FOREVER, SLEEP_SECONDS, Interruption, Outside, Rain, one
 
 from outlast import RunParked, StoreUnavailable
-from outlast.store.verbs import Send
+from outlast.store.commands import Send
 from outlast.testing.crash import Crash
 
 DONE = {

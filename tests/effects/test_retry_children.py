@@ -6,7 +6,7 @@ import pytest
 from outside import book, outside, put
 
 from outlast import WrongStatus, receive, step, workflow
-from outlast.store.verbs import Enlist, Settle, Submit
+from outlast.store.commands import RegisterWorker, Settle, Submit
 
 broken: list[str] = []
 
@@ -119,7 +119,7 @@ def test_child_of_a_parent_that_is_done_is_not_retried(world):
 
 def test_child_is_retried_while_its_parent_is_parked_without_a_record_of_its_end(world):
     store = world.store
-    store.commit([Enlist("w", "host", 1, 60.0)])
+    store.commit([RegisterWorker("w", "host", 1, 60.0)])
     above, below = store.commit([
         Submit("run", "parent", "[[],{}]", "t", "s", worker="w"),
         Submit("run/child#1", "child", "[[],{}]", "t", "s", parent="run", worker="w"),

@@ -15,7 +15,7 @@ from outlast import (
     sleep,
     workflow,
 )
-from outlast.define.unit import unit
+from outlast.api.unit import unit
 
 
 @pytest.fixture(autouse=True)

@@ -16,8 +16,8 @@ from outlast import (
     sleep,
     workflow,
 )
-from outlast.replay import undo
-from outlast.store.verbs import Release
+from outlast.execution import compensation
+from outlast.store.commands import Release
 
 
 @pytest.fixture(autouse=True)
@@ -142,9 +142,9 @@ def test_unreadable_arguments_do_not_stop_an_undo(world):
         raise AssertionError
 
     async def main(app):
-        app._open.know(changed)
+        app._open.register_workflow(changed)
         row = world.row()
-        app._open.adoption.of(row, changed)
+        app._open.takeover.start(row, changed)
         return await app.get(changed, "run").result(timeout=LONG)
 
     with pytest.raises(ValueError, match="no such luck"):
@@ -190,10 +190,12 @@ def test_pending_messages_timers_and_children_do_not_disturb_an_undo(world):
 
 def forget(monkeypatch, *effects) -> None:
     """This process's code does not have them."""
-    from outlast.replay import errand
+    from outlast.execution import effect_call
 
-    known = {name: ones for name, ones in errand._known.items() if name not in {one.name for one in effects}}
-    monkeypatch.setattr(errand, "_known", known)
+    known = {
+        name: ones for name, ones in effect_call._known.items() if name not in {one.name for one in effects}
+    }
+    monkeypatch.setattr(effect_call, "_known", known)
 
 
 @pytest.mark.parametrize("missing", [book, unbook], ids=["the effect", "its compensation"])
@@ -207,9 +209,9 @@ def test_missing_compensation_waits_for_the_code(world, monkeypatch, missing):
 
         async def main(app):
             commit = app._open.store.commit
-            app._open.store._store.commit = lambda verbs: (  # what it gives back
-                given_back.extend(verb for verb in verbs if isinstance(verb, Release)),
-                commit(verbs),
+            app._open.store._store.commit = lambda commands: (  # what it gives back
+                given_back.extend(command for command in commands if isinstance(command, Release)),
+                commit(commands),
             )[1]
             await app.start(trip(), id="run")
             await asyncio.sleep(60)
@@ -219,7 +221,9 @@ def test_missing_compensation_waits_for_the_code(world, monkeypatch, missing):
         finally:
             del world.store.commit
     assert len(given_back) >= 5
-    assert {(verb.delay, verb.interrupted) for verb in given_back[:-1]} == {(undo.BACK_SECONDS, False)}
+    assert {(command.delay, command.interrupted) for command in given_back[:-1]} == {
+        (compensation.BACK_SECONDS, False)
+    }
     assert world.status() in ("queued", "running")
     assert outside.undone == ["-c", "-b"]
     world.restart()
@@ -236,12 +240,12 @@ def test_missing_compensation_parks_the_run_after_a_while(world, monkeypatch):
         reason = parked(world)
         assert reason.startswith("stuck:")
         assert "put" in reason
-        assert undo.UNKNOWN_SECONDS <= world.clock() - before <= undo.UNKNOWN_SECONDS * 1.1
+        assert compensation.UNKNOWN_SECONDS <= world.clock() - before <= compensation.UNKNOWN_SECONDS * 1.1
         world.clock.advance(10_000)
         world.do(lambda app: app.retry("run"))
         before = world.clock()
         parked(world)
-        assert world.clock() - before >= undo.UNKNOWN_SECONDS
+        assert world.clock() - before >= compensation.UNKNOWN_SECONDS
     world.do(lambda app: app.retry("run"))
     with pytest.raises(ValueError, match="no such luck"):
         world.run(trip())
@@ -252,17 +256,17 @@ def test_old_run_waits_as_long_for_the_code(world, monkeypatch):
     @workflow
     async def old() -> None:
         await put("a")
-        await sleep(10 * undo.UNKNOWN_SECONDS)
+        await sleep(10 * compensation.UNKNOWN_SECONDS)
         await fail()
 
     world.die(old(), after=20)
-    world.clock.advance(10 * undo.UNKNOWN_SECONDS)
+    world.clock.advance(10 * compensation.UNKNOWN_SECONDS)
     with monkeypatch.context() as patched:
         forget(patched, put, take)
 
         async def main(app):
             await app.start(old(), id="run")
-            await asyncio.sleep(undo.UNKNOWN_SECONDS / 2)
+            await asyncio.sleep(compensation.UNKNOWN_SECONDS / 2)
 
         world.do(main)
         assert (world.status(), world.row().undoing is not None) == ("queued", True)
@@ -299,16 +303,16 @@ def test_unreadable_recorded_arguments_can_be_fixed_and_retried(world, monkeypat
         async def untouched(it: int, label: int) -> None:
             other["called"] = True
 
-        from outlast.replay import errand
+        from outlast.execution import effect_call
 
-        patched.setitem(errand._known, "put", {put.code: changed})
+        patched.setitem(effect_call._known, "put", {put.code: changed})
         reason = parked(world)
         assert reason.startswith("stuck:")
         assert "outlast retry run" in reason
     monkeypatch.undo()
-    from outlast.replay import errand
+    from outlast.execution import effect_call
 
-    errand._known["put"] = {put.code: put}
+    effect_call._known["put"] = {put.code: put}
     world.do(lambda app: app.retry("run"))
     with pytest.raises(ValueError, match="no such luck"):
         world.run(trip())

@@ -8,7 +8,7 @@ from units_tools import ends_alike, order
 
 from outlast import KEY, OutlastError, RunCancelled, RunParked, effect, sleep, workflow
 from outlast import sync as s
-from outlast.define.unit import unit
+from outlast.api.unit import unit
 
 LONG = 1e5
 

@@ -210,16 +210,16 @@ def test_effect_cancelled_while_its_intent_is_written_does_not_act(world):
 
 def hold_intents(app) -> None:
     """The store has an intent at once, and says so a moment later."""
-    writer, loop = app._house.writer, app._house.loop
-    put = writer.put
+    writer, loop = app._engine.writer, app._engine.loop
+    put = writer.enqueue
 
-    def later(verb, done, **options):
-        if getattr(verb, "kind", None) == "intent":
-            put(verb, lambda *outcome: loop.call_later(0.05, done, *outcome), **options)
+    def later(command, done, **options):
+        if getattr(command, "kind", None) == "intent":
+            put(command, lambda *outcome: loop.call_later(0.05, done, *outcome), **options)
         else:
-            put(verb, done, **options)
+            put(command, done, **options)
 
-    writer.put = later
+    writer.enqueue = later
 
 
 # -- waiting

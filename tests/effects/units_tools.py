@@ -3,7 +3,7 @@
 from outside import book, fail, outside, put, work
 
 from outlast import workflow
-from outlast.define.unit import unit
+from outlast.api.unit import unit
 
 
 def ends_alike(world, call, expected):

@@ -11,6 +11,7 @@ import pytest
 
 import outlast
 from outlast import errors, run, step, workflow
+from outlast.codec.exceptions import decode_error, encode_error
 from outlast.effects import FileNotWritten
 from outlast.errors import (
     Backpressure,
@@ -22,10 +23,9 @@ from outlast.errors import (
     StoreUnavailable,
 )
 from outlast.explain import named
-from outlast.settings.checks import Wrong
+from outlast.settings.checks import InvalidSettings
 from outlast.store.address import store_at
 from outlast.store.protocol import whole_journal
-from outlast.values.exceptions import decode_error, encode_error
 from support.waiting import WAIT_SECONDS
 
 NOTE = "outlast explain Backpressure"
@@ -55,7 +55,7 @@ def test_every_error_has_its_own_name_in_a_note_and_not_in_its_text():
     assert Evicted("it waits").__notes__ == ["outlast explain Evicted"]
     assert StepTimeout("late").__notes__ == ["outlast explain StepTimeout"]
     assert FileNotWritten("/a", "no room").__notes__ == ["outlast explain FileNotWritten"]
-    assert Wrong("no", "grace").__notes__ == ["outlast explain SettingsError"]
+    assert InvalidSettings("no", "grace").__notes__ == ["outlast explain SettingsError"]
 
 
 def test_a_traceback_shows_it():

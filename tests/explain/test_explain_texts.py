@@ -11,16 +11,16 @@ import pytest
 import typer
 
 import outlast
-from outlast.cli import exits
+from outlast.cli import exit_codes
 from outlast.cli.app import app
-from outlast.deploying.alerts import rules
-from outlast.deploying.numbers import Numbers
-from outlast.doctor.examine import HERE, IN_MANIFESTS
-from outlast.drain.guard import _EndAsInit
 from outlast.errors import OutlastError
 from outlast.explain.named import Explained
 from outlast.explain.pages import PAGES
 from outlast.explain.texts import PARTS, close, entries, find
+from outlast.shutdown.watchdog import _EndAsInit
+from outlast.tools.deploy.alerts import rules
+from outlast.tools.deploy.config import DeploymentConfig
+from outlast.tools.doctor.registry import HERE, IN_MANIFESTS
 
 DOCS = Path(__file__).parents[2] / "docs"
 ALL = {entry.name: entry for entry in entries()}
@@ -53,14 +53,14 @@ def test_every_error_of_the_package_has_a_text_or_names_its_parents():
 
 
 def test_every_alert_exit_code_and_check_has_one():
-    assert set(of("alert")) == {rule.name for rule in rules(Numbers())}
-    assert of("exit code") == [str(code) for code in (*exits.MEANINGS, *exits.FORCED)]
+    assert set(of("alert")) == {rule.name for rule in rules(DeploymentConfig())}
+    assert of("exit code") == [str(code) for code in (*exit_codes.MEANINGS, *exit_codes.FORCED)]
     assert set(of("check")) == {*HERE, *IN_MANIFESTS, "files", "determinism"}
 
 
 def test_a_process_that_was_ended_is_explained_by_what_a_shell_or_a_container_says_of_it():
     signals = (signal.SIGKILL, signal.SIGALRM, signal.SIGTERM)
-    assert exits.FORCED == (_EndAsInit.number, *(128 + number for number in signals))
+    assert exit_codes.FORCED == (_EndAsInit.number, *(128 + number for number in signals))
 
 
 def test_names_are_told_apart_in_any_case_and_so_are_their_headings():
@@ -98,7 +98,7 @@ def parse(line: str) -> None:
 
 def everything_named() -> list[str]:
     texts = [f"{entry.summary}\n{entry.body}" for entry in entries()]
-    texts += [rule.action for rule in rules(Numbers())]
+    texts += [rule.action for rule in rules(DeploymentConfig())]
     return sorted({line for text in texts for line in commands_in(text)})
 
 
@@ -119,7 +119,7 @@ def test_the_pages_are_what_the_texts_make_of_them(file):
 
 
 def test_the_runbook_begins_with_what_hurts_most():
-    severity = {rule.name: rule.severity for rule in rules(Numbers())}
+    severity = {rule.name: rule.severity for rule in rules(DeploymentConfig())}
     order = [severity[name] for name in of("alert")]
     assert order == sorted(order), "critical ones first"
     assert of("alert")[0] == "OutlastCompensationsStuck"

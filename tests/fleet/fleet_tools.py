@@ -17,7 +17,7 @@ from process_tools import Program
 
 from outlast import Outlast
 from outlast.store.address import store_at
-from outlast.store.verbs import Claim, Enlist, Sweep
+from outlast.store.commands import Claim, RegisterWorker, Sweep
 from support.clocks import MovableClock, let_lease_run_out
 from support.outside_log import LogLine, OutsideLog
 from support.snapshots import Snapshot, read_snapshot
@@ -208,19 +208,19 @@ def at_once(lines: list[LogLine]) -> int:
 
 async def die_elsewhere(app: Any, *submissions: Any, backoff: float = 0.0) -> None:
     """Make runs suspects: two other workers hold them and die before anything is recorded."""
-    house, first, second = app._open, token_hex(4), token_hex(4)
+    engine, first, second = app._open, token_hex(4), token_hex(4)
     for other in (first, second):
-        house.store.hold(other)
-        await house.writer.ask(Enlist(other, "host", 1, 1e6))
+        engine.store.acquire_liveness(other)
+        await engine.writer.execute(RegisterWorker(other, "host", 1, 1e6))
     ids = tuple(submission.id for submission in submissions)
     for submission in submissions:
-        await house.writer.ask(submission._replace(worker=first))
-    house.store.let_go(first)
+        await engine.writer.execute(submission._replace(worker=first))
+    engine.store.release_liveness(first)
     # In one commit, so this worker cannot claim them in between.
     both = (Sweep(), Claim(second, token_hex(4), ids=ids))
-    _, rows = await asyncio.gather(*map(house.writer.ask, both))
+    _, rows = await asyncio.gather(*map(engine.writer.execute, both))
     assert len(rows) == len(ids)
-    house.store.let_go(second)
-    await house.writer.ask(Sweep(backoff=backoff))
+    engine.store.release_liveness(second)
+    await engine.writer.execute(Sweep(backoff=backoff))
     for id in ids:
-        assert (await house.read(house.store.run, id)).is_suspect
+        assert (await engine.read(engine.store.run, id)).is_suspect

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from outlast import Outlast, receive, sleep, step, workflow
-from outlast.store.verbs import Leave
+from outlast.store.commands import DeregisterWorker
 from outlast.testing import App
 from support.waiting import WAIT_SECONDS, wait_until_async
 
@@ -138,7 +138,7 @@ async def ticks(count: int) -> None:
 
 async def until_idle(app, claimer) -> None:
     """It has seen all there is by now, and sleeps."""
-    changes, ended, round = app._open.changes, [], claimer._round
+    changes, ended, round = app._open.notifier, [], claimer._round
 
     async def counted():
         pause = await round()
@@ -153,11 +153,11 @@ async def until_idle(app, claimer) -> None:
 
 async def lose_the_worker(app) -> None:
     """It is struck off as if it were dead, and learns of it."""
-    house = app._open
-    old = house.worker.id
-    await house.writer.ask(Leave(old))
-    await house.worker.enlist(instead_of=old)
-    assert house.worker.id != old
+    engine = app._open
+    old = engine.worker.id
+    await engine.writer.execute(DeregisterWorker(old))
+    await engine.worker.register(instead_of=old)
+    assert engine.worker.id != old
 
 
 async def statuses(app, **query) -> dict[str, str]:

@@ -8,7 +8,7 @@ import pytest
 from fleet_work import FAST, begun, gates, lose_the_worker, our_threads, statuses, ticks
 
 from outlast import LeaseLost, Outlast
-from outlast.store.verbs import Claim, Wait
+from outlast.store.commands import Claim, SetWaiting
 from outlast.testing import App
 from support.waiting import WAIT_SECONDS, wait_until_async
 
@@ -16,7 +16,7 @@ from support.waiting import WAIT_SECONDS, wait_until_async
 @pytest.mark.parametrize("word", ["ack", "nack"])
 def test_late_ack_or_nack_of_a_lost_item_leaves_the_new_claim_alone(word):
     async def main(app):
-        house, queue = app._open, app.queue("q")
+        engine, queue = app._open, app.queue("q")
         await queue.put(1, id="x")
         stale = await queue.claim()
         await lose_the_worker(app)
@@ -24,17 +24,17 @@ def test_late_ack_or_nack_of_a_lost_item_leaves_the_new_claim_alone(word):
         assert fresh.fence > stale.fence
         with pytest.raises(LeaseLost):
             await getattr(stale, word)()
-        assert list(house.room.hands) == [fresh.fence]
-        await house.sweeper.tidy()
+        assert list(engine.in_flight.held) == [fresh.fence]
+        await engine.sweeper.tidy()
         await fresh.ack()
-        return await statuses(app, items=True), house.room.hands
+        return await statuses(app, items=True), engine.in_flight.held
 
     assert App().do(main) == ({"q/x": "done"}, {})
 
 
 def test_handler_that_continues_after_nack_does_not_disturb_the_next_attempt(caplog):
     async def main(app):
-        house, attempts, second, first_ended = app._open, [], asyncio.Event(), asyncio.Event()
+        engine, attempts, second, first_ended = app._open, [], asyncio.Event(), asyncio.Event()
 
         async def handle(item):
             attempts.append(item.attempts)
@@ -45,8 +45,8 @@ def test_handler_that_continues_after_nack_does_not_disturb_the_next_attempt(cap
             second.set()
             await first_ended.wait()
             await ticks(10)
-            assert list(house.room.hands) == [item.fence]
-            await house.sweeper.tidy()  # what nobody had in hand would be given back
+            assert list(engine.in_flight.held) == [item.fence]
+            await engine.sweeper.tidy()  # what nobody had in hand would be given back
             await asyncio.sleep(100)
 
         async def handler(item):
@@ -58,8 +58,8 @@ def test_handler_that_continues_after_nack_does_not_disturb_the_next_attempt(cap
         await app.queue("q").put(1, id="x")
         consumer = asyncio.create_task(app.queue("q").consume(handler))
         await asyncio.sleep(1000)
-        assert not house.room.hands
-        assert not next(iter(house.consumers)).claimer.hands
+        assert not engine.in_flight.held
+        assert not next(iter(engine.consumers)).claimer.held
         consumer.cancel()
         await asyncio.wait([consumer])
         return attempts, await statuses(app, items=True)
@@ -70,17 +70,17 @@ def test_handler_that_continues_after_nack_does_not_disturb_the_next_attempt(cap
 
 def test_item_claimed_by_a_lost_worker_is_not_begun_under_the_old_fence():
     async def main(app):
-        house, handled, stale = app._open, [], []
-        acquire = house.intake.acquire
+        engine, handled, stale = app._open, [], []
+        acquire = engine.acquirer.acquire
 
-        async def too_late(verb):
-            outcome = await acquire(verb)
-            if isinstance(verb, Claim) and outcome and not stale:
+        async def too_late(command):
+            outcome = await acquire(command)
+            if isinstance(command, Claim) and outcome and not stale:
                 stale.extend(row.fence for row in outcome)
                 await lose_the_worker(app)
             return outcome
 
-        house.intake.acquire = too_late
+        engine.acquirer.acquire = too_late
         await app.queue("q").put(1, id="x")
         consumer = asyncio.create_task(
             app.queue("q").consume(lambda item: handled.append(item.fence), concurrency=1)
@@ -88,7 +88,7 @@ def test_item_claimed_by_a_lost_worker_is_not_begun_under_the_old_fence():
         await asyncio.sleep(100)
         consumer.cancel()
         await asyncio.wait([consumer])
-        assert not house.room.hands
+        assert not engine.in_flight.held
         return len(handled), handled[0] > stale[0], await statuses(app, items=True)
 
     assert App(ramp=0).do(main) == (1, True, {"q/x": "done"})
@@ -107,7 +107,7 @@ def test_cancelled_claim_leaves_its_item_to_the_next_claim(turns):
             await claim.result().nack(delay=0)
         item = await queue.claim(wait=5)
         assert item is not None, "it was left in nobody's hands"
-        assert list(app._open.room.hands) == [item.fence]
+        assert list(app._open.in_flight.held) == [item.fence]
 
     App().do(main)
 
@@ -124,7 +124,7 @@ def test_consumer_cancelled_while_a_thread_handles_an_item_loses_nothing(cancels
     async def main():
         # A consumer that is cancelled once waits for its threads for so long.
         async with Outlast("memory:", **{**FAST, "close_timeout": 0.2}) as app:
-            house = app._open
+            engine = app._open
             await app.queue("q").put(1, id="x")
             consumer = asyncio.create_task(app.queue("q").consume(handle))
             await wait_until_async(lambda: begun)
@@ -133,14 +133,14 @@ def test_consumer_cancelled_while_a_thread_handles_an_item_loses_nothing(cancels
                 await ticks(3)
             await asyncio.wait([consumer], timeout=WAIT_SECONDS)
             assert consumer.cancelled()
-            assert len(house.room.hands) == 1, "a thread still has it"
-            await house.sweeper.tidy()
+            assert len(engine.in_flight.held) == 1, "a thread still has it"
+            await engine.sweeper.tidy()
             gate.set()
-            await wait_until_async(lambda: not house.room.hands and not house.consumers)
-            await house.writer.ask(Wait(0, 0, ()))  # what was said before is written
+            await wait_until_async(lambda: not engine.in_flight.held and not engine.consumers)
+            await engine.writer.execute(SetWaiting(0, 0, ()))  # what was said before is written
             assert await statuses(app, items=True) == {"q/x": "done"}
             assert await app.queue("q").claim() is None
-            assert not house.hung
+            assert not engine.hung
         await wait_until_async(lambda: our_threads() <= before)
 
     asyncio.run(main())
@@ -156,7 +156,7 @@ def test_consumer_cancelled_before_close_acks_an_item_that_a_thread_finishes(tmp
 
     async def main():
         async with Outlast(store, **{**FAST, "close_timeout": WAIT_SECONDS}) as app:
-            house = app._open
+            engine = app._open
             await app.queue("q").put(1, id="x")
             consumer = asyncio.create_task(app.queue("q").consume(handle))
             await wait_until_async(lambda: begun)
@@ -164,13 +164,13 @@ def test_consumer_cancelled_before_close_acks_an_item_that_a_thread_finishes(tmp
             await ticks(3)
 
             async def end_it():
-                await wait_until_async(lambda: house.closing)
+                await wait_until_async(lambda: engine.closing)
                 gate.set()
 
             ending = asyncio.create_task(end_it())
         await asyncio.wait([consumer, ending], timeout=WAIT_SECONDS)
         assert consumer.cancelled()
-        assert not house.hung
+        assert not engine.hung
         async with Outlast(store, **FAST) as app:
             assert await statuses(app, items=True) == {"q/x": "done"}
             assert len(await app.workers()) == 1
@@ -193,7 +193,7 @@ def test_cancelled_consumer_releases_stopped_items_and_acks_finished_ones(cancel
                 await asyncio.sleep(1e6)
 
     async def main(app):
-        house = app._open
+        engine = app._open
         await app.queue("q").put_many([1, 2], ids=["stops", "ends"])
         consumer = asyncio.create_task(app.queue("q").consume(handle))
         await asyncio.sleep(1)
@@ -203,8 +203,8 @@ def test_cancelled_consumer_releases_stopped_items_and_acks_finished_ones(cancel
             await asyncio.sleep(0.1)
         await asyncio.wait([consumer])
         await asyncio.sleep(10)
-        assert not house.room.hands
-        assert not house.consumers
+        assert not engine.in_flight.held
+        assert not engine.consumers
         return await statuses(app, items=True)
 
     assert App(ramp=0).do(main) == {"q/stops": "queued", "q/ends": "done"}
@@ -220,12 +220,12 @@ def test_handler_that_raises_a_base_exception_fails_like_any_other():
             raise Stop
 
     async def main(app):
-        house = app._open
+        engine = app._open
         await app.queue("q").put_many([1, 2, 3], ids=["a", "b", "good"])
         consumer = asyncio.create_task(app.queue("q").consume(handle, concurrency=1))
         await asyncio.sleep(100)
-        assert not house.room.hands
-        assert not next(iter(house.consumers)).claimer.hands
+        assert not engine.in_flight.held
+        assert not next(iter(engine.consumers)).claimer.held
         consumer.cancel()
         await asyncio.wait([consumer])
         return await statuses(app, items=None)

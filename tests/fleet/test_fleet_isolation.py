@@ -6,9 +6,9 @@ import pytest
 from fleet_tools import die_elsewhere
 from fleet_work import RARELY, agent, begun, family, gated, gates, job, statuses, until_idle, virtual, worker
 
-from outlast.store.verbs import ITEM
+from outlast.codec import plain
+from outlast.store.commands import ITEM
 from outlast.testing import App
-from outlast.values import plain
 from support.waiting import WAIT_SECONDS, wait_until_async
 
 
@@ -28,7 +28,7 @@ def test_nothing_runs_beside_a_suspect_until_it_records_something():
         submitted = await app.submit(job("submitted"))
         starting = asyncio.create_task(app.start(job("started")))
         assert await app.queue("q").claim(wait=20) is None
-        assert (begun, list(app._open.lives)) == (["suspect"], ["suspect"])
+        assert (begun, list(app._open.executions)) == (["suspect"], ["suspect"])
         gates["suspect"].set()
         await app.get(gated, "suspect").result()
         assert (await app.queue("q").claim(wait=1)).payload == "item"
@@ -61,16 +61,16 @@ def test_suspect_child_runs_beside_its_waiting_parent():
     async def main():
         gates["family"] = asyncio.Event()
         async with worker(suspect_patience=1000.0) as app:
-            house = app._open
+            engine = app._open
             run = await app.submit(family(), id="family")
             await wait_until_async(lambda: begun == ["family"])
-            child = house.submission(job("child"), "family/job#1")
+            child = engine.submission(job("child"), "family/job#1")
             await die_elsewhere(app, child._replace(parent="family"))
             gates["family"].set()
             assert await run.result(timeout=WAIT_SECONDS) == "child"
             assert await statuses(app) == {"family": "done", "family/job#1": "done"}
-            await wait_until_async(lambda: not house.room.hands)
-            assert house.room.alone is None
+            await wait_until_async(lambda: not engine.in_flight.held)
+            assert engine.in_flight.isolated is None
 
     asyncio.run(main())
     assert begun == ["family", "child"]
@@ -78,19 +78,19 @@ def test_suspect_child_runs_beside_its_waiting_parent():
 
 def test_suspect_runs_beside_others_where_a_worker_never_gets_idle():
     async def main(app):
-        house = app._open
+        engine = app._open
         await app.submit(agent(), id="agent")
         while "turn 0" not in begun:
             await asyncio.sleep(0.01)
-        await die_elsewhere(app, house.submission(job("suspect"), "suspect"))
-        while not house.room.yielding:
+        await die_elsewhere(app, engine.submission(job("suspect"), "suspect"))
+        while not engine.in_flight.yielding:
             await asyncio.sleep(0.01)
         late = await app.submit(job("late"))
         assert await app.get(job, "suspect").result(timeout=100) == "suspect"
         assert await late.result(timeout=100) == "late"
-        while house.room.yielding:
+        while engine.in_flight.yielding:
             await asyncio.sleep(0.01)
-        assert list(house.lives) == ["agent"]
+        assert list(engine.executions) == ["agent"]
 
     virtual(suspect_patience=1.0).do(main)
     assert begun.index("suspect") < begun.index("late"), "nothing is claimed while it makes room"
@@ -105,14 +105,14 @@ def test_run_submitted_beside_a_suspect_item_is_claimed_when_the_item_ends():
             await gate.wait()
 
         async with worker(**RARELY) as app:
-            house = app._open
-            submission = house.new("q/x", ITEM, plain.encode(1), queue="q")
+            engine = app._open
+            submission = engine.build_submit("q/x", ITEM, plain.encode(1), queue="q")
             await die_elsewhere(app, submission)
             consumer = asyncio.create_task(app.queue("q").consume(handle))
             await wait_until_async(lambda: begun == ["x"])
-            assert house.room.alone in house.room.hands
+            assert engine.in_flight.isolated in engine.in_flight.held
             run = await app.submit(job("run"))
-            await until_idle(app, house.claimer)
+            await until_idle(app, engine.claimer)
             assert begun == ["x"]
             gate.set()
             assert await run.result(timeout=WAIT_SECONDS) == "run"

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from outlast import Backpressure, Conflict, Draining, LeaseLost, Outlast
-from outlast.store.verbs import Ack, Claim
+from outlast.store.commands import Ack, Claim
 from support.waiting import WAIT_SECONDS, wait_until, wait_until_async
 
 CONSUME = {"consume": {"mail": "handle"}, "concurrency": 5}
@@ -96,11 +96,11 @@ def test_ack_and_the_next_claim_are_one_commit(fleet, monkeypatch):
     async def use(app):
         queue, handled, over = app.queue("mail"), Counter(), asyncio.Event()
         store = app._open.store
-        commit, look = store.commit, store.look
+        commit, look = store.commit, store.peek
         monkeypatch.setattr(
-            store, "commit", lambda verbs: commits.append(set(map(type, verbs))) or commit(verbs)
+            store, "commit", lambda commands: commits.append(set(map(type, commands))) or commit(commands)
         )
-        monkeypatch.setattr(store, "look", lambda *of: looks.append(None) or look(*of))
+        monkeypatch.setattr(store, "peek", lambda *of: looks.append(None) or look(*of))
 
         async def handle(item):
             handled[item.id] += 1
@@ -224,7 +224,7 @@ def test_ack_by_a_worker_that_was_taken_for_dead_is_refused(fleet):
         queue = app.queue("mail")
         await queue.put("x", id="x")
         item = await queue.claim()
-        app._house.worker._lease.stop()  # as in a process that is paused
+        app._engine.worker._lease.stop()  # as in a process that is paused
         await asyncio.to_thread(fleet.let_lease_run_out, 2.0)
         heir = fleet.start("one_step", **CONSUME, clock=True)
         await wait_until_async(lambda: fleet.lines("after", heir.pid), heir.describe)

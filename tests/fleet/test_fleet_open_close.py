@@ -9,7 +9,7 @@ import pytest
 from fleet_work import FAST, begun, job, letter, our_threads, statuses, ticks, virtual, worker
 
 from outlast import Draining, Outlast, StoreUnavailable, step, workflow
-from outlast.store.verbs import Leave
+from outlast.store.commands import DeregisterWorker
 from outlast.testing import App
 from support.waiting import WAIT_SECONDS, wait_until_async
 
@@ -31,12 +31,12 @@ def test_unreadable_journal_parks_its_run_and_no_other(tmp_path):
         db.commit()
         db.close()
         async with worker(store, on_parked=lambda info: parked.append(info.id)) as app:
-            house = app._open
+            engine = app._open
             for id in ids:
                 await app.send(id, "go", "went")
             assert [await app.get(letter, id).result(timeout=WAIT_SECONDS) for id in ids[1:]] == ["went"] * 3
-            await wait_until_async(lambda: parked == ["r0"] and not house.room.hands)
-            assert not house.claimer.hands
+            await wait_until_async(lambda: parked == ["r0"] and not engine.in_flight.held)
+            assert not engine.claimer.held
             info = await app.get(letter, "r0").info()
             assert info.status == "parked"
             assert "journal cannot be read" in info.reason
@@ -173,7 +173,7 @@ def test_run_started_in_a_lifespan_is_released_when_it_waits():
 
     async def main(app):
         await asyncio.sleep(100)
-        assert not app._open.room.hands
+        assert not app._open.in_flight.held
         assert await statuses(app) == {"letter": "waiting"}
         await app.send("letter", "go", "went")
         return await app.get(letter, "letter").result(timeout=1)
@@ -191,7 +191,7 @@ def test_idle_worker_whose_claim_is_refused_claims_again_under_a_new_id(what):
 
         consumer = asyncio.create_task(app.queue("q").consume(handle))
         await asyncio.sleep(1)
-        app.store.commit([Leave(app._open.worker.id)])  # taken for dead, and it does not know yet
+        app.store.commit([DeregisterWorker(app._open.worker.id)])  # taken for dead, and it does not know yet
         start = app.clock()
         if what == "run":
             assert await (await app.submit(job("x"))).result() == "x"

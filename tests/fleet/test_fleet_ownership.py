@@ -6,19 +6,19 @@ import time
 
 from fleet_work import RARELY, begun, blocked, gates, job, lose_the_worker, most, virtual, worker
 
-from outlast.store.verbs import Claim, Leave
+from outlast.store.commands import Claim, DeregisterWorker
 from support.waiting import WAIT_SECONDS, wait_until_async
 
 
 def test_run_submitted_and_started_at_once_is_executed_once():
     async def main():
         async with worker(**RARELY) as app:
-            house, loop, looked = app._open, asyncio.get_running_loop(), threading.Event()
-            run, held, deliver = house.store.run, house.store.held, house.writer._deliver
+            engine, loop, looked = app._open, asyncio.get_running_loop(), threading.Event()
+            run, held, deliver = engine.store.run, engine.store.held, engine.writer._deliver
 
             def claim_now():
-                house.room.yielding.clear()
-                house.claimer.wake()
+                engine.in_flight.yielding.clear()
+                engine.claimer.wake()
 
             def run_once_claimed(id):
                 """Who takes the run over looks when the claimer has it and does not know yet."""
@@ -26,7 +26,7 @@ def test_run_submitted_and_started_at_once_is_executed_once():
                 deadline = time.monotonic() + WAIT_SECONDS
                 while (row := run(id)).worker is None and time.monotonic() < deadline:
                     time.sleep(0.001)
-                house.store.run = run
+                engine.store.run = run
                 return row
 
             def held_looked_at(worker):
@@ -35,19 +35,19 @@ def test_run_submitted_and_started_at_once_is_executed_once():
                 return found
 
             def deliver_late(batch, outcomes):
-                if any(isinstance(one.verb, Claim) and rows for one, rows in zip(batch, outcomes)):
+                if any(isinstance(one.command, Claim) and rows for one, rows in zip(batch, outcomes)):
                     looked.wait(WAIT_SECONDS)
                     time.sleep(0.05)  # for what it does about it
                 deliver(batch, outcomes)
 
-            house.room.yielding.add("this test")  # nothing is claimed yet
+            engine.in_flight.yielding.add("this test")  # nothing is claimed yet
             await app.submit(job("r", 0.1), id="r")
-            house.store.run, house.store.held = run_once_claimed, held_looked_at
-            house.writer._deliver = deliver_late
+            engine.store.run, engine.store.held = run_once_claimed, held_looked_at
+            engine.writer._deliver = deliver_late
             started = await app.start(job("r", 0.1), id="r")
             assert await started.result(timeout=WAIT_SECONDS) == "r"
             assert looked.is_set()
-            await wait_until_async(lambda: not house.room.hands and not house.claimer.hands)
+            await wait_until_async(lambda: not engine.in_flight.held and not engine.claimer.held)
 
     asyncio.run(main())
     assert begun == ["r"]
@@ -58,20 +58,20 @@ def test_run_is_not_executed_again_while_a_thread_of_it_still_executes():
 
     async def main():
         async with worker(concurrency=2) as app:
-            house = app._open
+            engine = app._open
             first = await app.submit(blocked("a"), id="a")
             await wait_until_async(lambda: begun == ["a"])
             await lose_the_worker(app)
             others = [await app.submit(blocked(label), id=label) for label in "bc"]
             # One slot is the old life's, and the other is enough to claim the run anew.
-            await wait_until_async(lambda: len(house.room.hands) == 2)
-            assert [row.id for row in house.room.hands.values()] == ["a", "a"]
+            await wait_until_async(lambda: len(engine.in_flight.held) == 2)
+            assert [row.id for row in engine.in_flight.held.values()] == ["a", "a"]
             assert begun == ["a"]
             for gate in gates.values():
                 gate.set()
             assert [await run.result(timeout=WAIT_SECONDS) for run in (first, *others)] == ["a", "b", "c"]
-            await wait_until_async(lambda: not house.room.hands)
-            assert not house.claimer.hands
+            await wait_until_async(lambda: not engine.in_flight.held)
+            assert not engine.claimer.held
 
     asyncio.run(main())
     assert sorted(begun) == ["a", "a", "b", "c"], "the old life had lost the run: what it did is not recorded"
@@ -81,14 +81,14 @@ def test_run_is_not_executed_again_while_a_thread_of_it_still_executes():
 
 def test_worker_whose_claim_is_refused_drops_its_runs():
     async def main(app):
-        house = app._open
+        engine = app._open
         run = await app.submit(job("long", 1000), id="long")
         await asyncio.sleep(1)
-        (old,) = house.lives.values()
-        await house.writer.ask(Leave(house.worker.id))
+        (old,) = engine.executions.values()
+        await engine.writer.execute(DeregisterWorker(engine.worker.id))
         assert await (await app.submit(job("short"))).result(timeout=5) == "short"
-        assert old.over is not None
-        assert {life.row.worker for life in house.lives.values()} <= {house.worker.id}
+        assert old.end_reason is not None
+        assert {life.row.worker for life in engine.executions.values()} <= {engine.worker.id}
         return await run.result()
 
     assert virtual().do(main) == "long"

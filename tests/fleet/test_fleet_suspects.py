@@ -6,8 +6,8 @@ import pytest
 from fleet_tools import die_elsewhere
 
 from outlast import step, workflow
-from outlast.app.slots import FIRST_SLOTS
-from outlast.store.verbs import Enlist, Sweep
+from outlast.engine.claim_pacer import FIRST_SLOTS
+from outlast.store.commands import RegisterWorker, Sweep
 from outlast.testing import App
 
 begun: list[str] = []
@@ -78,17 +78,17 @@ def test_busy_worker_makes_room_for_a_suspect_at_once_where_no_worker_is_idle():
 
 def test_busy_worker_leaves_a_suspect_to_an_idle_one_and_makes_room_when_its_patience_is_over():
     async def main(app):
-        house = app._open
-        house.store.hold("idle")
-        await house.writer.ask(Enlist("idle", "host", 1, 1e6, ("default",), ("job",), 5))
+        engine = app._open
+        engine.store.acquire_liveness("idle")
+        await engine.writer.execute(RegisterWorker("idle", "host", 1, 1e6, ("default",), ("job",), 5))
         await with_two_runs_in_hand(app)
-        await die_elsewhere(app, house.submission(job("suspect"), "suspect"))
+        await die_elsewhere(app, engine.submission(job("suspect"), "suspect"))
         await asyncio.sleep(1)
         late = await app.submit(job("late"))
         assert await late.result(timeout=10) == "late"
-        assert not house.room.yielding
+        assert not engine.in_flight.yielding
         await asyncio.sleep(250)
-        assert house.room.yielding
+        assert engine.in_flight.yielding
         assert begun == ["busy", "busier", "late"]
 
     worker(suspect_patience=100.0).do(main)
@@ -139,14 +139,14 @@ def test_new_worker_takes_over_several_runs_of_a_dead_one_at_once():
     app = worker(ramp=1000.0, concurrency=20)
 
     async def prepare(app):
-        house = app._open
-        house.store.hold("dead")
-        await house.writer.ask(Enlist("dead", "host", 1, 1e6))
+        engine = app._open
+        engine.store.acquire_liveness("dead")
+        await engine.writer.execute(RegisterWorker("dead", "host", 1, 1e6))
         for number in range(FIRST_SLOTS):
             label = f"r{number}"
-            await house.writer.ask(house.submission(gated(label), label)._replace(worker="dead"))
-        house.store.let_go("dead")
-        await house.writer.ask(Sweep())
+            await engine.writer.execute(engine.submission(gated(label), label)._replace(worker="dead"))
+        engine.store.release_liveness("dead")
+        await engine.writer.execute(Sweep())
 
     App(app.store, clock=app.clock).do(prepare)
 

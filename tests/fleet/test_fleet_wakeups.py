@@ -7,8 +7,8 @@ import pytest
 from fleet_work import RARELY, begun, gated, gates, job, letter, until_idle, virtual, watcher, worker
 
 from outlast import Outlast
+from outlast.store.commands import Claim, Release
 from outlast.store.sqlite.store import SQLiteStore
-from outlast.store.verbs import Claim, Release
 from outlast.testing import App
 from support.waiting import WAIT_SECONDS, wait_until_async
 
@@ -75,13 +75,13 @@ def test_run_due_behind_thousands_of_others_is_not_late():
 def test_item_due_between_two_looks_is_not_late():
     async def main(app):
         queue, store = app.queue("q"), app._open.store
-        look = store.look
+        look = store.peek
 
         def slow(*args):
             app.clock.advance(1)
             return look(*args)
 
-        store.look = slow
+        store.peek = slow
         await queue.put(1, delay=0.5)
         await asyncio.sleep(0.1)  # the bell has rung
         start = app.clock()
@@ -122,15 +122,15 @@ def test_other_slots_are_filled_when_new_work_has_its_turn():
     async def prepare(app):
         for label in "abcd":
             run = await app.submit(job(label, 100), id=label)
-            (row,) = await app._open.writer.ask(Claim(app._open.worker.id, label, ids=(run.id,)))
-            await app._open.writer.ask(Release(row.pk, row.fence, "deploy"))
+            (row,) = await app._open.writer.execute(Claim(app._open.worker.id, label, ids=(run.id,)))
+            await app._open.writer.execute(Release(row.pk, row.fence, "deploy"))
         await app.submit(job("new", 100), id="new")
 
     App(app.store, clock=app.clock).do(prepare)
 
     async def main(app):
-        app._open.claimer.slots._claims = 4
+        app._open.claimer.pacer._claims = 4
         await asyncio.sleep(10)
-        return begun[0], sorted(app._open.lives)
+        return begun[0], sorted(app._open.executions)
 
     assert app.do(main) == ("new", ["a", "b", "c", "new"])

@@ -85,7 +85,7 @@ def test_another_worker_takes_over_when_no_connection_answers(place_behind_proxy
         await silent.__aenter__()
         run = await silent.submit(counting("r"), id="r")
         await wait_until_async(lambda: executed)
-        assert silent.face.ready() is None
+        assert silent.status_provider.ready() is None
         proxy.go_silent()
         calls = (
             silent.submit(counting("new"), id="new"),
@@ -95,8 +95,8 @@ def test_another_worker_takes_over_when_no_connection_answers(place_behind_proxy
         )
         outcomes = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), WAIT_SECONDS)
         assert [type(outcome) for outcome in outcomes] == [StoreUnavailable] * len(calls)
-        await wait_until_async(silent.face.ready)
-        assert "the lease cannot be renewed" in silent.face.ready()
+        await wait_until_async(silent.status_provider.ready)
+        assert "the lease cannot be renewed" in silent.status_provider.ready()
         await asyncio.to_thread(let_lease_run_out, direct, clock, LEASE_SECONDS)
         async with app_at(direct, lease=60.0) as healthy:
             assert await (await healthy.start(counting("r"), id="r")).result(timeout=WAIT_SECONDS) == RESULT

@@ -30,7 +30,7 @@ from outlast import (
     step,
     workflow,
 )
-from outlast.store.verbs import Record, Release
+from outlast.store.commands import Record, Release
 from outlast.testing import App
 
 
@@ -93,7 +93,7 @@ def test_hooks_are_called_for_parked_and_dead_runs():
         await app.start(job("x"), id="diverged")
         await app.submit(job("y"), id="dead", queue="elsewhere")
         claimed_elsewhere(app.store, "dead")
-        app.store._presence._held.discard("elsewhere")  # its process is gone
+        app.store._liveness._held.discard("elsewhere")  # its process is gone
         await asyncio.sleep(10)
 
     app.do(main)
@@ -263,7 +263,7 @@ def test_items_of_a_stopped_consumer_go_before_new_ones():
             await consumer
         await asyncio.sleep(1)
         item = await queue.claim()
-        return item.payload, item.attempts, len(app._open.room.hands)
+        return item.payload, item.attempts, len(app._open.in_flight.held)
 
     assert App(ramp=0).do(main) == ("slow", 1, 1)
 

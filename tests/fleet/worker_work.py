@@ -11,7 +11,7 @@ from outlast import (
     step,
     workflow,
 )
-from outlast.store.verbs import Claim, Enlist
+from outlast.store.commands import Claim, RegisterWorker
 from outlast.testing import App
 
 done: list = []
@@ -82,13 +82,13 @@ async def yielding_later(item):
 
 
 def claimed_elsewhere(store, id):
-    store.hold("elsewhere")
-    store.commit([Enlist("elsewhere", "host", 1, 1e6)])
+    store.acquire_liveness("elsewhere")
+    store.commit([RegisterWorker("elsewhere", "host", 1, 1e6)])
     return store.commit([Claim("elsewhere", f"claim of {id}", ids=(id,))])[0]
 
 
 def died(store, worker):
-    from outlast.store.verbs import Sweep
+    from outlast.store.commands import Sweep
 
-    store.let_go(worker)
+    store.release_liveness(worker)
     return store.commit([Sweep(backoff=0.0)])[0]

@@ -48,7 +48,7 @@ class Worker:
         self._do()
         return self.view
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         self._do()
 
     def samples(self) -> list[Sample]:

@@ -12,9 +12,9 @@ from types import SimpleNamespace
 import pytest
 from http_tools import answer, body, connect, post, raw, read_all, status
 
-from outlast.http import connection, serving
+from outlast.http import connection, uvicorn_adapter
 from outlast.http.connection import CONNECTIONS_MAX, REQUEST_SECONDS_MAX
-from outlast.http.serving import KEEP_ALIVE_SECONDS
+from outlast.http.uvicorn_adapter import KEEP_ALIVE_SECONDS
 from support.waiting import WAIT_SECONDS, wait_until
 
 GET = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -94,7 +94,7 @@ def test_request_limit_is_five_seconds_and_longer_than_keep_alive():
 
 def test_idle_connections_are_closed_before_the_request_limit(serve, monkeypatch):
     monkeypatch.setattr(connection, "REQUEST_SECONDS_MAX", NEVER)
-    monkeypatch.setattr(serving, "KEEP_ALIVE_SECONDS", 0.1)
+    monkeypatch.setattr(uvicorn_adapter, "KEEP_ALIVE_SECONDS", 0.1)
     with connect(serve()) as idle:
         idle.sendall(GET)
         assert status(read_all(idle)) == 200

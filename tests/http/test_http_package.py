@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Mount, Route
 
 from outlast import Outlast, OutlastError, SettingsError, step, workflow
-from outlast.http import Face, Server, lifespan, routes
+from outlast.http import Server, StatusProvider, lifespan, routes
 from support.waiting import WAIT_SECONDS, wait_until
 
 IMPORTS = """
@@ -37,7 +37,7 @@ def test_importing_outlast_imports_no_http_and_importing_outlast_http_no_server(
 def test_missing_http_extra_says_what_to_install(monkeypatch, missing):
     for name in [name for name in sys.modules if name.partition(".")[0] == missing]:
         monkeypatch.setitem(sys.modules, name, None)
-    for name in ("serving", "application", "connection", "metrics"):
+    for name in ("uvicorn_adapter", "application", "connection", "metrics"):
         monkeypatch.delitem(sys.modules, f"outlast.http.{name}", raising=False)
     with pytest.raises(SettingsError) as raised:
         Server(Worker(), ":0").start()
@@ -55,13 +55,13 @@ class Opened:
         self.open: Worker | None = None
 
     @property
-    def face(self) -> Worker | None:
+    def status_provider(self) -> Worker | None:
         return self.open
 
 
 class Closed(Opened):
     @property
-    def face(self) -> Worker | None:
+    def status_provider(self) -> Worker | None:
         if self.open is None:
             raise OutlastError("this Outlast is not open")
         return self.open
@@ -94,7 +94,7 @@ async def _open_and_close(app):
 
 
 def test_routes_take_only_an_outlast_or_a_face():
-    assert isinstance(Worker(), Face)
+    assert isinstance(Worker(), StatusProvider)
     with pytest.raises(TypeError, match="take an Outlast"):
         routes(object())
     with pytest.raises(TypeError, match="take an Outlast"):

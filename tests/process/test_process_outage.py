@@ -10,7 +10,7 @@ from outlast.store.file.store import FileStore
 from outlast.store.protocol import whole_journal
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.testing import servers
-from outlast.testing.conformance.harness import Desk, HandClock
+from outlast.testing.conformance.harness import ManualClock, StoreDriver
 from support.clocks import MovableClock, let_lease_run_out
 from support.waiting import wait_until
 
@@ -81,12 +81,12 @@ def test_program_that_ends_because_its_store_is_away_is_not_charged_with_a_death
 @pytest.mark.parametrize("kind", [SQLiteStore, FileStore])
 @pytest.mark.parametrize("ends", ["close", "die"])
 def test_worker_that_closed_without_leaving_is_told_from_one_that_died(tmp_path, kind, ends):
-    clock = HandClock()
-    desk = Desk(kind(tmp_path / "store", clock=clock), clock)
-    desk.store.open()
-    desk.held("r", "w1", attempts_max=1)
-    getattr(desk.store, ends)()
-    again = Desk(kind(tmp_path / "store", clock=clock), clock)
+    clock = ManualClock()
+    driver = StoreDriver(kind(tmp_path / "store", clock=clock), clock)
+    driver.store.open()
+    driver.held("r", "w1", attempts_max=1)
+    getattr(driver.store, ends)()
+    again = StoreDriver(kind(tmp_path / "store", clock=clock), clock)
     again.store.open()
     with closing(again.store):
         wait_until(again.store.dead_workers)
@@ -95,4 +95,4 @@ def test_worker_that_closed_without_leaving_is_told_from_one_that_died(tmp_path,
         assert (row.status, row.deaths, row.interruptions) == (
             ("queued", 0, 1) if ends == "close" else ("dead", 1, 0)
         )
-        again.store.let_go("w1")
+        again.store.release_liveness("w1")

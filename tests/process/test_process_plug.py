@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from outlast.store.commands import RegisterWorker
 from outlast.store.sqlite.store import SQLiteStore
-from outlast.store.verbs import Enlist
-from outlast.testing.crash import Crash, Plug
+from outlast.testing.crash import Crash, CrashingStore
 from support.processes import Program
 
 FILE = """
@@ -38,11 +38,11 @@ def test_process_dies_at_the_requested_write(tmp_path):
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_plug_is_pulled_at_a_write_of_the_event_loop(when):
     store, pulled = SQLiteStore(None), []
-    plug = Plug(store, 2, when, lambda: pulled.append(1))
+    plug = CrashingStore(store, 2, when, lambda: pulled.append(1))
     store.open()
-    plug.commit([Enlist("first", "host", 1, 30.0)])
+    plug.commit([RegisterWorker("first", "host", 1, 30.0)])
     with pytest.raises(Crash):
-        plug.try_commit([Enlist("second", "host", 1, 30.0)])
+        plug.try_commit([RegisterWorker("second", "host", 1, 30.0)])
     assert pulled == [1]
     assert len(store.workers()) == (1 if when == "before" else 2)
     store.close()

@@ -9,13 +9,24 @@ import pytest
 import redis
 from security_tools import rewrite
 
-from outlast.app.info import RunInfo
+from outlast.api.info import RunInfo
 from outlast.store.address import store_at
+from outlast.store.commands import (
+    Claim,
+    DeregisterWorker,
+    Drain,
+    RegisterWorker,
+    Renew,
+    Retry,
+    SetQueueLimits,
+    Settle,
+    Submit,
+    Sweep,
+)
 from outlast.store.protocol import Store
 from outlast.store.redis.connection import parse
 from outlast.store.rows import RunQuery
-from outlast.store.verbs import Claim, Drain, Enlist, Leave, Limit, Renew, Retry, Settle, Submit, Sweep
-from outlast.testing.conformance import HandClock
+from outlast.testing.conformance import ManualClock
 from support.stores import a_place
 
 OF_RUNS = (
@@ -26,12 +37,12 @@ OF_QUEUES = ("queued", "running", "depth_max", "concurrency_max")
 
 
 @pytest.fixture(params=["sqlite", "redis"])
-def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Store, HandClock]]:
-    clock = HandClock()
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Store, ManualClock]]:
+    clock = ManualClock()
     with a_place(request, request.param, tmp_path) as place:
         store = store_at(place, clock=clock)
         store.open()
-        store.commit([Enlist("w", "host", 1, 3600.0)])
+        store.commit([RegisterWorker("w", "host", 1, 3600.0)])
         yield place, store, clock
         store.close()
 
@@ -57,7 +68,9 @@ def test_damaged_run_does_not_block_claiming_sweeping_and_listing_others(opened,
     for name in OF_RUNS:
         store.commit([submit(f"damaged {name}"), submit(f"good {name}")])
         if held:
-            store.commit([Enlist("dead", "host", 1, 30.0), Claim("dead", name, ids=(f"damaged {name}",))])
+            store.commit(
+                [RegisterWorker("dead", "host", 1, 30.0), Claim("dead", name, ids=(f"damaged {name}",))]
+            )
         damage(place, "runs", str(store.run(f"damaged {name}").pk), name)
         for _ in range(4 if held else 0):
             clock.now += 12
@@ -100,9 +113,9 @@ def test_a_run_whose_time_out_is_no_number_has_none(opened) -> None:
 
 def test_run_with_a_damaged_drain_time_does_not_block_other_claims(opened) -> None:
     place, store, _ = opened
-    store.commit([submit("damaged"), submit("good"), Enlist("leaving", "host", 1, 30.0)])
+    store.commit([submit("damaged"), submit("good"), RegisterWorker("leaving", "host", 1, 30.0)])
     (left,) = store.commit([Claim("leaving", "a", ids=("damaged",))])[0]
-    store.commit([Drain("leaving", "it is told to", (left.fence,)), Leave("leaving")])
+    store.commit([Drain("leaving", "it is told to", (left.fence,)), DeregisterWorker("leaving")])
     damage(place, "runs", str(store.run("damaged").pk), "left_at")
     rows = store.commit([Claim("w", "b", limit=10, queues=("default",), workflows=("flow",))])[0]
     assert {row.id for row in rows} == {"damaged", "good"}
@@ -113,7 +126,7 @@ def test_damaged_queue_does_not_block_other_queues_or_submission(
 ) -> None:
     place, store, _ = opened
     for name in OF_QUEUES:
-        store.commit([submit(f"damaged {name}", name), Limit(name, 100, 100)])
+        store.commit([submit(f"damaged {name}", name), SetQueueLimits(name, 100, 100)])
         damage(place, "queues", name, name)
         assert store.depth(name) == (0 if name == "queued" else 1), name
         store.commit([submit(f"good {name}"), submit(f"another {name}", name)])

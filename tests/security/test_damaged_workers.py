@@ -16,10 +16,10 @@ from security_tools import Shell, rewrite
 
 from outlast import Outlast
 from outlast.store.address import store_at
+from outlast.store.commands import DAMAGED_SECONDS, Claim, RegisterWorker, Release, Renew, Submit, Sweep
 from outlast.store.postgres.address import parse
 from outlast.store.protocol import Store
 from outlast.store.redis.connection import parse as parse_redis
-from outlast.store.verbs import DAMAGED_SECONDS, Claim, Enlist, Release, Renew, Submit, Sweep
 from support.stores import SHARED, a_place
 
 LEASE = 30.0
@@ -64,7 +64,9 @@ def swept(store: Store, clock: Clock, seconds: float) -> list[str]:
 
 
 LEASES = {"damaged": LEASE, "dead": LEASE, "alive": DAMAGED_SECONDS}
-ENLISTED = [Enlist(worker, "host", 1, lease, ("default",), ("flow",), 1) for worker, lease in LEASES.items()]
+ENLISTED = [
+    RegisterWorker(worker, "host", 1, lease, ("default",), ("flow",), 1) for worker, lease in LEASES.items()
+]
 
 
 @pytest.fixture(params=SHARED)

@@ -8,8 +8,8 @@ import pytest
 
 from outlast import Outlast
 from outlast.errors import SettingsError
-from outlast.settings.foreign import STORES
 from outlast.settings.load import load
+from outlast.settings.third_party_env import STORES
 from outlast.store.address import store_at
 from support.cli import answer_in
 

@@ -12,9 +12,9 @@ import pytest
 from security_tools import Shell
 
 from outlast.cli import main
-from outlast.doctor import facts
 from outlast.store.address import store_at
-from outlast.store.verbs import Enlist, Keep, Leave, Submit
+from outlast.store.commands import DeregisterWorker, RegisterWorker, Submit, UpdateSession
+from outlast.tools.doctor import facts
 
 
 @pytest.fixture(params=[0o000, 0o022, 0o077], ids=oct)
@@ -39,15 +39,15 @@ def test_a_store_is_private_after_everything_that_happens_to_it(tmp_path, umask,
         store = store_at(address)
         store.open()
         with closing(store):
-            store.hold(f"w{number}")
-            verbs = [
-                Enlist(f"w{number}", "h", 1, 60.0),
+            store.acquire_liveness(f"w{number}")
+            commands = [
+                RegisterWorker(f"w{number}", "h", 1, 60.0),
                 Submit(f"r{number}", "flow", "{}", "t", "00" * 16),
-                Keep("s", f"t{number}", {"f": "1"}),
+                UpdateSession("s", f"t{number}", {"f": "1"}),
             ]
-            store.commit(verbs)
+            store.commit(commands)
             assert modes(tmp_path) <= {(False, 0o600), (True, 0o700)}
-            store.commit([Leave(f"w{number}")])
+            store.commit([DeregisterWorker(f"w{number}")])
     shell = Shell(address, capsys)
     for words in (
         ["runs"],

@@ -17,25 +17,25 @@ from prometheus_client import generate_latest
 from security_tools import ESCAPES, JSON_TEXTS, Shell, clone, columns_of, harmless, rewrite
 
 from outlast import Outlast, OutlastError
-from outlast.cli.exits import FAILED, TRY_AGAIN, UNKNOWN_RUN, USAGE, WRONG_STATUS
+from outlast.cli.exit_codes import FAILED, TRY_AGAIN, UNKNOWN_RUN, USAGE, WRONG_STATUS
 from outlast.http.metrics import registry_of
 from outlast.store.address import store_at
-from outlast.store.sqlite.store import SQLiteStore
-from outlast.store.verbs import (
+from outlast.store.commands import (
     CHECKPOINT,
     Append,
     Drain,
-    Enlist,
-    Keep,
     Record,
-    Report,
-    Save,
+    RegisterWorker,
+    SaveProgress,
     Send,
     Settle,
+    StoreDrainReport,
     Submit,
     Sweep,
+    UpdateSession,
     verdict,
 )
+from outlast.store.sqlite.store import SQLiteStore
 from support.stores import redis_place
 
 KINDS = (
@@ -98,12 +98,14 @@ def fill_at(address: str) -> None:
     try:
         held = store.commit(
             [
-                Enlist("w", "host", 1, 1e6, ("default",), ("flow",), 4),
+                RegisterWorker("w", "host", 1, 1e6, ("default",), ("flow",), 4),
                 Submit("canary", "flow", "{}", "t1", "00" * 16, worker="w"),
                 Submit("good", "flow", "{}", "t2", "00" * 16, worker="w"),
                 Send("good", "name", "m1", "1"),
-                Keep("good session", "t", {"field": "1"}, ttl=1e6, appends={"list": Append(("1", "2"))}),
-                Keep("good checkpoint", "t", {"field": "1"}, space=CHECKPOINT),
+                UpdateSession(
+                    "good session", "t", {"field": "1"}, ttl=1e6, appends={"list": Append(("1", "2"))}
+                ),
+                UpdateSession("good checkpoint", "t", {"field": "1"}, space=CHECKPOINT),
             ]
         )
         canary, good = held[1].row, held[2].row
@@ -111,10 +113,10 @@ def fill_at(address: str) -> None:
             [
                 Settle(canary.pk, canary.fence, "done", value='"the canary"'),
                 Record(good.pk, 1, good.fence, "step", "a#1", good.created, value="1", cost='{"tokens":1}'),
-                Save(good.pk, good.fence, "b#1", 1, "1"),
-                Enlist("drained", "host", 2, 1e6),
+                SaveProgress(good.pk, good.fence, "b#1", 1, "1"),
+                RegisterWorker("drained", "host", 2, 1e6),
                 Drain("drained", "a reason"),
-                Report("drained", "{}"),
+                StoreDrainReport("drained", "{}"),
             ]
         )
     finally:
@@ -349,8 +351,8 @@ def test_app_and_metrics_survive_hostile_rows(hostile, tmp_path) -> None:
             for id in hostile.runs[::10]:
                 with suppress(OutlastError):
                     await app.effects(id)
-            app.face.look()
-            text = generate_latest(registry_of(app.face.samples))
+            app.status_provider.refresh()
+            text = generate_latest(registry_of(app.status_provider.samples))
         return known, text
 
     known, text = asyncio.run(main())
@@ -422,7 +424,10 @@ def test_damaged_worker_row_does_not_block_recovery_of_runs(tmp_path, change) ->
     try:
         for worker, run in (("bad", "b"), ("other", "o")):
             store.commit(
-                [Enlist(worker, "host", 1, 60.0), Submit(run, "flow", "{}", run, "00" * 16, worker=worker)]
+                [
+                    RegisterWorker(worker, "host", 1, 60.0),
+                    Submit(run, "flow", "{}", run, "00" * 16, worker=worker),
+                ]
             )
             lock = path.with_name("outlast.db.d") / f"worker-{worker}.lock"
             lock.touch()

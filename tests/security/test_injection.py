@@ -1,4 +1,4 @@
-"""Hostile texts stay texts in every field of every verb, on every store."""
+"""Hostile texts stay texts in every field of every command, on every store."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import get_type_hints
 from urllib.parse import quote
 
 import pytest
-from verb_fields import LEAVES, VERBS, World, in_order, plain, swapped
+from command_fields import COMMANDS, LEAVES, World, in_order, plain, swapped
 
 from outlast.errors import SettingsError
 from outlast.store.address import store_at
 from outlast.store.rows import RunQuery, SessionQuery
-from outlast.testing.conformance.harness import HandClock
+from outlast.testing.conformance.harness import ManualClock
 from support.stores import a_place
 
 ALL = os.environ.get("OUTLAST_TEST_STORES") == "all"
@@ -41,7 +41,7 @@ def attacked(request, tmp_path, kind: str, text: str) -> tuple[dict[str, object]
 
 
 def _attacked(place: str, text: str) -> tuple[dict[str, object], list[object]]:
-    store = store_at(place, clock=HandClock())
+    store = store_at(place, clock=ManualClock())
     store.open()
     with closing(store):
         world = World(store, text)
@@ -63,7 +63,9 @@ def test_injected_text_stays_text_in_every_field_of_every_verb(request, tmp_path
 def test_every_verb_is_attacked() -> None:
     names = [leaf.name for leaf in LEAVES]
     assert len(names) == len(set(names)) > 80
-    assert {name.partition(".")[0] for name in names} == {verb.__name__ for verb in VERBS} - {"Sweep"}
+    assert {name.partition(".")[0] for name in names} == {command.__name__ for command in COMMANDS} - {
+        "Sweep"
+    }
 
 
 @pytest.mark.parametrize("kind", STORES)
@@ -86,7 +88,7 @@ def test_queries_match_hostile_texts_literally(request, tmp_path, kind) -> None:
 
 
 def _look(place: str) -> None:
-    store = store_at(place, clock=HandClock())
+    store = store_at(place, clock=ManualClock())
     store.open()
     with closing(store):
         World(store, HARMLESS)
@@ -109,7 +111,7 @@ def _look(place: str) -> None:
             assert store.durations([(text, text)]) in ({}, {(text, text): []})
             assert store.done(1, [text]) == {}
             assert not store.has_dealt(text)
-            assert store.look((text,), (text,)).unknown == ()
+            assert store.peek((text,), (text,)).unknown == ()
         assert [run.id for run in store.runs(RunQuery(workflow="flow"))] == ["canary"]
 
 
@@ -123,7 +125,7 @@ def test_prefix_query_is_not_a_pattern(request, tmp_path, kind) -> None:
 
 
 def _no_pattern(place: str) -> None:
-    store = store_at(place, clock=HandClock())
+    store = store_at(place, clock=ManualClock())
     store.open()
     with closing(store):
         World(store, HARMLESS)
@@ -151,7 +153,7 @@ def test_prefix_with_pattern_characters_does_not_reach_other_stores(redis_server
     for prefix in ("ab", "a*", "a?", "[a]b", "%s", "']..x..['"):
         store = store_at(
             f"{redis_server.url}{'&' if '?' in redis_server.url else '?'}prefix={quote(prefix)}",
-            clock=HandClock(),
+            clock=ManualClock(),
         )
         store.open()
         with closing(store):

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import outlast
-from outlast.values.exceptions import decode_error
+from outlast.codec.exceptions import decode_error
 from support.processes import Program
 
 PACKAGE = Path(outlast.__file__).parent
@@ -179,7 +179,7 @@ def test_recorded_unicode_error_does_not_crash_the_process(tmp_path) -> None:
     ]
     program = """
 import sys
-from outlast.values.exceptions import decode_error
+from outlast.codec.exceptions import decode_error
 for text in sys.argv[1:]:
     print(decode_error(text))
 """
@@ -228,11 +228,11 @@ import json, sys
 sys.path.insert(0, {str(tmp_path)!r})
 from outlast.cli import main
 from outlast.store.address import store_at
-from outlast.store.verbs import *
+from outlast.store.commands import *
 store = store_at("sqlite:///x.db")
 store.open()
 error = json.dumps({{"type": "hostile_module:Evil", "message": "m", "args": []}})
-row = store.commit([Enlist("w", "h", 1, 1e6), Submit("r", "hostile_module:flow", '{{"__reduce__": "hostile_module"}}', "t", "00", worker="w")])[1].row
+row = store.commit([RegisterWorker("w", "h", 1, 1e6), Submit("r", "hostile_module:flow", '{{"__reduce__": "hostile_module"}}', "t", "00", worker="w")])[1].row
 store.commit([Record(row.pk, 1, row.fence, "step", "hostile_module:step#1", 1.0, error=error), Settle(row.pk, row.fence, "failed", error=error)])
 store.close()
 for words in (["runs"], ["show", "r", "--full"], ["show", "r", "--json"], ["retry", "r"], ["chaos", "verify", "--since", "1h"]):

@@ -9,20 +9,20 @@ from pathlib import Path
 import pytest
 
 from outlast.store.address import store_at
-from outlast.store.verbs import (
+from outlast.store.commands import (
     CHECKPOINT,
     Append,
     Claim,
-    Enlist,
-    Keep,
-    Measured,
     Record,
-    Save,
+    RecordDurations,
+    RegisterWorker,
+    SaveProgress,
     Send,
     Settle,
     Submit,
+    UpdateSession,
 )
-from outlast.testing.conformance.harness import HandClock
+from outlast.testing.conformance.harness import ManualClock
 
 HOSTILE = (
     "../../../../etc/cron.d/x", "/etc/passwd", "..", ".", "~/x", "~root", "C:\\x", "\\\\host\\share", "a/../b", "a\x00b", "%2e%2e%2f", "CON", "x" * 400, "-rf",
@@ -37,12 +37,12 @@ def written(folder: Path, scheme: str, ids: tuple[str, ...]) -> set[str]:
     place = folder / "deep" / "inside"
     address = f"file://{place}/store" if scheme == "file" else f"sqlite:///{place}/outlast.db"
     for _ in range(2):  # what is read back by the next process makes no path either
-        store = store_at(address, clock=HandClock())
+        store = store_at(address, clock=ManualClock())
         store.open()
         with closing(store):
             for id in ids:
                 row = store.commit(
-                    [Enlist("w", "host", 1, 1e6), Submit(id, id, "{}", id, "00" * 16, id, worker="w")]
+                    [RegisterWorker("w", "host", 1, 1e6), Submit(id, id, "{}", id, "00" * 16, id, worker="w")]
                 )[1].row
                 if row is None or row.worker is None:
                     store.commit([Claim("w", id, (id,))])
@@ -50,11 +50,11 @@ def written(folder: Path, scheme: str, ids: tuple[str, ...]) -> set[str]:
                 store.commit(
                     [
                         Record(row.pk, 1, row.fence, "step", id, 1.0, value="1"),
-                        Save(row.pk, row.fence, id, 1, "1"),
+                        SaveProgress(row.pk, row.fence, id, 1, "1"),
                         Send(id, id, id, "1"),
-                        Keep(id, id, {id: "1"}, appends={f"{id}2": Append(("1",))}),
-                        Keep(id, id, {id: "1"}, space=CHECKPOINT),
-                        Measured(((id, id, 1.0),)),
+                        UpdateSession(id, id, {id: "1"}, appends={f"{id}2": Append(("1",))}),
+                        UpdateSession(id, id, {id: "1"}, space=CHECKPOINT),
+                        RecordDurations(((id, id, 1.0),)),
                         Settle(row.pk, row.fence, "done", value="1"),
                     ]
                 )

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.effects import FileNotWritten, directory, file, folder
+from outlast.effects import FileNotWritten, atomic_dir, directory, file
 from support.processes import Program
 
 STRANGER = 65534
@@ -48,7 +48,7 @@ def write(path: Path, data: bytes = b"new", key: str = "k", **options: int) -> f
 
 
 def stem(path: Path, key: str = "k") -> str:
-    return folder.Folder(path, key).stem
+    return atomic_dir.AtomicDir(path, key).stem
 
 
 def refusal(path: Path) -> str:

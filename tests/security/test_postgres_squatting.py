@@ -10,10 +10,10 @@ import pytest
 from psycopg import errors
 
 from outlast.errors import SettingsError
+from outlast.store.commands import Record, RegisterWorker, Submit, UpdateSession
 from outlast.store.postgres import migrate
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.rows import RunQuery, SessionQuery
-from outlast.store.verbs import Enlist, Keep, Record, Submit
 from outlast.testing import servers
 
 TRAP = """
@@ -190,9 +190,9 @@ def test_operator_in_public_does_not_shadow_a_builtin_behind_a_pooler(database) 
     execute(database, TRAPS)
     with closing(PostgresStore.at(address)) as store:
         store.open()
-        store.hold("w")
-        enlist, submit = Enlist("w", "host", 1, 60.0), Submit("r", "flow", "[]", "t", "s", worker="w")
-        row = store.commit([enlist, submit, Keep("s", "t", {"a": "1"})])[1].row
+        store.acquire_liveness("w")
+        enlist, submit = RegisterWorker("w", "host", 1, 60.0), Submit("r", "flow", "[]", "t", "s", worker="w")
+        row = store.commit([enlist, submit, UpdateSession("s", "t", {"a": "1"})])[1].row
         store.commit([Record(row.pk, 1, row.fence, "step", "key", 1.0)])
         everything = RunQuery(
             statuses=("running",), workflow="flow", queue="default", items=False, undoing=False, parent="p",
@@ -203,10 +203,10 @@ def test_operator_in_public_does_not_shadow_a_builtin_behind_a_pooler(database) 
             lambda: store.has_dealt("r"), lambda: store.done(1, ["a"]), lambda: store.done_count(1), lambda: store.history(1),
             lambda: store.messages(1), lambda: store.progress(1), store.workers, lambda: store.asked("w"), store.drains,
             lambda: store.durations([("a", "b")]), store.measured, store.dead_workers, store.queues,
-            lambda: store.look(("default",), ("flow",)), lambda: store.depth("default"), lambda: store.held("w"),
+            lambda: store.peek(("default",), ("flow",)), lambda: store.depth("default"), lambda: store.held("w"),
             lambda: store.cancels("w"), lambda: store.session("s"), lambda: store.items("s", "a", 1),
             lambda: store.sessions(SessionQuery()), lambda: store.sessions(SessionQuery(before=(1, "a"))), store.recover,
         ):  # fmt: skip
             read()
-        store.let_go("w")
+        store.release_liveness("w")
     assert caught(database) == []

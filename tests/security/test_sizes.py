@@ -159,7 +159,7 @@ def test_the_command_line_refuses_json_that_is_too_deep_without_a_traceback(
     from security_tools import Shell
 
     from outlast.store.address import store_at
-    from outlast.store.verbs import Submit
+    from outlast.store.commands import Submit
 
     address = f"sqlite:///{tmp_path}/outlast.db"
     store = store_at(address)

@@ -5,7 +5,7 @@ import asyncio
 from outlast import (
     step,
 )
-from outlast.store.verbs import Keep
+from outlast.store.commands import UpdateSession
 
 held: list = []
 
@@ -19,7 +19,7 @@ async def hold(what: str = "") -> str:
 
 def put(world, id="s", token="outside", **fields):
     """What somebody else writes."""
-    world.store.commit([Keep(id, token, {name: str(value) for name, value in fields.items()})])
+    world.store.commit([UpdateSession(id, token, {name: str(value) for name, value in fields.items()})])
 
 
 def found(world, id="s"):

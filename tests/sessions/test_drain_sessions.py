@@ -3,7 +3,7 @@
 import asyncio
 
 from outlast import session, step, workflow
-from outlast.store.verbs import Keep
+from outlast.store.commands import UpdateSession
 
 held: list = []
 
@@ -53,7 +53,7 @@ async def busy() -> int:
 def test_drain_leaves_no_change_half_made(world):
     async def drains(app):
         await app.start(busy(), id="run")
-        while (app.store.session("s") or Keep("s", "", {}, version=0)).version < 100:
+        while (app.store.session("s") or UpdateSession("s", "", {}, version=0)).version < 100:
             await asyncio.sleep(0)
         report = await app.drain("test", grace=30)
         return report, app.store.run("run")

@@ -8,7 +8,7 @@ import pytest
 from session_tools import DAY, later, within
 
 from outlast import Unrecordable, VersionConflict
-from outlast.store.verbs import SESSION_MEMORY
+from outlast.store.commands import SESSION_MEMORY
 from outlast.testing import App
 
 
@@ -206,7 +206,7 @@ def test_read_succeeds_though_the_expiry_cannot_be_extended(world, caplog):
         await asyncio.sleep(5)
         writer = app._open.writer
         write = writer._commit
-        writer._commit = lambda verbs: (_ for _ in ()).throw(StoreUnavailable("full"))
+        writer._commit = lambda commands: (_ for _ in ()).throw(StoreUnavailable("full"))
         found = await session.get("a")
         await asyncio.sleep(0.01)
         writer._commit = write

@@ -15,7 +15,7 @@ from outlast import (
     step,
     workflow,
 )
-from outlast.store.verbs import FENCE, Append, Keep, Refused
+from outlast.store.commands import FENCE, Append, Refused, UpdateSession
 
 
 @pytest.fixture(autouse=True)
@@ -38,10 +38,10 @@ async def too_much() -> str:
 
 
 def test_exceeded_limit_replays(world):
-    world.store.commit([Keep("s", "t", {}, appends={"l": Append(("1", "2"))})])
+    world.store.commit([UpdateSession("s", "t", {}, appends={"l": Append(("1", "2"))})])
     world.restart(session_items_max=3)
     world.die(too_much(), until=lambda: held)
-    world.store.commit([Keep("s", "t2", {"l": None})])
+    world.store.commit([UpdateSession("s", "t2", {"l": None})])
     world.restart(session_items_max=3)
     assert world.run(too_much()) == "session_items_max 4"
     assert items(world, "l") == []
@@ -57,7 +57,7 @@ async def reads_much() -> str:
 
 
 def test_oversized_read_is_refused(world):
-    world.store.commit([Keep("s", "t", {"a": '"' + "x" * 90 + '"', "b": '"' + "x" * 90 + '"'})])
+    world.store.commit([UpdateSession("s", "t", {"a": '"' + "x" * 90 + '"', "b": '"' + "x" * 90 + '"'})])
     world.restart(value_size_max=100)
     assert world.run(reads_much()) == "what was read of session 's'"
     assert world.replays(reads_much()) == "what was read of session 's'"
@@ -109,7 +109,7 @@ def test_caught_conflict_replays(world):
 
     result = world.do(main)
     assert result[:3] == ["s", 1, 2]
-    world.store.commit([Keep("s", "x", {"n": None})])
+    world.store.commit([UpdateSession("s", "x", {"n": None})])
     assert world.replays(compare_and_set()) == result
     assert found(world) == {}
 
@@ -294,11 +294,11 @@ def test_process_that_lost_its_run_changes_nothing(file_world):
     async def main(app):
         commit = app.store.commit
 
-        def overtaken(verbs):
-            if refused or not any(isinstance(verb, Keep) for verb in verbs):
-                return commit(verbs)
+        def overtaken(commands):
+            if refused or not any(isinstance(command, UpdateSession) for command in commands):
+                return commit(commands)
             app.store._db.execute("UPDATE runs SET fence = fence + 1000")
-            outcomes = commit(verbs)
+            outcomes = commit(commands)
             refused.extend(
                 [*outcomes, app.store.session("s"), [entry.kind for entry in file_world.journal()]]
             )

@@ -7,8 +7,8 @@ import pytest
 from session_tools import DAY, later, within
 
 from outlast import BadName, LimitExceeded, OutlastError, SettingsError, Unrecordable, VersionConflict
+from outlast.store.commands import Append, DeleteSession, UpdateSession
 from outlast.store.protocol import CommitUnknown
-from outlast.store.verbs import Append, Forget, Keep
 
 # -- others in between
 
@@ -17,11 +17,11 @@ def losing_the_answer(world, kind, action, meanwhile):
     """Do `action(session)`; its commit is made, `meanwhile(store)` happens, and then the answer is lost, so that it is repeated."""
     commit = world.store.commit
 
-    def lost(verbs):
-        if not any(isinstance(verb, kind) for verb in verbs):
-            return commit(verbs)
+    def lost(commands):
+        if not any(isinstance(command, kind) for command in commands):
+            return commit(commands)
         world.store.commit = commit
-        commit(verbs)
+        commit(commands)
         meanwhile(world.store)
         raise CommitUnknown("the answer was lost")
 
@@ -31,14 +31,16 @@ def losing_the_answer(world, kind, action, meanwhile):
 
 def test_repeated_clear_does_not_clear_a_new_session(world):
     within(world, lambda s: s.set("old", 1))
-    anew = Keep("s", "other", {"new": "1"}, version=0)
-    losing_the_answer(world, Forget, lambda s: s.clear(), lambda store: store.commit([anew]))
+    anew = UpdateSession("s", "other", {"new": "1"}, version=0)
+    losing_the_answer(world, DeleteSession, lambda s: s.clear(), lambda store: store.commit([anew]))
     assert within(world, lambda s: s.all()) == {"new": 1}
 
 
 def test_repeated_change_does_not_restore_a_cleared_session(world):
-    cleared = Forget("s", "other")
-    made = losing_the_answer(world, Keep, lambda s: s.append("l", "x"), lambda store: store.commit([cleared]))
+    cleared = DeleteSession("s", "other")
+    made = losing_the_answer(
+        world, UpdateSession, lambda s: s.append("l", "x"), lambda store: store.commit([cleared])
+    )
     assert made == 1
     assert within(world, lambda s: s.all()) == {}
 
@@ -47,13 +49,13 @@ def test_delete_after_a_clear_does_not_create_a_session(world):
     async def main(app):
         session, writer = app.session("s"), app._open.writer
         await session.set("f", 1)
-        ask = writer.ask
+        ask = writer.execute
 
-        async def late(verb):
-            app._open.store.commit([Forget("s", "other")])
-            return await ask(verb)
+        async def late(command):
+            app._open.store.commit([DeleteSession("s", "other")])
+            return await ask(command)
 
-        writer.ask = late
+        writer.execute = late
         return [await session.delete("f"), await session.info()]
 
     assert world.do(main) == [0, None]
@@ -66,7 +68,7 @@ def test_list_replaced_during_a_read_returns_the_new_value(world, becomes, found
 
     def late(*args):
         world.store.items = items
-        world.store.commit([Keep("s", "other", {"f": '"now"' if becomes else None})])
+        world.store.commit([UpdateSession("s", "other", {"f": '"now"' if becomes else None})])
         return items(*args)
 
     world.store.items = late
@@ -78,14 +80,14 @@ def test_read_does_not_shorten_a_concurrently_extended_ttl(world):
         session, writer = app.session("s", ttl=60), app._open.writer
         await session.set("f", 1)
         await asyncio.sleep(30)
-        put = writer.put
+        put = writer.enqueue
 
-        def late(verb, *rest):
-            writer.put = put
-            app._open.store.commit([Keep("s", "other", {"f": "2"}, ttl=None)])
-            put(verb, *rest)
+        def late(command, *rest):
+            writer.enqueue = put
+            app._open.store.commit([UpdateSession("s", "other", {"f": "2"}, ttl=None)])
+            put(command, *rest)
 
-        writer.put = late
+        writer.enqueue = late
         await session.get("f")
         await asyncio.sleep(1)
         return (await session.info()).expires_at
@@ -110,7 +112,7 @@ def test_sessions_are_listed_newest_change_first(world):
 
 
 def test_listing_spans_several_pages(world):
-    world.store.commit([Keep(f"s{n:03}", "t", {}) for n in range(250)])
+    world.store.commit([UpdateSession(f"s{n:03}", "t", {}) for n in range(250)])
     names = [info.id for info in world.do(lambda app: app.sessions(limit=1000))]
     assert names == [f"s{n:03}" for n in reversed(range(250))]
     assert len(world.do(lambda app: app.sessions(limit=120))) == 120
@@ -148,7 +150,9 @@ def test_invalid_ttl_is_refused(world, ttl):
 def test_ttl_may_be_a_hundred_years(world):
     within(world, lambda s: s.set("a", 1), ttl=100 * 365.25 * DAY)
     assert 99 <= (within(world, lambda s: s.info()).expires_at - datetime.now(UTC)).days / 365.25 <= 101
-    world.store.commit([Keep("late", "t", {"a": "1"}, ttl=1e12), Keep("later", "t", {"a": "1"}, ttl=1e300)])
+    world.store.commit(
+        [UpdateSession("late", "t", {"a": "1"}, ttl=1e12), UpdateSession("later", "t", {"a": "1"}, ttl=1e300)]
+    )
     assert within(world, lambda s: s.info(), id="late").expires_at.year == 9999
     assert {info.id for info in world.do(lambda app: app.sessions())} == {"s", "late", "later"}
 
@@ -242,7 +246,9 @@ def test_number_of_list_items_is_limited(world):
 
 
 def test_oversized_session_can_be_reduced(world):
-    world.store.commit([Keep("s", "t", dict.fromkeys("abcdef", "1"), appends={"l": Append(("1",) * 9)})])
+    world.store.commit(
+        [UpdateSession("s", "t", dict.fromkeys("abcdef", "1"), appends={"l": Append(("1",) * 9)})]
+    )
     world.restart(session_fields_max=3, session_items_max=3)
     within(world, lambda s: s.delete("a", "b"))
     within(world, lambda s: s.set("c", 2))

@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from outlast.settings.foreign import GRACE, STORES
+from outlast.settings.third_party_env import GRACE, STORES
 
 OTHERS = (GRACE, *STORES, "REDIS_PORT", "REDIS_PASSWORD", "REDIS_DB")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from outlast.settings import Settings
 from outlast.settings.checks import EXIT_SECONDS, GRACE_MIN, LOOK_SECONDS_MIN, STALL_MIN
-from outlast.settings.foreign import GRACE, STORES
+from outlast.settings.third_party_env import GRACE, STORES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "settings.md").read_text()
 ROW = re.compile(r"^\| `(\w+)` \| ([^|]*) \|", re.MULTILINE)

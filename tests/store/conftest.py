@@ -6,13 +6,16 @@ from zlib import crc32
 import pytest
 
 from outlast.testing.conformance import StoreConformance
+from outlast.testing.conformance.concurrency import CrowdContract
+from outlast.testing.conformance.durability import DurabilityContract, ReopeningContract
+from outlast.testing.conformance.values import ValueContract
 
-SAME_VERBS = ("TestSQLiteFile", "TestFile")
+SAME_COMMANDS = ("TestSQLiteFile", "TestFile")
 """Suites of one implementation: the file store is the SQLite store in memory, with journals beside it."""
-SUITES = (SAME_VERBS, ("TestPostgres",), ("TestRedis",))
+SUITES = (SAME_COMMANDS, ("TestPostgres",), ("TestRedis",))
 """The suites of each implementation."""
-OWN_FILES = ("CrowdPromises", "DurabilityPromises", "ReopeningPromises", "ValuePromises")
-"""Promises that depend on what a store does with its files, and not on its verbs alone."""
+OWN_FILES = (CrowdContract, DurabilityContract, ReopeningContract, ValueContract)
+"""Promises that depend on what a store does with its files, and not on its commands alone."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -39,12 +42,12 @@ def _runs_elsewhere(item: pytest.Item) -> bool:
             return True
     elif _defined_in(suite, test) in OWN_FILES:
         return False
-    return suite.__name__ in SAME_VERBS and suite.__name__ != _turn(test, SAME_VERBS)
+    return suite.__name__ in SAME_COMMANDS and suite.__name__ != _turn(test, SAME_COMMANDS)
 
 
 def _turn(name: str, choices: tuple) -> object:
     return choices[crc32(name.encode()) % len(choices)]
 
 
-def _defined_in(suite: type, test: str) -> str:
-    return next(each.__name__ for each in suite.__mro__ if test in vars(each))
+def _defined_in(suite: type, test: str) -> type:
+    return next(each for each in suite.__mro__ if test in vars(each))

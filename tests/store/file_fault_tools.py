@@ -3,7 +3,7 @@
 import os
 import shutil
 
-from file_tale import (
+from file_history import (
     dump,
     opened,
 )

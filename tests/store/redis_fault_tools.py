@@ -4,12 +4,12 @@ from contextlib import contextmanager
 
 from outlast.errors import StoreUnavailable
 from outlast.store.address import store_at
-from outlast.store.protocol import CommitUnknown
-from outlast.store.verbs import (
-    Enlist,
+from outlast.store.commands import (
     Record,
+    RegisterWorker,
     Submit,
 )
+from outlast.store.protocol import CommitUnknown
 from support.waiting import wait_until
 
 ALWAYS = ("--appendonly", "yes", "--appendfsync", "always", "--hz", "100")
@@ -27,7 +27,7 @@ def opened(url, **options):
 
 
 def held(store, id="r", worker="w"):
-    store.commit([Enlist(worker, "host", 1, 600.0)])
+    store.commit([RegisterWorker(worker, "host", 1, 600.0)])
     return store.commit([Submit(id, "flow", "[]", f"t-{id}", "seed", worker=worker)])[0].row
 
 
@@ -35,7 +35,7 @@ def step(row, seq, value="1"):
     return Record(row.pk, seq, row.fence, "step", f"flow/step#{seq}", 1.0, value=value)
 
 
-def persist(store, verbs):
+def persist(store, commands):
     """Commit as the writer does: repeat until the outcome is definite."""
     unknown = False
 
@@ -44,7 +44,7 @@ def persist(store, verbs):
         try:
             if unknown:
                 store.recover()
-            return store.commit(verbs)
+            return store.commit(commands)
         except (StoreUnavailable, CommitUnknown) as error:
             unknown = unknown or isinstance(error, CommitUnknown)
             return None

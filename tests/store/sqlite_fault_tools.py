@@ -3,7 +3,7 @@
 import sqlite3
 from contextlib import closing
 
-from outlast.store.verbs import (
+from outlast.store.commands import (
     Submit,
 )
 

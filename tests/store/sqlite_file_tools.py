@@ -3,7 +3,7 @@
 import sqlite3
 from contextlib import closing
 
-from outlast.store.verbs import Submit
+from outlast.store.commands import Submit
 
 
 def submit(id: str) -> Submit:

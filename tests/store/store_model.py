@@ -1,12 +1,11 @@
-"""What a store is, as plain Python over a dict: the contracts of `outlast.store.verbs`, said a second time."""
+"""What a store is, as plain Python over a dict: the contracts of `outlast.store.commands`, said a second time."""
 
 import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from outlast.store.rows import ENDED, FLEET_SECONDS, FLEET_SECONDS_MIN, NEVER, deaths_allowed
-from outlast.store.verbs import (
+from outlast.store.commands import (
     CANCEL,
     CONFLICT,
     DEPTH,
@@ -23,18 +22,18 @@ from outlast.store.verbs import (
     Cancel,
     Claim,
     Decide,
+    DeregisterWorker,
     Drain,
-    Enlist,
-    Leave,
-    Limit,
     Prune,
     Record,
     Refused,
+    RegisterWorker,
     Release,
     Renew,
     Resume,
     Retry,
     Send,
+    SetQueueLimits,
     Settle,
     Submit,
     SubmitMany,
@@ -43,7 +42,8 @@ from outlast.store.verbs import (
     Undo,
     UndoChild,
 )
-from outlast.testing.conformance import HandClock
+from outlast.store.rows import ENDED, FLEET_SECONDS, FLEET_SECONDS_MIN, NEVER, deaths_allowed
+from outlast.testing.conformance import ManualClock
 
 PROGRESS = ("step", "attempt", "inner", "child", "done")
 
@@ -158,7 +158,7 @@ class Bounds:
 
 
 class Model:
-    def __init__(self, clock: HandClock) -> None:
+    def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
         self.runs: dict[str, Run] = {}
         self.workers: dict[str, Hand] = {}
@@ -178,63 +178,63 @@ class Model:
     def now(self) -> float:
         return self.clock.now
 
-    def check(self, verb, outcome) -> None:
-        """Do what the verb's contract says, and insist that the store said so too."""
-        expected = getattr(self, type(verb).__name__.lower())(verb, outcome)
+    def check(self, command, outcome) -> None:
+        """Do what the command's contract says, and insist that the store said so too."""
+        expected = getattr(self, type(command).__name__.lower())(command, outcome)
         if isinstance(outcome, Refused) and isinstance(expected, str):
             outcome = outcome.why
-        assert outcome == expected, (verb, outcome, expected)
+        assert outcome == expected, (command, outcome, expected)
 
     def by_pk(self, pk: int) -> Run | None:
         return next((run for run in self.runs.values() if run.pk == pk), None)
 
     # -- submitting
 
-    def submit(self, verb: Submit, outcome):
-        if verb.worker and verb.worker not in self.workers:
+    def submit(self, command: Submit, outcome):
+        if command.worker and command.worker not in self.workers:
             return WORKER
-        run = self.runs.get(verb.id)
-        again = run is not None and (run.token, run.worker) == (verb.token, verb.worker)
-        if verb.worker and self.workers[verb.worker].draining and not again:
+        run = self.runs.get(command.id)
+        again = run is not None and (run.token, run.worker) == (command.token, command.worker)
+        if command.worker and self.workers[command.worker].draining and not again:
             return DRAINING
-        if run is None and not verb.worker and (full := self._full(verb, 1)):
+        if run is None and not command.worker and (full := self._full(command, 1)):
             return full
         assert isinstance(outcome, Submitted), outcome
-        return self._submitted(verb, outcome)
+        return self._submitted(command, outcome)
 
-    def submitmany(self, verb: SubmitMany, outcome):
+    def submitmany(self, command: SubmitMany, outcome):
         works: dict[str, tuple[str, str]] = {id: (run.workflow, run.args) for id, run in self.runs.items()}
-        for one in verb.runs:
+        for one in command.runs:
             if works.setdefault(one.id, (one.workflow, one.args)) != (one.workflow, one.args):
                 return Refused(CONFLICT, one.id)
-        fresh = {one.id: one for one in reversed(verb.runs) if one.id not in self.runs}
-        for queue in dict.fromkeys(one.queue for one in verb.runs):
+        fresh = {one.id: one for one in reversed(command.runs) if one.id not in self.runs}
+        for queue in dict.fromkeys(one.queue for one in command.runs):
             there = [one for one in fresh.values() if one.queue == queue]
             if there and (full := self._full(there[0], len(there))):
                 return full
         assert isinstance(outcome, list), outcome
-        return [self._submitted(one, each) for one, each in zip(verb.runs, outcome, strict=True)]
+        return [self._submitted(one, each) for one, each in zip(command.runs, outcome, strict=True)]
 
-    def _submitted(self, verb: Submit, outcome: Submitted) -> Submitted:
-        run = self.runs.get(verb.id)
+    def _submitted(self, command: Submit, outcome: Submitted) -> Submitted:
+        run = self.runs.get(command.id)
         if run is None:
             self.count += 1
-            run = self.runs[verb.id] = Run(
-                verb.id, self.count, verb.workflow, verb.args, verb.queue, verb.priority, verb.parent, verb.token,
-                self.now + verb.delay, verb.attempts_max, verb.interruptions_max, verb.abandon_after,
+            run = self.runs[command.id] = Run(
+                command.id, self.count, command.workflow, command.args, command.queue, command.priority, command.parent, command.token,
+                self.now + command.delay, command.attempts_max, command.interruptions_max, command.abandon_after,
             )  # fmt: skip
-            self.queues.setdefault(verb.queue, Bounds())
+            self.queues.setdefault(command.queue, Bounds())
             new = True
-            if verb.worker:
+            if command.worker:
                 assert outcome.row is not None
-                run.status, run.worker, run.started, run.lives = "running", verb.worker, True, 1
+                run.status, run.worker, run.started, run.lives = "running", command.worker, True, 1
                 self._given(run, outcome.row.fence)
-            elif verb.delay <= 0:
+            elif command.delay <= 0:
                 run.make_ready()
         else:
             assert outcome.row is not None
-            new = run.token == verb.token and (
-                run.worker == verb.worker if verb.worker else run.status == "queued" and run.lives == 0
+            new = run.token == command.token and (
+                run.worker == command.worker if command.worker else run.status == "queued" and run.lives == 0
             )
         if outcome.row is not None:
             assert (outcome.row.id, outcome.row.args, outcome.row.fence, outcome.row.status) == (
@@ -245,10 +245,10 @@ class Model:
             )
         return Submitted(outcome.row, new)
 
-    def _full(self, verb: Submit, count: int) -> Refused | None:
-        own = self.queues.get(verb.queue, Bounds()).depth_max
-        limit = verb.depth_max if own is None else own
-        depth = sum(run.status == "queued" for run in self.runs.values() if run.queue == verb.queue)
+    def _full(self, command: Submit, count: int) -> Refused | None:
+        own = self.queues.get(command.queue, Bounds()).depth_max
+        limit = command.depth_max if own is None else own
+        depth = sum(run.status == "queued" for run in self.runs.values() if run.queue == command.queue)
         return (
             Refused(DEPTH, f"{depth}/{limit}/{count}")
             if limit is not None and depth + count > limit
@@ -261,22 +261,24 @@ class Model:
 
     # -- claiming
 
-    def claim(self, verb: Claim, outcome):
-        if verb.worker not in self.workers:
+    def claim(self, command: Claim, outcome):
+        if command.worker not in self.workers:
             return WORKER
-        again = [run for run in self.runs.values() if run.worker == verb.worker and run.token == verb.token]
+        again = [
+            run for run in self.runs.values() if run.worker == command.worker and run.token == command.token
+        ]
         if again:
             ids = [run.id for run in sorted(again, key=lambda run: run.fence)]
             assert [row.id for row in outcome] == ids
             return outcome
-        if self.workers[verb.worker].draining:
+        if self.workers[command.worker].draining:
             return DRAINING
-        found = self._named(verb) if verb.ids else self._first(verb)
-        assert [row.id for row in outcome] == [run.id for run in found], (verb, outcome)
+        found = self._named(command) if command.ids else self._first(command)
+        assert [row.id for row in outcome] == [run.id for run in found], (command, outcome)
         for row, run in zip(outcome, found, strict=True):
-            if not verb.ids and self._abandoned(run):
+            if not command.ids and self._abandoned(run):
                 self._begin_undo(run, row.undoing)
-            run.status, run.worker, run.token, run.started = "running", verb.worker, verb.token, True
+            run.status, run.worker, run.token, run.started = "running", command.worker, command.token, True
             run.lives += 1
             self._recover(run)
             run.ready, run.waits, run.given_back_by = 0, (), None
@@ -303,12 +305,12 @@ class Model:
             self.drains[worker].recoveries[run.order] = max(self.now - at, 0.0)
         run.left = None
 
-    def _named(self, verb: Claim) -> list[Run]:
-        named = [run for run in self.runs.values() if run.id in verb.ids and run.claimable()]
+    def _named(self, command: Claim) -> list[Run]:
+        named = [run for run in self.runs.values() if run.id in command.ids and run.claimable()]
         due = [run for run in named if run.ready or run.due <= self.now]
-        return sorted(due, key=lambda run: run.order)[: verb.limit]
+        return sorted(due, key=lambda run: run.order)[: command.limit]
 
-    def _first(self, verb: Claim) -> list[Run]:
+    def _first(self, command: Claim) -> list[Run]:
         for run in self.runs.values():
             if run.claimable() and not run.ready and run.due <= self.now:
                 run.make_ready()
@@ -320,14 +322,14 @@ class Model:
         chosen: list[Run] = []
         for run in sorted(self.runs.values(), key=Run.place):
             if (
-                run.ready == (2 if verb.suspects else 1)
-                and run.queue in (verb.queues or self.queues)
-                and (run.workflow in verb.workflows if verb.workflows else run.workflow != EACH)
-                and len(chosen) < verb.limit
+                run.ready == (2 if command.suspects else 1)
+                and run.queue in (command.queues or self.queues)
+                and (run.workflow in command.workflows if command.workflows else run.workflow != EACH)
+                and len(chosen) < command.limit
                 and (run.parent is not None or room.get(run.queue, 1) > 0)
             ):
                 back = sum(one.interrupted is not None for one in chosen)
-                if run.interrupted is not None and verb.returned is not None and back >= verb.returned:
+                if run.interrupted is not None and command.returned is not None and back >= command.returned:
                     continue
                 if run.queue in room and run.parent is None:
                     room[run.queue] -= 1
@@ -340,50 +342,50 @@ class Model:
 
     # -- the life of a run
 
-    def record(self, verb: Record, _):
-        run = self.by_pk(verb.run)
+    def record(self, command: Record, _):
+        run = self.by_pk(command.run)
         if run is None:
             return FENCE
-        if run.recorded.get(verb.seq) == verb.fence:
+        if run.recorded.get(command.seq) == command.fence:
             return None
-        if run.fence != verb.fence or verb.seq <= len(run.journal):
+        if run.fence != command.fence or command.seq <= len(run.journal):
             return FENCE
-        assert verb.seq == len(run.journal) + 1
-        run.journal.append((verb.kind, verb.value))
-        run.recorded[verb.seq] = verb.fence
+        assert command.seq == len(run.journal) + 1
+        run.journal.append((command.kind, command.value))
+        run.recorded[command.seq] = command.fence
 
-    def settle(self, verb: Settle, _):
-        run = self.by_pk(verb.run)
+    def settle(self, command: Settle, _):
+        run = self.by_pk(command.run)
         if run is None:
             return FENCE
-        if run.settled_by == verb.fence:
+        if run.settled_by == command.fence:
             return None
-        if run.fence != verb.fence:
+        if run.fence != command.fence:
             return FENCE
         wanted = run.cancel is not None and run.undoing is None
-        if verb.unless_cancelled and verb.status == "parked" and wanted:
+        if command.unless_cancelled and command.status == "parked" and wanted:
             return Refused(CANCEL, run.cancel)
-        run.void(verb.status)
-        run.settled_by = verb.fence
-        run.value, run.interrupted, run.waits = verb.value, None, ()
+        run.void(command.status)
+        run.settled_by = command.fence
+        run.value, run.interrupted, run.waits = command.value, None, ()
         run.deaths_in_a_row = run.interruptions_in_a_row = 0
-        if verb.status == "parked":
+        if command.status == "parked":
             run.due = self.now
         else:
             run.ended, run.undoing = self.now, None
         self._wake_parent(run)
 
-    def undo(self, verb: Undo, _):
-        run = self.by_pk(verb.run)
+    def undo(self, command: Undo, _):
+        run = self.by_pk(command.run)
         if run is None:
             return FENCE
-        if run.fence == -verb.fence and run.status == "queued" and run.undoing == verb.verdict:
+        if run.fence == -command.fence and run.status == "queued" and run.undoing == command.verdict:
             return None
-        if run.fence != verb.fence:
+        if run.fence != command.fence:
             return FENCE
         if run.undoing is not None:
             return Refused(STATUS, "undoing")
-        self._begin_undo(run, verb.verdict)
+        self._begin_undo(run, command.verdict)
 
     def _begin_undo(self, run: Run, verdict: str) -> None:
         run.void("queued")
@@ -394,14 +396,14 @@ class Model:
         run.make_ready()
         run.append_mark("undoing")
 
-    def undochild(self, verb: UndoChild, _):
-        run = self.runs.get(verb.id)
-        if run is None or run.parent != verb.parent:
+    def undochild(self, command: UndoChild, _):
+        run = self.runs.get(command.id)
+        if run is None or run.parent != command.parent:
             return UNKNOWN
         begun = run.started and run.undoing is None
-        unheld = verb.unheld and begun and run.status in ("queued", "waiting", "parked", "dead")
+        unheld = command.unheld and begun and run.status in ("queued", "waiting", "parked", "dead")
         if unheld or (run.status == "done" and self._has_dealt(run)):
-            self._begin_undo(run, self._cancelled(verb.why))
+            self._begin_undo(run, self._cancelled(command.why))
         return run.status
 
     def _has_dealt(self, run: Run) -> bool:
@@ -414,50 +416,52 @@ class Model:
             {"status": "cancelled", "value": None, "error": None, "reason": why, "failed_at": None}
         )
 
-    def ack(self, verb: Ack, _):
-        run = self.by_pk(verb.run)
+    def ack(self, command: Ack, _):
+        run = self.by_pk(command.run)
         if run is None:
             return FENCE
-        if run.settled_by == verb.fence:
+        if run.settled_by == command.fence:
             return None
-        if run.fence != verb.fence:
+        if run.fence != command.fence:
             return FENCE
         run.void("done")
-        run.settled_by, run.ended = verb.fence, self.now
+        run.settled_by, run.ended = command.fence, self.now
 
-    def release(self, verb: Release, _):
-        run = self.by_pk(verb.run)
+    def release(self, command: Release, _):
+        run = self.by_pk(command.run)
         if run is None:
             return FENCE
-        if run.fence == -verb.fence and (run.claimable() or run.given_back_by == verb.fence):
+        if run.fence == -command.fence and (run.claimable() or run.given_back_by == command.fence):
             return run.status
-        if run.fence != verb.fence:
+        if run.fence != command.fence:
             return FENCE
-        if verb.waiting:
+        if command.waiting:
             self._forgive(run)
-            news = run.cancel is not None or self._mail_after(run, verb) or self._child_over(verb)
-            run.interrupted, run.waits = None, verb.waits
-            return self._give_back(run, "waiting", min(verb.due, self.now) if news else verb.due)
-        if verb.failed:
+            news = run.cancel is not None or self._mail_after(run, command) or self._child_over(command)
+            run.interrupted, run.waits = None, command.waits
+            return self._give_back(run, "waiting", min(command.due, self.now) if news else command.due)
+        if command.failed:
             self._forgive(run)
             run.failures += 1
             dead = run.failures >= run.attempts_max
-            status = self._give_back(run, "dead" if dead else "queued", self.now + verb.delay)
+            status = self._give_back(run, "dead" if dead else "queued", self.now + command.delay)
             run.journal.append(("failure", None))
             return status
-        if verb.interrupted:
+        if command.interrupted:
             worker = run.worker
             assert worker is not None
             draining = worker in self.workers and self.workers[worker].draining
-            return self._interrupt(run, self.now + verb.delay, worker if draining else None)
+            return self._interrupt(run, self.now + command.delay, worker if draining else None)
         self._forgive(run)
-        return self._give_back(run, "queued", self.now + verb.delay)
+        return self._give_back(run, "queued", self.now + command.delay)
 
-    def _mail_after(self, run: Run, verb: Release) -> bool:
-        return any(name in verb.waits for number, (name, _) in enumerate(run.mail, 1) if number > verb.seen)
+    def _mail_after(self, run: Run, command: Release) -> bool:
+        return any(
+            name in command.waits for number, (name, _) in enumerate(run.mail, 1) if number > command.seen
+        )
 
-    def _child_over(self, verb: Release) -> bool:
-        return any(id not in self.runs or self.runs[id].ended is not None for id in verb.children)
+    def _child_over(self, command: Release) -> bool:
+        return any(id not in self.runs or self.runs[id].ended is not None for id in command.children)
 
     def _forgive(self, run: Run) -> None:
         """Progress ends what was in a row."""
@@ -501,23 +505,23 @@ class Model:
 
     # -- from outside
 
-    def send(self, verb: Send, _):
-        run = self.runs.get(verb.id)
+    def send(self, command: Send, _):
+        run = self.runs.get(command.id)
         if run is None:
             return UNKNOWN
         if run.workflow == ITEM:
             return Refused(STATUS, "item")
         if run.status in ENDED:
             return Refused(STATUS, run.status)
-        if (verb.name, verb.message) not in run.mail:
-            if verb.messages_max is not None and len(run.mail) >= verb.messages_max:
+        if (command.name, command.message) not in run.mail:
+            if command.messages_max is not None and len(run.mail) >= command.messages_max:
                 return Refused(DEPTH, str(len(run.mail)))
-            run.mail[verb.name, verb.message] = verb.value
-            if verb.name in run.waits:
+            run.mail[command.name, command.message] = command.value
+            if command.name in run.waits:
                 self._wake(run)
 
-    def cancel(self, verb: Cancel, _):
-        run = self.runs.get(verb.id)
+    def cancel(self, command: Cancel, _):
+        run = self.runs.get(command.id)
         if run is None:
             return UNKNOWN
         if run.status in ENDED - {"dead"}:
@@ -525,9 +529,9 @@ class Model:
         if run.undoing is not None:
             return Refused(STATUS, "undoing")
         if run.status in ("parked", "dead") and self._has_dealt(run):
-            self._begin_undo(run, self._cancelled(run.cancel or verb.why))
+            self._begin_undo(run, self._cancelled(run.cancel or command.why))
             return run.status
-        run.cancel = run.cancel or verb.why
+        run.cancel = run.cancel or command.why
         at_once = not run.started or run.status in ("parked", "dead")
         if at_once or (run.workflow == ITEM and run.worker is None):
             run.void("cancelled")
@@ -539,19 +543,19 @@ class Model:
                 run.make_ready()
         return run.status
 
-    def retry(self, verb: Retry, _):
-        run = self.runs.get(verb.id)
+    def retry(self, command: Retry, _):
+        run = self.runs.get(command.id)
         allowed = (
             "failed",
             "cancelled",
             "dead",
             *(("parked",) if run is not None and run.undoing is not None else ()),
         )
-        if run is not None and run.status in allowed and "retry" + verb.token not in run.asked:
-            refused = self._parent_refuses(run, verb.seen)
+        if run is not None and run.status in allowed and "retry" + command.token not in run.asked:
+            refused = self._parent_refuses(run, command.seen)
             if refused is not None:
                 return refused
-        return self._requeue(verb, allowed, "retry")
+        return self._requeue(command, allowed, "retry")
 
     def _parent_refuses(self, run, seen):
         if run.parent is None or run.undoing is not None or run.workflow == EACH:
@@ -564,25 +568,30 @@ class Model:
         last = len(parent.journal)
         return Refused(VERSION, str(last)) if seen not in (None, last) else None
 
-    def resume(self, verb: Resume, _):
-        return self._requeue(verb, ("parked",), "resume", ("parked", "done"))
+    def resume(self, command: Resume, _):
+        return self._requeue(command, ("parked",), "resume", ("parked", "done"))
 
-    def decide(self, verb: Decide, _):
-        run = self.runs.get(verb.id)
-        if run is not None and run.status == "parked" and "decision" + verb.token not in run.asked:
-            if len(run.journal) != verb.seen:
+    def decide(self, command: Decide, _):
+        run = self.runs.get(command.id)
+        if run is not None and run.status == "parked" and "decision" + command.token not in run.asked:
+            if len(run.journal) != command.seen:
                 return Refused(VERSION, str(len(run.journal)))
-        outcome = self._requeue(verb, ("parked",), "decision")
-        if outcome is None and verb.verdict is not None and run.journal[-1][0] == "decision" and self._fresh:
-            self._begin_undo(run, verb.verdict)
+        outcome = self._requeue(command, ("parked",), "decision")
+        if (
+            outcome is None
+            and command.verdict is not None
+            and run.journal[-1][0] == "decision"
+            and self._fresh
+        ):
+            self._begin_undo(run, command.verdict)
         return outcome
 
-    def _requeue(self, verb, allowed, kind, of_each=()):
+    def _requeue(self, command, allowed, kind, of_each=()):
         self._fresh = False
-        run = self.runs.get(verb.id)
+        run = self.runs.get(command.id)
         if run is None:
             return UNKNOWN
-        if kind + verb.token in run.asked:
+        if kind + command.token in run.asked:
             return None
         if run.status not in (of_each if run.workflow == EACH and of_each else allowed):
             return Refused(STATUS, run.status)
@@ -591,26 +600,26 @@ class Model:
         run.cancel = None if kind == "retry" else run.cancel
         run.deaths_in_a_row = run.interruptions_in_a_row = run.failures = 0
         run.left = None
-        run.waits, run.settled_by, run.token, run.lives = (), None, verb.token, max(run.lives, 1)
+        run.waits, run.settled_by, run.token, run.lives = (), None, command.token, max(run.lives, 1)
         run.make_ready()
-        run.asked.add(kind + verb.token)
+        run.asked.add(kind + command.token)
         run.append_mark(kind)
         self._fresh = True
 
     # -- workers
 
-    def enlist(self, verb: Enlist, _):
-        hand = self.workers.setdefault(verb.worker, Hand(0.0, 0.0, self.now, ()))
-        hand.lease, hand.until, hand.queues = verb.lease, self.now + verb.lease, verb.queues
+    def registerworker(self, command: RegisterWorker, _):
+        hand = self.workers.setdefault(command.worker, Hand(0.0, 0.0, self.now, ()))
+        hand.lease, hand.until, hand.queues = command.lease, self.now + command.lease, command.queues
         hand.renewed = self.now
         self._beat()
 
-    def renew(self, verb: Renew, _):
-        if verb.worker not in self.workers:
+    def renew(self, command: Renew, _):
+        if command.worker not in self.workers:
             return WORKER
-        hand = self.workers[verb.worker]
-        hand.lease, hand.until, hand.renewed = verb.lease, self.now + verb.lease, self.now
-        hand.draining = hand.draining or verb.draining
+        hand = self.workers[command.worker]
+        hand.lease, hand.until, hand.renewed = command.lease, self.now + command.lease, self.now
+        hand.draining = hand.draining or command.draining
         self._beat()
 
     def _beat(self) -> None:
@@ -625,23 +634,25 @@ class Model:
         pause = min((hand.lease for hand in self.workers.values()), default=0.0) / 2
         return 0 <= self.now - self.beat <= pause
 
-    def leave(self, verb: Leave, _):
-        for run in self.held(verb.worker):
-            self._interrupt(run, self.now, verb.worker if self.workers[verb.worker].draining else None)
-        self.workers.pop(verb.worker, None)
+    def deregisterworker(self, command: DeregisterWorker, _):
+        for run in self.held(command.worker):
+            self._interrupt(run, self.now, command.worker if self.workers[command.worker].draining else None)
+        self.workers.pop(command.worker, None)
 
-    def drain(self, verb: Drain, _):
-        hand = self.workers.get(verb.worker)
+    def drain(self, command: Drain, _):
+        hand = self.workers.get(command.worker)
         if hand is None:
             return WORKER
         if not hand.draining:
-            self.drains.pop(verb.worker, None)
+            self.drains.pop(command.worker, None)
         hand.draining = True
-        back = [run for run in self.held(verb.worker) if run.fence not in verb.keep]
+        back = [run for run in self.held(command.worker) if run.fence not in command.keep]
         for run in back:
             self._forgive(run)
             self._give_back(run, "queued", self.now)
-        self.drains.setdefault(verb.worker, Report(verb.reason, self.now, len(self.held(verb.worker))))
+        self.drains.setdefault(
+            command.worker, Report(command.reason, self.now, len(self.held(command.worker)))
+        )
         return tuple(run.id for run in sorted(back, key=lambda run: run.order))
 
     def held(self, worker: str) -> list[Run]:
@@ -650,7 +661,7 @@ class Model:
     def seem_dead(self) -> set[str]:
         return {id for id, hand in self.workers.items() if id in self.gone or hand.until <= self.now}
 
-    def sweep(self, verb: Sweep, outcome):
+    def sweep(self, command: Sweep, outcome):
         self._beat()
         workers = {
             id
@@ -670,7 +681,7 @@ class Model:
                     self._interrupt(run, self.now, worker, self._seen(worker))
                 else:
                     family = set(self._ancestors(run, parents)) | {run.id}
-                    self._die(run, run.id in parents.values(), family == set(parents), verb)
+                    self._die(run, run.id in parents.values(), family == set(parents), command)
                     charged += [run.order] if run.deaths_in_a_row else []
                 swept.append(run)
             if not self.workers[worker].draining:
@@ -692,7 +703,7 @@ class Model:
         above = parents.get(run.id)
         return [above, *self._ancestors(self.runs[above], parents)] if above in parents else []
 
-    def _die(self, run: Run, has_child: bool, alone: bool, verb: Sweep) -> None:
+    def _die(self, run: Run, has_child: bool, alone: bool, command: Sweep) -> None:
         progress = run.progress()
         self._forgive(run)
         run.deaths += 1
@@ -704,7 +715,7 @@ class Model:
         if run.deaths_in_a_row < 2:
             run.interrupted = self.now if run.interrupted is None else run.interrupted
         else:
-            due += min(verb.backoff * 2 ** (run.deaths_in_a_row - 2), verb.backoff_max)
+            due += min(command.backoff * 2 ** (run.deaths_in_a_row - 2), command.backoff_max)
         if run.deaths_in_a_row and alone:
             dead = run.deaths_in_a_row >= run.attempts_max and self._is_final(run)
         self._give_back(run, "dead" if dead else "queued", due)
@@ -726,21 +737,21 @@ class Model:
 
     # -- the rest
 
-    def limit(self, verb: Limit, _):
-        self.queues[verb.queue] = Bounds(verb.depth_max, verb.concurrency_max)
+    def setqueuelimits(self, command: SetQueueLimits, _):
+        self.queues[command.queue] = Bounds(command.depth_max, command.concurrency_max)
 
-    def prune(self, verb: Prune, _):
-        dead = bool(verb.dead or verb.ids)
+    def prune(self, command: Prune, _):
+        dead = bool(command.dead or command.ids)
         gone = [
             run
             for run in self.runs.values()
             if run.ended is not None
-            and run.ended < verb.before
+            and run.ended < command.before
             and run.undoing is None
             and (dead or not any(one.status == "dead" for one in (run, *self._below(run))))
             and not any(self._needs_those_below(one, dead=dead) for one in self._above(run))
-            and (not verb.items or (run.workflow == ITEM and run.status == "done"))
-            and (not verb.ids or run.id in verb.ids)
+            and (not command.items or (run.workflow == ITEM and run.status == "done"))
+            and (not command.ids or run.id in command.ids)
         ]
         for run in gone:
             del self.runs[run.id]

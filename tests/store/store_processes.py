@@ -15,7 +15,7 @@ from support.waiting import WAIT_SECONDS
 PRELUDE = """
 import os, sys, time, signal
 from outlast.store.sqlite.store import SQLiteStore
-from outlast.store.verbs import *
+from outlast.store.commands import *
 sys.stdin = open(os.environ.pop("TEST_STDIN"))
 def say(*words): print(*words, flush=True)
 def submit(id): return Submit(id, "flow", "[]", id, "seed")

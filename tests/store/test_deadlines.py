@@ -13,12 +13,12 @@ import pytest
 from outlast import sync
 from outlast.errors import StoreUnavailable
 from outlast.store.address import store_at
+from outlast.store.commands import Submit
 from outlast.store.deadline import time_left, until
 from outlast.store.postgres import store as postgres
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.protocol import CommitUnknown, Store
 from outlast.store.sqlite.store import SQLiteStore
-from outlast.store.verbs import Submit
 from support.fault_proxy import FaultProxy, proxied_store
 
 PATIENT_SECONDS = 60.0

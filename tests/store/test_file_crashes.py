@@ -4,7 +4,7 @@ import asyncio
 import os
 from itertools import count
 
-from file_tale import quick_folder
+from file_history import quick_folder
 
 from outlast import receive, sleep, step, workflow
 from support.crash_points import crash_at_some

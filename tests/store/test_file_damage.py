@@ -7,11 +7,11 @@ import re
 import shutil
 
 import pytest
-from file_tale import dump, opened, quick_folder, submit, tale
+from file_history import dump, opened, quick_folder, submit, tale
 
 from outlast.errors import StoreBroken, StoreUnavailable
 from outlast.store.address import store_at
-from outlast.store.verbs import Enlist, Forget, Keep, Prune
+from outlast.store.commands import DeleteSession, Prune, RegisterWorker, UpdateSession
 
 LONG = "OUTLAST_TEST_KILLS" in os.environ
 """Every byte; otherwise some of them."""
@@ -46,7 +46,11 @@ def dying(quick_path):
     before = dump(store)
     shutil.copytree(store.folder, quick_path / "copied")
     store.commit(
-        [submit("last", args="ä" * 9), Keep("s2", "last", {"c": "1"}), Enlist("w2", "host", 2, 60.0)]
+        [
+            submit("last", args="ä" * 9),
+            UpdateSession("s2", "last", {"c": "1"}),
+            RegisterWorker("w2", "host", 2, 60.0),
+        ]
     )
     after = dump(store)
     store.die()
@@ -149,7 +153,7 @@ def test_journal_that_is_torn_anywhere_in_what_the_log_has_is_written_again(dead
 
 def test_store_that_died_in_its_first_commit_reports_its_version(quick_path):
     store = opened(quick_path / "first")
-    store.commit([Enlist("w", "host", 1, 60.0)])
+    store.commit([RegisterWorker("w", "host", 1, 60.0)])
     store.die()
     path, looking = store.folder / "store.jsonl", store_at(f"file:{store.folder}")
     data = path.read_bytes()
@@ -191,7 +195,7 @@ def test_journal_that_is_missing_or_cut_is_broken_after_a_crash_too(closed, turn
         monkeypatch.setattr("outlast.store.file.store.LOG_BYTES_MAX", 1)
     store = opened(closed)
     for number in range(3):
-        store.commit([Keep("new", f"t{number}", {"c": "1"})])
+        store.commit([UpdateSession("new", f"t{number}", {"c": "1"})])
     store.die()
     opened(copied(closed)).die()  # as it is, it is whole
     spoken = "".join(path.read_text() for path in closed.glob("commits*.jsonl"))
@@ -224,7 +228,7 @@ def test_folder_that_may_not_be_read_is_not_taken_for_an_empty_one(closed, monke
 def test_run_that_is_pruned_is_not_missed_after_a_crash(closed):
     store = opened(closed)
     held = dump(store)
-    store.commit([Prune(2e9, 100), Forget("s2", "gone")])
+    store.commit([Prune(2e9, 100), DeleteSession("s2", "gone")])
     after = dump(store)
     assert after != held
     store.die()
@@ -285,11 +289,13 @@ def test_log_from_another_backup_is_broken(dead):
 
 
 def test_log_that_names_another_file_writes_nothing_there(dead):
-    from outlast.store.file.lines import seal
+    from outlast.store.file.line_format import with_crc
 
     folder, _ = dead
     line = (
-        seal('{"commit": 1, "at": 1.0, "parts": [{"file": "../../elsewhere.jsonl", "from": 0, "lines": []}]')
+        with_crc(
+            '{"commit": 1, "at": 1.0, "parts": [{"file": "../../elsewhere.jsonl", "from": 0, "lines": []}]'
+        )
         + b"\n"
     )
     (folder / "commits.jsonl").write_bytes(line)

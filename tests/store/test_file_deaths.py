@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from file_tale import (
+from file_history import (
     Disk,
     dump,
     opened,

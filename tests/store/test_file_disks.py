@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from file_fault_tools import as_opened_elsewhere, failing
-from file_tale import (
+from file_history import (
     Disk,
     dump,
     opened,
@@ -19,9 +19,9 @@ from file_tale import (
 from store_processes import Child
 
 from outlast.errors import StoreBroken, StoreUnavailable
+from outlast.store.commands import Record, RecordDurations, Submit, UpdateSession
 from outlast.store.file.store import FileStore
 from outlast.store.rows import RunQuery
-from outlast.store.verbs import Keep, Measured, Record, Submit
 
 ROOT = os.geteuid() == 0
 
@@ -85,16 +85,16 @@ hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
 resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))
 number, errors = 0, []
 while not errors:
-    verb = submit(f"r{number}")._replace(args="x" * 30_000)
+    command = submit(f"r{number}")._replace(args="x" * 30_000)
     try:
-        store.commit([verb])
+        store.commit([command])
         number += 1
     except StoreError as error:
         errors.append(error)
 resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 if isinstance(errors[0], CommitUnknown):
     store.recover()
-say(type(errors[0]).__name__, number, store.commit([verb])[0].new)
+say(type(errors[0]).__name__, number, store.commit([command])[0].new)
 """
 
 
@@ -115,8 +115,8 @@ from outlast.store.protocol import CommitUnknown
 from outlast.errors import StoreUnavailable
 store = FileStore(sys.argv[1])
 store.open()
-store.hold("w")
-row = store.commit([Enlist("w", "host", 1, 600.0), submit("own")._replace(worker="w")])[1].row
+store.acquire_liveness("w")
+row = store.commit([RegisterWorker("w", "host", 1, 600.0), submit("own")._replace(worker="w")])[1].row
 say("open")
 unknown = 0
 for n in range(1, 30):
@@ -249,17 +249,17 @@ def test_log_is_kept_until_the_rename_of_a_rewritten_file_is_durable(tmp_path):
         return act()
 
     store = opened(tmp_path / "store")
-    store.commit([Measured((("flow", "step", 1.0),))])
+    store.commit([RecordDurations((("flow", "step", 1.0),))])
     store.close()
     store = opened(tmp_path / "store")  # all names in the folder are durable
     with small_files(), Disk(tmp_path / "store", meddle).on():
         for number in range(40):
-            store.commit([Measured((("flow", f"step{number}", 1.0),))])
+            store.commit([RecordDurations((("flow", f"step{number}", 1.0),))])
             if not failing and not store._sound:
                 break
         assert not failing
         del seen[:]
-        store.commit([Measured((("flow", "more", 1.0),))])
+        store.commit([RecordDurations((("flow", "more", 1.0),))])
     assert seen.index(("fsync", "store")) < seen.index(("ftruncate", "commits.jsonl"))
     store.close()
 
@@ -276,13 +276,13 @@ def test_bad_value_writes_nothing_and_the_next_commit_succeeds(tmp_path):
 
 def test_commit_on_the_loop_is_durable(tmp_path):
     store = opened(tmp_path / "store")
-    store.hold("w")
+    store.acquire_liveness("w")
     row = store.commit([Submit("r", "flow", "[]", "t", "s")])
     assert row[0].new
-    assert store.try_commit([Keep("s", "t", {"a": "1"})]) == [1]
+    assert store.try_commit([UpdateSession("s", "t", {"a": "1"})]) == [1]
     assert dump(store) == as_opened_elsewhere(store, tmp_path)
     meddle, _ = failing({1}, errno.EIO)
     with Disk(store.folder, meddle).on(), pytest.raises(StoreUnavailable):
-        store.try_commit([Record(1, 1, 1, "step", "k", 1.0), Keep("s", "t2", {"a": "2"})])
-    assert store.try_commit([Keep("s", "t3", {"a": "3"})]) == [2]
+        store.try_commit([Record(1, 1, 1, "step", "k", 1.0), UpdateSession("s", "t2", {"a": "2"})])
+    assert store.try_commit([UpdateSession("s", "t3", {"a": "3"})]) == [2]
     store.close()

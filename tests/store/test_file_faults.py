@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 from file_fault_tools import as_opened_elsewhere, failing
-from file_tale import (
+from file_history import (
     Disk,
     dump,
     opened,
@@ -19,10 +19,10 @@ from file_tale import (
 )
 
 from outlast.errors import StoreUnavailable
+from outlast.store.commands import Claim, Renew, UpdateSession
 from outlast.store.protocol import CommitUnknown
 from outlast.store.rows import RunQuery
-from outlast.store.verbs import Claim, Keep, Renew
-from outlast.testing.conformance import HandClock
+from outlast.testing.conformance import ManualClock
 from support.quick_files import QuickFileStore
 
 LONG = "OUTLAST_TEST_KILLS" in os.environ
@@ -40,10 +40,10 @@ class Patient(QuickFileStore):
 
     errors: Counter
 
-    def commit(self, verbs):
+    def commit(self, commands):
         for _ in range(1000):
             try:
-                return super().commit(verbs)
+                return super().commit(commands)
             except CommitUnknown:
                 self.errors["unknown"] += 1
                 try:
@@ -56,7 +56,7 @@ class Patient(QuickFileStore):
 
 
 def patient(folder) -> Patient:
-    store = Patient(folder, clock=HandClock())
+    store = Patient(folder, clock=ManualClock())
     store.errors = Counter()
     store.open()
     return store
@@ -148,7 +148,7 @@ def test_files_match_memory_after_an_interrupt_around_the_commit(tmp_path, when)
     store.commit([submit("r0")])
     real, store._db = store._db, Interrupted(store._db, when)
     with pytest.raises(KeyboardInterrupt):
-        store.commit([submit("r1"), Keep("s", "t", {"a": "1"})])
+        store.commit([submit("r1"), UpdateSession("s", "t", {"a": "1"})])
     store._db = real
     assert (store.run("r1") is not None) == (when == "after")
     store.commit([submit("r2")])
@@ -186,7 +186,7 @@ def test_commit_that_changes_nothing_touches_no_file(tmp_path):
 
 def test_commit_is_one_sync_whatever_it_touches(tmp_path):
     store = opened(tmp_path / "store")
-    store.hold("w")
+    store.acquire_liveness("w")
     synced = []
 
     def meddle(name, path, act, *args):
@@ -200,7 +200,7 @@ def test_commit_is_one_sync_whatever_it_touches(tmp_path):
         runs = store.runs(RunQuery())
         store.commit(
             [
-                *(Keep(f"s{n}", "t", {"a": "1"}) for n in range(20)),
+                *(UpdateSession(f"s{n}", "t", {"a": "1"}) for n in range(20)),
                 *(submit(f"i{n}", workflow="") for n in range(20)),
             ]
         )

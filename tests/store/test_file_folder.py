@@ -7,16 +7,27 @@ import stat
 import subprocess
 
 import pytest
-from file_tale import dump, opened, small_files, submit, tale
+from file_history import dump, opened, small_files, submit, tale
 from store_processes import Child
 
 from outlast.errors import SettingsError, StoreBroken, StoreTooNew, StoreUnavailable
 from outlast.store.address import store_at
+from outlast.store.commands import (
+    Ack,
+    Append,
+    Claim,
+    DeleteSession,
+    Prune,
+    Record,
+    RegisterWorker,
+    Send,
+    Settle,
+    UpdateSession,
+)
 from outlast.store.file import store as module
-from outlast.store.file.changes import SCHEMA, SEQUENCE
+from outlast.store.file.row_changes import SCHEMA, SEQUENCE
 from outlast.store.file.store import FileStore
 from outlast.store.rows import RunQuery
-from outlast.store.verbs import Ack, Append, Claim, Enlist, Forget, Keep, Prune, Record, Send, Settle
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
@@ -42,10 +53,10 @@ def files(store):
 
 
 def test_run_is_one_journal_that_anybody_can_read(store):
-    store.hold("w")
-    row = store.commit([Enlist("w", "host", 1, 60.0), submit("order-7", worker="w", args='["Zürich"]')])[
-        1
-    ].row
+    store.acquire_liveness("w")
+    row = store.commit(
+        [RegisterWorker("w", "host", 1, 60.0), submit("order-7", worker="w", args='["Zürich"]')]
+    )[1].row
     store.commit(
         [Record(row.pk, 1, row.fence, "step", "pay#1", 5.0, value='{"paid": "12 €"}', cost='{"eur": 1}')]
     )
@@ -66,12 +77,14 @@ def test_run_is_one_journal_that_anybody_can_read(store):
 
 
 def test_session_is_one_journal_and_forgetting_removes_it(store):
-    store.commit([Keep("user/../7", "t", {"name": '"Ada"'}, appends={"turns": Append(('"hi"', '"ho"'))})])
+    store.commit(
+        [UpdateSession("user/../7", "t", {"name": '"Ada"'}, appends={"turns": Append(('"hi"', '"ho"'))})]
+    )
     path = store.folder / "sessions/000/000001.jsonl"
     rows = [line["row"] for line in lines(path)]
     assert rows[0]["id"] == "user/../7"
     assert [row["value"] for row in rows if "number" in row] == ["hi", "ho"]
-    store.commit([Forget("user/../7", "t2")])
+    store.commit([DeleteSession("user/../7", "t2")])
     assert not path.exists()
     assert "Ada" not in (store.folder / "sessions/000/000002.jsonl").read_text()  # its tokens, for a while
     store.commit([Prune(store.now() + 1, sessions=True)])
@@ -81,8 +94,8 @@ def test_session_is_one_journal_and_forgetting_removes_it(store):
 def test_queued_runs_and_items_share_a_file(store):
     store.commit([submit("later"), *(submit(f"i{n}", workflow="", queue="q") for n in range(5))])
     assert files(store) == ["commits.jsonl", "format", "lock", "runs/000.jsonl", "store.jsonl"]
-    store.hold("w")
-    claimed = store.commit([Enlist("w", "h", 1, 60.0), Claim("w", "c", limit=9)])[1]
+    store.acquire_liveness("w")
+    claimed = store.commit([RegisterWorker("w", "h", 1, 60.0), Claim("w", "c", limit=9)])[1]
     store.commit([Ack(row.pk, row.fence, "q") for row in claimed if row.workflow == ""])
     (run,) = [row for row in claimed if row.id == "later"]
     store.commit([Record(run.pk, 1, run.fence, "step", "a", 1.0)])
@@ -99,8 +112,10 @@ def test_queued_runs_and_items_share_a_file(store):
 
 
 def test_pruned_runs_leave_no_file(store):
-    store.hold("w")
-    runs = store.commit([Enlist("w", "h", 1, 60.0), *(submit(f"r{n}", worker="w") for n in range(3))])[1:]
+    store.acquire_liveness("w")
+    runs = store.commit(
+        [RegisterWorker("w", "h", 1, 60.0), *(submit(f"r{n}", worker="w") for n in range(3))]
+    )[1:]
     store.commit([Record(out.row.pk, 1, out.row.fence, "step", "a", 1.0) for out in runs])
     store.commit([Settle(out.row.pk, out.row.fence, "done") for out in runs[:2]])
     assert sum(file.startswith("runs/000/") for file in files(store)) == 3
@@ -115,8 +130,8 @@ def test_pruned_runs_leave_no_file(store):
 
 
 def test_many_runs_are_in_folders_of_a_thousand(store):
-    store.hold("w")
-    store.commit([Enlist("w", "h", 1, 60.0)])
+    store.acquire_liveness("w")
+    store.commit([RegisterWorker("w", "h", 1, 60.0)])
     rows = [out.row for out in store.commit([submit(f"r{n}", worker="w") for n in range(2500)])]
     store.commit([Record(row.pk, 1, row.fence, "step", "a", 1.0) for row in rows])
     before = dump(store)
@@ -153,8 +168,8 @@ HOSTILE = (
 def test_no_id_is_ever_a_path(tmp_path):
     with small_files():
         store = opened(tmp_path / "store")
-        store.hold("w")
-        store.commit([Enlist("w", "../w/..", 1, 60.0, queues=HOSTILE)])
+        store.acquire_liveness("w")
+        store.commit([RegisterWorker("w", "../w/..", 1, 60.0, queues=HOSTILE)])
         outs = store.commit(
             [submit(id, worker="w", workflow="../" + id, queue=id, token=id, parent=id) for id in HOSTILE]
         )
@@ -167,7 +182,10 @@ def test_no_id_is_ever_a_path(tmp_path):
                 ]
             )
             store.commit(
-                [Send(out.row.id, "../name", out.row.id, "1"), Keep(out.row.id, "t", {out.row.id: '"x"'})]
+                [
+                    Send(out.row.id, "../name", out.row.id, "1"),
+                    UpdateSession(out.row.id, "t", {out.row.id: '"x"'}),
+                ]
             )
         before = dump(store)
         store.die()
@@ -203,9 +221,14 @@ def test_only_the_owner_may_read_the_files(tmp_path):
 def test_files_stay_short_after_many_small_changes(tmp_path):
     with small_files():
         store = opened(tmp_path / "store")
-        store.hold("w")
+        store.acquire_liveness("w")
         for number in range(300):
-            store.commit([Enlist("w", "host", number, 60.0), Keep("s", f"t{number}", {"a": str(number)})])
+            store.commit(
+                [
+                    RegisterWorker("w", "host", number, 60.0),
+                    UpdateSession("s", f"t{number}", {"a": str(number)}),
+                ]
+            )
         before = dump(store)
         sizes = {path.name: path.stat().st_size for path in store.folder.rglob("*.jsonl")}
         assert max(sizes.values()) < 20_000

@@ -8,30 +8,30 @@ import pytest
 from store_processes import Child
 
 from outlast.errors import StoreTooNew
-from outlast.store.rows import RunQuery, SessionQuery, SessionRow
-from outlast.store.sqlite.store import APPLICATION_ID, SQLiteStore
-from outlast.store.verbs import (
+from outlast.store.commands import (
     CHECKPOINT,
     Append,
-    AskDrain,
     Cancel,
     Claim,
     Drain,
-    Enlist,
-    Keep,
-    Limit,
-    Measured,
     Prune,
     Record,
+    RecordDurations,
     Refused,
+    RegisterWorker,
     Release,
+    RequestDrain,
     Resume,
     Retry,
+    SetQueueLimits,
     Settle,
     Sweep,
     Undo,
+    UpdateSession,
 )
-from outlast.testing.conformance import HandClock
+from outlast.store.rows import RunQuery, SessionQuery, SessionRow
+from outlast.store.sqlite.store import APPLICATION_ID, SQLiteStore
+from outlast.testing.conformance import ManualClock
 from outlast.testing.conformance.harness import check_rows
 
 NOW = 1_700_000_000.0
@@ -121,7 +121,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def clock():
-    return HandClock(NOW)
+    return ManualClock(NOW)
 
 
 @pytest.fixture
@@ -133,8 +133,8 @@ def store(path, clock):
 
 
 def claim_all(store, worker="w1", **fields):
-    store.hold(worker)
-    store.commit([Enlist(worker, "host", 1, 60.0)])
+    store.acquire_liveness(worker)
+    store.commit([RegisterWorker(worker, "host", 1, 60.0)])
     (rows,) = store.commit([Claim(worker, f"{worker}-{store.now()}", limit=100, **fields)])
     return [row.id for row in rows]
 
@@ -162,10 +162,10 @@ def test_migrated_counts_match_the_rows(store):
 
 
 def test_due_runs_are_claimed_in_order_after_a_migration(store, clock):
-    assert store.look(("default", "other"), ("flow",)).ready
+    assert store.peek(("default", "other"), ("flow",)).ready
     assert claim_all(store) == ["urgent", "interrupted", "queued", "retried", "woken"]
     assert claim_all(store, "w2") == []
-    assert store.look(("default",), ("flow",)).next_due == NOW + 50
+    assert store.peek(("default",), ("flow",)).next_due == NOW + 50
     clock.forward(50)
     assert claim_all(store, "w3") == ["asleep"]
     clock.forward(50)
@@ -209,7 +209,7 @@ def test_runs_of_a_worker_that_died_with_the_older_version_are_swept(store, cloc
 
 
 def test_ended_and_parked_runs_can_be_retried_after_a_migration(store):
-    assert store.commit([Resume("parked", "t"), Retry("failed", "t"), Cancel("delayed", "no"), Limit("other", 9, 1)]) == [
+    assert store.commit([Resume("parked", "t"), Retry("failed", "t"), Cancel("delayed", "no"), SetQueueLimits("other", 9, 1)]) == [
         None, None, "cancelled", None
     ]  # fmt: skip
     assert claim_all(store, queues=("other",)) == ["woken"]
@@ -323,7 +323,11 @@ def test_interrupted_runs_of_an_older_version_do_not_count_as_recoveries(upgrade
 def test_worker_of_the_fleet_can_be_drained(upgraded):
     begun = upgraded.run("running")
     asked, given_back, *_ = upgraded.commit(
-        [AskDrain("old", "upgrade"), Drain("old", "SIGTERM", (begun.fence,)), Measured((("flow", "k", 1.0),))]
+        [
+            RequestDrain("old", "upgrade"),
+            Drain("old", "SIGTERM", (begun.fence,)),
+            RecordDurations((("flow", "k", 1.0),)),
+        ]
     )
     assert (asked, given_back) == (None, ("child",))
     assert upgraded.commit([Release(begun.pk, begun.fence, "drain")]) == ["queued"]
@@ -436,8 +440,8 @@ def test_sessions_of_a_file_that_knows_no_lists_are_there_as_they_were(effective
     assert [session.id for session in store.sessions(SessionQuery())] == ["s", "bare"]
     assert (store.session("over"), store.session("s", CHECKPOINT)) == (None, None)
     repeat, changed = (
-        Keep("s", "t3", {"a": None}),
-        Keep("s", "t4", {"a": None}, version=3, appends={"b": Append(("1",))}),
+        UpdateSession("s", "t3", {"a": None}),
+        UpdateSession("s", "t4", {"a": None}, version=3, appends={"b": Append(("1",))}),
     )
     assert store.commit([repeat, changed, Prune(NOW, sessions=True)]) == [3, 4, 1]
     assert store.session("s") == SessionRow("s", 4, NOW, None, {}, {"b": 1})

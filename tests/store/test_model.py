@@ -1,6 +1,6 @@
-"""The store against a plain dict, over sequences of verbs that nobody thought of.
+"""The store against a plain dict, over sequences of commands that nobody thought of.
 
-A draw names a verb and small numbers; which run, worker or fence they mean depends on what there is by then. Verbs are
+A draw names a command and small numbers; which run, worker or fence they mean depends on what there is by then. Commands are
 committed in batches, and after each one everything that can be read must be what the model says.
 """
 
@@ -12,26 +12,24 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from store_model import Model
 
-from outlast.store.rows import ENDED, NEVER, RunQuery
-from outlast.store.sqlite.store import SQLiteStore
-from outlast.store.verbs import (
+from outlast.store.commands import (
     EACH,
     ITEM,
     Ack,
     Cancel,
     Claim,
     Decide,
+    DeregisterWorker,
     Drain,
-    Enlist,
-    Leave,
-    Limit,
     Prune,
     Record,
+    RegisterWorker,
     Release,
     Renew,
     Resume,
     Retry,
     Send,
+    SetQueueLimits,
     Settle,
     Submit,
     SubmitMany,
@@ -39,7 +37,9 @@ from outlast.store.verbs import (
     Undo,
     UndoChild,
 )
-from outlast.testing.conformance import HandClock
+from outlast.store.rows import ENDED, NEVER, RunQuery
+from outlast.store.sqlite.store import SQLiteStore
+from outlast.testing.conformance import ManualClock
 from outlast.testing.conformance.harness import EVERYTHING, check_apart
 from outlast.testing.empty import EmptyStore
 
@@ -56,7 +56,7 @@ FIELDS = (
     "ready", "lives", "mark", "attempts_max", "interruptions_max", "undoing", "abandon_after",
 )  # fmt: skip
 
-VERBS = [
+COMMANDS = [
     "submit", "submit", "many", "own", "own", "claim", "claim", "claim", "claim_suspect", "claim_suspect", "claim_id",
     "claim_id", "record", "record", "record", "record_again", "settle", "settle", "settle", "release", "release", "wait",
     "wait", "nack", "ack", "send", "send", "cancel", "cancel_parked", "retry", "retry", "resume", "resume", "enlist", "renew",
@@ -64,21 +64,23 @@ VERBS = [
 ]  # fmt: skip
 EVENTS = ["commit", "time", "time", "time", "lease", "kill", "kill_holder", "start", "start", "reopen"]
 
-draws = st.tuples(st.sampled_from(VERBS + EVENTS), st.integers(0, 11), st.integers(0, 6), st.integers(0, 3))
+draws = st.tuples(
+    st.sampled_from(COMMANDS + EVENTS), st.integers(0, 11), st.integers(0, 6), st.integers(0, 3)
+)
 
 
 VERDICTS = ('{"status":"failed"}', '{"status":"done"}')
 
 
-def enlist(worker: str) -> Enlist:
+def enlist(worker: str) -> RegisterWorker:
     """One of them claims from nowhere: it is nobody who could have taken anything."""
-    return Enlist(worker, "host", 1, LEASES[worker], () if worker == "w2" else QUEUES)
+    return RegisterWorker(worker, "host", 1, LEASES[worker], () if worker == "w2" else QUEUES)
 
 
 class StoreMachine(RuleBasedStateMachine):
     @initialize()
     def open(self) -> None:
-        self.clock = HandClock()
+        self.clock = ManualClock()
         self.store = EmptyStore(None, clock=self.clock)
         self.store.open()
         self.model = Model(self.clock)
@@ -94,7 +96,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(story=st.lists(draws, min_size=1, max_size=10))
     def go_on(self, story) -> None:
-        """Verbs are gathered, and committed together where something else happens."""
+        """Commands are gathered, and committed together where something else happens."""
         batch = []
         for kind, x, y, z in story:
             if kind in EVENTS or len(batch) == 4:
@@ -102,8 +104,8 @@ class StoreMachine(RuleBasedStateMachine):
                 batch = []
             if kind in EVENTS:
                 self.happen(kind, x, y, z)
-            elif (verb := self.make(kind, x, y, z)) is not None:
-                batch.append(verb)
+            elif (command := self.make(kind, x, y, z)) is not None:
+                batch.append(command)
         self.commit(batch)
 
     def happen(self, kind: str, x: int, y: int, z: int) -> None:
@@ -131,13 +133,13 @@ class StoreMachine(RuleBasedStateMachine):
         self.commit([Sweep()])
 
     def a_process_is_killed(self, worker: str) -> None:
-        self.store.let_go(worker)
+        self.store.release_liveness(worker)
         self.model.gone.add(worker)
 
     def a_run_is_taken_by_a_process_that_is_killed(self, worker: str, id: str, x: int) -> None:
         """The way to a dead letter."""
         again = enlist(worker)
-        self.commit([Leave(worker), again])
+        self.commit([DeregisterWorker(worker), again])
         self.commit([Claim(worker, f"k{x}{id}", ids=(id, IDS[x % 7]), limit=1 + x % 2)])
         self.a_process_is_killed(worker)
         self.commit([Sweep(backoff=x % 3 * 1.0)])
@@ -148,19 +150,19 @@ class StoreMachine(RuleBasedStateMachine):
         self.store.close()
         self.store = SQLiteStore.from_image(image, clock=self.clock)
         for worker in set(WORKERS) - self.model.gone:
-            self.store.hold(worker)
+            self.store.acquire_liveness(worker)
 
-    def commit(self, verbs) -> None:
-        for verb in verbs:
-            if isinstance(verb, Enlist):
-                self.store.hold(verb.worker)
-                self.model.gone.discard(verb.worker)
-        outcomes = self.store.commit(verbs)
-        assert len(outcomes) == len(verbs)
-        for verb, outcome in zip(verbs, outcomes, strict=True):
-            self.model.check(verb, outcome)
-            if isinstance(verb, Record) and outcome is None:
-                self.records.append(verb)
+    def commit(self, commands) -> None:
+        for command in commands:
+            if isinstance(command, RegisterWorker):
+                self.store.acquire_liveness(command.worker)
+                self.model.gone.discard(command.worker)
+        outcomes = self.store.commit(commands)
+        assert len(outcomes) == len(commands)
+        for command, outcome in zip(commands, outcomes, strict=True):
+            self.model.check(command, outcome)
+            if isinstance(command, Record) and outcome is None:
+                self.records.append(command)
         self.learn()
         self.everything_is_as_the_model_says()
         self.counts_and_workers_are_as_the_model_says()
@@ -254,7 +256,7 @@ class StoreMachine(RuleBasedStateMachine):
             case "renew":
                 return Renew(worker, LEASES[worker], draining=x == 0)
             case "leave":
-                return Leave(worker)
+                return DeregisterWorker(worker)
             case "drain":
                 return Drain(
                     worker, f"why {x}", tuple(fence for _, fence, _ in held)[: (0, 1, 2, None)[x % 4]]
@@ -262,7 +264,7 @@ class StoreMachine(RuleBasedStateMachine):
             case "sweep":
                 return Sweep(backoff=z * 1.0, backoff_max=3.0)
             case "limit":
-                return Limit(QUEUES[z % 2], (None, 2, 4)[x % 3], (None, 0, 1, 2)[y % 4])
+                return SetQueueLimits(QUEUES[z % 2], (None, 2, 4)[x % 3], (None, 0, 1, 2)[y % 4])
             case "prune":
                 named = (id, IDS[x % len(IDS)]) if z == 1 else ()
                 return Prune(self.clock.now - y, items=z == 0, ids=named, dead=z == 2)

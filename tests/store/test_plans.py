@@ -2,10 +2,10 @@
 
 import pytest
 
+from outlast.store.commands import Claim, Drain, Prune, RegisterWorker, Submit, SubmitMany
 from outlast.store.rows import NEVER
 from outlast.store.sqlite import statements as sql
 from outlast.store.sqlite.store import SQLiteStore
-from outlast.store.verbs import Claim, Drain, Enlist, Prune, Submit, SubmitMany
 
 PLANS = {
     "done": (sql.DONE, (1, "[]"), "entries USING INDEX entries_done (run=? AND key=?)"),
@@ -86,7 +86,7 @@ def test_drain_of_a_thousand_runs_costs_little_a_run(store):
     """In thousands of SQLite's own instructions: they are the same on every machine, whatever else it does."""
     runs = tuple(Submit(f"r{n}", "flow", "[]", f"t{n}", "seed") for n in range(1000))
     store.commit([SubmitMany(runs)])
-    _, rows = store.commit([Enlist("w", "host", 1, NEVER), Claim("w", "c", limit=1000)])
+    _, rows = store.commit([RegisterWorker("w", "host", 1, NEVER), Claim("w", "c", limit=1000)])
     thousands: list[None] = []
     store._db.set_progress_handler(lambda: thousands.append(None), 1000)
     (none,) = store.commit([Drain("w", "x", tuple(row.fence for row in rows))])

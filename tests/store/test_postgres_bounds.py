@@ -11,28 +11,28 @@ import psycopg
 import pytest
 
 from outlast.errors import SettingsError
-from outlast.store.postgres import calls, migrate
-from outlast.store.postgres import store as store_module
-from outlast.store.postgres.address import parse
-from outlast.store.postgres.store import PostgresStore
-from outlast.store.protocol import CommitUnknown
-from outlast.store.verbs import (
+from outlast.store.commands import (
     Ack,
     Cancel,
     Claim,
+    DeregisterWorker,
     Drain,
-    Enlist,
-    Keep,
-    Leave,
-    Limit,
     Prune,
     Record,
     Refused,
+    RegisterWorker,
+    SetQueueLimits,
     Settle,
     Submit,
     SubmitMany,
     Sweep,
+    UpdateSession,
 )
+from outlast.store.postgres import batch, migrate
+from outlast.store.postgres import store as store_module
+from outlast.store.postgres.address import parse
+from outlast.store.postgres.store import PostgresStore
+from outlast.store.protocol import CommitUnknown
 from support.postgres_schemas import blocked_by, connected, counted, emptied, schema_of_this_process
 from support.waiting import WAIT_SECONDS, wait_until
 
@@ -51,7 +51,7 @@ def store(schema) -> Iterator[PostgresStore]:
     emptied(schema)
     store = PostgresStore.at(schema)
     store.open()
-    store.commit([Enlist("w", "host", 1, 600.0)])
+    store.commit([RegisterWorker("w", "host", 1, 600.0)])
     yield store
     store.close()
 
@@ -166,15 +166,15 @@ def test_nothing_scans_children_added_after_analyze(store, schema) -> None:
     with connected(schema) as db:
         db.execute("VACUUM ANALYZE runs")  # of what other tests have left, too
         filled(db, 5_000, ", parent", ", 'r0'")
-        for verbs in (
+        for commands in (
             [Settle(row.pk, row.fence, "done") for row in rows[1:21]],
             [Cancel(row.id, "no more") for row in rows[21:41]],
             [Drain("w", "a deploy")],
-            [Leave("w")],
+            [DeregisterWorker("w")],
         ):
             before = entries_read(db, store)
-            store.commit(verbs)
-            assert entries_read(db, store) - before < 500, verbs[0]
+            store.commit(commands)
+            assert entries_read(db, store) - before < 500, commands[0]
         store.commit([Settle(row.pk, row.fence, "done") for row in rows[:1]])
         before = entries_read(db, store, "runs_ended")
         assert store.commit([Prune(2e9, 20)]) == [20]
@@ -182,7 +182,7 @@ def test_nothing_scans_children_added_after_analyze(store, schema) -> None:
 
 
 def test_children_of_a_full_queue_are_found_without_looking_at_all_of_them(store, schema) -> None:
-    store.commit([Limit("q", None, 1), Submit("parent", "flow", "[]", "t", "s", "q")])
+    store.commit([SetQueueLimits("q", None, 1), Submit("parent", "flow", "[]", "t", "s", "q")])
     store.commit([Claim("w", "p", (), ("q",), ("flow",), 1)])
     with connected(schema) as db:
         db.execute("INSERT INTO lines VALUES ('q', 'child') ON CONFLICT DO NOTHING")
@@ -207,13 +207,13 @@ def test_bulk_submit_costs_in_proportion_and_its_repeat_has_a_short_answer(store
     few, many = min(seconds(1_000), seconds(1_001)), seconds(10_000)
     assert many < 30 * few
     lengths: list[int] = []
-    read = calls.Answer.__init__
+    read = batch.Answer.__init__
 
     def noted(self, text, shape) -> None:
         lengths.append(len(text))
         read(self, text, shape)
 
-    monkeypatch.setattr(calls.Answer, "__init__", noted)
+    monkeypatch.setattr(batch.Answer, "__init__", noted)
     again = SubmitMany(tuple(Submit(f"10000-{n}", "f", "[]", "t", "s", "big") for n in range(10_000)))
     outcomes = store.commit([again])[0]
     assert [outcome.row.id for outcome in outcomes] == [run.id for run in again.runs]
@@ -332,7 +332,7 @@ def test_worker_that_enlists_during_a_sweep_is_not_swept(store, other, schema) -
                 target=store.commit,
                 args=(
                     [
-                        Enlist("living", "h", 1, 600.0),
+                        RegisterWorker("living", "h", 1, 600.0),
                         Submit("mine", "f", "[]", "t", "s", worker="living"),
                     ],
                 ),
@@ -357,7 +357,7 @@ def test_sessions_created_in_opposite_orders_do_not_deadlock(store, other, schem
 
     def keep(into: PostgresStore, names: str, tag: str) -> None:
         for turn in range(30):
-            into.commit([Keep(f"{turn}-{name}", f"{tag}{turn}{name}", {"a": "1"}) for name in names])
+            into.commit([UpdateSession(f"{turn}-{name}", f"{tag}{turn}{name}", {"a": "1"}) for name in names])
 
     with connected(schema) as db:
         before = db.execute(deadlocks).fetchone()
@@ -406,7 +406,7 @@ def test_schema_with_an_odd_name_is_separate(postgres_server, schema_name) -> No
             again = PostgresStore.at(f"{postgres_server.url}&schema={schema_name}")
             again.open()
             for each in (beside, there, again):
-                each.commit([Enlist("w", "h", 1, 60.0)])
+                each.commit([RegisterWorker("w", "h", 1, 60.0)])
                 assert [worker.id for worker in each.workers()] == ["w"]
                 each.close()
         finally:

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from outlast.store.postgres import floors as floors_module
-from outlast.store.postgres.floors import Floors
+from outlast.store.commands import Ack, Claim, Settle, Submit, SubmitMany
+from outlast.store.postgres import scan_cursors as floors_module
 from outlast.store.postgres.migrate import WALK_MAX
+from outlast.store.postgres.scan_cursors import ScanCursorCache
 from outlast.store.postgres.store import PostgresStore
-from outlast.store.verbs import Ack, Claim, Settle, Submit, SubmitMany
 from support.postgres_schemas import connected, counted, schema_of_this_process, with_a_worker
 
 INSERT = (
@@ -82,7 +82,7 @@ def test_claim_of_a_few_reads_few_of_many_new_runs(store, schema) -> None:
         before = walked(db, store)
         for turn in range(10):
             assert len(take(store, f"m{turn}")) == 10
-            store.look(("q",), ("",))
+            store.peek(("q",), ("",))
         # A snapshot that another test holds keeps claimed entries in the index, so a claim may pass all of them.
         assert walked(db, store) - before < 30_000 / 10
 
@@ -97,19 +97,19 @@ def test_claim_does_not_scan_claimed_runs_while_a_transaction_is_open(store, sch
             while take(store, f"o{turn}-{store.depth('q')}", 500):
                 pass
         put(store, "new", 1500)
-        store._floors._until = 0.0  # what it remembers of the old ones
+        store._scan_cursors._until = 0.0  # what it remembers of the old ones
         take(store, "learns")
         assert (
-            store._floors.now() is not None
+            store._scan_cursors.now() is not None
         )  # it does not look at everything again now; that is tested below
         costs = []
         for turn in range(20):
             before = walked(db, store)
             assert take(store, f"n{turn}") == [f"new{n}" for n in range(10 + turn * 10, 20 + turn * 10)]
-            store.look(("q",), ("",))
+            store.peek(("q",), ("",))
             costs.append(walked(db, store) - before)
         assert max(costs) < 100
-        store._floors._until = 0.0
+        store._scan_cursors._until = 0.0
         before = walked(db, store)
         take(store, "from the beginning")
         assert walked(db, store) - before > 6000, "there was something to walk over"
@@ -119,9 +119,9 @@ def test_claim_does_not_scan_claimed_runs_while_a_transaction_is_open(store, sch
 def test_claims_do_not_rescan_pages_of_claimed_runs_before_a_vacuum(store, schema, monkeypatch) -> None:
     """Entries that are known to be dead cost little, but thousands of pages of them lie in the way of who consumes thousands a second."""
     scans = []
-    learn = store._floors.learn
+    learn = store._scan_cursors.learn
     monkeypatch.setattr(
-        store._floors, "learn", lambda *scan, **how: (scans.append(scan), learn(*scan, **how))
+        store._scan_cursors, "learn", lambda *scan, **how: (scans.append(scan), learn(*scan, **how))
     )
     with connected(schema) as db:
         db.execute("ALTER TABLE runs SET (autovacuum_enabled = off)")
@@ -131,12 +131,12 @@ def test_claims_do_not_rescan_pages_of_claimed_runs_before_a_vacuum(store, schem
                 pass
         put(store, "new", 1500)
         take(store, "marks them as dead")
-        store._floors._until = 0.0
+        store._scan_cursors._until = 0.0
         scans.clear()
         take(store, "learns")
         assert scans[0][1] > WALK_MAX
         assert [first[:3] for first in scans[0][2]] == [["q", "", 1]]
-        store._floors._until = math.inf
+        store._scan_cursors._until = math.inf
         for turn in range(20):
             scans.clear()
             assert take(store, f"n{turn}") == [f"new{n}" for n in range(20 + turn * 10, 30 + turn * 10)]
@@ -144,15 +144,15 @@ def test_claims_do_not_rescan_pages_of_claimed_runs_before_a_vacuum(store, schem
 
 
 def test_claim_floor_expires() -> None:
-    floors = Floors()
-    floors.learn(0.001, 10, [["q", "", 1, 0, 1e12, 5.0, 7]], 100.0, floored=False)
-    assert floors.now() is None, "it was quick"
-    floors.learn(0.1, 50_000, [["q", "", 1, 0, 1e12, 5.0, 7, None]], 100.0, floored=False)
-    assert floors.now() == [90.0, [["q", "", 1, 0, 1e12, 5.0, 7]]]
-    floors.learn(0.0001, 5, [["q", "", 1, 0, 1e12, 6.0, 9, None]], 101.0, floored=True)
-    assert floors.now() == [90.0, [["q", "", 1, 0, 1e12, 6.0, 9]]]
-    floors.learn(0.0001, 5, None, 102.0, floored=False)
-    assert floors.now() is None
+    scan_cursors = ScanCursorCache()
+    scan_cursors.learn(0.001, 10, [["q", "", 1, 0, 1e12, 5.0, 7]], 100.0, floored=False)
+    assert scan_cursors.now() is None, "it was quick"
+    scan_cursors.learn(0.1, 50_000, [["q", "", 1, 0, 1e12, 5.0, 7, None]], 100.0, floored=False)
+    assert scan_cursors.now() == [90.0, [["q", "", 1, 0, 1e12, 5.0, 7]]]
+    scan_cursors.learn(0.0001, 5, [["q", "", 1, 0, 1e12, 6.0, 9, None]], 101.0, floored=True)
+    assert scan_cursors.now() == [90.0, [["q", "", 1, 0, 1e12, 6.0, 9]]]
+    scan_cursors.learn(0.0001, 5, None, 102.0, floored=False)
+    assert scan_cursors.now() is None
 
 
 def test_run_below_the_claim_floor_is_found_by_the_next_full_scan(store, schema) -> None:
@@ -169,7 +169,7 @@ def test_run_below_the_claim_floor_is_found_by_the_next_full_scan(store, schema)
         found: list[str] = []
         while "urgent" not in found and len(found) < 45:
             found += take(store, f"n{len(found) + 1}", 1)
-            store._floors._until = 0.0  # time goes by
+            store._scan_cursors._until = 0.0  # time goes by
         assert found[-1] == "urgent"
         assert len(found) <= 3
 
@@ -179,27 +179,27 @@ def test_empty_claim_reports_the_time_of_the_next_full_scan(store, schema) -> No
     """The bell has rung for what stands before the place, and does not ring for it again."""
     put(store, "place", 1)
     with in_the_way(schema, 3_000):
-        assert store.look(("q",), ("",)).ready
-        assert store._floors.now() is not None
+        assert store.peek(("q",), ("",)).ready
+        assert store._scan_cursors.now() is not None
         assert take(store, "t") == ["place0"]
         store.commit([Submit("urgent", "", "{}", "t", "s", queue="q", priority=9)])
         before = store.now()
-        found = store.look(("q",), ("",))
+        found = store.peek(("q",), ("",))
         assert not found.ready, "it stands before the place"
         assert found.next_due is not None
         assert before + 300 < found.next_due <= store.now() + 600
         store.commit([Submit("later", "", "{}", "t", "s", queue="q", delay=60.0)])
-        assert store.look(("q",), ("",)).next_due < before + 300, "the sooner of the two"
-        store._floors._until = 0.0
-        assert store.look(("q",), ("",)).ready
+        assert store.peek(("q",), ("",)).next_due < before + 300, "the sooner of the two"
+        store._scan_cursors._until = 0.0
+        assert store.peek(("q",), ("",)).ready
         assert take(store, "u", 1) == ["urgent"]
 
 
 def test_claim_floor_lasts_as_long_as_its_scan_was_expensive() -> None:
-    floors = Floors()
-    assert floors.left() == 0.0
-    floors._until = time.monotonic() + 600
-    assert 300 < floors.left() <= 600
+    scan_cursors = ScanCursorCache()
+    assert scan_cursors.left() == 0.0
+    scan_cursors._until = time.monotonic() + 600
+    assert 300 < scan_cursors.left() <= 600
 
 
 @pytest.mark.usefixtures("long_memory")
@@ -213,7 +213,7 @@ def test_claim_remembers_nothing_while_more_is_overdue_than_it_makes_ready(store
         while some := take(store, f"t{len(found)}", 250):
             found += some
         assert found == [f"late{n}" for n in range(1, 2_501)]
-        assert store._floors.now() is not None, "it was slow, and remembered in the end"
+        assert store._scan_cursors.now() is not None, "it was slow, and remembered in the end"
 
 
 @pytest.mark.usefixtures("long_memory")
@@ -222,12 +222,12 @@ def test_look_remembers_nothing_while_something_is_overdue(store, schema) -> Non
     assert take(store, "first") == ["line0"]
     with in_the_way(schema, 3_000) as db:
         db.execute(INSERT, {"name": "late", "due": store.now() - 100, "ready": 0, "count": 3})
-        assert store.look(("q",), ("",)).overdue
-        assert store.look(("q",), ("",)).overdue
+        assert store.peek(("q",), ("",)).overdue
+        assert store.peek(("q",), ("",)).overdue
         assert take(store, "t") == ["late1", "late2", "late3"]
-        store._floors._until = 0.0
-        assert not store.look(("q",), ("",)).overdue
-        assert store._floors.now() is not None, "it was slow"
+        store._scan_cursors._until = 0.0
+        assert not store.peek(("q",), ("",)).overdue
+        assert store._scan_cursors.now() is not None, "it was slow"
 
 
 @pytest.mark.usefixtures("long_memory")
@@ -238,12 +238,12 @@ def test_expensive_scan_is_noticed_among_many_lines(store, schema) -> None:
     (rows,) = store.commit([Claim("w", "all", queues=("q",), limit=151)])
     store.commit([Settle(row.pk, row.fence, "done") for row in rows])
     with in_the_way(schema, 3_000):
-        store._floors._until = 0.0
+        store._scan_cursors._until = 0.0
         put(store, "new", 20)
         (rows,) = store.commit([Claim("w", "learns", queues=("q",), limit=5)])
         assert [row.id for row in rows] == [f"new{n}" for n in range(5)]
-        assert store._floors.now() is not None
-        assert ["q", "", 1] in [line[:3] for line in store._floors.now()[1]]
+        assert store._scan_cursors.now() is not None
+        assert ["q", "", 1] in [line[:3] for line in store._scan_cursors.now()[1]]
 
 
 def test_fences_jump_after_a_failover(store, schema) -> None:

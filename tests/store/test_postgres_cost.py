@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 import psycopg
 import pytest
 
+from outlast.codec.identifiers import new_ids
+from outlast.store.commands import Ack, Cancel, Claim, Release, Retry, Submit, SubmitMany
 from outlast.store.postgres.migrate import ANSWER_MAX
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.rows import RunRow
-from outlast.store.verbs import Ack, Cancel, Claim, Release, Retry, Submit, SubmitMany
-from outlast.values.names import new_ids
 from support.postgres_schemas import connected, counted, schema_of_this_process, with_a_worker
 
 WORKER = "0123456789abcdef"
@@ -161,10 +161,10 @@ def test_claimed_run_equals_the_run_that_is_read(store, fields) -> None:
     known = {"id": "q/one", "workflow": "", "args": "{}", "token": "t", "seed": "s", "queue": "q"}
     submit = Submit(**(known | fields))
     store.commit([submit])
-    verb = Claim(WORKER, "t1", queues=("q",), workflows=("", "flow"), limit=5)
-    (rows,) = store.commit([verb])
+    command = Claim(WORKER, "t1", queues=("q",), workflows=("", "flow"), limit=5)
+    (rows,) = store.commit([command])
     assert rows == [store.run(submit.id)]
-    assert store.commit([verb]) == [rows]  # as after an answer that was lost
+    assert store.commit([command]) == [rows]  # as after an answer that was lost
 
 
 def test_claim_larger_than_one_answer_is_shortened(store, monkeypatch) -> None:

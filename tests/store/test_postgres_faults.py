@@ -13,12 +13,22 @@ import pytest
 
 from outlast import Outlast, step, workflow
 from outlast.errors import SettingsError, StoreUnavailable
+from outlast.store.commands import (
+    DeleteSession,
+    Record,
+    Refused,
+    RegisterWorker,
+    Send,
+    Settle,
+    SetWaiting,
+    Submit,
+    UpdateSession,
+)
 from outlast.store.postgres import migrate
 from outlast.store.postgres import store as store_module
-from outlast.store.postgres.calls import record_values
+from outlast.store.postgres.batch import record_values
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.protocol import BadValue, CommitUnknown
-from outlast.store.verbs import Enlist, Forget, Keep, Record, Refused, Send, Settle, Submit, Wait
 from outlast.testing import servers
 from support.postgres_schemas import connected
 from support.waiting import WAIT_SECONDS, wait_until
@@ -54,20 +64,20 @@ def opened(address: str, heartbeat: float = 0.2) -> Iterator[PostgresStore]:
 
 def held(store: PostgresStore, id: str = "r"):
     """A run that a living worker executes."""
-    store.hold("w")
-    store.commit([Enlist("w", "host", 1, 600.0)])
+    store.acquire_liveness("w")
+    store.commit([RegisterWorker("w", "host", 1, 600.0)])
     (submitted,) = store.commit([Submit(id, "flow", "[]", "t", "s", worker="w")])
     return submitted.row
 
 
-def persist(store: PostgresStore, verb, patience: float = WAIT_SECONDS):
+def persist(store: PostgresStore, command, patience: float = WAIT_SECONDS):
     """As the writer does it: until it is definite."""
     deadline, unknown = time.monotonic() + patience, False
     while True:
         try:
             if unknown:
                 store.recover()
-            return store.commit([verb])[0]
+            return store.commit([command])[0]
         except (StoreUnavailable, CommitUnknown) as error:
             unknown = unknown or isinstance(error, CommitUnknown)
             if time.monotonic() > deadline:
@@ -147,17 +157,17 @@ def test_recover_waits_until_a_lost_commit_is_over(address) -> None:
     """Its backend waits for a lock when the connection is lost: it may still commit. Recovering waits until it has given up."""
     with opened(address) as store, connected(address) as db:
         row = held(store)
-        verb = Settle(row.pk, row.fence, "done", "1")
+        command = Settle(row.pk, row.fence, "done", "1")
         with db.transaction():
             db.execute("SELECT 1 FROM runs FOR UPDATE")
             cut = threading.Thread(target=lambda: (wait_until_blocked(address, store), _shut(store)))
             cut.start()
             with pytest.raises(CommitUnknown):
-                store.commit([verb])
+                store.commit([command])
             cut.join()
             store.recover()
         assert store.run("r").status == "running"
-        assert store.commit([verb]) == [None]
+        assert store.commit([command]) == [None]
         found = store.run("r")
         assert found is not None
         assert found.status == "done"
@@ -235,8 +245,8 @@ def test_journal_that_lost_its_tail_refuses_entries_after_a_gap(address, monkeyp
         def step(seq: int, row=row) -> Record:
             return Record(row.pk, seq, row.fence, "step", f"s#{seq}", 1.0)
 
-        def kept(seq: int) -> Keep:
-            return Keep("s", f"t{seq}", {"a": "1"}, record=step(seq))
+        def kept(seq: int) -> UpdateSession:
+            return UpdateSession("s", f"t{seq}", {"a": "1"}, record=step(seq))
 
         assert store.commit([step(1), step(2), step(1, other)]) == [None] * 3
         db.execute("DELETE FROM entries WHERE run = %s AND seq = 2", (row.pk,))
@@ -246,9 +256,11 @@ def test_journal_that_lost_its_tail_refuses_entries_after_a_gap(address, monkeyp
         assert store.try_commit([step(3)]) == [hole]
         assert store.commit([step(3), step(2, other)]) == [hole, None], "one of each run"
         assert store.commit([step(3), step(4), step(3, other)]) == [hole, hole, None], "several of a run"
-        assert store.commit([step(4), Wait(row.pk, row.fence, ())]) == [hole, None], "beside another verb"
+        assert store.commit([step(4), SetWaiting(row.pk, row.fence, ())]) == [hole, None], (
+            "beside another verb"
+        )
         assert store.commit([kept(3)]) == [hole]
-        assert store.commit([Forget("s", "f", record=step(3))]) == [hole]
+        assert store.commit([DeleteSession("s", "f", record=step(3))]) == [hole]
         assert store.session("s") is None
         assert [entry.seq for entry in store.journal(row.pk)] == [1]
         assert store.commit([step(1), step(2), step(3), step(3, other)]) == [None] * 4, "some of it repeated"
@@ -300,7 +312,7 @@ def test_read_only_database_can_be_read_and_refuses_writes_with_a_reason(address
     with opened(f"{address}&options=-c%20default_transaction_read_only%3Don") as store:
         assert store.run(row.id) is not None
         with pytest.raises(StoreUnavailable, match="read-only"):
-            store.commit([Enlist("w2", "host", 1, 60.0)])
+            store.commit([RegisterWorker("w2", "host", 1, 60.0)])
         assert store.run(row.id) is not None
 
 
@@ -349,15 +361,15 @@ def test_statement_that_is_cancelled_has_written_nothing(address) -> None:
 def test_text_that_the_server_cannot_hold_is_a_bad_value(address, text) -> None:
     with opened(address) as store:
         row = held(store)
-        for verb in (
+        for command in (
             Record(row.pk, 1, row.fence, "step", "k", 1.0, value=text),
             Submit("new", "flow", text, "t", "s"),
             Submit(text, "flow", "[]", "t", "s"),
             Send("r", "n", "m", text),
-            Keep("s", "t", {"f": text}),
+            UpdateSession("s", "t", {"f": text}),
         ):
             with pytest.raises(BadValue):
-                store.commit([Record(row.pk, 2, row.fence, "step", "k", 1.0), verb])
+                store.commit([Record(row.pk, 2, row.fence, "step", "k", 1.0), command])
         assert store.journal(row.pk) == []
         with pytest.raises(BadValue):
             store.run(text)
@@ -368,14 +380,14 @@ def test_text_that_the_server_cannot_hold_is_a_bad_value(address, text) -> None:
 def test_number_that_the_server_cannot_hold_is_a_bad_value(address, number) -> None:
     with opened(address) as store:
         row = held(store)
-        for verb in (
+        for command in (
             Record(row.pk, 1, row.fence, "step", "k", 1.0, attempt=number),
             Record(number, 1, row.fence, "step", "k", 1.0),
             Settle(row.pk, number, "done"),
             Submit("new", "flow", "[]", "t", "s", priority=number),
         ):
             with pytest.raises(BadValue):
-                store.commit([verb])
+                store.commit([command])
         assert store.run("new") is None
         assert store.journal(number) == []
 
@@ -427,7 +439,7 @@ def test_isolation_level_of_a_role_is_corrected_or_refused(server, address) -> N
         opened(f"{address}{options}&pooler=yes") as store,
         pytest.raises(StoreUnavailable, match="read committed"),
     ):
-        store.commit([Enlist("w2", "host", 1, 60.0)])
+        store.commit([RegisterWorker("w2", "host", 1, 60.0)])
 
 
 def test_times_are_exact_whatever_the_role_sets(server, address) -> None:
@@ -441,7 +453,7 @@ def test_times_are_exact_whatever_the_role_sets(server, address) -> None:
         opened(f"{address}{options}&pooler=yes") as store,
         pytest.raises(StoreUnavailable, match="extra_float_digits"),
     ):
-        store.commit([Enlist("w2", "host", 1, 60.0)])
+        store.commit([RegisterWorker("w2", "host", 1, 60.0)])
 
 
 def test_acknowledged_commit_is_durable_whatever_the_role_sets(server, address) -> None:

@@ -7,8 +7,8 @@ import psycopg
 import pytest
 
 from outlast.errors import StoreUnavailable
+from outlast.store.commands import Record, RegisterWorker, Submit
 from outlast.store.postgres.store import PostgresStore
-from outlast.store.verbs import Enlist, Record, Submit
 from support.postgres_schemas import emptied, schema_of_this_process
 
 
@@ -37,7 +37,7 @@ def test_forked_child_leaves_the_sessions_of_its_parent_alone(schema) -> None:
     emptied(schema)
     store = PostgresStore.at(schema, heartbeat=0.05)
     store.open()
-    store.commit([Enlist("w", "host", 1, 60.0)])
+    store.commit([RegisterWorker("w", "host", 1, 60.0)])
     session = store._reader.db().info.backend_pid
     lost = store._writer.db()
     with pytest.raises(psycopg.OperationalError):
@@ -46,7 +46,7 @@ def test_forked_child_leaves_the_sessions_of_its_parent_alone(schema) -> None:
 
     def child() -> None:
         assert store._reader._db is None, "it would speak in its parent's session, and end it"
-        assert store._ear._db._db is None
+        assert store._listener._db._db is None
         with pytest.raises(StoreUnavailable, match="fork"):
             store.run("r")
 
@@ -61,14 +61,17 @@ def test_forked_child_must_open_the_store_again_and_its_parent_goes_on(schema) -
     emptied(schema)
     store = PostgresStore.at(schema, heartbeat=0.05)
     store.open()
-    store.hold("w")
-    store.commit([Enlist("w", "host", 1, 60.0), Submit("r", "flow", "[]", "t", "s", worker="w")])
+    store.acquire_liveness("w")
+    store.commit([RegisterWorker("w", "host", 1, 60.0), Submit("r", "flow", "[]", "t", "s", worker="w")])
     row = store.run("r")
     assert row is not None
     sessions = [store._writer.db().info.backend_pid, store._reader.db().info.backend_pid]
 
     def child() -> None:
-        for refused in (lambda: store.run("r"), lambda: store.commit([Enlist("w2", "host", 1, 60.0)])):
+        for refused in (
+            lambda: store.run("r"),
+            lambda: store.commit([RegisterWorker("w2", "host", 1, 60.0)]),
+        ):
             with pytest.raises(StoreUnavailable, match="fork"):
                 refused()
         store.open()

@@ -8,9 +8,19 @@ import psycopg
 import pytest
 
 from outlast import Outlast, step, workflow
+from outlast.store.commands import (
+    Cancel,
+    DeregisterWorker,
+    Drain,
+    Record,
+    RegisterWorker,
+    Settle,
+    Submit,
+    Sweep,
+    UpdateSession,
+)
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.protocol import Blocked
-from outlast.store.verbs import Cancel, Drain, Enlist, Keep, Leave, Record, Settle, Submit, Sweep
 from support.postgres_schemas import connected, emptied, schema_of_this_process
 
 
@@ -25,7 +35,7 @@ def store(schema) -> Iterator[PostgresStore]:
     emptied(schema)
     store = PostgresStore.at(schema)
     store.open()
-    store.commit([Enlist("w", "host", 1, 600.0)])
+    store.commit([RegisterWorker("w", "host", 1, 600.0)])
     yield store
     store.close()
 
@@ -81,20 +91,20 @@ def test_submit_does_not_wait_for_another_locked_run(store, outsider):
 
 def test_blocked_commit_names_the_locked_session(store, outsider):
     row = held(store, "r")
-    store.commit([Keep("s", "t1", {"field": "1"})])
+    store.commit([UpdateSession("s", "t1", {"field": "1"})])
     with outsider.transaction():
         outsider.execute("SELECT 1 FROM sessions FOR UPDATE")
         with pytest.raises(Blocked) as raised:
-            store.commit([Keep("s", "t2", {"field": "2"}), entry(row)])
+            store.commit([UpdateSession("s", "t2", {"field": "2"}), entry(row)])
         assert raised.value.subjects == {("session", "s")}
         with pytest.raises(Blocked) as raised:
-            store.commit([Keep("s", "t3", {"field": "3"}, record=entry(row))])
+            store.commit([UpdateSession("s", "t3", {"field": "3"}, record=entry(row))])
         assert raised.value.subjects == {("run", row.pk)}
     assert store.journal(row.pk) == []
 
 
 def test_heartbeat_does_not_wait_for_a_locked_row(store, outsider):
-    store.hold("w")
+    store.acquire_liveness("w")
     with outsider.transaction():
         assert outsider.execute("SELECT 1 FROM presence FOR UPDATE").fetchall() == [(1,)]
         assert store._beat_writing(["w"])
@@ -149,7 +159,7 @@ def test_worker_with_a_locked_run_can_drain_and_leave(store, outsider):
         held(store, id)
     with locked(outsider, "locked"):
         assert store.commit([Drain("w", "deploy")]) == [("free",)]
-        assert store.commit([Leave("w")]) == [None]
+        assert store.commit([DeregisterWorker("w")]) == [None]
         assert store.run("locked").status == "running"
     expire(outsider)
     assert store.commit([Sweep()])[0].runs == ("locked",)

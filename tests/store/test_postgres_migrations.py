@@ -9,13 +9,13 @@ import psycopg
 import pytest
 
 from outlast.errors import StoreBroken, StoreTooNew, StoreUnavailable
+from outlast.store.commands import Record, RegisterWorker, Submit
 from outlast.store.postgres import migrate
 from outlast.store.postgres.address import parse
 from outlast.store.postgres.connection import Connection
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.protocol import NoStore, OlderStore
 from outlast.store.rows import RunQuery
-from outlast.store.verbs import Enlist, Record, Submit
 from support.cli import answer_in
 from support.postgres_schemas import blocked_by, connected
 from support.waiting import WAIT_SECONDS, wait_until
@@ -95,9 +95,9 @@ def test_printed_sql_creates_the_same_schema_and_can_be_repeated(address, postgr
 
 def test_workers_go_on_during_a_migration(address) -> None:
     store = made(address)
-    store.hold("w")
+    store.acquire_liveness("w")
     (submitted,) = store.commit(
-        [Enlist("w", "host", 1, 60.0), Submit("r", "flow", "[]", "t", "s", worker="w")]
+        [RegisterWorker("w", "host", 1, 60.0), Submit("r", "flow", "[]", "t", "s", worker="w")]
     )[1:]
     row = submitted.row
     stop, recorded = threading.Event(), [0]
@@ -136,7 +136,7 @@ def test_second_migration_waits_and_workers_do_not(address) -> None:
         )
         second = pool.submit(lambda: made(address).close())
         wait_until(lambda: blocked_by(first) == 1)
-        assert store.commit([Enlist("w", "host", 1, 60.0)]) == [None]
+        assert store.commit([RegisterWorker("w", "host", 1, 60.0)]) == [None]
         assert not second.done()
         first.execute("COMMIT")
         second.result(WAIT_SECONDS)

@@ -1,4 +1,4 @@
-"""The Postgres store agrees with the model of test_model on generated sequences of verbs."""
+"""The Postgres store agrees with the model of test_model on generated sequences of commands."""
 
 import time
 from unittest import mock
@@ -26,7 +26,7 @@ class PostgresMachine(StoreMachine):
 
     def a_process_is_killed(self, worker: str) -> None:
         """Its session has gone, and its heart does not beat any more: for all to see at once."""
-        self.store.let_go(worker)
+        self.store.release_liveness(worker)
         with connected(self.address) as db:
             while db.execute("SELECT 1 FROM presence WHERE worker = %s AND beat > 0", (worker,)).fetchone():
                 time.sleep(0.002)
@@ -43,7 +43,7 @@ class PostgresMachine(StoreMachine):
         self.store = PostgresStore.at(self.address, clock=self.clock)
         self.store.open()
         for worker in set(WORKERS) - self.model.gone:
-            self.store.hold(worker)
+            self.store.acquire_liveness(worker)
 
 
 @pytest.mark.timeout(600)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from transaction_pooler import Pooler, pooling
 
+from outlast.store.commands import Claim, Record, RegisterWorker, Settle, Submit, Sweep
 from outlast.store.postgres.address import parse
 from outlast.store.postgres.store import PostgresStore
-from outlast.store.verbs import Claim, Enlist, Record, Settle, Submit, Sweep
 from support.postgres_schemas import emptied, schema_of_this_process
 from support.waiting import WAIT_SECONDS, wait_until
 
@@ -46,8 +46,8 @@ def test_runs_are_executed_through_a_pooler(pooler, schema, words) -> None:
 
     def work(number: int) -> int:
         store, done = stores[number], 0
-        store.hold(f"w{number}")
-        store.commit([Enlist(f"w{number}", "host", 1, 60.0)])
+        store.acquire_liveness(f"w{number}")
+        store.commit([RegisterWorker(f"w{number}", "host", 1, 60.0)])
         while rows := store.commit([Claim(f"w{number}", f"{number}-{done}", limit=3)])[0]:
             store.commit([Record(row.pk, 1, row.fence, "step", "k", 1.0) for row in rows])
             assert store.commit([Settle(row.pk, row.fence, "done") for row in rows]) == [None] * len(rows)
@@ -70,7 +70,7 @@ def test_ring_through_a_pooler_reaches_direct_listeners(pooler, schema) -> None:
     direct.open()
     direct.listen(heard.set)
     pooled.open()
-    pooled.hold("w")
+    pooled.acquire_liveness("w")
     assert heard.wait(WAIT_SECONDS), "it listens now"
     heard.clear()
     pooled.commit([Submit("r", "flow", "[]", "t", "s")])
@@ -83,8 +83,8 @@ def test_worker_behind_a_pooler_is_dead_when_its_lease_ends(pooler, schema) -> N
     one, other = through(pooler, schema), through(pooler, schema)
     one.open()
     other.open()
-    one.hold("w")
-    one.commit([Enlist("w", "host", 1, 0.2)])
+    one.acquire_liveness("w")
+    one.commit([RegisterWorker("w", "host", 1, 0.2)])
     one.die()
     wait_until(lambda: other.commit([Sweep()])[0].workers == ("w",))
     other.close()
@@ -93,7 +93,7 @@ def test_worker_behind_a_pooler_is_dead_when_its_lease_ends(pooler, schema) -> N
 def test_undeclared_pooler_is_detected_when_the_session_changes(pooler, schema) -> None:
     store = through(pooler, schema, "&pooler=no")
     store.open()
-    store.hold("w")
-    store.commit([Enlist("w", "host", 1, 60.0)])
-    wait_until(lambda: store._ear._alone)
+    store.acquire_liveness("w")
+    store.commit([RegisterWorker("w", "host", 1, 60.0)])
+    wait_until(lambda: store._listener._alone)
     store.close()

@@ -9,15 +9,15 @@ from redis_fault_tools import ALWAYS, held, opened, step
 
 from outlast.errors import SettingsError, StoreUnavailable
 from outlast.store.address import store_at
-from outlast.store.protocol import CommitUnknown
-from outlast.store.redis import store as store_module
-from outlast.store.verbs import (
-    Enlist,
-    Keep,
+from outlast.store.commands import (
+    RegisterWorker,
     Send,
     Submit,
     Sweep,
+    UpdateSession,
 )
+from outlast.store.protocol import CommitUnknown
+from outlast.store.redis import store as store_module
 from outlast.testing import servers
 from support.redis_tenants import PASSWORD, rule_for
 
@@ -112,7 +112,7 @@ def test_errors_and_logs_do_not_contain_the_password(caplog):
         with pytest.raises(SettingsError):
             store_at(server.url).open()
         with opened(f"unix://:right@{path}") as store:
-            store.hold("w")
+            store.acquire_liveness("w")
             with redis.Redis.from_url(server.url, password="right") as client:
                 client.config_set("requirepass", "changed")
                 client.client_kill_filter(skipme=True, _type="normal")
@@ -133,15 +133,17 @@ def test_documented_rights_suffice_and_without_info_only_leases_count(caplog):
         client.execute_command(*rule_for("outlast"))
         address = f"unix://outlast:{PASSWORD}@{server.url.removeprefix('unix://')}?strict"
         with opened(address) as store:
-            store.hold("w")
+            store.acquire_liveness("w")
             store.listen(lambda: None)
             row = held(store)
-            store.commit([step(row, 1), Send("r", "m", "1", "1"), Keep("s", "t", {"a": "1"}), Sweep()])
+            store.commit(
+                [step(row, 1), Send("r", "m", "1", "1"), UpdateSession("s", "t", {"a": "1"}), Sweep()]
+            )
             store.recover()
             assert len(store.journal(row.pk)) == 1
             assert client.smembers("{outlast}:present") == {b"w"}
         client.execute_command("ACL", "SETUSER", "outlast", "-info")
         with opened(address.removesuffix("?strict")) as store:
-            store.hold("w")
-            assert store.commit([Enlist("w", "host", 1, 30.0), Sweep()])[1].workers == ()
+            store.acquire_liveness("w")
+            assert store.commit([RegisterWorker("w", "host", 1, 30.0), Sweep()])[1].workers == ()
             assert client.smembers("{outlast}:present") == set()

@@ -13,32 +13,32 @@ from redis_fault_tools import ALWAYS, held, opened, persist, step
 
 from outlast.errors import SettingsError, StoreBroken, StoreTooNew, StoreUnavailable
 from outlast.store.address import store_at
-from outlast.store.protocol import CommitUnknown, NoStore
-from outlast.store.redis import scripts
-from outlast.store.redis import store as store_module
-from outlast.store.rows import RunQuery
-from outlast.store.verbs import (
+from outlast.store.commands import (
     Ack,
     Append,
     Cancel,
     Claim,
+    DeleteSession,
+    DeregisterWorker,
     Drain,
-    Enlist,
-    Forget,
-    Keep,
-    Leave,
-    Measured,
     Prune,
     Record,
+    RecordDurations,
+    RegisterWorker,
     Release,
-    Report,
     Retry,
-    Save,
+    SaveProgress,
     Send,
     Settle,
+    StoreDrainReport,
     Submit,
     Sweep,
+    UpdateSession,
 )
+from outlast.store.protocol import CommitUnknown, NoStore
+from outlast.store.redis import scripts
+from outlast.store.redis import store as store_module
+from outlast.store.rows import RunQuery
 from outlast.testing import servers
 from support.waiting import WAIT_SECONDS, wait_until
 
@@ -113,14 +113,14 @@ def test_full_server_refuses_writes_and_writes_nothing_in_part(store, client, se
     store.commit([Ack(item.pk, item.fence, "items")])
     before = contents(server)
     client.config_set("maxmemory", 1)
-    for verb in (
+    for command in (
         step(row, 2),
         Submit("new", "flow", "[]", "t2", "s"),
-        Keep("s", "t", {"a": "1"}),
+        UpdateSession("s", "t", {"a": "1"}),
         Send("r", "m", "1", "1"),
     ):
         with pytest.raises(StoreUnavailable, match="memory is full"):
-            store.commit([verb])
+            store.commit([command])
     assert contents(server) == before
     assert store.commit([Prune(store.now() + 1, items=True)]) == [1], "what frees memory is not refused"
     client.config_set("maxmemory", 0)
@@ -222,16 +222,16 @@ def test_script_that_fails_at_any_write_writes_nothing(server, store, monkeypatc
             *(step(row, 1) for row in rows),
             Submit("queued", "flow", "[]", "t", "s"), Submit("later", "flow", "[]", "t", "s", delay=100.0),
             Submit("ended", "flow", "[]", "t", "s"), Cancel("ended", "no"), Submit("old", "flow", "[]", "t", "s"), Cancel("old", "no"),
-            Keep("s", "t", {"a": "1"}, ttl=5.0, appends={"l": Append(("1", "2", "3")), "m": Append(("1",))}), Keep("gone", "t", {"a": "1"}),
-            Enlist("w2", "host", 2, 30.0), Measured((("flow", "step", 1.0),)), Send("r1", "m", "0", "1"),
+            UpdateSession("s", "t", {"a": "1"}, ttl=5.0, appends={"l": Append(("1", "2", "3")), "m": Append(("1",))}), UpdateSession("gone", "t", {"a": "1"}),
+            RegisterWorker("w2", "host", 2, 30.0), RecordDurations((("flow", "step", 1.0),)), Send("r1", "m", "0", "1"),
         ]
     )  # fmt: skip
     batch = [
-        step(rows[0], 2), Save(rows[0].pk, rows[0].fence, "k", 1, "1"), Send("r1", "m", "1", "1"), Settle(rows[0].pk, rows[0].fence, "done", "1"),
+        step(rows[0], 2), SaveProgress(rows[0].pk, rows[0].fence, "k", 1, "1"), Send("r1", "m", "1", "1"), Settle(rows[0].pk, rows[0].fence, "done", "1"),
         Submit("new", "flow", "[]", "t", "s", parent="r1"), Retry("ended", "t"), Release(rows[1].pk, rows[1].fence, "waits", waiting=True, waits=("m",), seen=0),
-        Release(rows[2].pk, rows[2].fence, "drain"), Claim("w2", "c", limit=3), Cancel("r3", "why"), Drain("w2", "why"), Report("w2", "{}"),
-        Keep("s", "t2", {"a": None, "b": "2", "m": "1"}, appends={"l": Append(("4", "5"), keep=2)}), Forget("gone", "f"),
-        Measured((("flow", "step", 2.0), ("flow", "other", 1.0))), Leave("w"), Prune(store.now() + 100), Sweep(),
+        Release(rows[2].pk, rows[2].fence, "drain"), Claim("w2", "c", limit=3), Cancel("r3", "why"), Drain("w2", "why"), StoreDrainReport("w2", "{}"),
+        UpdateSession("s", "t2", {"a": None, "b": "2", "m": "1"}, appends={"l": Append(("4", "5"), keep=2)}), DeleteSession("gone", "f"),
+        RecordDurations((("flow", "step", 2.0), ("flow", "other", 1.0))), DeregisterWorker("w"), Prune(store.now() + 100), Sweep(),
     ]  # fmt: skip
     before = contents(server)
     number, stride = 0, 1 if os.environ.get("OUTLAST_TEST_STORES") == "all" else 4
@@ -268,19 +268,25 @@ def test_key_of_another_program_is_an_error_and_nothing_is_written(server, store
 def test_prune_leaves_no_key_behind(server, store, client):
     for number in range(3):
         row = held(store, f"r{number}", worker=f"w{number}")
-        store.commit([step(row, 1), Record(row.pk, 2, row.fence, "done", "k", 1.0), Save(row.pk, row.fence, "k", 1, "1"),
+        store.commit([step(row, 1), Record(row.pk, 2, row.fence, "done", "k", 1.0), SaveProgress(row.pk, row.fence, "k", 1, "1"),
                       Send(row.id, "m", "1", "1"), Submit(f"child{number}", "flow", "[]", "t", "s", parent=row.id)])  # fmt: skip
         store.commit([Settle(row.pk, row.fence, "failed")])
         store.commit([Retry(row.id, "again")])
         (row,) = store.commit([Claim(f"w{number}", "c", ids=(row.id,))])[0]
-        store.commit([Settle(row.pk, row.fence, "done"), Cancel(f"child{number}", "no"), Leave(f"w{number}")])
+        store.commit(
+            [
+                Settle(row.pk, row.fence, "done"),
+                Cancel(f"child{number}", "no"),
+                DeregisterWorker(f"w{number}"),
+            ]
+        )
         store.commit(
             [
                 Submit(f"i{number}", "", "1", "t", "s", queue="items"),
-                Keep(f"s{number}", "t", {"a": "1"}, ttl=1.0, appends={"l": Append(("1",))}),
+                UpdateSession(f"s{number}", "t", {"a": "1"}, ttl=1.0, appends={"l": Append(("1",))}),
             ]
         )
-        store.commit([Cancel(f"i{number}", "no"), Forget(f"s{number}", "f")])
+        store.commit([Cancel(f"i{number}", "no"), DeleteSession(f"s{number}", "f")])
     assert store.commit([Prune(store.now() + 100), Prune(store.now() + 100, sessions=True)]) == [9, 3]
     left = sorted(key.removeprefix("{outlast}:") for key in client.keys())
     assert left == [

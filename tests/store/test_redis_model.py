@@ -1,4 +1,4 @@
-"""The Redis store against the plain dict of `store_model`, over sequences of verbs that nobody thought of."""
+"""The Redis store against the plain dict of `store_model`, over sequences of commands that nobody thought of."""
 
 import os
 from uuid import uuid4
@@ -11,7 +11,7 @@ from test_model import WORKERS, StoreMachine, SubmitMany, enlist
 
 from outlast.store.redis.connection import parse
 from outlast.store.redis.store import RedisStore
-from outlast.testing.conformance import HandClock
+from outlast.testing.conformance import ManualClock
 
 EXAMPLES = int(os.environ.get("OUTLAST_TEST_MODEL_EXAMPLES", "10"))
 
@@ -19,14 +19,14 @@ EXAMPLES = int(os.environ.get("OUTLAST_TEST_MODEL_EXAMPLES", "10"))
 class KillableStore(RedisStore):
     """Whoever was let go of counts as killed, and as missed for long enough: nobody waits a second for it."""
 
-    def __init__(self, place: str, clock: HandClock, alive: set[str]) -> None:
+    def __init__(self, place: str, clock: ManualClock, alive: set[str]) -> None:
         super().__init__(parse(place), clock=clock)
         self._alive = alive
 
-    def hold(self, worker: str) -> None:
+    def acquire_liveness(self, worker: str) -> None:
         self._alive.add(worker)
 
-    def let_go(self, worker: str) -> None:
+    def release_liveness(self, worker: str) -> None:
         self._alive.discard(worker)
 
     def _gone(self) -> list[str]:
@@ -38,7 +38,7 @@ class RedisMachine(StoreMachine):
 
     @initialize()
     def open(self) -> None:
-        self.clock, self.alive = HandClock(), set()
+        self.clock, self.alive = ManualClock(), set()
         self.place = f"{self.server}?prefix={uuid4().hex}"
         self.store = KillableStore(self.place, self.clock, self.alive)
         self.store.open()
@@ -52,7 +52,7 @@ class RedisMachine(StoreMachine):
         self.store = KillableStore(self.place, self.clock, self.alive)
         self.store.open()
         for worker in set(WORKERS) - self.model.gone:
-            self.store.hold(worker)
+            self.store.acquire_liveness(worker)
 
 
 @pytest.mark.timeout(600)  # only a failure takes long: it is made small

@@ -13,13 +13,13 @@ from redis_fault_tools import ALWAYS, held, opened, persist, step
 
 from outlast.errors import StoreUnavailable
 from outlast.store.address import store_at
-from outlast.store.protocol import CommitUnknown
-from outlast.store.redis import connection as connection_module
-from outlast.store.verbs import (
-    Keep,
+from outlast.store.commands import (
     Send,
     Submit,
+    UpdateSession,
 )
+from outlast.store.protocol import CommitUnknown
+from outlast.store.redis import connection as connection_module
 from outlast.testing import servers
 from support.waiting import WAIT_SECONDS, wait_until
 
@@ -98,7 +98,7 @@ def test_store_is_unavailable_while_the_server_is_down_and_goes_on_afterwards(se
 
 def test_listeners_and_presence_come_back_after_a_restart(server, store, client):
     rung = threading.Event()
-    store.hold("w")
+    store.acquire_liveness("w")
     store.listen(rung.set)
     server.stop()
     server.start()
@@ -142,7 +142,7 @@ def test_torn_append_only_file_keeps_whole_batches_only(server, store):
     store.commit([step(row, 1)])
     (file,) = [*server.data.glob("appendonly.aof"), *server.data.glob("*/*.incr.aof")]
     start = file.stat().st_size
-    store.commit([step(row, 2), Send("r", "m", "1", "1"), Keep("s", "t", {"a": "1"}), step(row, 3)])
+    store.commit([step(row, 2), Send("r", "m", "1", "1"), UpdateSession("s", "t", {"a": "1"}), step(row, 3)])
     whole = file.read_bytes()
     for cut in (start, start + 1, start + 40, (start + len(whole)) // 2, len(whole) - 1, len(whole)):
         server.stop(signal.SIGKILL)
@@ -248,7 +248,7 @@ def test_interrupted_commit_is_voided(store, client, monkeypatch):
 
 
 def test_close_does_not_wait_for_a_silent_server(server, store):
-    store.hold("w")
+    store.acquire_liveness("w")
     with stopped(server):
         store.close()
 

@@ -7,23 +7,23 @@ import redis
 from test_redis_faults import ALWAYS, contents, held, opened, planted, step
 
 from outlast.errors import StoreBroken
-from outlast.store.redis import scripts
-from outlast.store.rows import RunQuery
-from outlast.store.verbs import (
+from outlast.store.commands import (
     Ack,
     Cancel,
     Claim,
-    Enlist,
     Prune,
     Record,
-    Save,
+    RegisterWorker,
+    SaveProgress,
     Settle,
+    SetWaiting,
     Submit,
     SubmitMany,
-    Wait,
 )
+from outlast.store.redis import scripts
+from outlast.store.rows import RunQuery
 from outlast.testing import servers
-from outlast.testing.conformance import HandClock
+from outlast.testing.conformance import ManualClock
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def record(row, seq, kind="step", key="k", value="1"):
 
 
 def claim(store, count, queue="items", token="c"):
-    store.commit([Enlist("w", "host", 1, 60.0, (queue,))])
+    store.commit([RegisterWorker("w", "host", 1, 60.0, (queue,))])
     return store.commit([Claim("w", token, queues=(queue,), limit=count)])[0]
 
 
@@ -69,7 +69,9 @@ def acks_of(store):
 
 def settles_of(store):
     rows = [held(store, f"r{number}") for number in range(4)]
-    store.commit([Save(rows[0].pk, rows[0].fence, "k", 1, "1"), Wait(rows[1].pk, rows[1].fence, ("m",))])
+    store.commit(
+        [SaveProgress(rows[0].pk, rows[0].fence, "k", 1, "1"), SetWaiting(rows[1].pk, rows[1].fence, ("m",))]
+    )
     return [
         Settle(rows[0].pk, rows[0].fence, "done", "1"), Settle(rows[1].pk, rows[1].fence, "failed", None, "e", "why", 0),
         record(rows[2], 1), Settle(rows[2].pk, rows[2].fence, "cancelled", reason="no"), Settle(rows[3].pk, rows[3].fence, "parked"),
@@ -78,13 +80,18 @@ def settles_of(store):
 
 def claims_of(store):
     store.commit(
-        [Enlist("w", "host", 1, 60.0), items(3), items(1, "t", timeout=5.0), items(1, "l", priority=3)]
+        [
+            RegisterWorker("w", "host", 1, 60.0),
+            items(3),
+            items(1, "t", timeout=5.0),
+            items(1, "l", priority=3),
+        ]
     )
     return [Claim("w", "c", queues=("items",), limit=4), Claim("w", "d", queues=("items",), limit=4)]
 
 
 def submits_of(store):
-    store.commit([Enlist("w", "host", 1, 60.0), items(1)])
+    store.commit([RegisterWorker("w", "host", 1, 60.0), items(1)])
     return [
         items(3), Submit("mine", "flow", "1", "t", "s", worker="w", timeout=1.0), Submit("later", "flow", "1", "t", "s", delay=9.0),
         Submit("child", "flow", "1", "t", "s", parent="mine"), Claim("w", "c", queues=("items",), limit=2), Prune(store.now() + 9),
@@ -94,7 +101,7 @@ def submits_of(store):
 @pytest.mark.parametrize("make", [records_of, acks_of, settles_of, claims_of, submits_of])
 def test_fast_path_that_fails_at_any_write_writes_nothing(own_server, make, monkeypatch):
     whole = {"commit_script": scripts.commit_script(), "record_script": scripts.record_script()}
-    with opened(f"{own_server.url}?prefix={uuid4().hex}", clock=HandClock()) as store:
+    with opened(f"{own_server.url}?prefix={uuid4().hex}", clock=ManualClock()) as store:
         batch = make(store)
         before = contents(own_server)
         for number in range(1, 1000):
@@ -122,7 +129,7 @@ def test_fast_path_and_full_script_leave_the_same_keys(own_server, make, monkeyp
     assert long.count("local knows = S.knows") == 2
     found = []
     for script in (text, long):
-        clock = HandClock()
+        clock = ManualClock()
         with (
             opened(f"{own_server.url}?prefix=p{uuid4().hex}", clock=clock) as store,
             monkeypatch.context() as patch,
@@ -167,7 +174,7 @@ def plain(kept):
 def test_last_change_of_a_batch_to_a_run_wins(store):
     row = held(store)
     assert store.commit(
-        [record(row, 1), Wait(row.pk, row.fence, ("m",)), record(row, 2), Settle(row.pk, row.fence, "done"), record(row, 3)]
+        [record(row, 1), SetWaiting(row.pk, row.fence, ("m",)), record(row, 2), Settle(row.pk, row.fence, "done"), record(row, 3)]
     )[:4] == [None] * 4  # fmt: skip
     assert [entry.seq for entry in store.journal(row.pk)] == [1, 2]
     store.commit([Submit("a", "flow", "[]", "t", "s"), Cancel("a", "no"), Prune(store.now() + 9, limit=9)])
@@ -198,7 +205,7 @@ def test_cost_of_a_claim_does_not_grow_with_the_number_of_workflows(redis_server
 
 
 def test_claims_come_in_order_over_many_lines(store):
-    store.commit([Enlist("w", "host", 1, 60.0)])
+    store.commit([RegisterWorker("w", "host", 1, 60.0)])
     runs = [
         Submit(f"r{n:03}", f"f{n % 7}", "1", "t", "s", queue=f"q{n % 3}", priority=n % 4) for n in range(150)
     ]
@@ -211,7 +218,7 @@ def test_claims_come_in_order_over_many_lines(store):
 
 
 def test_prune_finds_runs_behind_many_that_must_stay(store, monkeypatch):
-    store.commit([Enlist("w", "host", 1, 60.0), Submit("parent", "flow", "1", "t", "s", worker="w")])
+    store.commit([RegisterWorker("w", "host", 1, 60.0), Submit("parent", "flow", "1", "t", "s", worker="w")])
     for part in range(3):
         children = (Submit(f"c{part}-{n}", "flow", "1", "t", "s", parent="parent") for n in range(1_000))
         store.commit([SubmitMany(tuple(children))])

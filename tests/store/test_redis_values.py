@@ -6,8 +6,8 @@ from uuid import uuid4
 import pytest
 
 from outlast.store.address import store_at
+from outlast.store.commands import Claim, Record, RegisterWorker, Renew, Submit, SubmitMany
 from outlast.store.protocol import BadValue
-from outlast.store.verbs import Claim, Enlist, Record, Renew, Submit, SubmitMany
 
 ODD = "\ud800"
 
@@ -21,7 +21,7 @@ def store(redis_server):
 
 
 @pytest.mark.parametrize(
-    "verb",
+    "command",
     [
         Submit("a", "flow", "[]", "t", "s", priority=2**52 + 1),
         Submit("a", "flow", "[]", "t", "s", priority=-(2**52) - 1),
@@ -30,24 +30,24 @@ def store(redis_server):
         Submit("a", "flow", "[]", "t", "s", timeout=True),
         Record(True, 1, 1, "step", "k", 1.0),
         Record(1, True, 1, "step", "k", 1.0),
-        Enlist("", "host", 1, 30.0),
-        Enlist(ODD, "host", 1, 30.0),
-        Enlist("w", "host", 1, 30.0, (ODD,)),
-        Enlist("w", "host", 1, 30.0, (), (ODD,)),
-        Enlist("w", "host", 1, 30.0, "default"),
+        RegisterWorker("", "host", 1, 30.0),
+        RegisterWorker(ODD, "host", 1, 30.0),
+        RegisterWorker("w", "host", 1, 30.0, (ODD,)),
+        RegisterWorker("w", "host", 1, 30.0, (), (ODD,)),
+        RegisterWorker("w", "host", 1, 30.0, "default"),
         Renew(ODD, 30.0),
         Claim("w", ODD),
     ],
 )
-def test_unusable_value_is_a_bad_value(store, verb):
+def test_unusable_value_is_a_bad_value(store, command):
     with pytest.raises(BadValue):
-        store.commit([verb])
+        store.commit([command])
     assert store.workers() == []
     assert store.run("a") is None
 
 
 def test_extreme_priorities_keep_their_order(store):
-    store.commit([Enlist("w", "host", 1, 30.0)])
+    store.commit([RegisterWorker("w", "host", 1, 30.0)])
     for priority in (0, -(2**52), 2**52, -1, 1):
         store.commit([Submit(f"{priority}", "flow", "[]", "t", "s", priority=priority)])
     (rows,) = store.commit([Claim("w", "c", limit=9)])
@@ -55,10 +55,10 @@ def test_extreme_priorities_keep_their_order(store):
 
 
 def test_worker_with_an_invalid_name_does_not_break_the_listeners(store):
-    store.hold("w")
+    store.acquire_liveness("w")
     with pytest.raises(BadValue):
-        store.hold(ODD)
-    assert store._ear.held == {"w"}
+        store.acquire_liveness(ODD)
+    assert store._listener.held == {"w"}
 
 
 def test_bad_value_is_refused_after_good_values_of_its_type(store):

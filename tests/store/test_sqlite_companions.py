@@ -11,10 +11,10 @@ import pytest
 from store_processes import Child
 
 from outlast.errors import StoreBroken, StoreUnavailable
+from outlast.store.commands import RegisterWorker, Renew, Submit
 from outlast.store.rows import RunQuery
 from outlast.store.sqlite.files import SharedFiles
 from outlast.store.sqlite.store import SQLiteStore
-from outlast.store.verbs import Enlist, Renew, Submit
 
 
 def submit(id: str, size: int = 0) -> Submit:
@@ -30,8 +30,8 @@ def path(tmp_path):
 def store(path):
     store = SQLiteStore(path)
     store.open()
-    store.hold("w")
-    store.commit([Enlist("w", "host", 1, 1000.0), *(submit(f"r{number}") for number in range(5))])
+    store.acquire_liveness("w")
+    store.commit([RegisterWorker("w", "host", 1, 1000.0), *(submit(f"r{number}") for number in range(5))])
     yield store
     store.close()
 
@@ -140,8 +140,8 @@ def test_no_process_opens_the_database_until_the_worker_has_closed_it(path, remo
     script = """
 store = SQLiteStore(sys.argv[1])
 store.open()
-store.hold("w")
-store.commit([Enlist("w", "host", 1, 1000.0), submit("r")])
+store.acquire_liveness("w")
+store.commit([RegisterWorker("w", "host", 1, 1000.0), submit("r")])
 say("ready")
 sys.stdin.readline()
 store.close()

@@ -100,16 +100,16 @@ hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
 resource.setrlimit(resource.RLIMIT_FSIZE, (size + 200_000, hard))
 number, errors = 0, []
 while not errors:
-    verb = submit(f"r{number}")._replace(args="x" * 30_000)
+    command = submit(f"r{number}")._replace(args="x" * 30_000)
     try:
-        store.commit([verb])
+        store.commit([command])
         number += 1
     except StoreError as error:
         errors.append(error)
 resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 if isinstance(errors[0], CommitUnknown):
     store.recover()
-say(type(errors[0]).__name__, number, store.commit([verb])[0].new)
+say(type(errors[0]).__name__, number, store.commit([command])[0].new)
 """
 
 

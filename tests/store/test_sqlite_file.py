@@ -13,9 +13,9 @@ from sqlite_file_tools import look, submit
 
 from outlast.errors import SettingsError, StoreBroken, StoreTooNew, StoreUnavailable
 from outlast.store.address import store_at
+from outlast.store.commands import RegisterWorker, Sweep
 from outlast.store.sqlite import store as module
 from outlast.store.sqlite.store import SQLiteStore
-from outlast.store.verbs import Enlist, Sweep
 from outlast.testing.conformance.harness import NOBODY
 from support.waiting import wait_until
 
@@ -49,7 +49,7 @@ def test_only_the_owner_may_read_the_database_and_its_companions(path, umask):
     try:
         store = SQLiteStore(path)
         store.open()
-        store.hold("w")
+        store.acquire_liveness("w")
         store.listen(lambda: None)
         store.commit([submit("r")])
         beside = path.with_name("outlast.db.d")
@@ -76,9 +76,9 @@ def test_missing_folders_are_created(tmp_path):
 def test_closed_store_leaves_only_the_database_and_the_turnstile(path):
     store = SQLiteStore(path)
     store.open()
-    store.hold("w")
+    store.acquire_liveness("w")
     store.listen(lambda: None)
-    store.let_go("w")
+    store.release_liveness("w")
     store.close()
     assert sorted(p.name for p in path.parent.iterdir()) == ["outlast.db", "outlast.db.d"]
     assert sorted(p.name for p in path.with_name("outlast.db.d").iterdir()) == ["files", "gate", "room"]
@@ -222,9 +222,9 @@ def test_file_that_is_removed_or_replaced_while_in_use_is_broken(store, path, ho
 
 def test_folder_beside_can_be_removed_while_in_use(store, path):
     store.listen(lambda: None)
-    store.hold("w")
+    store.acquire_liveness("w")
     shutil.rmtree(path.with_name("outlast.db.d"))
-    assert store.commit([submit("r"), Enlist("w", "host", 1, 60.0)])[0].new
+    assert store.commit([submit("r"), RegisterWorker("w", "host", 1, 60.0)])[0].new
     assert store.commit([Sweep()]) == [NOBODY]
     assert store.run("r") is not None
 
@@ -287,7 +287,7 @@ def test_relative_path_stays_where_it_was_when_the_program_changes_its_folder(tm
 def test_close_waits_for_a_commit_that_is_under_way(path):
     store = SQLiteStore(path)
     store.open()
-    store.commit([submit("r"), Enlist("w", "host", 1, 60.0)])
+    store.commit([submit("r"), RegisterWorker("w", "host", 1, 60.0)])
     done: list[object] = []
 
     def write() -> None:
@@ -312,8 +312,8 @@ def test_unexpected_fault_leaves_no_transaction_open(store, monkeypatch):
     def fail(worker: str) -> bool:
         raise PermissionError(worker)
 
-    store.commit([Enlist("w", "host", 1, 60.0)])
-    monkeypatch.setattr(store._presence, "is_dead", fail)
+    store.commit([RegisterWorker("w", "host", 1, 60.0)])
+    monkeypatch.setattr(store._liveness, "is_dead", fail)
     with pytest.raises(StoreUnavailable):
         store.commit([submit("r"), Sweep()])
     with pytest.raises(KeyError):

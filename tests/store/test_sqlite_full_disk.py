@@ -13,8 +13,8 @@ import pytest
 from store_processes import Child
 
 from outlast.errors import StoreUnavailable
+from outlast.store.commands import Submit
 from outlast.store.sqlite.store import SQLiteStore
-from outlast.store.verbs import Submit
 from support.waiting import wait_until
 
 LIMIT = """
@@ -41,11 +41,11 @@ store = SQLiteStore(sys.argv[1])
 limit(0)
 store.open()
 try:
-    store.hold("w")
+    store.acquire_liveness("w")
 except StoreUnavailable:
     say(*(name for name in os.listdir(sys.argv[1] + ".d") if "worker" in name), "unavailable")
 limit(HARD)
-store.hold("w")
+store.acquire_liveness("w")
 say(*(name for name in os.listdir(sys.argv[1] + ".d") if "worker" in name))
 """
     with Child(LIMIT + script, path) as child:
@@ -133,7 +133,7 @@ async def main():
         worker = app._open.worker
         before = worker.id
         limit(0)
-        await worker.enlist(instead_of=before)
+        await worker.register(instead_of=before)
         say(worker.id != before)
 
 asyncio.run(main())

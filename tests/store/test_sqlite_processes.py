@@ -12,9 +12,9 @@ from store_processes import Child
 
 from outlast.errors import StoreUnavailable
 from outlast.store import fork
+from outlast.store.commands import Sweep, Swept
 from outlast.store.sqlite import store as module
 from outlast.store.sqlite.store import SQLiteStore
-from outlast.store.verbs import Sweep, Swept
 from outlast.testing.conformance.harness import NOBODY
 from support.waiting import wait_until
 
@@ -113,8 +113,8 @@ def test_killed_worker_is_dead_long_before_its_lease_ends(store):
     script = """
 store = SQLiteStore(sys.argv[1])
 store.open()
-store.hold("mortal")
-store.commit([Enlist("mortal", "host", os.getpid(), 3600.0), submit("r")._replace(worker="mortal")])
+store.acquire_liveness("mortal")
+store.commit([RegisterWorker("mortal", "host", os.getpid(), 3600.0), submit("r")._replace(worker="mortal")])
 say("holds")
 sys.stdin.readline()
 """
@@ -251,8 +251,8 @@ CHILD_OF_A_WORKER = """
 store = SQLiteStore(sys.argv[1])
 store.open()
 store.listen(lambda: None)
-store.hold("mortal")
-store.commit([Enlist("mortal", "host", os.getpid(), 3600.0), submit("r")._replace(worker="mortal")])
+store.acquire_liveness("mortal")
+store.commit([RegisterWorker("mortal", "host", os.getpid(), 3600.0), submit("r")._replace(worker="mortal")])
 pid = os.fork()
 if pid == 0:
     say("forked", os.getpid())

@@ -11,39 +11,39 @@ import pytest
 from sqlite_fault_tools import check_file, submit
 from store_processes import Child
 
-from outlast.store.protocol import CommitUnknown
-from outlast.store.rows import RunQuery
-from outlast.store.sqlite.store import SQLiteStore
-from outlast.store.verbs import (
+from outlast.store.commands import (
     VERSION,
     Ack,
     Append,
-    AskDrain,
     Cancel,
     Claim,
+    DeleteSession,
+    DeregisterWorker,
     Drain,
-    Enlist,
-    Forget,
-    Keep,
-    Leave,
-    Limit,
+    ExtendSession,
     Prune,
     Record,
     Refused,
+    RegisterWorker,
     Release,
     Renew,
-    Report,
+    RequestDrain,
     Resume,
     Retry,
     Send,
+    SetQueueLimits,
     Settle,
+    SetWaiting,
+    StoreDrainReport,
     Submit,
     SubmitMany,
     Sweep,
-    Touch,
-    Wait,
+    UpdateSession,
 )
-from outlast.testing.conformance import HandClock
+from outlast.store.protocol import CommitUnknown
+from outlast.store.rows import RunQuery
+from outlast.store.sqlite.store import SQLiteStore
+from outlast.testing.conformance import ManualClock
 from support.waiting import wait_until
 
 
@@ -89,16 +89,16 @@ class FaultyCommit:
 
 @pytest.fixture
 def faulty(path, opened):
-    store = opened(path, clock=HandClock(), synchronous="normal")
+    store = opened(path, clock=ManualClock(), synchronous="normal")
     store._db = FaultyCommit(store._db)
     return store
 
 
-def persist(store, *verbs):
+def persist(store, *commands):
     """As the writer does it: until it is definite."""
     for _ in range(10):
         try:
-            return store.commit(verbs)
+            return store.commit(commands)
         except CommitUnknown:
             store.recover()
     raise AssertionError("it never became definite")
@@ -116,45 +116,60 @@ def test_failed_commit_is_unknown_and_its_repeat_is_applied_once(faulty, fault):
 
 
 def story(store):
-    """Every verb, one commit after another: what they said, as far as a repeat must say the same."""
+    """Every command, one commit after another: what they said, as far as a repeat must say the same."""
     clock, said = store._clock, []
 
-    def do(*verbs):
-        outcomes = persist(store, *verbs)
+    def do(*commands):
+        outcomes = persist(store, *commands)
         clock.forward(1)
         said.append(
             [
-                None if isinstance(verb, (Cancel, Drain, Sweep, Prune)) else [row.id for row in outcome]
-                if isinstance(verb, Claim) else outcome.new if isinstance(verb, Submit)
-                else [one.new for one in outcome] if isinstance(verb, SubmitMany) else outcome
-                for verb, outcome in zip(verbs, outcomes, strict=True)
+                None if isinstance(command, (Cancel, Drain, Sweep, Prune)) else [row.id for row in outcome]
+                if isinstance(command, Claim) else outcome.new if isinstance(command, Submit)
+                else [one.new for one in outcome] if isinstance(command, SubmitMany) else outcome
+                for command, outcome in zip(commands, outcomes, strict=True)
             ]
         )  # fmt: skip
         return outcomes
 
-    store.hold("w")
-    store.hold("w2")
-    do(Enlist("w", "host", 1, 1000.0), Enlist("w2", "host", 1, 15.0))
+    store.acquire_liveness("w")
+    store.acquire_liveness("w2")
+    do(RegisterWorker("w", "host", 1, 1000.0), RegisterWorker("w2", "host", 1, 15.0))
     one = do(submit("one")._replace(worker="w"), submit("two"), submit("three"))[0].row
     do(*(Record(one.pk, seq, one.fence, "step", str(seq), 1.0) for seq in (1, 2)), Send("one", "m", "1", "1"))
-    two, three = do(Claim("w2", "c1", limit=5), Keep("s", "k1", {"a": "1"}, version=0))[0]
+    two, three = do(Claim("w2", "c1", limit=5), UpdateSession("s", "k1", {"a": "1"}, version=0))[0]
     do(
         Record(two.pk, 1, two.fence, "step", "k", 1.0),
-        Wait(two.pk, two.fence, ("m",)),
+        SetWaiting(two.pk, two.fence, ("m",)),
         Send("two", "m", "1", "1"),
     )
     do(Release(one.pk, one.fence, "drain"), Settle(three.pk, three.fence, "failed", reason="why"))
     do(Retry("three", "t1"), Cancel("two", "stop"), Send("one", "m", "1", "2"), Send("one", "m", "2", "2"))
     (one,) = do(Claim("w", "c2", ids=("one",)), Renew("w", 1000.0))[0]
-    do(Settle(one.pk, one.fence, "parked", reason="who knows"), Keep("s", "k2", {"b": "2"}, version=1))
-    do(Resume("one", "t2"), submit("four"), Touch("s", 500.0), Keep("s", "k3", {"b": None}, version=1))
-    turns = {"turns": Append(("1", "2", "3"), keep=2)}
-    do(Keep("s", "k4", {"b": "3"}, appends=turns, record=Record(two.pk, 2, two.fence, "session", "k", 1.0)))
-    conflict = Record(two.pk, 3, two.fence, "session", "k", 1.0)
-    do(Keep("s", "k5", {"b": "4"}, version=1, record=conflict), Keep("s", "k6", {}, appends=turns))
     do(
-        Forget("s", "f1", record=Record(two.pk, 4, two.fence, "session", "k", 1.0)),
-        Keep("s", "k7", {"d": "1"}, ttl=20.0),
+        Settle(one.pk, one.fence, "parked", reason="who knows"),
+        UpdateSession("s", "k2", {"b": "2"}, version=1),
+    )
+    do(
+        Resume("one", "t2"),
+        submit("four"),
+        ExtendSession("s", 500.0),
+        UpdateSession("s", "k3", {"b": None}, version=1),
+    )
+    turns = {"turns": Append(("1", "2", "3"), keep=2)}
+    do(
+        UpdateSession(
+            "s", "k4", {"b": "3"}, appends=turns, record=Record(two.pk, 2, two.fence, "session", "k", 1.0)
+        )
+    )
+    conflict = Record(two.pk, 3, two.fence, "session", "k", 1.0)
+    do(
+        UpdateSession("s", "k5", {"b": "4"}, version=1, record=conflict),
+        UpdateSession("s", "k6", {}, appends=turns),
+    )
+    do(
+        DeleteSession("s", "f1", record=Record(two.pk, 4, two.fence, "session", "k", 1.0)),
+        UpdateSession("s", "k7", {"d": "1"}, ttl=20.0),
     )
     assert said[-3:] == [[3], [Refused(VERSION, "3"), 4], [None, 1]]
     for _ in range(5):
@@ -162,12 +177,12 @@ def story(store):
         do(Sweep())
     do(Cancel("four", "not needed"), Prune(clock.now, sessions=True))
     assert store.session("s") is None
-    do(*[Claim("w", "c3", ids=("two",)), Keep("s2", "k3", {"c": "3"})])
+    do(*[Claim("w", "c3", ids=("two",)), UpdateSession("s2", "k3", {"c": "3"})])
     assert said[-1] == [["two"], 1]  # it was swept
     items = [
         submit(f"item{number}")._replace(workflow="", queue="items", attempts_max=1) for number in range(4)
     ]
-    do(SubmitMany(tuple(items[:3])), SubmitMany((items[0], items[3])), Limit("items", 9, 3))
+    do(SubmitMany(tuple(items[:3])), SubmitMany((items[0], items[3])), SetQueueLimits("items", 9, 3))
     acked, nacked, asked = do(Claim("w", "c4", queues=("items",), limit=5))[0]
     do(
         Ack(acked.pk, acked.fence, "items"),
@@ -182,8 +197,8 @@ def story(store):
     do(Retry(nacked.id, "t3"), Send("one", "m", "3", "3"), Renew("w", 1000.0))
     do(Claim("w", "c6", limit=5))
     assert said[-1] == [["three", "item3", "one", nacked.id]]
-    do(AskDrain("w", "a new version"), Drain("w", "a new version", (store.run("one").fence,)))
-    do(Leave("w"), Report("w", "{}"), Enlist("w3", "host", 1, 1000.0))
+    do(RequestDrain("w", "a new version"), Drain("w", "a new version", (store.run("one").fence,)))
+    do(DeregisterWorker("w"), StoreDrainReport("w", "{}"), RegisterWorker("w3", "host", 1, 1000.0))
     do(Claim("w3", "c7", limit=2))
     assert said[-1] == [["two", "one"]]
     do(Prune(clock.now - 1))
@@ -220,7 +235,7 @@ def everything(store):
 
 def test_any_unknown_commit_leads_to_the_same_state(tmp_path, opened):
     def tell(name, plan):
-        store = opened(tmp_path / f"{name}.db", clock=HandClock(), synchronous="normal")
+        store = opened(tmp_path / f"{name}.db", clock=ManualClock(), synchronous="normal")
         store._db = FaultyCommit(store._db)
         store._db.plan = list(plan)
         said = story(store)
@@ -246,15 +261,15 @@ from outlast.store.protocol import CommitUnknown
 from outlast.errors import StoreUnavailable
 store = SQLiteStore(sys.argv[1])
 store.open()
-store.hold("w")
+store.acquire_liveness("w")
 row = None
 unknown = unavailable = 0
 for n in range(30):
-    verbs = [submit(f"r{n}"), Send("r0", "m", str(n), "1")]
+    commands = [submit(f"r{n}"), Send("r0", "m", str(n), "1")]
     if row is None:
-        verbs += [Enlist("w", "host", 1, 600.0), submit("own")._replace(worker="w")]
+        commands += [RegisterWorker("w", "host", 1, 600.0), submit("own")._replace(worker="w")]
     else:
-        verbs += [Record(row.pk, n, row.fence, "step", str(n), 1.0)]
+        commands += [Record(row.pk, n, row.fence, "step", str(n), 1.0)]
     recover, tries = False, 0
     while True:
         tries += 1
@@ -262,7 +277,7 @@ for n in range(30):
         try:
             if recover:
                 store.recover()
-            outcomes = store.commit(verbs)
+            outcomes = store.commit(commands)
             break
         except CommitUnknown:
             unknown, recover = unknown + 1, True

@@ -7,19 +7,19 @@ import threading
 import pytest
 from writer_tools import WatchedStore, at_the_gate, submit, with_writer
 
-from outlast.record.writer import BATCH_CHARACTERS, InlineWriter, Writer
-from outlast.store.protocol import BadValue
-from outlast.store.verbs import (
+from outlast.store.commands import (
     FENCE,
-    Enlist,
     Record,
     Refused,
+    RegisterWorker,
     Release,
     Renew,
     Send,
     Submitted,
     Sweep,
 )
+from outlast.store.protocol import BadValue
+from outlast.store.writer.group_commit import BATCH_CHARACTERS, GroupCommitWriter, InlineWriter
 from support.waiting import WAIT_SECONDS, wait_until_async
 
 
@@ -34,22 +34,22 @@ def store():
 def test_verbs_queued_during_a_commit_are_written_in_one_transaction(store):
     async def scenario(writer):
         store.gate.clear()
-        first = asyncio.ensure_future(writer.ask(submit("first")))
+        first = asyncio.ensure_future(writer.execute(submit("first")))
         await at_the_gate(store)
-        rest = [asyncio.ensure_future(writer.ask(submit(f"r{n}"))) for n in range(500)]
+        rest = [asyncio.ensure_future(writer.execute(submit(f"r{n}"))) for n in range(500)]
         await asyncio.sleep(0)
         store.gate.set()
         outcomes = await asyncio.gather(first, *rest)
         assert all(isinstance(outcome, Submitted) and outcome.new for outcome in outcomes)
         assert [len(batch) for batch in store.calls] == [1, 500]
-        assert (writer.batches, writer.verbs) == (2, 501)
+        assert (writer.batches, writer.commands) == (2, 501)
 
     with_writer(store, scenario)
 
 
 def test_batch_is_never_larger_than_its_limit(store):
     async def scenario(writer):
-        await asyncio.gather(*(writer.ask(submit(f"r{n}")) for n in range(95)))
+        await asyncio.gather(*(writer.execute(submit(f"r{n}")) for n in range(95)))
         assert max(len(batch) for batch in store.calls) <= 10
         assert sum(len(batch) for batch in store.calls) == 95
 
@@ -57,20 +57,20 @@ def test_batch_is_never_larger_than_its_limit(store):
 
 
 def test_long_texts_are_not_all_written_together(store):
-    """Servers take no request of any size; but one verb alone may be as long as it is."""
+    """Servers take no request of any size; but one command alone may be as long as it is."""
     long = '"' + "x" * (BATCH_CHARACTERS // 3) + '"'
 
     async def scenario(writer):
         store.gate.clear()
-        first = asyncio.ensure_future(writer.ask(submit("first")))
+        first = asyncio.ensure_future(writer.execute(submit("first")))
         await at_the_gate(store)
-        rest = [writer.ask(submit(f"r{n}", long)) for n in range(4)]
-        rest += [writer.ask(submit("whole", long * 4)), writer.ask(submit("last"))]
+        rest = [writer.execute(submit(f"r{n}", long)) for n in range(4)]
+        rest += [writer.execute(submit("whole", long * 4)), writer.execute(submit("last"))]
         rest = [asyncio.ensure_future(asked) for asked in rest]
         await asyncio.sleep(0)
         store.gate.set()
         await asyncio.gather(first, *rest)
-        assert [[verb.id for verb in batch] for batch in store.calls] == [
+        assert [[command.id for command in batch] for batch in store.calls] == [
             ["first"],
             ["r0", "r1"],
             ["r2", "r3"],
@@ -81,23 +81,23 @@ def test_long_texts_are_not_all_written_together(store):
     with_writer(store, scenario)
 
 
-@pytest.mark.parametrize("kind", [Writer, InlineWriter])
+@pytest.mark.parametrize("kind", [GroupCommitWriter, InlineWriter])
 def test_verbs_are_written_and_answered_in_order(store, kind):
     async def scenario(writer):
         told, over = [], asyncio.get_running_loop().create_future()
 
-        def done(verb, outcome):
-            told.append((verb.id, outcome.new))
+        def done(command, outcome):
+            told.append((command.id, outcome.new))
             if len(told) == 300:
                 over.set_result(None)
 
         for n in range(300):
-            writer.put(submit(f"r{n}"), done)
+            writer.enqueue(submit(f"r{n}"), done)
             if n % 7 == 0:
                 await asyncio.sleep(0)
         await over
         assert told == [(f"r{n}", True) for n in range(300)]
-        assert [verb.id for batch in store.calls for verb in batch] == [f"r{n}" for n in range(300)]
+        assert [command.id for batch in store.calls for command in batch] == [f"r{n}" for n in range(300)]
 
     with_writer(store, scenario, batch_max=20, kind=kind)
 
@@ -105,8 +105,8 @@ def test_verbs_are_written_and_answered_in_order(store, kind):
 def test_outcomes_arrive_on_the_loop_and_refusals_are_returned(store):
     async def scenario(writer):
         threads = []
-        writer.put(submit("r"), lambda *_: threads.append(threading.current_thread()))
-        assert await writer.ask(Record(1, 1, 99, "step", "k", 1.0)) == Refused(FENCE)
+        writer.enqueue(submit("r"), lambda *_: threads.append(threading.current_thread()))
+        assert await writer.execute(Record(1, 1, 99, "step", "k", 1.0)) == Refused(FENCE)
         assert threads == [threading.current_thread()]
 
     with_writer(store, scenario)
@@ -114,31 +114,33 @@ def test_outcomes_arrive_on_the_loop_and_refusals_are_returned(store):
 
 def test_renewal_overtakes_verbs_of_runs_which_keep_their_order(store):
     async def scenario(writer):
-        store.hold("w")
-        await writer.ask(Enlist("w", "host", 1, 60.0))
-        row = (await writer.ask(submit("r")._replace(worker="w"))).row
+        store.acquire_liveness("w")
+        await writer.execute(RegisterWorker("w", "host", 1, 60.0))
+        row = (await writer.execute(submit("r")._replace(worker="w"))).row
         store.calls.clear()
         store.gate.clear()
-        blocked = asyncio.ensure_future(writer.ask(submit("blocked")))
+        blocked = asyncio.ensure_future(writer.execute(submit("blocked")))
         await at_the_gate(store)
         await at_the_gate(store)
         await at_the_gate(store)
-        verbs = [
+        commands = [
             Record(row.pk, 1, row.fence, "step", "1", 1.0),
             Record(row.pk, 2, row.fence, "step", "2", 1.0),
             Release(row.pk, row.fence, "drain"),
             submit("next"),
         ]
-        asked = [asyncio.ensure_future(writer.ask(verb)) for verb in verbs]
+        asked = [asyncio.ensure_future(writer.execute(command)) for command in commands]
         await asyncio.sleep(0)
-        renewal = asyncio.ensure_future(asyncio.to_thread(writer.call, Renew("w", 60.0), WAIT_SECONDS))
+        renewal = asyncio.ensure_future(
+            asyncio.to_thread(writer.execute_urgent, Renew("w", 60.0), WAIT_SECONDS)
+        )
         await wait_until_async(lambda: writer._urgent)
         store.gate.set()
         assert await renewal is None
         recorded, also_recorded, released, submitted = await asyncio.gather(*asked)
         assert (recorded, also_recorded, released, submitted.new) == (None, None, "queued", True)
         await blocked
-        assert store.calls == [[submit("blocked")], [Renew("w", 60.0)], verbs]
+        assert store.calls == [[submit("blocked")], [Renew("w", 60.0)], commands]
         assert [entry.kind for entry in store.journal(row.pk)] == ["step", "step", "interruption"]
 
     with_writer(store, scenario)
@@ -146,13 +148,15 @@ def test_renewal_overtakes_verbs_of_runs_which_keep_their_order(store):
 
 def test_urgent_verbs_are_written_however_many_others_wait(store):
     async def scenario(writer):
-        store.hold("w")
-        await writer.ask(Enlist("w", "host", 1, 60.0))
+        store.acquire_liveness("w")
+        await writer.execute(RegisterWorker("w", "host", 1, 60.0))
         await at_the_gate(store)
         store.gate.clear()
-        waiting = [asyncio.ensure_future(writer.ask(submit(f"r{n}"))) for n in range(200)]
+        waiting = [asyncio.ensure_future(writer.execute(submit(f"r{n}"))) for n in range(200)]
         await at_the_gate(store)
-        renewal = asyncio.ensure_future(asyncio.to_thread(writer.call, Renew("w", 60.0), WAIT_SECONDS))
+        renewal = asyncio.ensure_future(
+            asyncio.to_thread(writer.execute_urgent, Renew("w", 60.0), WAIT_SECONDS)
+        )
         await wait_until_async(lambda: writer._urgent)
         store.gate.set()
         await renewal
@@ -166,16 +170,16 @@ def test_urgent_verbs_are_written_however_many_others_wait(store):
 def test_bad_value_fails_alone(store):
     async def scenario(writer):
         store.gate.clear()
-        blocked = asyncio.ensure_future(writer.ask(submit("blocked")))
+        blocked = asyncio.ensure_future(writer.execute(submit("blocked")))
         await at_the_gate(store)
-        verbs = [
+        commands = [
             submit("a"),
             submit("bad", "\ud800"),
             submit("b"),
             Send("nobody", "m", "1", "1"),
             submit("c"),
         ]
-        asked = [asyncio.ensure_future(writer.ask(verb)) for verb in verbs]
+        asked = [asyncio.ensure_future(writer.execute(command)) for command in commands]
         await asyncio.sleep(0)
         store.gate.set()
         a, bad, b, nobody, c = await asyncio.gather(*asked, return_exceptions=True)
@@ -195,7 +199,7 @@ def test_call_without_an_answer_times_out(store):
     async def scenario(writer):
         store.gate.clear()
         with pytest.raises(queue.Empty):
-            await asyncio.to_thread(writer.call, Sweep(), 0.05)
+            await asyncio.to_thread(writer.execute_urgent, Sweep(), 0.05)
 
     with_writer(store, scenario)
 
@@ -206,11 +210,11 @@ def test_puts_from_many_threads_are_all_written(store):
     async def scenario(writer):
         def ask_one_by_one(number):
             for turn in range(100):
-                writer.call(submit(f"{number}-{turn}"), WAIT_SECONDS)
+                writer.execute_urgent(submit(f"{number}-{turn}"), WAIT_SECONDS)
 
         await asyncio.gather(*(asyncio.to_thread(ask_one_by_one, number) for number in range(4)))
         for turn in range(500):
-            await writer.ask(submit(f"loop-{turn}"))
+            await writer.execute(submit(f"loop-{turn}"))
         assert sum(len(batch) for batch in store.calls) == 900
 
     with_writer(store, scenario)

@@ -4,13 +4,13 @@ import asyncio
 import queue
 import threading
 
-from outlast.record.writer import Writer
-from outlast.store.protocol import CommitUnknown
-from outlast.store.sqlite.store import SQLiteStore
-from outlast.store.verbs import (
+from outlast.store.commands import (
     Record,
     Submit,
 )
+from outlast.store.protocol import CommitUnknown
+from outlast.store.sqlite.store import SQLiteStore
+from outlast.store.writer.group_commit import GroupCommitWriter
 from support.waiting import WAIT_SECONDS
 
 PATIENCE = 3600.0
@@ -35,16 +35,16 @@ class WatchedStore(SQLiteStore):
         """What to raise instead of committing; a CommitUnknown comes after it took effect."""
         self.recovery: list[Exception | None] = []
 
-    def commit(self, verbs):
+    def commit(self, commands):
         self.arrived.put(None)
         assert self.gate.wait(WAIT_SECONDS)
-        self.calls.append(list(verbs))
+        self.calls.append(list(commands))
         fault = self.plan.pop(0) if self.plan else None
         if fault is not None:
             if isinstance(fault, CommitUnknown):
-                super().commit(verbs)
+                super().commit(commands)
             raise fault
-        return super().commit(verbs)
+        return super().commit(commands)
 
     def recover(self):
         self.calls.append("recover")
@@ -54,7 +54,7 @@ class WatchedStore(SQLiteStore):
         super().recover()
 
 
-def with_writer(store, scenario, *, patience=PATIENCE, batch_max=1000, kind=Writer):
+def with_writer(store, scenario, *, patience=PATIENCE, batch_max=1000, kind=GroupCommitWriter):
     """Execute `scenario(writer)` on a loop with a started writer; it is closed at the end."""
 
     async def main():

@@ -13,7 +13,7 @@ from outlast import (
     step,
     workflow,
 )
-from outlast.store.verbs import Save
+from outlast.store.commands import SaveProgress
 from outlast.testing import App
 
 
@@ -178,14 +178,14 @@ def test_writes_are_throttled_however_many_chunks_there_are(world):
     model.words, model.pause = 1000, 0.01
 
     async def main(app):
-        written, put = [], app._open.writer.put
+        written, put = [], app._open.writer.enqueue
 
-        def watched(verb, done, **fields):
-            if isinstance(verb, Save):
-                written.append(verb)
-            put(verb, done, **fields)
+        def watched(command, done, **fields):
+            if isinstance(command, SaveProgress):
+                written.append(command)
+            put(command, done, **fields)
 
-        app._open.writer.put = watched
+        app._open.writer.enqueue = watched
         await (await app.start(ask("prefill"), id="run")).result()
         return written
 
@@ -197,14 +197,14 @@ def test_writes_are_throttled_however_many_chunks_there_are(world):
 
 def test_provider_that_cannot_go_on_costs_two_writes(world):
     async def main(app):
-        written, put = [], app._open.writer.put
+        written, put = [], app._open.writer.enqueue
 
-        def watched(verb, done, **fields):
-            if isinstance(verb, Save):
-                written.append(verb)
-            put(verb, done, **fields)
+        def watched(command, done, **fields):
+            if isinstance(command, SaveProgress):
+                written.append(command)
+            put(command, done, **fields)
 
-        app._open.writer.put = watched
+        app._open.writer.enqueue = watched
         await (await app.start(ask("restart"), id="run")).result()
         return written
 

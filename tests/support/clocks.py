@@ -5,7 +5,7 @@ from contextlib import closing
 from pathlib import Path
 
 from outlast.store.address import store_at
-from outlast.store.verbs import Sweep, Swept
+from outlast.store.commands import Sweep, Swept
 
 STEPS_MAX = 100
 

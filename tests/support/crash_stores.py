@@ -13,7 +13,7 @@ import redis
 
 sys.path.append(str(Path(__file__).parents[1] / "store"))
 
-from file_tale import quick_folder
+from file_history import quick_folder
 
 from outlast.store.address import store_at
 from outlast.testing.crash import HEARTBEAT, Place

@@ -8,10 +8,10 @@ from unittest import mock
 import psycopg
 import pytest
 
+from outlast.store.commands import RegisterWorker
 from outlast.store.postgres import connection
 from outlast.store.postgres.address import parse
 from outlast.store.postgres.store import PostgresStore
-from outlast.store.verbs import Enlist
 
 TABLES = (
     "runs", "entries", "messages", "progress", "workers", "presence", "queues", "lines", "drains", "recoveries", "durations", "sessions",
@@ -46,8 +46,8 @@ def with_a_worker(address: str, worker: str, slots: int) -> Iterator[PostgresSto
     """The store of a schema, with a worker that lives and takes items of the queue `q`."""
     store = PostgresStore.at(address)
     store.open()
-    store.hold(worker)
-    store.commit([Enlist(worker, "host", 1, 600.0, ("q",), ("",), slots)])
+    store.acquire_liveness(worker)
+    store.commit([RegisterWorker(worker, "host", 1, 600.0, ("q",), ("",), slots)])
     yield store
     store.close()
 

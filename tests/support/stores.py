@@ -21,7 +21,7 @@ from outlast.store.rows import DrainRow, Entry, RunQuery, RunRow, WorkerRow
 SHARED = ("sqlite", "postgres", "redis")
 """Stores that several processes may have open."""
 HERE = ("memory", "sqlite")
-"""Where one process is enough: the same verbs on the same tables, in memory or in a file."""
+"""Where one process is enough: the same commands on the same tables, in memory or in a file."""
 TURNS = {
     "place": SHARED,
     "world": ("memory", "sqlite", "memory", "memory"),

@@ -84,7 +84,7 @@ def test_running_step_is_not_released_when_ctrl_c_interrupts_the_end_of_the_bloc
     """If the run were released, another process would execute the step beside the thread."""
     program = f"""
 import os, signal, threading
-from outlast.app.house import House
+from outlast.engine.engine import Engine
 from outlast.sync import Outlast, step, workflow
 
 begun, ends = threading.Event(), threading.Event()
@@ -99,7 +99,7 @@ def hangs() -> None:
 def hanging() -> None:
     hangs()
 
-class Interrupted(House):
+class Interrupted(Engine):
     async def close(self, why: str) -> None:
         os.kill(os.getpid(), signal.SIGINT)
         await super().close(why)

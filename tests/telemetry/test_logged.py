@@ -365,7 +365,7 @@ def test_run_log_lines_have_no_unmasked_traceback():
         for word in call.keywords:
             if word.arg == "exc_info":
                 assert isinstance(word.value, (ast.Name, ast.Call)), where
-                assert "veil" in ast.unparse(word.value), where
+                assert "redact" in ast.unparse(word.value), where
 
 
 def test_failure_after_close_is_logged_without_its_message(world, heard):
@@ -373,7 +373,7 @@ def test_failure_after_close_is_logged_without_its_message(world, heard):
         raise LookupError(card)
 
     async def first(app):
-        app._open.afterwards(late(SECRET))
+        app._open.run_after_close(late(SECRET))
         await asyncio.sleep(0.1)
 
     world.do(first)
@@ -394,7 +394,7 @@ class Away(SQLiteStore):
 
 
 def test_dead_letter_is_logged_although_the_store_is_away(tmp_path, heard, monkeypatch):
-    monkeypatch.setattr("outlast.app.hooks.AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr("outlast.engine.hooks.AGAIN_SECONDS", 0.01)
     store, called = Away(tmp_path / "a.db"), []
 
     async def main() -> None:

@@ -10,8 +10,8 @@ from outlast import Outlast
 from outlast.errors import StoreError
 from outlast.logs import JSONFormatter, TextFormatter
 from outlast.settings import Settings
-from outlast.settings.masks import secrets_of
-from outlast.telemetry.values import told, veiled
+from outlast.settings.redaction import secrets_of
+from outlast.telemetry.error_text import format_error, redact
 
 SECRET = "4111-1111-1111-1111"
 PASSWORD = 'p"ä/ss wörd'
@@ -107,11 +107,11 @@ def test_long_exception_chain_is_masked_up_to_a_limit():
     kinds = []
     with pytest.raises(ValueError) as caught:
         chained(30)
-    veil = veiled(caught.value, 0)
-    while veil is not None:
-        kinds.append(type(veil).__name__)
-        assert veil.__context__ is None, "which is the same error again"
-        veil = veil.__cause__
+    redacted = redact(caught.value, 0)
+    while redacted is not None:
+        kinds.append(type(redacted).__name__)
+        assert redacted.__context__ is None, "which is the same error again"
+        redacted = redacted.__cause__
     assert kinds == ["ValueError"] * 10
 
 
@@ -120,5 +120,5 @@ def test_error_with_a_failing_str_is_still_logged():
         def __str__(self) -> str:
             raise RuntimeError("no")
 
-    assert told(Unsayable(), 100).endswith("Unsayable: (its message could not be read: RuntimeError)")
-    assert str(veiled(Unsayable(), 100)) == "(its message could not be read: RuntimeError)"
+    assert format_error(Unsayable(), 100).endswith("Unsayable: (its message could not be read: RuntimeError)")
+    assert str(redact(Unsayable(), 100)) == "(its message could not be read: RuntimeError)"

@@ -6,7 +6,7 @@ import pytest
 
 from outlast import Conflict, compensate_with, current, effect, receive, step, workflow
 from outlast.errors import StoreBroken
-from outlast.store.verbs import FENCE, STATUS, Refused
+from outlast.store.commands import FENCE, STATUS, Refused
 from outlast.telemetry import names
 from outlast.telemetry.meters import Commits, Counter, Histogram, buckets, merged
 
@@ -87,7 +87,7 @@ def numbers(app, name: str) -> dict[tuple[str, ...], float]:
     """Of a counter or a gauge by its labels' values; of a histogram how many there were."""
     return {
         tuple(one.labels.values()): one.buckets[-1][1] if one.kind == "histogram" else one.value
-        for one in app.face.samples()
+        for one in app.status_provider.samples()
         if one.name == name
     }
 
@@ -96,7 +96,7 @@ def after(world, *calls, then=()):
     async def main(app):
         for number, call in enumerate(calls):
             run = await app.start(call, id=f"run-{number}")
-            await app._open.ended(run.id)
+            await app._open.wait_until_ended(run.id)
         await asyncio.sleep(0.01)  # hooks
         return {metric.name: numbers(app, metric.name) for metric in names.METRICS}
 
@@ -141,7 +141,7 @@ def test_steps_are_counted_by_kind_and_outcome(world):
 def test_step_duration_is_in_the_right_bucket(world):
     async def main(app):
         await (await app.start(everything(), id="run")).result()
-        return [one for one in app.face.samples() if one.name == "outlast_step_seconds"]
+        return [one for one in app.status_provider.samples() if one.name == "outlast_step_seconds"]
 
     (plain_took,) = [
         one for one in world.do(main) if one.labels == {"workflow": "everything", "step": "plain"}
@@ -325,8 +325,8 @@ def test_disabled_metrics_count_and_export_nothing(world):
 
     async def main(app):
         await (await app.start(everything(), id="run")).result()
-        app.face.look()
-        return list(app.face.samples()), app._open.meters.steps.counts, app._open.writer.commits
+        app.status_provider.refresh()
+        return list(app.status_provider.samples()), app._open.meters.steps.counts, app._open.writer.commits
 
     assert world.do(main) == ([], {}, ())
 
@@ -370,8 +370,8 @@ def test_commit_metrics_count_verbs_and_stale_fences():
     commits.add([None, Refused(FENCE), Refused(STATUS)], 0.0007)
     commits.add([None], 3.0)
     commits.failed("unknown")
-    verbs, total = buckets(names.COMMIT_VERBS, merged([commits.verbs])[()])
-    assert (dict(verbs)["1.0"], dict(verbs)["5.0"], dict(verbs)["+Inf"], total) == (1, 2, 2, 4)
+    commands, total = buckets(names.COMMIT_VERBS, merged([commits.commands])[()])
+    assert (dict(commands)["1.0"], dict(commands)["5.0"], dict(commands)["+Inf"], total) == (1, 2, 2, 4)
     seconds, _ = buckets(names.COMMIT_SECONDS_TAKEN, merged([commits.seconds, commits.seconds])[()])
     assert (dict(seconds)["0.001"], dict(seconds)["+Inf"]) == (2, 4), "of two threads: their sums"
     assert (commits.stale, commits.failures.counts["unknown",]) == (1, 1)
@@ -390,10 +390,10 @@ def test_unknown_commits_are_counted(world):
     async def main(app):
         real, fails = app.store.commit, [CommitUnknown("gone"), CommitUnknown("gone")]
 
-        def commit(verbs):
+        def commit(commands):
             if fails:
                 raise fails.pop()
-            return real(verbs)
+            return real(commands)
 
         app.store.commit = commit
         try:

@@ -18,7 +18,7 @@ from opentelemetry.trace import StatusCode
 from telemetry_tools import outside
 
 from outlast import Conflict, Outlast, RunCancelled, RunParked, current, effect, step, workflow
-from outlast.app import door
+from outlast.engine import lifecycle
 from support.waiting import WAIT_SECONDS
 
 pytestmark = pytest.mark.timeout(180)
@@ -175,7 +175,7 @@ def test_later_life_of_a_child_keeps_its_link(world, sent):
     started = sent.one("start slow_child")
 
     async def main(app):
-        assert app._open.lives == {}
+        assert app._open.executions == {}
         return await (await app.start(slow_child(), id="run/slow_child#1")).result()
 
     assert world.do(main) == "child"
@@ -463,11 +463,11 @@ def test_opentelemetry_is_not_imported_when_unused(tmp_path):
     program = textwrap.dedent("""
         import sys
         from outlast import run, step, workflow
-        from outlast.app.house import House
+        from outlast.engine.engine import Engine
 
         spans = []
-        gone = House.gone
-        House.gone = lambda house, life: (spans.append(life.span), gone(house, life))[1]
+        gone = Engine.on_execution_ended
+        Engine.on_execution_ended = lambda engine, life: (spans.append(life.span), gone(engine, life))[1]
 
         @step
         async def one() -> int:
@@ -514,7 +514,7 @@ def test_drain_flushes_spans_and_both_lives_share_a_trace(start, tmp_path):
 
 
 def test_hanging_exporter_does_not_delay_a_drain(tmp_path, sent, monkeypatch):
-    monkeypatch.setattr(door, "FLUSH_SECONDS", 0.2)
+    monkeypatch.setattr(lifecycle, "FLUSH_SECONDS", 0.2)
     gate, asked, opened = threading.Event(), [], []
 
     def hang(milliseconds: int) -> None:
@@ -534,7 +534,7 @@ def test_hanging_exporter_does_not_delay_a_drain(tmp_path, sent, monkeypatch):
 
 
 def test_exporter_gets_half_of_the_remaining_grace(world, sent, monkeypatch):
-    monkeypatch.setattr(door, "FLUSH_SECONDS", 3600.0)
+    monkeypatch.setattr(lifecycle, "FLUSH_SECONDS", 3600.0)
     asked: list[int] = []
     monkeypatch.setattr(sent.provider, "force_flush", asked.append)
     world.settings = {"grace": 8}

@@ -1,4 +1,4 @@
-"""What every driver has in common: its verbs, its answer, the ledger. Standard library only: it is executed in the peers' environments.
+"""What every driver has in common: its commands, its answer, the ledger. Standard library only: it is executed in the peers' environments.
 
     python outlast_driver.py steps  --store URL --runs 100 --steps 20 --seconds 2
     python outlast_driver.py work   --store URL --slots 20 --name a --grace 10 --longest 14

@@ -8,8 +8,8 @@ from typing import NoReturn
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
-    """The console script. Ends by SystemExit; what its code means is in `outlast.cli.exits`."""
-    from outlast.cli.exits import INTERRUPTED
+    """The console script. Ends by SystemExit; what its code means is in `outlast.cli.exit_codes`."""
+    from outlast.cli.exit_codes import INTERRUPTED
 
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):

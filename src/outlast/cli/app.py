@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import outlast
-from outlast.cli import act, fleet, look
+from outlast.cli import fleet, inspect, mutate
 from outlast.cli.bench import bench
 from outlast.cli.chaos import chaos_app
 from outlast.cli.decide import decide
@@ -18,7 +18,7 @@ from outlast.cli.demo import demo
 from outlast.cli.doctor import doctor
 from outlast.cli.drain import drain
 from outlast.cli.drains import drains
-from outlast.cli.exits import EPILOG
+from outlast.cli.exit_codes import EPILOG
 from outlast.cli.explain import explain
 from outlast.cli.manifest import manifest
 from outlast.cli.migrate import migrate
@@ -54,8 +54,8 @@ def outlast_command(
 
 
 for command in (
-    run, submit, worker, look.runs, look.show, fleet.workers, fleet.queues, fleet.limit, drain, drains,
-    act.cancel, act.retry, act.resume, decide, act.send, act.prune, sessions, migrate, doctor, bench, manifest,
+    run, submit, worker, inspect.runs, inspect.show, fleet.workers, fleet.queues, fleet.limit, drain, drains,
+    mutate.cancel, mutate.retry, mutate.resume, decide, mutate.send, mutate.prune, sessions, migrate, doctor, bench, manifest,
     explain, demo,
 ):  # fmt: skip
     app.command(epilog=EPILOG)(command)

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outlast.cli.exits import TRY_AGAIN
+from outlast.cli.exit_codes import TRY_AGAIN
 from outlast.cli.options import JsonOption, StoreOption
 from outlast.cli.output import answering, console, document, say
 from outlast.cli.stores import existing
 from outlast.cli.text import one_line, safe
 from outlast.settings.load import load
-from outlast.settings.masks import masked
+from outlast.settings.redaction import masked
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from outlast.measuring.figures import Figures, Recovery
+    from outlast.tools.bench.figures import Figures, Recovery
 
 WIDTH = 80
 RECOVERY_SECONDS = 5.0
@@ -46,7 +46,7 @@ def bench(
         loaded = load({"store": store})
         if not loaded.settings.store.startswith("memory:"):
             existing(store)
-        from outlast.measuring.bench import bench as measured
+        from outlast.tools.bench.bench import bench as measured
 
         logging.getLogger("outlast").addHandler(logging.NullHandler())  # what it would warn of is reported
         say(f"measuring {masked(loaded.settings.store)} for about {seconds + RECOVERY_SECONDS:.0f} s")
@@ -91,7 +91,7 @@ def _show(figures: Figures) -> None:
 
 def _table(figures: Figures) -> list[Text]:
     from outlast.cli.grid import Cell, Column, grid
-    from outlast.measuring.limits import ms
+    from outlast.tools.bench.limits import ms
 
     columns = [
         Column(""),

@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from outlast.cli.exits import EPILOG, FAILED
+from outlast.cli.exit_codes import EPILOG, FAILED
 from outlast.cli.options import JsonOption, StoreOption, _age
 from outlast.cli.output import answering, console, document, obey_signals, say, write_whole
 from outlast.cli.stores import reading
 from outlast.cli.text import iso, one_line, safe, span
 from outlast.errors import OutlastError, SettingsError
-from outlast.store.damaged import legible
+from outlast.store.tolerant_rows import legible
 
 if TYPE_CHECKING:
-    from outlast.chaos.verdict import Verdict
-    from outlast.chaos.view import View
-    from outlast.chaos.work import Work
+    from outlast.tools.chaos.verdict import Verdict
+    from outlast.tools.chaos.view import View
+    from outlast.tools.chaos.work import Work
 
 SEED_MAX = 2**32
 SECONDS_MAX = 86_400.0
@@ -188,10 +188,10 @@ def trial(
     kinds = _kinds(blows, server)
     with answering(as_json):
         # Here: they make an app, and its settings may be wrong.
-        from outlast.chaos.page import page
-        from outlast.chaos.report import document as report_document
-        from outlast.chaos.report import passed
-        from outlast.chaos.trial import DEMO, Options, Trial
+        from outlast.tools.chaos.experiment import DEMO, Experiment, Options
+        from outlast.tools.chaos.html_report import page
+        from outlast.tools.chaos.report import document as report_document
+        from outlast.tools.chaos.report import passed
 
         if store is not None and server is not None:
             raise typer.BadParameter(
@@ -213,7 +213,7 @@ def trial(
         say(f"chaos with seed {chosen}; its report and logs go to {folder}")
         view = _view(as_json)
         try:
-            outcome = Trial(options, work, folder, view).run()
+            outcome = Experiment(options, work, folder, view).run()
         except KeyboardInterrupt:
             say(f"there is no report, as it was not ended; what the workers logged is in {folder}")
             raise
@@ -265,8 +265,8 @@ def verify(
 
     What only an outside ledger can tell is said to be not known. Exits with 1 if a check is violated.
     """
-    from outlast.chaos.checks import check
-    from outlast.chaos.findings import Scope
+    from outlast.tools.chaos.checks import check
+    from outlast.tools.chaos.findings import Scope
 
     with answering(as_json), reading(store) as opened:
         begin = opened.now() - since
@@ -281,7 +281,7 @@ def verify(
 
 
 def _kinds(blows: str | None, server: str | None) -> Any:
-    from outlast.chaos.plan import KINDS, parse_kinds
+    from outlast.tools.chaos.plan import KINDS, parse_kinds
 
     if blows is None:
         return tuple(kind for kind in KINDS if kind != "server" or server is not None)
@@ -300,8 +300,8 @@ def _work(
     seed: int, modules: list[str] | None, submit: list[str] | None, args: list[str] | None
 ) -> tuple[Work, list[str]]:
     """What is submitted, and the modules of the workers; none for chaos's own."""
-    from outlast.chaos.work import Demo, Work, arguments
-    from outlast.cli.workplace import workplace
+    from outlast.cli.worker_target import worker_target
+    from outlast.tools.chaos.work import Demo, Work, arguments
 
     if not modules:
         if submit or args:
@@ -312,7 +312,7 @@ def _work(
             "each belongs to a --submit, in their order: there are more.", param_hint="--args"
         )
     with redirect_stdout(sys.stderr):  # what the program prints when it is imported
-        flows = {flow.name: flow for flow in workplace(modules).workflows}
+        flows = {flow.name: flow for flow in worker_target(modules).workflows}
     there = ", ".join(safe(one) for one in sorted(flows)) or "none"
     if not submit:
         raise typer.BadParameter(f"name a workflow to submit. There: {there}.", param_hint="--submit")
@@ -371,7 +371,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _view(as_json: bool) -> View:
-    from outlast.chaos.view import Lines, Screen
+    from outlast.tools.chaos.view import Lines, Screen
 
     if as_json:
         return Lines(sys.stderr)

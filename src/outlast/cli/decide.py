@@ -6,18 +6,18 @@ from typing import Annotated, Any
 
 import typer
 
-from outlast.app.outlast import Outlast
+from outlast.api.outlast import Outlast
 from outlast.cli.documents import run_document
 from outlast.cli.hints import becomes, command, taken_up
 from outlast.cli.options import IdArgument, JsonOption, StoreOption, checked_id
 from outlast.cli.output import answering, document, say
 from outlast.cli.stores import acting
 from outlast.cli.text import one_line, parse_json
+from outlast.codec.sentences import stopped
 from outlast.errors import OutlastError, UnknownRun, WrongStatus
 from outlast.store.fleet import Fleet
 from outlast.store.protocol import Store
 from outlast.store.rows import RunRow
-from outlast.values.sentences import stopped
 
 
 def decide(

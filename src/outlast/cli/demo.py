@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from outlast.cli.exits import FAILED
+from outlast.cli.exit_codes import FAILED
 from outlast.cli.options import JsonOption
 from outlast.cli.output import answering, document, obey_signals, say, write_whole
 from outlast.errors import OutlastError
@@ -53,13 +53,13 @@ def demo(
     if record is not None:
         _try_folder(record.absolute().parent)
     with answering(as_json):
-        from outlast.demo.facts import facts_of
-        from outlast.demo.picture import picture, transcript
-        from outlast.demo.play import Play
-        from outlast.demo.summary import document as summary_document
-        from outlast.demo.summary import summary
-        from outlast.demo.verdict import checks
-        from outlast.demo.view import Recorded, view_of
+        from outlast.tools.demo.facts import facts_of
+        from outlast.tools.demo.scenario import Scenario
+        from outlast.tools.demo.summary import document as summary_document
+        from outlast.tools.demo.summary import summary
+        from outlast.tools.demo.svg import picture, transcript
+        from outlast.tools.demo.verdict import checks
+        from outlast.tools.demo.view import Recorded, view_of
 
         logging.getLogger("outlast").addHandler(logging.NullHandler())
         obey_signals()
@@ -67,7 +67,7 @@ def demo(
         recorded = None if record is None else Recorded(shown)
         view = recorded or shown
         try:
-            played = Play(store_file, view, pace=pace).run()
+            played = Scenario(store_file, view, pace=pace).run()
         finally:
             view.close()
         facts = facts_of(played)

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from outlast.cli.exits import FAILED
+from outlast.cli.exit_codes import FAILED
 from outlast.cli.options import JsonOption, RolloutBudget, StoreOption
 from outlast.cli.output import answering, console, document, say, where_explained
 from outlast.cli.text import one_line, safe
-from outlast.doctor.finding import Finding, Level
 from outlast.errors import SettingsError
 from outlast.settings.load import RESERVES, Loaded, load
-from outlast.settings.masks import ADDRESSES, MASK, SECRET, masked
 from outlast.settings.origin import Kind
+from outlast.settings.redaction import ADDRESSES, MASK, SECRET, masked
 from outlast.settings.variables import NO_FILES
 from outlast.store.address import store_at
+from outlast.tools.doctor.finding import Finding, Level
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -79,10 +79,10 @@ def doctor(
 
 
 def _of_files(files: list[Path], budget: float | None) -> list[Finding]:
-    from outlast.doctor.examine import IN_MANIFESTS, examine
-    from outlast.doctor.facts import Facts
-    from outlast.doctor.manifests import expanded, read
-    from outlast.doctor.workflows import determinism
+    from outlast.tools.doctor.facts import Facts
+    from outlast.tools.doctor.manifests import expanded, read
+    from outlast.tools.doctor.registry import IN_MANIFESTS, examine
+    from outlast.tools.doctor.workflows import determinism
 
     code = [file for file in files if file.suffix == ".py"]
     found = [finding for file in code for finding in determinism(file)]
@@ -111,8 +111,8 @@ def _of_here(store: str | None, as_json: bool, *, settings: bool) -> list[Findin
                 console().print(line)
         store_at(loaded.address(), heartbeat=loaded.settings.heartbeat)  # an address that a store answers to
         return None
-    from outlast.doctor.examine import HERE, examine
-    from outlast.doctor.facts import gather
+    from outlast.tools.doctor.facts import gather
+    from outlast.tools.doctor.registry import HERE, examine
 
     logging.getLogger("outlast.store").addHandler(logging.NullHandler())  # what it warns of is a finding
     return examine(gather(loaded), HERE)

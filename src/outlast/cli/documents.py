@@ -6,15 +6,15 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from outlast.app.info import EffectInfo
+from outlast.api.info import EffectInfo
 from outlast.cli.text import iso
-from outlast.drain.report import DrainReport
+from outlast.codec import plain
+from outlast.codec.cost import Cost
 from outlast.explain.reasons import of_run
+from outlast.shutdown.report import DrainReport
+from outlast.store.commands import ITEM
 from outlast.store.fleet import names_of
 from outlast.store.rows import NEVER, DrainRow, Entry, Message, QueueRow, RunRow, WorkerRow
-from outlast.store.verbs import ITEM
-from outlast.values import plain
-from outlast.values.cost import Cost
 
 NESTED_MAX = 2 * plain.DEPTH_MAX
 """Levels of a value in a document."""

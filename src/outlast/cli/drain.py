@@ -17,19 +17,19 @@ import typer
 
 from outlast.cli.documents import drain_document
 from outlast.cli.drains import drain_of, outcome
-from outlast.cli.exits import FAILED
+from outlast.cli.exit_codes import FAILED
 from outlast.cli.hints import command
 from outlast.cli.options import DrainWhyOption, JsonOption, StoreOption, TimeoutOption
 from outlast.cli.output import answering, document, say
 from outlast.cli.stores import existing
 from outlast.cli.text import safe, span
+from outlast.codec.sentences import stopped
 from outlast.errors import OutlastError, StoreUnavailable
 from outlast.settings import Settings
+from outlast.store.commands import Refused, RequestDrain
 from outlast.store.fleet import Fleet, names_of
 from outlast.store.protocol import Store
 from outlast.store.rows import DrainRow, WorkerRow
-from outlast.store.verbs import AskDrain, Refused
-from outlast.values.sentences import stopped
 
 LINGER_SECONDS = 3.0
 """How long after its drain a worker has for its clean-up, before it counts as a program that goes on."""
@@ -218,7 +218,7 @@ def _listed(rows: Sequence[WorkerRow], *, hosts: bool = False) -> str:
 def _ask(store: Store, row: WorkerRow, why: str) -> Asked:
     if row.draining:
         return Asked(row.id, row.host, row.pid, "draining", drain_of(store, row.id))
-    refused = isinstance(store.commit([AskDrain(row.id, why)])[0], Refused)
+    refused = isinstance(store.commit([RequestDrain(row.id, why)])[0], Refused)
     return Asked(
         row.id,
         row.host,

@@ -9,10 +9,10 @@ from rich.text import Text
 
 from outlast.cli.grid import Cell, Column, grid, unreadable
 from outlast.cli.text import moment, one_line, safe, short, span
-from outlast.drain.report import DrainReport
-from outlast.store.damaged import each_shown
+from outlast.codec.cost import Cost
+from outlast.shutdown.report import DrainReport
 from outlast.store.rows import DrainRow
-from outlast.values.cost import Cost
+from outlast.store.tolerant_rows import each_shown
 
 STATES = {"drained": "green", "draining": "yellow", "cut short": "red", "no report": "red"}
 BAD = "red"

@@ -11,12 +11,12 @@ from outlast.cli.options import JsonOption, StoreOption, WatchOption
 from outlast.cli.output import answering
 from outlast.cli.text import safe, span
 from outlast.cli.watch import View, shown
-from outlast.drain.report import DrainReport
 from outlast.errors import OutlastError
-from outlast.store.damaged import each_document, legible
+from outlast.shutdown.report import DrainReport
+from outlast.store.commands import DRAINS_MAX
 from outlast.store.protocol import Store
 from outlast.store.rows import DrainRow
-from outlast.store.verbs import DRAINS_MAX
+from outlast.store.tolerant_rows import each_document, legible
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from outlast.app.outlast import Outlast
+from outlast.api.outlast import Outlast
 from outlast.cli.documents import queue_document, worker_document
 from outlast.cli.options import JsonOption, StoreOption, WatchOption
 from outlast.cli.output import answering, document, say
 from outlast.cli.stores import acting
 from outlast.cli.text import iso
 from outlast.cli.watch import View, shown
+from outlast.codec.identifiers import check_name
 from outlast.settings import Settings
-from outlast.store.damaged import each_document
 from outlast.store.fleet import Fleet
 from outlast.store.protocol import Store
 from outlast.store.rows import QueueRow
-from outlast.values.names import check_name
+from outlast.store.tolerant_rows import each_document
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -115,7 +115,7 @@ def _or_none(limit: int | None) -> str:
 def _look_at_queues(store: Store) -> Queues:
     fleet = Fleet.of(store)
     rows = store.queues()
-    unknown = {row.name: store.look((row.name,), fleet.known(row.name)).unknown for row in rows}
+    unknown = {row.name: store.peek((row.name,), fleet.known(row.name)).unknown for row in rows}
     return Queues(rows, {queue: names for queue, names in unknown.items() if names}, fleet.now)
 
 

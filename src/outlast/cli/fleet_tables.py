@@ -8,9 +8,9 @@ from rich.text import Text
 
 from outlast.cli.grid import Cell, Column, grid, unreadable
 from outlast.cli.text import safe, span
-from outlast.store.damaged import each_shown
 from outlast.store.fleet import Fleet, Stall, names_of
 from outlast.store.rows import QueueRow, WorkerRow
+from outlast.store.tolerant_rows import each_shown
 
 STATES = {"alive": "green", "draining": "yellow", "dead": "red"}
 BAD = "red"

@@ -8,11 +8,11 @@ from typing import Any
 
 from outlast.cli.documents import value_of
 from outlast.cli.text import one_line, recorded_error, safe
-from outlast.settings.masks import masked
+from outlast.codec.reasons import STUCK, UNKNOWN
+from outlast.settings.redaction import masked
+from outlast.store.commands import EACH, ITEM
 from outlast.store.fleet import Fleet
 from outlast.store.rows import RunRow
-from outlast.store.verbs import EACH, ITEM
-from outlast.values.reasons import STUCK, UNKNOWN
 
 
 def noun(row: RunRow) -> str:
@@ -41,7 +41,7 @@ def taken_up(row: RunRow, fleet: Fleet, store: str | None, to: str = "go on") ->
 
 
 def waits_for_a_person(row: RunRow) -> bool:
-    """Whether it is parked because of an effect: its reason begins so (`Life._what_is_unknown`)."""
+    """Whether it is parked because of an effect: its reason begins so (`RunExecution._what_is_unknown`)."""
     return row.status == "parked" and (row.reason or "").startswith((UNKNOWN, STUCK))
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from outlast.app.decide import undecided
 from outlast.cli.documents import value_of
-from outlast.replay.account import Account
-from outlast.replay.dealings import Dealing, Dealings
-from outlast.replay.journal import DELIVERED, Journal
-from outlast.replay.undo import CHILDREN
+from outlast.engine.decisions import undecided
+from outlast.execution.compensation import CHILDREN
+from outlast.execution.effect_log import EffectLog, EffectRecord
+from outlast.execution.journal import DELIVERED, Journal
+from outlast.execution.run_cost import RunCost
+from outlast.store.commands import EACH
 from outlast.store.protocol import Store, whole_journal
 from outlast.store.rows import Entry, Message, RunQuery, RunRow
-from outlast.store.verbs import EACH
 
 
 class History:
@@ -33,7 +33,7 @@ class History:
         """Numbers of the messages that the run has taken."""
         self.retrying: dict[str, Entry] = {}
         """Steps whose last attempt failed and that will be tried again, by key."""
-        self.account = Account(entries)
+        self.account = RunCost(entries)
         self.by_seq = {entry.seq: entry for entry in entries}
         self.effects = {entry.key for entry in entries if entry.kind == "intent"}
         """The places of effects and their compensations."""
@@ -44,16 +44,16 @@ class History:
             self._add(entry)
 
     @property
-    def dealings(self) -> Dealings | None:
+    def effect_log(self) -> EffectLog | None:
         """What it has done to the outside world. None: that cannot be read."""
-        return self._journal.dealings if self._journal is not None else None
+        return self._journal.effect_log if self._journal is not None else None
 
     @property
-    def undecided(self) -> list[Dealing]:
+    def undecided(self) -> list[EffectRecord]:
         """What a person may decide now, newest first: of a parked run, what is open and the compensations that failed."""
-        if self.dealings is None or self.row.status != "parked":
+        if self.effect_log is None or self.row.status != "parked":
             return []
-        return undecided(self.dealings)
+        return undecided(self.effect_log)
 
     @classmethod
     def of(cls, store: Store, row: RunRow) -> History:
@@ -90,7 +90,7 @@ class History:
             return start
         try:
             if entry.kind == "retry":
-                start = None if facts.get("undoing") else self._journal.dealings.cut(start)
+                start = None if facts.get("undoing") else self._journal.effect_log.cut(start)
             self._journal.add(entry)
         except Exception:  # damaged, or another version's: for those who only look, no reason to stop
             self._journal = None

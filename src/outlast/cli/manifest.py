@@ -12,13 +12,13 @@ import typer
 
 from outlast.cli.options import JsonOption
 from outlast.cli.output import answering, document, say, write_whole
-from outlast.deploying.documents import DOCUMENTS, Document
-from outlast.deploying.numbers import BACKENDS, Numbers
 from outlast.errors import OutlastError, SettingsError
+from outlast.tools.deploy.config import BACKENDS, DeploymentConfig
+from outlast.tools.deploy.documents import DOCUMENTS, Document
 
 Kind = StrEnum("Kind", {name.upper(): name for name in DOCUMENTS})  # type: ignore[misc]
 Backend = StrEnum("Backend", {name.upper(): name for name in BACKENDS})  # type: ignore[misc]
-_DEFAULT = Numbers()
+_DEFAULT = DeploymentConfig()
 
 
 def manifest(
@@ -80,7 +80,7 @@ def manifest(
     with answering(as_json):
         if (kind is None) == (write is None):
             raise SettingsError(f"--kind or --write, one of them. Kinds: {', '.join(DOCUMENTS)}.")
-        numbers = Numbers(
+        numbers = DeploymentConfig(
             name=name, image=image, module=module, grace=grace, pre_stop=pre_stop, lease=lease, replicas=1,
             replicas_max=_DEFAULT.replicas_max if replicas_max is None else replicas_max, concurrency=concurrency, port=port, objective=objective,
             runbook_base=runbook_base,
@@ -107,8 +107,8 @@ def manifest(
 
 
 def _for(
-    found: Document, numbers: Numbers, store: Backend | None, replicas: int | None, *, only: bool
-) -> Numbers:
+    found: Document, numbers: DeploymentConfig, store: Backend | None, replicas: int | None, *, only: bool
+) -> DeploymentConfig:
     """The numbers with the store that was asked for; where none was, or among all kinds one cannot have it, with the one that this kind is mostly for."""
     backend = found.stores[0] if store is None else store.value
     if backend not in found.stores:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from outlast.cli.text import parse_age, safe
-from outlast.values.names import check_id
+from outlast.codec.identifiers import check_id
 
 
 def _age(text: str) -> float:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from outlast.cli.exits import INTERRUPTED, code_of
+from outlast.cli.exit_codes import INTERRUPTED, code_of
 from outlast.cli.text import one_line, readable
 from outlast.errors import Backpressure, OutlastError, UnknownEffect
 from outlast.explain.named import EXPLAIN

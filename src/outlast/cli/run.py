@@ -11,9 +11,10 @@ from typing import Any, NoReturn
 
 import typer
 
-from outlast.app.outlast import Outlast
+from outlast.api.outlast import Outlast
+from outlast.api.workflow import Call, Workflow
 from outlast.cli.documents import explained, outcome_document, value_of, waits_of
-from outlast.cli.exits import INTERRUPTED, OF_STATUS, OK, TRY_AGAIN
+from outlast.cli.exit_codes import INTERRUPTED, OF_STATUS, OK, TRY_AGAIN
 from outlast.cli.hints import command, short_reason, waits_for_a_person
 from outlast.cli.options import (
     ArgsArgument,
@@ -27,13 +28,12 @@ from outlast.cli.output import answering, document, say, where_explained
 from outlast.cli.stores import is_missing, store_of
 from outlast.cli.target import call_of, load, recorded_call
 from outlast.cli.text import moment, recorded_error, short, span
-from outlast.define.workflow import Call, Workflow
+from outlast.codec.identifiers import check_id, new_ids
+from outlast.codec.sentences import stopped
 from outlast.errors import Conflict, OutlastError, StoreUnavailable, UnknownRun
 from outlast.settings import Settings
 from outlast.store.protocol import Store
 from outlast.store.rows import ENDED, NEVER, RunRow
-from outlast.values.names import check_id, new_ids
-from outlast.values.sentences import stopped
 
 
 @dataclass
@@ -100,7 +100,7 @@ def _interrupted(code: int, order: Order, as_json: bool) -> NoReturn:
 def _execute(workflow: Workflow[..., Any], order: Order, store: Store) -> RunRow | int:
     """The run as it ended; if it was interrupted, 75 or 130."""
     try:
-        return asyncio.run(_life(workflow, order, store))
+        return asyncio.run(_execution(workflow, order, store))
     except KeyboardInterrupt:
         return INTERRUPTED
     except SystemExit as end:
@@ -111,9 +111,9 @@ def _execute(workflow: Workflow[..., Any], order: Order, store: Store) -> RunRow
         raise StoreUnavailable(f"{error} To go on: {order.to_go_on()}") from None
 
 
-async def _life(workflow: Workflow[..., Any], order: Order, store: Store) -> RunRow:
+async def _execution(workflow: Workflow[..., Any], order: Order, store: Store) -> RunRow:
     app = Outlast(store)
-    app._door.ours = TRY_AGAIN
+    app._lifecycle.own_process_exit_code = TRY_AGAIN
     async with app:
         return await app._or_exit(_until_ended(app, store, workflow, order))
 

@@ -6,18 +6,18 @@ from typing import Annotated, Any
 
 import typer
 
-from outlast.app.outlast import Outlast
+from outlast.api.outlast import Outlast
 from outlast.cli.documents import value_of
 from outlast.cli.options import ID_LENGTH_MAX, JsonOption, StoreOption
 from outlast.cli.output import answering, console, document, say
 from outlast.cli.stores import acting, reading
 from outlast.cli.text import iso, moment, recorded, safe, short, span
+from outlast.codec.identifiers import check_id
 from outlast.errors import UnknownRun
-from outlast.store.damaged import each_document, each_shown, legible
+from outlast.store.commands import CHECKPOINT, SESSION
 from outlast.store.protocol import Store
 from outlast.store.rows import SessionQuery, SessionRow
-from outlast.store.verbs import CHECKPOINT, SESSION
-from outlast.values.names import check_id
+from outlast.store.tolerant_rows import each_document, each_shown, legible
 
 SHORT = 100
 FIELDS_LENGTH = 60

@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from outlast.app.outlast import Outlast
+from outlast.api.outlast import Outlast
 from outlast.cli.output import say
 from outlast.errors import StoreError, StoreUnavailable
 from outlast.settings.load import load
-from outlast.settings.masks import masked
+from outlast.settings.redaction import masked
 from outlast.store.address import store_at
 from outlast.store.protocol import CommitUnknown, NoStore, Store, left_as_it_is
 

@@ -10,8 +10,7 @@ from typing import Annotated
 
 import typer
 
-from outlast.app.outlast import Outlast
-from outlast.app.submission import PRIORITY_MAX
+from outlast.api.outlast import Outlast
 from outlast.cli.documents import run_document
 from outlast.cli.options import (
     ArgsArgument,
@@ -27,12 +26,13 @@ from outlast.cli.output import answering, document
 from outlast.cli.stores import doing, shared
 from outlast.cli.target import call_of, load
 from outlast.cli.text import safe
-from outlast.cli.workplace import app_beside
+from outlast.cli.worker_target import app_beside
+from outlast.codec.identifiers import check_id, check_name, new_ids
+from outlast.engine.submission import PRIORITY_MAX
 from outlast.errors import StoreUnavailable
 from outlast.settings import Settings
 from outlast.store.protocol import Store
 from outlast.store.rows import RunRow
-from outlast.values.names import check_id, check_name, new_ids
 
 
 def submit(

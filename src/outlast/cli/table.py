@@ -11,8 +11,8 @@ from outlast.cli.documents import waits_of
 from outlast.cli.hints import becomes, short_reason
 from outlast.cli.output import console
 from outlast.cli.text import one_line, recorded_error, safe, short, span
-from outlast.store.damaged import each_shown
 from outlast.store.rows import DELAYED, NEVER, RunRow
+from outlast.store.tolerant_rows import each_shown
 
 STYLES = {
     "running": "cyan",

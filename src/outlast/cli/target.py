@@ -15,10 +15,10 @@ from typing import Any, NoReturn
 
 import typer
 
-from outlast.cli.exits import FAILED
+from outlast.api.workflow import Call, Workflow
+from outlast.cli.exit_codes import FAILED
 from outlast.cli.output import say, where_explained
 from outlast.cli.text import one_line, parse_json, safe
-from outlast.define.workflow import Call, Workflow
 from outlast.errors import OutlastError
 
 

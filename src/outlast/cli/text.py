@@ -8,8 +8,8 @@ import re
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
-from outlast.values.exceptions import describe_error
-from outlast.values.text import iso, one_line, safe
+from outlast.codec.exceptions import describe_error
+from outlast.codec.text import iso, one_line, safe
 
 __all__ = [
     "DECODED_MAX",

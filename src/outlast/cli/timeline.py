@@ -7,19 +7,19 @@ from collections.abc import Iterator, Mapping
 from rich.cells import cell_len
 from rich.text import Text
 
-from outlast.cli.dealt import cost_of, effect_lines, standing, still_open, to_decide, told
 from outlast.cli.documents import explained, value_of, waits_of
+from outlast.cli.effect_view import cost_of, effect_lines, standing, still_open, to_decide, told
 from outlast.cli.hints import command, short_reason, taken_up, waits_for_a_person
 from outlast.cli.history import History
 from outlast.cli.output import console, where_explained
 from outlast.cli.table import STYLES, status_shown
 from outlast.cli.text import moment, one_line, recorded, recorded_error, safe, short, span
-from outlast.replay.account import Account
-from outlast.replay.undo import CHILDREN
+from outlast.codec.reasons import STUCK
+from outlast.execution.compensation import CHILDREN
+from outlast.execution.run_cost import RunCost
+from outlast.store.commands import EACH, ITEM
 from outlast.store.fleet import Fleet
 from outlast.store.rows import NEVER, Entry, RunRow, WorkerRow
-from outlast.store.verbs import EACH, ITEM
-from outlast.values.reasons import STUCK
 
 SHORT = 100
 SHORT_MIN = 40
@@ -267,7 +267,7 @@ def _took(entry: Entry) -> str:
     return f" after {span(entry.seconds)}" if entry.seconds is not None else ""
 
 
-def _costs(account: Account) -> Iterator[str]:
+def _costs(account: RunCost) -> Iterator[str]:
     if account.spent:
         yield f"Spent {account.spent}."
     if account.saved:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from outlast.cli.output import console, document, say
 from outlast.cli.stores import reading
-from outlast.store.damaged import legible
 from outlast.store.protocol import Store
+from outlast.store.tolerant_rows import legible
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -9,19 +9,19 @@ from typing import Annotated, Any
 
 import typer
 
-from outlast.app.outlast import Outlast
-from outlast.chaos.willing import willing
-from outlast.cli.exits import FAILED, OK, code_of
+from outlast.api.outlast import Outlast
+from outlast.cli.exit_codes import FAILED, OK, code_of
 from outlast.cli.options import StoreOption
 from outlast.cli.output import answering, tell
 from outlast.cli.stores import shared
-from outlast.cli.workplace import Workplace, workplace
-from outlast.drain.process import end_now
+from outlast.cli.worker_target import WorkerTarget, worker_target
+from outlast.codec.identifiers import check_name
 from outlast.errors import OutlastError, StoreBroken
 from outlast.settings import Settings
-from outlast.settings.masks import masked
+from outlast.settings.redaction import masked
+from outlast.shutdown.process_shutdown import end_now
 from outlast.telemetry.logs import LogForm, configure
-from outlast.values.names import check_name
+from outlast.tools.chaos.self_kill import schedule_self_kill
 
 log = logging.getLogger("outlast.worker")
 
@@ -64,7 +64,7 @@ def worker(
     with answering(as_json=False):
         settings = Settings.load({"store": store})
         queues = [check_name(name, settings.name_length_max, "queue name") for name in queue or ()]
-        place = workplace(modules)
+        place = worker_target(modules)
         configure(form)
         app = _app(place, queues, concurrency, store)
         try:
@@ -78,7 +78,7 @@ def worker(
         raise typer.Exit(code)
 
 
-def _app(place: Workplace, queues: Sequence[str], concurrency: int | None, store: str | None) -> Outlast:
+def _app(place: WorkerTarget, queues: Sequence[str], concurrency: int | None, store: str | None) -> Outlast:
     # Without a workflow it is there for what its lifespan consumes.
     chosen: dict[str, Any] = {"worker": bool(place.workflows), "workflows": place.workflows}
     if queues:
@@ -109,21 +109,21 @@ async def _drain_or_loss(app: Outlast) -> None:
         raise lost.result()
 
 
-async def _work(app: Outlast, place: Workplace) -> int:
+async def _work(app: Outlast, place: WorkerTarget) -> int:
     """Until it has drained; what to exit with."""
-    app._door.ours = OK
+    app._lifecycle.own_process_exit_code = OK
     try:
         await _until_told(app, place)
     except StoreBroken as error:
-        if error.gone and app._door.hung:  # the loop would wait for what refuses to end
+        if error.gone and app._lifecycle.hung:  # the loop would wait for what refuses to end
             tell(error)
             end_now(code_of(error))
         raise
     log.info("stopped", extra={"event": "stopped"})
-    return app._door.exit_code
+    return app._lifecycle.exit_code
 
 
-async def _until_told(app: Outlast, place: Workplace) -> None:
+async def _until_told(app: Outlast, place: WorkerTarget) -> None:
     async with app:
         names = sorted(workflow.name for workflow in place.workflows)
         log.info(
@@ -133,7 +133,7 @@ async def _until_told(app: Outlast, place: Workplace) -> None:
                 "workflows": names, "concurrency": app.settings.concurrency, "store": _place(app),
             },
         )  # fmt: skip
-        striking = willing(app) if app.settings.chaos_kills_per_hour else None
+        striking = schedule_self_kill(app) if app.settings.chaos_kills_per_hour else None
         try:
             await _drain_or_loss(app)
         finally:

@@ -10,7 +10,7 @@
         written = await write_file.aio(f"/srv/orders/{number}.json", answer.text)
         return written.sha256
 
-Each is made of `@effect` (see `outlast.define.effect`), with its verify and its compensation. Importing this is cheap: httpx (extra `httpx`) is
+Each is made of `@effect` (see `outlast.api.effect`), with its verify and its compensation. Importing this is cheap: httpx (extra `httpx`) is
 imported by the first call.
 """
 

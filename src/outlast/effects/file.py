@@ -7,7 +7,7 @@
 
 Whoever reads the file sees the old content or the new one, whole, at every moment and after every death; when the effect is recorded, the new
 one is on the disk. A write that is undone puts back what was there before, or removes the file if there was none; a file that
-somebody else has written since is left as it is. See `outlast.effects.folder` for how, and for the folder `.outlast` that it keeps
+somebody else has written since is left as it is. See `outlast.effects.atomic_dir` for how, and for the folder `.outlast` that it keeps
 beside the file: it may be deleted when no run that wrote there is under way.
 
 `write_file.__doc__` has what it does not cover.
@@ -25,13 +25,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from outlast.define.effect import _NEEDED, KEY, Happened, SyncEffect
-from outlast.define.inside import current
-from outlast.define.step import Awaits
+from outlast.api.context import current
+from outlast.api.effect import _NEEDED, KEY, Happened, SyncEffect
+from outlast.api.step import Awaits
+from outlast.codec.sentences import stopped
+from outlast.effects.atomic_dir import OWN, AtomicDir, Note
 from outlast.effects.directory import resolved
-from outlast.effects.folder import OWN, Folder, Note
 from outlast.errors import OutlastError, StaleFence
-from outlast.values.sentences import stopped
 
 DOC = """Write a file, whole: `write_file(path, text)` or `write_file(path, data=b"...")`, in an async workflow `await write_file.aio(...)`.
 
@@ -99,7 +99,7 @@ def write(path: str, data: bytes, *, key: str, fence: int, mode: int | None = No
     with ExitStack() as stack:
         with _not_written(path):
             real = real_path(path)
-            folder = stack.enter_context(Folder(real, key))
+            folder = stack.enter_context(AtomicDir(real, key))
             temp = folder.content(data, mode)
         try:
             with _not_written(path):
@@ -116,7 +116,7 @@ def write(path: str, data: bytes, *, key: str, fence: int, mode: int | None = No
 
 def happened(path: str, *, key: str, fence: int) -> bool:
     """Whether the write under this key took place, whatever has become of the file since. From now on an older fence is refused."""
-    with Folder(real_path(path), key) as folder, folder.locked():
+    with AtomicDir(real_path(path), key) as folder, folder.locked():
         note = folder.note(fence)
         if note is not None and folder.happened(note):
             return True
@@ -129,7 +129,7 @@ def undo(path: str, *, key: str, fence: int) -> None:
     known any more."""
     where = Path(path)
     try:
-        opened = Folder(resolved(str(where.parent)) / where.name, key).open(make=False)
+        opened = AtomicDir(resolved(str(where.parent)) / where.name, key).open(make=False)
     except FileNotFoundError:
         raise FileNotRestored(path) from None
     with ExitStack() as stack:

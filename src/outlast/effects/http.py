@@ -37,8 +37,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from outlast import fencing
-from outlast.define.effect import _NEEDED, KEY, Effect, Happened
-from outlast.define.step import Awaits
+from outlast.api.effect import _NEEDED, KEY, Effect, Happened
+from outlast.api.step import Awaits
 from outlast.effects.answers import (
     BODY_SHOWN_MAX,
     HTTPAnswer,
@@ -98,9 +98,9 @@ class HTTPEffect(Effect[..., HTTPAnswer]):
     """`await charge("POST", url, json=...)` in a workflow gives an `HTTPAnswer`. What is not `happened` by its status raises: see
     `outlast.effects.answers`. Made by `http_effect`."""
 
-    def __init__(self, fn: Callable[..., Any], door: _Door, **options: Any) -> None:
+    def __init__(self, fn: Callable[..., Any], sender: _Sender, **options: Any) -> None:
         super().__init__(fn, failed_on=(HTTPNotSent, HTTPRefused), **options)
-        self._door = door
+        self._sender = sender
 
     def __call__(
         self,
@@ -137,7 +137,7 @@ class HTTPEffect(Effect[..., HTTPAnswer]):
     ) -> HTTPAnswer:
         """A request with this effect's headers, client and reading of statuses, which is not recorded: for the bodies of its verify and
         its compensation. It has the key, if one is given, and the fence of the run that it is called in."""
-        return await self._door.send(
+        return await self._sender.send(
             method, url, key, json=json, form=form, content=content, params=params, headers=headers
         )
 
@@ -184,16 +184,18 @@ def http_effect(
         raise SettingsError(
             f'verify_url of effect {name} must say where the key goes, or it would find any call: "https://…/charges?key={{key}}" (in an f-string {{{{key}}}}).'
         )
-    door = _Door(
+    sender = _Sender(
         timeout, headers or {}, statuses, key_header, kept_headers, body_size_max, connect_timeout, client
     )
     return _make(
-        name, door, sys._getframe(1).f_globals.get("__name__", __name__), verify_url, timeout=timeout, retries=retries,
+        name, sender, sys._getframe(1).f_globals.get("__name__", __name__), verify_url, timeout=timeout, retries=retries,
         backoff=backoff, backoff_max=backoff_max, idempotent=idempotent, undo=undo,
     )  # fmt: skip
 
 
-def _make(name: str, door: _Door, module: str, verify_url: str | None = None, **options: Any) -> HTTPEffect:
+def _make(
+    name: str, sender: _Sender, module: str, verify_url: str | None = None, **options: Any
+) -> HTTPEffect:
     async def act(
         method: str,
         url: str,
@@ -205,7 +207,7 @@ def _make(name: str, door: _Door, module: str, verify_url: str | None = None, **
         headers: dict[str, str] | None = None,
         key: str = KEY,
     ) -> HTTPAnswer:
-        return await door.send(
+        return await sender.send(
             method, url, key, json=json, form=form, content=content, params=params, headers=headers
         )
 
@@ -213,7 +215,7 @@ def _make(name: str, door: _Door, module: str, verify_url: str | None = None, **
         assert verify_url is not None
         try:
             url = verify_url.replace("{key}", quote(key, safe=""))
-            return Happened(await door.send("GET", url, None, statuses=_VERIFIED))
+            return Happened(await sender.send("GET", url, None, statuses=_VERIFIED))
         except HTTPRefused as refused:
             if refused.status == 404:
                 return None
@@ -221,13 +223,13 @@ def _make(name: str, door: _Door, module: str, verify_url: str | None = None, **
 
     act.__module__, act.__qualname__, act.__name__ = module, name, name
     act.__doc__ = DOC.replace("NAME", name)
-    made = HTTPEffect(act, door, name=name, **options)
+    made = HTTPEffect(act, sender, name=name, **options)
     if verify_url is not None:
         made.verify(ask)
     return made
 
 
-class _Door:
+class _Sender:
     """How an effect's requests are sent, and their answers read."""
 
     def __init__(
@@ -426,7 +428,7 @@ def _said(error: Exception) -> str:
 
 http_call = _make(
     "http_call",
-    _Door(30.0, {}, None, KEY_HEADER, KEPT_HEADERS, BODY_SIZE_MAX, CONNECT_SECONDS, None),
+    _Sender(30.0, {}, None, KEY_HEADER, KEPT_HEADERS, BODY_SIZE_MAX, CONNECT_SECONDS, None),
     __name__,
     timeout=30.0,
 )

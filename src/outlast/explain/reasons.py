@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outlast.values.reasons import DIVERGED, NO_JOURNAL, STUCK, UNKNOWN
+from outlast.codec.reasons import DIVERGED, NO_JOURNAL, STUCK, UNKNOWN
 
 PARKED = {
     UNKNOWN: "unknown",

@@ -7,7 +7,7 @@
 The way of a request:
 
     listener -> connection.py (bounded in time and number) -> application.py (the routes)
-        -> shutdown.py (who may end a worker, and what they said) -> face.py (what is known of the worker)
+        -> shutdown_auth.py (who may end a worker, and what they said) -> face.py (what is known of the worker)
 
 Importing this is cheap. What starlette, uvicorn and prometheus-client do is imported when a server or its routes are made; where they are
 missing, that is a SettingsError that says what to install.
@@ -15,9 +15,9 @@ missing, that is a SettingsError that says what to install.
 
 from __future__ import annotations
 
-from outlast.http.face import Face, HasFace, Sample
 from outlast.http.lifespan import lifespan
 from outlast.http.routes import routes
 from outlast.http.server import Server
+from outlast.http.status_provider import HasStatusProvider, Sample, StatusProvider
 
-__all__ = ["Face", "HasFace", "Sample", "Server", "lifespan", "routes"]
+__all__ = ["HasStatusProvider", "Sample", "Server", "StatusProvider", "lifespan", "routes"]

@@ -18,9 +18,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from outlast.http.face import NOT_OPEN, Face
 from outlast.http.metrics import registry_of
-from outlast.http.shutdown import Gate, Unreadable, peer_of, said
+from outlast.http.shutdown_auth import ShutdownAuthorizer, Unreadable, peer_of, said
+from outlast.http.status_provider import NOT_OPEN, StatusProvider
 
 log = logging.getLogger("outlast.http")
 
@@ -34,9 +34,9 @@ TELL_SECONDS = 10.0
 
 
 def application(
-    look: Callable[[], Face], *, secret: str = "", health_stall: float = 0.0, host: str = ""
+    look: Callable[[], StatusProvider], *, secret: str = "", health_stall: float = 0.0, host: str = ""
 ) -> Starlette:
-    answers = _Answers(look, Gate(secret, host), health_stall)
+    answers = _Answers(look, ShutdownAuthorizer(secret, host), health_stall)
     app = Starlette(
         routes=[
             Route("/health", answers.health, methods=["GET"]),
@@ -79,7 +79,9 @@ def _guarded(endpoint: Endpoint) -> Endpoint:
 
 
 class _Answers:
-    def __init__(self, look: Callable[[], Face], gate: Gate, health_stall: float) -> None:
+    def __init__(
+        self, look: Callable[[], StatusProvider], gate: ShutdownAuthorizer, health_stall: float
+    ) -> None:
         self._look, self._gate, self._health_stall = look, gate, health_stall
         self._registry = registry_of(lambda: look().samples())
         self._refused, self._tell_at = 0, -math.inf
@@ -112,7 +114,7 @@ class _Answers:
         return Response(text, headers={"content-type": content_type, **_NO_STORE})
 
     def _numbers(self, encode: Callable[[CollectorRegistry], bytes]) -> bytes:
-        self._look().look()
+        self._look().refresh()
         return encode(self._registry)
 
     @_guarded
@@ -123,10 +125,10 @@ class _Answers:
             text = await said(request)
         except Unreadable as error:
             return _answer(error.status, {"error": str(error)})
-        face = self._look()
-        if face is NOT_OPEN:
-            return _answer(503, {"status": "not ready", "reason": face.ready()})
-        face.begin_drain(f"POST /shutdown from {peer_of(request.scope)}" + (f": {text}" if text else ""))
+        provider = self._look()
+        if provider is NOT_OPEN:
+            return _answer(503, {"status": "not ready", "reason": provider.ready()})
+        provider.begin_drain(f"POST /shutdown from {peer_of(request.scope)}" + (f": {text}" if text else ""))
         return _answer(202, {"status": "draining"})
 
     def _refuse(self, request: Request) -> Response:

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from outlast.app.outlast import Outlast
+    from outlast.api.outlast import Outlast
 
 
 def lifespan(app: Outlast) -> Callable[[Any], AbstractAsyncContextManager[dict[str, Any]]]:
@@ -23,6 +23,6 @@ def lifespan(app: Outlast) -> Callable[[Any], AbstractAsyncContextManager[dict[s
         async with app:
             server_app.state.outlast = app
             yield {"outlast": app}
-            app.face.begin_drain("the server stops")  # leaving alone would cancel steps
+            app.status_provider.begin_drain("the server stops")  # leaving alone would cancel steps
 
     return living

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
 
-from outlast.http.face import Sample
+from outlast.http.status_provider import Sample
 
 
 class _Samples(Collector):

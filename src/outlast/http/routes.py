@@ -7,13 +7,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from outlast.errors import SettingsError
-from outlast.http.face import Face, HasFace, face_of
+from outlast.http.status_provider import HasStatusProvider, StatusProvider, status_provider_of
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
 
-def routes(app: Face | HasFace, *, secret: str | None = None, health_stall: float | None = None) -> Starlette:
+def routes(
+    app: StatusProvider | HasStatusProvider, *, secret: str | None = None, health_stall: float | None = None
+) -> Starlette:
     """Return `/health`, `/ready`, `/shutdown`, `/metrics` and `/drain` of an Outlast as an app of their own.
 
     Mount it in yours: `web.mount("/ops", routes(app))`. It may be made before the Outlast is open. `secret`
@@ -28,14 +30,16 @@ def routes(app: Face | HasFace, *, secret: str | None = None, health_stall: floa
     return routes_at(app, "", secret, health_stall)
 
 
-def routes_at(app: Face | HasFace, host: str, secret: str | None, health_stall: float | None) -> Starlette:
+def routes_at(
+    app: StatusProvider | HasStatusProvider, host: str, secret: str | None, health_stall: float | None
+) -> Starlette:
     """Return the routes for a server that listens on `host`."""
     settings: Any = getattr(app, "settings", None)
     if secret is None:
         secret = getattr(settings, "http_secret", "")
     if health_stall is None:
         health_stall = getattr(settings, "health_stall", 0.0)
-    look = face_of(app)
+    look = status_provider_of(app)
     with extra():
         from outlast.http.application import application
     return application(look, secret=secret, health_stall=health_stall, host=host)

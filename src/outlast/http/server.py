@@ -13,8 +13,8 @@ from weakref import WeakSet
 
 from outlast.errors import OutlastError
 from outlast.http.address import listen, parse, url_of
-from outlast.http.face import Face, HasFace
 from outlast.http.routes import extra, routes_at
+from outlast.http.status_provider import HasStatusProvider, StatusProvider
 
 if TYPE_CHECKING:
     import uvicorn
@@ -32,13 +32,18 @@ class Server:
 
     def __init__(
         self,
-        face: Face | HasFace,
+        provider: StatusProvider | HasStatusProvider,
         address: str,
         secret: str | None = None,
         health_stall: float | None = None,
     ) -> None:
         parse(address)
-        self._face, self._address, self._secret, self._health_stall = face, address, secret, health_stall
+        self._status_provider, self._address, self._secret, self._health_stall = (
+            provider,
+            address,
+            secret,
+            health_stall,
+        )
         self._url = ""
         self._forget()
 
@@ -61,9 +66,9 @@ class Server:
             if self._thread is not None and self._thread.is_alive():
                 raise OutlastError(f"this HTTP server serves already, at {self._url}.")
             host, _ = parse(self._address)
-            app = routes_at(self._face, host, self._secret, self._health_stall)
+            app = routes_at(self._status_provider, host, self._secret, self._health_stall)
             with extra():
-                from outlast.http.serving import server_of
+                from outlast.http.uvicorn_adapter import server_of
             self._listener = listen(self._address)
             self._url = url_of(self._listener)
             self._uvicorn = server_of(app)

@@ -6,9 +6,9 @@ import math
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+from outlast.codec.identifiers import check_name
 from outlast.errors import BadName, LimitExceeded, SettingsError
-from outlast.settings.masks import SECRET, shown
-from outlast.values.names import check_name
+from outlast.settings.redaction import SECRET, shown
 
 if TYPE_CHECKING:
     from outlast.settings.settings import Settings
@@ -42,7 +42,7 @@ _MAY_BE_ZERO = {
 _MAY_BE_EMPTY = {"http", "http_secret"}
 
 
-class Wrong(SettingsError):
+class InvalidSettings(SettingsError):
     """`names` are the settings that it is about, so that whoever knows can add where their values came from."""
 
     explained_as = "SettingsError"
@@ -65,24 +65,26 @@ def check(settings: Settings) -> None:
     _check_signs_of_life(settings)
     _check_grace(settings)
     if settings.signals > 1:
-        raise Wrong(
+        raise InvalidSettings(
             f"signals={settings.signals} must be 1 (SIGTERM and SIGINT begin a drain) or 0 (no handler).",
             "signals",
         )
     if settings.chaos_mode not in CHAOS_MODES:
-        raise Wrong(
+        raise InvalidSettings(
             f"chaos_mode={settings.chaos_mode!r} must be {', '.join(CHAOS_MODES[:-1])} or {CHAOS_MODES[-1]}.",
             "chaos_mode",
         )
     if settings.metrics > 1:
-        raise Wrong(f"metrics={settings.metrics} must be 1 (count) or 0 (count nothing).", "metrics")
+        raise InvalidSettings(
+            f"metrics={settings.metrics} must be 1 (count) or 0 (count nothing).", "metrics"
+        )
     if settings.new_share >= 1:
-        raise Wrong(
+        raise InvalidSettings(
             f"new_share={settings.new_share} must be less than 1: returned runs would never be claimed.",
             "new_share",
         )
     if settings.death_backoff > settings.death_backoff_max:
-        raise Wrong(
+        raise InvalidSettings(
             f"death_backoff={settings.death_backoff} is more than death_backoff_max={settings.death_backoff_max}, which is "
             "where its doubling ends. Raise death_backoff_max too.",
             "death_backoff", "death_backoff_max",
@@ -92,20 +94,20 @@ def check(settings: Settings) -> None:
 def _check_one(name: str, kind: str, value: Any) -> None:
     said = f"{name}={shown(name, value)}"
     if isinstance(value, bool) or not isinstance(value, _TYPES[kind]):
-        raise Wrong(f"{said} must be {_KINDS[kind]}.", name)
+        raise InvalidSettings(f"{said} must be {_KINDS[kind]}.", name)
     if kind == "str":
         if not value.strip() and name not in _MAY_BE_EMPTY:
-            raise Wrong(f"{name} is empty. Give it a value, or leave it out for the default.", name)
+            raise InvalidSettings(f"{name} is empty. Give it a value, or leave it out for the default.", name)
         if any(char < " " or char == "\x7f" for char in value.strip()):
             what = "http_secret" if name in SECRET else said
-            raise Wrong(
+            raise InvalidSettings(
                 f"{what} has a control character, which no address, name or HTTP header can carry.", name
             )
         return
     if not 0 <= value < math.inf:
-        raise Wrong(f"{said} must not be negative, and be finite.", name)
+        raise InvalidSettings(f"{said} must not be negative, and be finite.", name)
     if value == 0 and name not in _MAY_BE_ZERO:
-        raise Wrong(f"{said} must be greater than 0.", name)
+        raise InvalidSettings(f"{said} must be greater than 0.", name)
 
 
 def _check_texts(settings: Settings) -> None:
@@ -113,7 +115,7 @@ def _check_texts(settings: Settings) -> None:
         try:
             check_name(name.strip(), settings.name_length_max, "queue name")
         except (BadName, LimitExceeded) as error:
-            raise Wrong(
+            raise InvalidSettings(
                 f"queues={settings.queues!r}: {error} Write the names by commas: default,mail.", "queues"
             ) from None
     if settings.http:
@@ -122,31 +124,31 @@ def _check_texts(settings: Settings) -> None:
         try:
             parse(settings.http)
         except SettingsError as error:
-            raise Wrong(str(error), "http") from None
+            raise InvalidSettings(str(error), "http") from None
 
 
 def _check_signs_of_life(settings: Settings) -> None:
     for name in ("heartbeat", "poll"):
         if getattr(settings, name) < LOOK_SECONDS_MIN:
-            raise Wrong(
+            raise InvalidSettings(
                 f"{name}={getattr(settings, name)} must be at least {LOOK_SECONDS_MIN} seconds: this process would do nothing "
                 "but look at its store.",
                 name,
             )
     if settings.heartbeat * 4 > settings.lease:
-        raise Wrong(
+        raise InvalidSettings(
             f"lease={settings.lease} must be at least four heartbeats ({settings.heartbeat} s each): "
             "a worker that is only slow would be taken for dead. Raise lease, or lower heartbeat.",
             "lease", "heartbeat",
         )  # fmt: skip
     if settings.stall_max < STALL_MIN:
-        raise Wrong(
+        raise InvalidSettings(
             f"stall_max={settings.stall_max} must be at least {STALL_MIN} seconds: an event loop that works would be taken to "
             "stand still.",
             "stall_max",
         )
     if 0 < settings.stall_warn < STALL_MIN:
-        raise Wrong(
+        raise InvalidSettings(
             f"stall_warn={settings.stall_warn} must be at least {STALL_MIN} seconds, or 0 to watch nothing.",
             "stall_warn",
         )
@@ -155,14 +157,14 @@ def _check_signs_of_life(settings: Settings) -> None:
 def _check_grace(settings: Settings) -> None:
     grace, checkpoint, leave = settings.grace, settings.checkpoint_reserve, settings.exit_reserve
     if grace < GRACE_MIN:
-        raise Wrong(
+        raise InvalidSettings(
             f"grace={grace} must be at least {GRACE_MIN:g} second: in less, no step could end or save anything. Give this process "
             "longer, and its surroundings longer still (terminationGracePeriodSeconds).",
             "grace",
         )
     gone = exit_seconds(grace)
     if checkpoint + leave + gone > grace:
-        raise Wrong(
+        raise InvalidSettings(
             f"grace={grace} is shorter than what is reserved of it: checkpoint_reserve={checkpoint}, exit_reserve={leave} and "
             f"{gone:g} s for the process to be gone. Raise grace to {checkpoint + leave + EXIT_SECONDS:g} or more, or lower the "
             "reserves; left out, each is at most a quarter of grace.",

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from outlast.errors import SettingsError
-from outlast.settings.origin import Kind, Origin, Said
+from outlast.settings.origin import Kind, Origin, RawValue
 from outlast.settings.variables import PREFIX, SECRETS_DIR, nearest
 
 log = logging.getLogger("outlast.settings")
@@ -18,8 +18,8 @@ SIZE_MAX = 65_536
 
 
 def of_files(
-    variables: Mapping[str, Said], asked: Collection[str], known: Collection[str]
-) -> tuple[Path | None, dict[str, Said]]:
+    variables: Mapping[str, RawValue], asked: Collection[str], known: Collection[str]
+) -> tuple[Path | None, dict[str, RawValue]]:
     """The folder that was looked into, and what is in its files and in those that an OUTLAST_…_FILE variable names.
 
     Of the folder only files called outlast_<setting> are read, or OUTLAST_<SETTING>, of the settings that are asked for: other names are not
@@ -28,7 +28,7 @@ def of_files(
     folder = _folder(variables)
     if folder is not None:
         _check_names(folder, known, asked_for=SECRETS_DIR in variables)
-    found: dict[str, Said] = {}
+    found: dict[str, RawValue] = {}
     for name in asked:
         variable = f"{PREFIX}{name.upper()}"
         pointer = variables.get(f"{variable}_FILE")
@@ -38,13 +38,13 @@ def of_files(
                     f"{variables[variable].origin} and {pointer.origin} are both set. Remove one of them."
                 )
             origin = Origin(Kind.SECRET_FILE, pointer.text, str(pointer.origin))
-            found[name] = Said(_content(Path(pointer.text), f"{pointer.origin} names it"), origin)
+            found[name] = RawValue(_content(Path(pointer.text), f"{pointer.origin} names it"), origin)
         elif folder is not None and (path := _file(folder, variable)) is not None:
-            found[name] = Said(_content(path, f"it is in {folder}"), Origin(Kind.SECRET_FILE, str(path)))
+            found[name] = RawValue(_content(path, f"it is in {folder}"), Origin(Kind.SECRET_FILE, str(path)))
     return folder, found
 
 
-def _folder(variables: Mapping[str, Said]) -> Path | None:
+def _folder(variables: Mapping[str, RawValue]) -> Path | None:
     said = variables.get(SECRETS_DIR)
     if said is None:
         try:

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from outlast.errors import SettingsError
-from outlast.settings import foreign
-from outlast.settings.checks import Wrong
+from outlast.settings import third_party_env
+from outlast.settings.checks import InvalidSettings
 from outlast.settings.files import of_files
-from outlast.settings.masks import masked, shown
-from outlast.settings.origin import Kind, Origin, Said
+from outlast.settings.origin import Kind, Origin, RawValue
+from outlast.settings.redaction import masked, shown
 from outlast.settings.settings import Settings
 from outlast.settings.variables import (
     PREFIX,
@@ -35,7 +35,7 @@ DEFAULTS = Settings()
 RESERVES = ("checkpoint_reserve", "exit_reserve")
 """Of the grace: unless given, each is at most a quarter of it."""
 
-_FOREIGN = {"store": foreign.store_of, "grace": foreign.grace_of}
+_FOREIGN = {"store": third_party_env.store_of, "grace": third_party_env.grace_of}
 SWITCHES = frozenset({"signals", "metrics"})
 """Settings that are on (1) or off (0)."""
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
@@ -95,7 +95,7 @@ def load(given: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> 
         if said is not None:
             values[name], origins[name] = _parse(field, said), said.origin
     if isinstance(values.get("store"), str):
-        values["store"] = foreign.plain_address(values["store"])
+        values["store"] = third_party_env.plain_address(values["store"])
         if origins["store"].kind is Kind.ENV_FILE and not names_env_file(set_here):
             store_error = _untrusted_store(values["store"], origins["store"])
     return Loaded(_settings(values, origins), origins, env_file, secrets_dir, store_error)
@@ -125,16 +125,16 @@ def _given(name: str, value: Any) -> Any:
     return int(value) if name in SWITCHES and isinstance(value, bool) else value
 
 
-def _without_empty(first: Mapping[str, Said], second: Mapping[str, Said]) -> dict[str, Said]:
+def _without_empty(first: Mapping[str, RawValue], second: Mapping[str, RawValue]) -> dict[str, RawValue]:
     """Empty is not set (compose files pass variables on that way) where the next source says something."""
     return {name: said for name, said in first.items() if said.text or name not in second}
 
 
-def _first(*sources: Said | None) -> Said | None:
+def _first(*sources: RawValue | None) -> RawValue | None:
     return next((said for said in sources if said is not None and said.text.strip()), None)
 
 
-def _parse(field: Field[Any], said: Said) -> Any:
+def _parse(field: Field[Any], said: RawValue) -> Any:
     kind, text = str(field.type), said.text.strip()
     if kind == "str":
         return text
@@ -154,7 +154,7 @@ def _parse(field: Field[Any], said: Said) -> Any:
 _EXAMPLES = {"int": "Write it like 20.", "float": "Write it like 30 or 0.5, without a unit."}
 
 
-def _pair(said: Said, name: str) -> str:
+def _pair(said: RawValue, name: str) -> str:
     place = f" (in {said.origin.place})" if said.origin.place else ""
     return f"{said.origin.name}={shown(name, said.text)}{place}"
 
@@ -166,7 +166,7 @@ def _settings(values: dict[str, Any], origins: Mapping[str, Origin]) -> Settings
             values.setdefault(name, min(getattr(DEFAULTS, name), grace / 4))
     try:
         return Settings(**values)
-    except Wrong as error:
+    except InvalidSettings as error:
         said = [
             (name, origins[name])
             for name in error.names

@@ -7,8 +7,8 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, TypedDict
 
 if TYPE_CHECKING:
-    from outlast.app.hooks import Hook
-    from outlast.define.workflow import Workflow
+    from outlast.api.workflow import Workflow
+    from outlast.engine.hooks import Hook
 
 
 class SettingsOptions(TypedDict, total=False):

@@ -32,7 +32,7 @@ class Origin(NamedTuple):
         return self.name or self.kind.value
 
 
-class Said(NamedTuple):
+class RawValue(NamedTuple):
     """A value as a source has it."""
 
     text: str

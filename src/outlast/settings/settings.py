@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from outlast.settings.checks import check
-from outlast.settings.masks import shown
+from outlast.settings.redaction import shown
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -114,7 +114,7 @@ class Settings:
     error_text_max: int = 20_000
     """Characters of a recorded message or traceback; longer ones are cut."""
     batch_size_max: int = 1_000
-    """Verbs in one transaction."""
+    """Commands in one transaction."""
 
     def __post_init__(self) -> None:
         """SettingsError for a value of the wrong kind, and for values that cannot stand beside each other."""

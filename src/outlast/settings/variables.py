@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from outlast.errors import SettingsError
-from outlast.settings.origin import Kind, Origin, Said
+from outlast.settings.origin import Kind, Origin, RawValue
 
 PREFIX = "OUTLAST_"
 ENV_FILE = "OUTLAST_ENV_FILE"
@@ -29,17 +29,19 @@ _REFERENCE = re.compile(r"\$\{\w+")
 """A reference to another variable, as in ${HOME} or ${HOME:-/root}."""
 
 
-def of_environment(environ: Mapping[str, str]) -> dict[str, Said]:
+def of_environment(environ: Mapping[str, str]) -> dict[str, RawValue]:
     """By their names, in upper case; those of Kubernetes and of the tests left out."""
-    found: dict[str, Said] = {}
+    found: dict[str, RawValue] = {}
     for given in sorted(environ):  # upper case comes first, and stays
         name = given.upper()
         if name.startswith(PREFIX) and name not in found and not _is_exempt(name, environ[given]):
-            found[name] = Said(environ[given], Origin(Kind.ENVIRONMENT, name))
+            found[name] = RawValue(environ[given], Origin(Kind.ENVIRONMENT, name))
     return found
 
 
-def of_env_file(set_here: Mapping[str, Said], known: Collection[str]) -> tuple[Path | None, dict[str, Said]]:
+def of_env_file(
+    set_here: Mapping[str, RawValue], known: Collection[str]
+) -> tuple[Path | None, dict[str, RawValue]]:
     """Return the .env file that was read, and its OUTLAST_… variables. Other variables are ignored.
 
     It is the one in the working folder (never one above it), or the one that OUTLAST_ENV_FILE names,
@@ -77,7 +79,7 @@ def of_env_file(set_here: Mapping[str, Said], known: Collection[str]) -> tuple[P
     return path, found
 
 
-def _refuse_pointers(found: Mapping[str, Said], path: Path) -> None:
+def _refuse_pointers(found: Mapping[str, RawValue], path: Path) -> None:
     pointers = sorted(name for name in found if name == SECRETS_DIR or name.endswith("_FILE"))
     if pointers:
         raise SettingsError(f"{', '.join(pointers)} in {path} would read other files. {trust_advice(path)}")
@@ -91,7 +93,7 @@ def trust_advice(path: Path | str) -> str:
     )
 
 
-def names_env_file(set_here: Mapping[str, Said]) -> bool:
+def names_env_file(set_here: Mapping[str, RawValue]) -> bool:
     """Return whether the environment names the .env file, which makes it trusted."""
     said = set_here.get(ENV_FILE)
     return said is not None and bool(said.text)
@@ -114,7 +116,7 @@ def is_below_working_folder(address: str) -> bool:
     return not parts.netloc and resolved.is_relative_to(Path.cwd().resolve())
 
 
-def _read(path: Path, text: str, known: Collection[str]) -> dict[str, Said]:
+def _read(path: Path, text: str, known: Collection[str]) -> dict[str, RawValue]:
     from io import StringIO
 
     from dotenv import dotenv_values
@@ -127,7 +129,7 @@ def _read(path: Path, text: str, known: Collection[str]) -> dict[str, Said]:
             )
     # Expanding ${NAME} would let the file send any variable of the environment to the server that it names.
     variables = dotenv_values(stream=StringIO(text), interpolate=False)
-    found: dict[str, Said] = {}
+    found: dict[str, RawValue] = {}
     for given in sorted(variables):
         name, value = given.upper(), variables[given]
         if not name.startswith(PREFIX) or name in found or name.startswith(_TESTS):
@@ -141,12 +143,12 @@ def _read(path: Path, text: str, known: Collection[str]) -> dict[str, Said]:
                 f"{name} in {path} refers to {reference[0]}}}. Outlast expands no variables in this file: "
                 f"write the value out, or set {name} in the environment."
             )
-        found[name] = Said(value, Origin(Kind.ENV_FILE, name, str(path)))
+        found[name] = RawValue(value, Origin(Kind.ENV_FILE, name, str(path)))
     check_names(found, known)
     return found
 
 
-def check_names(found: Mapping[str, Said], known: Collection[str]) -> None:
+def check_names(found: Mapping[str, RawValue], known: Collection[str]) -> None:
     """SettingsError for variables that name no setting: a typing error would otherwise mean the default, silently."""
     names = {f"{PREFIX}{name.upper()}" for name in known} | {ENV_FILE, SECRETS_DIR}
     unknown = {

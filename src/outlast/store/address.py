@@ -7,7 +7,7 @@ from importlib import import_module
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from outlast.errors import SettingsError
-from outlast.settings.masks import masked
+from outlast.settings.redaction import masked
 from outlast.store.paths import check_file
 from outlast.store.protocol import Store
 

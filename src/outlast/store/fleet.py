@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
+from outlast.store.commands import ITEM
 from outlast.store.protocol import Store
 from outlast.store.rows import RunRow, SessionQuery, WorkerRow
-from outlast.store.verbs import ITEM
 
 STALLS = "stalls"
 """The space of sessions in which workers keep what blocked their event loops: a session per worker, a

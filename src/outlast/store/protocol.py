@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from outlast.errors import StoreError, StoreUnavailable
+from outlast.store.commands import EACH, ITEM, SESSION, Command
 from outlast.store.rows import (
     NEVER,
+    Claimable,
     DrainRow,
     Entry,
     Message,
-    Outlook,
     QueueRow,
     RunQuery,
     RunRow,
@@ -19,11 +20,10 @@ from outlast.store.rows import (
     SessionRow,
     WorkerRow,
 )
-from outlast.store.verbs import EACH, ITEM, SESSION, Verb
 
 
 class BadValue(StoreError):
-    """Definite: nothing was written, because of one verb's values. The batch is tried again verb by verb."""
+    """Definite: nothing was written, because of one command's values. The batch is tried again verb by verb."""
 
 
 class Blocked(StoreUnavailable):
@@ -44,7 +44,7 @@ class Blocked(StoreUnavailable):
 
 
 class CommitUnknown(StoreError):
-    """The commit itself failed: it may or may not be durable. `recover`, then commit the same verbs again."""
+    """The commit itself failed: it may or may not be durable. `recover`, then commit the same commands again."""
 
 
 class NoStore(StoreError):
@@ -76,12 +76,12 @@ def whole_journal(store: Store, run: int) -> list[Entry]:
     return entries
 
 
-def outlook(
+def claimable_of(
     ready: set[str], suspects: set[str], due: float | None, now: float, workflows: Iterable[str]
-) -> Outlook:
-    """What `look` says of the workflows that have ready runs and suspects, and of when the first run that is not ready is due."""
+) -> Claimable:
+    """What `peek` says of the workflows that have ready runs and suspects, and of when the first run that is not ready is due."""
     known, come_due = set(workflows), due is not None and due <= now
-    return Outlook(
+    return Claimable(
         ready=come_due or not known.isdisjoint(ready),
         suspect=not known.isdisjoint(suspects),
         next_due=None if due is None or come_due or due >= NEVER else due,
@@ -114,10 +114,10 @@ class Store(Protocol):
         """The store's clock, seconds since the epoch: leases and due times go by it."""
         ...
 
-    def commit(self, verbs: Sequence[Verb]) -> list[Any]:
-        """Apply the verbs in order, in one transaction; when it returns they are durable.
+    def commit(self, commands: Sequence[Command]) -> list[Any]:
+        """Apply the commands in order, in one transaction; when it returns they are durable.
 
-        One outcome a verb: its result or a `Refused`. Raises BadValue or StoreUnavailable (nothing was written),
+        One outcome a command: its result or a `Refused`. Raises BadValue or StoreUnavailable (nothing was written),
         CommitUnknown, or StoreBroken.
         """
         ...
@@ -185,7 +185,7 @@ class Store(Protocol):
         """Workers that seem dead: reason enough for a Sweep, which decides."""
         ...
 
-    def look(self, queues: tuple[str, ...], workflows: tuple[str, ...]) -> Outlook:
+    def peek(self, queues: tuple[str, ...], workflows: tuple[str, ...]) -> Claimable:
         """What a Claim of these queues and workflows would find. A read: it may be out of date at once."""
         ...
 
@@ -217,14 +217,14 @@ class Store(Protocol):
         """Without those that have expired."""
         ...
 
-    def listen(self, bell: Callable[[], None]) -> None:
+    def listen(self, on_change: Callable[[], None]) -> None:
         """Call `bell`, from any thread, soon after anybody's commit of something others may wait for.
 
         It may ring for nothing, and a ring may be lost: who listens also looks now and then. StoreUnavailable: try again.
         """
 
-    def hold(self, worker: str) -> None:
+    def acquire_liveness(self, worker: str) -> None:
         """Take the lock that says this worker is alive; the kernel lets go of it at death. StoreUnavailable: try again."""
 
-    def let_go(self, worker: str) -> None:
+    def release_liveness(self, worker: str) -> None:
         """Give the lock back."""

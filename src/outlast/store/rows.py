@@ -172,7 +172,7 @@ class DrainRow(NamedTuple):
     short, from when the worker was last seen. Ascending."""
 
 
-class Outlook(NamedTuple):
+class Claimable(NamedTuple):
     """What there is to claim for somebody who knows certain queues and workflows."""
 
     ready: bool

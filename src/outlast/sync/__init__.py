@@ -79,7 +79,7 @@ from outlast import (
 )
 from outlast.sync.app import Outlast, Run
 from outlast.sync.batch import each, map  # noqa: A004 - the design's word
-from outlast.sync.inside import compensate_with, receive, run, sleep
+from outlast.sync.context import compensate_with, receive, run, sleep
 from outlast.sync.items import Item, Queue
 from outlast.sync.sessions import Checkpoint, Session, checkpoint, session
 from outlast.sync.streams import resume_stream

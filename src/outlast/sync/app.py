@@ -8,16 +8,16 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Itera
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
-from outlast.app import outlast as core
-from outlast.app.hooks import Hook
-from outlast.app.info import RunInfo
-from outlast.define.unit import Unit
-from outlast.define.workflow import Workflow
-from outlast.drain.cleanup import Hook as CleanupHook
-from outlast.drain.process import Process
+from outlast.api import outlast as core
+from outlast.api.info import RunInfo
+from outlast.api.unit import Unit
+from outlast.api.workflow import Workflow
+from outlast.engine.hooks import Hook
 from outlast.errors import OutlastError
 from outlast.settings import Settings
 from outlast.settings.options import SettingsOptions
+from outlast.shutdown.cleanup import Hook as CleanupHook
+from outlast.shutdown.process_shutdown import ProcessShutdown
 from outlast.store.protocol import Store
 from outlast.sync.batch import Each, map_in
 from outlast.sync.items import Queue
@@ -25,7 +25,7 @@ from outlast.sync.portal import Portal
 from outlast.sync.sessions import Checkpoint, Session
 
 if TYPE_CHECKING:
-    from outlast.app.face import HouseFace
+    from outlast.engine.status import EngineStatus
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -129,9 +129,9 @@ class Outlast:
             on_dead=on_dead,
             **settings,
         )
-        self._app._door.is_portal = True
+        self._app._lifecycle.is_portal = True
         self._portal: Portal | None = None
-        self._process: Process | None = None
+        self._process: ProcessShutdown | None = None
         self._leaving = threading.Lock()
         self._left = False
 
@@ -163,18 +163,18 @@ class Outlast:
             raise
         self._portal, self._leaving, self._left = portal, threading.Lock(), False
         if self.settings.signals:
-            self._process = self._app._door.process
+            self._process = self._app._lifecycle.process
             assert self._process is not None
-            house = self._app._open
-            self._process.again = lambda: house.loop.call_soon_threadsafe(self._drained, None)
+            engine = self._app._open
+            self._process.again = lambda: engine.loop.call_soon_threadsafe(self._drained, None)
             self._process.install()
-            house.drain.over.add_done_callback(self._drained)
+            engine.drain.over.add_done_callback(self._drained)
         return self
 
     def _drained(self, _: object) -> None:
         """On the loop. A signal that would have ended the program does so when it is left, whatever its own thread does."""
-        process, house = self._process, self._app._house
-        if process is not None and house is not None and process.ends and house.drain.over.done():
+        process, engine = self._process, self._app._engine
+        if process is not None and engine is not None and process.ends and engine.drain.over.done():
             threading.Thread(target=self._leave_by_signal, name="outlast-leave", daemon=True).start()
 
     def _leave_by_signal(self) -> None:
@@ -189,7 +189,7 @@ class Outlast:
         if self._left:
             return False
         self._left = True
-        self._app._open.left_by = threading.get_ident()
+        self._app._open.closing_thread = threading.get_ident()
         portal.call(self._app.__aexit__, *exc)
         return True
 
@@ -230,9 +230,9 @@ class Outlast:
     run_until_drain = blocking(core.Outlast.run_until_drain)
 
     @property
-    def face(self) -> HouseFace:
+    def status_provider(self) -> EngineStatus:
         """What the HTTP routes show."""
-        return self._app.face
+        return self._app.status_provider
 
     @property
     def draining(self) -> bool:
@@ -289,8 +289,8 @@ class Outlast:
     ) -> dict[str, Any]:
         """Call a function for every item, in `concurrency` threads at once (by default the setting), and keep what it returns: a
         dict by the items' keys, in their order. The same call again has only the rest done."""
-        portal, house = self._open, self._app._outside("map")
-        return map_in(portal, house, fn, items, id=id, key=key, concurrency=concurrency)
+        portal, engine = self._open, self._app._outside("map")
+        return map_in(portal, engine, fn, items, id=id, key=key, concurrency=concurrency)
 
     def unit(self, name: str) -> Unit:
         """A part of the work that a drain does not cut in two, in a run or outside: `with app.unit("order"):`."""

@@ -11,12 +11,12 @@ import threading
 from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterable, Iterator
 from typing import Any, Generic, TypeVar, overload
 
-from outlast.app.each import Each as AsyncEach
-from outlast.app.house import House
-from outlast.app.mapping import Mapping
-from outlast.app.source import FromIterable, total_of
-from outlast.define import batch
-from outlast.sync.inside import _on_run_loop
+from outlast.api import batch_in_workflow
+from outlast.api.each import Each as AsyncEach
+from outlast.api.item_source import FromIterable, total_of
+from outlast.api.map import MapJob
+from outlast.engine.engine import Engine
+from outlast.sync.context import _on_run_loop
 from outlast.sync.portal import Portal
 
 T = TypeVar("T")
@@ -107,14 +107,14 @@ class Each(Iterator[T], Generic[T]):
     def __init__(
         self,
         portal: Portal,
-        house: House,
+        engine: Engine,
         items: Iterable[T] | AsyncIterable[T],
         *,
         id: str,
         key: Callable[[T], str] | None,
     ) -> None:
         self._exchange, pull = _exchange(portal, items)
-        self._each: AsyncEach[T] = AsyncEach(house, pull, id=id, key=key)
+        self._each: AsyncEach[T] = AsyncEach(engine, pull, id=id, key=key)
 
     def __next__(self) -> T:
         self._each.thread = threading.get_ident()
@@ -131,7 +131,7 @@ class Each(Iterator[T], Generic[T]):
 
 def map_in(
     portal: Portal,
-    house: House,
+    engine: Engine,
     fn: Callable[[Any], Any],
     items: Iterable[Any] | AsyncIterable[Any],
     *,
@@ -140,7 +140,7 @@ def map_in(
     concurrency: int | None,
 ) -> dict[str, Any]:
     exchange, pull = _exchange(portal, items)
-    mapping: Mapping[Any] = Mapping(house, fn, pull, id=id, key=key, concurrency=concurrency)
+    mapping: MapJob[Any] = MapJob(engine, fn, pull, id=id, key=key, concurrency=concurrency)
     results: dict[str, Any] = exchange.call(mapping.results)
     return results
 
@@ -159,13 +159,13 @@ def each(
     """
 
     async def begin() -> Any:
-        return batch.each(items, id=id, key=key)
+        return batch_in_workflow.each(items, id=id, key=key)
 
     return InsideEach(_on_run_loop("each", begin))
 
 
 class InsideEach(Iterator[T], Generic[T]):
-    def __init__(self, each: batch.InsideEach[T]) -> None:
+    def __init__(self, each: batch_in_workflow.InsideEach[T]) -> None:
         self._each = each
 
     def __next__(self) -> T:
@@ -205,7 +205,7 @@ def map(
     their keys. What it has done is kept item by item: when the step is redone, only the rest is."""
 
     def make() -> Coroutine[Any, Any, dict[str, Any]]:
-        return batch.map(fn, items, id=id, key=key, concurrency=concurrency)
+        return batch_in_workflow.map(fn, items, id=id, key=key, concurrency=concurrency)
 
     return _on_run_loop("map", make)
 

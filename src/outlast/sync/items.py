@@ -6,9 +6,9 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from outlast.app import items as core
-from outlast.app.items import UNCHANGED
-from outlast.app.mapping import is_async
+from outlast.api import queue as core
+from outlast.api.map import is_async
+from outlast.api.queue import UNCHANGED
 from outlast.sync.portal import Portal
 
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
 
 from outlast.errors import NotInRun, NotInStep, OutlastError, StoreUnavailable
-from outlast.replay.bodies import BODY
-from outlast.replay.loop import RunLoop
-from outlast.replay.refusal import refused
-from outlast.replay.threads import THREAD
+from outlast.execution.refusal import refused
+from outlast.execution.run_loop import RunLoop
+from outlast.execution.step_execution import BODY
+from outlast.execution.threads import THREAD
 
 log = logging.getLogger("outlast")
 P = ParamSpec("P")

@@ -9,13 +9,13 @@ from functools import partial
 from types import EllipsisType
 from typing import Any, TypeVar, overload
 
-from outlast.app import checkpoint as core_checkpoint
-from outlast.app import session as core
-from outlast.app.session import SessionInfo, not_in_run
-from outlast.replay.bodies import BODY
-from outlast.replay.threads import THREAD
+from outlast.api import checkpoint as core_checkpoint
+from outlast.api import session as core
+from outlast.api.session import SessionInfo, not_in_run
+from outlast.execution.step_execution import BODY
+from outlast.execution.threads import THREAD
 from outlast.settings import Settings
-from outlast.store.verbs import CHECKPOINT, SESSION
+from outlast.store.commands import CHECKPOINT, SESSION
 from outlast.sync.portal import Portal, check_may_block
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ class _Waits:
         check_may_block()
         if body is None:
             raise not_in_run(self._space)
-        return asyncio.run_coroutine_threadsafe(make(), body.life.host).result()
+        return asyncio.run_coroutine_threadsafe(make(), body.execution.host).result()
 
 
 class Session(_Waits):
@@ -194,7 +194,7 @@ def _settings(what: str) -> Settings:
     if asyncio._get_running_loop() is not None:
         check_may_block()
     if body is not None:
-        return body.life.house.settings
+        return body.execution.engine.settings
     if thread is not None:
-        return thread._life.house.settings
+        return thread._execution.engine.settings
     raise not_in_run(what)

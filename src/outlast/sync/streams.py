@@ -91,10 +91,14 @@ class ResumableStream(StreamBase[C]):
         except Exception as failed:
             if error is None:
                 raise
-            life = self._progress._life
-            veil, facts = life.house.veiled(failed), life.facts(self._step)
+            execution = self._progress._execution
+            redacted, facts = execution.engine.redact_exception(failed), execution.log_fields(self._step)
             log.warning(
-                "closing the stream %s of step %s failed", self._name, self._step, exc_info=veil, extra=facts
+                "closing the stream %s of step %s failed",
+                self._name,
+                self._step,
+                exc_info=redacted,
+                extra=facts,
             )
 
 

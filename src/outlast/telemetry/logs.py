@@ -14,8 +14,8 @@ from enum import StrEnum
 from typing import Any
 from urllib.parse import quote, quote_plus, unquote
 
-from outlast.settings.masks import MASK
-from outlast.values.text import iso, one_line, safe
+from outlast.codec.text import iso, one_line, safe
+from outlast.settings.redaction import MASK
 
 FIELDS = (
     "run", "workflow", "step", "attempt", "status", "worker", "workers", "fence", "queue", "queues", "workflows", "concurrency", "store", "reason", "explain",

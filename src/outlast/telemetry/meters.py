@@ -12,7 +12,7 @@ from itertools import accumulate
 from time import time
 from typing import Any
 
-from outlast.store.verbs import FENCE, Refused
+from outlast.store.commands import FENCE, Refused
 from outlast.telemetry import names
 from outlast.telemetry.names import OPEN, OTHER, Metric
 
@@ -78,15 +78,15 @@ class Histogram:
 class Commits:
     """What one thread has committed."""
 
-    __slots__ = ("failures", "seconds", "stale", "verbs")
+    __slots__ = ("commands", "failures", "seconds", "stale")
 
     def __init__(self) -> None:
-        self.verbs, self.seconds = Histogram(names.COMMIT_VERBS), Histogram(names.COMMIT_SECONDS_TAKEN)
+        self.commands, self.seconds = Histogram(names.COMMIT_VERBS), Histogram(names.COMMIT_SECONDS_TAKEN)
         self.failures = Counter(names.COMMIT_FAILURES)
         self.stale = 0
 
     def add(self, outcomes: Sequence[Any], seconds: float) -> None:
-        self.verbs.add((), len(outcomes))
+        self.commands.add((), len(outcomes))
         self.seconds.add((), seconds)
         if Refused in map(type, outcomes):  # which is rare, and this is quick
             self.stale += sum(type(outcome) is Refused and outcome.why == FENCE for outcome in outcomes)
@@ -145,7 +145,7 @@ class Meters:
     def replayed(self, workflow: str, count: int = 1) -> None:
         self.replays.add((workflow,), count)
 
-    def life(self, workflow: str, end: str) -> None:
+    def execution(self, workflow: str, end: str) -> None:
         self.runs.add((workflow, end))
 
     def item(self, queue: str, end: str) -> None:
@@ -179,7 +179,7 @@ class NoMeters(Meters):
     def _nothing(self, *_: Any, **__: Any) -> None:
         pass
 
-    begin = step = replayed = life = item = recovered = compensation = _nothing
+    begin = step = replayed = execution = item = recovered = compensation = _nothing
     needs_a_person = lease_lost = stalled = died = _nothing
 
 

@@ -31,7 +31,7 @@ RECOVERY_SECONDS = (
     86_400.0,
 )
 COMMIT_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
-VERBS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
+COMMANDS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
 
 DRAIN_ENDS = ("completed", "released", "waiting", "checkpointed", "given_back", "left")
 """What becomes of what a process has in hand when it drains."""
@@ -84,7 +84,12 @@ ITEMS = _counter("outlast_items_total", "Work items that left this process's han
 UNITS = _counter("outlast_units_total", "Units that ended here.", "end", values=_each("committed", "rolled_back"))  # fmt: skip
 
 COMMIT_VERBS = Metric(
-    "outlast_commit_verbs", "histogram", (), "How many verbs were written in one transaction.", ((),), VERBS
+    "outlast_commit_verbs",
+    "histogram",
+    (),
+    "How many verbs were written in one transaction.",
+    ((),),
+    COMMANDS,
 )
 COMMIT_SECONDS_TAKEN = Metric(
     "outlast_commit_seconds", "histogram", (), "How long a transaction took.", ((),), COMMIT_SECONDS

@@ -16,17 +16,17 @@ from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from outlast.codec.exceptions import CANCELLED, parts_of_error
 from outlast.errors import Diverged, Evicted, RunParked
-from outlast.telemetry.values import told
-from outlast.values.exceptions import CANCELLED, parts_of_error
+from outlast.telemetry.error_text import format_error
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import Span, SpanContext, Tracer, TracerProvider
 
-    from outlast.app.house import House
-    from outlast.replay.bodies import Body
-    from outlast.replay.life import Life
+    from outlast.engine.engine import Engine
+    from outlast.execution.run_execution import RunExecution
+    from outlast.execution.step_execution import StepExecution
     from outlast.store.protocol import Store
     from outlast.store.rows import RunRow
 
@@ -40,7 +40,7 @@ LINKS_MAX = 100
 
 
 class Spans:
-    """One a house. The provider is asked for anew at each life as long as there is none: a program may set it in its lifespan."""
+    """One an engine. The provider is asked for anew at each life as long as there is none: a program may set it in its lifespan."""
 
     def __init__(self) -> None:
         self._provider: TracerProvider | None = None
@@ -66,10 +66,10 @@ class Spans:
         wanted = row.parent is not None and self.tracer() is not None
         return _safely(store.run, row.parent) if wanted else None
 
-    def of(self, life: Life) -> LifeSpan | None:
+    def of(self, execution: RunExecution) -> ExecutionSpan | None:
         """The span of a life that begins now; None if nobody wants any."""
         tracer = self.tracer()
-        return None if tracer is None else _safely(LifeSpan, self, tracer, life)
+        return None if tracer is None else _safely(ExecutionSpan, self, tracer, execution)
 
     def root(self, seed: str, workflow: str) -> SpanContext:
         """Of a run's trace: the parent of all its lives. Whether they are sent is decided here, as for the root that it stands for, by the trace's
@@ -113,41 +113,41 @@ class Spans:
         finally:
             _safely(span.end)
 
-    async def flush(self, house: House, seconds: float) -> None:
+    async def flush(self, engine: Engine, seconds: float) -> None:
         """Have what has ended sent, in a thread: a process of ours ends without the program's own way of doing it."""
         flush = getattr(self._provider, "force_flush", None)
         if flush is None or seconds <= 0:
             return
         try:
             async with asyncio.timeout(seconds):
-                await house.in_thread(flush, int(seconds * 1000))
+                await engine.in_thread(flush, int(seconds * 1000))
         except Exception as error:  # an exporter's: it must not hold up the end
             log.warning("spans could not be sent: %s", type(error).__name__)
 
 
-class LifeSpan:
+class ExecutionSpan:
     """The span of one life of a run, and the maker of those beneath it."""
 
-    def __init__(self, spans: Spans, tracer: Tracer, life: Life) -> None:
+    def __init__(self, spans: Spans, tracer: Tracer, execution: RunExecution) -> None:
         from opentelemetry import trace
         from opentelemetry.context import Context
 
-        row, name = life.row, life.workflow.name
+        row, name = execution.row, execution.workflow.name
         root = spans.root(row.seed, name)
         above = trace.set_span_in_context(trace.NonRecordingSpan(root), Context())
         self._trace_id, self._tracer = root.trace_id, tracer
         self._span = tracer.start_span(
-            f"run {name}", above, attributes=_facts(life, row), links=self._parent_of(spans, life)
+            f"run {name}", above, attributes=_facts(execution, row), links=self._parent_of(spans, execution)
         )
         self._context = trace.set_span_in_context(self._span, Context())
 
     @staticmethod
-    def _parent_of(spans: Spans, life: Life) -> list[Any]:
+    def _parent_of(spans: Spans, execution: RunExecution) -> list[Any]:
         """A child's life is linked to its parent's trace. In its first life its parent executes here; for later ones the row was read."""
         from opentelemetry.trace import Link
 
-        here = life.house.lives.get(life.row.parent or "")
-        parent = life.parent if here is None else here.row
+        here = execution.engine.executions.get(execution.row.parent or "")
+        parent = execution.parent if here is None else here.row
         return [] if parent is None else [Link(spans.root(parent.seed, parent.workflow))]
 
     def enter(self) -> None:
@@ -156,7 +156,7 @@ class LifeSpan:
 
         attach(self._context)
 
-    async def around(self, body: Body, work: Callable[[], Awaitable[T]]) -> T:
+    async def around(self, body: StepExecution, work: Callable[[], Awaitable[T]]) -> T:
         """A step's body, with a span of its own as the current one. The work is made here, so that it is never left unawaited."""
         from opentelemetry import trace
         from opentelemetry.context import attach, detach
@@ -185,10 +185,10 @@ class LifeSpan:
         is_ours = trace.get_current_span(current).get_span_context().trace_id == self._trace_id
         return current if is_ours else self._context
 
-    def _end_step(self, span: Span, body: Body, raised: BaseException | None) -> None:
-        life = body.life
+    def _end_step(self, span: Span, body: StepExecution, raised: BaseException | None) -> None:
+        execution = body.execution
         span.set_attributes(
-            {"outlast.run": life.id, "outlast.fence": life.fence, "outlast.attempt": body.attempt}
+            {"outlast.run": execution.id, "outlast.fence": execution.fence, "outlast.attempt": body.attempt}
         )
         if body.kind != "inner":  # whose key has arguments in it
             span.set_attribute("outlast.key", body.key)
@@ -205,10 +205,10 @@ class LifeSpan:
             error = type(raised).__qualname__
         _end(span, end or "interrupted", error)
 
-    def end(self, life: Life) -> None:
+    def end(self, execution: RunExecution) -> None:
         """The life has ended."""
-        how = life.how_it_ended
-        _safely(_end, self._span, how, _error_of(life, how))
+        how = execution.how_it_ended
+        _safely(_end, self._span, how, _error_of(execution, how))
 
 
 def _safely(make: Callable[..., T], *args: Any) -> T | None:
@@ -220,24 +220,24 @@ def _safely(make: Callable[..., T], *args: Any) -> T | None:
         return None
 
 
-def _facts(life: Life, row: RunRow) -> dict[str, Any]:
+def _facts(execution: RunExecution, row: RunRow) -> dict[str, Any]:
     facts = {
-        "outlast.run": row.id, "outlast.workflow": life.workflow.name, "outlast.queue": row.queue, "outlast.life": row.lives,
-        "outlast.fence": row.fence, "outlast.worker": row.worker or "", "outlast.undoing": life.undoing,
+        "outlast.run": row.id, "outlast.workflow": execution.workflow.name, "outlast.queue": row.queue, "outlast.life": row.lives,
+        "outlast.fence": row.fence, "outlast.worker": row.worker or "", "outlast.undoing": execution.undoing,
     }  # fmt: skip
-    return facts if life.cause is None else {**facts, "outlast.cause": life.cause}
+    return facts if execution.cause is None else {**facts, "outlast.cause": execution.cause}
 
 
-def _error_of(life: Life, how: str) -> str | None:
+def _error_of(execution: RunExecution, how: str) -> str | None:
     """By its type: what the run failed by; of a parked one what whoever waits for it gets, and of a lost one what it was lost by."""
-    over = life.over
+    over = execution.end_reason
     if how == "parked" and not isinstance(over, Diverged):
-        return told(RunParked(life.id, ""), 0)
-    if life.verdict is not None:
-        return _type_of(life.verdict.error)
+        return format_error(RunParked(execution.id, ""), 0)
+    if execution.settlement is not None:
+        return _type_of(execution.settlement.error)
     if over is None or how not in ("parked", "lost"):
         return None
-    return told((over.cause or over) if isinstance(over, Evicted) else over, 0)
+    return format_error((over.cause or over) if isinstance(over, Evicted) else over, 0)
 
 
 def _end(span: Span, end: str, error: str | None) -> None:

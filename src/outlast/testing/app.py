@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any, Self, TypeVar, Unpack
 
-from outlast.app.outlast import Outlast
-from outlast.define.step import StepBase
-from outlast.define.workflow import Call, Workflow
+from outlast.api.outlast import Outlast
+from outlast.api.step import StepBase
+from outlast.api.workflow import Call, Workflow
 from outlast.settings.options import AppOptions
 from outlast.store.protocol import Store
 from outlast.testing.clock import VirtualClock, VirtualLoop
@@ -97,17 +97,20 @@ class App(Outlast):
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
-        house = self._open
-        house.stand_ins = self._stubs
-        house.observe = self._observe
-        self._known.append(house.workflows)
+        engine = self._open
+        engine.step_overrides = self._stubs
+        engine.observe = self._observe
+        self._known.append(engine.workflows)
         if "outlast_pytest" in sys.modules and not self._is_replay and self not in opened:
             opened.append(self)
         loop = asyncio.get_running_loop()
         if isinstance(loop, VirtualLoop):
             loop.busy = lambda: (
-                house.pool.busy > 0
-                or any(life.thread is not None and life.thread.busy for life in house.lives.values())
+                engine.pool.busy > 0
+                or any(
+                    execution.thread is not None and execution.thread.busy
+                    for execution in engine.executions.values()
+                )
             )
         else:  # else nothing that waits would ever end: nobody moves the clock
             self.clock._follow(loop.time)

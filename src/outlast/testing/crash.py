@@ -23,16 +23,16 @@ from tempfile import TemporaryDirectory
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, Unpack
 from urllib.parse import quote
 
-from outlast.app.outlast import Outlast
-from outlast.define.effect import EffectBase
-from outlast.define.step import StepBase
-from outlast.define.workflow import Call
-from outlast.replay.own import tasks_of
+from outlast.api.effect import EffectBase
+from outlast.api.outlast import Outlast
+from outlast.api.step import StepBase
+from outlast.api.workflow import Call
+from outlast.execution.detached import tasks_of
 from outlast.settings.options import SettingsOptions
+from outlast.store.commands import Command, Record
 from outlast.store.protocol import Store
 from outlast.store.rows import ENDED, Entry, RunQuery
 from outlast.store.sqlite.store import SQLiteStore
-from outlast.store.verbs import Record, Verb
 from outlast.testing.app import App
 from outlast.testing.clock import VirtualClock, VirtualLoop
 from outlast.testing.empty import EmptyStore, empty_file
@@ -99,7 +99,7 @@ class Point:
         return f"a crash {self.when} {self.where} {self.at}"
 
 
-class Plug:
+class CrashingStore:
     """A store whose plug is pulled at the Nth commit, before or after it. After that it takes nothing more."""
 
     def __init__(self, store: Store, at: int | None, when: When, pull: Callable[[], None]) -> None:
@@ -109,21 +109,21 @@ class Plug:
         self.hit = ""
         """What was written, or acted, when the plug was pulled."""
 
-    def commit(self, verbs: Sequence[Verb]) -> list[Any]:
+    def commit(self, commands: Sequence[Command]) -> list[Any]:
         if self.pulled:
             raise Crash
         self.writes += 1
         if self.writes == self._at:
-            self.hit = ", ".join(dict.fromkeys(map(_described, verbs)))
+            self.hit = ", ".join(dict.fromkeys(map(_described, commands)))
             if self._when == "before":
                 self._die()
-        outcomes = self._store.commit(verbs)
+        outcomes = self._store.commit(commands)
         if self.writes == self._at:
             self._die()
         return outcomes
 
-    def try_commit(self, verbs: Sequence[Verb]) -> list[Any] | None:
-        return self.commit(verbs)
+    def try_commit(self, commands: Sequence[Command]) -> list[Any] | None:
+        return self.commit(commands)
 
     def _die(self) -> None:
         self.pulled = True
@@ -137,18 +137,18 @@ class Plug:
         return getattr(self._store, name)
 
 
-def _described(verb: Verb) -> str:
+def _described(command: Command) -> str:
     """Return what a write is about: the entry that it records, or the name of the command."""
-    if isinstance(verb, Record):
-        return f"{verb.kind} {verb.key}" if verb.key else verb.kind
-    return type(verb).__name__
+    if isinstance(command, Record):
+        return f"{command.kind} {command.key}" if command.key else command.kind
+    return type(command).__name__
 
 
 class _Acts(dict[Any, Callable[..., Any]]):
     """Stand-ins for effects that are the effects themselves, but that die in their Nth act: before anything of it has happened, or when it
     all has and nobody knows yet."""
 
-    def __init__(self, plug: Plug, point: Point | None, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, plug: CrashingStore, point: Point | None, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
         self._plug, self._loop, self.count = plug, loop, 0
         self._at, self._when = (
@@ -192,7 +192,7 @@ def _crash() -> None:
     raise Crash
 
 
-class _Power:
+class _SurvivingState:
     """What survives a crash: bytes or a place, and the clock."""
 
     def __init__(self, place: Place | None, seed: int | None, loop: LoopFactory | None) -> None:
@@ -342,22 +342,24 @@ class _Setting:
 
     def _lives(self, point: Point | None, *, every_life: bool) -> tuple[Any, str | None]:
         with _new_place(self.store) as place:
-            power = _Power(place, self.seed, self.loop)
+            power = _SurvivingState(place, self.seed, self.loop)
             recorded: set[str] = set()
-            for life in range(LIVES_MAX):
-                dies = life == 0 or (every_life and life < LIVES_MAX // 2)
-                ended = self.life(power, point if dies else None, recorded)
+            for execution in range(LIVES_MAX):
+                dies = execution == 0 or (every_life and execution < LIVES_MAX // 2)
+                ended = self.execution(power, point if dies else None, recorded)
                 if ended is not None:
                     self._replay(power, ended, recorded)
                     return ended
         raise Broke(f"not at its end after {LIVES_MAX} lives: {self._place(point)}, seed {self.seed}")
 
-    def life(self, power: _Power, point: Point | None, recorded: set[str]) -> tuple[Any, str | None] | None:
+    def execution(
+        self, power: _SurvivingState, point: Point | None, recorded: set[str]
+    ) -> tuple[Any, str | None] | None:
         """One life. Its end, or None if the plug was pulled."""
         self.report.lives += 1
         store = power.open()
         at = point.at if point is not None and point.where == "write" else None
-        plug = Plug(store, at, point.when if point is not None else "after", lambda: None)
+        plug = CrashingStore(store, at, point.when if point is not None else "after", lambda: None)
         app = App(plug, clock=power.virtual, seed=self.seed, **self.settings)
         executed: list[str] = []
         app._observe = lambda run, key: executed.append(f"{run} {key}")  # type: ignore[method-assign]
@@ -400,7 +402,7 @@ class _Setting:
                 if world is not None:
                     world.cancel()
 
-    def _replay(self, power: _Power, ended: tuple[Any, str | None], recorded: set[str]) -> None:
+    def _replay(self, power: _SurvivingState, ended: tuple[Any, str | None], recorded: set[str]) -> None:
         """The finished journal once more: it must lead to the same end, and nothing may be executed."""
         store = power.open()
         left = _left_undone(store)
@@ -410,7 +412,7 @@ class _Setting:
             )
         store.reopen("crash")
         power.save(store)
-        again = self.life(power, None, recorded)
+        again = self.execution(power, None, recorded)
         if again != ended:
             raise Broke(f"replaying the finished journal led to {again}, it was {ended} (seed {self.seed})")
 
@@ -436,11 +438,11 @@ def _forget(loop: asyncio.AbstractEventLoop, app: App) -> None:
     """End what a dead process's objects would still do. Their `finally` blocks may execute; whatever they ask of Outlast
     raises, and the store takes nothing more."""
     tasks = list(tasks_of(loop))
-    house = app._house
-    if house is not None:
-        for life in house.lives.values():
-            life.over = life.over or Crash()
-            tasks += life.loop.tasks
+    engine = app._engine
+    if engine is not None:
+        for execution in engine.executions.values():
+            execution.end_reason = execution.end_reason or Crash()
+            tasks += execution.loop.tasks
     if isinstance(loop, VirtualLoop):
         loop.forget()
     for task in tasks:

@@ -15,13 +15,13 @@ import signal
 import sys
 from typing import Any
 
-from outlast.app.outlast import Outlast
+from outlast.api.outlast import Outlast
 from outlast.cli.target import load
 from outlast.errors import StoreError
 from outlast.store.address import store_at
 from outlast.store.protocol import Store
 from outlast.store.sqlite.store import SQLiteStore
-from outlast.testing.crash import ADDRESS, Plug
+from outlast.testing.crash import ADDRESS, CrashingStore
 
 HEARTBEAT = 0.05
 
@@ -36,7 +36,7 @@ def main() -> None:
         if db == "-"
         else SQLiteStore(db, heartbeat=HEARTBEAT)
     )
-    plug: Any = Plug(store, int(at) or None, when, lambda: os.kill(os.getpid(), signal.SIGKILL))  # type: ignore[arg-type]
+    plug: Any = CrashingStore(store, int(at) or None, when, lambda: os.kill(os.getpid(), signal.SIGKILL))  # type: ignore[arg-type]
 
     call = workflow(*map(json.loads, args))
 

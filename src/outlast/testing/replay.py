@@ -8,18 +8,18 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from outlast.define.workflow import Workflow
+from outlast.api.workflow import Workflow
 from outlast.errors import Diverged
-from outlast.replay.bodies import BODY
-from outlast.replay.lines import shown, users_line
+from outlast.execution.source_lines import shown, users_line
+from outlast.execution.step_execution import BODY
 from outlast.store.rows import RunQuery, RunRow
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.testing.clock import VirtualClock
 
 if TYPE_CHECKING:
-    from outlast.app.outlast import Outlast
-    from outlast.replay.bodies import Body
-    from outlast.replay.life import Life
+    from outlast.api.outlast import Outlast
+    from outlast.execution.run_execution import RunExecution
+    from outlast.execution.step_execution import StepExecution
     from outlast.testing.app import App
 
 RUNS_MAX = 10_000
@@ -66,16 +66,16 @@ class Difference(NamedTuple):
         )
 
 
-class _Lives(dict[str, "Life"]):
+class _Lives(dict[str, "RunExecution"]):
     """Remember the last life of each run, also after it has ended."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.last: dict[str, Life] = {}
+        self.last: dict[str, RunExecution] = {}
 
-    def __setitem__(self, id: str, life: Life) -> None:
-        self.last[id] = life
-        super().__setitem__(id, life)
+    def __setitem__(self, id: str, execution: RunExecution) -> None:
+        self.last[id] = execution
+        super().__setitem__(id, execution)
 
 
 class _NoBodies(dict[Any, Callable[..., Any]]):
@@ -100,12 +100,12 @@ class _NoBodies(dict[Any, Callable[..., Any]]):
         return True
 
 
-def _call_of(body: Body | None, name: str) -> tuple[str, str | None]:
+def _call_of(body: StepExecution | None, name: str) -> tuple[str, str | None]:
     """Return the call that a body executes, and the line that made it."""
-    place = None if body is None else body.life.places.get(body.outer.key)
-    if place is None:
+    call_site = None if body is None else body.execution.call_sites.get(body.outer.key)
+    if call_site is None:
         return f"step {name}", None
-    return str(place), None if place.line is None else shown(place.line)
+    return str(call_site), None if call_site.line is None else shown(call_site.line)
 
 
 def differences(app: App, workflows: Mapping[str, Workflow[..., Any]]) -> list[Difference]:
@@ -129,7 +129,7 @@ def differences(app: App, workflows: Mapping[str, Workflow[..., Any]]) -> list[D
     bodies = again._stubs = _NoBodies()
 
     async def main(opened: Outlast) -> list[Difference]:
-        lives = opened._open.lives = _Lives()
+        lives = opened._open.executions = _Lives()
         found = (await _difference(opened, copy, row, workflows[row.workflow], bodies, lives) for row in rows)
         return [one async for one in found if one is not None]
 
@@ -170,13 +170,13 @@ async def _difference(
     bodies.asked.clear()
     store.reopen(row.id)
     replayed = await _end(app, row, workflow)
-    life = lives.last.get(row.id)
+    execution = lives.last.get(row.id)
     lives.last.clear()
 
     def differs(code: str, journal: str, line: str | None) -> Difference:
         return Difference(row.id, row.workflow, code, journal, line or _first_line(workflow))
 
-    over = None if life is None else life.over
+    over = None if execution is None else execution.end_reason
     if isinstance(over, Diverged):
         return differs(over.asked, over.recorded, over.line)
     if bodies.asked:
@@ -187,8 +187,8 @@ async def _difference(
     after = store.run(row.id)
     if replayed[0] == recorded[0] == "returns" and after is not None and after.value == row.value:
         return None  # a result that knows no equality
-    if life is not None and life.main is not None and life.over is None:
-        return differs("waits", _shown(recorded), users_line(workflow.fn.__module__, [life.main]))
+    if execution is not None and execution.main is not None and execution.end_reason is None:
+        return differs("waits", _shown(recorded), users_line(workflow.fn.__module__, [execution.main]))
     return differs(_shown(replayed), _shown(recorded), None)
 
 

@@ -25,9 +25,9 @@ class Watched(SQLiteStore):
 
     trouble: list[str] = []  # noqa: RUF012
 
-    def commit(self, verbs: Any) -> list[Any]:
+    def commit(self, commands: Any) -> list[Any]:
         try:
-            return super().commit(verbs)
+            return super().commit(commands)
         except StoreError as error:
             self.trouble.append(repr(error))
             raise

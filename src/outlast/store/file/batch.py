@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from outlast.store.file.changes import SCHEMA, SEQUENCE, Change, Table
-from outlast.store.file.homes import OWNERS, STORE, Owner, may_live, own_file, owner_of, shared_file
-from outlast.store.file.lines import encode_row, number, seal
+from outlast.store.commands import ITEM
+from outlast.store.file.line_format import encode_row, number, with_crc
 from outlast.store.file.log import Part, commit_line
-from outlast.store.verbs import ITEM
+from outlast.store.file.row_changes import SCHEMA, SEQUENCE, RowChange, Table
+from outlast.store.file.row_files import OWNERS, STORE, Owner, may_live, own_file, owner_of, shared_file
 
 
 class Length(NamedTuple):
@@ -30,7 +30,7 @@ class Batch:
     parts: list[Part]
     lengths: dict[str, Length | None] = field(default_factory=dict)
     """None: it is gone."""
-    homes: dict[Owner, str | None] = field(default_factory=dict)
+    row_files: dict[Owner, str | None] = field(default_factory=dict)
 
 
 class Composer:
@@ -41,18 +41,18 @@ class Composer:
         db: sqlite3.Connection,
         tables: dict[str, Table],
         lengths: dict[str, Length],
-        homes: dict[Owner, str],
+        row_files: dict[Owner, str],
         schema: int,
     ) -> None:
-        self._db, self._tables, self._lengths, self._homes = db, tables, lengths, homes
-        self._schema = _event(Change(SCHEMA, None, {"one": 1, "version": schema}))
+        self._db, self._tables, self._lengths, self._row_files = db, tables, lengths, row_files
+        self._schema = _event(RowChange(SCHEMA, None, {"one": 1, "version": schema}))
 
-    def compose(self, changes: list[Change], commit: int, at: float) -> Batch:
+    def compose(self, changes: list[RowChange], commit: int, at: float) -> Batch:
         """In the transaction that made the changes."""
-        homes: dict[Owner, str | None] = {}
+        row_files: dict[Owner, str | None] = {}
         removed: list[str] = []
         files: dict[str, list[str]] = {}
-        by_owner: dict[Owner | None, list[Change]] = {}
+        by_owner: dict[Owner | None, list[RowChange]] = {}
         for change in changes:
             row = change.after or change.before
             assert row is not None
@@ -61,7 +61,7 @@ class Composer:
             if owner is None:
                 files.setdefault(STORE, []).extend(map(_event, own))
                 continue
-            was, home = self._homes.get(owner), self._home(owner, own)
+            was, home = self._row_files.get(owner), self._home(owner, own)
             if home is None and was == own_file(owner):
                 removed.append(was)
             elif home is None and was is not None:
@@ -72,18 +72,18 @@ class Composer:
             elif home is not None:
                 files.setdefault(home, []).extend(map(_event, own))
             if home != was:
-                homes[owner] = home
+                row_files[owner] = home
         files.setdefault(STORE, []).extend(self._sequences(changes))
         if STORE not in self._lengths:  # the first commit: also what the migrations have put there
             files[STORE] = list(self._living(STORE))
-        return self._batch(commit, at, files, removed, homes)
+        return self._batch(commit, at, files, removed, row_files)
 
-    def _home(self, owner: Owner, changes: list[Change]) -> str | None:
+    def _home(self, owner: Owner, changes: list[RowChange]) -> str | None:
         """Where it lives after these changes; None: it is gone."""
         root = next((change for change in changes if change.table.name == owner[0]), None)
         if root is not None and root.after is None:
             return None
-        was = self._homes.get(owner)
+        was = self._row_files.get(owner)
         if was == own_file(owner):
             return was
         begins = owner[0] != "runs" or any(change.table.name == "entries" for change in changes)
@@ -91,7 +91,7 @@ class Composer:
             return own_file(owner)
         return was or shared_file(owner)
 
-    def _is_item(self, owner: Owner, root: Change | None) -> bool:
+    def _is_item(self, owner: Owner, root: RowChange | None) -> bool:
         if owner[0] != "runs":
             return False
         if root is not None and root.after is not None:
@@ -109,9 +109,9 @@ class Composer:
         columns = ", ".join(table.columns)
         statement = f"SELECT {columns} FROM {table.name} {where}"  # noqa: S608 - names of our own tables
         for row in self._db.execute(statement, values):
-            yield _event(Change(table, None, dict(zip(table.columns, row, strict=True))))
+            yield _event(RowChange(table, None, dict(zip(table.columns, row, strict=True))))
 
-    def _sequences(self, changes: list[Change]) -> Iterator[str]:
+    def _sequences(self, changes: list[RowChange]) -> Iterator[str]:
         """The last numbers given out, where a row is gone that could have told."""
         for name in {change.table.name for change in changes if change.after is None}:
             yield from self._rows(SEQUENCE, "WHERE name = ?", (name,))
@@ -122,7 +122,7 @@ class Composer:
         at: float,
         files: dict[str, list[str]],
         removed: list[str],
-        homes: dict[Owner, str | None],
+        row_files: dict[Owner, str | None],
     ) -> Batch:
         parts: list[Part] = []
         lengths: dict[str, Length | None] = {}
@@ -130,19 +130,19 @@ class Composer:
             if not events:
                 continue
             was = self._lengths.get(file, Length())
-            lines = sealed(events, was.lines + 1, commit, at)
+            lines = with_crcs(events, was.lines + 1, commit, at)
             part = Part(commit, file, was.size, tuple(lines))
             parts.append(part)
             lengths[file] = Length(was.size + len(part.data), was.lines + len(lines))
         for file in removed:
             parts.append(Part(commit, file, 0, None))
             lengths[file] = None
-        return Batch(commit, commit_line(commit, at, parts), parts, lengths, homes)
+        return Batch(commit, commit_line(commit, at, parts), parts, lengths, row_files)
 
     def rewritten(self, file: str, commit: int, at: float) -> tuple[bytes, Length]:
         """A file with the rows that live in it now, and nothing of how they came to be so."""
         events = ['"rewritten": true', *self._living(file)]
-        data = b"".join([line + b"\n" for line in sealed(events, 1, commit, at)])
+        data = b"".join([line + b"\n" for line in with_crcs(events, 1, commit, at)])
         return data, Length(len(data), len(events))
 
     def _living(self, file: str) -> Iterator[str]:
@@ -152,18 +152,18 @@ class Composer:
                 if table.name not in OWNERS and table is not SCHEMA:
                     yield from self._rows(table)
         for owner in may_live(file):
-            if self._homes.get(owner) == file:
+            if self._row_files.get(owner) == file:
                 yield from self._whole(owner)
 
 
-def sealed(events: Iterable[str], line: int, commit: int, at: float) -> list[bytes]:
+def with_crcs(events: Iterable[str], line: int, commit: int, at: float) -> list[bytes]:
     return [
-        seal(f'{{"line": {number_}, "commit": {commit}, "at": {number(at)}, {event}')
+        with_crc(f'{{"line": {number_}, "commit": {commit}, "at": {number(at)}, {event}')
         for number_, event in enumerate(events, line)
     ]
 
 
-def _event(change: Change) -> str:
+def _event(change: RowChange) -> str:
     table, before, after = change
     if after is None:
         assert before is not None

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from outlast.store.strangers import NO_WAIT, open_plain
+from outlast.store.file_trust import NO_WAIT, open_plain
 
 FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, getattr(errno, "ESTALE", errno.ENOENT))

@@ -12,9 +12,9 @@ from outlast.errors import StoreBroken, StoreTooNew, StoreUnavailable
 from outlast.store.file import disk
 from outlast.store.file.log import NAME as LOG_NAME
 from outlast.store.file.log import OLD as OLD_LOG_NAME
-from outlast.store.locks import lock, open_private
+from outlast.store.file_trust import check_own, say_if_everybody_writes
 from outlast.store.paths import making
-from outlast.store.strangers import check_own, say_if_everybody_writes
+from outlast.store.private_files import lock, open_private
 
 FORMAT = 1
 _FORMAT_FILE, _LOCK_FILE = "format", "lock"

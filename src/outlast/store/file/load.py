@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 from outlast.errors import StoreBroken
 from outlast.store.file import disk
 from outlast.store.file.batch import Length
-from outlast.store.file.changes import SCHEMA, SEQUENCE, Table
-from outlast.store.file.homes import STORE, Owner, is_a_journal, may_live_in, owner_of
-from outlast.store.file.lines import Damaged, Scanner, unseal
+from outlast.store.file.line_format import Damaged, Scanner, check_crc
 from outlast.store.file.log import Part, broken
-from outlast.store.strangers import refuse_link
+from outlast.store.file.row_changes import SCHEMA, SEQUENCE, Table
+from outlast.store.file.row_files import STORE, Owner, is_a_journal, may_live_in, owner_of
+from outlast.store.file_trust import refuse_link
 
 LATER = "it is later than the log, whose own end is missing"
 
@@ -36,7 +36,7 @@ class Tail(NamedTuple):
 class Loaded:
     rows: dict[Owner | None, Rows] = field(default_factory=lambda: {None: {}})
     lengths: dict[str, Length] = field(default_factory=dict)
-    homes: dict[Owner, str] = field(default_factory=dict)
+    row_files: dict[Owner, str] = field(default_factory=dict)
     commit: int = 0
     """The last one that any line speaks of."""
 
@@ -102,7 +102,7 @@ def rewritten_at(path: Path) -> int:
     try:
         with disk.reading(path) as file:
             line = file.readline(200)
-        scan = Scanner(unseal(line.rstrip(b"\n")))
+        scan = Scanner(check_crc(line.rstrip(b"\n")))
         scan.expect('{"line": 1, "commit": ')
         commit = scan.integer()
     except (FileNotFoundError, Damaged, UnicodeDecodeError):
@@ -136,7 +136,7 @@ class Loader:
         last = 0
         for number, line in enumerate(lines, 1):
             try:
-                last = self._read(file, unseal(line), number, last)
+                last = self._read(file, check_crc(line), number, last)
                 if self._upto and last > self._upto:
                     raise Damaged(LATER)
             except (Damaged, UnicodeDecodeError, KeyError) as error:
@@ -169,11 +169,11 @@ class Loader:
             raise Damaged(f"it belongs to another file: {owner}")
         if what == "moved" or (what == "delete" and owner is not None and table.name == owner[0]):
             assert owner is not None
-            if self.loaded.homes.get(owner) == file:
-                del self.loaded.homes[owner], self.loaded.rows[owner]
+            if self.loaded.row_files.get(owner) == file:
+                del self.loaded.row_files[owner], self.loaded.rows[owner]
             return
-        if owner is not None and self.loaded.homes.setdefault(owner, file) != file:
-            raise Damaged(f"{owner} lives in {self.loaded.homes[owner]} already")
+        if owner is not None and self.loaded.row_files.setdefault(owner, file) != file:
+            raise Damaged(f"{owner} lives in {self.loaded.row_files[owner]} already")
         rows = self.loaded.rows.setdefault(owner, {})
         place = (table.name, table.key_of(row))
         if what == "insert":
@@ -220,7 +220,7 @@ def _goes_on(there: bytes, data: bytes) -> bool:
     if not end or not there.startswith(data):
         return False
     try:
-        unseal(line)
+        check_crc(line)
     except (Damaged, UnicodeDecodeError):
         return False
     return True

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from outlast.errors import StoreBroken
 from outlast.store.file import disk
-from outlast.store.file.lines import Damaged, Scanner, number, quote, seal, unseal
-from outlast.store.strangers import open_plain
+from outlast.store.file.line_format import Damaged, Scanner, check_crc, number, quote, with_crc
+from outlast.store.file_trust import open_plain
 
 NAME, OLD = "commits.jsonl", "commits.old.jsonl"
 
@@ -56,7 +56,7 @@ class History(NamedTuple):
 
 def commit_line(commit: int, at: float, parts: Sequence[Part]) -> bytes:
     return (
-        seal(f'{{"commit": {commit}, "at": {number(at)}, "parts": [{", ".join(map(_part_text, parts))}]')
+        with_crc(f'{{"commit": {commit}, "at": {number(at)}, "parts": [{", ".join(map(_part_text, parts))}]')
         + b"\n"
     )
 
@@ -155,7 +155,7 @@ class Log:
             whole, torn = _whole(path, data, may_be_torn=path is self.path)
             for place, line in enumerate(data[:whole].split(b"\n")[:-1], 1):
                 try:
-                    commit, found = _parse(unseal(line))
+                    commit, found = _parse(check_crc(line))
                     if last and commit != last + (not isinstance(found, Sum)):
                         raise Damaged(f"it is commit {commit}, after {last}")
                 except (Damaged, UnicodeDecodeError) as error:
@@ -231,7 +231,7 @@ def _parse_part(scan: Scanner, commit: int) -> Part:
 def first_line(commit: int, at: float, there: Sum) -> bytes:
     """How a log begins: what the journals are at that time. After an orderly end it is all there is."""
     said = f'{{"files": {there.files}, "size": {there.size}}}'
-    return seal(f'{{"commit": {commit}, "at": {number(at)}, "journals": {said}') + b"\n"
+    return with_crc(f'{{"commit": {commit}, "at": {number(at)}, "journals": {said}') + b"\n"
 
 
 def broken(path: Path, line: int, why: object) -> StoreBroken:

@@ -20,22 +20,22 @@ from typing import Any, Self
 from urllib.parse import unquote
 
 from outlast.errors import SettingsError, StoreBroken, StoreError, StoreTooNew
-from outlast.settings.masks import masked
+from outlast.settings.redaction import masked
 from outlast.store.address import parts_of
+from outlast.store.commands import Command
 from outlast.store.file import disk
 from outlast.store.file.batch import Batch, Composer, Length
-from outlast.store.file.changes import SCHEMA, Change, Changes, tables
 from outlast.store.file.folder import Folder
-from outlast.store.file.journals import Journals
+from outlast.store.file.journal_files import Journals
 from outlast.store.file.load import Loader, Tail, files_in, schema_of, tails
 from outlast.store.file.log import History, Log, Part, Sum, first_line
+from outlast.store.file.row_changes import SCHEMA, RowChange, RowChanges, tables
 from outlast.store.paths import check_folder
 from outlast.store.protocol import CommitUnknown, left_as_it_is
 from outlast.store.sqlite import statements as sql
 from outlast.store.sqlite.failures import translate
-from outlast.store.sqlite.presence import NoPresence
+from outlast.store.sqlite.liveness import LocalLiveness
 from outlast.store.sqlite.store import BUSY_SECONDS, SQLiteStore, _inherited, _migrations, _statements
-from outlast.store.verbs import Verb
 
 log = logging.getLogger("outlast.store")
 
@@ -82,8 +82,8 @@ class FileStore(SQLiteStore):
         self._entered = Folder(self.folder)
         self._closing.append(self._entered.leave)
         self._entered.enter()
-        if isinstance(self._presence, NoPresence):
-            self._presence.left = self._entered.left
+        if isinstance(self._liveness, LocalLiveness):
+            self._liveness.left = self._entered.left
         self._log = Log(self.folder)
         self._closing.append(self._log.close)
         history = self._log.read()
@@ -92,7 +92,7 @@ class FileStore(SQLiteStore):
         schema = self._known_schema(schema_of(self.folder, ends.get("store.jsonl")), len(steps))
         if schema < len(steps) and not self.migrates:
             raise left_as_it_is(self.place, schema, len(steps))
-        self._changes = Changes(self._db)
+        self._changes = RowChanges(self._db)
         self._db.execute(sql.BEGIN)
         self._execute(steps[:schema])
         loader = self._load(ends, history)
@@ -102,7 +102,7 @@ class FileStore(SQLiteStore):
         self._db.execute(
             "INSERT INTO outlast_commit VALUES (?)", (max(loader.loaded.commit, history.commit),)
         )
-        self._journals = Journals(self.folder, loader.loaded.lengths, loader.loaded.homes)
+        self._journals = Journals(self.folder, loader.loaded.lengths, loader.loaded.row_files)
         self._batch: Batch | None = None
         self._rewriting: str | None = None
         self._sound, self._behind = True, False  # it may have been closed before
@@ -170,12 +170,12 @@ class FileStore(SQLiteStore):
 
     def _compose_for(self, schema: int) -> None:
         self._composer = Composer(
-            self._db, self._changes.tables, self._journals.lengths, self._journals.homes, schema
+            self._db, self._changes.tables, self._journals.lengths, self._journals.row_files, schema
         )
 
     def _upgrade(self, scripts: Sequence[str], version: int) -> None:
         """Migrate, as one commit. What a statement adds to tables has defaults; what it changes in rows is noted as any change."""
-        changes = [Change(SCHEMA, None, {"one": 1, "version": version})]
+        changes = [RowChange(SCHEMA, None, {"one": 1, "version": version})]
         self._db.execute(sql.BEGIN)
         for script in scripts:
             for statement in _statements(script):
@@ -194,7 +194,7 @@ class FileStore(SQLiteStore):
     def close(self) -> None:
         with self._writing:
             if self._opened:
-                if isinstance(self._presence, NoPresence) and self._presence.holds:
+                if isinstance(self._liveness, LocalLiveness) and self._liveness.holds:
                     self._entered.say_left()
                 self._put_away()
         super().close()
@@ -215,7 +215,7 @@ class FileStore(SQLiteStore):
             )
 
     def die(self) -> None:
-        self._presence.die()
+        self._liveness.die()
         super().close()
 
     def after_fork(self, *, at_rest: bool) -> None:
@@ -230,9 +230,9 @@ class FileStore(SQLiteStore):
 
     # -- writing
 
-    def try_commit(self, verbs: Sequence[Verb]) -> list[Any] | None:
+    def try_commit(self, commands: Sequence[Command]) -> list[Any] | None:
         """Only where one sync of the log is all there is to do."""
-        return super().try_commit(verbs) if self._sound and not self._old else None
+        return super().try_commit(commands) if self._sound and not self._old else None
 
     def _check(self) -> None:
         super()._check()
@@ -248,11 +248,11 @@ class FileStore(SQLiteStore):
             )
 
     def _transact(
-        self, verbs: Sequence[Verb], patience: float = BUSY_SECONDS
+        self, commands: Sequence[Command], patience: float = BUSY_SECONDS
     ) -> tuple[list[Any], list[str], bool]:
         self._mend_if_needed()
         self._changes.clear()
-        done = super()._transact(verbs, patience)
+        done = super()._transact(commands, patience)
         self._finish()
         return done
 
@@ -261,7 +261,7 @@ class FileStore(SQLiteStore):
         if changes:
             self._log_commit(changes, at)
 
-    def _log_commit(self, changes: list[Change], at: float) -> None:
+    def _log_commit(self, changes: list[RowChange], at: float) -> None:
         """In the open transaction: what it changes is durable, or it is rolled back."""
         batch = self._composer.compose(changes, self._committed() + 1, at)
         self._sound = False

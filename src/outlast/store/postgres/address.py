@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, quote, unquote
 from psycopg import pq
 
 from outlast.errors import SettingsError
-from outlast.settings.masks import masked
+from outlast.settings.redaction import masked
 from outlast.store.address import BAD_ADDRESS, PORT, PORT_MAX, server_parts
 
 SCHEMA = "outlast"

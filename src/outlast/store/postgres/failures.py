@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import psycopg
 
+from outlast.codec.sentences import stopped
 from outlast.errors import OutlastError, SettingsError, StoreBroken, StoreError, StoreTooNew, StoreUnavailable
 from outlast.store.postgres.address import Address
 from outlast.store.postgres.connection import Late
 from outlast.store.protocol import BadValue, CommitUnknown
-from outlast.values.sentences import stopped
 
 SHUT_OUT = "OL001"
 TOO_OLD = "OL002"

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from psycopg import errors
 
 from outlast.errors import StoreTooNew, StoreUnavailable
-from outlast.store.postgres import owners
+from outlast.store.commands import DAMAGED_SECONDS, DRAINS_MAX, DURATIONS_MAX, TOKENS_MAX
+from outlast.store.postgres import schema_owner
 from outlast.store.postgres.statements import PLANS
 from outlast.store.rows import (
     ATTEMPTS_FACTOR_MAX,
@@ -27,7 +28,6 @@ from outlast.store.rows import (
     SUSPECT_DEATHS,
     RunRow,
 )
-from outlast.store.verbs import DAMAGED_SECONDS, DRAINS_MAX, DURATIONS_MAX, TOKENS_MAX
 
 if TYPE_CHECKING:
     from outlast.store.postgres.connection import Connection
@@ -130,12 +130,12 @@ def steps(schema: str, owner: str | None = None) -> list[str]:
     schema of a role that is neither trusted nor `owner`.
     """
     name = quoted(schema)
-    key = f"hashtextextended('outlast/' || {owners.literal(schema)}, 6074000)"
+    key = f"hashtextextended('outlast/' || {schema_owner.literal(schema)}, 6074000)"
     head = (
         f"SET LOCAL search_path = pg_catalog, pg_temp;\nSET LOCAL lock_timeout = '{LOCK_SECONDS_MAX}s';\n"
         f"SELECT pg_advisory_xact_lock({key});\n"
     )
-    trusted = owners.assertion(schema, owner)
+    trusted = schema_owner.assertion(schema, owner)
     path = f"{trusted}SET LOCAL search_path = {name}, pg_temp;\n"
     made = _SCHEMA.format(schema=name)
     found = [head + made + trusted + _META.format(schema=name) + _TIMELINE.format(schema=name)]
@@ -145,7 +145,7 @@ def steps(schema: str, owner: str | None = None) -> list[str]:
             f"UPDATE meta SET version = {number}, oldest = greatest(oldest, 1);\nEND IF; END $migration$;\n"
         )
     fresh = _DROP.format(version=version(), fingerprint=fingerprint(schema))
-    done = f"UPDATE meta SET functions = {owners.literal(fingerprint(schema))} WHERE version = {version()};\n"
+    done = f"UPDATE meta SET functions = {schema_owner.literal(fingerprint(schema))} WHERE version = {version()};\n"
     found.append(f"{head}{path}SET LOCAL check_function_bodies = off;\n{fresh}{functions(schema)}\n{done}")
     return found
 
@@ -161,7 +161,7 @@ def current(db: Connection) -> tuple[int, str]:
 
     Raise SettingsError for a schema of a role that is not trusted, before anything in it is read.
     """
-    owners.check(db)
+    schema_owner.check(db)
     schema = quoted(db.address.schema)
     try:
         found = db.execute(f"SELECT version, functions FROM {schema}.meta")

@@ -7,8 +7,8 @@ set, and an operator that somebody made in `public` would be preferred to one th
 
 from __future__ import annotations
 
+from outlast.store.commands import Record
 from outlast.store.rows import DrainRow, Entry, RunRow, WorkerRow
-from outlast.store.verbs import Record
 
 _RUN = ", ".join(RunRow._fields)
 _ENTRY = ", ".join(Entry._fields)
@@ -143,7 +143,7 @@ ORDER BY i.number DESC LIMIT %(last)s
 """
 
 NOTIFY = "SELECT pg_notify(%s, '')"
-HEART = "SELECT {s}.heart_{v}(%s, %s, %s)"
+HEART = "SELECT {s}.heartbeat_{v}(%s, %s, %s)"
 QUIET = "SELECT {s}.quiet_{v}(%s, %s)"
 
 REOPEN = """

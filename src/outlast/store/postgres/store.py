@@ -20,22 +20,33 @@ import psycopg
 
 from outlast.errors import StoreUnavailable
 from outlast.store import fork
+from outlast.store.commands import (
+    LOUD,
+    LOUD_AT_HOME,
+    SESSION,
+    Command,
+    Drain,
+    Prune,
+    SubmitMany,
+    Sweep,
+    Swept,
+)
 from outlast.store.deadline import CALL_SECONDS, acquired, time_left
 from outlast.store.postgres import migrate
 from outlast.store.postgres import statements as sql
 from outlast.store.postgres.address import Address, parse
-from outlast.store.postgres.calls import Answer, Call, call, record_values
+from outlast.store.postgres.batch import Answer, Call, call, record_values
 from outlast.store.postgres.connection import CALL, RECORD, Connection
-from outlast.store.postgres.ear import Ear, channel
 from outlast.store.postgres.failures import AGAIN, LOCKED, SHUT_OUT, at_opening, translate, words
-from outlast.store.postgres.floors import Floors
-from outlast.store.protocol import BadValue, Blocked, CommitUnknown, left_as_it_is, outlook
+from outlast.store.postgres.listener import Listener, channel
+from outlast.store.postgres.scan_cursors import ScanCursorCache
+from outlast.store.protocol import BadValue, Blocked, CommitUnknown, claimable_of, left_as_it_is
 from outlast.store.rows import (
     DELAYED,
+    Claimable,
     DrainRow,
     Entry,
     Message,
-    Outlook,
     QueueRow,
     RunQuery,
     RunRow,
@@ -44,7 +55,6 @@ from outlast.store.rows import (
     WorkerRow,
     sessions_of,
 )
-from outlast.store.verbs import LOUD, LOUD_AT_HOME, SESSION, Drain, Prune, SubmitMany, Sweep, Swept, Verb
 
 log = logging.getLogger("outlast.store")
 
@@ -106,12 +116,12 @@ class PostgresStore:
         self._writer = Connection(self.address, calls, self.call_timeout)
         self._reader = Connection(self.address, seconds_max=self.call_timeout)
         self._id, self._epoch = uuid4().hex, 0
-        self._floors = Floors()
+        self._scan_cursors = ScanCursorCache()
         ways = (self._beat_reading, self._beat_writing)
-        self._ear = Ear(self.address, self._heartbeat, self._named, ways, self.call_timeout)
+        self._listener = Listener(self.address, self._heartbeat, self._named, ways, self.call_timeout)
         self._place: tuple[Any, Any] = (None, None)
         self._prune_part = PRUNE_PART
-        self._ear.learn = self._learn
+        self._listener.learn = self._learn
         try:
             if self.address.migrate and self.migrates:
                 if not migrate.check(self._writer):
@@ -174,7 +184,7 @@ class PostgresStore:
             pass
         with self._listing:
             pass
-        self._ear.close()
+        self._listener.close()
         with suppress(psycopg.Error):  # it is forgotten in time
             if self._epoch and self._writer.is_usable:
                 self._writer.execute(self._named(sql.GONE), (self._id,))
@@ -191,7 +201,7 @@ class PostgresStore:
         self._opened = False
         for db in (self._writer, self._reader):
             db.forget_in_child()
-        self._ear.forget_in_child()
+        self._listener.forget_in_child()
         if not at_rest:
             self._writing, self._reading, self._listing = threading.Lock(), threading.Lock(), threading.Lock()
 
@@ -207,7 +217,7 @@ class PostgresStore:
         """The time to send along: None, the server's own."""
         return None if self._clock is None else self._clock()
 
-    def try_commit(self, verbs: Sequence[Verb]) -> list[Any] | None:
+    def try_commit(self, commands: Sequence[Command]) -> list[Any] | None:
         """Commit if that can be done without waiting for anybody, here or there; None if not, and then nothing was written.
 
         It waits for the server, but not long: then the outcome is unknown.
@@ -218,45 +228,45 @@ class PostgresStore:
             self._check_open()
             if not self._writer.is_prepared:
                 return None
-            if self._recorded(verbs, HERE_SECONDS):
+            if self._recorded(commands, HERE_SECONDS):
                 return [None]
-            answer = self._commit(verbs, HERE_SECONDS)
+            answer = self._commit(commands, HERE_SECONDS)
         finally:
             self._writing.release()
         return None if answer is None else self._whole(answer)
 
-    def commit(self, verbs: Sequence[Verb]) -> list[Any]:
-        if not verbs:
+    def commit(self, commands: Sequence[Command]) -> list[Any]:
+        if not commands:
             return []
         with self._writing:
             self._check_open()
-            if self._recorded(verbs):
+            if self._recorded(commands):
                 return [None]
-            answer = self._commit(verbs)
+            answer = self._commit(commands)
         assert answer is not None  # only a commit on the loop gives up
         outcomes = self._whole(answer)
-        kinds = set(map(type, verbs))
+        kinds = set(map(type, commands))
         if Prune in kinds:
-            self._finish_prunes(verbs, outcomes)
+            self._finish_prunes(commands, outcomes)
         rings = answer.rings or any(_has_news(outcome) for outcome in outcomes if kinds & {Sweep, Drain})
         if rings or not kinds.isdisjoint(LOUD):
             self._ring(here=rings or not kinds.isdisjoint(LOUD_AT_HOME))
         return outcomes
 
-    def _finish_prunes(self, verbs: Sequence[Verb], outcomes: list[int]) -> None:
+    def _finish_prunes(self, commands: Sequence[Command], outcomes: list[int]) -> None:
         """Delete what the first call has left, part by part, and stop after `call_timeout`.
 
         A Prune that ends early has deleted something: its caller asks again until there is nothing.
         """
         deadline = time.monotonic() + time_left(self.call_timeout)
-        for number, verb in enumerate(verbs):
-            if type(verb) is not Prune:
+        for number, command in enumerate(commands):
+            if type(command) is not Prune:
                 continue
-            more, count = verb, outcomes[number]
-            while count == self._part(more).limit and outcomes[number] < verb.limit:
+            more, count = command, outcomes[number]
+            while count == self._part(more).limit and outcomes[number] < command.limit:
                 if time.monotonic() > deadline:
                     return
-                more = verb._replace(limit=verb.limit - outcomes[number])
+                more = command._replace(limit=command.limit - outcomes[number])
                 count = self._prune_more(more)
                 outcomes[number] += count
 
@@ -274,11 +284,11 @@ class PostgresStore:
         count: int = answer.outcomes[0]
         return count
 
-    def _part(self, verb: Verb) -> Any:
-        """Return the verb as one call takes it. Items have no journals, and ids are gone through at once."""
-        if type(verb) is not Prune or verb.items or verb.ids:
-            return verb
-        return verb._replace(limit=min(verb.limit, self._prune_part))
+    def _part(self, command: Command) -> Any:
+        """Return the command as one call takes it. Items have no journals, and ids are gone through at once."""
+        if type(command) is not Prune or command.items or command.ids:
+            return command
+        return command._replace(limit=min(command.limit, self._prune_part))
 
     def _whole(self, answer: Answer) -> list[Any]:
         """The outcomes, with the rows that were too long to come with them."""
@@ -291,11 +301,11 @@ class PostgresStore:
                 raise CommitUnknown(f"{self.place}: a run was pruned while it was joined.")
         return answer.outcomes
 
-    def _recorded(self, verbs: Sequence[Verb], seconds: float | None = None) -> bool:
+    def _recorded(self, commands: Sequence[Command], seconds: float | None = None) -> bool:
         """The short way of a lone new entry: one plain statement. False: it wrote nothing, and the long way will tell why."""
-        if len(verbs) != 1 or not self._writer.is_prepared:
+        if len(commands) != 1 or not self._writer.is_prepared:
             return False
-        values = record_values(verbs[0], self._id, self._epoch)
+        values = record_values(commands[0], self._id, self._epoch)
         if values is None:
             return False
         try:
@@ -305,13 +315,13 @@ class PostgresStore:
                 return False
             raise translate(error, self.address, sent=True, usable=False) from error
 
-    def _commit(self, verbs: Sequence[Verb], seconds: float | None = None) -> Answer | None:
+    def _commit(self, commands: Sequence[Command], seconds: float | None = None) -> Answer | None:
         """`seconds`: how long it may take at the most. Then None if somebody has a lock: nothing was written."""
-        floors = self._floors.now()
-        sent = call([self._part(verb) for verb in verbs], floors, self._place_of)
+        scan_cursors = self._scan_cursors.now()
+        sent = call([self._part(command) for command in commands], scan_cursors, self._place_of)
         lock_waits = iter(self._lock_waits() if seconds is None else [LOCK_WAIT_HERE])
         lock_wait = next(lock_waits)
-        long = seconds is None and not {Prune, SubmitMany}.isdisjoint(map(type, verbs))
+        long = seconds is None and not {Prune, SubmitMany}.isdisjoint(map(type, commands))
         seconds_max = self.call_timeout * LONG_CALLS if long else seconds
         for turn in range(AGAIN_MAX):
             try:
@@ -326,11 +336,13 @@ class PostgresStore:
                 if long and self._prune_part > 1 and (not definite or error.sqlstate == CANCELLED):
                     self._prune_part = 1  # the journals may be long
                     if definite:
-                        sent = call([self._part(verb) for verb in verbs], floors, self._place_of)
+                        sent = call(
+                            [self._part(command) for command in commands], scan_cursors, self._place_of
+                        )
                         continue
                 if definite and error.sqlstate in (LOCKED, CANCELLED):
-                    locked = self._locked(verbs)
-                    longer = next(lock_waits, None) if len(verbs) > 1 else None
+                    locked = self._locked(commands)
+                    longer = next(lock_waits, None) if len(commands) > 1 else None
                     if locked or longer is None:
                         raise Blocked(_blocked(self.place, error, self.address), locked) from error
                     lock_wait = longer
@@ -343,36 +355,38 @@ class PostgresStore:
         if self._clock is None:
             self._learn(answer.now)
         for scan in answer.scans:
-            self._floors.learn(*scan, answer.now, floored=floors is not None)
-        for verb, place in zip((verb for verb in verbs if type(verb) is Prune), answer.places, strict=True):
-            self._place = (verb._replace(limit=0), place)
+            self._scan_cursors.learn(*scan, answer.now, floored=scan_cursors is not None)
+        for command, place in zip(
+            (command for command in commands if type(command) is Prune), answer.places, strict=True
+        ):
+            self._place = (command._replace(limit=0), place)
         return answer
 
-    def _place_of(self, verb: Prune) -> Any:
+    def _place_of(self, command: Prune) -> Any:
         """Where the last one like it has stopped: it goes on from there."""
-        return self._place[1] if self._place[0] == verb._replace(limit=0) else None
+        return self._place[1] if self._place[0] == command._replace(limit=0) else None
 
     def _lock_waits(self) -> list[float]:
         """Return how long each turn waits for a row lock, so that the server gives up before the client does."""
         most = time_left(self.call_timeout) / 2
         return [wait for wait in LOCK_WAITS if wait <= most] or [most]
 
-    def _locked(self, verbs: Sequence[Any]) -> frozenset[tuple[str, Any]]:
-        """Return the runs of these verbs that somebody keeps locked, as `Blocked` has them."""
-        records = [getattr(verb, "record", None) or verb for verb in verbs]
-        runs = [verb.run for verb in records if hasattr(verb, "run")]
-        ids = [verb.id for verb in records if hasattr(verb, "id")]
-        sessions = [(verb.space, verb.session) for verb in verbs if hasattr(verb, "session")]
+    def _locked(self, commands: Sequence[Any]) -> frozenset[tuple[str, Any]]:
+        """Return the runs of these commands that somebody keeps locked, as `Blocked` has them."""
+        records = [getattr(command, "record", None) or command for command in commands]
+        runs = [command.run for command in records if hasattr(command, "run")]
+        ids = [command.id for command in records if hasattr(command, "id")]
+        sessions = [(command.space, command.session) for command in commands if hasattr(command, "session")]
         try:
             rows = self._writer.execute(self._named(sql.LOCKED), (runs, ids))
             held = self._locked_sessions(sessions) if sessions else set()
         except psycopg.Error as error:
             raise translate(error, self.address, sent=False, usable=self._writer.is_usable) from error
         locked = {subject for pk, id in rows for subject in (("run", pk), ("id", id))}
-        for verb in verbs:
-            if hasattr(verb, "session") and (verb.space, verb.session) in held:
-                record = getattr(verb, "record", None)
-                locked.add(("session", verb.session) if record is None else ("run", record.run))
+        for command in commands:
+            if hasattr(command, "session") and (command.space, command.session) in held:
+                record = getattr(command, "record", None)
+                locked.add(("session", command.session) if record is None else ("run", record.run))
         return frozenset(locked)
 
     def _locked_sessions(self, sessions: list[tuple[str, str]]) -> set[tuple[str, str]]:
@@ -515,19 +529,19 @@ class PostgresStore:
     def dead_workers(self) -> list[str]:
         return [worker for (worker,) in self._read(sql.DYING, (self._at(),))]
 
-    def look(self, queues: tuple[str, ...], workflows: tuple[str, ...]) -> Outlook:
+    def peek(self, queues: tuple[str, ...], workflows: tuple[str, ...]) -> Claimable:
         if not queues:
-            return Outlook(ready=False, suspect=False, next_due=None, overdue=False, unknown=())
-        floors = self._floors.text()
-        text = self._read(sql.LOOK, (json.dumps(queues, ensure_ascii=False), floors, self._at()))[0][0]
+            return Claimable(ready=False, suspect=False, next_due=None, overdue=False, unknown=())
+        scan_cursors = self._scan_cursors.text()
+        text = self._read(sql.LOOK, (json.dumps(queues, ensure_ascii=False), scan_cursors, self._at()))[0][0]
         now, due, firsts, suspects, seconds, walked = json.loads(text)
         if due is None or due > now:  # else the next claim has more to make ready than it remembers
-            self._floors.learn(seconds, walked, firsts, now, floored=floors is not None)
-        found = outlook({first[1] for first in firsts or ()}, set(suspects or ()), due, now, workflows)
-        if floors is None or found.ready:
+            self._scan_cursors.learn(seconds, walked, firsts, now, floored=scan_cursors is not None)
+        found = claimable_of({first[1] for first in firsts or ()}, set(suspects or ()), due, now, workflows)
+        if scan_cursors is None or found.ready:
             return found
         # What stands before the remembered places is seen when they are forgotten, and no bell rings for it again.
-        again = now + self._floors.left()
+        again = now + self._scan_cursors.left()
         return found._replace(next_due=again if found.next_due is None else min(found.next_due, again))
 
     def queues(self) -> list[QueueRow]:
@@ -566,23 +580,23 @@ class PostgresStore:
 
     # -- life signs
 
-    def listen(self, bell: Callable[[], None]) -> None:
-        self._ear.listen(bell)
+    def listen(self, on_change: Callable[[], None]) -> None:
+        self._listener.listen(on_change)
 
     def _ring(self, *, here: bool) -> None:
         if here:
-            self._ear.ring_here()
-        if self._ear.is_awake:
-            self._ear.ring()
+            self._listener.notify_local()
+        if self._listener.is_awake:
+            self._listener.notify()
             return
         with suppress(StoreUnavailable):  # what was committed is: a lost ring fails nobody
             self._read(sql.NOTIFY, (channel(self.address.schema),))
 
-    def hold(self, worker: str) -> None:
-        self._ear.hold(worker)
+    def acquire_liveness(self, worker: str) -> None:
+        self._listener.acquire_liveness(worker)
 
-    def let_go(self, worker: str) -> None:
-        self._ear.let_go(worker)
+    def release_liveness(self, worker: str) -> None:
+        self._listener.release_liveness(worker)
 
     def _beat_reading(self, workers: list[str]) -> bool:
         return self._beat(self._reading, self._reader, workers)
@@ -607,7 +621,7 @@ class PostgresStore:
 
     def die(self) -> None:
         """For tests: close it as a killed process does, which lets go of its locks and cleans nothing up."""
-        self._ear.die()
+        self._listener.die()
         self.close()
 
     def reopen(self, id: str) -> None:

@@ -21,7 +21,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
 from outlast.errors import SettingsError, StoreBroken, StoreUnavailable
-from outlast.settings.masks import masked
+from outlast.settings.redaction import masked
 from outlast.store.address import BAD_ADDRESS, PORT, server_parts
 from outlast.store.deadline import CALL_SECONDS, time_left
 from outlast.store.redis.failures import away, refused
@@ -152,7 +152,7 @@ def packed(*command: str | bytes | float) -> bytes:
     return b"".join(parts)
 
 
-class Line:
+class RedisConnection:
     """One connection, made when it is first needed. Not for two threads at once."""
 
     def __init__(self, address: Address, seconds_max: float = CALL_SECONDS) -> None:

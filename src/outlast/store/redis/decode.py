@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from outlast.store import verbs
+from outlast.store import commands
+from outlast.store.commands import Refused, Submitted, Swept
 from outlast.store.rows import DrainRow, Entry, Message, QueueRow, RunRow, SessionRow, WorkerRow
-from outlast.store.verbs import Refused, Submitted, Swept
 
 
 def _pairs(flat: Sequence[Any]) -> dict[str, Any]:
@@ -131,13 +131,13 @@ def session_row(found: Sequence[Any]) -> SessionRow:
 # -- outcomes
 
 
-def outcomes(batch: Sequence[verbs.Verb], answers: Sequence[Any] | int) -> list[Any]:
+def outcomes(batch: Sequence[commands.Command], answers: Sequence[Any] | int) -> list[Any]:
     """A number of answers: there is nothing to say of any."""
     if isinstance(answers, int):
         return [None] * answers
     return [
-        None if answer is None else _outcome(type(verb), answer)
-        for verb, answer in zip(batch, answers, strict=True)
+        None if answer is None else _outcome(type(command), answer)
+        for command, answer in zip(batch, answers, strict=True)
     ]
 
 
@@ -165,12 +165,12 @@ def _submitted(answer: Any) -> Submitted:
 
 
 _DECODE: dict[type, Callable[[Any], Any]] = {
-    verbs.Submit: _submitted,
-    verbs.SubmitMany: lambda answer: [_submitted(one) for one in answer[1:]],
-    verbs.Claim: lambda answer: [run_row(text) for text in answer[1:]],
-    verbs.Sweep: lambda answer: Swept(*map(tuple, answer)),
-    verbs.Drain: lambda answer: tuple(answer[1:]),
-    verbs.Prune: lambda answer: Pruned(*map(int, answer)),
-    verbs.Keep: int,
+    commands.Submit: _submitted,
+    commands.SubmitMany: lambda answer: [_submitted(one) for one in answer[1:]],
+    commands.Claim: lambda answer: [run_row(text) for text in answer[1:]],
+    commands.Sweep: lambda answer: Swept(*map(tuple, answer)),
+    commands.Drain: lambda answer: tuple(answer[1:]),
+    commands.Prune: lambda answer: Pruned(*map(int, answer)),
+    commands.UpdateSession: int,
 }
 """The others answer with nothing, or with a status."""

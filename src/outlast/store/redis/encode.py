@@ -1,4 +1,4 @@
-"""Verbs as the script takes them. Every value is checked here: a script that meets one it cannot use is too late."""
+"""Commands as the script takes them. Every value is checked here: a script that meets one it cannot use is too late."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import groupby
 from types import NoneType, UnionType
 from typing import Any, TypeAlias, get_args, get_origin, get_type_hints
 
-from outlast.store import verbs
+from outlast.store import commands
 from outlast.store.protocol import BadValue
 
 INTEGER_MAX = 2**53
@@ -33,8 +33,8 @@ _quoted = json.encoder.encode_basestring
 """The same of a text alone."""
 
 
-def encode(batch: Sequence[verbs.Verb]) -> list[str | bytes | int]:
-    """The arguments of a call, behind its header: of each group of verbs of one kind its name, how many they are, and what they say.
+def encode(batch: Sequence[commands.Command]) -> list[str | bytes | int]:
+    """The arguments of a call, behind its header: of each group of commands of one kind its name, how many they are, and what they say.
 
     Record and Ack are texts of their own, the others one JSON list. BadValue if something in it cannot be stored.
     """
@@ -43,10 +43,10 @@ def encode(batch: Sequence[verbs.Verb]) -> list[str | bytes | int]:
         for kind, group in groupby(batch, type):
             alike: list[Any] = list(group)
             arguments += (kind.__name__, len(alike))
-            if kind is verbs.Record:
+            if kind is commands.Record:
                 for record in alike:
                     arguments += _record(record)
-            elif kind is verbs.Ack:
+            elif kind is commands.Ack:
                 for ack in alike:
                     _check_fields(ack)
                     arguments += ack[:2]
@@ -58,23 +58,23 @@ def encode(batch: Sequence[verbs.Verb]) -> list[str | bytes | int]:
 
 
 def alone(name: str, said: dict[str, Any]) -> list[str | bytes | int]:
-    """The arguments of a call for one thing that is no verb of the protocol's, or not quite."""
+    """The arguments of a call for one thing that is no command of the protocol's, or not quite."""
     return [name, 1, _json([said]).encode()]
 
 
-def _check_fields(verb: Any) -> None:
+def _check_fields(command: Any) -> None:
     """BadValue for a value that cannot be stored. Of one whose type alone says that it can, only the type is looked at."""
-    kind = type(verb)
-    shape = (kind, *map(type, verb))
+    kind = type(command)
+    shape = (kind, *map(type, command))
     numbers = _shapes.get(shape)
     if numbers is not None:
         for at in numbers:
-            if not -INTEGER_MAX <= verb[at] <= INTEGER_MAX:
+            if not -INTEGER_MAX <= command[at] <= INTEGER_MAX:
                 break
         else:
             return
     checks = _checks(kind)
-    for (name, check), value in zip(checks, verb, strict=True):
+    for (name, check), value in zip(checks, command, strict=True):
         if not check(value):
             raise BadValue(f"{kind.__name__}.{name} cannot be {_shown(value)}.")
     if all(_is_enough(part, check) for part, (_, check) in zip(shape[1:], checks, strict=True)):
@@ -87,20 +87,20 @@ def _is_enough(part: type, check: Check) -> bool:
 
 
 _shapes: dict[tuple[type, ...], tuple[int, ...]] = {}
-"""Of verbs that were found good and have nothing but texts, flags and numbers: their types, and which fields are numbers.
+"""Of commands that were found good and have nothing but texts, flags and numbers: their types, and which fields are numbers.
 
 A number within the bounds of an integer is good as a float too."""
 
 
-def _plain(verb: Any) -> dict[str, Any]:
-    _check_fields(verb)
-    return {name: value for name, value in zip(verb._fields, verb, strict=True) if value is not None}
+def _plain(command: Any) -> dict[str, Any]:
+    _check_fields(command)
+    return {name: value for name, value in zip(command._fields, command, strict=True) if value is not None}
 
 
 # -- entries
 
 
-def _record(record: verbs.Record) -> tuple[int, int, int, str, bytes, bytes]:
+def _record(record: commands.Record) -> tuple[int, int, int, str, bytes, bytes]:
     before, value, after = _parts(record)
     marks = _MARKS.get(record[3], "")
     said = "null" if value is None else _quoted(value)
@@ -111,7 +111,7 @@ def _record(record: verbs.Record) -> tuple[int, int, int, str, bytes, bytes]:
 _NO_REST = (None,) * 5
 
 
-def _parts(record: verbs.Record) -> tuple[str, str | None, str]:
+def _parts(record: commands.Record) -> tuple[str, str | None, str]:
     """The text of an entry: what stands before its value, the value, and what stands behind it."""
     _check_fields(record)
     _, _, fence, kind, key, at, args, value, *_ = record
@@ -125,7 +125,7 @@ def _parts(record: verbs.Record) -> tuple[str, str | None, str]:
     return before, value, f",{_json(rest)[1:]}"
 
 
-def _noted(record: verbs.Record) -> dict[str, Any]:
+def _noted(record: commands.Record) -> dict[str, Any]:
     """A record whose value the store writes."""
     before, _, after = _parts(record)
     return {
@@ -134,100 +134,105 @@ def _noted(record: verbs.Record) -> dict[str, Any]:
     }  # fmt: skip
 
 
-# -- verbs that need more than their fields
+# -- commands that need more than their fields
 
 
-def _fenced(verb: Any) -> dict[str, Any]:
-    return _plain(verb) | {"run": str(verb.run)}
+def _fenced(command: Any) -> dict[str, Any]:
+    return _plain(command) | {"run": str(command.run)}
 
 
-def _submit(verb: verbs.Submit) -> dict[str, Any]:
-    said = _plain(verb)
-    if abs(verb.priority) > PRIORITY_MAX:
-        raise BadValue(f"Submit.priority cannot be {verb.priority}.")
+def _submit(command: commands.Submit) -> dict[str, Any]:
+    said = _plain(command)
+    if abs(command.priority) > PRIORITY_MAX:
+        raise BadValue(f"Submit.priority cannot be {command.priority}.")
     return said
 
 
-def _submit_many(verb: verbs.SubmitMany) -> dict[str, Any]:
-    if len(verb.runs) > SUBMIT_MANY_MAX:
+def _submit_many(command: commands.SubmitMany) -> dict[str, Any]:
+    if len(command.runs) > SUBMIT_MANY_MAX:
         raise BadValue(
-            f"{len(verb.runs):,} runs are too many for one submit_many on Redis, which serves nobody else meanwhile: submit at "
+            f"{len(command.runs):,} runs are too many for one submit_many on Redis, which serves nobody else meanwhile: submit at "
             f"most {SUBMIT_MANY_MAX:,} at once."
         )
-    return {"runs": [_submit(run) for run in verb.runs]}
+    return {"runs": [_submit(run) for run in command.runs]}
 
 
-def _decide(verb: verbs.Decide) -> dict[str, Any]:
-    said = _plain(verb)
+def _decide(command: commands.Decide) -> dict[str, Any]:
+    said = _plain(command)
     try:
-        decision = json.dumps(json.loads(verb.decision) | {"token": verb.token})
+        decision = json.dumps(json.loads(command.decision) | {"token": command.token})
     except (ValueError, TypeError, RecursionError) as error:
         raise BadValue(f"a decision must be a JSON object: {error}") from None
     return said | {"decision": decision}
 
 
-def _enlist(verb: verbs.Enlist) -> dict[str, Any]:
-    if verb.worker == "":
+def _enlist(command: commands.RegisterWorker) -> dict[str, Any]:
+    if command.worker == "":
         raise BadValue("a worker's id cannot be empty: that says that nobody has a run.")
-    said = _plain(verb)
-    "".join((*verb.queues, *verb.workflows)).encode()  # with its escapes json.dumps would take anything
-    return said | {"queues": json.dumps(verb.queues), "workflows": json.dumps(verb.workflows)}
+    said = _plain(command)
+    "".join((*command.queues, *command.workflows)).encode()  # with its escapes json.dumps would take anything
+    return said | {"queues": json.dumps(command.queues), "workflows": json.dumps(command.workflows)}
 
 
-def _prune(verb: verbs.Prune) -> dict[str, Any]:
-    said = {"start": 0, "look": PRUNE_LOOK, "ids": list(dict.fromkeys(verb.ids)), "dead": bool(verb.dead)}
-    return _plain(verb) | said
+def _prune(command: commands.Prune) -> dict[str, Any]:
+    said = {
+        "start": 0,
+        "look": PRUNE_LOOK,
+        "ids": list(dict.fromkeys(command.ids)),
+        "dead": bool(command.dead),
+    }
+    return _plain(command) | said
 
 
-def more_of(prune: verbs.Prune, count: int, start: int) -> list[str | bytes | int]:
+def more_of(prune: commands.Prune, count: int, start: int) -> list[str | bytes | int]:
     """The arguments of another call for the rest of a Prune: so many, from the so manyth on."""
     said = _prune(prune) | {"limit": prune.limit - count, "start": start}
     return alone("Prune", said)
 
 
-def _send(verb: verbs.Send) -> dict[str, Any]:
-    _plain(verb)
-    rest = _json([verb.message, verb.value])
+def _send(command: commands.Send) -> dict[str, Any]:
+    _plain(command)
+    rest = _json([command.message, command.value])
     return {
-        "id": verb.id,
-        "name": verb.name,
-        "message": verb.message,
-        "named": _json([verb.name]),
+        "id": command.id,
+        "name": command.name,
+        "message": command.message,
+        "named": _json([command.name]),
         "rest": rest,
-        **({} if verb.messages_max is None else {"messages_max": verb.messages_max}),
+        **({} if command.messages_max is None else {"messages_max": command.messages_max}),
     }
 
 
-def _keep(verb: verbs.Keep) -> dict[str, Any]:
-    said = _plain(verb)
-    said["fields"] = [[field] if value is None else [field, value] for field, value in verb.fields.items()]
-    said["appends"] = [{"field": field} | _plain(more) for field, more in verb.appends.items()]
-    if verb.record is not None:
-        said["record"] = _noted(verb.record)
+def _keep(command: commands.UpdateSession) -> dict[str, Any]:
+    said = _plain(command)
+    said["fields"] = [[field] if value is None else [field, value] for field, value in command.fields.items()]
+    said["appends"] = [{"field": field} | _plain(more) for field, more in command.appends.items()]
+    if command.record is not None:
+        said["record"] = _noted(command.record)
     return said
 
 
-def _forget(verb: verbs.Forget) -> dict[str, Any]:
-    said = _plain(verb)
-    if verb.record is not None:
-        said["record"] = _noted(verb.record)
+def _forget(command: commands.DeleteSession) -> dict[str, Any]:
+    said = _plain(command)
+    if command.record is not None:
+        said["record"] = _noted(command.record)
     return said
 
 
 _ENCODE: dict[type, Callable[[Any], dict[str, Any]]] = {
-    verbs.Save: _fenced,
-    verbs.Wait: _fenced,
-    verbs.Settle: _fenced,
-    verbs.Release: _fenced,
-    verbs.Undo: _fenced,
-    verbs.Submit: _submit,
-    verbs.SubmitMany: _submit_many,
-    verbs.Prune: _prune,
-    verbs.Decide: _decide,
-    verbs.Enlist: _enlist,
-    verbs.Send: _send,
-    verbs.Keep: _keep,
-    verbs.Forget: _forget,
+    commands.SaveProgress: _fenced,
+    commands.SetWaiting: _fenced,
+    commands.Settle: _fenced,
+    commands.Release: _fenced,
+    commands.Undo: _fenced,
+    commands.Submit: _submit,
+    commands.SubmitMany: _submit_many,
+    commands.Prune: _prune,
+    commands.Decide: _decide,
+    commands.RegisterWorker: _enlist,
+    commands.Send: _send,
+    commands.UpdateSession: _keep,
+    commands.DeleteSession: _forget,
 }
 
 # -- values
@@ -254,7 +259,7 @@ _found: dict[type, tuple[tuple[str, Check], ...]] = {}
 
 
 def _checks(kind: type) -> tuple[tuple[str, Check], ...]:
-    """What each field of a verb must be, by its annotation."""
+    """What each field of a command must be, by its annotation."""
     checks = _found.get(kind)
     if checks is None:
         hints = get_type_hints(kind)

@@ -9,20 +9,21 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from outlast.errors import StoreUnavailable
+from outlast.store.commands import SESSION
 from outlast.store.deadline import CALL_SECONDS, acquired
-from outlast.store.protocol import BadValue, outlook
+from outlast.store.protocol import BadValue, claimable_of
 from outlast.store.redis import decode, scripts
-from outlast.store.redis.connection import Address, Line, Lost
+from outlast.store.redis.connection import Address, Lost, RedisConnection
 from outlast.store.redis.encode import INTEGER_MAX, integers
 from outlast.store.redis.failures import away
-from outlast.store.redis.presence import Missed
+from outlast.store.redis.listener import MissedHeartbeats
 from outlast.store.rows import (
     DELAYED,
     ENDED,
+    Claimable,
     DrainRow,
     Entry,
     Message,
-    Outlook,
     QueueRow,
     RunQuery,
     RunRow,
@@ -30,7 +31,6 @@ from outlast.store.rows import (
     SessionRow,
     WorkerRow,
 )
-from outlast.store.verbs import SESSION
 
 PAGE = 1_000
 """Rows that one call looks at, at the most."""
@@ -43,11 +43,11 @@ class Reads:
 
     call_timeout = CALL_SECONDS
 
-    def __init__(self, address: Address, clock: Callable[[], float] | None, missed: Missed) -> None:
+    def __init__(self, address: Address, clock: Callable[[], float] | None, missed: MissedHeartbeats) -> None:
         self._address, self._clock, self._missed = address, clock, missed
         self.place = address.place
         self._reading = threading.Lock()
-        self._reader = Line(address)
+        self._reader = RedisConnection(address)
         self._opened = False
         self._offset = 0.0
         """The server's clock less this process's monotonic one."""
@@ -183,10 +183,10 @@ class Reads:
                 found[workflow, step] = [float(text) for text in texts]
         return found
 
-    def look(self, queues: tuple[str, ...], workflows: tuple[str, ...]) -> Outlook:
+    def peek(self, queues: tuple[str, ...], workflows: tuple[str, ...]) -> Claimable:
         ready, suspect, text = self._read("look", *dict.fromkeys(queues))
         due = None if text is None else float(text)
-        return outlook(set(ready), set(suspect), due, self.now(), workflows)
+        return claimable_of(set(ready), set(suspect), due, self.now(), workflows)
 
     def queues(self) -> list[QueueRow]:
         return [decode.queue_row(found) for found in self._read("queues")]

@@ -12,6 +12,7 @@ from functools import cache
 from importlib import resources
 from typing import NamedTuple
 
+from outlast.store.commands import DAMAGED_SECONDS, DRAINS_MAX, DURATIONS_MAX, TOKENS_MAX
 from outlast.store.rows import (
     ATTEMPTS_FACTOR_MAX,
     FLEET_DEATHS_MAX,
@@ -19,7 +20,6 @@ from outlast.store.rows import (
     FLEET_SECONDS_MIN,
     SUSPECT_DEATHS,
 )
-from outlast.store.verbs import DAMAGED_SECONDS, DRAINS_MAX, DURATIONS_MAX, TOKENS_MAX
 
 PARTS = (
     "undo", "back", "entries", "changes", "view", "sets", "lists", "places", "rows", "queues", "counters", "ending", "record", "submit", "claim", "ends", "requests", "workers", "deaths", "drains", "sessions", "prune",

@@ -18,15 +18,15 @@ from uuid import uuid4
 
 from outlast.errors import SettingsError, StoreBroken, StoreError, StoreTooNew, StoreUnavailable
 from outlast.store import fork
+from outlast.store.commands import LOUD, LOUD_AT_HOME, Claim, Command, Prune, Record, Sweep
 from outlast.store.deadline import acquired, time_left, until
 from outlast.store.protocol import BadValue, CommitUnknown, left_as_it_is, whole_journal
-from outlast.store.redis import decode, scripts, warnings
-from outlast.store.redis.connection import Address, Late, Line, Lost, parse
+from outlast.store.redis import decode, scripts, server_warnings
+from outlast.store.redis.connection import Address, Late, Lost, RedisConnection, parse
 from outlast.store.redis.encode import alone, encode, more_of
 from outlast.store.redis.failures import away, fault, wrong_address
-from outlast.store.redis.presence import Ear, Missed
+from outlast.store.redis.listener import Listener, MissedHeartbeats
 from outlast.store.redis.reads import Reads
-from outlast.store.verbs import LOUD, LOUD_AT_HOME, Claim, Prune, Record, Sweep, Verb
 
 log = logging.getLogger("outlast.store")
 
@@ -52,11 +52,11 @@ class RedisStore(Reads):
     def __init__(
         self, address: Address, *, clock: Callable[[], float] | None = None, heartbeat: float = 0.2
     ) -> None:
-        super().__init__(address, clock, Missed(heartbeat))
+        super().__init__(address, clock, MissedHeartbeats(heartbeat))
         self._format = f"{address.prefix}format"
         self._heartbeat = heartbeat
         self._writing = threading.Lock()
-        self._writer = Line(address)
+        self._writer = RedisConnection(address)
         self._server = ""
         """The server's run id: another one after each start, and of each replica. Empty where it is not told."""
         self._unknown: list[str] = []
@@ -76,8 +76,8 @@ class RedisStore(Reads):
         self._calls = (f"{self._origin}-{number}" for number in count(1))
         self._call = next(self._calls)
         """Names this writer's connection: what is lost with it is made void under this name."""
-        self._ear = Ear(self._address, self._origin, self._note_present)
-        self._missed = Missed(self._heartbeat)
+        self._listener = Listener(self._address, self._origin, self._note_present)
+        self._missed = MissedHeartbeats(self._heartbeat)
 
     # -- opening and closing
 
@@ -98,7 +98,7 @@ class RedisStore(Reads):
         fork.watch(self)
 
     def versions(self) -> tuple[int, int]:
-        line = Line(self._address, self.call_timeout)
+        line = RedisConnection(self._address, self.call_timeout)
         try:
             line.connect()
             return int(line.call("GET", self._format) or 0), FORMAT
@@ -126,13 +126,13 @@ class RedisStore(Reads):
 
     def _look_at_server(self) -> None:
         self._writer.connect()
-        told = warnings.info(self._writer, "server")
-        version = warnings.version(told)
-        if version is not None and version < warnings.OLDEST:
+        told = server_warnings.info(self._writer, "server")
+        version = server_warnings.version(told)
+        if version is not None and version < server_warnings.OLDEST:
             raise StoreBroken(
                 f"{self.place}: the server is Redis {told['redis_version']}; Outlast needs 6.2 or later."
             )
-        dangers = warnings.dangers(self._writer)
+        dangers = server_warnings.dangers(self._writer)
         if dangers and self._address.strict:
             raise SettingsError(
                 f"{self.place}: refused, as its address says `strict`: {' '.join(dangers)} (An address that was taken from REDIS_URL or REDIS_HOST "
@@ -155,12 +155,12 @@ class RedisStore(Reads):
         with self._reading:
             pass
         if self._reader.is_open:
-            for worker in self._ear.held:
+            for worker in self._listener.held:
                 self._note_absent(worker)
         self._drop()
 
     def _drop(self) -> None:
-        self._ear.close()
+        self._listener.close()
         self._writer.drop()
         self._reader.drop()
         self._renew_identity()
@@ -180,48 +180,48 @@ class RedisStore(Reads):
             self._writing, self._reading = threading.Lock(), threading.Lock()
         if self._opened:
             self._opened = False
-            self._ear.forget_in_child()
+            self._listener.forget_in_child()
             self._writer.drop()
             self._reader.drop()
             self._renew_identity()
 
     # -- writing
 
-    def try_commit(self, verbs: Sequence[Verb]) -> list[Any] | None:
+    def try_commit(self, commands: Sequence[Command]) -> list[Any] | None:
         """Commit if that can be done without waiting for anybody here; None if not, and then nothing was written.
 
         It waits for the server, but not long: then the outcome is unknown until `recover` has waited for it.
         """
-        if Prune in set(map(type, verbs)) or not self._writing.acquire(blocking=False):
+        if Prune in set(map(type, commands)) or not self._writing.acquire(blocking=False):
             return None
         try:
             self._check_open()
             if not self._writer.is_open or self._writer.owes or self._unknown or self._address.wait:
                 return None
-            outcomes, _ = self._transact(verbs, HERE_SECONDS)
+            outcomes, _ = self._transact(commands, HERE_SECONDS)
         finally:
             self._writing.release()
         return outcomes
 
-    def commit(self, verbs: Sequence[Verb]) -> list[Any]:
-        if not verbs:
+    def commit(self, commands: Sequence[Command]) -> list[Any]:
+        if not commands:
             self._check_open()
             return []
-        kinds = set(map(type, verbs))
+        kinds = set(map(type, commands))
         if Sweep in kinds:
             self._look_for_missing()
         with self._writing:
             self._check_open()
-            outcomes, rings = self._transact(verbs)
+            outcomes, rings = self._transact(commands)
             if Prune in kinds:
-                self._finish_prunes(verbs, outcomes)
+                self._finish_prunes(commands, outcomes)
         if rings or not kinds.isdisjoint(LOUD_AT_HOME):
-            self._ear.ring()
+            self._listener.notify()
         return outcomes
 
-    def _transact(self, verbs: Sequence[Verb], seconds: float | None = None) -> tuple[list[Any], bool]:
-        kinds = set(map(type, verbs))
-        arguments = encode(verbs)
+    def _transact(self, commands: Sequence[Command], seconds: float | None = None) -> tuple[list[Any], bool]:
+        kinds = set(map(type, commands))
+        arguments = encode(commands)
         self._meet_server()
         self._make_void()
         header = self._commit_header()
@@ -230,7 +230,7 @@ class RedisStore(Reads):
         if not kinds.isdisjoint((Sweep, Claim)):
             header["gone"] = self._gone()
         answer = self._send(kinds, header, arguments, seconds)
-        return self._outcomes(verbs, answer)
+        return self._outcomes(commands, answer)
 
     def _send(
         self, kinds: set[type], header: dict[str, Any], arguments: list[Any], seconds: float | None = None
@@ -260,15 +260,15 @@ class RedisStore(Reads):
         self._unknown.append(self._call)
         self._call = next(self._calls)
 
-    def _finish_prunes(self, verbs: Sequence[Verb], outcomes: list[Any]) -> None:
+    def _finish_prunes(self, commands: Sequence[Command], outcomes: list[Any]) -> None:
         """One call looks at a few hundred runs, so that others are served in between. What is left of a Prune is done in more of them.
 
         From where the last one ended to the end, and from the beginning to there: what may not go (dead letters, children of parents that have
         not ended) may be much, and it is not looked at again for each batch of what stands behind it.
         """
-        for number, verb in enumerate(verbs):
-            if isinstance(verb, Prune):
-                outcomes[number] = self._finish_prune(verb, outcomes[number])
+        for number, command in enumerate(commands):
+            if isinstance(command, Prune):
+                outcomes[number] = self._finish_prune(command, outcomes[number])
 
     def _finish_prune(self, prune: Prune, done: decode.Pruned) -> int:
         count, at, more = done.gone, done.passed, bool(done.more)
@@ -294,11 +294,11 @@ class RedisStore(Reads):
         pruned: decode.Pruned = outcomes[0]
         return pruned
 
-    def _outcomes(self, verbs: Sequence[Verb], answer: Any) -> tuple[list[Any], bool]:
+    def _outcomes(self, commands: Sequence[Command], answer: Any) -> tuple[list[Any], bool]:
         match answer:
             case ["done", now, rings, answers]:
                 self._set_clock(now)
-                return decode.outcomes(verbs, answers), rings == "1"
+                return decode.outcomes(commands, answers), rings == "1"
             case ["fault", text, _, failed]:
                 raise fault(text, self.place, torn=failed != "0")
             case _:  # made void by `recover`, and nevertheless answered: nothing of it was written
@@ -310,7 +310,7 @@ class RedisStore(Reads):
         if not self._writer.is_open:
             try:
                 self._writer.connect()
-                self._server = warnings.info(self._writer, "server").get("run_id", "")
+                self._server = server_warnings.info(self._writer, "server").get("run_id", "")
             except Lost as error:
                 raise away(error, self.place) from error
 
@@ -361,23 +361,23 @@ class RedisStore(Reads):
 
     def _look_for_missing(self) -> tuple[list[str], list[str]]:
         dead, missing, (server, _) = self._read("dead_workers")
-        self._missed.see(set(missing) - self._ear.held if server == self._server else ())
+        self._missed.see(set(missing) - self._listener.held if server == self._server else ())
         return dead, missing
 
     def _gone(self) -> list[str]:
-        return [worker for worker in self._missed.gone() if worker not in self._ear.held]
+        return [worker for worker in self._missed.gone() if worker not in self._listener.held]
 
-    def listen(self, bell: Callable[[], None]) -> None:
-        self._ear.listen(bell)
+    def listen(self, on_change: Callable[[], None]) -> None:
+        self._listener.listen(on_change)
 
-    def hold(self, worker: str) -> None:
+    def acquire_liveness(self, worker: str) -> None:
         """Where the server cannot be reached, or does not tell which one it is, leases alone say who is alive."""
         self._check_open()
         try:
             worker.encode()
         except UnicodeEncodeError as error:
             raise BadValue(f"a text cannot be stored: {error}") from None
-        self._ear.hold(worker)
+        self._listener.acquire_liveness(worker)
 
     def _note_present(self, worker: str) -> None:
         """If it is enlisted its connection tells of it from now on (else Enlist says so); a server that does not say which one it
@@ -386,10 +386,10 @@ class RedisStore(Reads):
             keys = (f"{self._address.prefix}workers", f"{self._address.prefix}present")
             self._note_presence("EVAL", PRESENT, 2, *keys, worker)
 
-    def let_go(self, worker: str) -> None:
-        if worker in self._ear.held:
+    def release_liveness(self, worker: str) -> None:
+        if worker in self._listener.held:
             self._note_absent(worker)
-            self._ear.let_go(worker)
+            self._listener.release_liveness(worker)
 
     def _note_absent(self, worker: str) -> None:
         with until(time.monotonic() + ABSENT_SECONDS):
@@ -414,8 +414,8 @@ class RedisStore(Reads):
                 undoing = entry.value
             elif entry.kind == "retry" and not json.loads(entry.value or "{}").get("undoing"):
                 undoing = None
-        verb = {"id": id} if undoing is None else {"id": id, "undoing": undoing}
+        command = {"id": id} if undoing is None else {"id": id, "undoing": undoing}
         with self._writing:
             self._check_open()
-            answer = self._send(set(), self._commit_header(), alone("Reopen", verb))
+            answer = self._send(set(), self._commit_header(), alone("Reopen", command))
         assert answer[0] == "done", answer

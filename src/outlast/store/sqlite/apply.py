@@ -1,4 +1,4 @@
-"""Each verb on an open transaction. The contracts are in `outlast.store.verbs`."""
+"""Each command on an open transaction. The contracts are in `outlast.store.commands`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,8 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from outlast.store import verbs
-from outlast.store.rows import ENDED, NEVER, RunRow
-from outlast.store.sqlite import drains, requests, sessions, undo, workers
-from outlast.store.sqlite import statements as sql
-from outlast.store.verbs import (
+from outlast.store import commands
+from outlast.store.commands import (
     CANCEL,
     CONFLICT,
     DEPTH,
@@ -27,9 +24,12 @@ from outlast.store.verbs import (
     WORKER,
     Refused,
 )
+from outlast.store.rows import ENDED, NEVER, RunRow
+from outlast.store.sqlite import drains, requests, sessions, undo, workers
+from outlast.store.sqlite import statements as sql
 
 
-class Tally:
+class QueueCounts:
     """What a transaction knows and changes of one queue. Written once, at its end."""
 
     __slots__ = ("concurrency_max", "depth_max", "listed", "more_queued", "more_running", "queued", "running")
@@ -59,16 +59,16 @@ class Tally:
         )
 
 
-class Place(NamedTuple):
+class PruneCursor(NamedTuple):
     """Where a Prune has stopped: the next one like it goes on from there, and passes what stays once, not in each batch anew."""
 
-    verb: verbs.Prune | None = None
+    command: commands.Prune | None = None
     ended: float = -math.inf
     pk: int = 0
 
-    def of(self, verb: verbs.Prune) -> tuple[float, int]:
+    def of(self, command: commands.Prune) -> tuple[float, int]:
         """The end and the number of the last one that it has deleted."""
-        found = self if self.verb == verb else Place()
+        found = self if self.command == command else PruneCursor()
         return found.ended, found.pk
 
 
@@ -76,55 +76,55 @@ class Transaction:
     """One transaction's view of the store: a connection, the time, and who is alive."""
 
     def __init__(
-        self, db: sqlite3.Connection, now: float, alive: workers.Alive, place: Place | None = None
+        self, db: sqlite3.Connection, now: float, alive: workers.Alive, place: PruneCursor | None = None
     ) -> None:
         self.db, self.now, self.alive = db, now, alive
-        self.place = place or Place()
+        self.place = place or PruneCursor()
         self.buried: list[str] = []
         self.rings = False
-        """Something has changed that others may wait for, and that no verb's name tells."""
-        self._tallies: dict[str, Tally] = {}
+        """Something has changed that others may wait for, and that no command's name tells."""
+        self._counts_by_queue: dict[str, QueueCounts] = {}
 
-    def apply(self, batch: Sequence[verbs.Verb]) -> list[Any]:
+    def apply(self, batch: Sequence[commands.Command]) -> list[Any]:
         outcomes: list[Any] = []
         for kind, group in groupby(batch, type):
-            if kind is verbs.Record:
+            if kind is commands.Record:
                 outcomes += self._record(list(group))  # type: ignore[arg-type]
-            elif kind is verbs.Submit:
+            elif kind is commands.Submit:
                 outcomes += self._submit(list(group))  # type: ignore[arg-type]
             else:
-                outcomes += [_APPLY[kind](self, verb) for verb in group]
-        for name, tally in self._tallies.items():
-            if tally.more_queued or tally.more_running:
-                moved = {"name": name, "queued": tally.more_queued, "running": tally.more_running}
+                outcomes += [_APPLY[kind](self, command) for command in group]
+        for name, counts in self._counts_by_queue.items():
+            if counts.more_queued or counts.more_running:
+                moved = {"name": name, "queued": counts.more_queued, "running": counts.more_running}
                 self.db.execute(sql.MOVED, moved)
         return outcomes
 
-    def _tally(self, queue: str) -> Tally:
-        tally = self._tallies.get(queue)
-        if tally is None:
+    def _queue_counts(self, queue: str) -> QueueCounts:
+        counts = self._counts_by_queue.get(queue)
+        if counts is None:
             row = self.db.execute(sql.QUEUE, (queue,)).fetchone()
             # A file may have anything there: a count that is none is 0, such a limit is none.
             queued, running, *limits = (one if isinstance(one, int) else None for one in row or (None,) * 4)
-            tally = self._tallies[queue] = Tally(queued or 0, running or 0, *limits)
-            tally.listed = row is not None
-        return tally
+            counts = self._counts_by_queue[queue] = QueueCounts(queued or 0, running or 0, *limits)
+            counts.listed = row is not None
+        return counts
 
     def moved(self, queue: str, parent: str | None, before: str | None, after: str | None) -> None:
         """A run went from one status to another (None: it is new, or gone)."""
         if before != after:
-            tally = self._tally(queue)
-            if not tally.listed:
+            counts = self._queue_counts(queue)
+            if not counts.listed:
                 self.db.execute(sql.LISTED, (queue,))
-                tally.listed = True
-            tally.more_queued += (after == "queued") - (before == "queued")
+                counts.listed = True
+            counts.more_queued += (after == "queued") - (before == "queued")
             if parent is None:
-                tally.more_running += (after == "running") - (before == "running")
-                self.rings = self.rings or (before == "running" and tally.concurrency_max is not None)
+                counts.more_running += (after == "running") - (before == "running")
+                self.rings = self.rings or (before == "running" and counts.concurrency_max is not None)
 
     # -- recording
 
-    def _record(self, records: Sequence[verbs.Record]) -> list[Refused | None]:
+    def _record(self, records: Sequence[commands.Record]) -> list[Refused | None]:
         """Most batches are entries and nothing else, all of them good: one statement, one count."""
         written = self.db.executemany(
             sql.RECORD, [(*record, record[0], record[2]) for record in records]
@@ -133,65 +133,65 @@ class Transaction:
             return [None] * written
         return [self._recorded(record) for record in records]
 
-    def _recorded(self, record: verbs.Record) -> Refused | None:
+    def _recorded(self, record: commands.Record) -> Refused | None:
         here = self.db.execute(sql.RECORDED, (record.run, record.seq, record.fence)).fetchone()
         return None if here else Refused(FENCE)
 
     # -- submitting
 
-    def _submit(self, submits: Sequence[verbs.Submit]) -> list[verbs.Submitted | Refused]:
-        outcomes: list[verbs.Submitted | Refused] = []
-        for owned, group in groupby(submits, lambda verb: verb.worker is not None):
+    def _submit(self, submits: Sequence[commands.Submit]) -> list[commands.Submitted | Refused]:
+        outcomes: list[commands.Submitted | Refused] = []
+        for owned, group in groupby(submits, lambda command: command.worker is not None):
             alike = list(group)
             outcomes += map(self._submit_owned, alike) if owned else self._enqueue(alike)
         return outcomes
 
-    def _submit_owned(self, verb: verbs.Submit) -> verbs.Submitted | Refused:
-        draining = self.standing(verb.worker)
+    def _submit_owned(self, command: commands.Submit) -> commands.Submitted | Refused:
+        draining = self.standing(command.worker)
         if draining is None:
             return Refused(WORKER, "not enlisted, or swept")
         if draining:
-            held = self.row(verb.id)
-            again = held is not None and _own(held, verb)
-            return verbs.Submitted(held, new=True) if again else Refused(DRAINING)
-        values = {**verb._asdict(), "fence": self._next_fences(1), "now": self.now}
+            held = self.row(command.id)
+            again = held is not None and _own(held, command)
+            return commands.Submitted(held, new=True) if again else Refused(DRAINING)
+        values = {**command._asdict(), "fence": self._next_fences(1), "now": self.now}
         row = self.db.execute(sql.SUBMIT, values).fetchone()
         if row is not None:
-            self.moved(verb.queue, verb.parent, None, "running")
-            return verbs.Submitted(RunRow(*row), new=True)
-        existing = self.row(verb.id)
+            self.moved(command.queue, command.parent, None, "running")
+            return commands.Submitted(RunRow(*row), new=True)
+        existing = self.row(command.id)
         assert existing is not None, "a conflicting row exists in the same transaction"
-        return verbs.Submitted(existing, new=_own(existing, verb))
+        return commands.Submitted(existing, new=_own(existing, command))
 
-    def _enqueue(self, submits: Sequence[verbs.Submit]) -> list[verbs.Submitted | Refused]:
+    def _enqueue(self, submits: Sequence[commands.Submit]) -> list[commands.Submitted | Refused]:
         """Each for itself: joined if it is there, refused if its queue is full, else inserted with the others."""
         there = self._there(submits)
-        fresh: list[verbs.Submit] = []
-        outcomes: list[verbs.Submitted | Refused] = []
-        for verb in submits:
-            if verb.id in there:
-                if fresh and there[verb.id] is None:  # it came twice
+        fresh: list[commands.Submit] = []
+        outcomes: list[commands.Submitted | Refused] = []
+        for command in submits:
+            if command.id in there:
+                if fresh and there[command.id] is None:  # it came twice
                     self._insert(fresh)
                     fresh = []
-                row = there[verb.id] or self.row(verb.id)
+                row = there[command.id] or self.row(command.id)
                 assert row is not None
-                outcomes.append(verbs.Submitted(row, new=_untouched(row, verb)))
+                outcomes.append(commands.Submitted(row, new=_untouched(row, command)))
                 continue
-            full = self._full(verb, 1)
+            full = self._full(command, 1)
             if full is None:
-                self.moved(verb.queue, verb.parent, None, "queued")
-                there[verb.id] = None
-                fresh.append(verb)
-            outcomes.append(full or verbs.Submitted(None, new=True))
+                self.moved(command.queue, command.parent, None, "queued")
+                there[command.id] = None
+                fresh.append(command)
+            outcomes.append(full or commands.Submitted(None, new=True))
         self._insert(fresh)
         return outcomes
 
-    def _submit_many(self, verb: verbs.SubmitMany) -> list[verbs.Submitted | Refused] | Refused:
+    def _submit_many(self, command: commands.SubmitMany) -> list[commands.Submitted | Refused] | Refused:
         """Everything is checked before anything is written."""
-        there = self._there(verb.runs)
+        there = self._there(command.runs)
         asked: dict[str, tuple[str, str]] = {id: (row.workflow, row.args) for id, row in there.items() if row}
-        fresh: dict[str, list[verbs.Submit]] = {}
-        for run in verb.runs:
+        fresh: dict[str, list[commands.Submit]] = {}
+        for run in command.runs:
             if asked.setdefault(run.id, (run.workflow, run.args)) != (run.workflow, run.args):
                 return Refused(CONFLICT, run.id)
             if run.id not in there:
@@ -200,23 +200,23 @@ class Transaction:
             full = self._full(runs[0], len({run.id for run in runs}))
             if full is not None:
                 return full
-        return self._enqueue([run._replace(depth_max=None) for run in verb.runs])
+        return self._enqueue([run._replace(depth_max=None) for run in command.runs])
 
-    def _there(self, submits: Sequence[verbs.Submit]) -> dict[str, RunRow | None]:
-        ids = json.dumps([verb.id for verb in submits])
+    def _there(self, submits: Sequence[commands.Submit]) -> dict[str, RunRow | None]:
+        ids = json.dumps([command.id for command in submits])
         return {row[1]: RunRow(*row) for row in self.db.execute(sql.RUNS_BY_ID, (ids,))}
 
-    def _full(self, verb: verbs.Submit, count: int) -> Refused | None:
-        tally = self._tally(verb.queue)
-        limit = tally.depth_max if tally.depth_max is not None else verb.depth_max
-        depth = tally.queued + tally.more_queued
+    def _full(self, command: commands.Submit, count: int) -> Refused | None:
+        counts = self._queue_counts(command.queue)
+        limit = counts.depth_max if counts.depth_max is not None else command.depth_max
+        depth = counts.queued + counts.more_queued
         return (
             Refused(DEPTH, f"{depth}/{limit}/{count}")
             if limit is not None and depth + count > limit
             else None
         )
 
-    def _insert(self, fresh: Sequence[verbs.Submit]) -> None:
+    def _insert(self, fresh: Sequence[commands.Submit]) -> None:
         self.db.executemany(
             sql.ENQUEUE,
             [
@@ -228,62 +228,64 @@ class Transaction:
 
     # -- claiming
 
-    def _claim(self, verb: verbs.Claim) -> list[RunRow] | Refused:
-        draining = self.standing(verb.worker)
+    def _claim(self, command: commands.Claim) -> list[RunRow] | Refused:
+        draining = self.standing(command.worker)
         if draining is None:
             return Refused(WORKER, "not enlisted, or swept")
-        again = self.db.execute(sql.CLAIMED_BY_TOKEN, (verb.worker, verb.token)).fetchall()
+        again = self.db.execute(sql.CLAIMED_BY_TOKEN, (command.worker, command.token)).fetchall()
         if again:
             return [mended(RunRow(*row)) for row in again]
         if draining:
             return Refused(DRAINING)
-        if verb.ids:
+        if command.ids:
             found = self.db.execute(
-                sql.CLAIMABLE_BY_ID, (json.dumps(verb.ids), self.now, verb.limit)
+                sql.CLAIMABLE_BY_ID, (json.dumps(command.ids), self.now, command.limit)
             ).fetchall()
         else:
-            found = self._claimable(verb)
+            found = self._claimable(command)
         if not found:
             return []
         returned = [row[3] for row in found if row[1] < NEVER]
         if returned:
-            came_back = {"runs": json.dumps(returned), "by": verb.worker, "now": self.now}
+            came_back = {"runs": json.dumps(returned), "by": command.worker, "now": self.now}
             self.db.execute(sql.RECOVERED, came_back)
         fence = self._next_fences(len(found)) - len(found)
         for number, (_, _, _, pk, queue, status, parent, abandoned_at) in enumerate(found, 1):
             abandoned = abandoned_at is not None and abandoned_at < self.now and undo.abandon(self, pk)
-            values = (fence + number, verb.worker, verb.token, self.now, self.now, pk)
+            values = (fence + number, command.worker, command.token, self.now, self.now, pk)
             self.db.execute(sql.CLAIM, values)
             self.moved(queue, parent, "queued" if abandoned else status, "running")
-        claimed = self.db.execute(sql.CLAIMED_BY_TOKEN, (verb.worker, verb.token))
+        claimed = self.db.execute(sql.CLAIMED_BY_TOKEN, (command.worker, command.token))
         return [mended(RunRow(*row)) for row in claimed]
 
-    def _claimable(self, verb: verbs.Claim) -> list[Any]:
+    def _claimable(self, command: commands.Claim) -> list[Any]:
         """The first `limit` of what is ready, as the contract orders it: one seek a line of the index."""
         self.db.execute(sql.COME_DUE, (self.now,))
-        ready = 2 if verb.suspects else 1
-        returned = verb.limit if verb.returned is None else min(verb.returned, verb.limit)
+        ready = 2 if command.suspects else 1
+        returned = command.limit if command.returned is None else min(command.returned, command.limit)
         found: list[Any] = []
-        for queue in dict.fromkeys(verb.queues) or [name for (name,) in self.db.execute(sql.QUEUE_NAMES)]:
-            room = self._tally(queue).room()
+        for queue in dict.fromkeys(command.queues) or [name for (name,) in self.db.execute(sql.QUEUE_NAMES)]:
+            room = self._queue_counts(queue).room()
             for workflow in ready_workflows(self.db, queue, ready):
-                wanted = workflow in verb.workflows if verb.workflows else workflow != EACH
+                wanted = workflow in command.workflows if command.workflows else workflow != EACH
                 if not wanted:
                     continue
                 line = (queue, workflow)
                 if room > 0:
                     found += self.db.execute(sql.CLAIMABLE[ready, 0], (*line, returned))
-                    found += self.db.execute(sql.CLAIMABLE[ready, 1], (*line, verb.limit))
-                if room < verb.limit:  # children take no slot of it: their parents do, and may wait for them
+                    found += self.db.execute(sql.CLAIMABLE[ready, 1], (*line, command.limit))
+                if (
+                    room < command.limit
+                ):  # children take no slot of it: their parents do, and may wait for them
                     found += self.db.execute(sql.CLAIMABLE_CHILDREN[0], (*line, ready, returned))
-                    found += self.db.execute(sql.CLAIMABLE_CHILDREN[1], (*line, ready, verb.limit))
+                    found += self.db.execute(sql.CLAIMABLE_CHILDREN[1], (*line, ready, command.limit))
         chosen: list[Any] = []
         taken: Counter[str] = Counter()
         back = 0
         for row in sorted(set(found)):
             is_back = row[1] < NEVER
-            is_full = row[6] is None and taken[row[4]] >= self._tally(row[4]).room()
-            if len(chosen) == verb.limit:
+            is_full = row[6] is None and taken[row[4]] >= self._queue_counts(row[4]).room()
+            if len(chosen) == command.limit:
                 break
             if (is_back and back == returned) or is_full:
                 continue
@@ -292,66 +294,66 @@ class Transaction:
             chosen.append(row)
         return chosen
 
-    def _save(self, verb: verbs.Save) -> Refused | None:
-        if self.db.execute(sql.SAVE, {**verb._asdict(), "now": self.now}).rowcount:
+    def _save(self, command: commands.SaveProgress) -> Refused | None:
+        if self.db.execute(sql.SAVE, {**command._asdict(), "now": self.now}).rowcount:
             return None
-        held = self.db.execute(sql.HAS_FENCE, (verb.run, verb.fence)).fetchone()
+        held = self.db.execute(sql.HAS_FENCE, (command.run, command.fence)).fetchone()
         return None if held else Refused(FENCE)
 
-    def _wait(self, verb: verbs.Wait) -> Refused | None:
-        return self._fenced(sql.WAIT, (_names(verb.names), verb.run, verb.fence))
+    def _wait(self, command: commands.SetWaiting) -> Refused | None:
+        return self._fenced(sql.WAIT, (_names(command.names), command.run, command.fence))
 
-    def _settle(self, verb: verbs.Settle) -> Refused | None:
-        settled = self.db.execute(sql.SETTLE, {**verb._asdict(), "now": self.now}).fetchone()
+    def _settle(self, command: commands.Settle) -> Refused | None:
+        settled = self.db.execute(sql.SETTLE, {**command._asdict(), "now": self.now}).fetchone()
         if settled is None:
-            held = self.db.execute(sql.RUN_BY_FENCE, (verb.run, verb.fence)).fetchone()
+            held = self.db.execute(sql.RUN_BY_FENCE, (command.run, command.fence)).fetchone()
             if held is not None:  # the request to end it kept it from being parked
                 return Refused(CANCEL, str(RunRow(*held).cancel))
-            again = self.db.execute(sql.SETTLED, (verb.run, -verb.fence)).fetchone()
+            again = self.db.execute(sql.SETTLED, (command.run, -command.fence)).fetchone()
             return None if again else Refused(FENCE)
         queue, parent = settled
-        if verb.status != "parked":
-            self.db.execute(sql.FORGET_PROGRESS, (verb.run,))
-        self.moved(queue, parent, "running", verb.status)
+        if command.status != "parked":
+            self.db.execute(sql.FORGET_PROGRESS, (command.run,))
+        self.moved(queue, parent, "running", command.status)
         if parent is not None:
             self.wake_parent(parent)
         return None
 
-    def _ack(self, verb: verbs.Ack) -> Refused | None:
-        if self.db.execute(sql.ACK, (self.now, verb.run, verb.fence)).rowcount:
-            self.moved(verb.queue, None, "running", "done")
+    def _ack(self, command: commands.Ack) -> Refused | None:
+        if self.db.execute(sql.ACK, (self.now, command.run, command.fence)).rowcount:
+            self.moved(command.queue, None, "running", "done")
             return None
-        again = self.db.execute(sql.ACKED_BY, (verb.run, -verb.fence)).fetchone()
+        again = self.db.execute(sql.ACKED_BY, (command.run, -command.fence)).fetchone()
         return None if again else Refused(FENCE)
 
     # -- giving back
 
-    def _release(self, verb: verbs.Release) -> str | Refused:
-        held = self.db.execute(sql.HELD, (verb.run, verb.fence)).fetchone()
+    def _release(self, command: commands.Release) -> str | Refused:
+        held = self.db.execute(sql.HELD, (command.run, command.fence)).fetchone()
         if held is None:
-            again = self.db.execute(sql.GIVEN_BACK, (verb.run, -verb.fence)).fetchone()
+            again = self.db.execute(sql.GIVEN_BACK, (command.run, -command.fence)).fetchone()
             return str(again[0]) if again else Refused(FENCE)
         row, _ = _as_held(held)
-        if verb.waiting:
-            due = verb.due
-            children = list(dict.fromkeys(verb.children))
-            lists = {"waits": json.dumps(verb.waits), "children": json.dumps(children)}
-            news = {"run": verb.run, "seen": verb.seen, **lists}
+        if command.waiting:
+            due = command.due
+            children = list(dict.fromkeys(command.children))
+            lists = {"waits": json.dumps(command.waits), "children": json.dumps(children)}
+            news = {"run": command.run, "seen": command.seen, **lists}
             if row.cancel is not None or self.db.execute(sql.NEWS, news).fetchone()[0]:
                 due = min(due, self.now)
-            after = row._replace(status="waiting", due=due, interrupted=None, waits=_names(verb.waits))
-        elif verb.failed:
-            after = row._replace(status="queued", due=self.now + verb.delay, failures=row.failures + 1)
+            after = row._replace(status="waiting", due=due, interrupted=None, waits=_names(command.waits))
+        elif command.failed:
+            after = row._replace(status="queued", due=self.now + command.delay, failures=row.failures + 1)
             if after.failures >= row.attempts_max:
                 after = after._replace(status="dead")
         else:
-            after = row._replace(status="queued", due=self.now + verb.delay)
-        after = after._replace(reason=verb.reason)
-        if verb.interrupted and not verb.waiting and not verb.failed:
+            after = row._replace(status="queued", due=self.now + command.delay)
+        after = after._replace(reason=command.reason)
+        if command.interrupted and not command.waiting and not command.failed:
             return self.interrupt(row, after, draining=bool(self.standing(row.worker)))
         status = self.give_back(row, after)
-        if verb.failed:
-            self._append(row.pk, row.fence, "failure", {"why": verb.reason})
+        if command.failed:
+            self._append(row.pk, row.fence, "failure", {"why": command.reason})
         return status
 
     def interrupt(
@@ -379,7 +381,7 @@ class Transaction:
 
     def give_back(self, row: RunRow, after: RunRow) -> str:
         """Write what became of a held run. Its fence is void."""
-        if row.workflow == verbs.ITEM and row.cancel is not None:
+        if row.workflow == commands.ITEM and row.cancel is not None:
             after = after._replace(status="cancelled", reason=row.cancel)
         claimable = after.status in ("queued", "waiting") and after.due <= self.now
         ready = (2 if after.is_suspect else 1) if claimable else 0
@@ -411,46 +413,46 @@ class Transaction:
     def wake_parent(self, parent: str) -> None:
         self.db.execute(sql.WAKE_PARENT, {"parent": parent, "now": self.now})
 
-    def _send(self, verb: verbs.Send) -> Refused | None:
-        row = self.row(verb.id)
+    def _send(self, command: commands.Send) -> Refused | None:
+        row = self.row(command.id)
         if row is None:
             return Refused(UNKNOWN)
-        if row.workflow == verbs.ITEM:
+        if row.workflow == commands.ITEM:
             return Refused(STATUS, "item")
         if row.status in ENDED:
             return Refused(STATUS, row.status)
-        if verb.messages_max is not None:
-            sent, known = self.db.execute(sql.MAILBOX, {**verb._asdict(), "run": row.pk}).fetchone()
-            if sent >= verb.messages_max and not known:
+        if command.messages_max is not None:
+            sent, known = self.db.execute(sql.MAILBOX, {**command._asdict(), "run": row.pk}).fetchone()
+            if sent >= command.messages_max and not known:
                 return Refused(DEPTH, str(sent))
-        if self.db.execute(sql.SEND, {**verb._asdict(), "run": row.pk, "now": self.now}).rowcount:
-            self.db.execute(sql.WAKE, {"run": row.pk, "name": verb.name, "now": self.now})
+        if self.db.execute(sql.SEND, {**command._asdict(), "run": row.pk, "now": self.now}).rowcount:
+            self.db.execute(sql.WAKE, {"run": row.pk, "name": command.name, "now": self.now})
         return None
 
     # -- queues, and what is old
 
-    def _limit(self, verb: verbs.Limit) -> None:
-        self.db.execute(sql.LIMIT, verb._asdict())
-        tally = self._tally(verb.queue)
-        tally.listed = True
-        if not verb.keep_depth:
-            tally.depth_max = verb.depth_max
-        if not verb.keep_concurrency:
-            tally.concurrency_max = verb.concurrency_max
+    def _limit(self, command: commands.SetQueueLimits) -> None:
+        self.db.execute(sql.LIMIT, command._asdict())
+        counts = self._queue_counts(command.queue)
+        counts.listed = True
+        if not command.keep_depth:
+            counts.depth_max = command.depth_max
+        if not command.keep_concurrency:
+            counts.concurrency_max = command.concurrency_max
 
-    def _prune(self, verb: verbs.Prune) -> int:
-        if verb.sessions:
-            return sessions.prune(self, verb)
-        which = sql.PRUNABLE_BY_ID if verb.ids else sql.ACKED if verb.items else sql.PRUNABLE
-        dead = bool(verb.dead or verb.ids)
-        ended, pk = self.place.of(verb)
+    def _prune(self, command: commands.Prune) -> int:
+        if command.sessions:
+            return sessions.prune(self, command)
+        which = sql.PRUNABLE_BY_ID if command.ids else sql.ACKED if command.items else sql.PRUNABLE
+        dead = bool(command.dead or command.ids)
+        ended, pk = self.place.of(command)
         values = {
-            "before": verb.before, "limit": verb.limit, "ids": json.dumps(verb.ids), "dead": dead, "last_ended": ended, "last_pk": pk,
+            "before": command.before, "limit": command.limit, "ids": json.dumps(command.ids), "dead": dead, "last_ended": ended, "last_pk": pk,
         }  # fmt: skip
         runs = self.db.execute(which, values).fetchall()
         for statement in sql.PRUNE:
             self.db.executemany(statement, [(pk,) for _, pk in runs])
-        self.place = Place(verb, *runs[-1]) if runs and len(runs) == verb.limit else Place()
+        self.place = PruneCursor(command, *runs[-1]) if runs and len(runs) == command.limit else PruneCursor()
         return len(runs)
 
     def standing(self, worker: str | None) -> int | None:
@@ -474,7 +476,7 @@ class Transaction:
         return None if self.db.execute(statement, values).rowcount else Refused(FENCE)
 
     def _append(self, run: int, fence: int, kind: str, value: dict[str, Any] | str, key: str = "") -> int:
-        """An entry by the store itself, in a verb that has just made the fence void. Its seq.
+        """An entry by the store itself, in a command that has just made the fence void. Its seq.
 
         It is under the void fence: the life that lost the run may still record this seq, and under its own fence the entry
         would pass for that record's repeat.
@@ -488,7 +490,7 @@ def ready_workflows(db: sqlite3.Connection, queue: str, ready: int) -> list[str]
     """Which workflows have ready runs in a queue: one seek for each, however many runs there are."""
     names: list[str] = []
     if db.execute(sql.READY_ITEM[ready], (queue,)).fetchone():
-        names.append(verbs.ITEM)
+        names.append(commands.ITEM)
     name = ""
     while found := db.execute(sql.NEXT_WORKFLOW[ready], (queue, name)).fetchone():
         name = found[0]
@@ -522,14 +524,14 @@ def mended(row: RunRow) -> RunRow:
     )
 
 
-def _own(row: RunRow, verb: verbs.Submit) -> bool:
+def _own(row: RunRow, command: commands.Submit) -> bool:
     """Its worker has it by this submission."""
-    return row.token == verb.token and row.worker == verb.worker
+    return row.token == command.token and row.worker == command.worker
 
 
-def _untouched(row: RunRow, verb: verbs.Submit) -> bool:
+def _untouched(row: RunRow, command: commands.Submit) -> bool:
     """It is as this submission left it."""
-    return row.token == verb.token and row.status == "queued" and row.lives == 0
+    return row.token == command.token and row.status == "queued" and row.lives == 0
 
 
 def _names(names: Sequence[str]) -> str:
@@ -538,31 +540,31 @@ def _names(names: Sequence[str]) -> str:
 
 
 _APPLY: dict[type, Callable[[Transaction, Any], Any]] = {
-    verbs.SubmitMany: Transaction._submit_many,
-    verbs.Claim: Transaction._claim,
-    verbs.Save: Transaction._save,
-    verbs.Wait: Transaction._wait,
-    verbs.Settle: Transaction._settle,
-    verbs.Release: Transaction._release,
-    verbs.Ack: Transaction._ack,
-    verbs.Send: Transaction._send,
-    verbs.Undo: undo.undo,
-    verbs.UndoChild: undo.undo_child,
-    verbs.Cancel: requests.cancel,
-    verbs.Retry: requests.retry,
-    verbs.Resume: requests.resume,
-    verbs.Decide: requests.decide,
-    verbs.Enlist: workers.enlist,
-    verbs.Renew: workers.renew,
-    verbs.Leave: workers.leave,
-    verbs.Sweep: workers.sweep,
-    verbs.Drain: drains.drain,
-    verbs.AskDrain: drains.ask_drain,
-    verbs.Report: drains.report,
-    verbs.Measured: drains.measured,
-    verbs.Limit: Transaction._limit,
-    verbs.Prune: Transaction._prune,
-    verbs.Keep: sessions.keep,
-    verbs.Touch: sessions.touch,
-    verbs.Forget: sessions.forget,
+    commands.SubmitMany: Transaction._submit_many,
+    commands.Claim: Transaction._claim,
+    commands.SaveProgress: Transaction._save,
+    commands.SetWaiting: Transaction._wait,
+    commands.Settle: Transaction._settle,
+    commands.Release: Transaction._release,
+    commands.Ack: Transaction._ack,
+    commands.Send: Transaction._send,
+    commands.Undo: undo.undo,
+    commands.UndoChild: undo.undo_child,
+    commands.Cancel: requests.cancel,
+    commands.Retry: requests.retry,
+    commands.Resume: requests.resume,
+    commands.Decide: requests.decide,
+    commands.RegisterWorker: workers.enlist,
+    commands.Renew: workers.renew,
+    commands.DeregisterWorker: workers.leave,
+    commands.Sweep: workers.sweep,
+    commands.Drain: drains.drain,
+    commands.RequestDrain: drains.ask_drain,
+    commands.StoreDrainReport: drains.report,
+    commands.RecordDurations: drains.measured,
+    commands.SetQueueLimits: Transaction._limit,
+    commands.Prune: Transaction._prune,
+    commands.UpdateSession: sessions.keep,
+    commands.ExtendSession: sessions.touch,
+    commands.DeleteSession: sessions.forget,
 }

@@ -1,4 +1,4 @@
-"""The verbs of a drain, on an open transaction: its beginning, its report, and what came back to life after it."""
+"""The commands of a drain, on an open transaction: its beginning, its report, and what came back to life after it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from outlast.store import verbs
+from outlast.store import commands
+from outlast.store.commands import DRAINS_MAX, DURATIONS_MAX, WORKER, Refused
 from outlast.store.sqlite import statements as sql
-from outlast.store.verbs import DRAINS_MAX, DURATIONS_MAX, WORKER, Refused
 
 if TYPE_CHECKING:
     from outlast.store.sqlite.apply import Transaction
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
 NOT_BEGUN = "its worker drains before it began"
 
 
-def drain(transaction: Transaction, verb: verbs.Drain) -> tuple[str, ...] | Refused:
-    draining = transaction.standing(verb.worker)
+def drain(transaction: Transaction, command: commands.Drain) -> tuple[str, ...] | Refused:
+    draining = transaction.standing(command.worker)
     if draining is None:
         return Refused(WORKER, "not enlisted, or swept")
     if not draining:
-        transaction.db.execute(sql.DRAIN, (verb.worker,))
-        _forget(transaction, [verb.worker])  # an earlier drain of a worker that is back under its id
-    back = transaction.give_back_all_but(verb.worker, verb.keep, NOT_BEGUN)
-    open_report(transaction, verb.worker, verb.reason)
+        transaction.db.execute(sql.DRAIN, (command.worker,))
+        _forget(transaction, [command.worker])  # an earlier drain of a worker that is back under its id
+    back = transaction.give_back_all_but(command.worker, command.keep, NOT_BEGUN)
+    open_report(transaction, command.worker, command.reason)
     transaction.rings = transaction.rings or bool(back)
     return back
 
 
-def ask_drain(transaction: Transaction, verb: verbs.AskDrain) -> Refused | None:
-    asked = transaction.db.execute(sql.ASK_DRAIN, verb._asdict()).rowcount
+def ask_drain(transaction: Transaction, command: commands.RequestDrain) -> Refused | None:
+    asked = transaction.db.execute(sql.ASK_DRAIN, command._asdict()).rowcount
     return None if asked else Refused(WORKER, "not enlisted, or swept")
 
 
-def report(transaction: Transaction, verb: verbs.Report) -> None:
-    transaction.db.execute(sql.DRAIN_REPORT, {**verb._asdict(), "now": transaction.now})
+def report(transaction: Transaction, command: commands.StoreDrainReport) -> None:
+    transaction.db.execute(sql.DRAIN_REPORT, {**command._asdict(), "now": transaction.now})
     _keep_newest(transaction)
 
 
@@ -45,11 +45,12 @@ def cut_short(transaction: Transaction, worker: str, left: Sequence[str], why: s
     transaction.db.execute(sql.DRAIN_SWEPT, {"worker": worker, "report": text, "now": transaction.now})
 
 
-def measured(transaction: Transaction, verb: verbs.Measured) -> None:
+def measured(transaction: Transaction, command: commands.RecordDurations) -> None:
     samples = [
-        {"workflow": workflow, "step": step, "seconds": seconds} for workflow, step, seconds in verb.samples
+        {"workflow": workflow, "step": step, "seconds": seconds}
+        for workflow, step, seconds in command.samples
     ]
-    pairs = dict.fromkeys((workflow, step) for workflow, step, _ in verb.samples)
+    pairs = dict.fromkeys((workflow, step) for workflow, step, _ in command.samples)
     transaction.db.executemany(sql.MEASURED, samples)
     transaction.db.executemany(
         sql.DURATIONS_TOO_MANY,

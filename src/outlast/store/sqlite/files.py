@@ -19,9 +19,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from outlast.errors import StoreBroken, StoreUnavailable
-from outlast.store.locks import lock, open_private
-from outlast.store.sqlite.presence import find_live_worker
-from outlast.store.strangers import Owners, open_plain
+from outlast.store.file_trust import Owners, open_plain
+from outlast.store.private_files import lock, open_private
+from outlast.store.sqlite.liveness import find_live_worker
 
 HEADER_BYTES = 32
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from outlast.store import verbs
+from outlast.store import commands
+from outlast.store.commands import EACH, PARENT, STATUS, UNKNOWN, VERSION, Refused, verdict
 from outlast.store.protocol import BadValue
 from outlast.store.rows import ENDED, RunRow
 from outlast.store.sqlite import statements as sql
 from outlast.store.sqlite import undo
-from outlast.store.verbs import EACH, PARENT, STATUS, UNKNOWN, VERSION, Refused, verdict
 
 if TYPE_CHECKING:
     from outlast.store.sqlite.apply import Transaction
 
 
-def cancel(transaction: Transaction, verb: verbs.Cancel) -> str | Refused:
-    row = transaction.row(verb.id)
+def cancel(transaction: Transaction, command: commands.Cancel) -> str | Refused:
+    row = transaction.row(command.id)
     if row is None:
         return Refused(UNKNOWN)
     if row.status in ENDED and row.status != "dead":
@@ -26,10 +26,10 @@ def cancel(transaction: Transaction, verb: verbs.Cancel) -> str | Refused:
         return Refused(STATUS, undo.UNDOING)
     at_rest = row.status in ("parked", "dead")
     if at_rest and undo.has_dealt(transaction, row):
-        undo.begin(transaction, row, verdict("cancelled", reason=row.cancel or verb.why))
+        undo.begin(transaction, row, verdict("cancelled", reason=row.cancel or command.why))
         return "queued"
-    values = {"run": row.pk, "why": verb.why, "now": transaction.now}
-    if at_rest or row.started is None or (row.workflow == verbs.ITEM and row.worker is None):
+    values = {"run": row.pk, "why": command.why, "now": transaction.now}
+    if at_rest or row.started is None or (row.workflow == commands.ITEM and row.worker is None):
         transaction.db.execute(sql.CANCEL_AT_ONCE, values)
         transaction.moved(row.queue, row.parent, row.status, "cancelled")
         if row.parent is not None:
@@ -39,21 +39,21 @@ def cancel(transaction: Transaction, verb: verbs.Cancel) -> str | Refused:
     return row.status
 
 
-def retry(transaction: Transaction, verb: verbs.Retry) -> Refused | None:
-    row = transaction.row(verb.id)
+def retry(transaction: Transaction, command: commands.Retry) -> Refused | None:
+    row = transaction.row(command.id)
     if row is None:
         return Refused(UNKNOWN)
-    if _was_asked(transaction, row, "retry", verb.token):
+    if _was_asked(transaction, row, "retry", command.token):
         return None
     stuck = row.status == "parked" and row.undoing is not None
     if row.status not in ("failed", "cancelled", "dead") and not stuck:
         return Refused(STATUS, row.status)
-    refused = _parent_refuses(transaction, row, verb.seen)
+    refused = _parent_refuses(transaction, row, command.seen)
     if refused is not None:
         return refused
     start = row.failed_at if row.undoing is None else None  # what is being undone is all still true
-    _queue(transaction, row, verb.token, again=True)
-    said = {"from": start, "was": row.status, "undoing": row.undoing is not None, "token": verb.token}
+    _queue(transaction, row, command.token, again=True)
+    said = {"from": start, "was": row.status, "undoing": row.undoing is not None, "token": command.token}
     transaction.mark(row, "retry", said)
     return None
 
@@ -73,41 +73,41 @@ def _parent_refuses(transaction: Transaction, row: RunRow, seen: int | None) -> 
     return Refused(VERSION, str(last)) if seen is not None and last != seen else None
 
 
-def resume(transaction: Transaction, verb: verbs.Resume) -> Refused | None:
-    row = transaction.row(verb.id)
+def resume(transaction: Transaction, command: commands.Resume) -> Refused | None:
+    row = transaction.row(command.id)
     if row is None:
         return Refused(UNKNOWN)
-    if _was_asked(transaction, row, "resume", verb.token):
+    if _was_asked(transaction, row, "resume", command.token):
         return None
     if row.status != "parked" and not (row.workflow == EACH and row.status == "done"):
         return Refused(STATUS, row.status)
-    _queue(transaction, row, verb.token, again=False)
-    transaction.mark(row, "resume", {"from": row.failed_at, "was": row.status, "token": verb.token})
+    _queue(transaction, row, command.token, again=False)
+    transaction.mark(row, "resume", {"from": row.failed_at, "was": row.status, "token": command.token})
     return None
 
 
-def decide(transaction: Transaction, verb: verbs.Decide) -> Refused | None:
-    row = transaction.row(verb.id)
+def decide(transaction: Transaction, command: commands.Decide) -> Refused | None:
+    row = transaction.row(command.id)
     if row is None:
         return Refused(UNKNOWN)
-    if transaction.db.execute(sql.DECIDED, (row.pk, verb.token)).fetchone():
+    if transaction.db.execute(sql.DECIDED, (row.pk, command.token)).fetchone():
         return None
     if row.status != "parked":
         return Refused(STATUS, row.status)
     last = transaction.db.execute(sql.LAST_SEQ, (row.pk,)).fetchone()[0]
-    if last != verb.seen:
+    if last != command.seen:
         return Refused(VERSION, str(last))
-    decision = _with_token(verb)
-    _queue(transaction, row, verb.token, again=False)
-    transaction.mark(row, "decision", decision, key=verb.key)
-    if verb.verdict is not None:
-        undo.begin(transaction, row._replace(status="queued"), verb.verdict)
+    decision = _with_token(command)
+    _queue(transaction, row, command.token, again=False)
+    transaction.mark(row, "decision", decision, key=command.key)
+    if command.verdict is not None:
+        undo.begin(transaction, row._replace(status="queued"), command.verdict)
     return None
 
 
-def _with_token(verb: verbs.Decide) -> str:
+def _with_token(command: commands.Decide) -> str:
     try:
-        return json.dumps(json.loads(verb.decision) | {"token": verb.token})
+        return json.dumps(json.loads(command.decision) | {"token": command.token})
     except (ValueError, TypeError) as error:
         raise BadValue(f"a decision must be a JSON object: {error}") from None
 

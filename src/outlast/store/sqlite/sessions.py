@@ -1,4 +1,4 @@
-"""The verbs of sessions, on an open transaction, and their rows as they are read."""
+"""The commands of sessions, on an open transaction, and their rows as they are read."""
 
 from __future__ import annotations
 
@@ -7,51 +7,51 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from outlast.store import verbs
+from outlast.store import commands
+from outlast.store.commands import FENCE, TOKENS_MAX, VERSION, Refused
 from outlast.store.sqlite import statements as sql
-from outlast.store.verbs import FENCE, TOKENS_MAX, VERSION, Refused
 
 if TYPE_CHECKING:
     from outlast.store.sqlite.apply import Transaction
 
 
-def keep(transaction: Transaction, verb: verbs.Keep) -> int | Refused:
-    if verb.record is None:
-        return _change(transaction, verb)
-    said = _said(transaction, verb.record)
+def keep(transaction: Transaction, command: commands.UpdateSession) -> int | Refused:
+    if command.record is None:
+        return _change(transaction, command)
+    said = _said(transaction, command.record)
     if said is None:
-        outcome = _change(transaction, verb)
+        outcome = _change(transaction, command)
         said = {"conflict": int(outcome.detail)} if isinstance(outcome, Refused) else {"version": outcome}
-        _record(transaction, verb.record, said)
+        _record(transaction, command.record, said)
     if isinstance(said, Refused):
         return said
     return said["version"] if "version" in said else Refused(VERSION, str(said["conflict"]))
 
 
-def forget(transaction: Transaction, verb: verbs.Forget) -> Refused | None:
-    if verb.record is not None:
-        said = _said(transaction, verb.record)
+def forget(transaction: Transaction, command: commands.DeleteSession) -> Refused | None:
+    if command.record is not None:
+        said = _said(transaction, command.record)
         if said is not None:
             return said if isinstance(said, Refused) else None
-        _record(transaction, verb.record, {})
-    pk, _, tokens = _found(transaction, verb)
-    if verb.token not in tokens:
-        _make(transaction, verb, pk, _with(tokens, verb.token, 0), version=0, ttl=0.0)
+        _record(transaction, command.record, {})
+    pk, _, tokens = _found(transaction, command)
+    if command.token not in tokens:
+        _make(transaction, command, pk, _with(tokens, command.token, 0), version=0, ttl=0.0)
     return None
 
 
-def touch(transaction: Transaction, verb: verbs.Touch) -> None:
-    transaction.db.execute(sql.SESSION_TOUCH, {**verb._asdict(), **_times(transaction, verb.ttl)})
+def touch(transaction: Transaction, command: commands.ExtendSession) -> None:
+    transaction.db.execute(sql.SESSION_TOUCH, {**command._asdict(), **_times(transaction, command.ttl)})
 
 
-def prune(transaction: Transaction, verb: verbs.Prune) -> int:
-    before = min(verb.before, math.nextafter(transaction.now, math.inf))  # none that has not expired yet
-    expired = transaction.db.execute(sql.SESSIONS_EXPIRED, (before, verb.limit)).fetchall()
+def prune(transaction: Transaction, command: commands.Prune) -> int:
+    before = min(command.before, math.nextafter(transaction.now, math.inf))  # none that has not expired yet
+    expired = transaction.db.execute(sql.SESSIONS_EXPIRED, (before, command.limit)).fetchall()
     _drop(transaction, expired)
     return len(expired)
 
 
-def _said(transaction: Transaction, record: verbs.Record) -> dict[str, int] | Refused | None:
+def _said(transaction: Transaction, record: commands.Record) -> dict[str, int] | Refused | None:
     """What the entry says if this is a repeat; a refusal if it may not be written; None if it may."""
     here = transaction.db.execute(sql.RECORDED, (record.run, record.seq, record.fence)).fetchone()
     if here is not None:
@@ -62,39 +62,39 @@ def _said(transaction: Transaction, record: verbs.Record) -> dict[str, int] | Re
     return None if held and not taken else Refused(FENCE)
 
 
-def _record(transaction: Transaction, record: verbs.Record, said: dict[str, int]) -> None:
+def _record(transaction: Transaction, record: commands.Record, said: dict[str, int]) -> None:
     entry = record._replace(value=json.dumps(said))
     transaction.db.execute(sql.RECORD, (*entry, entry.run, entry.fence))
 
 
-def _change(transaction: Transaction, verb: verbs.Keep) -> int | Refused:
-    pk, version, tokens = _found(transaction, verb)
-    if verb.token in tokens:
-        return tokens[verb.token]
-    if verb.version is not None and verb.version != version:
+def _change(transaction: Transaction, command: commands.UpdateSession) -> int | Refused:
+    pk, version, tokens = _found(transaction, command)
+    if command.token in tokens:
+        return tokens[command.token]
+    if command.version is not None and command.version != version:
         return Refused(VERSION, str(version))
-    if not version and _only_deletes(verb):
-        _make(transaction, verb, pk, _with(tokens, verb.token, 0), version=0, ttl=0.0)
+    if not version and _only_deletes(command):
+        _make(transaction, command, pk, _with(tokens, command.token, 0), version=0, ttl=0.0)
         return 0
-    newest = _with(tokens, verb.token, version + 1)
+    newest = _with(tokens, command.token, version + 1)
     if pk is None or not version:
-        pk = _make(transaction, verb, pk, newest, version=1, ttl=verb.ttl)
+        pk = _make(transaction, command, pk, newest, version=1, ttl=command.ttl)
     else:
-        times = {"extends": verb.extends, **_times(transaction, verb.ttl)}
+        times = {"extends": command.extends, **_times(transaction, command.ttl)}
         values = {"pk": pk, "version": version + 1, "tokens": newest, **times}
         transaction.db.execute(sql.SESSION_CHANGE, values)
-    for field, value in verb.fields.items():
+    for field, value in command.fields.items():
         _set(transaction, pk, field, value)
-    for field, more in verb.appends.items():
+    for field, more in command.appends.items():
         _append(transaction, pk, field, more)
     return version + 1
 
 
 def _found(
-    transaction: Transaction, verb: verbs.Keep | verbs.Forget
+    transaction: Transaction, command: commands.UpdateSession | commands.DeleteSession
 ) -> tuple[int | None, int, dict[str, int]]:
     """Its row, its version (0: it is not there, or not any more) and its tokens."""
-    where = {"space": verb.space, "session": verb.session, "now": transaction.now}
+    where = {"space": command.space, "session": command.session, "now": transaction.now}
     pk, version, tokens = transaction.db.execute(sql.SESSION, where).fetchone() or (None, 0, "{}")
     return pk, version, json.loads(tokens)
 
@@ -105,7 +105,7 @@ def _with(tokens: dict[str, int], token: str, version: int) -> str:
 
 def _make(
     transaction: Transaction,
-    verb: verbs.Keep | verbs.Forget,
+    command: commands.UpdateSession | commands.DeleteSession,
     before: int | None,
     tokens: str,
     *,
@@ -115,13 +115,17 @@ def _make(
     """A row of its own, or a tombstone: of the one before nothing stays but the tokens."""
     if before is not None:
         _drop(transaction, [(before,)])
-    where = {"space": verb.space, "session": verb.session, "version": version, "tokens": tokens}
+    where = {"space": command.space, "session": command.session, "version": version, "tokens": tokens}
     pk: int = transaction.db.execute(sql.SESSION_NEW, where | _times(transaction, ttl)).fetchone()[0]
     return pk
 
 
-def _only_deletes(verb: verbs.Keep) -> bool:
-    return bool(verb.fields) and not verb.appends and all(value is None for value in verb.fields.values())
+def _only_deletes(command: commands.UpdateSession) -> bool:
+    return (
+        bool(command.fields)
+        and not command.appends
+        and all(value is None for value in command.fields.values())
+    )
 
 
 def _set(transaction: Transaction, pk: int, field: str, value: str | None) -> None:
@@ -130,7 +134,7 @@ def _set(transaction: Transaction, pk: int, field: str, value: str | None) -> No
     transaction.db.execute(sql.SESSION_UNSET if value is None else sql.SESSION_SET, values)
 
 
-def _append(transaction: Transaction, pk: int, field: str, more: verbs.Append) -> None:
+def _append(transaction: Transaction, pk: int, field: str, more: commands.Append) -> None:
     values = {"pk": pk, "field": field, "count": len(more.values)}
     first, last = transaction.db.execute(sql.SESSION_LENGTHEN, values).fetchone()
     start = last - len(more.values) + 1

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from outlast.store.commands import DAMAGED_SECONDS
 from outlast.store.rows import NEVER, SUSPECT_DEATHS, DrainRow, Entry, RunRow, WorkerRow
-from outlast.store.verbs import DAMAGED_SECONDS
 
 _RUN = ", ".join(RunRow._fields)
 _READY = f"CASE WHEN deaths_in_a_row >= {SUSPECT_DEATHS} THEN 2 ELSE 1 END"

@@ -19,16 +19,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from outlast.errors import StoreBroken, StoreError, StoreTooNew, StoreUnavailable
-from outlast.store import fork, strangers
+from outlast.store import file_trust, fork
+from outlast.store.commands import LOUD, LOUD_AT_HOME, SESSION, Command, Drain
 from outlast.store.deadline import CALL_SECONDS, time_left
 from outlast.store.paths import making
-from outlast.store.protocol import left_as_it_is, outlook
+from outlast.store.protocol import claimable_of, left_as_it_is
 from outlast.store.rows import (
     DELAYED,
+    Claimable,
     DrainRow,
     Entry,
     Message,
-    Outlook,
     QueueRow,
     RunQuery,
     RunRow,
@@ -38,15 +39,14 @@ from outlast.store.rows import (
     sessions_of,
 )
 from outlast.store.sqlite import statements as sql
-from outlast.store.sqlite.apply import Place, Transaction, mended, ready_workflows
-from outlast.store.sqlite.bell import Bell, LocalBell
+from outlast.store.sqlite.apply import PruneCursor, Transaction, mended, ready_workflows
 from outlast.store.sqlite.failures import translate
+from outlast.store.sqlite.fair_lock import FairWriteLock, NoWriteLock
 from outlast.store.sqlite.files import OpenFiles, SharedFiles, check_log_is_there, log_kept
-from outlast.store.sqlite.presence import NoPresence, Presence
+from outlast.store.sqlite.liveness import LivenessLocks, LocalLiveness
+from outlast.store.sqlite.notify import FifoNotifier, LocalNotifier
 from outlast.store.sqlite.read_only import ReadOnlyDatabase, may_write
-from outlast.store.sqlite.turnstile import NoTurnstile, Turnstile
 from outlast.store.sqlite.workers import Holder, death
-from outlast.store.verbs import LOUD, LOUD_AT_HOME, SESSION, Drain, Verb
 
 T = TypeVar("T")
 APPLICATION_ID = 0x4F75744C  # "OutL"
@@ -74,7 +74,7 @@ class SQLiteStore:
         self._writing = threading.Lock()
         self._reading = threading.Lock() if path is not None else self._writing
         self._opened = False
-        self._place = Place()
+        self._place = PruneCursor()
         self._files: OpenFiles | None = None
         """Those of an open database; None in memory."""
         self._read_only: ReadOnlyDatabase | None = None
@@ -127,13 +127,13 @@ class SQLiteStore:
         fork.watch(self)
 
     def _open_memory(self, image: bytes | None) -> None:
-        self._presence: Presence | NoPresence = NoPresence()
-        self._bell: Bell | LocalBell = LocalBell()
-        self._turnstile: Turnstile | NoTurnstile = NoTurnstile()
+        self._liveness: LivenessLocks | LocalLiveness = LocalLiveness()
+        self._notifier: FifoNotifier | LocalNotifier = LocalNotifier()
+        self._write_lock: FairWriteLock | NoWriteLock = NoWriteLock()
         self._db = self._reader = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         if image is not None:
             self._db.deserialize(image)
-        self._closing = [self._db.close, self._presence.close, self._bell.close]
+        self._closing = [self._db.close, self._liveness.close, self._notifier.close]
         self._migrate()
 
     def _open_file(self, path: Path) -> None:
@@ -143,7 +143,7 @@ class SQLiteStore:
         with suppress(StoreUnavailable):  # which opening says, or gets over
             self.versions()  # a file that is not ours, or not for us: then nothing is made beside it
         folder = path.with_name(path.name + ".d")
-        strangers.check_names(path, folder)
+        file_trust.check_names(path, folder)
         with making(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -151,19 +151,19 @@ class SQLiteStore:
         # closing any descriptor of it would drop the locks that SQLite holds on it elsewhere in this process.
         with suppress(FileExistsError):
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-        strangers.check_beside(path, folder)
-        owners = strangers.owners_of(path)
-        strangers.give_folder(owners, folder)
+        file_trust.check_beside(path, folder)
+        owners = file_trust.owners_of(path)
+        file_trust.give_folder(owners, folder)
         self._inode = path.stat().st_ino
         if self._inode in _lost_inodes:
             raise StoreUnavailable(
                 f"{self.place}: this process was forked in the middle of a write to it; start it anew, by spawn."
             )
-        self._turnstile = Turnstile(folder, owners)
+        self._write_lock = FairWriteLock(folder, owners)
         # The worker's lock is released last: until then no other process makes new companions.
-        self._presence = Presence(folder, self._heartbeat, owners)
-        self._closing += [self._turnstile.close, self._presence.close]
-        with self._turnstile:
+        self._liveness = LivenessLocks(folder, self._heartbeat, owners)
+        self._closing += [self._write_lock.close, self._liveness.close]
+        with self._write_lock:
             self._shared_files = SharedFiles(folder, path, self.place, owners)
             self._closing.append(self._shared_files.close)
             with log_kept(path, self.place):
@@ -183,14 +183,14 @@ class SQLiteStore:
         # A transaction waits as `_retry_busy` says, or not at all.
         self._db.execute("PRAGMA busy_timeout = 0")
         self._reader.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
-        self._bell = Bell(folder, owners)
-        self._closing.append(self._bell.close)
-        strangers.say_if_open_to_others(path)  # last: whoever waits for a store opens it again and again
+        self._notifier = FifoNotifier(folder, owners)
+        self._closing.append(self._notifier.close)
+        file_trust.say_if_open_to_others(path)  # last: whoever waits for a store opens it again and again
 
     def _open_read_only(self, path: Path) -> None:
         """Open a database that this process may not write. A commit raises StoreUnavailable."""
         folder = path.with_name(path.name + ".d")
-        strangers.check_names(path, folder)
+        file_trust.check_names(path, folder)
         check_log_is_there(path, self.place)
         self._inode = path.stat().st_ino
         database = ReadOnlyDatabase(path, self.place, BUSY_SECONDS)
@@ -198,9 +198,9 @@ class SQLiteStore:
         if version < known:
             raise left_as_it_is(self.place, version, known)
         self._read_only = database
-        self._presence, self._bell = Presence(folder, self._heartbeat), LocalBell()
-        self._turnstile = NoTurnstile()
-        self._closing = [self._presence.close]
+        self._liveness, self._notifier = LivenessLocks(folder, self._heartbeat), LocalNotifier()
+        self._write_lock = NoWriteLock()
+        self._closing = [self._liveness.close]
 
     def _close_files(self) -> None:
         """Close the connections of a database whose files are in place.
@@ -333,19 +333,19 @@ class SQLiteStore:
             _lost_inodes.add(self._inode)
             _inherited.append((self._db, self._reader))
             self._writing, self._reading = threading.Lock(), threading.Lock()
-        if isinstance(self._bell, Bell):
-            self._bell.forget_in_child()
-        if isinstance(self._presence, Presence):
-            self._presence.forget_in_child()
-        if isinstance(self._turnstile, Turnstile):
-            self._turnstile.close()
+        if isinstance(self._notifier, FifoNotifier):
+            self._notifier.forget_in_child()
+        if isinstance(self._liveness, LivenessLocks):
+            self._liveness.forget_in_child()
+        if isinstance(self._write_lock, FairWriteLock):
+            self._write_lock.close()
 
     # -- writing
 
     def now(self) -> float:
         return self._clock()
 
-    def try_commit(self, verbs: Sequence[Verb]) -> list[Any] | None:
+    def try_commit(self, commands: Sequence[Command]) -> list[Any] | None:
         """Commit if that can be done without waiting for anybody; None if not, and then nothing was written.
 
         What it may still wait for is the disk.
@@ -354,30 +354,30 @@ class SQLiteStore:
             return None
         try:
             self._check()
-            if not self._turnstile.try_enter():
+            if not self._write_lock.try_enter():
                 return None
             try:
-                outcomes, *_ = self._transact(verbs, patience=0.0)
+                outcomes, *_ = self._transact(commands, patience=0.0)
             finally:
-                self._turnstile.__exit__()
+                self._write_lock.__exit__()
         finally:
             self._writing.release()
         return outcomes
 
-    def commit(self, verbs: Sequence[Verb]) -> list[Any]:
-        kinds = set(map(type, verbs))
+    def commit(self, commands: Sequence[Command]) -> list[Any]:
+        kinds = set(map(type, commands))
         with self._writing:
             self._check()
-            with self._turnstile.urgently() if Drain in kinds else self._turnstile:
-                outcomes, buried, rings = self._transact(verbs)
+            with self._write_lock.urgently() if Drain in kinds else self._write_lock:
+                outcomes, buried, rings = self._transact(commands)
         for worker in buried:
-            self._presence.bury(worker)
+            self._liveness.remove(worker)
         if rings or not kinds.isdisjoint(LOUD):
-            self._bell.ring(here=rings or not kinds.isdisjoint(LOUD_AT_HOME))
+            self._notifier.notify(here=rings or not kinds.isdisjoint(LOUD_AT_HOME))
         return outcomes
 
     def _transact(
-        self, verbs: Sequence[Verb], patience: float = BUSY_SECONDS
+        self, commands: Sequence[Command], patience: float = BUSY_SECONDS
     ) -> tuple[list[Any], list[str], bool]:
         db, files, committing = self._db, self._files, False
         try:
@@ -387,8 +387,8 @@ class SQLiteStore:
                 _retry_busy(lambda: db.execute(sql.BEGIN))
             else:
                 db.execute(sql.BEGIN)
-            transaction = Transaction(db, self.now(), self._presence, self._place)
-            outcomes = transaction.apply(verbs)
+            transaction = Transaction(db, self.now(), self._liveness, self._place)
+            outcomes = transaction.apply(commands)
             self._before_commit(transaction.now)
             committing = True
             db.execute(sql.COMMIT)
@@ -416,7 +416,7 @@ class SQLiteStore:
         """Write the whole log into the database and empty it: what then is there, is; what is not, will not come back."""
         if self.path is None:
             return
-        with self._writing, self._reading, self._turnstile:
+        with self._writing, self._reading, self._write_lock:
             self._check_open()
             try:
                 if self._files is not None:
@@ -446,7 +446,7 @@ class SQLiteStore:
                 self._files.check()
         except StoreBroken as error:
             # No other process opens the database meanwhile, which could make a log for a moment.
-            with self._writing, self._turnstile:
+            with self._writing, self._write_lock:
                 self._give_up(error)
             raise
         except OSError as error:
@@ -546,10 +546,10 @@ class SQLiteStore:
         return [
             holder.worker
             for holder in (Holder(*row) for row in self._read(sql.HOLDERS, {"now": now}))
-            if holder.is_damaged or death(holder.worker, holder.until, now, self._presence)
+            if holder.is_damaged or death(holder.worker, holder.until, now, self._liveness)
         ]
 
-    def look(self, queues: tuple[str, ...], workflows: tuple[str, ...]) -> Outlook:
+    def peek(self, queues: tuple[str, ...], workflows: tuple[str, ...]) -> Claimable:
         def read(db: sqlite3.Connection) -> tuple[float | None, set[str], set[str]]:
             due: float | None = db.execute(sql.NEXT_DUE).fetchone()[0]
             ready, suspect = (
@@ -563,7 +563,7 @@ class SQLiteStore:
                 due, ready, suspect = self._query(read)
             except sqlite3.Error as error:
                 raise translate(error, self.place, committing=False) from error
-        return outlook(ready, suspect, due, self.now(), workflows)
+        return claimable_of(ready, suspect, due, self.now(), workflows)
 
     def queues(self) -> list[QueueRow]:
         return [QueueRow(*row) for row in self._read(sql.QUEUES, {"now": self.now()})]
@@ -599,25 +599,25 @@ class SQLiteStore:
 
     # -- life signs
 
-    def listen(self, bell: Callable[[], None]) -> None:
+    def listen(self, on_change: Callable[[], None]) -> None:
         try:
-            self._bell.listen(bell)
+            self._notifier.listen(on_change)
         except OSError as error:
             raise translate(error, self.place, committing=False) from error
 
-    def hold(self, worker: str) -> None:
+    def acquire_liveness(self, worker: str) -> None:
         self._check_writable()
         try:
-            self._presence.hold(worker)
+            self._liveness.acquire(worker)
         except OSError as error:
             raise translate(error, self.place, committing=False) from error
 
-    def let_go(self, worker: str) -> None:
-        self._presence.let_go(worker)
+    def release_liveness(self, worker: str) -> None:
+        self._liveness.release(worker)
 
     def die(self) -> None:
         """For tests: close it as a killed process does, which lets go of its locks and cleans nothing up."""
-        self._presence.die()
+        self._liveness.die()
         self.close()
 
     # -- images, for tests that let a memory store outlive its objects

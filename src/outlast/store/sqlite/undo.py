@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from outlast.codec.exceptions import encode_error
 from outlast.errors import Abandoned
-from outlast.store import verbs
+from outlast.store import commands
+from outlast.store.commands import FENCE, STATUS, UNKNOWN, Refused, verdict
 from outlast.store.fleet import names_of
 from outlast.store.rows import RunRow
 from outlast.store.sqlite import statements as sql
 from outlast.store.sqlite import workers
-from outlast.store.verbs import FENCE, STATUS, UNKNOWN, Refused, verdict
-from outlast.values.exceptions import encode_error
 
 if TYPE_CHECKING:
     from outlast.store.sqlite.apply import Transaction
@@ -21,27 +21,29 @@ UNDOING = "undoing"
 ERROR_TEXT_MAX = 20_000
 
 
-def undo(transaction: Transaction, verb: verbs.Undo) -> Refused | None:
-    held = transaction.db.execute(sql.RUN_BY_FENCE, (verb.run, verb.fence)).fetchone()
+def undo(transaction: Transaction, command: commands.Undo) -> Refused | None:
+    held = transaction.db.execute(sql.RUN_BY_FENCE, (command.run, command.fence)).fetchone()
     if held is None:
-        again = transaction.db.execute(sql.UNDONE_BY, (verb.run, -verb.fence, verb.verdict)).fetchone()
+        again = transaction.db.execute(
+            sql.UNDONE_BY, (command.run, -command.fence, command.verdict)
+        ).fetchone()
         return None if again else Refused(FENCE)
     row = RunRow(*held)
     if row.undoing is not None:
         return Refused(STATUS, UNDOING)
-    begin(transaction, row, verb.verdict)
+    begin(transaction, row, command.verdict)
     return None
 
 
-def undo_child(transaction: Transaction, verb: verbs.UndoChild) -> str | Refused:
-    row = transaction.row(verb.id)
-    if row is None or row.parent != verb.parent:
+def undo_child(transaction: Transaction, command: commands.UndoChild) -> str | Refused:
+    row = transaction.row(command.id)
+    if row is None or row.parent != command.parent:
         return Refused(UNKNOWN)
     left_alone = row.worker is None and row.started is not None and row.undoing is None
-    unheld = verb.unheld and left_alone and row.status in ("queued", "waiting", "parked", "dead")
+    unheld = command.unheld and left_alone and row.status in ("queued", "waiting", "parked", "dead")
     if not unheld and (row.status != "done" or not has_dealt(transaction, row)):
         return row.status
-    begin(transaction, row, verdict("cancelled", reason=verb.why))
+    begin(transaction, row, verdict("cancelled", reason=command.why))
     return "queued"
 
 

@@ -1,4 +1,4 @@
-"""The verbs of workers, on an open transaction: who is here, who left, who is dead, and what becomes of their runs."""
+"""The commands of workers, on an open transaction: who is here, who left, who is dead, and what becomes of their runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import json
 import sqlite3
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from outlast.store import verbs
+from outlast.store import commands
+from outlast.store.commands import WORKER, Refused
 from outlast.store.rows import (
     FLEET_DEATHS_MAX,
     FLEET_SECONDS,
@@ -17,7 +18,6 @@ from outlast.store.rows import (
 )
 from outlast.store.sqlite import drains
 from outlast.store.sqlite import statements as sql
-from outlast.store.verbs import WORKER, Refused
 
 if TYPE_CHECKING:
     from outlast.store.sqlite.apply import Transaction
@@ -55,34 +55,34 @@ class Seen(NamedTuple):
     by: str
 
 
-def enlist(transaction: Transaction, verb: verbs.Enlist) -> None:
+def enlist(transaction: Transaction, command: commands.RegisterWorker) -> None:
     values = {
-        **verb._asdict(),
-        "queues": json.dumps(verb.queues),
-        "workflows": json.dumps(verb.workflows),
+        **command._asdict(),
+        "queues": json.dumps(command.queues),
+        "workflows": json.dumps(command.workflows),
     }
     transaction.db.execute(sql.ENLIST, {**values, "now": transaction.now})
     _beat(transaction)
 
 
-def renew(transaction: Transaction, verb: verbs.Renew) -> Refused | None:
-    values = {**verb._asdict(), "now": transaction.now}
+def renew(transaction: Transaction, command: commands.Renew) -> Refused | None:
+    values = {**command._asdict(), "now": transaction.now}
     if not transaction.db.execute(sql.RENEW, values).rowcount:
         return Refused(WORKER, "swept")
     _beat(transaction)
     return None
 
 
-def leave(transaction: Transaction, verb: verbs.Leave) -> None:
-    draining = bool(transaction.standing(verb.worker))
+def leave(transaction: Transaction, command: commands.DeregisterWorker) -> None:
+    draining = bool(transaction.standing(command.worker))
     seen = Seen(transaction.now, "leave")
-    for row, _ in transaction.held_by(verb.worker):
+    for row, _ in transaction.held_by(command.worker):
         after = row._replace(status="queued", due=transaction.now, reason="its worker left")
         transaction.interrupt(row, after, draining=draining, seen=seen)
-    transaction.db.execute(sql.LEAVE, (verb.worker,))
+    transaction.db.execute(sql.LEAVE, (command.worker,))
 
 
-def sweep(transaction: Transaction, verb: verbs.Sweep) -> verbs.Swept:
+def sweep(transaction: Transaction, command: commands.Sweep) -> commands.Swept:
     swept: list[str] = []
     dead: list[str] = []
     workers: list[str] = []
@@ -96,7 +96,7 @@ def sweep(transaction: Transaction, verb: verbs.Sweep) -> verbs.Swept:
                 transaction, worker, ""
             )  # it has one, unless a mere renewal said that it drains
         seen = _seen(transaction, worker, why, until, renewed)
-        taken = _take(transaction, worker, why, seen, draining=bool(draining), verb=verb)
+        taken = _take(transaction, worker, why, seen, draining=bool(draining), command=command)
         swept += taken
         dead += [id for id, status in taken.items() if status == "dead"]
         if draining:
@@ -105,7 +105,7 @@ def sweep(transaction: Transaction, verb: verbs.Sweep) -> verbs.Swept:
         workers.append(worker)
     transaction.buried += workers
     transaction.rings = transaction.rings or bool(workers)
-    return verbs.Swept(tuple(swept), tuple(dead), tuple(map(str, workers)))  # whatever a file has there
+    return commands.Swept(tuple(swept), tuple(dead), tuple(map(str, workers)))  # whatever a file has there
 
 
 def _holders(db: sqlite3.Connection, now: float) -> list[Holder]:
@@ -118,7 +118,7 @@ def _holders(db: sqlite3.Connection, now: float) -> list[Holder]:
 
 
 def _take(
-    transaction: Transaction, worker: str, why: str, seen: Seen, *, draining: bool, verb: verbs.Sweep
+    transaction: Transaction, worker: str, why: str, seen: Seen, *, draining: bool, command: commands.Sweep
 ) -> dict[str, str]:
     """Take everything from a dead worker: the status after, by id."""
     taken: dict[str, str] = {}
@@ -137,7 +137,7 @@ def _take(
             innocent = progress or row.id in parents.values()
             alone = len(parents) == len(_line(row.id, parents))
             charged += [] if innocent else [row.pk]
-            taken[row.id] = _die(transaction, row, why, innocent=innocent, alone=alone, verb=verb)
+            taken[row.id] = _die(transaction, row, why, innocent=innocent, alone=alone, command=command)
             transaction.mark(row, "death", {"worker": str(worker), "why": why} | seen._asdict())
     if not draining and why != AWAY:
         who = {"now": transaction.now, "worker": str(worker)}
@@ -160,7 +160,7 @@ def _seen(
 
 
 def _die(
-    transaction: Transaction, row: RunRow, why: str, *, innocent: bool, alone: bool, verb: verbs.Sweep
+    transaction: Transaction, row: RunRow, why: str, *, innocent: bool, alone: bool, command: commands.Sweep
 ) -> str:
     """Charge a run for the death of its worker unless it is innocent; return its status after it."""
     now = transaction.now
@@ -169,7 +169,7 @@ def _die(
     after = after._replace(deaths_in_a_row=in_a_row)
     if after.is_suspect:
         doubled = 2 ** min(in_a_row - SUSPECT_DEATHS, 60)
-        after = after._replace(due=now + min(verb.backoff * doubled, verb.backoff_max))
+        after = after._replace(due=now + min(command.backoff * doubled, command.backoff_max))
     else:
         after = after._replace(interrupted=now if row.interrupted is None else row.interrupted)
     if alone and not innocent and _is_final(transaction, row, in_a_row):

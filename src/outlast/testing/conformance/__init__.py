@@ -15,7 +15,7 @@ import pytest
 
 pytest.register_assert_rewrite(__name__)  # and everything in it: before it is imported
 
-from outlast.testing.conformance.harness import Desk, HandClock, MakeStore  # noqa: E402
+from outlast.testing.conformance.harness import MakeStore, ManualClock, StoreDriver  # noqa: E402
 from outlast.testing.conformance.suite import DurableStoreConformance, StoreConformance  # noqa: E402
 
-__all__ = ["Desk", "DurableStoreConformance", "HandClock", "MakeStore", "StoreConformance"]
+__all__ = ["DurableStoreConformance", "MakeStore", "ManualClock", "StoreConformance", "StoreDriver"]

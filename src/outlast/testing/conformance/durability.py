@@ -7,13 +7,20 @@ import threading
 import pytest
 
 from outlast.errors import StoreUnavailable
+from outlast.store.commands import Cancel, Prune, Send, Submit, UpdateSession
 from outlast.store.rows import RunQuery
-from outlast.store.verbs import Cancel, Keep, Prune, Send, Submit
-from outlast.testing.conformance.harness import WAIT_SECONDS, Desk, HandClock, MakeStore, Opened, Promises
+from outlast.testing.conformance.harness import (
+    WAIT_SECONDS,
+    Contract,
+    MakeStore,
+    ManualClock,
+    Opened,
+    StoreDriver,
+)
 
 
-class DurabilityPromises(Promises):
-    def test_to_open_or_close_again_is_harmless(self, make_store: MakeStore, clock: HandClock) -> None:
+class DurabilityContract(Contract):
+    def test_to_open_or_close_again_is_harmless(self, make_store: MakeStore, clock: ManualClock) -> None:
         store = make_store(clock)
         store.close()
         store.open()
@@ -22,7 +29,7 @@ class DurabilityPromises(Promises):
         store.close()
         store.close()
 
-    def test_a_closed_store_says_so(self, make_store: MakeStore, clock: HandClock) -> None:
+    def test_a_closed_store_says_so(self, make_store: MakeStore, clock: ManualClock) -> None:
         store = make_store(clock)
         store.open()
         store.close()
@@ -31,54 +38,54 @@ class DurabilityPromises(Promises):
         with pytest.raises(StoreUnavailable):
             store.run("r")
 
-    def test_the_stores_clock_is_the_one_it_was_given(self, desk: Desk) -> None:
-        assert desk.store.now() == desk.clock.now
-        desk.clock.forward(5)
-        assert desk.store.now() == desk.clock.now
+    def test_the_stores_clock_is_the_one_it_was_given(self, driver: StoreDriver) -> None:
+        assert driver.store.now() == driver.clock.now
+        driver.clock.forward(5)
+        assert driver.store.now() == driver.clock.now
 
-    def test_recover_is_harmless_when_nothing_is_wrong(self, desk: Desk) -> None:
-        row = desk.held()
-        desk.record(row, 1)
-        desk.store.recover()
-        assert desk.row() == row
-        assert desk.record(row, 2) is None
-        assert len(desk.store.journal(row.pk)) == 2
+    def test_recover_is_harmless_when_nothing_is_wrong(self, driver: StoreDriver) -> None:
+        row = driver.held()
+        driver.record(row, 1)
+        driver.store.recover()
+        assert driver.row() == row
+        assert driver.record(row, 2) is None
+        assert len(driver.store.journal(row.pk)) == 2
 
-    def test_a_commit_of_something_others_wait_for_rings_the_bell(self, desk: Desk) -> None:
-        desk.held()
-        rung = threading.Event()
-        desk.store.listen(rung.set)
-        assert self._rings(rung, desk)
+    def test_a_commit_of_something_others_wait_for_rings_the_bell(self, driver: StoreDriver) -> None:
+        driver.held()
+        notified = threading.Event()
+        driver.store.listen(notified.set)
+        assert self._rings(notified, driver)
 
-    def _rings(self, rung: threading.Event, desk: Desk) -> bool:
+    def _rings(self, notified: threading.Event, driver: StoreDriver) -> bool:
         """A ring may be lost, so it is given a few chances."""
         for turn in range(int(WAIT_SECONDS)):
-            desk.commit(Send("r", "m", str(turn), "1"), Cancel("r", "why"))
-            if rung.wait(1.0):
+            driver.commit(Send("r", "m", str(turn), "1"), Cancel("r", "why"))
+            if notified.wait(1.0):
                 return True
         return False
 
 
-class ReopeningPromises(DurabilityPromises):
+class ReopeningContract(DurabilityContract):
     """For a store that outlives its objects and that several may have open at once."""
 
     shared = True
 
     def test_what_was_committed_is_there_when_it_is_opened_again(
-        self, opened: Opened, clock: HandClock
+        self, opened: Opened, clock: ManualClock
     ) -> None:
-        desk = Desk(opened(), clock)
-        row = desk.held()
-        desk.record(row, 1, value='"kept"')
-        desk.commit(Send("r", "m", "1", "1"), Keep("s", "t", {"a": "1"}))
+        driver = StoreDriver(opened(), clock)
+        row = driver.held()
+        driver.record(row, 1, value='"kept"')
+        driver.commit(Send("r", "m", "1", "1"), UpdateSession("s", "t", {"a": "1"}))
         before = (
-            desk.row(),
-            desk.store.journal(row.pk),
-            desk.store.messages(row.pk),
-            desk.store.session("s"),
+            driver.row(),
+            driver.store.journal(row.pk),
+            driver.store.messages(row.pk),
+            driver.store.session("s"),
         )
-        desk.store.close()
-        again = Desk(opened(), clock)
+        driver.store.close()
+        again = StoreDriver(opened(), clock)
         after = (
             again.row(),
             again.store.journal(row.pk),
@@ -89,18 +96,18 @@ class ReopeningPromises(DurabilityPromises):
         assert [worker.id for worker in again.store.workers()] == ["w1"]
 
     def test_fences_and_numbers_of_runs_go_on_growing_when_it_is_opened_again(
-        self, opened: Opened, clock: HandClock
+        self, opened: Opened, clock: ManualClock
     ) -> None:
-        desk = Desk(opened(), clock)
-        first = desk.ended()
-        desk.one(Prune(clock.now + 1))
-        desk.store.close()
-        second = Desk(opened(), clock).held(worker="w2")
+        driver = StoreDriver(opened(), clock)
+        first = driver.ended()
+        driver.one(Prune(clock.now + 1))
+        driver.store.close()
+        second = StoreDriver(opened(), clock).held(worker="w2")
         assert second.fence > abs(first.fence)
         assert second.pk > first.pk
 
-    def test_a_commit_elsewhere_rings_the_bell_here(self, desk: Desk, opened: Opened) -> None:
-        desk.held()
-        rung = threading.Event()
-        opened().listen(rung.set)
-        assert self._rings(rung, desk)
+    def test_a_commit_elsewhere_rings_the_bell_here(self, driver: StoreDriver, opened: Opened) -> None:
+        driver.held()
+        notified = threading.Event()
+        opened().listen(notified.set)
+        assert self._rings(notified, driver)

@@ -6,15 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from outlast.store.rows import RunRow
-from outlast.store.verbs import (
+from outlast.store.commands import (
     FENCE,
     STATUS,
     UNKNOWN,
     Cancel,
+    Command,
     Decide,
-    Keep,
-    Leave,
+    DeregisterWorker,
     Prune,
     Record,
     Refused,
@@ -23,51 +22,52 @@ from outlast.store.verbs import (
     Retry,
     Send,
     Settle,
+    SetWaiting,
     Undo,
-    Verb,
-    Wait,
+    UpdateSession,
 )
-from outlast.testing.conformance.harness import Desk, Promises, entry
+from outlast.store.rows import RunRow
+from outlast.testing.conformance.harness import Contract, StoreDriver, entry
 
-FENCED: dict[str, Callable[[RunRow], Verb]] = {
+FENCED: dict[str, Callable[[RunRow], Command]] = {
     "record": lambda row: Record(row.pk, 77, row.fence, "step", "k", 1.0),
-    "wait": lambda row: Wait(row.pk, row.fence, ("name",)),
+    "wait": lambda row: SetWaiting(row.pk, row.fence, ("name",)),
     "settle": lambda row: Settle(row.pk, row.fence, "done"),
     "release": lambda row: Release(row.pk, row.fence, "why"),
     "undo": lambda row: Undo(row.pk, row.fence, "{}"),
 }
 
 
-def lose_by_release(desk: Desk, row: RunRow) -> None:
-    desk.one(Release(row.pk, row.fence, "drain"))
+def lose_by_release(driver: StoreDriver, row: RunRow) -> None:
+    driver.one(Release(row.pk, row.fence, "drain"))
 
 
-def lose_by_leave(desk: Desk, _: RunRow) -> None:
-    desk.one(Leave("w1"))
+def lose_by_leave(driver: StoreDriver, _: RunRow) -> None:
+    driver.one(DeregisterWorker("w1"))
 
 
-def lose_by_sweep(desk: Desk, _: RunRow) -> None:
-    assert desk.lease_over().runs == ("r",)
+def lose_by_sweep(driver: StoreDriver, _: RunRow) -> None:
+    assert driver.lease_over().runs == ("r",)
 
 
-def lose_by_retry(desk: Desk, row: RunRow) -> None:
-    desk.settle(row, "failed")
-    assert desk.one(Retry("r", "t")) is None
+def lose_by_retry(driver: StoreDriver, row: RunRow) -> None:
+    driver.settle(row, "failed")
+    assert driver.one(Retry("r", "t")) is None
 
 
-def lose_by_resume(desk: Desk, row: RunRow) -> None:
-    desk.settle(row, "parked")
-    assert desk.one(Resume("r", "t")) is None
+def lose_by_resume(driver: StoreDriver, row: RunRow) -> None:
+    driver.settle(row, "parked")
+    assert driver.one(Resume("r", "t")) is None
 
 
-def lose_by_undo(desk: Desk, row: RunRow) -> None:
-    assert desk.one(Undo(row.pk, row.fence, '{"status":"failed"}')) is None
+def lose_by_undo(driver: StoreDriver, row: RunRow) -> None:
+    assert driver.one(Undo(row.pk, row.fence, '{"status":"failed"}')) is None
 
 
-def lose_by_decision(desk: Desk, row: RunRow) -> None:
-    desk.settle(row, "parked")
-    seen = desk.store.last_seq(row.pk)
-    assert desk.one(Decide("r", "k", "{}", seen, "t")) is None
+def lose_by_decision(driver: StoreDriver, row: RunRow) -> None:
+    driver.settle(row, "parked")
+    seen = driver.store.last_seq(row.pk)
+    assert driver.one(Decide("r", "k", "{}", seen, "t")) is None
 
 
 LOSSES = [
@@ -81,85 +81,85 @@ LOSSES = [
 ]
 
 
-class FencePromises(Promises):
-    @pytest.mark.parametrize("verb", FENCED)
+class FenceContract(Contract):
+    @pytest.mark.parametrize("command", FENCED)
     @pytest.mark.parametrize("lose", LOSSES)
     def test_an_old_fence_is_refused_once_somebody_else_has_the_run(
-        self, desk: Desk, lose: Callable[[Desk, RunRow], None], verb: str
+        self, driver: StoreDriver, lose: Callable[[StoreDriver, RunRow], None], command: str
     ) -> None:
-        stale = desk.held()
-        lose(desk, stale)
-        current = desk.take(worker="w2")
+        stale = driver.held()
+        lose(driver, stale)
+        current = driver.take(worker="w2")
         assert current.fence > stale.fence
-        before = (desk.row(), desk.store.journal(stale.pk))
-        assert desk.one(FENCED[verb](stale)) == Refused(FENCE)
-        assert (desk.row(), desk.store.journal(stale.pk)) == before
+        before = (driver.row(), driver.store.journal(stale.pk))
+        assert driver.one(FENCED[command](stale)) == Refused(FENCE)
+        assert (driver.row(), driver.store.journal(stale.pk)) == before
 
-    @pytest.mark.parametrize("verb", ["record", "wait", "settle", "undo"])
+    @pytest.mark.parametrize("command", ["record", "wait", "settle", "undo"])
     @pytest.mark.parametrize("lose", LOSSES)
     def test_a_fence_that_was_given_up_writes_nothing_while_nobody_has_the_run(
-        self, desk: Desk, lose: Callable[[Desk, RunRow], None], verb: str
+        self, driver: StoreDriver, lose: Callable[[StoreDriver, RunRow], None], command: str
     ) -> None:
-        stale = desk.held()
-        lose(desk, stale)
-        before = (desk.row(), desk.store.journal(stale.pk))
-        assert desk.one(FENCED[verb](stale)) == Refused(FENCE)
-        assert (desk.row(), desk.store.journal(stale.pk)) == before
+        stale = driver.held()
+        lose(driver, stale)
+        before = (driver.row(), driver.store.journal(stale.pk))
+        assert driver.one(FENCED[command](stale)) == Refused(FENCE)
+        assert (driver.row(), driver.store.journal(stale.pk)) == before
 
     @pytest.mark.parametrize("lose", LOSSES)
     def test_the_stores_own_entry_does_not_pass_for_the_one_a_stale_life_wanted_to_record(
-        self, desk: Desk, lose: Callable[[Desk, RunRow], None]
+        self, driver: StoreDriver, lose: Callable[[StoreDriver, RunRow], None]
     ) -> None:
         """The store took the number that the life is about to use: a result told to be recorded would be lost."""
-        stale = desk.held()
-        desk.record(stale, 1)
-        lose(desk, stale)
-        taken = desk.store.journal(stale.pk)[-1].seq
+        stale = driver.held()
+        driver.record(stale, 1)
+        lose(driver, stale)
+        taken = driver.store.journal(stale.pk)[-1].seq
         assert taken == 2
-        assert desk.record(stale, taken, value='"lost"') == Refused(FENCE)
+        assert driver.record(stale, taken, value='"lost"') == Refused(FENCE)
 
     @pytest.mark.parametrize("lose", LOSSES)
     def test_an_entry_tells_under_which_fence_it_was_written(
-        self, desk: Desk, lose: Callable[[Desk, RunRow], None]
+        self, driver: StoreDriver, lose: Callable[[StoreDriver, RunRow], None]
     ) -> None:
         """Of a life's its own, also of a `done`; the store's own have the negative of the one that is void."""
-        first = desk.held()
-        desk.commit(entry(first, 1), entry(first, 2, kind="done", key="item"))
-        lose(desk, first)
-        second = desk.take(worker="w2")
-        desk.commit(Keep("s", "t", {"a": "1"}, record=entry(second, 4)), entry(second, 5))
+        first = driver.held()
+        driver.commit(entry(first, 1), entry(first, 2, kind="done", key="item"))
+        lose(driver, first)
+        second = driver.take(worker="w2")
+        driver.commit(UpdateSession("s", "t", {"a": "1"}, record=entry(second, 4)), entry(second, 5))
         own, other = first.fence, second.fence
-        fences = {e.seq: e.fence for e in desk.store.journal(first.pk)}
+        fences = {e.seq: e.fence for e in driver.store.journal(first.pk)}
         assert fences == {1: own, 2: own, 3: -own, 4: other, 5: other}
         del fences[2]
-        assert {e.seq: e.fence for e in desk.store.history(first.pk)} == fences
+        assert {e.seq: e.fence for e in driver.store.history(first.pk)} == fences
 
-    def test_an_entry_of_a_run_that_never_had_a_fence_has_none(self, desk: Desk) -> None:
-        row = desk.submit()
-        desk.commit(Cancel("r", "no"), Retry("r", "t"))
-        assert [(e.kind, e.fence) for e in desk.store.journal(row.pk)] == [("retry", 0)]
-        desk.record(held := desk.take(), 2)
-        assert [e.fence for e in desk.store.journal(row.pk)] == [0, held.fence]
+    def test_an_entry_of_a_run_that_never_had_a_fence_has_none(self, driver: StoreDriver) -> None:
+        row = driver.submit()
+        driver.commit(Cancel("r", "no"), Retry("r", "t"))
+        assert [(e.kind, e.fence) for e in driver.store.journal(row.pk)] == [("retry", 0)]
+        driver.record(held := driver.take(), 2)
+        assert [e.fence for e in driver.store.journal(row.pk)] == [0, held.fence]
 
-    @pytest.mark.parametrize("verb", FENCED)
+    @pytest.mark.parametrize("command", FENCED)
     @pytest.mark.parametrize("status", ["done", "failed", "cancelled", "parked"])
-    def test_a_fence_is_void_after_the_end(self, desk: Desk, status: str, verb: str) -> None:
-        row = desk.held()
-        desk.settle(row, status, value="1", reason="why")
-        before = (desk.row(), desk.store.journal(row.pk))
-        outcome = desk.one(FENCED[verb](row))
-        assert outcome == (None if verb == "settle" else Refused(FENCE))  # a settle is a repeat
-        assert (desk.row(), desk.store.journal(row.pk)) == before
+    def test_a_fence_is_void_after_the_end(self, driver: StoreDriver, status: str, command: str) -> None:
+        row = driver.held()
+        driver.settle(row, status, value="1", reason="why")
+        before = (driver.row(), driver.store.journal(row.pk))
+        outcome = driver.one(FENCED[command](row))
+        assert outcome == (None if command == "settle" else Refused(FENCE))  # a settle is a repeat
+        assert (driver.row(), driver.store.journal(row.pk)) == before
 
-    @pytest.mark.parametrize("verb", FENCED)
-    def test_a_number_that_no_life_was_given_is_no_fence(self, desk: Desk, verb: str) -> None:
-        desk.submit("queued")
-        voided = desk.ended("voided")
-        current = desk.held("current")
+    @pytest.mark.parametrize("command", FENCED)
+    def test_a_number_that_no_life_was_given_is_no_fence(self, driver: StoreDriver, command: str) -> None:
+        driver.submit("queued")
+        voided = driver.ended("voided")
+        current = driver.held("current")
         impostors = [
-            desk.row("queued"),  # as it stands in the store: nobody's
-            desk.row("voided"),
-            desk.row("queued")._replace(fence=0),
+            driver.row("queued"),  # as it stands in the store: nobody's
+            driver.row("voided"),
+            driver.row("queued")._replace(fence=0),
             current._replace(fence=current.fence + 1),
             current._replace(fence=-current.fence),
             current._replace(fence=0),
@@ -167,23 +167,23 @@ class FencePromises(Promises):
             current._replace(pk=current.pk + 1000),
         ]
         for impostor in impostors:
-            assert desk.one(FENCED[verb](impostor)) == Refused(FENCE), impostor
-        assert [desk.row(id).status for id in ("queued", "voided", "current")] == [
+            assert driver.one(FENCED[command](impostor)) == Refused(FENCE), impostor
+        assert [driver.row(id).status for id in ("queued", "voided", "current")] == [
             "queued",
             "done",
             "running",
         ]
 
-    def test_another_runs_fence_is_refused(self, desk: Desk) -> None:
-        mine, other = desk.held("mine"), desk.held("other")
-        assert desk.one(Record(other.pk, 1, mine.fence, "step", "k", 1.0)) == Refused(FENCE)
-        assert desk.store.journal(other.pk) == []
+    def test_another_runs_fence_is_refused(self, driver: StoreDriver) -> None:
+        mine, other = driver.held("mine"), driver.held("other")
+        assert driver.one(Record(other.pk, 1, mine.fence, "step", "k", 1.0)) == Refused(FENCE)
+        assert driver.store.journal(other.pk) == []
 
-    def test_a_refused_verb_fails_alone_in_a_mixed_batch(self, desk: Desk) -> None:
-        good, stale = desk.held("good"), desk.held("stale")
-        desk.one(Release(stale.pk, stale.fence, "drain"))
-        taken = desk.take("stale", "w2")
-        outcomes = desk.commit(
+    def test_a_refused_verb_fails_alone_in_a_mixed_batch(self, driver: StoreDriver) -> None:
+        good, stale = driver.held("good"), driver.held("stale")
+        driver.one(Release(stale.pk, stale.fence, "drain"))
+        taken = driver.take("stale", "w2")
+        outcomes = driver.commit(
             entry(good, 1),
             entry(stale, 2),
             entry(taken, 2),
@@ -198,49 +198,49 @@ class FencePromises(Promises):
         assert [outcome and outcome.why for outcome in outcomes] == [
             None, FENCE, None, None, UNKNOWN, FENCE, None, FENCE, STATUS, None
         ]  # fmt: skip
-        assert (desk.row("good").status, desk.row("good").value) == ("done", '"good"')
-        assert (desk.row("stale").worker, desk.row("stale").value) == ("w2", None)
-        assert desk.kinds(taken) == ["interruption", "step"]
-        assert desk.kinds(good) == ["step", "step"]
+        assert (driver.row("good").status, driver.row("good").value) == ("done", '"good"')
+        assert (driver.row("stale").worker, driver.row("stale").value) == ("w2", None)
+        assert driver.kinds(taken) == ["interruption", "step"]
+        assert driver.kinds(good) == ["step", "step"]
 
-    def test_verbs_of_a_batch_see_those_before_them(self, desk: Desk) -> None:
-        row = desk.held()
-        outcomes = desk.commit(
+    def test_verbs_of_a_batch_see_those_before_them(self, driver: StoreDriver) -> None:
+        row = driver.held()
+        outcomes = driver.commit(
             entry(row, 1), Release(row.pk, row.fence, "drain"), entry(row, 3), Cancel("r", "why")
         )
         assert outcomes == [None, "queued", Refused(FENCE), "queued"]
-        assert desk.kinds(row) == ["step", "interruption"]
+        assert driver.kinds(row) == ["step", "interruption"]
 
-    def test_fences_only_grow_over_all_runs_claims_and_pruning(self, desk: Desk) -> None:
+    def test_fences_only_grow_over_all_runs_claims_and_pruning(self, driver: StoreDriver) -> None:
         fences = []
         for number in range(3):
-            row = desk.held("same")
+            row = driver.held("same")
             fences.append(row.fence)
-            desk.one(Release(row.pk, row.fence, "drain"))
-            fences.append((row := desk.take("same")).fence)
-            fences.append(desk.held(f"other{number}").fence)
-            desk.settle(row)
-            desk.clock.forward(1)
-            assert desk.one(Prune(desk.clock.now)) == 1
+            driver.one(Release(row.pk, row.fence, "drain"))
+            fences.append((row := driver.take("same")).fence)
+            fences.append(driver.held(f"other{number}").fence)
+            driver.settle(row)
+            driver.clock.forward(1)
+            assert driver.one(Prune(driver.clock.now)) == 1
         assert fences == sorted(set(fences))
 
-    def test_the_fence_of_another_run_is_none(self, desk: Desk) -> None:
+    def test_the_fence_of_another_run_is_none(self, driver: StoreDriver) -> None:
         """Also where all fences of a batch are good, each for another run."""
-        one, other = desk.held("one"), desk.held("other")
+        one, other = driver.held("one"), driver.held("other")
         swapped = [entry(one, 1)._replace(fence=other.fence), entry(other, 1)._replace(fence=one.fence)]
-        assert [refused.why for refused in desk.commit(*swapped)] == [FENCE, FENCE]
-        taken, stolen = desk.commit(entry(one, 1), entry(other, 1)._replace(fence=one.fence))
+        assert [refused.why for refused in driver.commit(*swapped)] == [FENCE, FENCE]
+        taken, stolen = driver.commit(entry(one, 1), entry(other, 1)._replace(fence=one.fence))
         assert (taken, stolen.why) == (None, FENCE)
-        assert [len(desk.store.journal(row.pk)) for row in (one, other)] == [1, 0]
+        assert [len(driver.store.journal(row.pk)) for row in (one, other)] == [1, 0]
 
-    def test_a_writer_of_a_pruned_run_cannot_touch_the_next_run_of_that_id(self, desk: Desk) -> None:
-        old = desk.ended()
-        desk.clock.forward(1)
-        desk.one(Prune(desk.clock.now))
+    def test_a_writer_of_a_pruned_run_cannot_touch_the_next_run_of_that_id(self, driver: StoreDriver) -> None:
+        old = driver.ended()
+        driver.clock.forward(1)
+        driver.one(Prune(driver.clock.now))
         held = old._replace(fence=abs(old.fence))
-        new = desk.held()
+        new = driver.held()
         for make in FENCED.values():
-            assert desk.one(make(held)) == Refused(FENCE)
-            assert desk.one(make(held._replace(pk=new.pk))) == Refused(FENCE)
-        assert desk.row() == new
-        assert desk.store.journal(new.pk) == []
+            assert driver.one(make(held)) == Refused(FENCE)
+            assert driver.one(make(held._replace(pk=new.pk))) == Refused(FENCE)
+        assert driver.row() == new
+        assert driver.store.journal(new.pk) == []

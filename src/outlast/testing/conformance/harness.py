@@ -1,4 +1,4 @@
-"""What the promises are written with: a clock moved by hand, and a desk with short words for the verbs."""
+"""What the promises are written with: a clock moved by hand, and a desk with short words for the commands."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from typing import Any, ClassVar, TypeAlias
 
 import pytest
 
-from outlast.store.protocol import Store
-from outlast.store.rows import ENDED, NEVER, Entry, QueueRow, RunQuery, RunRow
-from outlast.store.verbs import (
+from outlast.store.commands import (
     ITEM,
     Claim,
-    Enlist,
+    Command,
     Record,
     Refused,
+    RegisterWorker,
     Release,
     Renew,
     Settle,
@@ -25,8 +24,9 @@ from outlast.store.verbs import (
     Submitted,
     Sweep,
     Swept,
-    Verb,
 )
+from outlast.store.protocol import Store
+from outlast.store.rows import ENDED, NEVER, Entry, QueueRow, RunQuery, RunRow
 
 LEASE = 60.0
 WAIT_SECONDS = 60.0
@@ -35,7 +35,7 @@ EVERYTHING = RunQuery(limit=1_000_000)
 NOBODY = Swept((), (), ())
 
 
-class HandClock:
+class ManualClock:
     """A clock that stands still until it is moved."""
 
     def __init__(self, now: float = 1_700_000_000.0) -> None:
@@ -54,26 +54,26 @@ MakeStore: TypeAlias = Callable[[Callable[[], float]], Store]
 Opened: TypeAlias = Callable[[], Store]
 
 
-class Desk:
-    """One open store. Each helper does one verb and insists that it was not refused, except `one` and `record`."""
+class StoreDriver:
+    """One open store. Each helper does one command and insists that it was not refused, except `one` and `record`."""
 
-    def __init__(self, store: Store, clock: HandClock) -> None:
+    def __init__(self, store: Store, clock: ManualClock) -> None:
         self.store, self.clock = store, clock
         self._count = count(1)
 
     def token(self) -> str:
         return f"token-{next(self._count)}"
 
-    def commit(self, *verbs: Verb) -> list[Any]:
-        return self.store.commit(verbs)
+    def commit(self, *commands: Command) -> list[Any]:
+        return self.store.commit(commands)
 
-    def one(self, verb: Verb) -> Any:
-        (outcome,) = self.store.commit([verb])
+    def one(self, command: Command) -> Any:
+        (outcome,) = self.store.commit([command])
         return outcome
 
-    def enlist(self, worker: str = "w1", lease: float = LEASE) -> str:
-        self.store.hold(worker)
-        assert self.one(Enlist(worker, "host", 1, lease)) is None
+    def register_worker(self, worker: str = "w1", lease: float = LEASE) -> str:
+        self.store.acquire_liveness(worker)
+        assert self.one(RegisterWorker(worker, "host", 1, lease)) is None
         return worker
 
     def submit(self, id: str = "r", **fields: Any) -> RunRow:
@@ -94,12 +94,12 @@ class Desk:
     def held(self, id: str = "r", worker: str = "w1", **fields: Any) -> RunRow:
         """A new run that the worker executes."""
         if worker not in [known.id for known in self.store.workers()]:
-            self.enlist(worker)
+            self.register_worker(worker)
         return self.submit(id, worker=worker, **fields)
 
     def claim(self, worker: str = "w1", **fields: Any) -> list[RunRow]:
         if worker not in [known.id for known in self.store.workers()]:
-            self.enlist(worker)
+            self.register_worker(worker)
         rows: list[RunRow] | Refused = self.one(Claim(worker, self.token(), **fields))
         assert isinstance(rows, list), rows
         return rows
@@ -179,9 +179,9 @@ def entry(row: RunRow, seq: int, **fields: Any) -> Record:
     return Record(run=row.pk, seq=seq, fence=row.fence, **(defaults | fields))
 
 
-def seen_of(desk: Desk, row: RunRow) -> tuple[float | None, str | None]:
+def seen_of(driver: StoreDriver, row: RunRow) -> tuple[float | None, str | None]:
     """When the run's last worker was last seen, and by what, as the last entry of its journal tells."""
-    facts = json.loads(desk.store.journal(row.pk)[-1].value or "{}")
+    facts = json.loads(driver.store.journal(row.pk)[-1].value or "{}")
     return facts.get("seen"), facts.get("by")
 
 
@@ -239,7 +239,7 @@ def check_fences(row: RunRow, journal: Sequence[Entry]) -> None:
     assert abs(last) <= abs(row.fence), (row, journal)
 
 
-class Promises:
+class Contract:
     """The fixtures. `make_store` is the only one that a store's own suite must give."""
 
     shared: ClassVar[bool] = False
@@ -250,11 +250,11 @@ class Promises:
         raise NotImplementedError("give a fixture make_store: see outlast.testing.conformance")
 
     @pytest.fixture
-    def clock(self) -> HandClock:
-        return HandClock()
+    def clock(self) -> ManualClock:
+        return ManualClock()
 
     @pytest.fixture
-    def opened(self, make_store: MakeStore, clock: HandClock) -> Iterator[Opened]:
+    def opened(self, make_store: MakeStore, clock: ManualClock) -> Iterator[Opened]:
         """Opens one more store at the test's place; all are closed at the end."""
         stores: list[Store] = []
 
@@ -269,8 +269,8 @@ class Promises:
             store.close()
 
     @pytest.fixture
-    def desk(self, opened: Opened, clock: HandClock) -> Iterator[Desk]:
+    def driver(self, opened: Opened, clock: ManualClock) -> Iterator[StoreDriver]:
         """Whatever a test did with it, it left the store consistent."""
-        desk = Desk(opened(), clock)
-        yield desk
-        desk.check()
+        driver = StoreDriver(opened(), clock)
+        yield driver
+        driver.check()

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from outlast.store.commands import Release
 from outlast.store.rows import DELAYED, RunQuery
-from outlast.store.verbs import Release
-from outlast.testing.conformance.harness import Desk, Promises
+from outlast.testing.conformance.harness import Contract, StoreDriver
 
 
-class QueryPromises(Promises):
+class QueryContract(Contract):
     @pytest.mark.parametrize(
         ("query", "found"),
         [
@@ -28,69 +28,69 @@ class QueryPromises(Promises):
         ],
     )
     def test_runs_are_found_by_what_is_asked_newest_first(
-        self, desk: Desk, query: dict[str, Any], found: list[str]
+        self, driver: StoreDriver, query: dict[str, Any], found: list[str]
     ) -> None:
-        desk.submit("mail", queue="post", workflow="send")
-        desk.submit("child", queue="post", parent="running")
-        desk.held("running")
-        desk.ended("done")
-        desk.ended("parked", status="parked")
-        assert [row.id for row in desk.store.runs(RunQuery(**query))] == found
+        driver.submit("mail", queue="post", workflow="send")
+        driver.submit("child", queue="post", parent="running")
+        driver.held("running")
+        driver.ended("done")
+        driver.ended("parked", status="parked")
+        assert [row.id for row in driver.store.runs(RunQuery(**query))] == found
 
-    def test_delayed_runs_are_found_among_the_queued(self, desk: Desk) -> None:
-        desk.submit("ready")
-        desk.submit("delayed", delay=10.0)
-        desk.held("running")
-        desk.wait(desk.held("asleep"), due=desk.clock.now + 10.0)
+    def test_delayed_runs_are_found_among_the_queued(self, driver: StoreDriver) -> None:
+        driver.submit("ready")
+        driver.submit("delayed", delay=10.0)
+        driver.held("running")
+        driver.wait(driver.held("asleep"), due=driver.clock.now + 10.0)
 
         def found(*statuses: str) -> list[str]:
-            return [row.id for row in desk.store.runs(RunQuery(statuses=statuses))]
+            return [row.id for row in driver.store.runs(RunQuery(statuses=statuses))]
 
         assert found(DELAYED) == ["delayed"]
         assert found("queued") == ["delayed", "ready"]
         assert found("running", DELAYED) == ["running", "delayed"]
         assert found("queued", DELAYED) == ["delayed", "ready"]
-        desk.clock.forward(10)
+        driver.clock.forward(10)
         assert found(DELAYED) == []
 
-    def test_runs_are_found_by_when_they_were_created(self, desk: Desk) -> None:
-        start = desk.clock.now
+    def test_runs_are_found_by_when_they_were_created(self, driver: StoreDriver) -> None:
+        start = driver.clock.now
         for number in range(4):
-            desk.submit(f"r{number}")
-            desk.clock.forward(10)
+            driver.submit(f"r{number}")
+            driver.clock.forward(10)
         query = RunQuery(created_after=start + 10, created_before=start + 30)
-        assert [row.id for row in desk.store.runs(query)] == ["r2", "r1"]
+        assert [row.id for row in driver.store.runs(query)] == ["r2", "r1"]
 
-    def test_runs_are_found_by_when_they_ended(self, desk: Desk) -> None:
+    def test_runs_are_found_by_when_they_ended(self, driver: StoreDriver) -> None:
         """Whenever they were created; and none that has not."""
-        rows = [desk.held(f"r{number}") for number in range(4)]
+        rows = [driver.held(f"r{number}") for number in range(4)]
         for row in reversed(rows[1:]):
-            desk.clock.forward(10)
-            desk.settle(row, "parked" if row.id == "r2" else "done")
-        at = desk.row("r3").ended
+            driver.clock.forward(10)
+            driver.settle(row, "parked" if row.id == "r2" else "done")
+        at = driver.row("r3").ended
         assert at is not None
         found = {
-            start: [row.id for row in desk.store.runs(RunQuery(ended_after=start))]
+            start: [row.id for row in driver.store.runs(RunQuery(ended_after=start))]
             for start in (at, at + 1, at + 21)
         }
         assert found == {at: ["r3", "r1"], at + 1: ["r1"], at + 21: []}
         assert [
-            row.id for row in desk.store.runs(RunQuery(ended_after=at, limit=1, before_pk=rows[3].pk))
+            row.id for row in driver.store.runs(RunQuery(ended_after=at, limit=1, before_pk=rows[3].pk))
         ] == ["r1"]
 
-    def test_runs_are_read_in_pages(self, desk: Desk) -> None:
+    def test_runs_are_read_in_pages(self, driver: StoreDriver) -> None:
         for number in range(7):
-            desk.submit(f"r{number}")
+            driver.submit(f"r{number}")
         pages: list[list[str]] = []
         before: int | None = None
-        while page := desk.store.runs(RunQuery(limit=3, before_pk=before)):
+        while page := driver.store.runs(RunQuery(limit=3, before_pk=before)):
             pages.append([row.id for row in page])
             before = page[-1].pk
         assert pages == [["r6", "r5", "r4"], ["r3", "r2", "r1"], ["r0"]]
 
-    def test_what_is_listed_is_what_is_read_one_by_one(self, desk: Desk) -> None:
-        row = desk.held("a")
-        desk.one(Release(row.pk, row.fence, "drain"))
-        desk.ended("b", status="failed")
-        for listed in desk.store.runs(RunQuery()):
-            assert listed == desk.row(listed.id)
+    def test_what_is_listed_is_what_is_read_one_by_one(self, driver: StoreDriver) -> None:
+        row = driver.held("a")
+        driver.one(Release(row.pk, row.fence, "drain"))
+        driver.ended("b", status="failed")
+        for listed in driver.store.runs(RunQuery()):
+            assert listed == driver.row(listed.id)

@@ -7,60 +7,60 @@ from typing import Any
 
 import pytest
 
-from outlast.store.rows import SessionQuery, SessionRow
-from outlast.store.verbs import (
+from outlast.store.commands import (
     CHECKPOINT,
     SESSION,
     TOKENS_MAX,
     VERSION,
     Append,
-    Forget,
-    Keep,
+    DeleteSession,
+    ExtendSession,
     Prune,
     Refused,
-    Touch,
+    UpdateSession,
 )
-from outlast.testing.conformance.harness import Desk, Promises
+from outlast.store.rows import SessionQuery, SessionRow
+from outlast.testing.conformance.harness import Contract, StoreDriver
 
 
-class SessionModelPromises(Promises):
+class SessionModelContract(Contract):
     @pytest.mark.parametrize("seed", range(6))
     def test_whatever_is_done_a_session_is_what_a_plain_dictionary_would_be(
-        self, desk: Desk, seed: int
+        self, driver: StoreDriver, seed: int
     ) -> None:
         chance, model = random.Random(seed), Model()  # noqa: S311 - a story, no secret
         for turn in range(120):
-            desk.clock.forward(chance.choice((0, 0, 1, 3)))
-            verb = chosen(chance, turn)
-            assert desk.one(verb) == model.apply(verb, desk.clock.now), (turn, verb)
-            # What no verb of these turns touched is compared now and then: the reads are most of the test.
-            whole = turn % 10 == 9 or isinstance(verb, Prune)
-            touched = () if isinstance(verb, Prune) else ((verb.session, verb.space),)
+            driver.clock.forward(chance.choice((0, 0, 1, 3)))
+            command = chosen(chance, turn)
+            assert driver.one(command) == model.apply(command, driver.clock.now), (turn, command)
+            # What no command of these turns touched is compared now and then: the reads are most of the test.
+            whole = turn % 10 == 9 or isinstance(command, Prune)
+            touched = () if isinstance(command, Prune) else ((command.session, command.space),)
             for key in KEYS if whole else touched:
-                assert desk.store.session(*key) == model.session(key, desk.clock.now), (turn, verb)
+                assert driver.store.session(*key) == model.session(key, driver.clock.now), (turn, command)
                 for field in "abc":
                     for last in (None, 2):
-                        found = desk.store.items(key[0], field, last, key[1])
-                        assert found == model.items(key, field, last, desk.clock.now), (turn, verb)
+                        found = driver.store.items(key[0], field, last, key[1])
+                        assert found == model.items(key, field, last, driver.clock.now), (turn, command)
             for space in (SESSION, CHECKPOINT) if whole else ():
                 listed = [
-                    session for key in KEYS if key[1] == space and (session := desk.store.session(*key))
+                    session for key in KEYS if key[1] == space and (session := driver.store.session(*key))
                 ]
                 listed.sort(key=lambda row: (row.updated, row.id), reverse=True)
-                assert desk.store.sessions(SessionQuery(space)) == listed
+                assert driver.store.sessions(SessionQuery(space)) == listed
 
 
 KEYS = (("s", SESSION), ("s", CHECKPOINT), ("t", SESSION))
 
 
-def chosen(chance: random.Random, turn: int) -> Keep | Touch | Forget | Prune:
+def chosen(chance: random.Random, turn: int) -> UpdateSession | ExtendSession | DeleteSession | Prune:
     id, space = chance.choice(KEYS)
     what, ttl = chance.random(), chance.choice((None, 4.0, 8.0))
     token = f"t{turn - chance.choice((0, 0, 0, 1, 5))}"
     if what < 0.12:
-        return Forget(id, token, space)
+        return DeleteSession(id, token, space)
     if what < 0.2:
-        return Touch(id, ttl, space)
+        return ExtendSession(id, ttl, space)
     if what < 0.25:
         return Prune(1e12, limit=chance.choice((1, 9)), sessions=True)
     fields = {
@@ -73,7 +73,7 @@ def chosen(chance: random.Random, turn: int) -> Keep | Touch | Forget | Prune:
         for field in chance.sample("abc", chance.randrange(3))
     }
     version = chance.choice((None, None, 0, 1, 2, 3))
-    return Keep(id, token, fields, ttl, version, appends, space, extends=chance.random() < 0.5)
+    return UpdateSession(id, token, fields, ttl, version, appends, space, extends=chance.random() < 0.5)
 
 
 class Model:
@@ -87,48 +87,52 @@ class Model:
         over = found is None or (found["expires"] is not None and found["expires"] <= now)
         return None if over or found is None or not found["version"] else found
 
-    def apply(self, verb: Keep | Touch | Forget | Prune, now: float) -> int | Refused | None:
-        if isinstance(verb, Prune):
+    def apply(
+        self, command: UpdateSession | ExtendSession | DeleteSession | Prune, now: float
+    ) -> int | Refused | None:
+        if isinstance(command, Prune):
             expired = sorted(
                 (session["expires"], key)
                 for key, session in self.there.items()
                 if session["expires"] is not None and session["expires"] <= now
             )
-            for _, key in expired[: verb.limit]:
+            for _, key in expired[: command.limit]:
                 del self.there[key]
-            return len(expired[: verb.limit])
-        key = (verb.session, verb.space)
+            return len(expired[: command.limit])
+        key = (command.session, command.space)
         session = self._alive(key, now)
-        if isinstance(verb, Touch):
+        if isinstance(command, ExtendSession):
             if session is not None and session["expires"] is not None:
-                session["expires"] = None if verb.ttl is None else max(session["expires"], now + verb.ttl)
+                session["expires"] = (
+                    None if command.ttl is None else max(session["expires"], now + command.ttl)
+                )
             return None
         tokens = self.there.get(key, {"tokens": {}})["tokens"]
-        if verb.token in tokens:
-            return None if isinstance(verb, Forget) else int(tokens[verb.token])
-        if isinstance(verb, Forget):
-            self._put(key, 0, now, now, {}, tokens, verb.token)
+        if command.token in tokens:
+            return None if isinstance(command, DeleteSession) else int(tokens[command.token])
+        if isinstance(command, DeleteSession):
+            self._put(key, 0, now, now, {}, tokens, command.token)
             return None
         version = session["version"] if session else 0
-        if verb.version not in (None, version):
+        if command.version not in (None, version):
             return Refused(VERSION, str(version))
-        if not version and verb.fields and not verb.appends and set(verb.fields.values()) == {None}:
-            self._put(key, 0, now, now, {}, tokens, verb.token)
+        if not version and command.fields and not command.appends and set(command.fields.values()) == {None}:
+            self._put(key, 0, now, now, {}, tokens, command.token)
             return 0
         fields = dict(session["fields"]) if session else {}
-        for field, value in verb.fields.items():
+        for field, value in command.fields.items():
             fields.pop(field, None)
             if value is not None:
                 fields[field] = value
-        for field, more in verb.appends.items():
+        for field, more in command.appends.items():
             before = fields.get(field)
             items = [*(before if isinstance(before, list) else []), *more.values]
             fields[field] = items if more.keep is None else items[-more.keep :]
-        expires = None if verb.ttl is None else now + verb.ttl
-        if verb.extends and session is not None:
+        expires = None if command.ttl is None else now + command.ttl
+        if command.extends and session is not None:
             was = session["expires"]
             expires = None if was is None or expires is None else max(was, expires)
-        self._put(key, version + 1, now, expires, fields, tokens, verb.token)
+        self._put(key, version + 1, now, expires, fields, tokens, command.token)
         return int(version) + 1
 
     def _put(

@@ -2,82 +2,82 @@
 
 from __future__ import annotations
 
-from outlast.testing.conformance.abandonment import AbandonmentPromises
-from outlast.testing.conformance.claims import ClaimPromises
-from outlast.testing.conformance.crowd import CrowdPromises
-from outlast.testing.conformance.deaths import DeathPromises
-from outlast.testing.conformance.decisions import DecisionPromises
-from outlast.testing.conformance.drains import DrainPromises
-from outlast.testing.conformance.durability import DurabilityPromises, ReopeningPromises
-from outlast.testing.conformance.eaches import EachPromises
-from outlast.testing.conformance.ends import EndPromises
-from outlast.testing.conformance.entries import EntryPromises
-from outlast.testing.conformance.fences import FencePromises
-from outlast.testing.conformance.items import ItemPromises
-from outlast.testing.conformance.letters import LetterPromises
-from outlast.testing.conformance.limits import LimitPromises
-from outlast.testing.conformance.looks import LookPromises
-from outlast.testing.conformance.mail import MailPromises
-from outlast.testing.conformance.many import ManyPromises
-from outlast.testing.conformance.measures import MeasurePromises
-from outlast.testing.conformance.prunes import PrunePromises
-from outlast.testing.conformance.pulses import PulsePromises
-from outlast.testing.conformance.queries import QueryPromises
-from outlast.testing.conformance.reports import ReportPromises
-from outlast.testing.conformance.requests import RequestPromises
-from outlast.testing.conformance.saves import SavePromises
-from outlast.testing.conformance.session_ends import SessionEndPromises
-from outlast.testing.conformance.session_listing import SessionListingPromises
-from outlast.testing.conformance.session_model import SessionModelPromises
-from outlast.testing.conformance.session_records import SessionRecordPromises
-from outlast.testing.conformance.sessions import SessionPromises
-from outlast.testing.conformance.storms import StormPromises
-from outlast.testing.conformance.submissions import SubmissionPromises
-from outlast.testing.conformance.undoing import UndoPromises
-from outlast.testing.conformance.values import ValuePromises
-from outlast.testing.conformance.waits import WaitingPromises
-from outlast.testing.conformance.workers import WorkerPromises
+from outlast.testing.conformance.abandonment import AbandonmentContract
+from outlast.testing.conformance.batches import EachContract
+from outlast.testing.conformance.bulk_submissions import ManyContract
+from outlast.testing.conformance.claims import ClaimContract
+from outlast.testing.conformance.concurrency import CrowdContract
+from outlast.testing.conformance.dead_letters import LetterContract
+from outlast.testing.conformance.deaths import DeathContract
+from outlast.testing.conformance.decisions import DecisionContract
+from outlast.testing.conformance.drains import DrainContract
+from outlast.testing.conformance.durability import DurabilityContract, ReopeningContract
+from outlast.testing.conformance.ends import EndContract
+from outlast.testing.conformance.entries import EntryContract
+from outlast.testing.conformance.fences import FenceContract
+from outlast.testing.conformance.heartbeats import PulseContract
+from outlast.testing.conformance.items import ItemContract
+from outlast.testing.conformance.limits import LimitContract
+from outlast.testing.conformance.measures import MeasureContract
+from outlast.testing.conformance.messages import MailContract
+from outlast.testing.conformance.peeks import LookContract
+from outlast.testing.conformance.prunes import PruneContract
+from outlast.testing.conformance.queries import QueryContract
+from outlast.testing.conformance.reports import ReportContract
+from outlast.testing.conformance.requests import RequestContract
+from outlast.testing.conformance.saves import SaveContract
+from outlast.testing.conformance.session_ends import SessionEndContract
+from outlast.testing.conformance.session_listing import SessionListingContract
+from outlast.testing.conformance.session_model import SessionModelContract
+from outlast.testing.conformance.session_records import SessionRecordContract
+from outlast.testing.conformance.sessions import SessionContract
+from outlast.testing.conformance.storms import StormContract
+from outlast.testing.conformance.submissions import SubmissionContract
+from outlast.testing.conformance.undoing import UndoContract
+from outlast.testing.conformance.values import ValueContract
+from outlast.testing.conformance.waits import WaitingContract
+from outlast.testing.conformance.workers import WorkerContract
 
 
 class StoreConformance(
-    SubmissionPromises,
-    ManyPromises,
-    ClaimPromises,
-    LimitPromises,
-    EntryPromises,
-    SavePromises,
-    FencePromises,
-    EndPromises,
-    WaitingPromises,
-    RequestPromises,
-    UndoPromises,
-    DecisionPromises,
-    AbandonmentPromises,
-    MailPromises,
-    WorkerPromises,
-    DeathPromises,
-    StormPromises,
-    PulsePromises,
-    LetterPromises,
-    DrainPromises,
-    ReportPromises,
-    MeasurePromises,
-    ItemPromises,
-    EachPromises,
-    PrunePromises,
-    SessionPromises,
-    SessionEndPromises,
-    SessionRecordPromises,
-    SessionListingPromises,
-    SessionModelPromises,
-    QueryPromises,
-    LookPromises,
-    ValuePromises,
-    CrowdPromises,
-    DurabilityPromises,
+    SubmissionContract,
+    ManyContract,
+    ClaimContract,
+    LimitContract,
+    EntryContract,
+    SaveContract,
+    FenceContract,
+    EndContract,
+    WaitingContract,
+    RequestContract,
+    UndoContract,
+    DecisionContract,
+    AbandonmentContract,
+    MailContract,
+    WorkerContract,
+    DeathContract,
+    StormContract,
+    PulseContract,
+    LetterContract,
+    DrainContract,
+    ReportContract,
+    MeasureContract,
+    ItemContract,
+    EachContract,
+    PruneContract,
+    SessionContract,
+    SessionEndContract,
+    SessionRecordContract,
+    SessionListingContract,
+    SessionModelContract,
+    QueryContract,
+    LookContract,
+    ValueContract,
+    CrowdContract,
+    DurabilityContract,
 ):
     """What every store promises, also one that lives and dies with its object. Give the fixture `make_store`."""
 
 
-class DurableStoreConformance(ReopeningPromises, StoreConformance):
+class DurableStoreConformance(ReopeningContract, StoreConformance):
     """The same for a store that outlives its objects and may be open in several at once: any that is used in earnest."""

@@ -2,52 +2,56 @@
 
 from __future__ import annotations
 
-from outlast.store.verbs import WORKER, Enlist, Leave, Refused, Renew
-from outlast.testing.conformance.harness import LEASE, NOBODY, Desk, Promises
+from outlast.store.commands import WORKER, DeregisterWorker, Refused, RegisterWorker, Renew
+from outlast.testing.conformance.harness import LEASE, NOBODY, Contract, StoreDriver
 
 
-class WorkerPromises(Promises):
-    def test_an_enlisted_worker_is_listed_with_its_lease(self, desk: Desk) -> None:
-        desk.store.hold("w1")
-        assert desk.one(Enlist("w1", "host-7", 4711, 30.0)) is None
-        (row,) = desk.store.workers()
-        assert (row.id, row.host, row.pid, row.started) == ("w1", "host-7", 4711, desk.clock.now)
-        assert (row.lease_until, bool(row.draining)) == (desk.clock.now + 30.0, False)
+class WorkerContract(Contract):
+    def test_an_enlisted_worker_is_listed_with_its_lease(self, driver: StoreDriver) -> None:
+        driver.store.acquire_liveness("w1")
+        assert driver.one(RegisterWorker("w1", "host-7", 4711, 30.0)) is None
+        (row,) = driver.store.workers()
+        assert (row.id, row.host, row.pid, row.started) == ("w1", "host-7", 4711, driver.clock.now)
+        assert (row.lease_until, bool(row.draining)) == (driver.clock.now + 30.0, False)
 
-    def test_to_enlist_again_renews(self, desk: Desk) -> None:
-        desk.enlist(lease=30.0)
-        desk.clock.forward(10)
-        desk.one(Enlist("w1", "host", 1, 30.0))
-        (row,) = desk.store.workers()
-        assert (row.started, row.lease_until) == (desk.clock.now - 10, desk.clock.now + 30.0)
+    def test_to_enlist_again_renews(self, driver: StoreDriver) -> None:
+        driver.register_worker(lease=30.0)
+        driver.clock.forward(10)
+        driver.one(RegisterWorker("w1", "host", 1, 30.0))
+        (row,) = driver.store.workers()
+        assert (row.started, row.lease_until) == (driver.clock.now - 10, driver.clock.now + 30.0)
 
-    def test_a_renewed_lease_runs_from_now(self, desk: Desk) -> None:
-        desk.enlist()
-        desk.clock.forward(LEASE - 1)
-        assert desk.one(Renew("w1", LEASE, draining=True)) is None
-        (row,) = desk.store.workers()
-        assert (row.lease_until, bool(row.draining)) == (desk.clock.now + LEASE, True)
-        desk.clock.forward(LEASE - 1)
-        assert desk.sweep() == NOBODY
+    def test_a_renewed_lease_runs_from_now(self, driver: StoreDriver) -> None:
+        driver.register_worker()
+        driver.clock.forward(LEASE - 1)
+        assert driver.one(Renew("w1", LEASE, draining=True)) is None
+        (row,) = driver.store.workers()
+        assert (row.lease_until, bool(row.draining)) == (driver.clock.now + LEASE, True)
+        driver.clock.forward(LEASE - 1)
+        assert driver.sweep() == NOBODY
 
-    def test_a_worker_that_is_not_enlisted_cannot_renew(self, desk: Desk) -> None:
-        outcome = desk.one(Renew("w1", 30.0))
+    def test_a_worker_that_is_not_enlisted_cannot_renew(self, driver: StoreDriver) -> None:
+        outcome = driver.one(Renew("w1", 30.0))
         assert isinstance(outcome, Refused)
         assert outcome.why == WORKER
 
-    def test_a_worker_that_leaves_gives_its_runs_back_interrupted(self, desk: Desk) -> None:
-        row = desk.held()
-        desk.enlist("w2")
-        other = desk.held("other", "w2")
-        assert desk.one(Leave("w1")) is None
-        now = desk.row()
+    def test_a_worker_that_leaves_gives_its_runs_back_interrupted(self, driver: StoreDriver) -> None:
+        row = driver.held()
+        driver.register_worker("w2")
+        other = driver.held("other", "w2")
+        assert driver.one(DeregisterWorker("w1")) is None
+        now = driver.row()
         assert (now.status, now.worker, now.deaths, now.interruptions) == ("queued", None, 0, 1)
-        assert desk.kinds(row) == ["interruption"]
-        assert desk.row("other") == other
-        assert [worker.id for worker in desk.store.workers()] == ["w2"]
+        assert driver.kinds(row) == ["interruption"]
+        assert driver.row("other") == other
+        assert [worker.id for worker in driver.store.workers()] == ["w2"]
 
-    def test_to_leave_again_is_harmless(self, desk: Desk) -> None:
-        row = desk.held()
-        assert desk.commit(Leave("w1"), Leave("w1"), Leave("never")) == [None, None, None]
-        assert desk.kinds(row) == ["interruption"]
-        assert desk.sweep() == NOBODY
+    def test_to_leave_again_is_harmless(self, driver: StoreDriver) -> None:
+        row = driver.held()
+        assert driver.commit(DeregisterWorker("w1"), DeregisterWorker("w1"), DeregisterWorker("never")) == [
+            None,
+            None,
+            None,
+        ]
+        assert driver.kinds(row) == ["interruption"]
+        assert driver.sweep() == NOBODY

@@ -1,7 +1,7 @@
 -- A batch is one call of `commit`, in one transaction, by itself. Conventions of all functions here:
 --   * VOLATILE, so that each statement sees what was committed before it began (READ COMMITTED);
---   * a verb comes as the JSON array of its fields, in their order, and an outcome goes back as JSON: null, a value, or {"!": [why, detail]};
---   * a row that a verb decides upon is locked by the statement that reads it. The lock phase is for the order only;
+--   * a command comes as the JSON array of its fields, in their order, and an outcome goes back as JSON: null, a value, or {"!": [why, detail]};
+--   * a row that a command decides upon is locked by the statement that reads it. The lock phase is for the order only;
 --   * in SQL are just those that are expressions: any other one would be planned again in every transaction;
 --   * a join with runs also says `pk = ANY(…)`: else it may be planned as a walk over all of them, where the statistics are from before most were there.
 --     So no condition says `parent IS NOT NULL` (by runs_parent all that have one would be read), and runs of a worker are ordered by `pk + 0`;
@@ -9,15 +9,15 @@
 
 -- Of `writer` there is one call at a time, and none of an epoch that is over: whoever has raised it (`recover`) knows that what it
 -- lost sight of has ended or never will be. `patience`: how long it waits for each lock, and then has done nothing (55P03); NULL: as the
--- session is set. `pks` are the runs of fenced verbs. With `needs`, what else must be locked; without it they are all Records.
+-- session is set. `pks` are the runs of fenced commands. With `needs`, what else must be locked; without it they are all Records.
 CREATE FUNCTION commit__v(writer text, epoch bigint, at double precision, patience text, pks bigint[], needs jsonb, batch jsonb)
 RETURNS text LANGUAGE plpgsql VOLATILE SETTINGS__v AS $$
 DECLARE
     now double precision;
     part jsonb;
     kind text;
-    verbs jsonb;
-    verb jsonb;
+    commands jsonb;
+    command jsonb;
     outcome text;
     several text[];
     outcomes text := '';
@@ -50,23 +50,23 @@ BEGIN
     now := coalesce(at, seconds__v());  -- after all locks: who waited for them has not lived in the past
     FOR part IN SELECT value FROM jsonb_array_elements(batch) LOOP
         kind := part->>0;
-        verbs := part->1;
+        commands := part->1;
         IF kind = 'Record' THEN
-            outcome := record__v(ARRAY(SELECT DISTINCT (v->>0)::bigint FROM jsonb_array_elements(verbs) v), verbs);
+            outcome := record__v(ARRAY(SELECT DISTINCT (v->>0)::bigint FROM jsonb_array_elements(commands) v), commands);
         ELSIF kind = 'Settle' THEN
-            outcome := settle__v(verbs, now);
+            outcome := settle__v(commands, now);
         ELSIF kind = 'Ack' THEN
-            outcome := ack__v(verbs, now);
+            outcome := ack__v(commands, now);
             rings := rings OR EXISTS (
-                SELECT 1 FROM queues WHERE name = ANY(ARRAY(SELECT DISTINCT v->>2 FROM jsonb_array_elements(verbs) v)) AND concurrency_max IS NOT NULL);
-        ELSIF kind = 'Submit' AND verbs->0->>10 IS NULL THEN  -- of a group all or none are begun at once
-            outcome := enqueue__v(verbs, full__v(verbs), now);
-        ELSIF kind = 'Measured' THEN
-            outcome := measured__v(verbs);
+                SELECT 1 FROM queues WHERE name = ANY(ARRAY(SELECT DISTINCT v->>2 FROM jsonb_array_elements(commands) v)) AND concurrency_max IS NOT NULL);
+        ELSIF kind = 'Submit' AND commands->0->>10 IS NULL THEN  -- of a group all or none are begun at once
+            outcome := enqueue__v(commands, full__v(commands), now);
+        ELSIF kind = 'RecordDurations' THEN
+            outcome := record_durations__v(commands);
         ELSE
             several := '{}';
-            FOR verb IN SELECT value FROM jsonb_array_elements(verbs) LOOP
-                several := several || coalesce(one__v(kind, verb, now), 'null');
+            FOR command IN SELECT value FROM jsonb_array_elements(commands) LOOP
+                several := several || coalesce(one__v(kind, command, now), 'null');
             END LOOP;
             outcome := '[' || array_to_string(several, ',') || ']';
         END IF;
@@ -75,15 +75,15 @@ BEGIN
     RETURN format('[%s,%s,[%s]]', now, rings::text, outcomes);
 END $$;
 
--- A verb of a kind that is not carried out for all of a group at once: those that come in numbers are, by a statement or two.
+-- A command of a kind that is not carried out for all of a group at once: those that come in numbers are, by a statement or two.
 CREATE FUNCTION one__v(kind text, v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     CASE kind
         WHEN 'Claim' THEN RETURN claim__v(v, now);
         WHEN 'Submit' THEN RETURN submit__v(v, now);
         WHEN 'SubmitMany' THEN RETURN submit_many__v(v->0, now);
-        WHEN 'Save' THEN RETURN save__v(v, now);
-        WHEN 'Wait' THEN RETURN wait__v(v);
+        WHEN 'SaveProgress' THEN RETURN save_progress__v(v, now);
+        WHEN 'SetWaiting' THEN RETURN set_waiting__v(v);
         WHEN 'Release' THEN RETURN release__v(v, now);
         WHEN 'Send' THEN RETURN send__v(v, now);
         WHEN 'Cancel' THEN RETURN cancel__v(v->>0, v->>1, now);
@@ -92,18 +92,18 @@ BEGIN
         WHEN 'Decide' THEN RETURN decide__v(v, now);
         WHEN 'Undo' THEN RETURN undo__v(v, now);
         WHEN 'UndoChild' THEN RETURN undo_child__v(v, now);
-        WHEN 'Enlist' THEN RETURN enlist__v(v, now);
+        WHEN 'RegisterWorker' THEN RETURN register_worker__v(v, now);
         WHEN 'Renew' THEN RETURN renew__v(v, now);
-        WHEN 'Leave' THEN RETURN leave__v(v, now);
+        WHEN 'DeregisterWorker' THEN RETURN deregister_worker__v(v, now);
         WHEN 'Sweep' THEN RETURN sweep__v((v->>0)::double precision, (v->>1)::double precision, now);
         WHEN 'Drain' THEN RETURN drain__v(v, now);
-        WHEN 'AskDrain' THEN RETURN ask_drain__v(v);
-        WHEN 'Report' THEN RETURN report__v(v, now);
-        WHEN 'Limit' THEN RETURN limit__v(v);
+        WHEN 'RequestDrain' THEN RETURN request_drain__v(v);
+        WHEN 'StoreDrainReport' THEN RETURN store_drain_report__v(v, now);
+        WHEN 'SetQueueLimits' THEN RETURN set_queue_limits__v(v);
         WHEN 'Prune' THEN RETURN prune__v(v, now);
-        WHEN 'Keep' THEN RETURN keep__v(v, now);
-        WHEN 'Touch' THEN RETURN touch__v(v, now);
-        WHEN 'Forget' THEN RETURN forget__v(v, now);
+        WHEN 'UpdateSession' THEN RETURN update_session__v(v, now);
+        WHEN 'ExtendSession' THEN RETURN extend_session__v(v, now);
+        WHEN 'DeleteSession' THEN RETURN delete_session__v(v, now);
     END CASE;
 END $$;
 
@@ -188,7 +188,7 @@ BEGIN
             OR (name = ANY(claims) AND concurrency_max IS NOT NULL))
         ORDER BY name FOR NO KEY UPDATE;
     END IF;
-    IF needs ? 'made' THEN  -- in their order: who makes them in the order of its verbs would wait for one who waits for him
+    IF needs ? 'made' THEN  -- in their order: who makes them in the order of its commands would wait for one who waits for him
         INSERT INTO sessions (space, id, version, updated, expires, tokens)
         SELECT DISTINCT s->>0, s->>1, 0, coalesce(at, seconds__v()), coalesce(at, seconds__v()), '[]'::jsonb
         FROM jsonb_array_elements(needs->'made') s ORDER BY 1, 2 ON CONFLICT DO NOTHING;
@@ -241,7 +241,7 @@ BEGIN
         SELECT CASE WHEN jsonb_typeof(list) = 'array' THEN ARRAY(SELECT jsonb_array_elements_text(list)) ELSE '{}' END);
 END $$;
 
--- Why a verb was not carried out.
+-- Why a command was not carried out.
 CREATE FUNCTION refused__v(why text, detail text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT '{"!":[' || to_json(why)::text || ',' || to_json(detail)::text || ']}'
 $$;

@@ -17,7 +17,7 @@ BEGIN
     RETURN r;
 END $$;
 
--- The outcome of a verb that gives runs: their fields. A run with long texts goes as its number and fence alone, to be read later:
+-- The outcome of a command that gives runs: their fields. A run with long texts goes as its number and fence alone, to be read later:
 -- an answer that does not fit into the socket of a client that was stopped would keep all locks.
 CREATE FUNCTION row__v(r runs) RETURNS text LANGUAGE sql VOLATILE AS $$
     SELECT CASE WHEN octet_length(r.args) + coalesce(octet_length(r.value), 0) + coalesce(octet_length(r.error), 0) > 2000
@@ -39,18 +39,18 @@ $$;
 -- An entry must follow the last one: a hole would mean that the server has lost something which the life still goes by. Who holds the fence is the
 -- journal's only writer, so what is read of it without a lock is as good. Most batches are one new entry of each run, which one statement writes; where
 -- a run has several it counts them from the last. Whatever is not all new, and written, goes one by one.
-CREATE FUNCTION record__v(pks bigint[], verbs jsonb) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION record__v(pks bigint[], commands jsonb) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     wrote bigint;
     outcome text;
 BEGIN
     BEGIN
-        IF cardinality(pks) = jsonb_array_length(verbs) THEN
+        IF cardinality(pks) = jsonb_array_length(commands) THEN
             WITH mine AS MATERIALIZED (SELECT r.pk, r.fence FROM runs r WHERE r.pk = ANY(pks) ORDER BY r.pk FOR SHARE)
             INSERT INTO entries (run, seq, fence, kind, key, at, args, value, error, seconds, attempt, asked, cost)
             SELECT mine.pk, (v->>1)::bigint, mine.fence, v->>3, v->>4, (v->>5)::double precision, v->>6, v->>7, v->>8,
                    (v->>9)::double precision, (v->>10)::bigint, (v->>11)::boolean, v->>12
-            FROM jsonb_array_elements(verbs) v JOIN mine ON mine.pk = (v->>0)::bigint AND mine.fence = (v->>2)::bigint AND mine.fence > 0
+            FROM jsonb_array_elements(commands) v JOIN mine ON mine.pk = (v->>0)::bigint AND mine.fence = (v->>2)::bigint AND mine.fence > 0
             WHERE (v->>1)::bigint = 1 OR EXISTS (SELECT 1 FROM entries e WHERE e.run = mine.pk AND e.seq = (v->>1)::bigint - 1);
         ELSE
             WITH mine AS MATERIALIZED (
@@ -63,18 +63,18 @@ BEGIN
             FROM (
                 SELECT v, mine.pk AS run, (v->>1)::bigint AS seq, mine.fence, mine.last,
                        row_number() OVER (PARTITION BY mine.pk ORDER BY (v->>1)::bigint) AS turn
-                FROM jsonb_array_elements(verbs) v JOIN mine ON mine.pk = (v->>0)::bigint AND mine.fence = (v->>2)::bigint AND mine.fence > 0
+                FROM jsonb_array_elements(commands) v JOIN mine ON mine.pk = (v->>0)::bigint AND mine.fence = (v->>2)::bigint AND mine.fence > 0
             ) new WHERE seq = last + turn;
         END IF;
         GET DIAGNOSTICS wrote = ROW_COUNT;
     EXCEPTION WHEN unique_violation THEN
         wrote := -1;
     END;
-    IF wrote = jsonb_array_length(verbs) THEN
+    IF wrote = jsonb_array_length(commands) THEN
         RETURN NULL;
     END IF;
     SELECT '[' || string_agg(record_one__v(v), ',' ORDER BY n) || ']' INTO outcome
-    FROM (SELECT * FROM jsonb_array_elements(verbs) WITH ORDINALITY t(v, n) ORDER BY n) each;
+    FROM (SELECT * FROM jsonb_array_elements(commands) WITH ORDINALITY t(v, n) ORDER BY n) each;
     RETURN outcome;
 END $$;
 
@@ -96,7 +96,7 @@ BEGIN
     RETURN 'null';
 END $$;
 
--- An entry by the store itself, in a verb that has just made the fence void. It is under the void fence: the life that lost the run may
+-- An entry by the store itself, in a command that has just made the fence void. It is under the void fence: the life that lost the run may
 -- still record this seq, and under its own fence the entry would pass for that record's repeat.
 CREATE FUNCTION append__v(run bigint, fence bigint, kind text, key text, value text, token text, now double precision)
 RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
@@ -125,7 +125,7 @@ BEGIN
             OR EXISTS (SELECT 1 FROM progress p WHERE p.run = r.pk AND p.fence = r.fence));
 END $$;
 
-CREATE FUNCTION save__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION save_progress__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     r runs;
 BEGIN
@@ -142,7 +142,7 @@ BEGIN
     END IF;
 END $$;
 
-CREATE FUNCTION wait__v(v jsonb) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION set_waiting__v(v jsonb) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     UPDATE runs SET waits = waits__v(v->2) WHERE pk = (v->>0)::bigint AND fence = (v->>1)::bigint AND fence > 0;
     RETURN CASE WHEN FOUND THEN 'null' ELSE refused__v('fence', '') END;
@@ -158,9 +158,9 @@ END $$;
 
 -- Those without a parent need no lock but their own. (`pk = ANY(pks)` says what `pk = s.pk` says, too: with it the plan is by an index, whatever the
 -- statistics are.)
-CREATE FUNCTION settle__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION settle__v(commands jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    pks bigint[] := ARRAY(SELECT (v->>0)::bigint FROM jsonb_array_elements(verbs) v);
+    pks bigint[] := ARRAY(SELECT (v->>0)::bigint FROM jsonb_array_elements(commands) v);
     above text[] := array_remove(ARRAY(SELECT DISTINCT parent FROM runs WHERE pk = ANY(pks)), NULL);
     settled bigint;
     ended bigint[];
@@ -177,7 +177,7 @@ BEGIN
                         ended = CASE WHEN s.status <> 'parked' THEN now END
         FROM (SELECT (v->>0)::bigint AS pk, (v->>1)::bigint AS fence, v->>2 AS status, v->>3 AS value, v->>4 AS error, v->>5 AS reason,
                      (v->>6)::bigint AS failed_at, coalesce((v->>7)::boolean, false) AND v->>2 = 'parked' AS unless_cancelled
-              FROM jsonb_array_elements(verbs) WITH ORDINALITY e(v, n) ORDER BY 1, n) s
+              FROM jsonb_array_elements(commands) WITH ORDINALITY e(v, n) ORDER BY 1, n) s
         WHERE runs.pk = ANY(pks) AND runs.pk = s.pk AND runs.fence = s.fence AND runs.fence > 0
           AND NOT (s.unless_cancelled AND cancel IS NOT NULL AND undoing IS NULL)
         RETURNING runs.pk, runs.ended, runs.parent
@@ -190,7 +190,7 @@ BEGIN
     SELECT '[' || string_agg(CASE WHEN r.pk IS NULL THEN refused__v('fence', '')
                                   WHEN r.fence > 0 THEN refused__v('cancel', r.cancel)  -- it kept the run from being parked
                                   ELSE 'null' END, ',' ORDER BY n) || ']' INTO outcome
-    FROM jsonb_array_elements(verbs) WITH ORDINALITY t(v, n) LEFT JOIN runs r
+    FROM jsonb_array_elements(commands) WITH ORDINALITY t(v, n) LEFT JOIN runs r
         ON r.pk = ANY(pks) AND r.pk = (v->>0)::bigint AND (
             (r.fence = (v->>1)::bigint AND r.fence > 0)
             OR (r.fence = -(v->>1)::bigint AND r.fence < 0 AND r.status IN ('done', 'failed', 'cancelled', 'parked')
@@ -198,21 +198,21 @@ BEGIN
     RETURN outcome;
 END $$;
 
-CREATE FUNCTION ack__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION ack__v(commands jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    pks bigint[] := ARRAY(SELECT (v->>0)::bigint FROM jsonb_array_elements(verbs) v);
+    pks bigint[] := ARRAY(SELECT (v->>0)::bigint FROM jsonb_array_elements(commands) v);
     acked bigint;
     outcome text;
 BEGIN
     UPDATE runs SET status = 'done', fence = -runs.fence, worker = NULL, ended = now
-    FROM (SELECT (v->>0)::bigint AS pk, (v->>1)::bigint AS fence FROM jsonb_array_elements(verbs) v ORDER BY 1) a
+    FROM (SELECT (v->>0)::bigint AS pk, (v->>1)::bigint AS fence FROM jsonb_array_elements(commands) v ORDER BY 1) a
     WHERE runs.pk = ANY(pks) AND runs.pk = a.pk AND runs.fence = a.fence AND runs.fence > 0;
     GET DIAGNOSTICS acked = ROW_COUNT;
     IF acked = cardinality(pks) THEN
         RETURN NULL;
     END IF;
     SELECT '[' || string_agg(CASE WHEN r.pk IS NOT NULL THEN 'null' ELSE refused__v('fence', '') END, ',' ORDER BY n) || ']' INTO outcome
-    FROM jsonb_array_elements(verbs) WITH ORDINALITY t(v, n)
+    FROM jsonb_array_elements(commands) WITH ORDINALITY t(v, n)
     LEFT JOIN runs r ON r.pk = ANY(pks) AND r.pk = (v->>0)::bigint AND r.fence = -(v->>1)::bigint AND r.fence < 0 AND r.status = 'done';
     RETURN outcome;
 END $$;

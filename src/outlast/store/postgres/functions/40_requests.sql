@@ -216,7 +216,7 @@ BEGIN
     PERFORM mark__v(r, 'undoing', '', verdict, NULL, now);
 END $$;
 
--- A verdict, as `outlast.store.verbs.verdict` writes it.
+-- A verdict, as `outlast.store.commands.verdict` writes it.
 CREATE FUNCTION cancelled__v(reason text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT '{"status": "cancelled", "value": null, "error": null, "reason": ' || to_json(reason)::text || ', "failed_at": null}'
 $$;

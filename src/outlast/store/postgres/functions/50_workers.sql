@@ -1,7 +1,7 @@
 -- Who is here, who left, who is dead, and what becomes of their runs.
 
 -- worker, host, pid, lease, queues, workflows, concurrency
-CREATE FUNCTION enlist__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION register_worker__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     INSERT INTO workers (id, host, pid, started, lease_until, lease, renewed, queues, workflows, concurrency)
     VALUES (v->>0, v->>1, (v->>2)::bigint, now, now + (v->>3)::double precision, (v->>3)::double precision, now,
@@ -27,7 +27,7 @@ BEGIN
 END $$;
 
 -- worker
-CREATE FUNCTION leave__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION deregister_worker__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     r runs;
     after runs;

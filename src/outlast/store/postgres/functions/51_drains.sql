@@ -40,14 +40,14 @@ BEGIN
 END $$;
 
 -- worker, why
-CREATE FUNCTION ask_drain__v(v jsonb) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION request_drain__v(v jsonb) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     UPDATE workers SET asked = coalesce(asked, v->>1) WHERE id = v->>0;
     RETURN CASE WHEN FOUND THEN 'null' ELSE refused__v('worker', 'not enlisted, or swept') END;
 END $$;
 
 -- worker, report
-CREATE FUNCTION report__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION store_drain_report__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     INSERT INTO drains AS d (worker, host, pid, reason, began, ended, held, report) VALUES (v->>0, '', 0, '', now, now, 0, v->>1)
     ON CONFLICT (worker) DO UPDATE SET ended = excluded.ended, report = excluded.report WHERE NOT d.swept;
@@ -79,15 +79,15 @@ BEGIN
 END $$;
 
 -- samples: workflow, step, seconds
-CREATE FUNCTION measured__v(verbs jsonb) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION record_durations__v(commands jsonb) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     step record;
 BEGIN
     INSERT INTO durations (workflow, step, seconds)
     SELECT s->>0, s->>1, (s->>2)::double precision
-    FROM jsonb_array_elements(verbs) WITH ORDINALITY t(v, n), jsonb_array_elements(v->0) WITH ORDINALITY u(s, m) ORDER BY n, m;
+    FROM jsonb_array_elements(commands) WITH ORDINALITY t(v, n), jsonb_array_elements(v->0) WITH ORDINALITY u(s, m) ORDER BY n, m;
     FOR step IN
-        SELECT s->>0 AS workflow, s->>1 AS name, count(*) AS more FROM jsonb_array_elements(verbs) v, jsonb_array_elements(v->0) s GROUP BY 1, 2
+        SELECT s->>0 AS workflow, s->>1 AS name, count(*) AS more FROM jsonb_array_elements(commands) v, jsonb_array_elements(v->0) s GROUP BY 1, 2
     LOOP
         DELETE FROM durations d USING (
             SELECT o.workflow, o.step, o.number FROM durations o WHERE o.workflow = step.workflow AND o.step = step.name

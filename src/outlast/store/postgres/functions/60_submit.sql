@@ -60,9 +60,9 @@ END $$;
 
 -- Each for itself: joined if it is there, refused if there is a refusal at its place, else inserted with the others. Their numbers are drawn in
 -- their order, but they are inserted in the order of their ids, in which nobody waits for one who waits for him. One that is joined is not locked.
-CREATE FUNCTION enqueue__v(verbs jsonb, refusals text[], now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION enqueue__v(commands jsonb, refusals text[], now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    fresh bigint[] := ARRAY(SELECT nextval('numbers') FROM generate_series(1, jsonb_array_length(verbs)));
+    fresh bigint[] := ARRAY(SELECT nextval('numbers') FROM generate_series(1, jsonb_array_length(commands)));
     wrote bigint;
     inserted bigint[];
     names text[];
@@ -80,12 +80,12 @@ BEGIN
     SELECT fresh[n], v->>0, v->>1, v->>2, v->>5, (v->>6)::bigint, 'queued', 0, v->>3, v->>4, v->>9, (v->>11)::bigint, (v->>12)::bigint,
            now, now + (v->>7)::double precision, (v->>8)::double precision, (v->>14)::double precision,
            CASE WHEN (v->>7)::double precision <= 0 THEN 1 ELSE 0 END
-    FROM jsonb_array_elements(verbs) WITH ORDINALITY e(v, n) WHERE refusals[n] IS NULL ORDER BY (v->>0) COLLATE "C", n
+    FROM jsonb_array_elements(commands) WITH ORDINALITY e(v, n) WHERE refusals[n] IS NULL ORDER BY (v->>0) COLLATE "C", n
     ON CONFLICT (id) DO NOTHING;
     GET DIAGNOSTICS wrote = ROW_COUNT;
     IF wrote = cardinality(fresh) THEN
         SELECT array_agg(g.queue), array_agg(g.workflow), array_agg(g.more) INTO names, workflows, more FROM (
-            SELECT v->>5 AS queue, v->>1 AS workflow, count(*) AS more FROM jsonb_array_elements(verbs) v GROUP BY 1, 2) g;
+            SELECT v->>5 AS queue, v->>1 AS workflow, count(*) AS more FROM jsonb_array_elements(commands) v GROUP BY 1, 2) g;
         PERFORM list__v(names, workflows, more);
         RETURN 'true';
     END IF;
@@ -95,7 +95,7 @@ BEGIN
             SELECT o.queue, o.workflow, count(*) AS more FROM runs o WHERE o.pk = ANY(inserted) GROUP BY 1, 2) g;
         PERFORM list__v(names, workflows, more);
     END IF;
-    FOR t IN SELECT v->>0 AS id, v->>3 AS token, n FROM jsonb_array_elements(verbs) WITH ORDINALITY e(v, n) ORDER BY n LOOP
+    FOR t IN SELECT v->>0 AS id, v->>3 AS token, n FROM jsonb_array_elements(commands) WITH ORDINALITY e(v, n) ORDER BY n LOOP
         IF refusals[t.n] IS NOT NULL THEN
             outcome := refused__v('depth', refusals[t.n]);
         ELSIF inserted[place] = fresh[t.n] THEN
@@ -116,11 +116,11 @@ BEGIN
 END $$;
 
 -- Which of them have no room: at their places "depth/limit/needed". NULL: all have.
-CREATE FUNCTION full__v(verbs jsonb) RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION full__v(commands jsonb) RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     t record;
     bound bigint;
-    depths jsonb := counted__v(verbs);
+    depths jsonb := counted__v(commands);
     free jsonb := '{}';
     depth bigint;
     refusals text[];
@@ -128,11 +128,11 @@ BEGIN
     IF depths IS NULL THEN
         RETURN NULL;
     END IF;
-    refusals := array_fill(NULL::text, ARRAY[jsonb_array_length(verbs)]);
+    refusals := array_fill(NULL::text, ARRAY[jsonb_array_length(commands)]);
     FOR t IN
         SELECT c.* FROM (
             SELECT v->>0 AS id, v->>5 AS queue, (v->>13)::bigint AS asked, n, lag(n) OVER (PARTITION BY v->>0 ORDER BY n) AS same
-            FROM jsonb_array_elements(verbs) WITH ORDINALITY e(v, n)
+            FROM jsonb_array_elements(commands) WITH ORDINALITY e(v, n)
         ) c WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = c.id) ORDER BY c.n
     LOOP
         CONTINUE WHEN t.same IS NOT NULL AND refusals[t.same] IS NULL;  -- it joins that one
@@ -183,7 +183,7 @@ END $$;
 
 -- Everything or nothing: inserted first, looked at then, and undone where other work has an id. Which of them are new is asked only where there may
 -- not be room for all.
-CREATE FUNCTION submit_many__v(verbs jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION submit_many__v(commands jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     refusal text;
     outcome text;
@@ -191,31 +191,31 @@ DECLARE
     depths jsonb;
     depth bigint;
 BEGIN
-    IF jsonb_array_length(verbs) = 0 THEN
+    IF jsonb_array_length(commands) = 0 THEN
         RETURN '[]';
     END IF;
-    depths := counted__v(verbs);
+    depths := counted__v(commands);
     IF depths IS NOT NULL THEN
         FOR q IN
             SELECT wanted.name, wanted.more, coalesce((SELECT o.depth_max FROM queues o WHERE o.name = wanted.name), wanted.asked) AS bound FROM (
                 SELECT v->>5 AS name, count(DISTINCT v->>0) AS more, (array_agg((v->>13)::bigint ORDER BY n))[1] AS asked, min(n) AS first
-                FROM jsonb_array_elements(verbs) WITH ORDINALITY e(v, n)
+                FROM jsonb_array_elements(commands) WITH ORDINALITY e(v, n)
                 WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = v->>0) GROUP BY v->>5
             ) wanted ORDER BY wanted.first
         LOOP
             CONTINUE WHEN q.bound IS NULL;
             depth := coalesce((depths->>q.name)::bigint, depth__v(q.name, q.bound, q.more));
             IF depth + q.more > q.bound THEN
-                refusal := taken__v(verbs);
+                refusal := taken__v(commands);
                 RETURN CASE WHEN refusal IS NOT NULL THEN refused__v('conflict', refusal)
                             ELSE refused__v('depth', format('%s/%s/%s', depth, q.bound, q.more)) END;
             END IF;
         END LOOP;
     END IF;
     BEGIN
-        outcome := enqueue__v(verbs, NULL, now);
+        outcome := enqueue__v(commands, NULL, now);
         IF outcome <> 'true' THEN  -- some were there
-            refusal := taken__v(verbs);
+            refusal := taken__v(commands);
             IF refusal IS NOT NULL THEN
                 RAISE EXCEPTION 'undone' USING ERRCODE = 'OL003';
             END IF;
@@ -228,7 +228,7 @@ END $$;
 
 -- NULL: there is room for all of them, were they all new. Else how many are queued, of the queues that were counted, for whoever has to look at each:
 -- counting a full queue is what its submitters wait for. One that is asked for with several limits was counted up to the least of them.
-CREATE FUNCTION counted__v(verbs jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION counted__v(commands jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     q record;
     depths jsonb := '{}';
@@ -237,7 +237,7 @@ BEGIN
     FOR q IN
         SELECT asked.name, asked.more, coalesce(o.depth_max, asked.least) AS bound, o.depth_max IS NOT NULL OR asked.least = asked.most AS single FROM (
             SELECT v->>5 AS name, count(*) AS more, min((v->>13)::bigint) AS least, max((v->>13)::bigint) AS most
-            FROM jsonb_array_elements(verbs) v GROUP BY 1
+            FROM jsonb_array_elements(commands) v GROUP BY 1
         ) asked LEFT JOIN queues o ON o.name = asked.name
     LOOP
         CONTINUE WHEN q.bound IS NULL;
@@ -253,12 +253,12 @@ BEGIN
 END $$;
 
 -- The first of these ids that other work has, in the store or before it in here.
-CREATE FUNCTION taken__v(verbs jsonb) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION taken__v(commands jsonb) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     RETURN (
         SELECT id FROM (
             SELECT n, v->>0 AS id, v->>1 AS workflow, v->>2 AS args, first_value(v) OVER (PARTITION BY v->>0 ORDER BY n) AS first
-            FROM jsonb_array_elements(verbs) WITH ORDINALITY e(v, n)
+            FROM jsonb_array_elements(commands) WITH ORDINALITY e(v, n)
         ) asked LEFT JOIN LATERAL (SELECT r.workflow AS has, r.args AS does FROM runs r WHERE r.id = asked.id) there ON true
         WHERE workflow <> coalesce(has, first->>1) OR args <> coalesce(does, first->>2) ORDER BY n LIMIT 1);
 END $$;

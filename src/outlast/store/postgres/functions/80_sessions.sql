@@ -1,7 +1,7 @@
 -- Sessions: fields, lists, versions and an expiry.
 
 -- session, token, fields, ttl, version, appends {field: [values, keep]}, space, record, extends
-CREATE FUNCTION keep__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION update_session__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     said text;
     outcome text;
@@ -22,7 +22,7 @@ BEGIN
 END $$;
 
 -- session, token, space, record
-CREATE FUNCTION forget__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION delete_session__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     s sessions;
     said text;
@@ -42,7 +42,7 @@ BEGIN
 END $$;
 
 -- session, ttl, space
-CREATE FUNCTION touch__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION extend_session__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     UPDATE sessions SET expires = CASE WHEN v->>1 IS NOT NULL THEN greatest(expires, now + (v->>1)::double precision) END
     WHERE space = v->>2 AND id = v->>0 AND version > 0 AND expires > now;

@@ -26,9 +26,9 @@ local function set_of(list)
 end
 
 -- Every line that this claim may take from, with its first, in the order of these, backwards.
-local function lines_of(verb, returned)
-    local ready = verb.suspects and '2' or '1'
-    local known, any = set_of(verb.workflows), #verb.workflows == 0
+local function lines_of(command, returned)
+    local ready = command.suspects and '2' or '1'
+    local known, any = set_of(command.workflows), #command.workflows == 0
     local found, seen = {}, {}
     local function add(line, key)
         line.key, line.members, line.at, line.seen = key, call('ZRANGE', key, 0, 0), 1, 1
@@ -36,7 +36,7 @@ local function lines_of(verb, returned)
             found[#found + 1] = line
         end
     end
-    for _, queue in ipairs(#verb.queues > 0 and verb.queues or call('ZRANGE', P .. 'queues', 0, -1)) do
+    for _, queue in ipairs(#command.queues > 0 and command.queues or call('ZRANGE', P .. 'queues', 0, -1)) do
         local room = S.room(queue)
         for _, line in ipairs(seen[queue] and {} or call('SMEMBERS', P .. 'lines:' .. queue)) do
             local new, child, workflow = line:sub(2, 2), line:sub(3, 3), line:sub(4)
@@ -78,12 +78,12 @@ local function move_on(lines, line)
     table.insert(lines, low, line)
 end
 
-local function claimable(verb)
+local function claimable(command)
     come_due()
-    local returned = math.min(verb.returned or verb.limit, verb.limit)
+    local returned = math.min(command.returned or command.limit, command.limit)
     local chosen, taken, back = {}, {}, 0
-    local lines = lines_of(verb, returned)
-    while #chosen < verb.limit and #lines > 0 do
+    local lines = lines_of(command, returned)
+    while #chosen < command.limit and #lines > 0 do
         local line = table.remove(lines)
         local used = taken[line.queue] or 0
         local is_full = not line.child and used >= S.room(line.queue)
@@ -91,7 +91,7 @@ local function claimable(verb)
             back = back + (line.back and 1 or 0)
             taken[line.queue] = used + (line.child and 0 or 1)
             chosen[#chosen + 1] = {S.standing_in(line.members[line.at]), line, line.members[line.at]}
-            if #chosen < verb.limit then
+            if #chosen < command.limit then
                 move_on(lines, line)
             end
         end
@@ -100,9 +100,9 @@ local function claimable(verb)
 end
 
 -- Those of these ids that are due, by number. A limit holds here too.
-local function named(verb)
+local function named(command)
     local found, seen = {}, {}
-    for _, id in ipairs(verb.ids) do
+    for _, id in ipairs(command.ids) do
         local row = not seen[id] and S.row_of(id)
         seen[id] = true
         if row and (row.status == 'queued' or row.status == 'waiting') and (row.ready > 0 or row.due <= S.now) then
@@ -110,7 +110,7 @@ local function named(verb)
         end
     end
     table.sort(found, function(one, other) return tonumber(one.pk) < tonumber(other.pk) end)
-    for i = #found, verb.limit + 1, -1 do
+    for i = #found, command.limit + 1, -1 do
         found[i] = nil
     end
     return found
@@ -128,14 +128,14 @@ local function may_be_abandoned(row)
     return row.abandon_after and row.started and not row.undoing and not row.cancel and row.due + row.abandon_after < S.now
 end
 
-local function take(row, verb)
+local function take(row, command)
     S.become(row, 'running')
     S.put(row, 'ready', 0)
     S.put(row, 'left_by', nil)
     S.put(row, 'left_at', nil)
     S.put(row, 'fence', S.next_fence())
-    S.put(row, 'worker', verb.worker)
-    S.put(row, 'token', verb.token)
+    S.put(row, 'worker', command.worker)
+    S.put(row, 'token', command.token)
     S.put(row, 'waits', '')
     S.put(row, 'lives', row.lives + 1)
     S.put(row, 'started', row.started or S.now)
@@ -171,7 +171,7 @@ local function not_taken(try, key, it)
 end
 
 -- The same as `take`, of one that stands in a line and is not in the view. As it is sent; nil if there is more to it than that.
-local function take_here(pk, line, member, verb)
+local function take_here(pk, line, member, command)
     if not S.is_free(pk) then
         return nil
     end
@@ -186,7 +186,7 @@ local function take_here(pk, line, member, verb)
     if fields.left_by or fields.undoing or fields.abandon_after and fields.started then
         return nil
     end
-    local status, worker, token = fields.status, verb.worker, verb.token
+    local status, worker, token = fields.status, command.worker, command.token
     S.zrem(line.key, '0', member, P .. 'lines:' .. line.queue, line.listed)
     if status == 'queued' then
         S.zrem(P .. 'oldest:' .. line.queue, fields.created, pk)
@@ -221,21 +221,21 @@ local function take_here(pk, line, member, verb)
     return cjson.encode(flat)
 end
 
-local function take_in_view(row, verb, by_name)
+local function take_in_view(row, command, by_name)
     recovered(row)
     if not by_name and may_be_abandoned(row) then
         S.abandon(row)
     end
-    take(row, verb)
+    take(row, command)
     return S.sent(row)
 end
 
-function S.Claim(verb)
-    local draining = S.standing(verb.worker)
+function S.Claim(command)
+    local draining = S.standing(command.worker)
     if not draining then
         return S.WORKER
     end
-    local again = by_token(verb.worker, verb.token)
+    local again = by_token(command.worker, command.token)
     if #again > 0 then
         return sent(again)
     end
@@ -243,15 +243,15 @@ function S.Claim(verb)
         return S.DRAINING
     end
     local answer = {'rows'}
-    if #verb.ids > 0 then
-        for _, row in ipairs(named(verb)) do
-            answer[#answer + 1] = take_in_view(row, verb, true)
+    if #command.ids > 0 then
+        for _, row in ipairs(named(command)) do
+            answer[#answer + 1] = take_in_view(row, command, true)
         end
         return answer
     end
-    for _, place in ipairs(claimable(verb)) do
+    for _, place in ipairs(claimable(command)) do
         local pk, line, member = unpack(place)
-        answer[#answer + 1] = take_here(pk, line, member, verb) or take_in_view(S.row(pk), verb, false)
+        answer[#answer + 1] = take_here(pk, line, member, command) or take_in_view(S.row(pk), command, false)
     end
     return answer
 end

@@ -1,4 +1,4 @@
--- The verbs of a drain, and how long steps take.
+-- The commands of a drain, and how long steps take.
 
 local NOT_BEGUN = 'its worker drains before it began'
 
@@ -60,40 +60,40 @@ local function give_back_all_but(worker, keep)
     return ids
 end
 
-function S.Drain(verb)
-    local draining = S.standing(verb.worker)
+function S.Drain(command)
+    local draining = S.standing(command.worker)
     if not draining then
         return S.WORKER
     end
     if draining == 0 then
-        S.hset(P .. 'worker:' .. verb.worker, 'draining', '1')
-        forget(verb.worker)  -- an earlier drain of a worker that is back under its id
+        S.hset(P .. 'worker:' .. command.worker, 'draining', '1')
+        forget(command.worker)  -- an earlier drain of a worker that is back under its id
     end
-    local back = give_back_all_but(verb.worker, verb.keep)
-    S.open_report(verb.worker, verb.reason)
+    local back = give_back_all_but(command.worker, command.keep)
+    S.open_report(command.worker, command.reason)
     S.rings = S.rings or #back > 1
     return back
 end
 
-function S.AskDrain(verb)
-    if not S.standing(verb.worker) then
+function S.RequestDrain(command)
+    if not S.standing(command.worker) then
         return S.WORKER
     end
-    local it = P .. 'worker:' .. verb.worker
+    local it = P .. 'worker:' .. command.worker
     if not S.hget(it, 'asked') then
-        S.hset(it, 'asked', verb.why)
+        S.hset(it, 'asked', command.why)
     end
     return false
 end
 
-function S.Report(verb)
-    if not S.hget(key(verb.worker), 'number') then
-        open(verb.worker, {host = '', pid = '0', reason = '', held = '0'})
+function S.StoreDrainReport(command)
+    if not S.hget(key(command.worker), 'number') then
+        open(command.worker, {host = '', pid = '0', reason = '', held = '0'})
         keep_newest()
     end
-    if not S.hget(key(verb.worker), 'swept') then
-        S.hset(key(verb.worker), 'ended', S.text(S.now))
-        S.hset(key(verb.worker), 'report', verb.report)
+    if not S.hget(key(command.worker), 'swept') then
+        S.hset(key(command.worker), 'ended', S.text(S.now))
+        S.hset(key(command.worker), 'report', command.report)
     end
     return false
 end
@@ -112,9 +112,9 @@ function S.cut_short(worker, left, why, seen)
     end
 end
 
-function S.Measured(verb)
+function S.RecordDurations(command)
     local touched = {}
-    for _, sample in ipairs(verb.samples) do
+    for _, sample in ipairs(command.samples) do
         local pair = S.pair(sample[1], sample[2])
         local list = P .. 'durations:' .. pair
         if not S.hget(P .. 'measured', pair) then

@@ -26,12 +26,12 @@ local SETTLING = {
 }
 
 -- What a run ends with: to set, and to unset.
-local function ending(verb, before)
-    local set = {'status', verb.status, 'fence', S.text(-verb.fence), 'worker', '', 'ended', S.text(S.now), 'waits', ''}
+local function ending(command, before)
+    local set = {'status', command.status, 'fence', S.text(-command.fence), 'worker', '', 'ended', S.text(S.now), 'waits', ''}
     local unset = {}
     for i = 10, #SETTLING do
         local name = SETTLING[i]
-        local value = verb[name]
+        local value = command[name]
         if value and i > 13 then
             set[#set + 1], set[#set + 2] = name, type(value) == 'number' and S.text(value) or value
         elseif before[i] then
@@ -51,14 +51,14 @@ local function not_settled(try, key, before)
     end
 end
 
-local function settle_here(verb)
-    local before = verb.status ~= 'parked' and held_here(verb.run, S.text(verb.fence), SETTLING)
+local function settle_here(command)
+    local before = command.status ~= 'parked' and held_here(command.run, S.text(command.fence), SETTLING)
     if not before or before[13] then  -- one that was being undone stands in one set more
         return false
     end
-    end_here(verb.run, before, verb.status)
-    S.change(verb.run, not_settled, before, ending(verb, before))
-    local progress = P .. 'progress:' .. verb.run
+    end_here(command.run, before, command.status)
+    S.change(command.run, not_settled, before, ending(command, before))
+    local progress = P .. 'progress:' .. command.run
     if call('EXISTS', progress) == 1 then
         S.drop(progress)
     end
@@ -68,8 +68,8 @@ local function settle_here(verb)
     return true
 end
 
-function S.Settle(verb)
-    return not settle_here(verb) and S.settle_in_view(verb)
+function S.Settle(command)
+    return not settle_here(command) and S.settle_in_view(command)
 end
 
 local ACKING = {'fence', 'status', 'worker', 'token', 'parent', 'workflow', 'queue', 'undoing'}

@@ -1,15 +1,15 @@
--- Fenced verbs that end a run or give it back, and messages.
+-- Fenced commands that end a run or give it back, and messages.
 
 local function names(list)
     return #list > 0 and '\n' .. table.concat(list, '\n') .. '\n' or ''
 end
 
-function S.Wait(verb)
-    local row = S.held(verb.run, verb.fence)
+function S.SetWaiting(command)
+    local row = S.held(command.run, command.fence)
     if not row then
         return S.FENCE
     end
-    S.put(row, 'waits', names(verb.names))
+    S.put(row, 'waits', names(command.names))
     return false
 end
 
@@ -27,22 +27,22 @@ end
 
 local SETTLED = {done = true, failed = true, cancelled = true, parked = true}
 
-function S.settle_in_view(verb)
-    local row = S.held(verb.run, verb.fence)
+function S.settle_in_view(command)
+    local row = S.held(command.run, command.fence)
     if not row then
-        local again = given_up(verb.run, verb.fence)
+        local again = given_up(command.run, command.fence)
         -- With a row of deaths or interruptions it was a dead letter, cancelled since.
         local by_this = again and SETTLED[again.status] and again.deaths_in_a_row == 0 and again.interruptions_in_a_row == 0
         return not by_this and S.FENCE
     end
-    local parked = verb.status == 'parked'
-    if parked and verb.unless_cancelled and row.cancel and not row.undoing then
+    local parked = command.status == 'parked'
+    if parked and command.unless_cancelled and row.cancel and not row.undoing then
         return {'!', 'cancel', row.cancel}
     end
-    S.become(row, verb.status)
+    S.become(row, command.status)
     S.void(row)
     for _, field in ipairs({'value', 'error', 'reason', 'failed_at'}) do
-        S.put(row, field, verb[field])
+        S.put(row, field, command[field])
     end
     S.put(row, 'interrupted', nil)
     S.put(row, 'waits', '')
@@ -141,25 +141,25 @@ function S.interrupt(row, due, reason, draining, seen, by)
 end
 
 -- Whether there is more to know than the life knew.
-local function news(row, verb)
+local function news(row, command)
     if row.cancel then
         return true
     end
-    for _, id in ipairs(verb.children) do
+    for _, id in ipairs(command.children) do
         local child = S.row_of(id)
         if not child or child.ended then
             return true
         end
     end
-    if #verb.waits == 0 or row.mail <= verb.seen then
+    if #command.waits == 0 or row.mail <= command.seen then
         return false
     end
     local wanted = {}
-    for _, name in ipairs(verb.waits) do
+    for _, name in ipairs(command.waits) do
         wanted[name] = true
     end
     S.flush()
-    for start = verb.seen, row.mail - 1, S.CHUNK do
+    for start = command.seen, row.mail - 1, S.CHUNK do
         for _, message in ipairs(call('LRANGE', P .. 'mail:' .. row.pk, start, start + S.CHUNK - 1)) do
             if wanted[cjson.decode(message:match('^[^\n]*'))[1]] then
                 return true
@@ -179,34 +179,34 @@ local function given_back_by(run, fence)
     return status == 'cancelled' and (row.workflow == '' or in_a_row) and status or nil
 end
 
-function S.Release(verb)
-    local row = S.held(verb.run, verb.fence)
+function S.Release(command)
+    local row = S.held(command.run, command.fence)
     if not row then
-        return given_back_by(verb.run, verb.fence) or S.FENCE
+        return given_back_by(command.run, command.fence) or S.FENCE
     end
     S.forgive(row)
-    if verb.waiting then
-        local due = news(row, verb) and math.min(verb.due, S.now) or verb.due
+    if command.waiting then
+        local due = news(row, command) and math.min(command.due, S.now) or command.due
         S.put(row, 'interrupted', nil)
-        S.put(row, 'waits', names(verb.waits))
-        return S.give_back(row, 'waiting', due, verb.reason)
+        S.put(row, 'waits', names(command.waits))
+        return S.give_back(row, 'waiting', due, command.reason)
     end
-    local due = S.now + verb.delay
-    if verb.failed then
+    local due = S.now + command.delay
+    if command.failed then
         S.put(row, 'failures', row.failures + 1)
-        local status = S.give_back(row, row.failures >= row.attempts_max and 'dead' or 'queued', due, verb.reason)
-        S.note(row, 'failure', '{"why":' .. cjson.encode(verb.reason) .. '}')
+        local status = S.give_back(row, row.failures >= row.attempts_max and 'dead' or 'queued', due, command.reason)
+        S.note(row, 'failure', '{"why":' .. cjson.encode(command.reason) .. '}')
         return status
     end
-    if verb.interrupted then
-        return S.interrupt(row, due, verb.reason, S.standing(row.worker) == 1)
+    if command.interrupted then
+        return S.interrupt(row, due, command.reason, S.standing(row.worker) == 1)
     end
-    return S.give_back(row, 'queued', due, verb.reason)
+    return S.give_back(row, 'queued', due, command.reason)
 end
 
 -- A message is its name in a JSON list, a line break, the time, a line break, and the rest, which only Python reads.
-function S.Send(verb)
-    local row = S.row_of(verb.id)
+function S.Send(command)
+    local row = S.row_of(command.id)
     if not row then
         return {'!', 'unknown', ''}
     end
@@ -216,17 +216,17 @@ function S.Send(verb)
     if S.ENDED[row.status] then
         return {'!', 'status', row.status}
     end
-    local mailed, this = P .. 'mailed:' .. row.pk, S.pair(verb.name, verb.message)
+    local mailed, this = P .. 'mailed:' .. row.pk, S.pair(command.name, command.message)
     if S.hget(mailed, this) then
         return false
     end
-    if verb.messages_max and row.mail >= verb.messages_max then
+    if command.messages_max and row.mail >= command.messages_max then
         return {'!', 'depth', S.text(row.mail)}
     end
     S.hset(mailed, this, '1')
     S.put(row, 'mail', row.mail + 1)
-    S.push(P .. 'mail:' .. row.pk, verb.named .. '\n' .. S.text(S.now) .. '\n' .. verb.rest)
-    if row.status == 'waiting' and row.waits:find('\n' .. verb.name .. '\n', 1, true) then
+    S.push(P .. 'mail:' .. row.pk, command.named .. '\n' .. S.text(S.now) .. '\n' .. command.rest)
+    if row.status == 'waiting' and row.waits:find('\n' .. command.name .. '\n', 1, true) then
         wake(row)
     end
     return false

@@ -1,5 +1,5 @@
--- One call: a header, then groups of verbs of one kind: its name, how many, and each one's arguments (Record: six texts; Ack: two; the
--- others: one JSON list of all). The answer: the time, whether others should look, and an outcome a verb; or what went wrong, when nothing was
+-- One call: a header, then groups of commands of one kind: its name, how many, and each one's arguments (Record: six texts; Ack: two; the
+-- others: one JSON list of all). The answer: the time, whether others should look, and an outcome a command; or what went wrong, when nothing was
 -- written.
 
 S.header = cjson.decode(ARGV[1])
@@ -28,8 +28,8 @@ end
 
 local function others(at, _, outcomes, kind)
     local act = S[kind]
-    for _, verb in ipairs(cjson.decode(ARGV[at])) do
-        outcomes[#outcomes + 1] = act(verb) or false
+    for _, command in ipairs(cjson.decode(ARGV[at])) do
+        outcomes[#outcomes + 1] = act(command) or false
     end
     return at + 1
 end

@@ -42,15 +42,15 @@ local function stays(pk, dead)
 end
 
 -- Up to `limit` that may go, oldest first. How many may not that stand before them; whether there are more.
-local function prunable(verb, key, start, check)
+local function prunable(command, key, start, check)
     local found, kept, looked = {}, 0, 0
-    local most = math.min(verb.limit, verb.look)
-    while #found < most and looked < verb.look do
-        local count = math.min(most - #found, verb.look - looked)
+    local most = math.min(command.limit, command.look)
+    while #found < most and looked < command.look do
+        local count = math.min(most - #found, command.look - looked)
         local from = start + kept + #found
-        local flat = call('ZRANGEBYSCORE', P .. key, '-inf', '(' .. S.text(verb.before), 'WITHSCORES', 'LIMIT', from, count)
+        local flat = call('ZRANGEBYSCORE', P .. key, '-inf', '(' .. S.text(command.before), 'WITHSCORES', 'LIMIT', from, count)
         for i = 1, #flat, 2 do
-            if check and stays(flat[i], verb.dead) then
+            if check and stays(flat[i], command.dead) then
                 kept = kept + 1
             else
                 found[#found + 1] = {pk = flat[i], ended = tonumber(flat[i + 1])}
@@ -70,46 +70,46 @@ local function remove(found, count)
     end
 end
 
-local function prune_runs(verb)
-    local found, kept, more = prunable(verb, 'ended', verb.start, true)
-    local acked, _, more_acked = prunable(verb, 'acked', 0, true)
+local function prune_runs(command)
+    local found, kept, more = prunable(command, 'ended', command.start, true)
+    local acked, _, more_acked = prunable(command, 'acked', 0, true)
     for _, item in ipairs(acked) do
         found[#found + 1] = item
     end
     table.sort(found, function(one, other) return one.ended < other.ended end)
-    local count = math.min(#found, verb.limit)
+    local count = math.min(#found, command.limit)
     remove(found, count)
-    return count, verb.start + kept, more or more_acked and #acked > 0 or count < #found
+    return count, command.start + kept, more or more_acked and #acked > 0 or count < #found
 end
 
-local function prune_items(verb)
-    local found, _, more = prunable(verb, 'acked', 0, false)
+local function prune_items(command)
+    local found, _, more = prunable(command, 'acked', 0, false)
     remove(found, #found)
     return #found, 0, more
 end
 
-local function prune_named(verb)
+local function prune_named(command)
     local found = {}
-    for _, id in ipairs(verb.ids) do
+    for _, id in ipairs(command.ids) do
         local pk = S.hget(P .. 'ids', id)
         local ended = pk and tonumber(S.read(pk, {'ended'})[1])
-        if ended and ended < verb.before and not stays(pk, true) then
+        if ended and ended < command.before and not stays(pk, true) then
             found[#found + 1] = {pk = pk, ended = ended}
         end
     end
     table.sort(found, function(one, other) return one.ended < other.ended end)
-    local count = math.min(#found, verb.limit)
+    local count = math.min(#found, command.limit)
     remove(found, count)
     return count, 0, false
 end
 
-function S.Prune(verb)
-    if verb.limit <= 0 then
+function S.Prune(command)
+    if command.limit <= 0 then
         return {'0', '0', '0'}
     end
     S.flush()
     needs, letters = {}, call('EXISTS', P .. 'status:dead') == 1 and {} or nil
-    local prune = verb.sessions and S.prune_sessions or #verb.ids > 0 and prune_named or verb.items and prune_items or prune_runs
-    local count, passed, more = prune(verb)
+    local prune = command.sessions and S.prune_sessions or #command.ids > 0 and prune_named or command.items and prune_items or prune_runs
+    local count, passed, more = prune(command)
     return {S.text(count), S.text(passed), more and '1' or '0'}
 end

@@ -64,14 +64,14 @@ function S.happened(queue, what, at, by)
     seconds[second] = (seconds[second] or 0) + (by or 1)
 end
 
-function S.Limit(verb)
-    local it = of(verb.queue)
+function S.SetQueueLimits(command)
+    local it = of(command.queue)
     it.touched = true
-    if not verb.keep_depth then
-        it.now.depth_max = verb.depth_max
+    if not command.keep_depth then
+        it.now.depth_max = command.depth_max
     end
-    if not verb.keep_concurrency then
-        it.now.concurrency_max = verb.concurrency_max
+    if not command.keep_concurrency then
+        it.now.concurrency_max = command.concurrency_max
     end
 end
 

@@ -51,7 +51,7 @@ function S.record_in_view(run, seq, fence, marks, key, text)
     return not S.recorded(run, seq, fence) and S.FENCE
 end
 
--- An entry by the store itself, in a verb that has just made the fence void; what comes after it is progress. It is under the void
+-- An entry by the store itself, in a command that has just made the fence void; what comes after it is progress. It is under the void
 -- fence: the life that lost the run may still record this seq, and under its own fence the entry would pass for that record's repeat.
 -- `value` is JSON.
 function S.mark(row, kind, value, key)
@@ -67,16 +67,16 @@ function S.note(row, kind, value)
     S.put(row, 'mark', mark)
 end
 
-function S.Save(verb)
-    local row = S.held(verb.run, verb.fence)
+function S.SaveProgress(command)
+    local row = S.held(command.run, command.fence)
     if not row then
         return S.FENCE
     end
     local key = P .. 'progress:' .. row.pk
-    local before = S.hget(key, verb.key)
+    local before = S.hget(key, command.key)
     local fence, attempt = (before or '0 0 '):match('^(%S+) (%S+) ')
-    if verb.fence > tonumber(fence) or verb.attempt >= tonumber(attempt) then
-        S.hset(key, verb.key, S.text(verb.fence) .. ' ' .. S.text(verb.attempt) .. ' ' .. verb.value)
+    if command.fence > tonumber(fence) or command.attempt >= tonumber(attempt) then
+        S.hset(key, command.key, S.text(command.fence) .. ' ' .. S.text(command.attempt) .. ' ' .. command.value)
         S.put(row, 'got', row.fence)
     end
     return false

@@ -37,33 +37,33 @@ function S.begin_undo(row, verdict)
     S.mark(row, 'undoing', verdict)
 end
 
-function S.Undo(verb)
-    local row = S.held(verb.run, verb.fence)
+function S.Undo(command)
+    local row = S.held(command.run, command.fence)
     if not row then
-        row = S.row(verb.run)
-        local again = row and verb.fence > 0 and row.fence == -verb.fence and row.status == 'queued' and row.undoing == verb.verdict
+        row = S.row(command.run)
+        local again = row and command.fence > 0 and row.fence == -command.fence and row.status == 'queued' and row.undoing == command.verdict
         return not again and S.FENCE
     end
     if row.undoing then
         return refuse('undoing')
     end
-    S.begin_undo(row, verb.verdict)
+    S.begin_undo(row, command.verdict)
     return false
 end
 
 local UNHELD = {queued = true, waiting = true, parked = true, dead = true}
 
-function S.UndoChild(verb)
-    local row = S.row_of(verb.id)
-    if not row or row.parent ~= verb.parent then
+function S.UndoChild(command)
+    local row = S.row_of(command.id)
+    if not row or row.parent ~= command.parent then
         return UNKNOWN
     end
     local left_alone = not row.worker and row.started and not row.undoing
-    local unheld = verb.unheld and left_alone and UNHELD[row.status]
+    local unheld = command.unheld and left_alone and UNHELD[row.status]
     if not unheld and (row.status ~= 'done' or not has_dealt(row)) then
         return row.status
     end
-    S.begin_undo(row, cancelled(verb.why))
+    S.begin_undo(row, cancelled(command.why))
     return 'queued'
 end
 
@@ -115,8 +115,8 @@ local function settle_cancelled(row, why)
     return 'cancelled'
 end
 
-function S.Cancel(verb)
-    local row = S.row_of(verb.id)
+function S.Cancel(command)
+    local row = S.row_of(command.id)
     if not row then
         return UNKNOWN
     end
@@ -128,13 +128,13 @@ function S.Cancel(verb)
     end
     local at_rest = row.status == 'parked' or row.status == 'dead'
     if at_rest and has_dealt(row) then
-        S.begin_undo(row, cancelled(row.cancel or verb.why))
+        S.begin_undo(row, cancelled(row.cancel or command.why))
         return 'queued'
     end
     if at_rest or not row.started or (row.workflow == '' and not row.worker) then
-        return settle_cancelled(row, verb.why)
+        return settle_cancelled(row, command.why)
     end
-    S.put(row, 'cancel', row.cancel or verb.why)
+    S.put(row, 'cancel', row.cancel or command.why)
     S.put(row, 'due', math.min(row.due, S.now))
     if row.status == 'queued' or row.status == 'waiting' then
         S.make_ready(row)
@@ -203,77 +203,77 @@ local function parent_refuses(row, seen)
     return seen and parent.last ~= seen and {'!', 'version', S.text(parent.last)} or nil
 end
 
-function S.Retry(verb)
-    local row = S.row_of(verb.id)
+function S.Retry(command)
+    local row = S.row_of(command.id)
     if not row then
         return UNKNOWN
     end
-    if asked(row, 'retry', verb.token) then
+    if asked(row, 'retry', command.token) then
         return false
     end
     local ended_badly = row.status == 'failed' or row.status == 'cancelled' or row.status == 'dead'
     if not ended_badly and not (row.status == 'parked' and row.undoing) then
         return refuse(row.status)
     end
-    local refused = parent_refuses(row, verb.seen)
+    local refused = parent_refuses(row, command.seen)
     if refused then
         return refused
     end
     local undoing = row.undoing ~= nil
     local from = not undoing and row.failed_at or nil  -- what is being undone is all still true
-    local entry = said(from, row.status, undoing, verb.token)
-    ask(row, 'retry', verb.token)
-    requeue(row, verb.token, true)
+    local entry = said(from, row.status, undoing, command.token)
+    ask(row, 'retry', command.token)
+    requeue(row, command.token, true)
     S.mark(row, 'retry', entry)
     return false
 end
 
-function S.Resume(verb)
-    local row = S.row_of(verb.id)
+function S.Resume(command)
+    local row = S.row_of(command.id)
     if not row then
         return UNKNOWN
     end
-    if asked(row, 'resume', verb.token) then
+    if asked(row, 'resume', command.token) then
         return false
     end
     if row.status ~= 'parked' and not (row.workflow == '(each)' and row.status == 'done') then
         return refuse(row.status)
     end
-    local entry = said(row.failed_at, row.status, nil, verb.token)
-    ask(row, 'resume', verb.token)
-    requeue(row, verb.token, false)
+    local entry = said(row.failed_at, row.status, nil, command.token)
+    ask(row, 'resume', command.token)
+    requeue(row, command.token, false)
     S.mark(row, 'resume', entry)
     return false
 end
 
-function S.Decide(verb)
-    local row = S.row_of(verb.id)
+function S.Decide(command)
+    local row = S.row_of(command.id)
     if not row then
         return UNKNOWN
     end
-    if asked(row, 'decision', verb.token) then
+    if asked(row, 'decision', command.token) then
         return false
     end
     if row.status ~= 'parked' then
         return refuse(row.status)
     end
-    if row.last ~= verb.seen then
+    if row.last ~= command.seen then
         return {'!', 'version', S.text(row.last)}
     end
-    ask(row, 'decision', verb.token)
-    requeue(row, verb.token, false)
-    S.mark(row, 'decision', verb.decision, verb.key)
-    if verb.verdict then
-        S.begin_undo(row, verb.verdict)
+    ask(row, 'decision', command.token)
+    requeue(row, command.token, false)
+    S.mark(row, 'decision', command.decision, command.key)
+    if command.verdict then
+        S.begin_undo(row, command.verdict)
     end
     return false
 end
 
 -- For tests: an ended run is claimable as it stands, so that its journal can be replayed once more.
-function S.Reopen(verb)
-    local row = S.row_of(verb.id)
+function S.Reopen(command)
+    local row = S.row_of(command.id)
     S.become(row, 'queued')
-    S.put(row, 'undoing', verb.undoing)
+    S.put(row, 'undoing', command.undoing)
     S.put(row, 'ended', nil)
     S.put(row, 'due', 0)
     S.put(row, 'ready', 1)

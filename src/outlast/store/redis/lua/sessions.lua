@@ -2,33 +2,33 @@
 -- No key has a TTL: a policy that evicts such keys would take one part of a session and leave the other.
 -- One that was forgotten leaves a hash with its tokens, version 0 and an expiry: it is listed nowhere but among what expires.
 
-local function key(verb)
-    return P .. 'session:' .. S.pair(verb.space, verb.session)
+local function key(command)
+    return P .. 'session:' .. S.pair(command.space, command.session)
 end
 
-local function items(verb, field)
-    return P .. 'items:' .. S.pair(verb.space, S.pair(verb.session, field))
+local function items(command, field)
+    return P .. 'items:' .. S.pair(command.space, S.pair(command.session, field))
 end
 
-local function drop(verb)
-    local it = S.hall(key(verb))
+local function drop(command)
+    local it = S.hall(key(command))
     for name in pairs(it) do
         if name:sub(1, 2) == 'l:' then
-            S.drop(items(verb, name:sub(3)))
+            S.drop(items(command, name:sub(3)))
         end
     end
     if it.updated then
-        S.zrem(P .. 'sessions:' .. verb.space, tonumber(it.updated), verb.session)
+        S.zrem(P .. 'sessions:' .. command.space, tonumber(it.updated), command.session)
     end
     if it.expires then
-        S.zrem(P .. 'expiring', tonumber(it.expires), S.pair(verb.space, verb.session))
+        S.zrem(P .. 'expiring', tonumber(it.expires), S.pair(command.space, command.session))
     end
-    S.drop(key(verb))
+    S.drop(key(command))
 end
 
 -- What there is of it and has not expired; and the tokens of its last changes, which outlive it.
-local function current(verb)
-    local it = S.hall(key(verb))
+local function current(command)
+    local it = S.hall(key(command))
     local tokens = it.tokens and cjson.decode(it.tokens) or {}
     return S.is_session(it) and it or nil, tokens
 end
@@ -41,16 +41,16 @@ local function known(tokens, token)
     end
 end
 
-local function remember(verb, tokens, version)
-    tokens[#tokens + 1] = {verb.token, version}
+local function remember(command, tokens, version)
+    tokens[#tokens + 1] = {command.token, version}
     while #tokens > S.TOKENS_MAX do
         table.remove(tokens, 1)
     end
-    S.hset(key(verb), 'tokens', cjson.encode(tokens))
+    S.hset(key(command), 'tokens', cjson.encode(tokens))
 end
 
-local function expire(verb, was, expires)
-    local member = S.pair(verb.space, verb.session)
+local function expire(command, was, expires)
+    local member = S.pair(command.space, command.session)
     if was ~= expires then
         if was then
             S.zrem(P .. 'expiring', was, member)
@@ -58,90 +58,90 @@ local function expire(verb, was, expires)
         if expires then
             S.zadd(P .. 'expiring', expires, member)
         end
-        S.hset(key(verb), 'expires', expires and S.text(expires))
+        S.hset(key(command), 'expires', expires and S.text(expires))
     end
 end
 
 -- Nothing is left but the tokens, until these are pruned.
-local function bury(verb, tokens)
-    drop(verb)
-    S.hset(key(verb), 'version', '0')
-    remember(verb, tokens, 0)
-    expire(verb, nil, S.now)
+local function bury(command, tokens)
+    drop(command)
+    S.hset(key(command), 'version', '0')
+    remember(command, tokens, 0)
+    expire(command, nil, S.now)
 end
 
-local function only_deletes(verb)
-    for _, pair in ipairs(verb.fields) do
+local function only_deletes(command)
+    for _, pair in ipairs(command.fields) do
         if pair[2] then
             return false
         end
     end
-    return #verb.fields > 0 and #verb.appends == 0
+    return #command.fields > 0 and #command.appends == 0
 end
 
-local function unlist(verb, field)
-    if S.hget(key(verb), 'l:' .. field) then
-        S.hset(key(verb), 'l:' .. field, nil)
-        S.drop(items(verb, field))
+local function unlist(command, field)
+    if S.hget(key(command), 'l:' .. field) then
+        S.hset(key(command), 'l:' .. field, nil)
+        S.drop(items(command, field))
     end
 end
 
-local function set_fields(verb)
-    for _, pair in ipairs(verb.fields) do
-        unlist(verb, pair[1])
-        S.hset(key(verb), 'f:' .. pair[1], pair[2])
+local function set_fields(command)
+    for _, pair in ipairs(command.fields) do
+        unlist(command, pair[1])
+        S.hset(key(command), 'f:' .. pair[1], pair[2])
     end
 end
 
-local function append_items(verb)
-    for _, more in ipairs(verb.appends) do
+local function append_items(command)
+    for _, more in ipairs(command.appends) do
         local field = more.field
-        S.hset(key(verb), 'f:' .. field, nil)
-        S.hset(key(verb), 'l:' .. field, '1')
+        S.hset(key(command), 'f:' .. field, nil)
+        S.hset(key(command), 'l:' .. field, '1')
         for _, value in ipairs(more.values) do
-            S.push(items(verb, field), value)
+            S.push(items(command, field), value)
         end
         if more.keep then
-            S.keep(items(verb, field), more.keep)
+            S.keep(items(command, field), more.keep)
         end
     end
 end
 
 -- The new version, or a refusal.
-local function change(verb)
-    local it, tokens = current(verb)
+local function change(command)
+    local it, tokens = current(command)
     local version = it and tonumber(it.version) or 0
-    local made = known(tokens, verb.token)
+    local made = known(tokens, command.token)
     if made then
         return made
     end
-    if verb.version and verb.version ~= version then
+    if command.version and command.version ~= version then
         return {'!', 'version', S.text(version)}
     end
-    if not it and only_deletes(verb) then
-        bury(verb, tokens)
+    if not it and only_deletes(command) then
+        bury(command, tokens)
         return 0
     end
     if not it then  -- it may be there and expired
-        drop(verb)
+        drop(command)
     end
     local updated = it and tonumber(it.updated)
     if updated ~= S.now then
         if updated then
-            S.zrem(P .. 'sessions:' .. verb.space, updated, verb.session)
+            S.zrem(P .. 'sessions:' .. command.space, updated, command.session)
         end
-        S.zadd(P .. 'sessions:' .. verb.space, S.now, verb.session)
+        S.zadd(P .. 'sessions:' .. command.space, S.now, command.session)
     end
-    S.hset(key(verb), 'version', S.text(version + 1))
-    S.hset(key(verb), 'updated', S.text(S.now))
-    remember(verb, tokens, version + 1)
-    local was, expires = it and tonumber(it.expires), verb.ttl and S.now + verb.ttl
-    if verb.extends and version > 0 then  -- the later one wins, and never is later than anything
+    S.hset(key(command), 'version', S.text(version + 1))
+    S.hset(key(command), 'updated', S.text(S.now))
+    remember(command, tokens, version + 1)
+    local was, expires = it and tonumber(it.expires), command.ttl and S.now + command.ttl
+    if command.extends and version > 0 then  -- the later one wins, and never is later than anything
         expires = was and expires and math.max(was, expires)
     end
-    expire(verb, was, expires)
-    set_fields(verb)
-    append_items(verb)
+    expire(command, was, expires)
+    set_fields(command)
+    append_items(command)
     return version + 1
 end
 
@@ -159,45 +159,45 @@ local function write(row, record, value)
     S.append(row, record.seq, record.marks, record.key, record.before .. cjson.encode(value) .. record.after)
 end
 
-function S.Keep(verb)
-    if not verb.record then
-        local outcome = change(verb)
+function S.UpdateSession(command)
+    if not command.record then
+        local outcome = change(command)
         return type(outcome) == 'number' and S.text(outcome) or outcome
     end
-    local entry, row = said(verb.record)
+    local entry, row = said(command.record)
     if entry and entry[1] == '!' then
         return entry
     end
     if not entry then
-        local outcome = change(verb)
+        local outcome = change(command)
         local refused = type(outcome) == 'table'
         entry = refused and {conflict = tonumber(outcome[3])} or {version = outcome}
         local number = S.text(entry.version or entry.conflict)
-        write(row, verb.record, '{"' .. (refused and 'conflict' or 'version') .. '": ' .. number .. '}')
+        write(row, command.record, '{"' .. (refused and 'conflict' or 'version') .. '": ' .. number .. '}')
     end
     return entry.version and S.text(entry.version) or {'!', 'version', S.text(entry.conflict)}
 end
 
-function S.Forget(verb)
-    if verb.record then
-        local entry, row = said(verb.record)
+function S.DeleteSession(command)
+    if command.record then
+        local entry, row = said(command.record)
         if entry then
             return entry[1] == '!' and entry
         end
-        write(row, verb.record, '{}')
+        write(row, command.record, '{}')
     end
-    local _, tokens = current(verb)
-    if not known(tokens, verb.token) then
-        bury(verb, tokens)
+    local _, tokens = current(command)
+    if not known(tokens, command.token) then
+        bury(command, tokens)
     end
     return false
 end
 
-function S.Touch(verb)
-    local it = current(verb)
+function S.ExtendSession(command)
+    local it = current(command)
     if it and it.expires then  -- the later one wins, and never is later than anything
         local was = tonumber(it.expires)
-        expire(verb, was, verb.ttl and math.max(was, S.now + verb.ttl))
+        expire(command, was, command.ttl and math.max(was, S.now + command.ttl))
     end
     return false
 end
@@ -208,13 +208,13 @@ function S.is_session(it)
 end
 
 -- How many went; 0; whether there are more. What is listed with another expiry than its own, or without being there, is put right.
-function S.prune_sessions(verb)
+function S.prune_sessions(command)
     S.flush()
-    local most = '(' .. S.text(math.min(verb.before, S.now))
-    if verb.before > S.now then
+    local most = '(' .. S.text(math.min(command.before, S.now))
+    if command.before > S.now then
         most = S.text(S.now)
     end
-    local count, look = 0, math.min(verb.limit, verb.look)
+    local count, look = 0, math.min(command.limit, command.look)
     local flat = call('ZRANGEBYSCORE', P .. 'expiring', '-inf', most, 'WITHSCORES', 'LIMIT', 0, look)
     for i = 1, #flat, 2 do
         local member, score = flat[i], tonumber(flat[i + 1])

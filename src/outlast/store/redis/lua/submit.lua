@@ -8,57 +8,57 @@ function S.standing(worker)
     return tonumber(S.peek(P .. 'worker:' .. worker, 'draining'))
 end
 
-local function submit_owned(verb)
-    local draining = S.standing(verb.worker)
+local function submit_owned(command)
+    local draining = S.standing(command.worker)
     if not draining then
         return S.WORKER
     end
-    local row = S.row_of(verb.id)
-    local own = row and row.token == verb.token and row.worker == verb.worker
+    local row = S.row_of(command.id)
+    local own = row and row.token == command.token and row.worker == command.worker
     if draining == 1 then
         return own and {'1', S.sent(row)} or S.DRAINING
     end
     if row then
         return {own and '1' or '0', S.sent(row)}
     end
-    verb.status, verb.fence, verb.lives, verb.ready = 'running', S.next_fence(), 1, 0
-    verb.started, verb.due = S.now, S.now
-    verb.deadline = verb.timeout and S.now + verb.timeout
-    local flat = S.insert(verb)
-    return {'1', cjson.encode({'pk', verb.pk, unpack(flat)})}
+    command.status, command.fence, command.lives, command.ready = 'running', S.next_fence(), 1, 0
+    command.started, command.due = S.now, S.now
+    command.deadline = command.timeout and S.now + command.timeout
+    local flat = S.insert(command)
+    return {'1', cjson.encode({'pk', command.pk, unpack(flat)})}
 end
 
 -- A refusal if so many more would be too many for the queue.
-local function full(verb, count)
-    local most = S.limit(verb.queue, 'depth_max') or verb.depth_max
-    local depth = S.count(verb.queue, 'queued')
+local function full(command, count)
+    local most = S.limit(command.queue, 'depth_max') or command.depth_max
+    local depth = S.count(command.queue, 'queued')
     return most and depth + count > most and {'!', 'depth', depth .. '/' .. S.text(most) .. '/' .. count}
 end
 
-local function enqueue(verb)
-    verb.status, verb.due, verb.worker = 'queued', S.now + verb.delay, nil
-    verb.ready = verb.delay <= 0 and 1 or 0
-    S.insert(verb)
+local function enqueue(command)
+    command.status, command.due, command.worker = 'queued', S.now + command.delay, nil
+    command.ready = command.delay <= 0 and 1 or 0
+    S.insert(command)
     return '1'
 end
 
-local function joined(verb, row)
-    local untouched = row.token == verb.token and row.status == 'queued' and row.lives == 0
+local function joined(command, row)
+    local untouched = row.token == command.token and row.status == 'queued' and row.lives == 0
     return {untouched and '1' or '0', S.sent(row)}
 end
 
-function S.Submit(verb)
-    if verb.worker then
-        return submit_owned(verb)
+function S.Submit(command)
+    if command.worker then
+        return submit_owned(command)
     end
-    local row = S.row_of(verb.id)
-    return row and joined(verb, row) or full(verb, 1) or enqueue(verb)
+    local row = S.row_of(command.id)
+    return row and joined(command, row) or full(command, 1) or enqueue(command)
 end
 
 -- Everything is checked before anything is written.
-function S.SubmitMany(verb)
+function S.SubmitMany(command)
     local asked, new, queues = {}, {}, {}
-    for _, run in ipairs(verb.runs) do
+    for _, run in ipairs(command.runs) do
         local row = S.row_of(run.id)
         local before = row or asked[run.id]
         if before and (before.workflow ~= run.workflow or before.args ~= run.args) then
@@ -80,7 +80,7 @@ function S.SubmitMany(verb)
         end
     end
     local outcomes = {'runs'}
-    for _, run in ipairs(verb.runs) do
+    for _, run in ipairs(command.runs) do
         local row = S.row_of(run.id)
         outcomes[#outcomes + 1] = row and joined(run, row) or enqueue(run)
     end

@@ -1,4 +1,4 @@
--- What one call sees of the store, and what it is going to write: verbs change it in memory, and `S.flush` writes it. Here: hashes,
+-- What one call sees of the store, and what it is going to write: commands change it in memory, and `S.flush` writes it. Here: hashes,
 -- field by field.
 
 local CHUNK, text = S.CHUNK, S.text

@@ -91,31 +91,31 @@ local function note_present(worker)
     end
 end
 
-function S.Enlist(verb)
-    local it = key(verb.worker)
+function S.RegisterWorker(command)
+    local it = key(command.worker)
     if not S.hget(it, 'started') then
-        S.zadd(P .. 'workers', 0, verb.worker)
-        S.hset(it, 'host', verb.host)
-        S.hset(it, 'pid', S.text(verb.pid))
+        S.zadd(P .. 'workers', 0, command.worker)
+        S.hset(it, 'host', command.host)
+        S.hset(it, 'pid', S.text(command.pid))
         S.hset(it, 'started', S.text(S.now))
         S.hset(it, 'draining', '0')
     end
-    renew(verb.worker, verb.lease)
-    S.hset(it, 'queues', verb.queues)
-    S.hset(it, 'workflows', verb.workflows)
-    S.hset(it, 'concurrency', S.text(verb.concurrency))
-    note_present(verb.worker)
+    renew(command.worker, command.lease)
+    S.hset(it, 'queues', command.queues)
+    S.hset(it, 'workflows', command.workflows)
+    S.hset(it, 'concurrency', S.text(command.concurrency))
+    note_present(command.worker)
     beat()
     return false
 end
 
-function S.Renew(verb)
-    if not S.standing(verb.worker) then
+function S.Renew(command)
+    if not S.standing(command.worker) then
         return {'!', 'worker', 'swept'}
     end
-    renew(verb.worker, verb.lease)
-    if verb.draining then
-        S.hset(key(verb.worker), 'draining', '1')
+    renew(command.worker, command.lease)
+    if command.draining then
+        S.hset(key(command.worker), 'draining', '1')
     end
     beat()
     return false
@@ -146,13 +146,13 @@ function S.held_by(worker)
     return found
 end
 
-function S.Leave(verb)
-    local draining = S.standing(verb.worker) == 1
-    for _, row in ipairs(S.held_by(verb.worker)) do
+function S.DeregisterWorker(command)
+    local draining = S.standing(command.worker) == 1
+    for _, row in ipairs(S.held_by(command.worker)) do
         S.forgive(row)
         S.interrupt(row, S.now, 'its worker left', draining, S.now, 'leave')
     end
-    strike_off(verb.worker)
+    strike_off(command.worker)
     return false
 end
 
@@ -221,7 +221,7 @@ local function line(id, parents)
 end
 
 -- Charge a run for the death of its worker unless it is innocent. Returns its status after it.
-local function die(row, why, innocent, alone, verb)
+local function die(row, why, innocent, alone, command)
     S.put(row, 'deaths', row.deaths + 1)
     local in_a_row, pause, status = 0, 0, 'queued'
     if not innocent then
@@ -229,7 +229,7 @@ local function die(row, why, innocent, alone, verb)
     end
     S.put(row, 'deaths_in_a_row', in_a_row)
     if S.is_suspect(in_a_row) then
-        pause = math.min(verb.backoff * 2 ^ math.min(in_a_row - S.SUSPECT_DEATHS, 60), verb.backoff_max)
+        pause = math.min(command.backoff * 2 ^ math.min(in_a_row - S.SUSPECT_DEATHS, 60), command.backoff_max)
     else
         S.put(row, 'interrupted', row.interrupted or S.now)
     end
@@ -241,7 +241,7 @@ local function die(row, why, innocent, alone, verb)
 end
 
 -- Take everything from a dead worker: ids, and those of them that are dead letters now.
-local function take(worker, why, draining, verb, seen, by)
+local function take(worker, why, draining, command, seen, by)
     local held, parents, is_parent, count = S.held_by(worker), {}, {}, 0
     for _, row in ipairs(held) do
         parents[row.id] = row.parent or false
@@ -260,7 +260,7 @@ local function take(worker, why, draining, verb, seen, by)
             if not progress and not is_parent[row.id] then
                 charged[#charged + 1] = row.pk
             end
-            status = die(row, why, progress or is_parent[row.id], alone, verb)
+            status = die(row, why, progress or is_parent[row.id], alone, command)
             local said = '{"worker":' .. cjson.encode(worker) .. ',"why":' .. cjson.encode(why) .. S.said_seen(seen, by) .. '}'
             S.mark(row, 'death', said)
         end
@@ -297,7 +297,7 @@ local function extend(list, more)
     end
 end
 
-function S.Sweep(verb)
+function S.Sweep(command)
     local swept, dead, workers = {}, {}, {}
     local awake = beat()
     for _, worker in ipairs(holders()) do
@@ -316,7 +316,7 @@ function S.Sweep(verb)
                 S.open_report(worker, '')  -- it has one, unless a mere renewal said that it drains
             end
             local seen, by = last_seen(why == AWAY and RAN_OUT or why, it)
-            local ids, letters = take(worker, why, draining, verb, seen, by)
+            local ids, letters = take(worker, why, draining, command, seen, by)
             extend(swept, ids)
             extend(dead, letters)
             if draining then

@@ -1,0 +1,156 @@
+"""`each` and `map` inside a run: every life sees the same items, and what was added since comes after."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from outlast.api.context import _workflow
+from outlast.api.step import Awaits, Step
+from outlast.codec.codecs import codec_for
+from outlast.errors import Draining, Evicted, LeaseLost, StoreError
+from outlast.execution.call_site import child_id
+from outlast.execution.run_outcome import lost, refusal
+from outlast.execution.step_execution import BODY
+
+if TYPE_CHECKING:
+    from outlast.api.item_source import ItemSource, Keys
+    from outlast.execution.run_execution import RunExecution
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def each(
+    items: Iterable[T] | AsyncIterable[T], *, id: str = "", key: Callable[[T], str] | None = None
+) -> AsyncIterator[T]:
+    """In a workflow: go through items, one after the other. Each is recorded when it is handed out, as plain JSON, so that
+    later lives get the same in the same order; items that have come since come after them.
+
+    The items are read where steps execute, on the program's event loop. `key` says what an item is known by; text and whole
+    numbers are their own keys. `id` names the loop in the journal.
+    """
+    return InsideEach(_workflow("each"), items, f"each:{id}" if id else "each", key)
+
+
+class InsideEach(AsyncIterator[T], Generic[T]):
+    """Each item is a step."""
+
+    def __init__(
+        self,
+        execution: RunExecution,
+        items: Iterable[T] | AsyncIterable[T],
+        name: str,
+        key: Callable[[T], str] | None,
+    ) -> None:
+        self._host = execution.host
+        self._reader = _Reader(items, key, execution.engine.settings.id_length_max)
+        self._step: Step[[], Any] = Step(self._reader.next, name=name)
+        self._step.is_measured = False  # how long the next item takes says nothing, and names are many
+        self._ended = False
+
+    def __aiter__(self) -> InsideEach[T]:
+        return self
+
+    async def __anext__(self) -> T:
+        found = None if self._ended else await self._step()
+        if found is None:
+            self._ended = True
+            raise StopAsyncIteration
+        key, item = found
+        self._reader.given.add(key)
+        value: T = item
+        return value
+
+    def __del__(self) -> None:
+        pull = self._reader.pull
+        if pull is not None:
+            with suppress(RuntimeError):  # the host's loop is closed
+                self._host.call_soon_threadsafe(pull.close)
+
+
+class _Reader(Generic[T]):
+    """Reads the items, on the host's loop. Not the iterator itself: that is to go as soon as its loop is left."""
+
+    def __init__(
+        self, items: Iterable[T] | AsyncIterable[T], key: Callable[[T], str] | None, length_max: int
+    ) -> None:
+        self._items, self._key, self._length_max = items, key, length_max
+        self.pull: ItemSource[T] | None = None
+        self._keys: Keys[T] | None = None
+        self.given: set[str] = set()
+        """Keys of what was handed out, in this life or an earlier one."""
+        self._ahead: tuple[str, T] | None = None
+        """The last that was read. A step that was cancelled may not have handed it out."""
+
+    async def next(self) -> Any:
+        """The body of a step: the next item whose key was not handed out before, with its key; None at the end."""
+        from outlast.api.item_source import Keys, pulling
+
+        if self.pull is None or self._keys is None:
+            self.pull, self._keys = pulling(self._items), Keys(self._key, self._length_max)
+        while self._ahead is None or self._ahead[0] in self.given:
+            found = await self.pull.pull(1)
+            if not found:
+                return None
+            self._ahead = self._keys.of(found[0]), found[0]
+        return list(self._ahead)
+
+
+@overload
+def map(
+    fn: Callable[[T], Awaitable[R]],
+    items: Iterable[T] | AsyncIterable[T],
+    *,
+    id: str = "",
+    key: Callable[[T], str] | None = None,
+    concurrency: int | None = None,
+) -> Awaits[dict[str, R]]: ...
+@overload
+def map(
+    fn: Callable[[T], R],
+    items: Iterable[T] | AsyncIterable[T],
+    *,
+    id: str = "",
+    key: Callable[[T], str] | None = None,
+    concurrency: int | None = None,
+) -> Awaits[dict[str, R]]: ...
+def map(
+    fn: Callable[[Any], Any],
+    items: Iterable[Any] | AsyncIterable[Any],
+    *,
+    id: str = "",
+    key: Callable[[Any], str] | None = None,
+    concurrency: int | None = None,
+) -> Awaits[dict[str, Any]]:
+    """In a workflow: a function over items, `concurrency` at once, as one step whose result is a dict by their keys.
+
+    What it has done is kept item by item: when the step is redone after a death, a drain or a failure, only the rest is. A plain
+    function is called in a thread.
+    """
+    from outlast.api.map import MapJob, returned_by
+
+    execution = _workflow("map")
+    engine = execution.engine
+
+    async def body() -> Any:
+        this = BODY.get()
+        assert this is not None
+        child = child_id(execution.id, this.key, engine.settings.id_length_max)
+        mapping = MapJob(engine, fn, items, id=child, key=key, concurrency=concurrency, parent=execution.id)
+        try:
+            return await mapping.results()
+        except Draining as draining:  # interrupted is not failed
+            raise Evicted(f"drain: {engine.drain.reason}") from draining
+        except LeaseLost as gone:
+            execution.evict(lost(str(gone)))
+            raise Evicted(str(gone)) from gone
+        except StoreError as error:
+            execution.evict(refusal(error))
+            raise Evicted(str(error)) from error
+
+    step: Step[[], dict[str, Any]] = Step(body, name=f"map:{id}" if id else "map")
+    step.is_measured = False
+    step.signature._returns = codec_for(dict[str, returned_by(fn)])  # type: ignore[misc]
+    return step()

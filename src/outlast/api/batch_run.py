@@ -1,0 +1,237 @@
+"""The ledger: the run behind an `each` or a `map`. Its journal says which items are done.
+
+It is a run of no workflow (EACH), held by this worker under a fence, so that two processes never do the same item. Nobody
+claims it but who asks for it by its id: the code of the items is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from outlast.engine.takeover import HeldElsewhereNotice
+from outlast.errors import (
+    Conflict,
+    Draining,
+    LeaseLost,
+    OutlastError,
+    RunCancelled,
+    StoreError,
+    WrongStatus,
+)
+from outlast.execution.unit_scope import UNIT
+from outlast.store.commands import DRAINING, EACH, Claim, Record, Refused, Release, Resume, Settle
+from outlast.store.rows import ENDED, RunRow
+
+if TYPE_CHECKING:
+    from outlast.engine.engine import Engine
+
+T = TypeVar("T")
+
+
+class BatchRun:
+    """`form` is each or map: results are kept of one and not of the other, so that an id belongs to one of them."""
+
+    def __init__(self, engine: Engine, id: str, form: str, *, parent: str | None = None) -> None:
+        self.engine, self.id, self.form = engine, id, form
+        self._parent = parent
+        self._args = json.dumps({"form": form})
+        self._row: RunRow | None = None
+        """While it is held."""
+        self._seq = 0
+        self._at = 0.0
+        self._changes = 0
+
+    @property
+    def stopping(self) -> bool:
+        """A drain has begun, and nothing more is to start: unless a unit must end first."""
+        return self.engine.draining and UNIT.get() is None
+
+    def draining(self) -> Draining:
+        return Draining(
+            f"this process is on its way out: {self.form} {self.id!r} stops here. What is done is recorded; the same call in "
+            "another process goes on from there."
+        )
+
+    async def unless_draining(self, task: asyncio.Task[T]) -> T:
+        """Wait for a task, but not when a drain begins: Draining."""
+        engine, waiting = self.engine, {task}
+        if UNIT.get() is None:
+            waiting |= {engine.drain.started, engine.close_began}  # type: ignore[arg-type]
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise self.draining()
+        return task.result()
+
+    # -- taking it
+
+    async def take(self, total: int | None) -> None:
+        """Hold the run: a new one, one that nobody holds, or one that was done and is asked for again. While another process
+        has it, wait; one that died is noticed."""
+        engine = self.engine
+        await engine._wait_for_isolated_run(self._parent)
+        told = HeldElsewhereNotice(engine)
+        while True:
+            if engine.draining:
+                raise self.draining()
+            seen = engine.notifier.count
+            row = await engine.read(engine.store.run, self.id)
+            held = await self._submit() if row is None else await self._claim(row)
+            if held is not None:
+                break
+            if row is not None:
+                told.log_if_late(row)
+                pause = min(engine.settings.heartbeat, engine.settings.poll)
+                due_in = row.due - engine.store.now()
+                await engine.notifier.wait(min(pause, due_in) if due_in > 0 else pause, seen)
+        if not engine.in_flight.start(held.fence):
+            engine.acquirer.release(held, "its worker drains")
+            raise self.draining()
+        self._row, self._changes = held, seen
+        try:
+            await self._open(held, total)
+        except BaseException:
+            self.leave("it was not begun")
+            raise
+
+    async def _submit(self) -> RunRow | None:
+        engine = self.engine
+        worker = engine.worker.id
+        command = engine.build_submit(
+            self.id, EACH, self._args, queue=EACH, parent=self._parent, worker=worker
+        )
+        outcome = await engine.acquirer.acquire(command)
+        if isinstance(outcome, Refused):
+            if outcome.why == DRAINING:
+                raise self.draining()
+            await engine.worker.register(instead_of=worker)  # it was taken for dead since
+            return None
+        return outcome.row if outcome.new else None
+
+    async def _claim(self, row: RunRow) -> RunRow | None:
+        """The run as it is held, None if it cannot be had yet."""
+        engine = self.engine
+        self._check_same(row)
+        if row.status == "done":
+            await engine.writer.execute(Resume(self.id, secrets.token_hex(8)))  # refused if another was first
+        elif row.status == "parked" or row.status in ENDED:
+            command = "resume" if row.status == "parked" else "retry"
+            why = f" ({row.reason})" if row.reason else ""
+            raise WrongStatus(
+                f"{self.form} {self.id!r} is {row.status}{why}. To go on: `outlast {command} {self.id}`, then this call again."
+            )
+        elif row.worker is not None:
+            if row.fence in engine.in_flight.held:
+                raise WrongStatus(
+                    f"{self.form} {self.id!r} is under way in this process already. Leave that loop first, or use another id."
+                )
+            if row.worker == engine.worker.id:
+                await engine.sweeper.tidy()  # left behind when the store did not answer
+            elif not await engine.sweeper.sweep():
+                return None
+        alone = row.is_suspect and engine.in_flight.can_isolate(row)
+        claim = Claim(engine.worker.id, secrets.token_hex(8), ids=(self.id,))
+        rows = await engine.acquirer.claim(claim, alone=alone)
+        return rows[0] if rows else None
+
+    def _check_same(self, row: RunRow) -> None:
+        if (row.workflow, row.args) != (EACH, self._args):
+            recorded = f"{row.workflow}({row.args})"[:500]
+            raise Conflict(self.id, recorded, f"{EACH}({self._args})")
+
+    async def _open(self, row: RunRow, total: int | None) -> None:
+        if row.cancel is not None:
+            await self._cancelled(row.cancel)
+        self._seq = await self.engine.read(self.engine.store.last_seq, row.pk) if row.lives > 1 else 0
+        if total is not None:
+            await self.write(self.note("items", "", json.dumps({"total": total})))
+
+    # -- while it is held
+
+    @property
+    def _held(self) -> RunRow:
+        if self._row is None:
+            raise OutlastError(f"{self.form} {self.id!r} was left: make the call again.")
+        return self._row
+
+    async def done(self, keys: Sequence[str]) -> dict[str, str | None]:
+        """Those of the keys whose items are done, with their results."""
+        return await self.engine.read(self.engine.store.done, self._held.pk, keys)
+
+    def note(self, kind: str, key: str, value: str | None = None) -> Record:
+        """An entry, numbered: it may be written more than once."""
+        row, self._seq = self._held, self._seq + 1
+        self._at = max(self._at, self.engine.store.now())
+        return Record(row.pk, self._seq, row.fence, kind, key, self._at, value=value)
+
+    async def write(self, entry: Record, *, alone: bool = False) -> None:
+        """Have an entry written: it is durable when this returns. LeaseLost if another process has the run by now."""
+        engine = self.engine
+        answer: asyncio.Future[Any] = engine.loop.create_future()
+
+        def heard(_: Any, outcome: Any) -> None:
+            if isinstance(outcome, StoreError) and not answer.done():
+                answer.set_exception(outcome)
+            elif not answer.done():
+                answer.set_result(outcome)
+
+        engine.writer.enqueue(entry, heard, alone=alone and not engine.executions)
+        self._check(await answer)
+        if entry.kind == "done":
+            engine.in_flight.end_isolation(entry.fence)  # if it was a suspect it is none any more
+
+    def _check(self, outcome: Any) -> None:
+        if isinstance(outcome, Refused):
+            self._drop()
+            raise LeaseLost(
+                f"{self.form} {self.id!r} is another process's by now: this one was taken for dead. What it did last is not on "
+                "record, and will be done again there."
+            )
+
+    async def check_cancelled(self) -> None:
+        """RunCancelled if somebody wants it to end. It is read only when anything has changed."""
+        engine = self.engine
+        if self._row is not None and engine.notifier.count != self._changes:
+            self._changes = engine.notifier.count
+            row = await engine.read(engine.store.run, self.id)
+            if row is not None and row.cancel is not None:
+                await self._cancelled(row.cancel)
+
+    async def _cancelled(self, why: str) -> None:
+        await self._settle("cancelled", reason=why)
+        raise RunCancelled(self.id, why)
+
+    # -- leaving it
+
+    async def settle(self) -> None:
+        """Every item is done."""
+        count = await self.engine.read(self.engine.store.done_count, self._held.pk)
+        await self._settle("done", value=json.dumps({"items": count}))
+
+    async def _settle(self, status: str, **fields: Any) -> None:
+        row = self._held
+        self._check(await self.engine.writer.execute(Settle(row.pk, row.fence, status, **fields)))
+        self._drop()
+
+    def leave(self, why: str) -> None:
+        """Give the run back, for whoever asks for it again. A repeat is harmless."""
+        row = self._row
+        if row is not None:
+            why = why.encode(errors="backslashreplace").decode()[: self.engine.settings.error_text_max]
+            # Due, so that it can be claimed by its id at any time; nobody claims it otherwise.
+            back = Release(row.pk, row.fence, why, waiting=True, due=self.engine.store.now())
+            self.engine.writer.enqueue(back, partial(self._given_back, row.fence))
+            self._drop(heard=False)
+
+    def _given_back(self, fence: int, *_: Any) -> None:
+        self.engine.in_flight.drop(fence)
+        self.engine.notifier.notify()
+
+    def _drop(self, *, heard: bool = True) -> None:
+        row, self._row = self._row, None
+        if row is not None:
+            self.engine.acquirer.on_dropped(row.fence, heard=heard)

@@ -1,0 +1,68 @@
+"""What a decorator checks, when it decorates."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from outlast.codec.identifiers import check_name
+from outlast.errors import SettingsError
+from outlast.execution.effect_call import KEY
+
+NAME_LENGTH_MAX = 200
+_MEANT = {
+    **dict.fromkeys(("retry", "max_retries", "attempts", "max_attempts", "tries"), "retries"),
+    **dict.fromkeys(("delay", "retry_delay", "wait"), "backoff"),
+}
+"""Options of other libraries, and what they are called here."""
+
+
+def default_name(fn: Callable[..., Any], given: str | None, what: str) -> str:
+    """The given name, else the function's qualified name without the functions around it."""
+    if not callable(fn):
+        raise TypeError(f"@{what} decorates a function, not {fn!r}. With options: @{what}(...).")
+    name = given if given is not None else getattr(fn, "__qualname__", type(fn).__qualname__)
+    return check_name(name.rpartition("<locals>.")[2], NAME_LENGTH_MAX, f"{what} name")
+
+
+def check_options(what: str, name: str, **numbers: float | None) -> dict[str, Any]:
+    for option, value in numbers.items():
+        if value is not None and not (isinstance(value, (int, float)) and 0 <= value < math.inf):
+            raise SettingsError(f"{option} of {what} {name} must be a number of at least 0, not {value!r}.")
+    return numbers
+
+
+def check_function(fn: Any, kind: str) -> None:
+    """TypeError for what cannot be a step or an effect."""
+    if hasattr(fn, "signature") and hasattr(fn, "fn"):
+        raise TypeError(
+            f"@{kind} decorates a plain function, and {fn!r} is decorated already: take one of the two away."
+        )
+    if inspect.isasyncgenfunction(fn) or inspect.isgeneratorfunction(fn):
+        raise TypeError(
+            f"@{kind} decorates a function that returns its result, and {fn.__name__} yields: let it return a list."
+        )
+    keys = (
+        [one.name for one in inspect.signature(fn).parameters.values() if one.default is KEY]
+        if callable(fn)
+        else []
+    )
+    if keys and kind != "effect":
+        raise TypeError(
+            f"{fn.__name__} is a {kind}, and only an effect has a key ({keys[0]} = KEY): @effect(timeout=...)."
+        )
+    if len(keys) > 1:
+        raise TypeError(f"effect {fn.__name__} takes its key once, not as {' and '.join(keys)}.")
+
+
+def check_known_options(kind: str, options: Iterable[str], known: Sequence[str]) -> None:
+    """TypeError, with what there is, for an option that there is not."""
+    for option in options:
+        if option not in known:
+            from difflib import get_close_matches  # not at every start
+
+            near = [_MEANT[option]] if _MEANT.get(option) in known else get_close_matches(option, known, 1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise TypeError(f"@{kind} has no option {option!r}.{hint} It has {', '.join(known)}.")

@@ -1,0 +1,131 @@
+"""`app.each`: a sequential loop over items that goes on where a death or a drain ended it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from outlast.api.batch_run import BatchRun
+from outlast.api.item_source import ItemSource, Lookup, Source
+from outlast.api.progress_line import ProgressLine
+from outlast.codec.identifiers import check_id
+from outlast.errors import OutlastError
+from outlast.store.commands import Record
+
+if TYPE_CHECKING:
+    from outlast.engine.engine import Engine
+
+T = TypeVar("T")
+
+
+class Each(AsyncIterator[T], Generic[T]):
+    """An item is done when the next is asked for. Whatever ends the loop otherwise (break, an exception, a drain, the garbage
+    collector) gives the run back, and the item under way is not done."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        items: Iterable[T] | AsyncIterable[T] | ItemSource[T],
+        *,
+        id: str,
+        key: Callable[[T], str] | None,
+    ) -> None:
+        check_id(id, engine.settings.id_length_max, "run id")
+        self._engine, self._id = engine, id
+        self._batch_run = BatchRun(engine, id, "each")
+        self._source = Source(self._batch_run, items, key)
+        self._progress_line = ProgressLine(id, self._source.total)
+        self._todo: deque[Lookup[T]] = deque()
+        self._pulling: asyncio.Task[list[Lookup[T]]] | None = None
+        self._under_way: Record | None = None
+        """What is recorded when the item in the loop's hands is done."""
+        self._token: object = None
+        self.thread: int | None = None
+        """In a sync program: the one that goes through the loop."""
+        self._asked = self._over = self._ended = False
+
+    def __aiter__(self) -> Each[T]:
+        return self
+
+    async def __anext__(self) -> T:
+        if self._ended:
+            raise StopAsyncIteration
+        if self._over or self._asked:
+            what = "is asked for two items at once" if self._asked else "was left: make the call again"
+            raise OutlastError(f"each {self._id!r} {what}.")
+        self._asked = True
+        try:
+            return await self._next()
+        except StopAsyncIteration:
+            raise
+        except BaseException as error:  # cancelled too: what it raised may hold this iterator for long
+            self._leave(f"{type(error).__name__} ended it: {error}")
+            raise
+        finally:
+            self._asked = False
+
+    async def _next(self) -> T:
+        batch_run = self._batch_run
+        if self._under_way is not None:
+            await batch_run.write(self._under_way, alone=True)
+            self._under_way = None
+            self._progress_line.add()
+            if batch_run.stopping:  # the drain waits until the run is given back too
+                raise batch_run.draining()
+            self._engine.active_scopes.leave(self._token)
+        await batch_run.check_cancelled()
+        while not self._todo:
+            found = await self._ahead()
+            if not found:
+                await self._end()
+                raise StopAsyncIteration
+            self._todo += (one for one in found if not one.done)
+            self._progress_line.skip(len(found) - len(self._todo))
+        if batch_run.stopping:
+            raise batch_run.draining()
+        found_one = self._todo.popleft()
+        self._under_way = batch_run.note("done", found_one.key)
+        self._token = self._engine.active_scopes.enter("each", self._id, thread=self.thread)
+        return found_one.item
+
+    async def _ahead(self) -> list[Lookup[T]]:
+        """The next batch, unless a drain begins before it is there."""
+        if self._batch_run.stopping:
+            raise self._batch_run.draining()
+        self._pulling = self._engine.loop.create_task(self._source.batch())
+        found = await self._batch_run.unless_draining(self._pulling)
+        self._pulling = None
+        return found
+
+    async def _end(self) -> None:
+        await self._batch_run.settle()
+        self._ended = True
+        self._leave("it has ended")
+
+    async def aclose(self) -> None:
+        """Leave the loop: the run is given back, the item under way is not done."""
+        self._leave("its loop was left")
+
+    def _leave(self, why: str) -> None:
+        if not self._over:
+            self._over = True
+            self._batch_run.leave(why)
+            self._engine.active_scopes.leave(self._token)
+            self._progress_line.close()
+            self._source.close()
+            if self._pulling is not None:
+                self._pulling.cancel()
+
+    def __del__(self) -> None:
+        """`break` and exceptions end here too, at once: nothing else holds it."""
+        if not getattr(self, "_over", True):
+            self._progress_line.close()
+            loop = self._engine.loop
+            if asyncio._get_running_loop() is loop:
+                self._leave("its loop was left")
+            else:  # another thread's garbage; after the loop has closed, the worker has left too
+                with suppress(RuntimeError):
+                    loop.call_soon_threadsafe(self._leave, "its loop was left")

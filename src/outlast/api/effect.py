@@ -1,0 +1,267 @@
+"""`@effect`: a step that changes the outside world. It is recorded as an intent before it acts, so that a death in between is not
+forgotten; `verify` says afterwards whether it happened, `compensate` undoes it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, TypeVar, overload
+
+from outlast.api.context import _workflow
+from outlast.api.definition_checks import check_known_options
+from outlast.api.effect_checks import check_compensation, check_verify, key_name
+from outlast.api.step import Step, StepBase, SyncStep
+from outlast.errors import NotInRun, SettingsError
+from outlast.execution import compensation as undo
+from outlast.execution import effect_executor
+from outlast.execution.effect_call import KEY, EffectCall, Happened, know
+from outlast.execution.run_loop import RunLoop
+from outlast.execution.step_execution import BODY, StepExecution
+
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R = TypeVar("R")
+S = TypeVar("S")
+
+__all__ = ["KEY", "Effect", "EffectBase", "Happened", "SyncEffect", "compensate_with", "effect"]
+
+COMPENSATION_RETRIES = 5
+OPTIONS = ("timeout", "name", "retries", "backoff", "backoff_max", "failed_on", "idempotent", "undo")
+
+_NEEDED: Any = object()
+
+
+class EffectBase(StepBase[P, R]):
+    """What both colours share."""
+
+    kind = "effect"
+
+    def __init__(
+        self,
+        fn: Callable[P, Any],
+        *,
+        timeout: float,
+        name: str | None = None,
+        retries: int = 0,
+        backoff: float = 1.0,
+        backoff_max: float = 60.0,
+        failed_on: type[BaseException] | tuple[type[BaseException], ...] = (),
+        idempotent: bool = False,
+        undo: None = _NEEDED,
+    ) -> None:
+        super().__init__(
+            fn, name=name, retries=retries, backoff=backoff, backoff_max=backoff_max, timeout=timeout
+        )
+        if timeout is None or not 0 < timeout < math.inf:
+            raise SettingsError(
+                f"effect {self.name} needs a timeout, in seconds: after a death, that is how long its act may still be under way."
+            )
+        if self.signature.is_method:
+            raise TypeError(
+                f"effect {self.name} is a method: after a death it is found by its name, without an object. Make it a function."
+            )
+        if undo not in (None, _NEEDED):
+            raise SettingsError(
+                f"undo of effect {self.name} is None or left out. Give it a compensation with @{self.name}.compensate."
+            )
+        failed = failed_on if isinstance(failed_on, tuple) else (failed_on,)
+        if not all(isinstance(one, type) and issubclass(one, BaseException) for one in failed):
+            raise SettingsError(f"failed_on of effect {self.name} takes exception types, not {failed_on!r}.")
+        everything = next((one for one in failed if one in (Exception, BaseException)), None)
+        if everything is not None:
+            raise SettingsError(
+                f"failed_on of effect {self.name} names {everything.__name__}: that is every error, also a lost connection or a fault that comes after "
+                "the act has happened. Name those that can only come if it did not: the other side's refusals, ConnectionRefusedError."
+            )
+        self.failed_on, self.idempotent, self.undo_needed = failed, bool(idempotent), undo is not None
+        self.code = f"{fn.__module__}:{fn.__qualname__}:{self.name}"
+        """Where it is: recorded as a hint, for where two effects have one name."""
+        self.key_name = key_name(fn)
+        self.verifier: Callable[..., Any] | None = None
+        self.compensation: EffectBase[..., Any] | None = None
+        self.verify_names: frozenset[str] = frozenset()
+        self.verify_key: str | None = None
+        know(self)
+
+    @overload
+    def verify(
+        self, fn: Callable[Q, Coroutine[Any, Any, Happened[R] | None]], /
+    ) -> Callable[Q, Coroutine[Any, Any, Happened[R] | None]]: ...
+    @overload
+    def verify(self, fn: Callable[Q, Happened[R] | None], /) -> Callable[Q, Happened[R] | None]: ...
+    def verify(self, fn: Callable[..., Any], /) -> Callable[..., Any]:
+        """Decorates the function that says whether the effect has happened: `Happened(result)`, or None. Raising means unknown.
+
+        It takes what it names of the effect's parameters, and the key. It is asked when a death, a time-out or an exception has left
+        that open, no earlier than the act can still be under way, and under the effect's `timeout`.
+        """
+        check_verify(self.name, self.fn, fn)
+        self.verifier, self.verify_key = fn, key_name(fn)
+        self.verify_names = frozenset(inspect.signature(fn).parameters)
+        return fn
+
+    @overload
+    def compensate(  # type: ignore[overload-overlap]
+        self, fn: Callable[Concatenate[R, Q], Coroutine[Any, Any, S]], /
+    ) -> Effect[Concatenate[R, Q], S]: ...
+    @overload
+    def compensate(self, fn: Callable[Concatenate[R, Q], S], /) -> SyncEffect[Concatenate[R, Q], S]: ...
+    @overload
+    def compensate(
+        self,
+        *,
+        timeout: float = ...,
+        name: str | None = None,
+        retries: int = COMPENSATION_RETRIES,
+        backoff: float = 1.0,
+        backoff_max: float = 60.0,
+        failed_on: type[BaseException] | tuple[type[BaseException], ...] = (),
+        idempotent: bool = True,
+    ) -> _Compensation[R]: ...
+    def compensate(self, *fn: Any, **options: Any) -> Any:
+        """Decorates the function that undoes the effect: when its run fails, is cancelled or abandoned, or an exception leaves its unit.
+
+        It takes the effect's result, then what it names of the effect's parameters; `effect_key` is the effect's key, `key: str = KEY`
+        its own. It is an effect itself, with the options of `@effect`; unless these say otherwise it is idempotent, has five retries and the
+        effect's timeout.
+        """
+        if not fn:
+            return lambda fn: self._compensate(fn, options)
+        return self._compensate(fn[0], options)
+
+    def _compensate(self, fn: Callable[..., Any], options: dict[str, Any]) -> Any:
+        if not self.undo_needed:
+            raise TypeError(
+                f"effect {self.name} says undo=None, that it needs no compensation: take one of the two away."
+            )
+        check_known_options("compensate", options, OPTIONS[:-1])
+        check_compensation(self.name, self.fn, fn)
+        defaults: dict[str, Any] = {
+            "timeout": self.timeout,
+            "idempotent": True,
+            "retries": COMPENSATION_RETRIES,
+        }
+        self.compensation = _make(fn, **{**defaults, **options, "undo": None})
+        return self.compensation
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Coroutine[Any, Any, R]:
+        loop = asyncio._get_running_loop()
+        if type(loop) is not RunLoop:
+            if BODY.get() is not None:
+                self._inside()
+            self._check_colour()
+            own_key = "" if self.key_name is None else f", {self.key_name}=A_KEY_OF_YOURS"
+            raise NotInRun(
+                f"effect {self.name} was called outside a run. Call it from a workflow, or call its plain function: {self.name}.fn(...{own_key})."
+            )
+        self.signature.returns()
+        return effect_executor.call(loop.execution, EffectCall(self, args, kwargs))
+
+    def _within(self, body: StepExecution, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:  # noqa: ARG002 - a step's
+        self._inside()
+
+    def _inside(self) -> NoReturn:
+        body = BODY.get()
+        what = "an effect" if body is not None and body.is_effect else "a step"
+        raise NotInRun(
+            f"effect {self.name} was called in the body of {what}. What a body calls has no certain order, so after a death nobody could tell "
+            "which of them happened: call the effect from the workflow itself."
+        )
+
+    def __repr__(self) -> str:
+        return f"<effect {self.name}>"
+
+
+class Effect(EffectBase[P, R], Step[P, R]):
+    """An async effect: `await e(...)`. It is on record before it is tried, and confirmed after."""
+
+
+class SyncEffect(EffectBase[P, R], SyncStep[P, R]):
+    """A sync effect: `e(...)` in a sync run, `await e.aio(...)` in an async one, where it executes in a thread."""
+
+
+@overload
+def compensate_with(
+    effect: Effect[P, Any], /, *args: P.args, **kwargs: P.kwargs
+) -> Coroutine[None, None, None]: ...
+@overload
+def compensate_with(
+    effect: SyncEffect[P, Any], /, *args: P.args, **kwargs: P.kwargs
+) -> Coroutine[None, None, None]: ...
+def compensate_with(effect: Any, /, *args: Any, **kwargs: Any) -> Coroutine[None, None, None]:
+    """In a workflow: have `effect` called with these arguments if the run is undone. `await compensate_with(release, lock_id)`.
+
+    It is durable when this returns, and takes its place in the order in which things are undone. In a sync workflow it is a plain call
+    (`outlast.sync`). It may be registered while the run is being cancelled.
+    """
+    if inspect.iscoroutine(effect):
+        effect.close()
+        raise TypeError(
+            "compensate_with takes the effect uncalled, then its arguments: compensate_with(fx, 1)."
+        )
+    if not isinstance(effect, EffectBase):
+        raise TypeError(
+            f"compensate_with takes an effect, which can be found again after a death, not {effect!r}: decorate it with @effect(timeout=...)."
+        )
+    execution = _workflow("compensate_with")
+    return undo.register(execution, EffectCall(effect, args, kwargs))
+
+
+@overload
+def effect(
+    *,
+    timeout: float,
+    name: str | None = None,
+    retries: int = 0,
+    backoff: float = 1.0,
+    backoff_max: float = 60.0,
+    failed_on: type[BaseException] | tuple[type[BaseException], ...] = (),
+    idempotent: bool = False,
+    undo: None = ...,
+) -> _Decorator: ...
+@overload
+def effect(fn: Callable[..., Any], /) -> NoReturn: ...
+def effect(fn: Any = None, /, **options: Any) -> Any:
+    """Make a function an effect: `@effect(timeout=30)`. It acts once: an intent is recorded before it, its outcome after.
+
+    - `timeout`: seconds for one act. After a death nothing is asked or done before it is over (and `effect_margin` seconds more).
+    - `failed_on`: exceptions that mean that it did not happen (not `Exception`: that is any). Any other, and a time-out, leave that open.
+    - `retries`: how often to act again after one of them, waiting `backoff` seconds, then twice that and so on up to `backoff_max`, with jitter.
+    - `idempotent`: the other side does nothing twice under one key, so that it may simply be called again where nobody can tell.
+    - `undo=None`: it has no compensation, and needs none; otherwise give it one with `@fx.compensate`. Without either it is refused in a unit.
+    - `name`: what it is recorded under; its function's qualified name unless given.
+
+    What is left open is for `@fx.verify` to find out, else for `idempotent`, else for a person (`outlast decide`).
+    """
+    if fn is not None:
+        name = getattr(fn, "__name__", "it")
+        raise SettingsError(f"effect {name} needs a timeout: @effect(timeout=30).")
+    check_known_options("effect", options, OPTIONS)
+    if "timeout" not in options:
+        raise SettingsError("an effect needs a timeout: @effect(timeout=30).")
+    return lambda fn: _make(fn, **options)
+
+
+def _make(fn: Callable[..., Any], **options: Any) -> Any:
+    kind = Effect if inspect.iscoroutinefunction(fn) else SyncEffect
+    return kind(fn, **options)
+
+
+class _Decorator:
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Effect[P, R]: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> SyncEffect[P, R]: ...
+    def __call__(self, fn: Any, /) -> Any: ...
+
+
+class _Compensation(Generic[R]):
+    @overload
+    def __call__(  # type: ignore[overload-overlap]
+        self, fn: Callable[Concatenate[R, Q], Coroutine[Any, Any, S]], /
+    ) -> Effect[Concatenate[R, Q], S]: ...
+    @overload
+    def __call__(self, fn: Callable[Concatenate[R, Q], S], /) -> SyncEffect[Concatenate[R, Q], S]: ...
+    def __call__(self, fn: Any, /) -> Any: ...

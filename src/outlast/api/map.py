@@ -1,0 +1,235 @@
+"""`app.map`: a function over items, several at once, whose results are kept: what a death or a drain cut off goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import typing
+from collections import deque
+from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterable
+from contextvars import copy_context
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from outlast.api.batch_run import BatchRun
+from outlast.api.item_source import ItemSource, Lookup, Source
+from outlast.api.progress_line import ProgressLine
+from outlast.codec.codecs import codec_for
+from outlast.codec.identifiers import check_id
+from outlast.errors import SettingsError, Unrecordable
+from outlast.execution.step_execution import BODY
+
+if TYPE_CHECKING:
+    from outlast.engine.engine import Engine
+
+T = TypeVar("T")
+_TO_COME: Any = object()
+
+
+class MapJob(Generic[T]):
+    """One call of `map`. `parent` is the run whose step it is, if it is one's."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        fn: Callable[[T], Any],
+        items: Iterable[T] | AsyncIterable[T] | ItemSource[T],
+        *,
+        id: str,
+        key: Callable[[T], str] | None,
+        concurrency: int | None,
+        parent: str | None = None,
+    ) -> None:
+        check_id(id, engine.settings.id_length_max, "run id")
+        if not callable(fn):
+            raise TypeError(f"map() takes a function first, not {fn!r}.")
+        self._engine, self._fn, self._id = engine, fn, id
+        self._is_async, self._codec = is_async(fn), codec_for(returned_by(fn))
+        self._concurrency = check_concurrency(concurrency) or engine.settings.concurrency
+        self._batch_run = BatchRun(engine, id, "map", parent=parent)
+        self._source = Source(self._batch_run, items, key)
+        self._progress_line = ProgressLine(id, self._source.total)
+        self._results: dict[str, Any] = {}
+        """In the order of the items; those under way are to come."""
+        self._todo: deque[Lookup[T]] = deque()
+        self._pulling: asyncio.Task[list[Lookup[T]]] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._threads: set[asyncio.Future[Any]] = set()
+        self._error: BaseException | None = None
+        self._all_seen = False
+        self._leaving: str | None = None
+        """Why it stops: the run is given back when nothing of it executes any more."""
+        self._wake = asyncio.Event()
+
+    async def results(self) -> dict[str, Any]:
+        """Of all items, those of earlier lives too. What an item raises is raised when the others under way have ended."""
+        engine = self._engine
+        token = engine.active_scopes.enter("map", self._id)
+        signs: tuple[asyncio.Future[Any], ...] = (engine.drain.started, engine.close_began)
+        for sign in signs:
+            sign.add_done_callback(self._woken)
+        try:
+            await self._work()
+            await self._batch_run.settle()
+            engine.on_hung_work_ended(self._id)
+        except BaseException as error:
+            await self._stop(f"{type(error).__name__} ended it: {error}")
+            raise
+        finally:
+            for sign in signs:
+                sign.remove_done_callback(self._woken)
+            self._progress_line.close()
+            self._source.close()
+            engine.active_scopes.leave(token)
+        return self._results
+
+    def _woken(self, _: object) -> None:
+        self._wake.set()
+
+    async def _work(self) -> None:
+        while True:
+            self._wake.clear()
+            if self._goes_on:
+                await self._batch_run.check_cancelled()
+            if self._goes_on:  # an item may have failed while that was read
+                self._take_pulled()
+            if self._goes_on:  # the items may have
+                while self._todo and len(self._tasks) < self._concurrency:
+                    self._begin(self._todo.popleft())
+                if not self._todo and len(self._tasks) < self._concurrency:
+                    self._pull_more()
+                if self._all_seen and not self._tasks:
+                    return
+            elif not self._tasks:
+                raise self._error or self._batch_run.draining()
+            await self._wake.wait()
+
+    @property
+    def _goes_on(self) -> bool:
+        return self._error is None and not self._batch_run.stopping
+
+    def _pull_more(self) -> None:
+        if self._pulling is None and not self._all_seen:
+            self._pulling = self._engine.loop.create_task(self._source.batch())
+            self._pulling.add_done_callback(self._woken)
+
+    def _take_pulled(self) -> None:
+        if self._pulling is None or not self._pulling.done():
+            return
+        pulled, self._pulling = self._pulling, None
+        try:
+            found = pulled.result()
+            for one in found:
+                if one.done:
+                    self._results[one.key] = self._codec.decode(one.value or "null")
+                    self._progress_line.skip(1)
+                elif one.key not in self._results:  # else it came twice, and is under way
+                    self._results[one.key] = _TO_COME
+                    self._todo.append(one)
+        except BaseException as error:  # of the items, whatever it is
+            self._failed(error)
+        else:
+            self._all_seen = not found
+
+    def _begin(self, found: Lookup[T]) -> None:
+        task = self._engine.loop.create_task(self._do(found.key, found.item))
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if error is not None:
+            self._failed(error)
+        self._wake.set()
+        self._leave_if_idle()
+
+    def _failed(self, error: BaseException) -> None:
+        self._error = self._error or error
+        self._wake.set()
+
+    async def _do(self, key: str, item: T) -> None:
+        body = BODY.get()
+        if (
+            body is not None
+        ):  # in a run: steps that it calls are this item's, whichever others are done again with it
+            BODY.set(body.part(key))
+        try:
+            value = await self._call(item)
+        except Exception as error:
+            error.add_note(f"(item {key!r} of map {self._id!r})")
+            raise
+        try:
+            text, value = self._codec.round_trip(value)
+        except Unrecordable as error:
+            raise Unrecordable(
+                f"the result of item {key!r} in map {self._id!r}: {error}"
+            ) from error.__cause__
+        self._engine.check_size(text, f"the result of item {key!r} in map {self._id!r}")
+        await self._batch_run.write(self._batch_run.note("done", key, text))
+        self._results[key] = value
+        self._progress_line.add()
+
+    async def _call(self, item: T) -> Any:
+        if self._is_async:
+            return await self._fn(item)
+        thread = self._engine.pool.run(self._engine.loop, copy_context(), self._fn, item)
+        self._threads.add(thread)
+        thread.add_done_callback(self._thread_ended)
+        value = await asyncio.shield(thread)
+        return await value if inspect.isawaitable(value) else value
+
+    def _thread_ended(self, thread: asyncio.Future[Any]) -> None:
+        self._threads.discard(thread)
+        if not thread.cancelled():
+            thread.exception()  # seen, also where nobody waits for it any more
+        self._leave_if_idle()
+
+    async def _stop(self, why: str) -> None:
+        """Cancelled, or failed. A thread cannot be stopped: the run is given back when its last one has ended."""
+        self._leaving = why
+        if self._pulling is not None:
+            self._pulling.cancel()
+        for task in self._tasks:
+            task.cancel()
+        self._leave_if_idle()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks), timeout=self._engine.settings.close_timeout)
+
+    def _leave_if_idle(self) -> None:
+        if self._leaving is None:
+            return
+        if self._tasks or self._threads:
+            self._engine.hung.add(self._id)
+        else:
+            self._batch_run.leave(self._leaving)
+            self._engine.on_hung_work_ended(self._id)
+
+
+def is_async(fn: Callable[..., Any]) -> bool:
+    call = getattr(fn, "__call__", None)  # noqa: B004 - an object with an async __call__
+    known = getattr(fn, "is_async", False)  # a step
+    return bool(known) or inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(call)
+
+
+def returned_by(fn: Callable[..., Any]) -> Any:
+    """What a function says that it returns, when awaited if it must be; Any if it does not say."""
+    while isinstance(fn, partial):
+        fn = fn.func
+    plain = getattr(fn, "fn", fn)  # a step's function
+    if not inspect.isroutine(plain) and not isinstance(plain, type):
+        plain = type(plain).__call__
+    try:
+        hints = typing.get_type_hints(plain, include_extras=True) if not isinstance(plain, type) else {}
+    except Exception as error:
+        raise Unrecordable(f"the annotations of {fn!r} cannot be resolved: {error}") from error
+    returned = hints.get("return", plain if isinstance(plain, type) else Any)
+    if typing.get_origin(returned) in (Awaitable, Coroutine):
+        return typing.get_args(returned)[-1]
+    return returned
+
+
+def check_concurrency(concurrency: int | None) -> int | None:
+    if concurrency is not None and (type(concurrency) is not int or concurrency < 1):
+        raise SettingsError(f"concurrency={concurrency!r} must be a whole number from 1.")
+    return concurrency

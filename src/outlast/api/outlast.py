@@ -1,0 +1,700 @@
+"""`Outlast`: the library in a user's own program; and `run`, the whole thing in one call."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import secrets
+import sys
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager, suppress
+from datetime import timedelta
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
+from uuid import uuid4
+
+from outlast.api.checkpoint import Checkpoint
+from outlast.api.each import Each
+from outlast.api.info import EffectInfo, QueueInfo, RunInfo, WorkerInfo
+from outlast.api.map import MapJob
+from outlast.api.queue import Queue
+from outlast.api.run import Run, conclude
+from outlast.api.session import Session, SessionInfo, list_sessions, prune_sessions
+from outlast.api.unit import Unit
+from outlast.api.until_drain import until_drain
+from outlast.api.workflow import Call, Workflow
+from outlast.codec import plain
+from outlast.codec.codecs import encode_message
+from outlast.codec.identifiers import check_id, check_name, new_ids
+from outlast.engine.decisions import NOT_SAID, decide, effect_log_of
+from outlast.engine.engine import Engine
+from outlast.engine.hooks import Hook
+from outlast.engine.lifecycle import AppLifecycle
+from outlast.engine.retry import retry
+from outlast.engine.submission import OnConflict, check_joins, check_on_conflict, enqueue, joins
+from outlast.errors import (
+    Draining,
+    LimitExceeded,
+    NotInRun,
+    NotInStep,
+    OutlastError,
+    SettingsError,
+    UnknownRun,
+    WrongStatus,
+)
+from outlast.execution.refusal import refused
+from outlast.execution.run_loop import RunLoop
+from outlast.execution.run_outcome import RunOutcome
+from outlast.execution.step_execution import BODY
+from outlast.execution.threads import THREAD
+from outlast.settings import Settings
+from outlast.settings.load import load
+from outlast.settings.options import SettingsOptions
+from outlast.settings.origin import Kind
+from outlast.shutdown.cleanup import Hook as CleanupHook
+from outlast.shutdown.process_shutdown import INTERRUPTED, TRY_AGAIN
+from outlast.shutdown.report import DrainReport
+from outlast.store.address import check_address, store_at
+from outlast.store.commands import DEPTH, UNKNOWN, Prune, Refused, Resume, Send, Submit, Submitted
+from outlast.store.protocol import Store, whole_journal
+from outlast.store.rows import Entry, RunQuery, RunRow
+
+if TYPE_CHECKING:
+    from outlast.engine.status import EngineStatus
+
+log = logging.getLogger("outlast")
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class Outlast:
+    """Durable runs in your own program. An async context manager:
+
+        async with Outlast(store="sqlite:///agents.db") as app:
+            run = await app.start(report("tides"), id="report-1")
+            print(await run.result())
+
+    With `worker=True` it also executes what others submit: runs of the `workflows` it is given, from its `queues`, as many at
+    once as `concurrency` says.
+    `lifespan(self)` is an async context manager around everything that executes here: for pools and clients. `on_parked` and
+    `on_dead` are called with a `RunInfo` when a run has come to need a person.
+    Settings are keywords here, OUTLAST_… in the environment, or in files (`outlast doctor --settings` shows them). Leaving the
+    block stops what executes here and gives the runs back; they go on where they are started again.
+    """
+
+    def __init__(
+        self,
+        store: str | Store | None = None,
+        *,
+        worker: bool = False,
+        queues: str | Iterable[str] | None = None,
+        workflows: Iterable[Workflow[..., Any]] = (),
+        lifespan: Callable[[Outlast], AbstractAsyncContextManager[Any]] | None = None,
+        on_parked: Hook | None = None,
+        on_dead: Hook | None = None,
+        **settings: Unpack[SettingsOptions],
+    ) -> None:
+        self._given: dict[str, Any] = {}
+        self._store: Store | None = None
+        self._lifecycle = AppLifecycle(lifespan)
+        self._hooks = {
+            what: hook for what, hook in (("parked", on_parked), ("dead", on_dead)) if hook is not None
+        }
+        self._engine: Engine | None = None
+        self._inline = False
+        self._leaving = "the program closed Outlast"
+        """What runs that are given back when it closes are told."""
+        self._say_waiting: Callable[[str], None] | None = None
+        """How a command says that it waits for its store; None: the log does."""
+        self._worker = False
+        self._workflows: tuple[Workflow[..., Any], ...] = ()
+        self.configure(store, worker=worker, queues=queues, workflows=workflows, **settings)
+
+    def configure(
+        self,
+        store: str | Store | None = None,
+        *,
+        worker: bool | None = None,
+        queues: str | Iterable[str] | None = None,
+        workflows: Iterable[Workflow[..., Any]] = (),
+        **settings: Unpack[SettingsOptions],
+    ) -> None:
+        """Before it is opened: say some things otherwise than when it was made. What is not named stays."""
+        if self._engine is not None:
+            raise OutlastError("this Outlast is open: it can be configured only before that.")
+        if isinstance(store, str):
+            self._given["store"], self._store = store, None
+        elif store is not None:
+            self._store = store
+        if queues is not None:
+            self._given["queues"] = ",".join(_queue_names(queues))
+        self._given |= {name: value for name, value in settings.items() if value is not None}
+        self._loaded = load(self._given)
+        self.settings: Settings = self._loaded.settings
+        if self._store is None and self._loaded.origins["store"].kind is not Kind.FOREIGN:
+            check_address(self.settings.store)
+        self._worker = self._worker if worker is None else worker
+        self._workflows = (*self._workflows, *workflows)
+        for workflow in self._workflows:
+            if not isinstance(workflow, Workflow):
+                raise TypeError(f"workflows= takes functions decorated with @workflow, not {workflow!r}.")
+
+    async def __aenter__(self) -> Self:
+        if self._engine is not None:
+            raise OutlastError("this Outlast is open already; make another one.")
+        if self._worker and not self._workflows:
+            raise SettingsError(
+                "a worker must be told what it may execute: Outlast(worker=True, workflows=[...])."
+            )
+        self._lifecycle.check()
+        queues = _queue_names(self.settings.queues)
+        store = self._store or store_at(self._loaded.address(), heartbeat=self.settings.heartbeat)
+        loop = asyncio.get_running_loop()
+        engine = Engine(store, self.settings, loop, inline=self._inline, hooks=self._hooks)
+        engine.report_waiting = self._say_waiting or engine.report_waiting
+        for workflow in self._workflows:
+            engine.register_workflow(workflow)
+        if self._worker:
+            _warn_of_patterns(queues)
+            engine.worker.queues, engine.worker.workflows = queues, tuple(engine.workflows)
+            engine.worker.concurrency = self.settings.concurrency
+        await engine.open()
+        self._engine = engine
+        try:
+            await self._lifecycle.open(self, engine)
+        except BaseException:
+            await self.__aexit__()
+            raise
+        if self._worker:
+            engine.claim_from(queues, self.settings.concurrency)
+        engine.working = True
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        engine = self._open
+        try:
+            await self._lifecycle.leave(engine, self._leaving)
+        finally:
+            self._engine = None
+
+    @property
+    def _open(self) -> Engine:
+        if self._engine is None:
+            raise OutlastError("this Outlast is not open: use `async with Outlast(...) as app:`.")
+        return self._engine
+
+    # -- the end
+
+    @property
+    def draining(self) -> bool:
+        """Whether this process is on its way out."""
+        return self._open.draining
+
+    async def drain(
+        self, reason: str = "its program asked for it", *, grace: float | None = None
+    ) -> DrainReport:
+        """Let what is under way come to its next boundary, give everything back, and take nothing more; in `grace` seconds at the
+        most (by default the setting). Returns when that is done: the process goes on, and so does this Outlast, for whoever wants
+        to look or to submit. Any number of drains is one."""
+        if grace is not None and not 0 < grace < math.inf:
+            raise SettingsError(f"grace={grace!r} must be a number of seconds greater than 0.")
+        drain = self._open.drain
+        drain.begin(reason, grace=grace)
+        report = await asyncio.shield(drain.over)
+        await drain.write_report()
+        return report
+
+    async def wait_drain(self) -> str:
+        """Until a drain begins: its reason."""
+        return await asyncio.shield(self._open.drain.started)
+
+    async def run_until_drain(self, coro: Coroutine[Any, Any, R]) -> R | None:
+        """Execute a coroutine that need not end by itself, a `while True` agent. When a drain begins it is cancelled, but not
+        within a unit: that may end first. What it returned, or None if the drain came first; also if it goes on all the same
+        when the drain is over."""
+        return await until_drain(self._open, coro)
+
+    def on_cleanup(self, fn: CleanupHook, *, timeout: float | None = None) -> CleanupHook:
+        """Have something done when this Outlast is left, before its lifespan ends: newest first, within what is left of the grace
+        and `timeout` seconds. A plain function is called in a thread. One that fails is reported, and stops nothing."""
+        if not callable(fn):
+            raise TypeError(f"on_cleanup() takes a function, not {fn!r}.")
+        self._lifecycle.cleanup.add(fn, timeout)
+        return fn
+
+    def unhealthy(self, reason: str | None) -> None:
+        """Say that this process should get no requests (`/ready` says 503, with the reason); None: that it may again."""
+        self._open.unhealthy = reason
+
+    async def drains(self, *, limit: int = 20) -> list[DrainReport]:
+        """The last drains of whatever worker, newest first."""
+        engine = self._open
+        return [DrainReport.of(row) for row in await engine.read(engine.store.drains, limit)]
+
+    @property
+    def status_provider(self) -> EngineStatus:
+        """What the HTTP routes show."""
+        from outlast.engine.status import EngineStatus
+
+        return EngineStatus(self._open)
+
+    # -- starting
+
+    async def start(
+        self, call: Call[R], *, id: str | None = None, on_conflict: OnConflict = "raise"
+    ) -> Run[R]:
+        """Execute a run here, in the background.
+
+        The id is its idempotency key: a finished run is not executed again, one under way is joined, one whose process died
+        goes on. Other arguments under the same id raise Conflict. With `on_conflict="join"` the existing run of this
+        workflow is returned whatever its arguments, and keeps them. Another workflow is always a Conflict.
+        """
+        engine, id = self._open, self._id(id)
+        check_on_conflict(on_conflict)
+        await engine.start(call, id, on_conflict=on_conflict)
+        return Run(engine, id, call.workflow)
+
+    async def submit(
+        self,
+        call: Call[R],
+        *,
+        id: str | None = None,
+        queue: str = "default",
+        priority: int = 0,
+        delay: float = 0.0,
+        wait: float = 0.0,
+        on_conflict: OnConflict = "raise",
+    ) -> Run[R]:
+        """Queue a run for the workers, durable when this returns.
+
+        The same id again returns the run that is there. Other arguments raise Conflict, unless `on_conflict` is "join":
+        see `start`. Higher priorities go first. It is not claimed before `delay` seconds have passed. Backpressure if the
+        queue is full, unless there is room within `wait` seconds (`math.inf`: however long it takes).
+        """
+        runs = await self.submit_many(
+            [call],
+            ids=None if id is None else [id],
+            queue=queue,
+            priority=priority,
+            delay=delay,
+            wait=wait,
+            on_conflict=on_conflict,
+        )
+        return runs[0]
+
+    async def submit_many(
+        self,
+        calls: Iterable[Call[R]],
+        *,
+        ids: Iterable[str] | None = None,
+        queue: str = "default",
+        priority: int = 0,
+        delay: float = 0.0,
+        wait: float = 0.0,
+        on_conflict: OnConflict = "raise",
+    ) -> list[Run[R]]:
+        """Queue several runs in one commit: all of them or none."""
+        engine, calls = self._open, list(calls)
+        check_on_conflict(on_conflict)
+        names = new_ids(len(calls)) if ids is None else [self._id(id) for id in ids]
+        if len(names) != len(calls):
+            raise ValueError(f"{len(calls)} calls need as many ids, not {len(names)}.")
+        check_name(queue, self.settings.name_length_max, "queue name")
+        commands = [
+            engine.submission(call, id, queue=queue, priority=priority, delay=delay)
+            for call, id in zip(calls, names, strict=True)
+        ]
+        with engine.spans.starting("submit", commands[0].workflow if commands else "nothing") as link:
+            of = {command.token: call for command, call in zip(commands, calls, strict=True)}
+            outcomes = await enqueue(
+                engine,
+                commands,
+                wait,
+                lambda workflow, args, command: joins(workflow, args, of[command.token], on_conflict),
+            )
+            link(_seeds(commands, outcomes))
+        for call, outcome in zip(calls, outcomes, strict=True):
+            if outcome.row is not None:
+                check_joins(outcome.row, call, on_conflict)
+        return [Run(engine, id, call.workflow) for call, id in zip(calls, names, strict=True)]
+
+    # -- queues and workers
+
+    def queue(self, name: str) -> Queue:
+        """A queue of plain work items."""
+        return Queue(lambda: self._open, check_name(name, self.settings.name_length_max, "queue name"))
+
+    async def queues(self) -> list[QueueInfo]:
+        """Every queue: what is in it, and its limits."""
+        engine = self._open
+        return [QueueInfo.of(row) for row in await engine.read(engine.store.queues)]
+
+    async def workers(self) -> list[WorkerInfo]:
+        """Every process that has the store open for work."""
+        engine = self._open
+        dead = set(await engine.read(engine.store.dead_workers))
+        rows = await engine.read(engine.store.workers)
+        return [WorkerInfo.of(row, seems_dead=row.id in dead) for row in rows]
+
+    # -- plain scripts
+
+    def each(
+        self, items: Iterable[T] | AsyncIterable[T], *, id: str, key: Callable[[T], str] | None = None
+    ) -> AsyncIterator[T]:
+        """Go through items one after the other, and go on where a death or a drain ended it: `async for item in app.each(...)`.
+
+        An item is done when the next is asked for, and skipped from then on. `key` says what an item is known by from life to
+        life; text and whole numbers are their own keys. Draining is raised at the next item when a drain has begun: the loop never
+        ends by that. LeaseLost if another process has it by now.
+        """
+        return Each(self._outside("each"), items, id=id, key=key)
+
+    @overload
+    async def map(
+        self,
+        fn: Callable[[T], Awaitable[R]],
+        items: Iterable[T] | AsyncIterable[T],
+        *,
+        id: str,
+        key: Callable[[T], str] | None = None,
+        concurrency: int | None = None,
+    ) -> dict[str, R]: ...
+    @overload
+    async def map(
+        self,
+        fn: Callable[[T], R],
+        items: Iterable[T] | AsyncIterable[T],
+        *,
+        id: str,
+        key: Callable[[T], str] | None = None,
+        concurrency: int | None = None,
+    ) -> dict[str, R]: ...
+    async def map(
+        self,
+        fn: Callable[[Any], Any],
+        items: Iterable[Any] | AsyncIterable[Any],
+        *,
+        id: str,
+        key: Callable[[Any], str] | None = None,
+        concurrency: int | None = None,
+    ) -> dict[str, Any]:
+        """Call a function for every item, `concurrency` at once (by default the setting), and keep what it returns: a dict by the
+        items' keys, in their order. The same call again has only the rest done. A plain function is called in a thread.
+
+        What an item raises is raised here, when the others under way have ended. So is Draining, if a drain began.
+        """
+        engine = self._outside("map")
+        return await MapJob(engine, fn, items, id=id, key=key, concurrency=concurrency).results()
+
+    def unit(self, name: str) -> Unit:
+        """A part of the work that a drain does not cut in two, in a run or outside: `async with app.unit("order"):`, or `with`."""
+        return Unit(name, lambda: self._open)
+
+    # -- sessions
+
+    def session(self, id: str, *, ttl: float | EllipsisType | None = ...) -> Session:
+        """State that outlives its process, shared by every process that has the store open: a user's, a conversation's. Each access keeps
+        it for `ttl` seconds more; None: for ever; not said: for a day at least, without shortening what it has. In a workflow's own code each call of it is recorded."""
+        return Session(id, ttl, self.settings, lambda: self._open)
+
+    async def sessions(self, prefix: str = "", *, limit: int = 100) -> list[SessionInfo]:
+        """Sessions whose ids begin with `prefix`, those changed last first. It moves no expiry."""
+        return await list_sessions(self._outside("sessions", "a step"), prefix, limit)
+
+    def checkpoint(self, task_id: str, *, ttl: float | None = None) -> Checkpoint:
+        """Where a script was, for one without a workflow. It stays until it is cleared, or is not used for `ttl` seconds."""
+        return Checkpoint(task_id, ttl, self.settings, lambda: self._open)
+
+    def _outside(self, what: str, instead: str | None = None) -> Engine:
+        if isinstance(asyncio._get_running_loop(), RunLoop) or (
+            THREAD.get() is not None and BODY.get() is None
+        ):
+            raise refused(
+                NotInStep(
+                    f"app.{what}() was called in a workflow's own code, where its answers would differ from life to life: use "
+                    f"{instead or f'outlast.{what}()'} there."
+                )
+            )
+        return self._open
+
+    # -- finding
+
+    def get(self, workflow: Workflow[..., R], id: str) -> Run[R]:
+        """A run by its id; its result is typed by the workflow."""
+        engine = self._open
+        engine.register_workflow(workflow)
+        return Run(engine, self._id(id), workflow)
+
+    async def result(self, id: str, timeout: float | None = None) -> Any:
+        """Wait for a run's end: its result as plain JSON, or how it ended."""
+        engine = self._open
+        await self._row(id)
+        async with asyncio.timeout(timeout):
+            end = await engine.wait_until_ended(id)
+        return conclude(id, end, plain)
+
+    async def runs(
+        self,
+        *,
+        status: str | Iterable[str] = (),
+        workflow: str | None = None,
+        queue: str | None = None,
+        parent: str | None = None,
+        waiting_for: str | None = None,
+        items: bool | None = False,
+        undoing: bool | None = None,
+        older_than: timedelta | float | None = None,
+        newer_than: timedelta | float | None = None,
+        limit: int = 100,
+    ) -> list[RunInfo]:
+        """Return runs, newest first. `delayed` in `status` means those that are queued and not due yet, which `queued` includes. Ages are
+        seconds or timedeltas, since their creation. With `items`, plain work items instead; None: both. With `undoing`, only those
+        that are being undone."""
+        engine = self._open
+        now = engine.store.now()
+        query = RunQuery(
+            statuses=(status,) if isinstance(status, str) else tuple(status),
+            workflow=workflow,
+            queue=queue,
+            parent=parent,
+            waiting_for=waiting_for,
+            items=items,
+            undoing=undoing,
+            created_before=None if older_than is None else now - _seconds(older_than),
+            created_after=None if newer_than is None else now - _seconds(newer_than),
+            limit=limit,
+        )
+        return [RunInfo.of(row) for row in await engine.read(engine.store.runs, query)]
+
+    async def journal(self, id: str) -> list[Entry]:
+        """Everything recorded of a run, in order."""
+        engine, row = self._open, await self._row(id)
+        return await engine.read(whole_journal, engine.store, row.pk)
+
+    # -- acting on runs
+
+    async def send(self, id: str, name: str, value: Any = None, *, message_id: str | None = None) -> None:
+        """Send a message, durable when this returns; a `receive(name)` of the run takes it, now or later.
+
+        The same message_id again is harmless. UnknownRun, or WrongStatus once the run has ended, or for an item of a queue; LimitExceeded for more than `messages_max`, or one longer than `message_size_max`.
+        """
+        check_name(name, self.settings.name_length_max, "message name")
+        message = check_id(message_id or uuid4().hex, self.settings.id_length_max, "message id")
+        self._id(id)
+        text = encode_message(value)
+        size_max = min(self.settings.message_size_max, self.settings.value_size_max)
+        if len(text) > size_max:
+            limit = "message_size_max" if size_max == self.settings.message_size_max else "value_size_max"
+            raise LimitExceeded(limit, size_max, len(text), f"message {name!r}")
+        allowed = self.settings.messages_max
+        outcome = await self._open.writer.execute(Send(id, name, message, text, allowed))
+        if isinstance(outcome, Refused) and outcome.why == DEPTH:
+            raise LimitExceeded("messages_max", allowed, int(outcome.detail) + 1, f"messages to run {id!r}")
+        self._done(id, outcome, "sent to")
+
+    async def cancel(self, id: str, why: str = "cancelled by its user") -> str:
+        """Ask a run to end: it is told why, its `finally` blocks execute, no new step starts. Its status after."""
+        self._id(id)
+        why = why.encode(errors="backslashreplace").decode()[: self.settings.error_text_max]
+        status: str = self._done(id, await self._open.cancel(id, why), "cancelled")
+        return status
+
+    async def retry(self, id: str) -> None:
+        """Queue a failed, cancelled or dead run again, from the step that ended it.
+
+        A child is retried by its parent. Alone it is retried only while the parent waits for it, or to undo it further; otherwise
+        this raises WrongStatus, which names the run to retry.
+        """
+        self._done(id, await retry(self._open, await self._row(id)), "retried")
+
+    async def resume(self, id: str) -> None:
+        """Queue a parked run again."""
+        self._id(id)
+        self._done(id, await self._open.writer.execute(Resume(id, secrets.token_hex(8))), "resumed")
+
+    async def decide(
+        self,
+        id: str,
+        effect: str,
+        *,
+        happened: Any = NOT_SAID,
+        did_not: bool = False,
+        compensate: bool = False,
+        result: Any = None,
+        intent: int | None = None,
+    ) -> None:
+        """Say what came of an effect of which nobody could tell, so that its parked run goes on. `effect` is its place, as `show` and the
+        run's `reason` name it, or its name if there is just one.
+
+        One of: `happened=RESULT` (it did, with that result), `did_not=True` (it is done again), `compensate=True` (the run is undone, and this effect
+        with it, as if it had happened with `result`). `intent` is the number of the intent that is meant (`EffectInfo.intent`); where there were several
+        it must be said. UnknownEffect, WrongStatus, SettingsError or Unrecordable before anything is written.
+        """
+        row = await self._row(id)
+        await decide(
+            self._open, row, effect, happened=happened, did_not=did_not, compensate=compensate, result=result, intent=intent,
+        )  # fmt: skip
+
+    async def effects(self, id: str) -> list[EffectInfo]:
+        """What a run has done to the outside world, or meant to, in that order."""
+        engine, row = self._open, await self._row(id)
+        effect_log, _ = await engine.read(effect_log_of, engine, row)
+        return EffectInfo.of(effect_log)
+
+    async def prune(self, older_than: timedelta | float, *, batch: int = 500, dead: bool = False) -> int:
+        """Delete runs that ended longer ago than this, with their journals, in batches. How many were deleted. Sessions that have expired are
+        deleted too, and not counted.
+
+        Dead letters stay, with those above and below them: what they did outside is undone only when they are cancelled. With `dead` they are
+        forgotten too, and what they did stays done; only one whose undoing has begun stays until it is undone.
+        """
+        engine, deleted = self._open, 0
+        if batch < 1:
+            raise SettingsError(f"batch={batch} must be at least 1.")
+        before = engine.store.now() - _seconds(older_than)
+        while True:
+            count: int = await engine.writer.execute(Prune(before, batch, dead=dead))
+            deleted += count
+            if not count:  # fewer than asked for may be all that there was time for
+                break
+        await prune_sessions(engine, batch)
+        return deleted
+
+    # -- helpers
+
+    async def _or_exit(self, coro: Coroutine[Any, Any, R]) -> R:
+        """In a process of ours: what a coroutine returns, or the end of the process (SystemExit) if it was interrupted."""
+        engine, process = self._open, self._lifecycle.process
+        task = engine.loop.create_task(coro)
+        engine.drain.started.add_done_callback(lambda _: _say_waiting(engine))
+        either: list[asyncio.Future[Any]] = [task, engine.drain.over]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if task.done() and not (engine.draining and isinstance(task.exception(), Draining)):
+            return task.result()
+        await asyncio.wait([engine.drain.over])
+        task.cancel()
+        assert process is not None
+        raise SystemExit(process.code)
+
+    def _id(self, id: str | None) -> str:
+        return new_ids(1)[0] if id is None else check_id(id, self.settings.id_length_max, "run id")
+
+    async def _row(self, id: str) -> RunRow:
+        engine = self._open
+        row = await engine.read(engine.store.run, self._id(id))
+        if row is None:
+            raise UnknownRun(id)
+        return row
+
+    def _done(self, id: str, outcome: Any, command: str) -> Any:
+        if isinstance(outcome, Refused):
+            if outcome.why == UNKNOWN:
+                raise UnknownRun(id)
+            if outcome.detail == "item":
+                raise WrongStatus(f"{id!r} is an item of a queue, not a run: it cannot be {command}.")
+            status = "being undone" if outcome.detail == "undoing" else outcome.detail
+            raise WrongStatus(f"run {id!r} is {status}: it cannot be {command} now.")
+        return outcome
+
+
+def run(
+    call: Call[R],
+    *,
+    id: str | None = None,
+    store: str | None = None,
+    on_conflict: OnConflict = "raise",
+    **settings: Unpack[SettingsOptions],
+) -> R:
+    """Execute a workflow in this process and return its result. Kill it anywhere, start it again with the same id, and
+    it goes on from its last recorded step. `on_conflict` is that of `Outlast.start`."""
+    if not isinstance(call, Call):
+        raise TypeError(f"run() takes a call of a workflow, like run(report('tides')), not {call!r}.")
+    if asyncio._get_running_loop() is not None or (THREAD.get() is not None and BODY.get() is None):
+        raise refused(
+            NotInRun(
+                "run() is for programs without an event loop of their own. In a coroutine: `async with Outlast() as app: "
+                "await (await app.start(call)).result()`. In a workflow: `await call`, or "
+                "`outlast.sync.run(call)` in a sync one."
+            )
+        )
+
+    async def main() -> tuple[str, RunOutcome]:
+        app = Outlast(store, **settings)
+        app._lifecycle.own_process_exit_code = TRY_AGAIN
+        async with app:
+            return await app._or_exit(ended(app))
+
+    async def ended(app: Outlast) -> tuple[str, RunOutcome]:
+        run = await app.start(call, id=id, on_conflict=on_conflict)
+        return run.id, await app._open.wait_until_ended(run.id)
+
+    try:
+        run_id, end = asyncio.run(main())
+    except SystemExit as left:
+        if left.code in (TRY_AGAIN, INTERRUPTED):
+            named = (
+                f"run {id!r} was interrupted"
+                if id is not None
+                else "the run was interrupted, and has no id of yours"
+            )
+            _say(
+                f"{named}. What it recorded is kept: the same call{' ' if id else ' with an id= '}goes on from there."
+            )
+        raise
+    # Here, not in the coroutine: whoever reads the traceback of a run that failed or is parked has nothing to look for in ours.
+    result: R = conclude(run_id, end, call.workflow.signature.returns())
+    return result
+
+
+def _say_waiting(engine: Engine) -> None:
+    """A person at a terminal, or who reads the log of a pod, wants to know what it waits for."""
+    drain = engine.drain
+    if engine.executions:
+        steps = f"{len(engine.executions)} run" + ("s" if len(engine.executions) > 1 else "")
+        _say(
+            f"{drain.reason}: {steps} under way; steps have {drain.step_seconds_left:.0f} s to end. A second Ctrl-C leaves at once."
+        )
+
+
+def _say(words: str) -> None:
+    with suppress(OSError, ValueError):  # nobody reads it
+        sys.stderr.write(f"outlast: {words}\n")
+        sys.stderr.flush()
+
+
+def _warn_of_patterns(queues: Iterable[str]) -> None:
+    """Log a warning for queue names that look like patterns: they are legal names, and match nothing else."""
+    for name in queues:
+        if any(mark in name for mark in "*?["):
+            log.warning(
+                "queue %r is taken literally: patterns are not supported. Name each queue: --queue a --queue b, or "
+                "queues=a,b.",
+                name,
+            )
+
+
+def _queue_names(queues: str | Iterable[str]) -> tuple[str, ...]:
+    names = queues.split(",") if isinstance(queues, str) else queues
+    if not isinstance(names, Iterable):
+        raise SettingsError(f"queues={queues!r} must be names, as a list or by commas.")
+    cleaned = tuple(check_name(name, 200, "queue name").strip() for name in names)
+    if any("," in name for name in cleaned) or not all(cleaned):
+        raise SettingsError(
+            f"queues={queues!r}: names are told apart by commas, so none may have one, or be empty."
+        )
+    return cleaned
+
+
+def _seconds(age: timedelta | float) -> float:
+    return age.total_seconds() if isinstance(age, timedelta) else float(age)
+
+
+__all__ = ["Outlast", "Run", "RunInfo", "run"]
+
+
+def _seeds(commands: Iterable[Submit], outcomes: Iterable[Submitted]) -> Iterator[str]:
+    """Of the runs that were submitted, or were there already."""
+    for command, outcome in zip(commands, outcomes, strict=True):
+        yield command.seed if outcome.row is None else outcome.row.seed

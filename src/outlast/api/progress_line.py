@@ -1,0 +1,80 @@
+"""How far an `each` or a `map` has come: one line on a terminal, nothing anywhere else."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from typing import TextIO
+
+PAUSE_SECONDS = 0.2
+NAME_LENGTH = 40
+CLEAR = "\r\x1b[2K"
+
+_shown: list[ProgressLine] = []
+"""Whose line it is: a terminal has one, and the first to come keeps it."""
+
+
+class ProgressLine:
+    def __init__(self, name: str, total: int | None) -> None:
+        self._name = name if len(name) <= NAME_LENGTH else f"{name[: NAME_LENGTH - 1]}…"
+        self.total = total
+        self._began = time.monotonic()
+        self._said = 0.0
+        self.skipped = self.done = 0
+        self._to: TextIO | None = sys.stderr if sys.stderr is not None and sys.stderr.isatty() else None
+
+    def skip(self, count: int) -> None:
+        """Done in an earlier life."""
+        self.skipped += count
+        if self._to is not None and count:
+            self._say()
+
+    def add(self) -> None:
+        """Done now."""
+        self.done += 1
+        if self._to is not None:
+            self._say()
+
+    def text(self, seconds: float) -> str:
+        past = self.skipped + self.done
+        words = f"{self._name}: {past:,}" + (f"/{self.total:,} done" if self.total is not None else " done")
+        if not self.done or seconds <= 0:
+            return words
+        rate = self.done / seconds
+        words += f", {rate:,.1f}/s"
+        if self.total is not None and self.total > past:
+            words += f", {_about((self.total - past) / rate)} left"
+        return words
+
+    def _say(self) -> None:
+        now = time.monotonic()
+        if now - self._said < PAUSE_SECONDS:
+            return
+        if not _shown:
+            _shown.append(self)
+        if _shown[0] is self:
+            self._said = now
+            self._write(CLEAR + self.text(now - self._began)[: shutil.get_terminal_size().columns - 1])
+
+    def close(self) -> None:
+        """Take the line away. A repeat is harmless."""
+        if self in _shown:
+            _shown.remove(self)
+            self._write(CLEAR)
+        self._to = None
+
+    def _write(self, text: str) -> None:
+        try:
+            if self._to is not None:
+                self._to.write(text)
+                self._to.flush()
+        except (OSError, ValueError):  # the terminal is gone; the work goes on
+            self._to = None
+
+
+def _about(seconds: float) -> str:
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"about {round(seconds / size)} {unit}"
+    return f"about {max(1, round(seconds))} s"

@@ -1,0 +1,470 @@
+"""Plain work items: a queue of payloads, with the leases, fences, elevation and dead letters of runs.
+
+An item is a run without a workflow. Its id in the store is its queue's name, a slash, and its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from outlast.api.step import StepBase
+from outlast.api.workflow import Workflow
+from outlast.codec import plain
+from outlast.codec.identifiers import check_id, new_ids
+from outlast.engine.claimer import Claimer
+from outlast.engine.submission import check_seconds, enqueue
+from outlast.errors import Conflict, Draining, LeaseLost, SettingsError, StoreError, WrongStatus
+from outlast.store.commands import ITEM, Ack, Claim, Refused, Release, SetQueueLimits, Submit
+from outlast.store.rows import RunRow
+
+if TYPE_CHECKING:
+    from outlast.engine.engine import Engine
+
+log = logging.getLogger("outlast.items")
+
+Handler = Callable[["Item"], Awaitable[Any] | Any]
+UNCHANGED: Any = object()
+LOOK_SECONDS = 0.25
+"""How often who waits for an item looks where one is there and cannot be had yet."""
+DELAY_MAX = 300.0
+"""The longest pause before an item that failed is tried again, unless `nack` names one."""
+
+
+class Item:
+    """An item in hand. It is this worker's until it is acked, nacked, or the worker is taken for dead."""
+
+    def __init__(self, engine: Engine, row: RunRow) -> None:
+        self._engine, self._row = engine, row
+        self._said = False
+        """It was acked or nacked, or it is known to be another's."""
+        self._unheard = 0
+        """How often that was said and is not answered yet."""
+        self._lost = self._over = False
+        """It is known to be another's; its handler has ended."""
+
+    @property
+    def id(self) -> str:
+        """What `put` returned."""
+        return self._row.id[len(self._row.queue) + 1 :]
+
+    @property
+    def queue(self) -> str:
+        """The queue that it was put into."""
+        return self._row.queue
+
+    @property
+    def payload(self) -> Any:
+        """What was put, as plain JSON."""
+        return plain.decode(self._row.args)
+
+    @property
+    def attempts(self) -> int:
+        """Which attempt this is, from 1. Interruptions do not count."""
+        return 1 + self._row.failures + self._row.deaths
+
+    @property
+    def fence(self) -> int:
+        """The number of this claim: it only grows. Hand it to outside systems, so that they can refuse an older one."""
+        return self._row.fence
+
+    async def ack(self) -> None:
+        """It is done. LeaseLost if it is another worker's by now."""
+        await self._say(Ack(self._row.pk, self._row.fence, self._row.queue))
+
+    async def nack(self, *, delay: float | None = None, reason: str = "") -> None:
+        """It failed: again after `delay` seconds (by default longer after each failure), or a dead letter after `max_attempts`."""
+        if delay is not None:
+            check_seconds("delay", delay)
+        await self._say(self._failed(delay, reason))
+
+    def _failed(self, delay: float | None, reason: str) -> Release:
+        pause = min(2.0 ** min(self._row.failures, 60), DELAY_MAX) if delay is None else delay
+        text = reason[: self._engine.settings.error_text_max] or "nacked"
+        return Release(self._row.pk, self._row.fence, text, delay=pause, interrupted=False, failed=True)
+
+    async def _say(self, command: Ack | Release) -> None:
+        if self._is_said and not self._lost and isinstance(command, Release):
+            raise WrongStatus(f"item {self.id!r} of queue {self.queue!r} was acked or nacked already.")
+        answer: asyncio.Future[Any] = self._engine.loop.create_future()
+
+        def heard(_: Any, outcome: Any) -> None:
+            self._unheard -= 1
+            if not isinstance(outcome, StoreError):
+                self._heard(command, outcome)
+            elif self._over and not self._unheard:  # else it may be said again
+                self._engine.in_flight.drop(self._row.fence)
+            if answer.done():
+                return  # who said it was cancelled, and it is said all the same
+            if isinstance(outcome, StoreError):
+                answer.set_exception(outcome)
+            else:
+                answer.set_result(outcome)
+
+        self._unheard += 1
+        self._engine.writer.enqueue(command, heard)
+        if isinstance(await answer, Refused):
+            raise LeaseLost(f"item {self.id!r} of queue {self.queue!r} is another worker's by now.")
+
+    @property
+    def _is_said(self) -> bool:
+        return self._said or self._unheard > 0
+
+    def _heard(self, command: Ack | Release, outcome: Any) -> None:
+        engine, fence = self._engine, self._row.fence
+        again, self._said = self._said, True
+        by_hand = fence in engine.in_flight.claimed_by_hand
+        engine.in_flight.drop(fence)
+        if by_hand and engine.draining:
+            engine.drain.item_ended(given_back=False)
+        if not again:
+            engine.meters.item(self.queue, _end_of(command, outcome))
+        if isinstance(outcome, Refused):
+            self._lost = True
+        elif isinstance(command, Ack):
+            engine.in_flight.acked = True
+        elif outcome == "dead":
+            engine.hooks.tell("dead", self._row.id)
+
+    def __repr__(self) -> str:
+        return f"<item {self.id!r} of {self.queue!r}, attempt {self.attempts}>"
+
+
+class Queue:
+    """A queue of plain items: `await app.queue("emails").put({"to": "ann"})`."""
+
+    def __init__(self, engine: Callable[[], Engine], name: str) -> None:
+        self._open, self.name = engine, name
+
+    async def put(
+        self, payload: Any, *, id: str | None = None, priority: int = 0, delay: float = 0.0, wait: float = 0.0
+    ) -> str:
+        """Put an item, durable when this returns. Its id, which is an idempotency key until a while after its ack.
+
+        Backpressure if the queue is full, unless there is room within `wait` seconds. Draining if this process is on its
+        way out. Conflict if the id is in the queue with another payload.
+        """
+        ids = None if id is None else [id]
+        return (await self.put_many([payload], ids=ids, priority=priority, delay=delay, wait=wait))[0]
+
+    async def put_many(
+        self,
+        payloads: Iterable[Any],
+        *,
+        ids: Iterable[str] | None = None,
+        priority: int = 0,
+        delay: float = 0.0,
+        wait: float = 0.0,
+    ) -> list[str]:
+        """Put several items in one commit: all of them or none."""
+        engine = self._open()
+        if engine.draining:
+            raise Draining(
+                f"this process is on its way out: nothing is put into queue {self.name!r}. Put it from another one."
+            )
+        texts = [plain.encode(payload) for payload in payloads]
+        names = new_ids(len(texts)) if ids is None else list(ids)
+        if len(names) != len(texts):
+            raise ValueError(f"{len(texts)} payloads need as many ids, not {len(names)}.")
+        commands: list[Submit] = []
+        for name, text in zip(names, texts, strict=True):
+            engine.check_size(text, f"the payload of item {name!r}")
+            id = self._id(engine, name)
+            commands.append(
+                engine.build_submit(id, ITEM, text, queue=self.name, priority=priority, delay=delay)
+            )
+        outcomes = await enqueue(engine, commands, wait)
+        for command, outcome in zip(commands, outcomes, strict=True):
+            row = outcome.row
+            if row is not None and (row.workflow, row.args) != (ITEM, command.args):
+                there = f"item {row.args}" if row.workflow == ITEM else f"{row.workflow}({row.args})"
+                raise Conflict(command.id, there[:500], f"item {command.args}"[:500])
+        return names
+
+    async def claim(self, *, wait: float = 0.0) -> Item | None:
+        """The next item, or None if there is none within `wait` seconds. Ack it or nack it."""
+        engine = self._open()
+        until = engine.loop.time() + wait
+        engine.start_sweeping()
+        while not engine.draining:
+            seen = engine.notifier.count
+            try:
+                row = await self._claim_one(engine)
+                alive = row is not None and engine.worker.is_alive(row.worker or "")
+                if row is not None and alive and engine.in_flight.start(row.fence):
+                    engine.in_flight.claimed_by_hand.add(row.fence)
+                    return Item(engine, row)
+                if row is not None:
+                    engine.acquirer.release(row, "its worker was taken for dead or drains")
+                    if not alive:
+                        await asyncio.sleep(LOOK_SECONDS)  # until it is enlisted anew
+                    continue
+                left = until - engine.loop.time()
+                if left <= 0:
+                    return None
+                claimable = await engine.read(engine.store.peek, (self.name,), (ITEM,))
+            except StoreError:
+                if engine.draining:
+                    break
+                raise
+            pause = [left, engine.settings.poll]
+            if claimable.next_due is not None:
+                pause.append(max(0.0, claimable.next_due - engine.store.now()))
+            if claimable.ready or claimable.suspect:  # it came in between, or must wait for room
+                pause.append(0.0 if claimable.overdue else LOOK_SECONDS)
+            if min(pause) > 0:
+                await engine.notifier.wait(min(pause), seen)
+        raise Draining(f"this process is on its way out: nothing is claimed from queue {self.name!r}.")
+
+    async def _claim_one(self, engine: Engine) -> RunRow | None:
+        for suspects in (False, True):
+            if engine.in_flight.closed or (suspects and not engine.in_flight.is_empty()):
+                return None
+            worker, token = engine.worker.id, secrets.token_hex(8)
+            command = Claim(worker, token, (), (self.name,), (ITEM,), suspects=suspects)
+            rows = await engine.acquirer.claim(command, alone=suspects)
+            if rows:
+                return rows[0]
+        return None
+
+    async def consume(self, fn: Handler, *, concurrency: int | None = None) -> None:
+        """Call `fn(item)` for every item, `concurrency` at once (by default the setting), until cancelled or Outlast is closed.
+
+        An item is acked when `fn` returns and nacked when it raises, unless it did so itself. A plain function is called
+        in a thread. Items under way when this ends are given back, ahead of new ones.
+        """
+        engine = self._open()
+        check_handler(fn)
+        if concurrency is not None and (type(concurrency) is not int or concurrency < 1):
+            raise SettingsError(f"concurrency={concurrency!r} must be a whole number from 1.")
+        await Consumer(engine, self.name, fn, concurrency or engine.settings.concurrency).work()
+
+    async def size(self) -> int:
+        """Return how many items and runs are ready here. Those due later and those in progress are not counted."""
+        engine = self._open()
+        return await engine.read(engine.store.depth, self.name)
+
+    async def limit(self, *, depth: int | None = UNCHANGED, concurrency: int | None = UNCHANGED) -> None:
+        """Give the queue limits of its own, over all processes: how many may be queued, how many may execute at once. None takes
+        a limit away; one that is not named stays."""
+        engine = self._open()
+        given = {"depth": depth, "concurrency": concurrency}
+        kept = [what for what, limit in given.items() if limit is UNCHANGED]
+        given |= dict.fromkeys(kept)
+        for what, limit in given.items():
+            if limit is not None and (type(limit) is not int or limit < 1):
+                raise ValueError(f"{what}={limit!r} must be a whole number from 1, or None for no limit.")
+        keeps = ("depth" in kept, "concurrency" in kept)
+        await engine.writer.execute(SetQueueLimits(self.name, given["depth"], given["concurrency"], *keeps))
+
+    def _id(self, engine: Engine, id: str) -> str:
+        check_id(id, engine.settings.id_length_max, "item id")
+        return check_id(f"{self.name}/{id}", engine.settings.id_length_max, "item id with its queue's name")
+
+    def __repr__(self) -> str:
+        return f"<queue {self.name!r}>"
+
+
+def check_handler(fn: Any) -> None:
+    """TypeError for what is no handler: each item would fail by it, or be acked with nothing done."""
+    if isinstance(fn, (StepBase, Workflow)):
+        raise TypeError(
+            f"consume() takes a plain function of the item, not {fn!r}: that belongs to a run. Take its function, {fn.name}.fn, or start a run in a function."
+        )
+    if not callable(fn):
+        raise TypeError(f"consume() takes a function of the item, not {fn!r}.")
+    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        raise TypeError(
+            f"consume() takes a function that does its work when it is called, not {fn!r}, which yields."
+        )
+
+
+class Consumer:
+    """One `consume`: a claimer whose rows become calls of a handler."""
+
+    def __init__(self, engine: Engine, queue: str, fn: Handler, concurrency: int) -> None:
+        self._engine, self._fn = engine, fn
+        self._is_async = inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(
+            getattr(fn, "__call__", None)  # noqa: B004 - an object with an async __call__
+        )
+        self._tasks: dict[asyncio.Task[None], Item] = {}
+        self._commands: list[tuple[Item, Ack | Release]] = []
+        """What is to be said of items: together with the next claim, in one commit."""
+        self._unheard, self._all_heard = 0, asyncio.Event()
+        """Of how many items it was said, and is not known yet what came of it."""
+        self._claiming = True
+        self.claimer = Claimer(engine, (queue,), lambda: (ITEM,), concurrency, self._begin, self._say)
+
+    async def work(self) -> None:
+        engine = self._engine
+        engine.consumers.add(self)
+        engine.meters.begin(self.claimer.queues)
+        engine.start_sweeping()
+        try:
+            await self.claimer.work()
+            while engine.draining and not engine.closing and self._tasks and self._claiming:
+                await asyncio.wait(list(self._tasks))  # a drain lets them end
+        finally:
+            await self.close(engine.patience())
+
+    @property
+    def under_way(self) -> list[str]:
+        """The ids of items whose handlers have not ended."""
+        return [item._row.id for item in list(self._tasks.values())]
+
+    def stop_all(self) -> None:
+        """Tell every handler to stop. From here on each item is given back when its handler has ended, whoever waits for that."""
+        self.claimer.stop()
+        self._claiming = False
+        for task in self._tasks:
+            task.cancel()
+        self._say()
+
+    async def close(self, timeout: float) -> set[str]:
+        """The ids of what still executes after so many seconds."""
+        self.stop_all()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks), timeout=timeout)
+        if self._unheard:  # one of them may be a dead letter by now: its hook is called before an app is left
+            self._all_heard.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout):
+                    await self._all_heard.wait()
+        return set(self.under_way)
+
+    def stop(self) -> None:
+        """Claim nothing more; who is under way may end. What has ended is said now: there is no next claim for it to be committed with."""
+        self.claimer.stop()
+        self._say()
+
+    def lost(self, worker: str) -> None:
+        """The worker was taken for dead: its items are others' by now."""
+        for task, item in self._tasks.items():
+            if item._row.worker == worker:
+                item._said = item._lost = True
+                self._engine.meters.item(item.queue, "lost")
+                task.cancel()
+
+    async def _begin(self, rows: list[RunRow]) -> None:
+        for row in rows:
+            mine = self._engine.worker.is_alive(row.worker or "") and self._claiming
+            if not mine or not self._engine.in_flight.start(row.fence):
+                self._engine.acquirer.release(
+                    row, "its worker was taken for dead or drains, or its consumer stopped"
+                )
+                self.claimer.done(row.fence)
+                continue
+            item = Item(self._engine, row)
+            task = self._engine.loop.create_task(self._handle(item))
+            self._tasks[task] = item
+            task.add_done_callback(self._over)
+
+    async def _handle(self, item: Item) -> None:
+        if self._is_async:
+            await self._fn(item)
+            return
+        # A thread cannot be cancelled: the item stays in hand until it has ended.
+        thread = self._engine.pool.run(self._engine.loop, copy_context(), self._fn, item)
+        cancelled: asyncio.CancelledError | None = None
+        while not thread.done():
+            try:
+                await asyncio.wait([thread])
+            except asyncio.CancelledError as error:
+                cancelled = error
+        answer = thread.result()  # it was done before anything could stop it
+        if inspect.isawaitable(answer):  # of a lambda around a coroutine function
+            if cancelled is not None:
+                if inspect.iscoroutine(answer):
+                    answer.close()
+                raise cancelled
+            await answer
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        """A handler has ended, in whatever way."""
+        item = self._tasks.pop(task)
+        row = item._row
+        try:
+            error = task.exception()
+        except asyncio.CancelledError as cancelled:
+            error = cancelled
+        # One that lets out a cancellation of its own, as of something that it has awaited, has failed.
+        told = isinstance(error, asyncio.CancelledError) and task.cancelling() > 0
+        stopped = told or (isinstance(error, Draining) and self._engine.draining)
+        item._over = True
+        if not item._is_said:
+            if stopped:
+                command: Ack | Release = Release(row.pk, row.fence, "its consumer stopped")
+            elif error is not None:
+                facts, redacted = (
+                    self._engine.log_fields(row, attempt=item.attempts),
+                    self._engine.redact_exception(error),
+                )
+                log.warning(
+                    "item %s failed, attempt %d", item.id, item.attempts, exc_info=redacted, extra=facts
+                )
+                command = item._failed(None, repr(error))
+            else:
+                command = Ack(row.pk, row.fence, row.queue)
+            self._commands.append((item, command))
+        elif item._unheard:
+            self._engine.in_flight.release(row.fence)
+        else:
+            self._engine.in_flight.drop(row.fence)
+        if row.id in self._engine.hung:
+            self._hung_no_more(row.id)
+        self.claimer.done(row.fence)
+        if self._engine.draining:
+            self._engine.drain.item_ended(given_back=stopped)
+        if not self._claiming or self._engine.draining:
+            self._say()
+
+    def _hung_no_more(self, id: str) -> None:
+        """Unless it was lost and claimed anew, and hangs once more."""
+        if not any(id in consumer.under_way for consumer in self._engine.consumers):
+            self._engine.on_hung_work_ended(id)
+
+    def _strike_off(self) -> None:
+        """Nobody need tell it anything, or wait for it, any longer: it was stopped, executes nothing, and has heard of all it has said."""
+        if not self._claiming and not self._tasks and not self._unheard:
+            self._engine.consumers.discard(self)
+
+    def _say(self) -> None:
+        commands, self._commands = self._commands, []
+        for item, command in commands:
+            item._said = True
+            self._unheard += 1
+            self._engine.writer.enqueue(command, partial(self._heard, item))
+            self._engine.in_flight.release(item._row.fence)
+        self._strike_off()
+
+    def _heard(self, item: Item, command: Any, outcome: Any) -> None:
+        engine = self._engine
+        engine.in_flight.drop(item._row.fence)
+        self._unheard -= 1
+        if not self._unheard:
+            self._all_heard.set()
+            self._strike_off()
+        engine.meters.item(item.queue, _end_of(command, outcome))
+        if isinstance(command, Ack):
+            engine.in_flight.acked = True
+        if outcome == "dead":
+            engine.hooks.tell("dead", item._row.id)
+        elif isinstance(outcome, (Refused, StoreError)):
+            facts = engine.log_fields(item._row)
+            log.error("what became of item %s could not be written: %s", item.id, outcome, extra=facts)
+
+
+def _end_of(command: Ack | Release, outcome: Any) -> str:
+    """What became of an item, for the meters."""
+    if isinstance(outcome, (Refused, StoreError)):
+        return "lost"
+    if isinstance(command, Ack):
+        return "acked"
+    return "nacked" if command.failed else "given_back"

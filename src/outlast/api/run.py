@@ -1,0 +1,72 @@
+"""`Run`: a run as its starter sees it."""
+
+from __future__ import annotations
+
+import asyncio
+from shlex import quote
+from typing import Any, Generic, TypeVar
+
+from outlast.api.info import RunInfo
+from outlast.api.workflow import Workflow
+from outlast.codec.codecs import PLAIN
+from outlast.codec.exceptions import UNREADABLE, decode_error
+from outlast.engine.engine import Engine
+from outlast.errors import RunCancelled, RunDead, RunFailed, RunParked, StepFailed, UnknownRun
+from outlast.execution.run_outcome import RunOutcome
+
+R = TypeVar("R")
+
+
+class Run(Generic[R]):
+    """A run, wherever it executes. `await run.result()` is its workflow's result, or raises how it ended."""
+
+    def __init__(self, engine: Engine, id: str, workflow: Workflow[..., R] | None) -> None:
+        self._engine, self.id, self._workflow = engine, id, workflow
+
+    async def result(self, timeout: float | None = None) -> R:
+        """Wait for the end. A failure is raised as the workflow's own exception where that is safe, else as RunFailed;
+        RunCancelled, RunTimeout, RunParked and RunDead say how else it ended. TimeoutError after `timeout` seconds."""
+        async with asyncio.timeout(timeout):
+            end = await self._engine.wait_until_ended(self.id)
+        codec = self._workflow.signature.returns() if self._workflow is not None else PLAIN
+        result: R = conclude(self.id, end, codec)
+        return result
+
+    async def info(self) -> RunInfo:
+        """How it stands now."""
+        row = await self._engine.read(self._engine.store.run, self.id)
+        if row is None:
+            raise UnknownRun(self.id)
+        return RunInfo.of(row)
+
+    def __repr__(self) -> str:
+        return f"<run {self.id!r}>"
+
+
+def _decoded(text: str) -> BaseException:
+    try:
+        return decode_error(text)
+    except ValueError as unreadable:  # damaged, or by a stranger's hand: that it failed is known all the same
+        return StepFailed(UNREADABLE, str(unreadable), "")
+
+
+def conclude(id: str, end: RunOutcome, codec: Any) -> Any:
+    """The result of a run that ended, or the exception that says how it did."""
+    if end.status == "done":
+        return codec.decode(end.value) if end.value is not None else None
+    if end.status == "failed":
+        error = _decoded(end.error) if end.error else RunFailed(id)
+        if isinstance(error, StepFailed):
+            raise RunFailed(id, str(error), error.traceback_text) from error.__cause__
+        if isinstance(error, asyncio.CancelledError):  # the workflow's own: its starter was not cancelled
+            raise RunFailed(id, "its workflow raised CancelledError, though nobody had cancelled it")
+        error.add_note(
+            f"This is how run {id!r} ended, from its journal. After fixing the cause, run: outlast retry {quote(id)}"
+        )
+        raise error
+    if end.status == "parked":
+        raise RunParked(id, end.reason or "")  # which says what to do
+    ended = RunDead(id, end.reason or "") if end.status == "dead" else RunCancelled(id, end.reason or "")
+    wanted = "Once the cause is mended" if end.status == "dead" else "To have it all the same"
+    ended.add_note(f"{wanted}: outlast retry {quote(id)}, then the same call again.")
+    raise ended

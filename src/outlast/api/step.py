@@ -1,0 +1,227 @@
+"""`@step`: a call inside a run whose result is recorded once."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
+
+from outlast.api.definition_checks import check_function, check_known_options, check_options, default_name
+from outlast.codec.signature import Signature
+from outlast.errors import NotInRun
+from outlast.execution import step_execution
+from outlast.execution.refusal import refused
+from outlast.execution.run_loop import RunLoop
+from outlast.execution.threads import THREAD
+
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R = TypeVar("R")
+S = TypeVar("S")
+
+Awaits = Coroutine[None, None, R]
+"""What a call of a step gives. Not `Coroutine[Any, Any, R]`: mypy then takes `gather` of several types for Any."""
+
+OPTIONS = ("name", "retries", "backoff", "backoff_max", "retry_on", "timeout")
+RetryOn = type[BaseException] | tuple[type[BaseException], ...]
+
+
+class StepBase(Generic[P, R]):
+    """What both colours share. `fn` is the plain function: call it where there is no run."""
+
+    kind = "step"
+
+    def __init__(
+        self,
+        fn: Callable[P, Any],
+        *,
+        name: str | None = None,
+        retries: int = 0,
+        backoff: float = 1.0,
+        backoff_max: float = 60.0,
+        retry_on: RetryOn = Exception,
+        timeout: float | None = None,
+    ) -> None:
+        check_function(fn, self.kind)
+        self.fn: Callable[..., Any] = fn
+        self.name = default_name(fn, name, self.kind)
+        check_options(
+            self.kind, self.name, retries=retries, backoff=backoff, backoff_max=backoff_max, timeout=timeout
+        )
+        self.retries, self.backoff, self.backoff_max = int(retries), backoff, backoff_max
+        self.retry_on, self.timeout = retry_on, timeout
+        self.is_async = inspect.iscoroutinefunction(fn)
+        self.signature = Signature(fn)
+        self.is_measured = True
+        """How long it takes is kept, for drains."""
+        self.watched = 10
+        """How many more of its calls are looked at, in this process: whether it changes its arguments."""
+        self.__doc__, self.__name__, self.__wrapped__ = fn.__doc__, fn.__name__, fn
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Coroutine[Any, Any, R]:
+        """Take the step's place now; what is returned performs it when awaited."""
+        loop = asyncio._get_running_loop()
+        if type(loop) is RunLoop:
+            execution = loop.execution
+            self.signature.returns()
+            call_site = execution.reserve_call("step", self.name, self.signature.fingerprint(args, kwargs))
+            call_site.codec = self.signature.returns
+            if (
+                call_site.key not in execution.journal.placed
+            ):  # now: the workflow may change its own before the body begins
+                args, kwargs = self.signature.copied(args, kwargs)
+            return execution.make_awaitable(
+                call_site, partial(step_execution.launch, step=self, args=args, kwargs=kwargs)
+            )
+        body = step_execution.BODY.get()
+        if body is not None:
+            return self._within(body, args, kwargs)
+        self._check_colour()
+        raise NotInRun(
+            f"step {self.name} was called outside a run. Call it from a workflow, or call its plain function: {self.name}.fn(...)."
+        )
+
+    def _check_colour(self) -> None:
+        """NotInRun where a sync workflow calls what is to be awaited: it is in a run, but cannot await."""
+        if THREAD.get() is None:
+            return
+        if isinstance(self, SyncStep):
+            raise refused(
+                NotInRun(
+                    f"{self.name}.aio() is for async workflows and this workflow is sync: use `{self.name}(...)`."
+                )
+            )
+        raise refused(
+            NotInRun(
+                f"{self.kind} {self.name} is async and this workflow is sync: make it a plain function, or call it in an async workflow (here "
+                "that is a child, `outlast.sync.run(call)`)."
+            )
+        )
+
+    def _within(
+        self, body: step_execution.StepExecution, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Coroutine[Any, Any, R]:
+        """The step, called in a step's body."""
+        if body.is_effect:
+            raise NotInRun(
+                f"step {self.name} was called in the body of an effect, which is one act. Call it before or after, or call its plain "
+                f"function: {self.name}.fn(...)."
+            )
+        return step_execution.inner(body, self, args, kwargs)
+
+    def __repr__(self) -> str:
+        return f"<step {self.name}>"
+
+
+class Step(StepBase[P, R]):
+    """An async step: `await s(...)`. Its result is recorded once, and returned from the record in every later life."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Awaits[R]:
+        return self._call(args, kwargs)
+
+    @overload
+    def __get__(self, instance: None, owner: type[Any]) -> Step[P, R]: ...
+    @overload
+    def __get__(self: Step[Concatenate[S, Q], R], instance: S, owner: type[Any]) -> BoundStep[Q, R]: ...
+    def __get__(self, instance: Any, owner: type[Any]) -> Any:
+        return self if instance is None else BoundStep(self, instance)
+
+
+class SyncStep(StepBase[P, R]):
+    """A sync step: `s(...)` in a sync run, `await s.aio(...)` in an async one, where it executes in a thread."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        if asyncio._get_running_loop() is not None:
+            raise refused(
+                NotInRun(
+                    f"{self.kind} {self.name} is sync and this code is async: use `await {self.name}.aio(...)`."
+                )
+            )
+        thread = THREAD.get()
+        if step_execution.BODY.get() is None and thread is not None:
+            return cast("R", thread.call(lambda: self._call(args, kwargs)))
+        body = step_execution.BODY.get()
+        if body is not None:
+            inner = self._within(body, args, kwargs)
+            return asyncio.run_coroutine_threadsafe(inner, body.execution.host).result()
+        return asyncio.run(self._call(args, kwargs))  # raises NotInRun, with what to do
+
+    def aio(self, *args: P.args, **kwargs: P.kwargs) -> Awaits[R]:
+        """The step in an async run."""
+        return self._call(args, kwargs)
+
+    @overload
+    def __get__(self, instance: None, owner: type[Any]) -> SyncStep[P, R]: ...
+    @overload
+    def __get__(
+        self: SyncStep[Concatenate[S, Q], R], instance: S, owner: type[Any]
+    ) -> BoundSyncStep[Q, R]: ...
+    def __get__(self, instance: Any, owner: type[Any]) -> Any:
+        return self if instance is None else BoundSyncStep(self, instance)
+
+
+class BoundStep(Generic[P, R]):
+    """A step as a method of an object. The object is no part of the call's identity."""
+
+    def __init__(self, step: Step[..., R], instance: Any) -> None:
+        self._step, self._instance = step, instance
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Awaits[R]:
+        return self._step(self._instance, *args, **kwargs)
+
+
+class BoundSyncStep(Generic[P, R]):
+    """A sync step as a method of an object."""
+
+    def __init__(self, step: SyncStep[..., R], instance: Any) -> None:
+        self._step, self._instance = step, instance
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._step(self._instance, *args, **kwargs)
+
+    def aio(self, *args: P.args, **kwargs: P.kwargs) -> Awaits[R]:
+        return self._step.aio(self._instance, *args, **kwargs)
+
+
+@overload
+def step(fn: Callable[P, Coroutine[Any, Any, R]], /) -> Step[P, R]: ...  # type: ignore[overload-overlap]
+@overload
+def step(fn: Callable[P, R], /) -> SyncStep[P, R]: ...
+@overload
+def step(
+    *,
+    name: str | None = None,
+    retries: int = 0,
+    backoff: float = 1.0,
+    backoff_max: float = 60.0,
+    retry_on: RetryOn = Exception,
+    timeout: float | None = None,
+) -> _Decorator: ...
+def step(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Make a function a step: `@step`, or `@step(retries=3, timeout=30)`.
+
+    - `retries`: how many more attempts after the first fails, waiting `backoff` seconds, then twice that and so on up to
+      `backoff_max`, each with jitter. The count is durable: a restart does not begin it anew.
+    - `retry_on`: exceptions worth another attempt.
+    - `timeout`: seconds for one attempt (StepTimeout).
+    - `name`: what it is recorded under; its function's qualified name unless given.
+    """
+    if fn is not None:
+        return _make(fn)
+    check_known_options("step", options, OPTIONS)
+    return lambda fn: _make(fn, **options)
+
+
+def _make(fn: Callable[..., Any], **options: Any) -> Any:
+    kind = Step if inspect.iscoroutinefunction(fn) else SyncStep
+    return kind(fn, **options)
+
+
+class _Decorator:
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Step[P, R]: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> SyncStep[P, R]: ...
+    def __call__(self, fn: Any, /) -> Any: ...

@@ -1,0 +1,234 @@
+"""`unit`: a part of the work that a drain does not cut in two."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from outlast.api.context import _execution
+from outlast.api.definition_checks import NAME_LENGTH_MAX
+from outlast.codec.exceptions import SEQ
+from outlast.codec.identifiers import check_name
+from outlast.errors import Diverged, Draining, Evicted, NotInRun, OutlastError
+from outlast.execution.compensation import undo_members
+from outlast.execution.step_execution import BODY
+from outlast.execution.unit_scope import UNIT, UnitScope
+
+if TYPE_CHECKING:
+    from outlast.api.effect import EffectBase
+    from outlast.engine.engine import Engine
+    from outlast.execution.call_site import CallSite
+    from outlast.execution.run_execution import RunExecution
+
+_counting = threading.Lock()
+
+
+class Unit:
+    """A context manager, for `async with` and `with`. A drain waits until it is left, as long as there is time, and inside it
+    new steps and items go on, but no child, `map` or `each` of the app begins in a drain, and no outermost unit. It is committed when its block ends, rolled back when an exception leaves the block: then the effects that
+    were called in it are undone, newest first; not those of a child run. A run that leaves this process in the middle of it does neither."""
+
+    def __init__(self, name: str, engine: Callable[[], Engine] | None = None) -> None:
+        self.name = check_name(name, NAME_LENGTH_MAX, "unit name")
+        self._find_engine = engine
+        self._engine: Engine | None = None
+        self._execution: RunExecution | None = None
+        """The run that it is part of, if it is."""
+        self._token: object = None
+        self.holds = False
+        """A drain waits for it."""
+        self.members: list[CallSite] = []
+        """The effects that were called in it, and are not undone."""
+        self.outer: UnitScope | None = None
+        self.left = False
+        self._is_async = False
+
+    def __enter__(self) -> Self:
+        if self._engine is not None:
+            raise OutlastError(f"unit {self.name!r} is entered already: make another one.")
+        workflow, body = _execution(), BODY.get()
+        self._execution = workflow or (body.execution if body is not None else None)
+        if self._execution is not None:
+            engine = self._execution.engine
+        elif self._find_engine is not None:
+            engine = self._find_engine()
+        else:
+            raise _not_in_run()
+        if self._execution is None and engine.draining and UNIT.get() is None:
+            raise Draining(f"this process is on its way out: unit {self.name!r} is not begun.")
+        if workflow is not None:
+            workflow.check()
+            self._on_the_run_loop(workflow, self._enter_run)
+        else:
+            self._token = engine.active_scopes.enter("unit", self.name)
+            self.holds = True
+            self._set()
+        self._engine = engine
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        engine, execution = self._engine, self._execution
+        if engine is None:
+            return
+        if self._token is None:
+            assert execution is not None
+            if execution.end_reason is None:
+                if (
+                    error is not None
+                    and self.members
+                    and execution.thread is not None
+                    and not self._is_left(error)
+                ):
+                    try:
+                        execution.thread.call(lambda: self._undo(execution, error))
+                    finally:
+                        self._leave(execution)
+                else:
+                    self._leave(execution)
+        else:
+            engine.active_scopes.leave(self._token)
+            self._token = None
+            self._unset()
+        self._engine = None
+        replayed = _execution() is not None and execution is not None and execution.replaying
+        if self._is_left(error) or replayed:
+            return
+        with _counting:
+            if error is None:
+                engine.units.committed += 1
+            else:
+                engine.units.rolled_back += 1
+
+    def _leave(self, execution: RunExecution) -> None:
+        if execution.end_reason is None:
+            self._on_the_run_loop(execution, self._leave_run)
+
+    async def __aenter__(self) -> Self:
+        self._is_async = True
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        execution = self._execution
+        if error is not None and self.members and execution is not None and not self._is_left(error):
+            try:
+                await self._undo(execution, error)
+            finally:
+                self.__exit__(kind, error, trace)
+        else:
+            self.__exit__(kind, error, trace)
+
+    def _is_left(self, error: BaseException | None) -> bool:
+        """The run leaves this process, or is undone as a whole: the unit does neither."""
+        execution = self._execution
+        if isinstance(error, (Evicted, Diverged, GeneratorExit)):
+            return True
+        return execution is not None and (
+            execution.end_reason is not None or (error is not None and execution.cancelling is not None)
+        )
+
+    async def _undo(self, execution: RunExecution, error: BaseException) -> None:
+        """On the run loop: undo what it has done. However often the task is cancelled that waits for it, it is done."""
+        self.left = True
+        members, self.members = self.members, []
+        firsts = [
+            one.first
+            for call_site in members
+            if (one := execution.journal.effect_log.get(call_site.key)) is not None and one.intent
+        ]
+        if (
+            firsts and SEQ not in error.__dict__
+        ):  # if this ends the run, a retry begins with what is undone now
+            error.__dict__[SEQ] = min(firsts)
+        task = execution.loop.create_task(undo_members(execution, members), name=f"undo {self.name}")
+        cancelled: asyncio.CancelledError | None = None
+        while not task.done():
+            try:
+                await asyncio.wait([task])
+            except asyncio.CancelledError as again:
+                if execution.end_reason is not None:
+                    raise
+                cancelled = again
+        task.result()
+        if cancelled is not None:
+            raise cancelled
+
+    def admit(self, effect: EffectBase[..., Any], *, needs_compensation: bool = True) -> None:
+        """OutlastError if the effect could not be undone with it."""
+        assert self._execution is not None
+        if self.left:
+            raise OutlastError(
+                f"effect {effect.name} is called in unit {self.name!r}, which was left: await the tasks of a unit inside it."
+            )
+        if not self._is_async and self._execution.thread is None:
+            raise OutlastError(
+                f"effect {effect.name} is called in unit {self.name!r}, which could not undo it: in an async workflow it must be `async with`."
+            )
+        if needs_compensation and effect.compensation is None and effect.undo_needed:
+            raise OutlastError(
+                f"effect {effect.name} is called in unit {self.name!r} and has no compensation: give it one (@{effect.name}.compensate), or say "
+                "@effect(..., undo=None) if it needs none."
+            )
+
+    def _set(self) -> None:
+        self.outer = UNIT.get()
+        UNIT.set(self)
+
+    def _unset(self) -> None:
+        self.left = True
+        UNIT.set(self.outer)
+
+    def _enter_run(self) -> None:
+        assert self._execution is not None
+        if self._execution.may_start(UNIT.get()):
+            self._execution.units += 1
+            self.holds = True
+        # Otherwise it is too late: its first step waits for another life, and the whole unit with it.
+        self._set()
+
+    def _leave_run(self) -> None:
+        assert self._execution is not None
+        if self.holds:
+            self.holds = False
+            self._execution.units = max(
+                0, self._execution.units - 1
+            )  # a drain whose time is up has set it to 0
+        self._unset()
+
+    def _on_the_run_loop(self, execution: RunExecution, action: Callable[[], None]) -> None:
+        """A sync workflow's steps are called by the run's main task: it must be in the unit too."""
+        if execution.thread is None:
+            action()
+            return
+
+        async def act() -> None:
+            action()
+
+        execution.thread.call(act)
+
+    def __repr__(self) -> str:
+        return f"<unit {self.name!r}>"
+
+
+def unit(name: str) -> Unit:
+    """In a workflow or a step: a part of it that a drain does not cut in two, as `async with unit("order"):` or `with`.
+
+    A drain waits for it, as long as there is time: inside it new steps start. An exception that leaves it rolls it back:
+    the effects that were called in it are undone, but not those of a child run.
+    Outside a run: `app.unit(name)`.
+    """
+    if _execution() is None and BODY.get() is None:
+        raise _not_in_run()
+    return Unit(name)
+
+
+def _not_in_run() -> NotInRun:
+    return NotInRun(
+        "unit() is for the code of a workflow or a step. Elsewhere: `async with app.unit(name):`, or `with`."
+    )

@@ -1,0 +1,145 @@
+"""`@workflow` and what calling one gives: a `Call`."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine, Generator
+from functools import partial
+from typing import Any, Generic, ParamSpec, TypeVar, overload
+
+from outlast.api.definition_checks import check_options, default_name
+from outlast.codec.signature import Signature
+from outlast.errors import NotInRun
+from outlast.execution import children
+from outlast.execution.call_site import CallSite
+from outlast.execution.refusal import refused
+from outlast.execution.run_loop import RunLoop
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Workflow(Generic[P, R]):
+    """A decorated function. Calling it gives a `Call`, which `run`, `app.start` or `app.submit` turn into a run.
+
+    `name` is what its runs are recorded under; `fn` is the plain function; `timeout` bounds a run, from its first start;
+    `abandon_after`: see `workflow`.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[P, Any],
+        *,
+        name: str | None = None,
+        timeout: float | None = None,
+        abandon_after: float | None = None,
+    ) -> None:
+        self.fn: Callable[..., Any] = fn
+        self.name = default_name(fn, name, "workflow")
+        options = check_options("workflow", self.name, timeout=timeout, abandon_after=abandon_after)
+        self.timeout, self.abandon_after = options["timeout"], options["abandon_after"]
+        self.is_async = inspect.iscoroutinefunction(fn)
+        self.signature = Signature(fn)
+        self.checked = False
+        """Whether its code was checked for calls that differ from one execution to the next."""
+        self.__doc__, self.__name__, self.__wrapped__ = fn.__doc__, fn.__name__, fn
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+        return Call(self, args, kwargs)
+
+    def __repr__(self) -> str:
+        return f"<workflow {self.name}>"
+
+
+class Call(Coroutine[Any, Any, R_co]):
+    """A workflow with its arguments. Inside a run, `await call` is a child run.
+
+    The arguments are checked and encoded here: TypeError or Unrecordable before anything is written.
+    """
+
+    def __init__(self, workflow: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.workflow = workflow
+        self.args = workflow.signature.encode(args, kwargs)
+        self._coro: Coroutine[Any, Any, R_co] | None = None
+        self._call_site: CallSite | None = None
+        loop = asyncio._get_running_loop()
+        if isinstance(loop, RunLoop):
+            workflow.signature.returns()
+            call_site = loop.execution.reserve_call(
+                "child", workflow.name, workflow.signature.fingerprint(args, kwargs)
+            )
+            call_site.codec = workflow.signature.returns
+            self._call_site = call_site
+            self.__qualname__ = call_site.key
+
+    def again(self) -> Call[R_co]:
+        """The same call, to be made anew: its place in a run is taken here."""
+        args, kwargs = self.workflow.signature.decode(self.args)
+        return Call(self.workflow, args, kwargs)
+
+    def __await__(self) -> Generator[Any, Any, R_co]:
+        return self._awaited().__await__()
+
+    def send(self, value: Any) -> Any:
+        return self._awaited().send(value)
+
+    def throw(self, *args: Any) -> Any:
+        return self._awaited().throw(*args)
+
+    def close(self) -> None:
+        if self._coro is not None:
+            self._coro.close()
+
+    def _awaited(self) -> Coroutine[Any, Any, R_co]:
+        if self._coro is None:
+            loop = asyncio._get_running_loop()
+            if self._call_site is None or not isinstance(loop, RunLoop):
+                raise refused(
+                    NotInRun(
+                        f"{self!r} can be awaited only inside a run, where it is a child run. Elsewhere: run(call), or "
+                        "await app.start(call)."
+                    )
+                )
+            execution, call_site = loop.execution, self._call_site
+            self._coro = execution.outcome(call_site, partial(children.launch, call=self))
+        return self._coro
+
+    def __repr__(self) -> str:
+        return f"<call {self.workflow.name}({self.args})>"
+
+
+@overload
+def workflow(fn: Callable[P, Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
+@overload
+def workflow(fn: Callable[P, R], /) -> Workflow[P, R]: ...
+@overload
+def workflow(
+    *, name: str | None = None, timeout: float | None = None, abandon_after: float | None = None
+) -> _Decorator: ...
+def workflow(
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    timeout: float | None = None,
+    abandon_after: float | None = None,
+) -> Any:
+    """Make a function a workflow: `@workflow`, or `@workflow(name=..., timeout=seconds)`.
+
+    Its name is the function's qualified name unless given, never its module; two with one name are an error.
+    `abandon_after`: a run that has begun, and that no worker took up for so many seconds while one was there that could have, is not gone on
+    with: its effects are undone, and it fails with `Abandoned`.
+    """
+    if fn is not None:
+        return Workflow(fn)
+    return lambda fn: Workflow(fn, name=name, timeout=timeout, abandon_after=abandon_after)
+
+
+class _Decorator:
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> Workflow[P, R]: ...
+    def __call__(self, fn: Any, /) -> Any: ...

@@ -1,0 +1,82 @@
+"""A command that does the same to one run or to several, one after another. Each is reported; one that fails stops no other."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+import typer
+
+from outlast.api.outlast import Outlast
+from outlast.cli.exit_codes import code_of
+from outlast.cli.options import checked_id
+from outlast.cli.output import answering, document, error_document, error_message, say, where_explained
+from outlast.cli.stores import acting
+from outlast.errors import OutlastError, StoreError
+from outlast.store.fleet import Fleet
+from outlast.store.protocol import Store
+from outlast.store.rows import RunRow
+
+
+class Acted(NamedTuple):
+    """What has become of a run that something was done to."""
+
+    row: RunRow
+    fleet: Fleet
+
+
+class Deed(NamedTuple):
+    """What a command does to a run, and how it tells of that."""
+
+    act: Callable[[Outlast, Store, str], Awaitable[RunRow]]
+    document: Callable[[Acted], dict[str, Any]]
+    sentence: Callable[[Acted], str]
+
+
+def do_to(ids: list[str], deed: Deed, store: str | None, as_json: bool) -> None:
+    """Exits as the first that failed. With --json one run is one document, several are a list of them, each with its id."""
+    with answering(as_json):
+        names = [checked_id(id) for id in dict.fromkeys(ids)]
+        if len(names) == 1:
+            _do_to_one(names[0], deed, store, as_json)
+        else:
+            _do_to_several(names, deed, store, as_json)
+
+
+def _do_to_one(id: str, deed: Deed, store: str | None, as_json: bool) -> None:
+    async def action(app: Outlast, opened: Store) -> Acted:
+        return Acted(await deed.act(app, opened, id), Fleet.of(opened))
+
+    acted = acting(store, action)
+    if as_json:
+        document(deed.document(acted))
+    else:
+        say(deed.sentence(acted))
+
+
+def _do_to_several(names: list[str], deed: Deed, store: str | None, as_json: bool) -> None:
+    documents: list[dict[str, Any]] = []
+    failures: list[OutlastError] = []
+
+    async def action(app: Outlast, opened: Store) -> None:
+        for id in names:
+            try:
+                if failures and isinstance(failures[-1], StoreError):
+                    raise failures[-1]  # it would not hear of this one either
+                acted = Acted(await deed.act(app, opened, id), Fleet.of(opened))
+            except OutlastError as error:
+                failures.append(error)
+                documents.append({"id": id, **error_document(error)})
+                say(f"{id}: {error_message(error)}")
+            else:
+                documents.append({"id": id, **deed.document(acted)})
+                if not as_json:
+                    say(deed.sentence(acted))
+
+    acting(store, action)
+    if as_json:
+        document(documents)
+    if failures:
+        for name in dict.fromkeys(error.explained_as for error in failures):
+            say(where_explained(name))
+        raise typer.Exit(code_of(failures[0]))

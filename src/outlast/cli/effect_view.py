@@ -1,0 +1,272 @@
+"""Effects for people: what a run has done to the outside world, what of it is not known or was undone, and how to decide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.text import Text
+
+from outlast.cli.grid import Cell, Column, grid
+from outlast.cli.hints import becomes, command, verdict, waits_for_a_person
+from outlast.cli.history import History
+from outlast.cli.text import moment, one_line, recorded, recorded_error, safe, short, span
+from outlast.codec.cost import Cost
+from outlast.codec.exceptions import CANCELLED, LEFT_OPEN
+from outlast.codec.sentences import stopped
+from outlast.execution.compensation import CHILDREN
+from outlast.execution.effect_log import UNDO, EffectLog, EffectRecord
+from outlast.settings import Settings
+from outlast.store.rows import Entry, RunRow
+
+EFFECTS = (
+    Column("EFFECT"), Column("STATE"), Column("WHEN", right=True), Column("KEY"), Column("RESULT"), Column("UNDO")
+)  # fmt: skip
+IN_UNITS = (*EFFECTS, Column("UNIT"))
+"""Where one of them was called in a unit."""
+STATES = {
+    "happened": "green",
+    "undone": "magenta",
+    "open": "yellow",
+    "unknown": "red",
+}
+RESULT_LENGTH = 40
+PLACE_LENGTH = 60
+BAD, HISTORY = "red", "yellow"
+
+
+# -- the timeline
+
+
+def told(
+    entry: Entry, facts: Mapping[str, Any], history: History, room: int | None
+) -> tuple[str, str] | None:
+    """What an entry says of an effect, and its style. None: it is of something else."""
+    undo = entry.key.startswith(UNDO)
+    if entry.kind == "intent":
+        what = "about to be done"
+        if undo:
+            by = _fact(facts, "effect")
+            what = "about to be undone" + ("" if _says_nothing(by) else f" by {by}")
+        again = " (the one before it was too slow: nothing was done under it)" if facts.get("again") else ""
+        return f"{what}, key {_fact(facts, 'key')}{again}", ""
+    if entry.kind == "verify":
+        if entry.args is not None:
+            return "verify says that it did not happen", HISTORY
+        doubt = recorded_error(entry.error, room) if entry.error else ""
+        return f"verify could not tell ({entry.attempt or 1}): {doubt}", HISTORY
+    if entry.kind == "decision":
+        if facts.get("what") == "did_not":
+            return "somebody decided: it did not happen", HISTORY
+        following = history.by_seq.get(entry.seq + 1)
+        if following is not None and following.kind == "undoing":
+            given = str(facts.get("value"))
+            with_result = "" if given == "null" else f", as if it had happened with {recorded(given, room)}"
+            return f"somebody decided: undo it{with_result}", HISTORY
+        return f"somebody decided: it happened, with {recorded(str(facts.get('value')), room)}", HISTORY
+    if entry.kind == "undoing":
+        return f"from here on it is undone, to end as {verdict(facts, room)}", HISTORY
+    if entry.kind == "compensation":
+        given = recorded(str(facts.get("arguments", "")), room)
+        return f"if it is undone: {_fact(facts, 'effect')}, with {given}", ""
+    if entry.kind == "child" and undo and entry.error is None:
+        return "its children have ended" if entry.key == CHILDREN else "undone", ""
+    if entry.key in history.effects:
+        return _outcome(entry, undo, room)
+    return None
+
+
+def _outcome(entry: Entry, undo: bool, room: int | None) -> tuple[str, str] | None:
+    error = recorded_error(entry.error, room) if entry.error else ""
+    if entry.kind == "step":
+        tries = f"attempt {entry.attempt}, " if (entry.attempt or 1) > 1 else ""
+        took = f" ({tries}{span(entry.seconds)}{cost_of(entry)})" if entry.seconds is not None else ""
+        if entry.error == LEFT_OPEN:
+            return "left open: whether it happened is not known", BAD
+        if entry.value is None:
+            return f"did not happen: {error}", BAD
+        if entry.error is not None:
+            return f"happened{took}, but: {error}", BAD
+        result = "" if undo and entry.value == "null" else f": {recorded(entry.value, room)}"
+        return f"{'undone' if undo else 'happened'}{took}{result}", ""
+    if entry.kind == "attempt" and entry.error is None:
+        return "was not done yet: its worker was leaving", HISTORY
+    if entry.kind == "attempt":
+        known = "did not happen" if entry.args is not None else "failed, and may have happened"
+        return f"attempt {entry.attempt} {known}{cost_of(entry)}: {error}", HISTORY
+    return None
+
+
+# -- the table
+
+
+def effect_lines(history: History, began: float, room: int | None) -> list[Text]:
+    """A line for each effect, in the order in which they were first meant; several of one name in the order of their calls."""
+    effect_log = history.effect_log
+    if effect_log is None:
+        return [Text("Its effects cannot be read: the journal is damaged, or another version's.", BAD)]
+    own = _in_order([one for one in reversed(list(effect_log)) if one.intent or one.kind == "compensation"])
+    undone = sorted(one.undone for one in own if one.undone is not None)
+    rows = [_row(one, effect_log, history, undone, began, room) for one in own]
+    if not any(one.units for one in own):
+        return grid(EFFECTS, rows)
+    return grid(IN_UNITS, [[*row, Cell(_units(one) or "-")] for row, one in zip(rows, own, strict=True)])
+
+
+def _units(one: EffectRecord) -> str:
+    """The units that it was called in, outermost first."""
+    return " > ".join(short(safe(str(name)), PLACE_LENGTH) for name in one.units)
+
+
+def _in_order(own: list[EffectRecord]) -> list[EffectRecord]:
+    """Of several that were called at once the first intent may be any one's; their numbers tell which was called first."""
+    called: dict[str, list[tuple[int, EffectRecord]]] = {}
+    for one in own:
+        name, _, number = one.place.rpartition("#")
+        called.setdefault(name, []).append((int(number) if number.isdecimal() else 0, one))
+    turns = {name: iter(sorted(ones, key=lambda one: one[0])) for name, ones in called.items()}
+    return [next(turns[one.place.rpartition("#")[0]])[1] for one in own]
+
+
+def _row(
+    one: EffectRecord,
+    effect_log: EffectLog,
+    history: History,
+    undone: list[int],
+    began: float,
+    room: int | None,
+) -> list[Cell]:
+    state = _state(one, history.row)
+    error = (one.closed.error if one.closed is not None else None) or one.error
+    result = _raised(error, one) if error else recorded(one.value, None)
+    if one.kind == "compensation":
+        result = f"{safe(one.effect)} with {recorded(one.arguments, None)}"
+    at = one.at or (one.closed.at if one.closed is not None else began)
+    times = f" ({one.acts} times)" if one.acts > 1 else ""
+    return [
+        Cell(short(safe(one.place), PLACE_LENGTH)),
+        Cell(state, STATES.get(state, "")),
+        Cell(f"+{span(at - began)}{times}"),
+        Cell(safe(one.key) or "-"),
+        Cell((result if room is None else short(result, RESULT_LENGTH)) or "-"),
+        Cell(_undo(one, effect_log.get(UNDO + one.place), history, undone, began)),
+    ]
+
+
+def _state(one: EffectRecord, row: RunRow) -> str:
+    if one.undone is not None:
+        return "undone"
+    if one.kind == "compensation":
+        return "registered"
+    if one.open:
+        return "unknown" if waits_for_a_person(row) else "open"
+    if one.left_open:
+        return "open"
+    if one.happened:
+        return "happened"
+    is_over = one.closed is not None or row.ended is not None or row.undoing is not None
+    return "did not happen" if is_over else "not yet"
+
+
+def _raised(error: str, one: EffectRecord) -> str:
+    """What there is instead of a result. Of one that nobody wanted any more there is nothing to say but that; modules are left to the timeline."""
+    if error == CANCELLED:
+        return "cancelled"
+    name, colon, message = recorded_error(error, None).partition(":")
+    return ("no result: " if one.happened else "raised ") + name.rpartition(".")[2] + colon + message
+
+
+def _undo(
+    one: EffectRecord, undo: EffectRecord | None, history: History, undone: list[int], began: float
+) -> str:
+    name = safe(one.effect if one.kind == "compensation" else one.compensation or "")
+    by = "" if _says_nothing(name) else f"by {name}"
+    if one.undone is not None:
+        entry = history.by_seq.get(one.undone)
+        when = f", at +{span(entry.at - began)}" if entry is not None else ""
+        return f"{_ordinal(undone.index(one.undone) + 1)}{when}" + (f", {by}" if by else "")
+    if undo is not None and undo.intent and not undo.happened:
+        error = f": {recorded_error(undo.error, RESULT_LENGTH)}" if undo.error else ""
+        if not error:
+            return f"{by}, under way" if by else "under way"
+        return f"{name if by else 'it'} failed {undo.raised or undo.acts} times{error}"
+    return (by or "can be undone") if name and (one.happened or one.open) else "-"
+
+
+def _says_nothing(compensation: str) -> bool:
+    """The name of a ready-made effect's compensation: undo, and the effect's."""
+    return compensation.startswith("undo ")
+
+
+# -- what to do
+
+
+def to_decide(history: History, store: str | None, room: int | None) -> Iterator[str]:
+    """What a person has to say of each effect that nobody else can tell of, as commands."""
+    row = history.row
+    for one in history.undecided:
+        number = ("--intent", str(one.intent)) if one.acts > 1 or one.tried_anew else ()
+
+        def say(*words: str, place: str = one.place, number: tuple[str, ...] = number) -> str:
+            return command("decide", row.id, place, *words, *number, store=store)
+
+        since = f", since {moment(one.at)}" if one.at else ""
+        yield f"{safe(one.place)} (intent {one.intent}, key {safe(one.key)}{since}), with {recorded(one.arguments, room)}:"
+        if one.place.startswith(UNDO):
+            yield f"  It was done, by hand or after all:  {say('--happened', 'null')}"
+            yield f"  It was not, and is to be tried again:  {say('--did-not')}"
+            continue
+        yield f"  It happened, with this result (JSON):  {say('--happened', 'RESULT')}"
+        did_not = (
+            "It did not: there is nothing to undo then"
+            if row.undoing is not None
+            else "It did not, and is to be done again"
+        )
+        yield f"  {did_not}:  {say('--did-not')}"
+        if one.compensation is not None and row.undoing is None:
+            yield f"  Undo it, and the run with it:  {say('--compensate')}"
+
+
+def still_open(history: History, now: float) -> Iterator[str]:
+    """Until when the acts may be under way of which nobody knows yet what came of them, and what is done then. The margin is this
+    environment's: a worker may have another."""
+    row, effect_log = history.row, history.effect_log
+    if effect_log is None or row.ended is not None or row.status == "parked":
+        return
+    margin = Settings.load({}).effect_margin
+    for one in effect_log.opened:
+        if not isinstance(one.timeout, (int, float)):
+            continue  # damaged
+        since = max(one.at, one.ended) if one.threaded else one.at
+        until = since + one.timeout + margin
+        how_long = f"timeout {one.timeout:g} s + margin {margin:g} s"
+        then = "it is verified, done again if it is idempotent, or put before a person"
+        if now < until:
+            yield f"{safe(one.place)} is open: its act may be under way until {moment(until)} ({how_long}); then {then}."
+        else:
+            yield f"{safe(one.place)} is open: its act may have been under way until {moment(until)} ({how_long}). Now {then}."
+
+
+def standing(history: History) -> Iterator[str]:
+    """How far a run that is being undone has come."""
+    row, effect_log = history.row, history.effect_log
+    if row.undoing is None:
+        return
+    yield f"It is being undone, newest first, to end as {stopped(becomes(row))}"
+    if effect_log is not None:
+        left = len(effect_log.undoable)
+        yield f"{left} effect{'' if left == 1 else 's'} still to be undone."
+
+
+def cost_of(entry: Entry) -> str:
+    cost = Cost.read(entry.cost)
+    return f", {cost}" if cost else ""
+
+
+def _fact(facts: Mapping[str, Any], name: str) -> str:
+    return one_line(str(facts.get(name, "")))
+
+
+def _ordinal(number: int) -> str:
+    endings = {1: "st", 2: "nd", 3: "rd"}
+    return f"{number}{'th' if 10 < number % 100 < 14 else endings.get(number % 10, 'th')}"

@@ -1,0 +1,62 @@
+"""Exit codes: what a script may rely on."""
+
+from __future__ import annotations
+
+from outlast.errors import (
+    Backpressure,
+    BadName,
+    Draining,
+    OutlastError,
+    SettingsError,
+    StoreUnavailable,
+    UnknownEffect,
+    UnknownRun,
+    WrongStatus,
+)
+from outlast.shutdown import process_shutdown
+
+OK = 0
+FAILED = 1
+USAGE = 2
+UNKNOWN_RUN = 3
+WRONG_STATUS = 4
+PARKED = 5
+CANCELLED = 6
+TRY_AGAIN = process_shutdown.TRY_AGAIN
+INTERRUPTED = process_shutdown.INTERRUPTED
+
+MEANINGS = {
+    OK: "done",
+    FAILED: "the run failed or is a dead letter, a check found something wrong, or another error of Outlast",
+    USAGE: "the command line, a setting or the store's address is wrong",
+    UNKNOWN_RUN: "no run, or no session, has this id",
+    WRONG_STATUS: "the run is not in a status that allows this",
+    PARKED: "the run is parked: it waits for a person",
+    CANCELLED: "the run was cancelled",
+    TRY_AGAIN: "interrupted, the queue is full, or the store is unavailable: the same command again goes on",
+    INTERRUPTED: "interrupted by SIGINT (Ctrl-C); the same command again goes on",
+}
+
+FORCED = (63, 137, 142, 143)
+"""What a shell or a container says of a process that was ended. No command answers with them, but `outlast explain` knows them too."""
+
+OF_STATUS = {"done": OK, "failed": FAILED, "dead": FAILED, "parked": PARKED, "cancelled": CANCELLED}
+"""What `outlast run` exits with, by how the run ended."""
+
+# Typer re-wraps a paragraph unless it begins with \b.
+EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code:>3}  {meaning}" for code, meaning in MEANINGS.items())
+
+
+def code_of(error: OutlastError) -> int:
+    """The exit code of an error that is not a run's own."""
+    if isinstance(error, UnknownRun):
+        return UNKNOWN_RUN
+    if isinstance(error, UnknownEffect):
+        return USAGE if error.there else WRONG_STATUS
+    if isinstance(error, WrongStatus):
+        return WRONG_STATUS
+    if isinstance(error, (Backpressure, Draining, StoreUnavailable)):
+        return TRY_AGAIN
+    if isinstance(error, (SettingsError, BadName)):
+        return USAGE
+    return FAILED

@@ -1,0 +1,199 @@
+"""A codec for each annotation: plain JSON where that is enough, pydantic where it is not."""
+
+from __future__ import annotations
+
+import json
+import types
+from functools import cache
+from typing import Annotated, Any, Protocol, TypeVar, Union, get_args, get_origin
+
+from outlast.codec import plain
+from outlast.errors import Unrecordable
+
+T = TypeVar("T")
+
+
+class Codec(Protocol):
+    def encode(self, value: Any) -> str: ...
+    def decode(self, text: str) -> Any: ...
+    def round_trip(self, value: Any) -> tuple[str, Any]:
+        """The text to record, and what every life of the run gets: what reading it back gives."""
+        ...
+
+
+class PlainCodec:
+    encode = staticmethod(plain.encode)
+    decode = staticmethod(plain.decode)
+    round_trip = staticmethod(plain.round_trip)
+
+
+class FittedCodec:
+    """Plain JSON that must also be what the annotation says: None, bool, int, float, str, lists and dicts of them."""
+
+    def __init__(self, annotation: Any) -> None:
+        self.annotation = annotation
+
+    def encode(self, value: Any) -> str:
+        self._check(value)
+        return plain.encode(value)
+
+    def decode(self, text: str) -> Any:
+        value = plain.decode(text)
+        self._check(value)
+        return value
+
+    def round_trip(self, value: Any) -> tuple[str, Any]:
+        self._check(value)
+        return plain.round_trip(value)
+
+    def _check(self, value: Any) -> None:
+        if type(value) is not self.annotation and not fits(value, self.annotation):
+            plain.check(value)  # says more of what JSON cannot carry at all
+            raise Unrecordable(f"{_shown(value)} is not {_name(self.annotation)}.")
+
+
+class TypedCodec:
+    """Values of one annotation, by pydantic. A value that does not fit it is Unrecordable."""
+
+    def __init__(self, annotation: Any) -> None:
+        from pydantic import ConfigDict, PydanticUserError, TypeAdapter
+        from pydantic.errors import PydanticSchemaGenerationError
+
+        self.annotation = annotation
+        lossless = ConfigDict(
+            ser_json_bytes="base64", val_json_bytes="base64", ser_json_inf_nan="constants", defer_build=False
+        )
+        try:
+            try:
+                self._adapter: TypeAdapter[Any] = TypeAdapter(annotation, config=lossless)
+            except PydanticSchemaGenerationError:
+                raise
+            except PydanticUserError:  # models, dataclasses and typed dicts bring a config of their own
+                self._adapter = TypeAdapter(annotation)
+        except Exception as error:
+            raise Unrecordable(
+                f"values of {_name(annotation)} cannot be recorded: return or take something that JSON or "
+                f"pydantic can carry. ({str(error).splitlines()[0]})"
+            ) from error
+
+    def encode(self, value: Any) -> str:
+        try:
+            # By way of Python's own JSON: pydantic's would write NaN in a model as null, and refuse a lone surrogate.
+            dumped = self._adapter.dump_python(
+                value, mode="json", by_alias=True, round_trip=True, warnings="error"
+            )
+            text = json.dumps(dumped, separators=(",", ":"))
+        except Exception as error:
+            raise Unrecordable(
+                f"a value of type {type(value).__qualname__} does not fit {_name(self.annotation)}: {error}"
+            ) from error
+        many = text.count("[") + text.count("{") > plain.DEPTH_MAX
+        if many and plain.is_deeper(dumped, plain.DEPTH_MAX):  # which pydantic would refuse to read again
+            raise Unrecordable(f"a value is nested deeper than {plain.DEPTH_MAX} levels.")
+        return text
+
+    def decode(self, text: str) -> Any:
+        try:
+            return self._adapter.validate_json(text)
+        except Exception as error:
+            raise Unrecordable(
+                f"what was recorded does not fit {_name(self.annotation)} any more: {error}"
+            ) from error
+
+    def round_trip(self, value: Any) -> tuple[str, Any]:
+        text = self.encode(value)
+        fresh = self.decode(text)
+        if not self._same(value, fresh, text):
+            raise Unrecordable(
+                f"a value of type {type(value).__qualname__} would come back from {_name(self.annotation)} as "
+                f"{_shown(fresh)}: give it an annotation that says exactly what it is."
+            )
+        return text, fresh
+
+    def _same(self, value: Any, fresh: Any, text: str) -> bool:
+        """Whether it came back as it was. NaN is not equal to itself, nor is what knows no equality: then by their text."""
+        try:
+            if bool(value == fresh):
+                return type(value) is type(fresh) or not isinstance(
+                    value, (str, bytes, tuple, list, set, frozenset)
+                )
+        except Exception:  # a comparison that fails says nothing
+            return type(value) is type(fresh)
+        knows_equality = any("__eq__" in vars(kind) for kind in type(value).__mro__[:-1])
+        by_text = "NaN" in text or not knows_equality
+        return by_text and type(value) is type(fresh) and self.encode(fresh) == text
+
+
+PLAIN: Codec = PlainCodec()
+_ANYTHING = (Any, object)
+
+
+def codec_for(annotation: Any) -> Codec:
+    """The codec of an annotation. Unrecordable if there can be none."""
+    if is_plain(annotation):
+        return (
+            PLAIN if annotation in _ANYTHING or isinstance(annotation, TypeVar) else FittedCodec(annotation)
+        )
+    try:
+        return _typed(annotation, str(annotation))
+    except TypeError as error:
+        if isinstance(error, Unrecordable):
+            raise
+        return TypedCodec(annotation)  # an unhashable annotation
+
+
+@cache
+def _typed(annotation: Any, _: str) -> Codec:
+    """By its text too: unions of another order are equal, but do not read the same."""
+    return TypedCodec(annotation)
+
+
+def is_plain(annotation: Any) -> bool:
+    """Whether plain JSON brings values of this annotation back as they were."""
+    if annotation in (Any, None, type(None), bool, int, float, str, list, dict, object) or isinstance(
+        annotation, TypeVar
+    ):
+        return True
+    origin, args = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return False
+    if origin in (list, Union, types.UnionType):
+        return all(is_plain(arg) for arg in args)
+    if origin is dict:
+        return args[0] is str and is_plain(args[1])
+    return False
+
+
+def fits(value: Any, annotation: Any) -> bool:
+    """Whether a value is what a plain annotation says. As for type checkers, a bool may stand for an int, and an int for a float."""
+    if annotation in _ANYTHING or isinstance(annotation, TypeVar):
+        return True
+    if annotation is None:
+        return value is None
+    if annotation in (int, float):
+        return type(value) in ((int, bool) if annotation is int else (int, float, bool))
+    if isinstance(annotation, type) and get_origin(annotation) is None:
+        return type(value) is annotation
+    origin, args = get_origin(annotation), get_args(annotation)
+    if origin is list:
+        return type(value) is list and all(fits(item, args[0]) for item in value)
+    if origin is dict:
+        return type(value) is dict and all(type(k) is str and fits(v, args[1]) for k, v in value.items())
+    return any(fits(value, arg) for arg in args)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) < 80 else f"{text[:80]}…"
+
+
+def _name(annotation: Any) -> str:
+    return getattr(annotation, "__qualname__", None) or str(annotation)
+
+
+def encode_message(value: Any) -> str:
+    """A value without an annotation, like a message's: plain JSON, or what pydantic makes of its type."""
+    try:
+        return plain.encode(value)
+    except Unrecordable:
+        return codec_for(type(value)).encode(value)

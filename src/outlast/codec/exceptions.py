@@ -1,0 +1,361 @@
+"""Record exceptions and rebuild them.
+
+An exception comes back as its own type where that is safe: its class is found by name in a module
+that is already loaded (nothing is imported because a journal says so), it is rebuilt without calling
+its constructor, and at recording the rebuilt one was the same. Otherwise it comes back as a
+`StepFailed`. The live execution also receives the rebuilt exception, so that `except` clauses behave
+the same in every execution.
+
+A journal is untrusted input here. Printing a traceback acts on some attributes: Python 3.12 and later
+import the module that `ImportError.name` names, and up to 3.12 Python draws as many characters as
+`SyntaxError.end_offset` says. So rebuilding restores an attribute only if it is a plain entry of the
+instance's `__dict__`, or is listed in `_RESTORED`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import sys
+import traceback
+from pathlib import Path
+from types import GetSetDescriptorType, MemberDescriptorType, ModuleType
+from typing import Any
+
+from outlast.codec import plain
+from outlast.errors import StepFailed, Unrecordable
+from outlast.explain.named import EXPLAIN
+
+_PACKAGE = str(Path(__file__).parents[1])
+_PAGE = re.compile(rf"{EXPLAIN} \w+")
+"""The note that every error of Outlast has."""
+
+SEQ = "__outlast_seq__"
+"""The attribute of a delivered exception that says which entry it came from."""
+
+UNREADABLE = "unreadable"
+"""The type of an error whose record cannot be read."""
+SHOWN = 100
+"""Characters of it in a message."""
+
+_TEXT, _NUMBER = (str,), (int,)
+_ANY = (type(None), bool, int, float, str)
+_Kinds = dict[str, tuple[type, ...]]
+_UNICODE: _Kinds = {"object": _TEXT, "start": _NUMBER, "end": _NUMBER, "reason": _TEXT}
+_RESTORED: dict[type, _Kinds] = {
+    AttributeError: {"name": _TEXT},
+    ImportError: {"msg": _TEXT},
+    OSError: {
+        "errno": _ANY,
+        "strerror": _ANY,
+        "filename": _ANY,
+        "filename2": _ANY,
+        "winerror": _ANY,
+        "characters_written": _NUMBER,
+    },
+    StopIteration: {"value": _ANY},
+    SyntaxError: {"msg": _TEXT},
+    UnicodeEncodeError: {"encoding": _TEXT, **_UNICODE},
+    UnicodeTranslateError: _UNICODE,
+}
+"""The attributes of built-in exceptions that are restored, and the types that they may have."""
+_LOST: dict[type, frozenset[str]] = {
+    AttributeError: frozenset({"obj"}),
+    ImportError: frozenset({"name", "name_from", "path"}),
+    NameError: frozenset({"name"}),
+    SyntaxError: frozenset(
+        {"filename", "lineno", "offset", "text", "end_lineno", "end_offset", "print_file_and_line"}
+    ),
+}
+"""The attributes that are not recorded, and None in the rebuilt exception, because Python acts on them."""
+
+CANCELLED = '{"type":"asyncio.exceptions:CancelledError","message":"","args":[]}'
+LEFT_OPEN = (
+    '{"type":"asyncio.exceptions:CancelledError","message":"whether it happened is not known",'
+    '"args":["whether it happened is not known"]}'
+)
+"""The outcome of an effect whose run ended before anybody found out whether it happened."""
+
+
+class RecordedTraceback(Exception):
+    """Where the original was raised, shown as the cause of the rebuilt exception."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"
+
+
+def encode_error(error: BaseException, text_max: int) -> str:
+    """JSON text of an exception; messages and tracebacks are cut at `text_max` characters."""
+    if isinstance(error, asyncio.CancelledError):
+        return CANCELLED
+    if isinstance(error, StepFailed):
+        name, message, trace = error.type_name, error.message, error.traceback_text
+    else:
+        name, message = _type_name(type(error)), message_of(error)
+        trace = _trace(error)
+    recorded: dict[str, Any] = {"type": name, "message": _cut(message, text_max)}
+    if trace:
+        recorded["traceback"] = _cut_middle(trace, text_max)
+    state = _state(error, text_max)
+    if state is not None:
+        recorded.update(state)
+    return json.dumps(recorded, separators=(",", ":"))
+
+
+def decode_error(text: str) -> BaseException:
+    """The exception. ValueError for what is no record of one: a run that is replayed is parked then, and not told a tale."""
+    recorded = _read(text)
+    if recorded is None:
+        raise ValueError(f"a recorded error cannot be read: {text[:SHOWN]}")
+    error = _rebuild(recorded)
+    trace = recorded.get("traceback", "")
+    if error is None or not _can_speak(error, recorded["message"]):
+        error = StepFailed(recorded["type"].replace(":", "."), recorded["message"], trace)
+    if trace:
+        # Not by its own __setattr__: that of a frozen one refuses.
+        BaseException.__setattr__(error, "__cause__", RecordedTraceback(trace))
+    return error
+
+
+def describe_error(text: str) -> str:
+    """`type: message`, for people; what is no record of an exception as it stands."""
+    name, message = parts_of_error(text)
+    if name == UNREADABLE:
+        return message
+    return f"{name}: {message}" if message else name
+
+
+def parts_of_error(text: str) -> tuple[str, str]:
+    """The type and the message of a recorded exception; of what is no record of one, UNREADABLE and its text."""
+    recorded = _read(text)
+    if recorded is None:
+        return UNREADABLE, text
+    return recorded["type"].replace(":", ".").removeprefix("builtins."), recorded["message"]
+
+
+def _read(text: str) -> dict[str, Any] | None:
+    """None if this is not what `encode_error` makes: somebody else has written it."""
+    try:
+        recorded = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(recorded, dict):
+        return None
+    texts = (recorded.get("type"), recorded.get("message"), recorded.get("traceback", ""))
+    return recorded if all(isinstance(one, str) for one in texts) else None
+
+
+def _can_speak(error: BaseException, message: str) -> bool:
+    """Whether its text can be had: one with other arguments than its constructor would give it may fail at that. One that could not be had when it was
+    raised either is as it was: whoever catches it by its type still does."""
+    try:
+        str(error)
+    except Exception:
+        return message_of(error) == message
+    return True
+
+
+def _state(error: BaseException, text_max: int) -> dict[str, Any] | None:
+    """What rebuilding needs, or None where it is not safe."""
+    if any(kind.__dict__.get("__slots__") for kind in type(error).__mro__):
+        return None  # what slots hold is not in its state
+    try:
+        reduced = error.__reduce__()
+    except Exception:  # an exception that refuses to be taken apart cannot be put together again
+        return None
+    if not isinstance(reduced, tuple) or len(reduced) < 2 or reduced[0] is not type(error):
+        return None
+    kept = reduced[2] if len(reduced) > 2 and isinstance(reduced[2], dict) else {}
+    attributes = {
+        name: value
+        for name, value in {**kept, **vars(error), **_members(error)}.items()
+        if name not in ("args", "__notes__", SEQ) and not _is_lost(type(error), name)
+    }
+    if not all(_is_restorable(type(error), name, value) for name, value in attributes.items()):
+        return None
+    # What its constructor takes, as it says itself; or what it has: a JSONDecodeError takes a text, and says where in it something is wrong.
+    for args in (reduced[1], error.args):
+        state = _rebuilding(error, list(args), attributes, text_max)
+        if state is not None:
+            return state
+    return None
+
+
+def _rebuilding(
+    error: BaseException, args: list[Any], attributes: dict[str, Any], text_max: int
+) -> dict[str, Any] | None:
+    """What makes the error again, if it does. Of a text so much is kept as of its message: whoever catches the error by its type still does."""
+    cut = [_cut(one, text_max) if type(one) is str else one for one in args]
+    if sum(len(one) for one in cut if type(one) is str) > 2 * text_max + SHOWN:
+        return None
+    rest = [one for one in cut if type(one) is not str]
+    try:
+        if len(plain.encode([rest, attributes])) > text_max:
+            return None
+    except Unrecordable:
+        return None
+    state: dict[str, Any] = {"args": cut, **({"state": attributes} if attributes else {})}
+    rebuilt = _rebuild({"type": _type_name(type(error)), **state})
+    if rebuilt is None or _members(rebuilt) != _members(error):
+        return None
+    return state if cut != args or message_of(rebuilt) == message_of(error) else None
+
+
+def _members(error: BaseException) -> dict[str, Any]:
+    """Return the JSON values that a built-in exception holds besides its arguments (errno, ...)."""
+    members: dict[str, Any] = {}
+    for kind in type(error).__mro__:
+        for name, member in vars(kind).items():
+            if (
+                name[0] != "_"
+                and name != "args"
+                and isinstance(member, (MemberDescriptorType, GetSetDescriptorType))
+                and not _is_lost(type(error), name)
+            ):
+                value = getattr(error, name, None)
+                if value is not None and type(value) in plain.SCALARS:
+                    members[name] = value
+    return members
+
+
+def _rebuild(recorded: dict[str, Any]) -> BaseException | None:
+    found, args, state = _find(recorded["type"]), recorded.get("args"), recorded.get("state", {})
+    if found is None or not isinstance(args, list) or not isinstance(state, dict):
+        return None
+    try:
+        error = found.__new__(found, *args)
+        if type(error) is not found:
+            return None
+        if isinstance(error, OSError) and not error.args:  # with an __init__ of its own it takes them there
+            error.args = tuple(args[:2])  # as OSError does: a file's name is no part of them
+        return error if _restore(error, state) else None
+    except Exception:
+        return None
+
+
+def _restore(error: BaseException, state: dict[str, Any]) -> bool:
+    """Set the attributes that may be set. False where these make no such exception."""
+    if isinstance(error, UnicodeError) and not _is_sound(error, state):
+        return False
+    for name, value in state.items():
+        if not _is_restorable(type(error), name, value):
+            continue
+        if _owner(type(error), name) in _RESTORED:
+            BaseException.__setattr__(error, name, value)
+        else:  # no property and no __setattr__ is called
+            BaseException.__getattribute__(error, "__dict__")[name] = value
+    return True
+
+
+def _is_sound(error: UnicodeError, state: dict[str, Any]) -> bool:
+    """Tell whether all its attributes are given and valid.
+
+    str() of a Unicode error with other attributes reads arbitrary memory.
+    """
+    if isinstance(error, UnicodeDecodeError):  # JSON has no bytes
+        return False
+    if not isinstance(error, (UnicodeEncodeError, UnicodeTranslateError)):
+        return True
+    needed = _RESTORED[UnicodeEncodeError if isinstance(error, UnicodeEncodeError) else UnicodeTranslateError]
+    return all(type(state.get(name)) in kinds for name, kinds in needed.items()) and all(
+        0 <= state[name] <= sys.maxsize for name in ("start", "end")
+    )
+
+
+def _owner(kind: type, name: str) -> type | None:
+    """Return the class that defines this attribute, or None if only instances have it."""
+    return next((one for one in kind.__mro__ if name in vars(one)), None)
+
+
+def _is_lost(kind: type, name: str) -> bool:
+    """Tell whether Python acts on this attribute.
+
+    This goes by the name, because a later Python may define more of them than this one.
+    """
+    return any(name in names and issubclass(kind, one) for one, names in _LOST.items())
+
+
+def _is_restorable(kind: type[BaseException], name: str, value: Any) -> bool:
+    if name == "args" or (name.startswith("__") and name.endswith("__")) or _is_lost(kind, name):
+        return False
+    owner = _owner(kind, name)
+    if owner is None:
+        return True
+    if owner in _RESTORED:
+        return type(value) in _RESTORED[owner].get(name, ())
+    defined = vars(owner)[name]
+    # A default or a cached property may be set; a method, a property or a C member may not.
+    return not (callable(defined) or isinstance(defined, classmethod) or hasattr(type(defined), "__set__"))
+
+
+def _find(name: str) -> type[BaseException] | None:
+    module_name, _, qualname = name.partition(":")
+    main = sys.modules.get("__main__")
+    module = sys.modules.get(module_name)
+    if module is None and main is not None and _main_name() == module_name:
+        module = main
+    # Not by getattr, hasattr or isinstance: a lazy module or a proxy loads something to answer them.
+    if not issubclass(type(module), ModuleType):
+        return None
+    found: Any = object.__getattribute__(module, "__dict__").get(qualname.partition(".")[0])
+    for part in qualname.split(".")[1:]:
+        if not issubclass(type(found), type):
+            return None
+        found = type.__getattribute__(found, "__dict__").get(part)
+    if issubclass(type(found), type) and issubclass(found, (Exception, asyncio.CancelledError)):
+        return found  # type: ignore[no-any-return]
+    return None
+
+
+def _type_name(kind: type[BaseException]) -> str:
+    # A program is `__main__` when started as a file and has a name when imported: one name for both.
+    module = _main_name() if kind.__module__ == "__main__" else kind.__module__
+    return f"{module}:{kind.__qualname__}"
+
+
+def _main_name() -> str:
+    path = getattr(sys.modules.get("__main__"), "__file__", None)
+    return Path(path).stem if path else "__main__"
+
+
+def _trace(error: BaseException) -> str:
+    """The traceback from the user's own code on: how Outlast got there is no news."""
+    tb = error.__traceback__
+    while tb is not None and tb.tb_next is not None and tb.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+        tb = tb.tb_next
+    if tb is None:
+        return ""
+    shown = traceback.TracebackException(type(error), error, tb, compact=True)
+    _without_pages(shown)
+    return "".join(shown.format())
+
+
+def _without_pages(shown: traceback.TracebackException) -> None:
+    """Which page explains an error is this release's to say: it is no part of what happened."""
+    waiting = [shown]
+    while waiting:
+        one = waiting.pop()
+        notes = one.__notes__
+        if isinstance(notes, (list, tuple)):  # a program may put anything there
+            one.__notes__ = [note for note in notes if not (isinstance(note, str) and _PAGE.fullmatch(note))]
+        waiting += [
+            more for more in (one.__cause__, one.__context__, *(one.exceptions or ())) if more is not None
+        ]
+
+
+def message_of(error: BaseException) -> str:
+    """What it says, or that it cannot be read."""
+    try:
+        return str(error)
+    except Exception as failure:  # a broken __str__ must not hide the error
+        return f"(its message could not be read: {type(failure).__name__})"
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[:length]}… ({len(text) - length} more characters)"
+
+
+def _cut_middle(text: str, length: int) -> str:
+    half = length // 2
+    return text if len(text) <= length else f"{text[:half]}\n  … cut …\n{text[-half:]}"

@@ -1,0 +1,269 @@
+"""What a decorated function takes and returns: binding, fingerprints, codecs by annotation."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import typing
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Any
+
+from outlast.codec.codecs import PLAIN, Codec, codec_for
+from outlast.codec.fields import has_fields, said_of
+from outlast.codec.plain import SCALARS, copied
+from outlast.errors import Unrecordable
+
+FINGERPRINT_LENGTH = 200
+"""Arguments whose JSON is no longer than this are their own fingerprint, so that a person can read it."""
+
+_OPEN = "What is no part of the call, like a client, is marked Annotated[..., Unrecorded]."
+_ALIVE = (
+    "What is alive, like a client, stays out of a workflow's arguments: a module's variable or the app's lifespan has it, and steps may take "
+    "it, marked Annotated[..., Unrecorded]."
+)
+
+
+class Unrecorded:
+    """Marks a parameter that is no part of a call's identity: `client: Annotated[Client, Unrecorded]`."""
+
+
+class Signature:
+    """Read once a function; annotations are resolved at the first call, when every name exists."""
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        self._fn = fn
+        self._signature = inspect.signature(fn)
+        self._parameters = list(self._signature.parameters.values())
+        kinds = {parameter.kind for parameter in self._parameters}
+        self._simple = kinds <= {inspect.Parameter.POSITIONAL_OR_KEYWORD}
+        self._names = [parameter.name for parameter in self._parameters]
+        self._labels = {name: f"{json.dumps(name)}:" for name in self._names}
+        self._required = sum(1 for p in self._parameters if p.default is p.empty)
+        self._hints: dict[str, Any] | None = None
+        self._unrecorded: frozenset[str] | None = None
+        self._returns: Codec | None = None
+
+    def resolve(self) -> dict[str, Any]:
+        if self._hints is None:
+            try:
+                self._hints = typing.get_type_hints(self._fn, include_extras=True)
+            except Exception as error:
+                raise Unrecordable(
+                    f"the annotations of {self._fn.__qualname__} cannot be resolved: {error}"
+                ) from error
+            # A method's self is whatever object it is called on; it is not part of what is recorded.
+            own = {self._names[0]} if self.is_method else set()
+            marked = {name for name, hint in self._hints.items() if _is_unrecorded(hint)}
+            self._unrecorded = frozenset(own | marked)
+        return self._hints
+
+    @property
+    def names(self) -> list[str]:
+        """Its parameters."""
+        return self._names
+
+    def returns(self) -> Codec:
+        """The codec of the return annotation."""
+        if self._returns is None:
+            self._returns = codec_for(self.resolve().get("return", Any))
+        return self._returns
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Arguments by name, defaults left out; TypeError as the function itself would raise it."""
+        if self._simple and not kwargs and self._required <= len(args) <= len(self._names):
+            return dict(zip(self._names, args, strict=False))
+        return self._signature.bind(*args, **kwargs).arguments
+
+    def fingerprint(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """The recorded arguments as short text: equal for equal arguments, in every process."""
+        if self._unrecorded is None:
+            self.resolve()
+        bound = self.bind(args, kwargs)
+        for name in self._unrecorded or ():
+            bound.pop(name, None)
+        if not bound:
+            return ""
+        try:
+            text = self._text(bound)
+        except (TypeError, ValueError, RecursionError) as error:
+            for name, value in bound.items():
+                if inspect.isawaitable(value):
+                    raise Unrecordable(
+                        f"argument {name!r} of {self._fn.__qualname__} is a {type(value).__name__}: is an `await` missing?"
+                    ) from error
+            raise Unrecordable(
+                f"the arguments of {self._fn.__qualname__} cannot be fingerprinted ({error}): mark what is no part "
+                "of the call's identity, like a client or a logger, Annotated[..., Unrecorded]."
+            ) from error
+        return shortened(text)
+
+    def _text(self, bound: dict[str, Any]) -> str:
+        parts: list[str] = []
+        for name, value in bound.items():
+            scalar = SCALARS.get(type(value))
+            if scalar is None:
+                return canonical(bound)
+            parts.append(self._labels[name] + scalar(value))
+        return "{" + ",".join(parts) + "}"
+
+    def copied(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The same arguments, with a copy of what can be changed; what is unrecorded, or cannot be copied, goes on as it is."""
+        if not kwargs and all(type(value) in SCALARS for value in args):
+            return args, kwargs
+        bound = self._signature.bind(*args, **kwargs)
+        for name, value in bound.arguments.items():
+            if name not in (self._unrecorded or ()):
+                bound.arguments[name] = copied(value)
+        return bound.args, bound.kwargs
+
+    def changed(self, before: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether these arguments had another fingerprint before something was done with them."""
+        try:
+            return self.fingerprint(args, kwargs) != before
+        except Exception:  # something is missing that was there
+            return True
+
+    def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """The arguments as a JSON object that `decode` gives back, each by its annotation."""
+        return self.round_trip(args, kwargs)[0]
+
+    def round_trip(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, partly: bool = False
+    ) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
+        """The same, and the arguments as reading it gives them; `partly`: what is unrecorded is not in it, and goes on as it is."""
+        hints = self.resolve()
+        parts: list[str] = []
+        bound = self.bind(args, kwargs)
+        carried = inspect.BoundArguments(self._signature, {})
+        for parameter in self._parameters:
+            if parameter.name not in bound:
+                continue
+            if parameter.name in (self._unrecorded or ()):
+                if partly:
+                    carried.arguments[parameter.name] = bound[parameter.name]
+                    continue
+                raise Unrecordable(
+                    f"{self._fn.__qualname__} cannot take {parameter.name!r} unrecorded: a workflow must be able to "
+                    f"start again from what is recorded. {_ALIVE}"
+                )
+            try:
+                text, value = _codec(parameter, hints).round_trip(bound[parameter.name])
+            except Unrecordable as error:
+                raise Unrecordable(
+                    f"argument {parameter.name!r} of {self._fn.__qualname__}: {error} {_OPEN if partly else _ALIVE}"
+                ) from error
+            parts.append(f"{json.dumps(parameter.name)}:{text}")
+            carried.arguments[parameter.name] = value
+        return "{" + ",".join(parts) + "}", carried.args, carried.kwargs
+
+    def bind_all(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Arguments by name, defaults too; what is missing is left out."""
+        bound = self._signature.bind_partial(*args, **kwargs)
+        bound.apply_defaults()
+        return dict(bound.arguments)
+
+    def having(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, *value: Any
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The same arguments with this one, however it was given; without it, if there is no value."""
+        bound = self._signature.bind_partial(*args, **kwargs)
+        bound.arguments.pop(name, None)
+        if value:
+            bound.arguments[name] = value[0]
+        return bound.args, bound.kwargs
+
+    def decode(self, text: str, *, partly: bool = False) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What `encode` wrote. TypeError if the function takes other arguments by now; `partly`: some may be missing."""
+        hints, recorded = self.resolve(), json.loads(text)
+        bound = inspect.BoundArguments(self._signature, {})
+        for parameter in self._parameters:
+            if parameter.name in recorded:
+                codec = _codec(parameter, hints)
+                value = recorded.pop(parameter.name)
+                # A lone value of a plain codec is decoded already; the others read their own JSON.
+                decoded = value if codec is PLAIN else codec.decode(json.dumps(value))
+                if parameter.kind is parameter.VAR_POSITIONAL:
+                    decoded = tuple(decoded)
+                bound.arguments[parameter.name] = decoded
+        if recorded:
+            raise TypeError(f"{self._fn.__qualname__} no longer takes {', '.join(sorted(recorded))}.")
+        if not partly:
+            self._signature.bind(*bound.args, **bound.kwargs)  # TypeError if it takes more by now
+        return bound.args, bound.kwargs
+
+    def same_call(self, recorded: str, asked: str) -> bool:
+        """Return whether two encoded calls give the function the same arguments.
+
+        An argument that only one of them has counts with its default of today. Calls that do not fit the function of
+        today are different unless their text is equal.
+        """
+        if recorded == asked:
+            return True
+        try:
+            one, other = self._decoded(recorded), self._decoded(asked)
+            for name in one.keys() ^ other.keys():
+                default = self._signature.parameters[name].default
+                (one if name in other else other)[name] = default
+            return canonical(one) == canonical(other)
+        except (TypeError, ValueError, RecursionError):
+            return False
+
+    def _decoded(self, text: str) -> dict[str, Any]:
+        args, kwargs = self.decode(text)
+        return dict(self._signature.bind(*args, **kwargs).arguments)
+
+    @property
+    def is_method(self) -> bool:
+        qualname = self._fn.__qualname__.rpartition("<locals>.")[2]
+        return "." in qualname and bool(self._names) and self._names[0] in ("self", "cls")
+
+
+def shortened(text: str) -> str:
+    """Still another for another text, and its beginning can be read."""
+    if len(text) <= FINGERPRINT_LENGTH:
+        return text
+    return f"{text[: FINGERPRINT_LENGTH - 40]}…{blake2b(text.encode(), digest_size=16).hexdigest()}"
+
+
+def _codec(parameter: inspect.Parameter, hints: dict[str, Any]) -> Codec:
+    hint = hints.get(parameter.name, Any)
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        return codec_for(tuple[hint, ...])  # type: ignore[valid-type]
+    if parameter.kind is parameter.VAR_KEYWORD:
+        return codec_for(dict[str, hint])  # type: ignore[valid-type]
+    return codec_for(hint)
+
+
+def _is_unrecorded(hint: Any) -> bool:
+    return any(
+        mark is Unrecorded or isinstance(mark, Unrecorded) for mark in getattr(hint, "__metadata__", ())
+    )
+
+
+def _canonical(value: Any) -> Any:
+    """One level of what JSON does not know; the encoder asks again for what is inside."""
+    if isinstance(value, (set, frozenset)):  # their order differs from process to process
+        return {"set": sorted(canonical(item) for item in value)}
+    if has_fields(value):
+        return said_of(value)
+    from pydantic_core import to_jsonable_python
+
+    try:
+        return to_jsonable_python(value)
+    except UnicodeDecodeError:  # bytes that are no text
+        return to_jsonable_python(value, bytes_mode="base64")
+
+
+def canonical(value: Any) -> str:
+    """Text, equal for equal values, in every process. TypeError, ValueError or RecursionError where there can be none."""
+    try:
+        return _fingerprints.encode(value)  # equal dicts may be in different orders
+    except TypeError as error:
+        if "not supported between" not in str(error):
+            raise
+        return _unsorted.encode(value)  # keys of several types have no order
+
+
+_fingerprints = json.JSONEncoder(separators=(",", ":"), default=_canonical, sort_keys=True)
+_unsorted = json.JSONEncoder(separators=(",", ":"), default=_canonical)

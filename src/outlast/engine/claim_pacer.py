@@ -1,0 +1,102 @@
+"""Slots: how much a worker may claim now.
+
+A rolling deploy gives everything back at once. A worker that took all it can hold in its first second would replay it all at
+once, beside every other worker that does the same, and new work would wait behind it. So slots open over time, returned
+runs are metered, and a share of the slots is kept for new work.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import NamedTuple
+
+FIRST_PART = 0.1
+"""The part of the slots that is open from the start; the others open one after the other."""
+FIRST_SLOTS = 10
+"""How many are open at least once a run was claimed whose worker died: a deploy interrupts runs by the hundred, a death few."""
+JITTER = 0.2
+"""The part of a ramp that chance may take off it, so that workers which start together do not go on together."""
+BURST_SECONDS = 0.1
+"""Returned runs that may be taken up at once, as so many seconds of their rate."""
+PORTION_SECONDS = 0.05
+"""The least that is worth waiting for: a claim for every single slot or run would be many transactions."""
+
+
+class Allowance(NamedTuple):
+    limit: int
+    """How many runs may be claimed."""
+    returned: int
+    """How many of them may be ones that were interrupted before."""
+    new_first: bool = False
+    """Ask for new ones alone first: it is their turn."""
+
+
+class ClaimPacer:
+    """Pure: it is told the time (any clock that does not jump), and chance is given to it; without, there is no jitter."""
+
+    def __init__(
+        self,
+        count: int,
+        *,
+        now: float,
+        ramp: float = 0.0,
+        new_share: float = 0.0,
+        returned_rate: float = math.inf,
+        chance: random.Random | None = None,
+    ) -> None:
+        self.count, self._start, self._new_share, self._rate = count, now, new_share, returned_rate
+        self._ramp = ramp if chance is None else ramp * chance.uniform(1 - JITTER, 1.0)
+        self._burst = max(1.0, returned_rate * BURST_SECONDS)
+        self._tokens, self._filled = self._burst, now
+        self._claims = 0
+        self._first = 1
+
+    def open(self, now: float) -> int:
+        """Return how many slots are open: a tenth at first, all of them after `ramp` seconds at the latest."""
+        if now >= self._start + self._ramp:
+            return self.count
+        part = FIRST_PART + (1 - FIRST_PART) * (now - self._start) / self._ramp
+        return min(self.count, max(self._first, _floor(self.count * part)))
+
+    def allow(self, now: float, held: int, returned_held: int) -> Allowance:
+        """What may be claimed, given what is in hand."""
+        self._fill(now)
+        slots = self.open(now)
+        limit = max(0, slots - held)
+        returned = min(limit, self._tokens)
+        turn = False
+        if slots * self._new_share >= 1:
+            kept = min(slots - 1, -_floor(-slots * self._new_share))
+            returned = min(returned, slots - kept - returned_held)
+        else:  # too few slots to keep one free: new work has its share in time
+            turn = _floor((self._claims + 1) * self._new_share) > _floor(self._claims * self._new_share)
+        return Allowance(limit, max(0, _floor(returned)), turn)
+
+    def took(self, returned: int, *, died: bool = False) -> None:
+        """Note a claim: how many returned runs came of it, and whether one of them had died."""
+        self._claims += 1
+        self._tokens -= returned
+        if died:
+            self._first = FIRST_SLOTS
+
+    def more_in(self, now: float) -> float | None:
+        """Seconds until more may be claimed for no other reason than time; None if time changes nothing."""
+        self._fill(now)
+        waits = []
+        if (slots := self.open(now)) < self.count:
+            part = ((slots + 1) / self.count - FIRST_PART) / (1 - FIRST_PART)
+            waits.append(self._start + self._ramp * part - now)
+        if self._tokens < 1:
+            waits.append((1 - self._tokens) / self._rate)
+        return max(PORTION_SECONDS, min(waits)) if waits else None
+
+    def _fill(self, now: float) -> None:
+        if now > self._filled:
+            self._tokens = min(self._burst, self._tokens + (now - self._filled) * self._rate)
+            self._filled = now
+
+
+def _floor(number: float) -> int:
+    """Rounding errors are not to cost a slot."""
+    return math.floor(number + 1e-9)

@@ -1,0 +1,238 @@
+"""The claimer: takes runs (or items) from queues as long as there are free slots.
+
+It sleeps until the bell rings, something in hand has ended, or something comes due. Looking is a read: a ring costs the other
+processes nothing where there is nothing to claim.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from outlast.engine.claim_pacer import ClaimPacer
+from outlast.engine.log_backoff import LogBackoff
+from outlast.errors import StoreError
+from outlast.store.commands import Claim
+from outlast.store.rows import Claimable, RunRow
+
+if TYPE_CHECKING:
+    from outlast.engine.engine import Engine
+
+log = logging.getLogger("outlast.worker")
+
+LOOK_SECONDS = 0.5
+"""How long to go on claiming without a look for what else there is."""
+
+YIELD_PATIENCES = 6
+"""How many times `suspect_patience` a suspect waits before it comes in beside others."""
+
+_chance = random.Random()  # noqa: S311 - no secret; of its own, so that a program's seeded one is left alone
+
+OVERDUE_ROUNDS, OVERDUE_SECONDS = 20, 0.2
+"""After so many rounds in vain, the seconds between two of them."""
+
+
+class Claimer:
+    def __init__(
+        self,
+        engine: Engine,
+        queues: tuple[str, ...],
+        known: Callable[[], tuple[str, ...]],
+        concurrency: int,
+        begin: Callable[[list[RunRow]], Awaitable[None]],
+        first: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._engine, self.queues, self._known, self._begin = engine, queues, known, begin
+        self._first = first
+        """Called before every round: what it puts into the writer is committed with the claim."""
+        self._log_backoff = LogBackoff(engine.loop.time)
+        self._overdue_rounds = 0
+        """Rounds in a row that claimed nothing although something is overdue."""
+        settings = engine.settings
+        self.pacer = ClaimPacer(
+            concurrency,
+            now=engine.loop.time(),
+            ramp=settings.ramp,
+            new_share=settings.new_share,
+            returned_rate=settings.returned_rate,
+            chance=_chance,
+        )
+        self.held: dict[int, bool] = {}
+        """What was claimed here and has not ended: its fence, and whether it had been interrupted before."""
+        self._token = secrets.token_hex(8)
+        """Of the next claim. It is there before: asking for chance lets other threads in, and the writer's would begin with what
+        `first` has put, and without the claim."""
+        self._wake = asyncio.Event()
+        self._look_at = 0.0
+        self._more = False
+        """The last claim was a full one: there is more, no need to look."""
+        self._stopped = False
+        self._suspect_since: float | None = None
+        self._has_claimed = False
+        self._reported: dict[str, float] = {}
+
+    def wake(self) -> None:
+        """Something may have changed: have a look."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Claim nothing more."""
+        self._stopped = True
+        self._engine.in_flight.yielding.discard(self)
+        self._wake.set()
+
+    def done(self, fence: int) -> None:
+        """Something in hand has ended: its slot is free."""
+        if self.held.pop(fence, None) is not None:
+            self._wake.set()
+
+    async def work(self) -> None:
+        """Until it is stopped."""
+        while not self._stopped:
+            self._wake.clear()
+            self._first()
+            try:
+                pause = await self._round()
+                self._log_backoff.reset()
+            except StoreError as error:
+                if self._log_backoff.should_log():
+                    log.warning("cannot claim: %s", error)
+                pause = min(1.0, self._engine.settings.poll)
+            except (
+                Exception
+            ) as error:  # a fault of ours: a worker that claims nothing any more would be worse
+                log.error("a round of claiming failed", exc_info=self._engine.redact_exception(error))
+                pause = self._engine.settings.poll
+            if pause > 0 and not self._stopped:
+                # `wait_for` would make a task of it, for every claim.
+                later = self._engine.loop.call_later(min(pause, 3600.0), self._wake.set)
+                await self._wake.wait()
+                later.cancel()
+
+    async def _round(self) -> float:
+        """Look, and claim what fits. Seconds until the next round if nothing happens before."""
+        engine, now = self._engine, self._engine.loop.time()
+        limit, returned, new_first = self.pacer.allow(now, len(self.held), sum(self.held.values()))
+        if not self._more or now >= self._look_at:
+            self._look_at = now + LOOK_SECONDS
+            claimable = await engine.read(engine.store.peek, self.queues, self._known())
+            self._report(claimable.unknown)
+            # What came due while no worker lived is not sorted yet: a suspect among it goes first, while the room is empty.
+            if claimable.suspect or (
+                claimable.overdue and not self._has_claimed and engine.in_flight.is_empty()
+            ):
+                await self._suspect()
+            else:
+                self._no_suspect()
+            if not claimable.ready:
+                self._more = False
+                return self._pause(claimable)
+        if limit == 0 or engine.in_flight.closed or self._stopped:
+            return self._pause(None)
+        claimed = len(await self._claim(limit, 0 if new_first else returned))
+        if claimed < limit and new_first and returned:
+            claimed += len(await self._claim(limit - claimed, min(returned, limit - claimed)))
+        self._more = claimed == limit
+        if self._more:  # all slots are taken, unless what came has opened others
+            more = len(self.held) < self.pacer.open(engine.loop.time())
+            return 0.0 if more else self._pause(None)
+        # Nothing more is to be had before somebody says so, or it comes due: known now, what was due is ready since the claim.
+        claimable = await engine.read(engine.store.peek, self.queues, self._known())
+        self._overdue_rounds = self._overdue_rounds + 1 if claimable.overdue and not claimed else 0
+        if claimable.overdue:  # each claim makes some of it ready, unless another program keeps it locked
+            return 0.0 if self._overdue_rounds < OVERDUE_ROUNDS else OVERDUE_SECONDS
+        return self._pause(claimable)
+
+    def _pause(self, claimable: Claimable | None) -> float:
+        engine = self._engine
+        pauses = [engine.settings.poll * _chance.uniform(0.75, 1.0)]
+        if claimable is not None and claimable.next_due is not None:
+            pauses.append(max(0.0, claimable.next_due - engine.store.now()) + 0.001)
+        more_in = self.pacer.more_in(engine.loop.time())
+        if more_in is not None:
+            pauses.append(more_in)
+        if self._suspect_since is not None:
+            pauses.append(0.2)
+        return min(pauses)
+
+    async def _claim(
+        self, limit: int, returned: int, *, suspects: bool = False, alone: bool = False
+    ) -> list[RunRow]:
+        engine = self._engine
+        command = Claim(
+            engine.worker.id, self._token, (), self.queues, self._known(), limit, returned, suspects
+        )
+        try:
+            rows = await engine.acquirer.claim(command, alone=alone)
+        finally:
+            self._token = secrets.token_hex(8)
+            self._has_claimed = True
+        if rows:
+            again = [row for row in rows if row.interrupted is not None]
+            self.pacer.took(len(again), died=any(row.deaths for row in again))
+            for row in rows:
+                self.held[row.fence] = row.interrupted is not None
+            await self._begin(rows)
+        return rows
+
+    async def _suspect(self) -> None:
+        """Claim a suspect with empty hands, or make room for it.
+
+        Where no hands get empty it comes in beside the others in the end: a death in company counts against no run.
+        """
+        engine, now = self._engine, self._engine.loop.time()
+        in_flight, patience = engine.in_flight, engine.settings.suspect_patience
+        if self._stopped or in_flight.isolated is not None:
+            return
+        if in_flight.is_empty():
+            await self._claim(1, 1, suspects=True, alone=True)
+            self._no_suspect()
+            return
+        if self._suspect_since is None:
+            self._suspect_since = now + _chance.uniform(0.0, patience)
+        waited = now - self._suspect_since
+        if waited > patience * YIELD_PATIENCES:
+            log.warning(
+                "a run that died more than once without recording anything waits for an idle worker in vain"
+            )
+            await self._claim(1, 1, suspects=True)
+            self._no_suspect()
+        elif not in_flight.closed and await self._should_yield(patient=waited <= patience):
+            in_flight.yielding.add(self)
+
+    def _no_suspect(self) -> None:
+        self._suspect_since = None
+        self._engine.in_flight.yielding.discard(self)
+
+    async def _should_yield(self, *, patient: bool) -> bool:
+        """Return whether this worker stops claiming to make room for a suspect.
+
+        At most a quarter of the busy workers do, those with the least in hand: the others go on with other work.
+        A patient worker leaves the suspect to an idle one, if there is one.
+        """
+        engine = self._engine
+        everybody = await engine.read(engine.store.workers)
+        # One that only consumes items says nothing of what it claims; it knows of itself that it does.
+        workers = [worker for worker in everybody if worker.concurrency or worker.id == engine.worker.id]
+        busy = [worker for worker in workers if worker.held or worker.id == engine.worker.id]
+        if patient and any(not worker.draining for worker in workers if worker not in busy):
+            return False
+        busy.sort(key=lambda worker: (worker.held, str(worker.id)))
+        first = busy[: math.ceil(len(busy) / 4)]
+        return any(worker.id == engine.worker.id for worker in first)
+
+    def _report(self, unknown: tuple[str, ...]) -> None:
+        """Runs of workflows that this worker does not know wait for one that does."""
+        now = time.monotonic()
+        for name in unknown:
+            if now >= self._reported.get(name, 0.0):
+                self._reported[name] = now + 60.0
+                log.warning(
+                    "runs of workflow %s wait for a worker that knows it", name, extra={"workflow": name}
+                )

@@ -1,0 +1,128 @@
+"""What a person says of an effect whose outcome nobody knows, and what effects a run has."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from outlast.codec.codecs import encode_message
+from outlast.errors import OutlastError, SettingsError, UnknownEffect, Unrecordable, WrongStatus
+from outlast.execution.effect_call import find
+from outlast.execution.effect_log import UNDO, EffectLog, EffectRecord
+from outlast.store.commands import STATUS, VERSION, Decide, Refused, verdict
+from outlast.store.protocol import whole_journal
+from outlast.store.rows import RunRow
+from outlast.store.tolerant_rows import legible
+
+if TYPE_CHECKING:
+    from outlast.engine.engine import Engine
+
+NOT_SAID: Any = object()
+
+
+def effect_log_of(engine: Engine, row: RunRow) -> tuple[EffectLog, int]:
+    """What a run has dealt in, and the number of its last entry. It reads the whole journal. StoreBroken if that cannot be read."""
+    from outlast.execution.journal import Journal
+
+    with legible(f"the journal of run {row.id!r}"):
+        journal = Journal(whole_journal(engine.store, row.pk))
+    return journal.effect_log, journal.last_seq
+
+
+async def decide(
+    engine: Engine,
+    row: RunRow,
+    effect: str,
+    *,
+    happened: Any,
+    did_not: bool,
+    compensate: bool,
+    result: Any,
+    intent: int | None,
+) -> None:
+    if (happened is not NOT_SAID) + bool(did_not) + bool(compensate) != 1:
+        raise SettingsError("say one of: happened=RESULT, did_not=True, compensate=True.")
+    if row.status != "parked":
+        raise WrongStatus(
+            f"run {row.id!r} is {row.status}: only of a parked run can it be decided what came of an effect."
+        )
+    effect_log, last = await engine.read(effect_log_of, engine, row)
+    effect_record = choose(row.id, effect_log, effect)
+    _check_seen(row.id, effect_record, intent)
+    text = "null" if did_not else encode_message(result if compensate else happened)
+    engine.check_size(text, f"the result of effect {effect}")
+    if not did_not and not (compensate and result is None):  # without a result it is undone without one
+        _check_result(effect_record, text)
+    if did_not and not effect_record.intent:
+        raise SettingsError(f"{effect_record.place} was not begun: say that it happened, or retry the run.")
+    decision = {"what": "did_not" if did_not else "happened", "value": text, "intent": effect_record.intent}
+    ends_as = _verdict(row, effect_record) if compensate else None
+    command = Decide(row.id, effect_record.place, json.dumps(decision), last, secrets.token_hex(8), ends_as)
+    outcome = await engine.writer.execute(command)
+    if isinstance(outcome, Refused):
+        changed = outcome.why in (VERSION, STATUS)
+        raise WrongStatus(
+            f"run {row.id!r} has gone on meanwhile: look at it again."
+            if changed
+            else f"run {row.id!r} is gone."
+        )
+
+
+def undecided(effect_log: EffectLog) -> list[EffectRecord]:
+    """What a person may decide, newest first: what is open, and compensations that failed."""
+    stuck = [
+        one
+        for one in effect_log.records.values()
+        if one.place.startswith(UNDO) and one.intent and not one.happened and not one.open
+    ]
+    return effect_log.opened + stuck
+
+
+def choose(run: str, effect_log: EffectLog, effect: str) -> EffectRecord:
+    """By its place, or by its name where just one is of that name. UnknownEffect otherwise, with those that there are."""
+    there = undecided(effect_log)
+    named = [one for one in there if one.place == effect] or [one for one in there if one.effect == effect]
+    if len(named) == 1:
+        return named[0]
+    undone = effect_log.get(effect.removeprefix(UNDO)) if effect.startswith(UNDO) else None
+    if undone is not None and undone.undoable and effect_log.undoing is not None:  # not begun: undone by hand
+        return EffectRecord(effect, "intent", 0, undone.compensation or undone.effect, undone.code)
+    raise UnknownEffect(run, effect, [one.place for one in named or there])
+
+
+def _check_seen(run: str, effect_record: EffectRecord, intent: int | None) -> None:
+    """Whoever decides must mean the last intent: what was seen of an earlier one says nothing of it."""
+    if intent is None and effect_record.tried_anew:
+        raise SettingsError(
+            f"{effect_record.place} of run {run!r} was tried again since somebody last decided or had it tried again. Look at what came of the last one, then say that it is meant: "
+            f"intent={effect_record.intent} (--intent {effect_record.intent})."
+        )
+    if intent not in (None, effect_record.intent):
+        raise WrongStatus(
+            f"{effect_record.place} of run {run!r} has no open intent {intent}: the last one is {effect_record.intent}. Look at it again."
+        )
+
+
+def _check_result(effect_record: EffectRecord, text: str) -> None:
+    """Where this program has the effect's code, what is said must be a result of it."""
+    effect = find(effect_record.effect, effect_record.code)
+    if effect is not None and not effect_record.place.startswith(UNDO):
+        try:
+            effect.signature.returns().decode(text)
+        except Unrecordable as unfit:
+            raise Unrecordable(
+                f"{text[:80]} is no result of effect {effect_record.effect}: {unfit}"
+            ) from unfit
+
+
+def _verdict(row: RunRow, effect_record: EffectRecord) -> str:
+    if row.undoing is not None:
+        raise OutlastError(
+            f"run {row.id!r} is being undone already: say whether {effect_record.place} happened."
+        )
+    if effect_record.compensation is None:
+        raise OutlastError(
+            f"effect {effect_record.effect} has no compensation. Say whether it happened; to have the rest of the run undone, cancel it then."
+        )
+    return verdict("cancelled", reason=f"somebody decided to undo it, at {effect_record.place}")

@@ -1,0 +1,40 @@
+"""Resting: a run that only waits is given back by a worker until there is something to do."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from outlast.errors import Evicted
+from outlast.execution.release import what_it_waits_for
+
+if TYPE_CHECKING:
+    from outlast.engine.engine import Engine
+
+
+class IdleReleaser:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._timer: asyncio.TimerHandle | None = None
+
+    def _release_idle(self) -> None:
+        """A run that only waits, and did when it was last looked at, is given back until there is something to do."""
+        engine = self._engine
+        self._timer = None
+        assert engine.claimer is not None
+        soon = engine.store.now() + engine.settings.linger
+        for execution in list(engine.executions.values()):
+            rest = what_it_waits_for(execution) if execution.row.queue in engine.claimer.queues else None
+            if rest is None or rest.due <= soon:
+                continue
+            if execution.idle_since == rest.entry + 1:
+                execution.idle = rest
+                execution.evict(Evicted("it waits"))
+            execution.idle_since = rest.entry + 1
+        self.watch()
+
+    def watch(self) -> None:
+        """As long as a worker has anything in hand."""
+        engine = self._engine
+        if engine.claimer is not None and self._timer is None and engine.executions and not engine.closing:
+            self._timer = engine.loop.call_later(engine.settings.linger, self._release_idle)

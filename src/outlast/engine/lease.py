@@ -1,0 +1,106 @@
+"""Renew a worker's lease, its right to its runs, from a thread of its own.
+
+A worker that can write to the store but not read from it would keep runs that it cannot serve. So
+the lease is renewed only if the process has read something since the last renewal.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from queue import Empty
+
+from outlast.errors import StoreError
+from outlast.store.commands import Refused, Renew
+from outlast.store.deadline import until
+from outlast.store.writer.group_commit import GroupCommitWriter
+
+log = logging.getLogger("outlast.lease")
+
+_jitter = random.Random()  # noqa: S311 - no secret; of its own, so that a program's seeded one is left alone
+
+
+RETRIES = 4
+"""How often a renewal that failed is tried until the next one would have been due."""
+
+
+class Lease:
+    def __init__(
+        self,
+        writer: GroupCommitWriter,
+        worker: str,
+        seconds: float,
+        stall_max: float,
+        lost: Callable[[], None],
+        read: Callable[[str], object],
+    ) -> None:
+        """`read` reads from the store, with the worker's id. `lost` is called in the lease's thread."""
+        self._writer, self._worker, self._seconds, self._lost = writer, worker, seconds, lost
+        self._stall_max, self._read = stall_max, read
+        self.read_at = 0.0
+        """When the process last read from the store, on the monotonic clock."""
+        self.trouble: str | None = None
+        """Why the last renewal failed. None if it did not."""
+        self.loop_seen = time.monotonic()
+        """When the event loop gave its last sign of life."""
+        self._told = False
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._renew, name="outlast-lease", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def _stalled(self) -> bool:
+        """Whether the loop stands still: then it does not execute what it holds. Said once each time."""
+        stalled = time.monotonic() - self.loop_seen
+        if stalled <= self._stall_max:
+            self._told = False
+            return False
+        if not self._told:
+            self._told = True
+            log.error(
+                "the event loop has stood still for %.0f s: worker %s does not renew its lease until it moves",
+                stalled, self._worker,
+            )  # fmt: skip
+        return True
+
+    def _renew(self) -> None:
+        pause, renewed_at = self._seconds / 3, time.monotonic()
+        while not self._stop.wait(pause * _jitter.uniform(0.8, 1.0)):
+            pause = self._seconds / 3
+            if self._stalled():
+                continue
+            try:
+                if self.read_at < renewed_at:
+                    self._try_reading()
+                outcome = self._writer.execute_urgent(Renew(self._worker, self._seconds), timeout=pause)
+            except (StoreError, Empty) as error:
+                self._complain(str(error) or "no answer")
+                pause /= RETRIES
+                continue
+            renewed_at = time.monotonic()
+            if isinstance(outcome, Refused) and not self._stop.is_set():
+                log.error("worker %s was taken for dead: its runs go on elsewhere", self._worker)
+                self._lost()
+                return
+            if self.trouble is not None:
+                log.warning("worker %s renews its lease again", self._worker)
+                self.trouble = None
+
+    def _try_reading(self) -> None:
+        """Read once, and soon: nobody else has since the last renewal. Raises StoreError."""
+        with until(time.monotonic() + self._seconds / 3 / RETRIES):
+            self._read(self._worker)
+        self.read_at = time.monotonic()
+
+    def _complain(self, error: str) -> None:
+        """Log the first failure of several in a row."""
+        if self.trouble is None and not self._stop.is_set():
+            log.warning("worker %s could not renew its lease: %s", self._worker, error)
+        self.trouble = error

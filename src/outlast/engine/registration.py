@@ -1,0 +1,146 @@
+"""This process in the store's eyes: an id, a lock that the kernel holds, and a lease. Taken for dead, it comes back under
+another id."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable
+from functools import partial
+
+from outlast.engine.lease import Lease
+from outlast.engine.patience import patiently
+from outlast.errors import StoreError
+from outlast.settings import Settings
+from outlast.store.commands import DeregisterWorker, RegisterWorker
+from outlast.store.protocol import Store
+from outlast.store.writer.group_commit import GroupCommitWriter
+
+log = logging.getLogger("outlast.worker")
+
+
+class WorkerRegistration:
+    def __init__(self, store: Store, writer: GroupCommitWriter, settings: Settings, *, inline: bool) -> None:
+        self._store, self._writer, self._settings, self._inline = store, writer, settings, inline
+        self._loop = asyncio.get_running_loop()
+        self._changing = asyncio.Lock()
+        self._lease: Lease | None = None
+        self._ticking: asyncio.TimerHandle | None = None
+        self.id = ""
+        self.queues: tuple[str, ...] = ()
+        self.workflows: tuple[str, ...] = ()
+        self.concurrency = 0
+        """What it claims, for those who look; nothing if it only starts and submits."""
+        self.lost: Callable[[str], None] = lambda _: None
+        """Called on the loop with the id that was taken for dead; once, however that was learned."""
+        self._lost_reported, self._left = "", False
+        self._tick_seconds = min(1.0, settings.stall_max / 4, settings.health_stall / 4 or 1.0)
+
+    def is_alive(self, id: str) -> bool:
+        """Whether it goes by this id, and is not known to have been taken for dead: until it has another one, it may be."""
+        return id == self.id != self._lost_reported
+
+    async def register(self, instead_of: str = "") -> None:
+        """Get an id, or another one instead of one that was swept. Whoever asks second finds it done, and after the end nobody gets one."""
+        async with self._changing:
+            if self._left or self.id != instead_of:
+                return
+            self._report_lost(instead_of)
+            self._release_liveness()
+            worker = secrets.token_hex(8)
+            await patiently(
+                partial(self._acquire_liveness, worker),
+                self._settings.store_patience,
+                until=lambda: self._inline,
+                say=partial(log.warning, "%s"),
+            )
+            try:
+                await self._writer.execute(self._registration(worker))
+            except (StoreError, asyncio.CancelledError) as error:
+                if not isinstance(error, StoreError):  # then it is written all the same
+                    self._writer.enqueue(DeregisterWorker(worker), lambda *_: None)
+                self._store.release_liveness(worker)
+                raise
+            self.id = worker
+            if instead_of:
+                log.warning("worker %s goes on as %s", instead_of, worker, extra={"worker": worker})
+            if not self._inline:
+                lost = partial(self._lost_from_thread, worker)
+                settings, asked = self._settings, self._store.asked
+                self._lease = Lease(self._writer, worker, settings.lease, settings.stall_max, lost, asked)
+                self._lease.start()
+                self._tick()
+
+    async def _acquire_liveness(self, worker: str) -> None:
+        self._store.acquire_liveness(worker)
+
+    def _registration(self, worker: str) -> RegisterWorker:
+        host, pid, lease = socket.gethostname(), os.getpid(), self._settings.lease
+        return RegisterWorker(worker, host, pid, lease, self.queues, self.workflows, self.concurrency)
+
+    def _tick(self) -> None:
+        """The loop's own sign of life, for the lease's thread."""
+        if self._lease is not None and self._lease.loop_seen < math.inf:
+            self._lease.loop_seen = time.monotonic()
+            self._ticking = self._loop.call_later(self._tick_seconds, self._tick)
+
+    def stalled(self) -> float:
+        """Seconds since the loop's last sign of life, beyond those that are usual. From any thread."""
+        lease = self._lease  # looked at once: it may be gone in the next moment
+        seen = math.inf if lease is None else lease.loop_seen
+        return 0.0 if seen == math.inf else max(0.0, time.monotonic() - seen - self._tick_seconds)
+
+    def has_read(self) -> None:
+        """Note that the store was read. The lease is renewed while it can be."""
+        if self._lease is not None:
+            self._lease.read_at = time.monotonic()
+
+    def trouble(self) -> str | None:
+        """Return why the lease could not be renewed. From any thread."""
+        lease = self._lease
+        return None if lease is None else lease.trouble
+
+    def stay_registered(self) -> None:
+        """Something of this worker's executes on after its loop has ended: renew its lease until the process is gone."""
+        if self._lease is not None:
+            self._lease.loop_seen = math.inf
+
+    async def deregister(self) -> None:
+        """Strike this worker off. Runs that it still holds are given back.
+
+        If that could not be written it keeps its lock, which the kernel lets go of when the process is gone: then it is known to
+        be dead at once, and not when its lease has run out.
+        """
+        async with self._changing:  # one that is just being enlisted anew is struck off under its new id
+            self._left = True
+            self._stop()
+            await self._writer.execute(DeregisterWorker(self.id))
+            self._store.release_liveness(self.id)
+
+    def _stop(self) -> None:
+        if self._lease is not None:
+            self._lease.stop()
+            self._lease = None
+        if self._ticking is not None:
+            self._ticking.cancel()
+
+    def _release_liveness(self) -> None:
+        self._stop()
+        if self.id:
+            self._store.release_liveness(self.id)
+
+    def _lost_from_thread(self, worker: str) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._report_lost, worker)
+        except RuntimeError:
+            return  # the loop is closed
+
+    def _report_lost(self, worker: str) -> None:
+        if worker not in ("", self._lost_reported):
+            self._lost_reported = worker
+            self.lost(worker)

@@ -1,0 +1,96 @@
+"""Retry a run. A child is retried by its parent, and alone only while the parent waits for it."""
+
+from __future__ import annotations
+
+import secrets
+from shlex import quote
+from typing import TYPE_CHECKING, Any
+
+from outlast.errors import WrongStatus
+from outlast.execution.call_site import child_id
+from outlast.store.commands import EACH, PARENT, VERSION, Refused, Retry
+from outlast.store.protocol import whole_journal
+from outlast.store.rows import RunRow
+from outlast.store.tolerant_rows import legible
+
+if TYPE_CHECKING:
+    from outlast.engine.engine import Engine
+
+TRIES_MAX = 20
+"""How often the parent's journal is read again because the parent recorded something meanwhile."""
+
+
+async def retry(engine: Engine, row: RunRow) -> Any:
+    """Queue a run again and return the store's outcome.
+
+    Raise WrongStatus for a child that only its parent can retry.
+    """
+    token = secrets.token_hex(8)
+    if row.parent is None or row.undoing is not None or row.workflow == EACH:
+        outcome = await engine.writer.execute(Retry(row.id, token))
+        return await _check(engine, row, outcome)
+    for _ in range(TRIES_MAX):
+        parent = await engine.read(engine.store.run, row.parent)
+        seen = 0 if parent is None else await engine.read(_last_seen, engine, row, parent)
+        outcome = await engine.writer.execute(Retry(row.id, token, seen))
+        if not (isinstance(outcome, Refused) and outcome.why == VERSION):
+            return await _check(engine, row, outcome)
+    raise WrongStatus(
+        f"run {row.id!r} was not retried: its parent {row.parent!r} keeps recording, so it is not known "
+        "whether it still waits for this run. Try again."
+    )
+
+
+def _last_seen(engine: Engine, row: RunRow, parent: RunRow) -> int:
+    """Return the number of the parent's last entry.
+
+    Raise WrongStatus if the parent has recorded the child's end.
+    """
+    from outlast.execution.journal import Journal
+
+    with legible(f"the journal of run {parent.id!r}"):
+        journal = Journal(whole_journal(engine.store, parent.pk))
+    length_max = engine.settings.id_length_max
+    ended = row.status in ("failed", "cancelled", "dead")
+    goes_on = parent.ended is None and parent.undoing is None
+    for key, entry in journal.placed.items():
+        is_it = entry.kind == "child" and child_id(parent.id, key, length_max) == row.id
+        if ended and goes_on and is_it:
+            raise WrongStatus(
+                f"run {row.id!r} is a child of run {parent.id!r}, which has recorded its end and "
+                "continued without it. To execute it again, retry the parent once that has ended: "
+                f"`outlast retry {quote(parent.id)}`."
+            )
+    return journal.last_seq
+
+
+async def _check(engine: Engine, row: RunRow, outcome: Any) -> Any:
+    """Return an outcome that is no refusal because of the parent. Raise WrongStatus otherwise."""
+    if not (isinstance(outcome, Refused) and outcome.why == PARENT):
+        return outcome
+    said = f"run {row.id!r} is a child of run {row.parent!r}, which "
+    if outcome.detail in ("gone", "done"):
+        state = "was pruned" if outcome.detail == "gone" else "is done"
+        raise WrongStatus(f"{said}{state}: no run would own what it does. Start a new run instead.")
+    undoing = outcome.detail == "undoing"
+    state = "is being undone" if undoing else f"is {outcome.detail}"
+    then = "When that has ended, retry" if undoing else "Retry"
+    top = await _topmost(engine, row)
+    raise WrongStatus(
+        f"{said}{state}. A child is retried by its parent. {then} the parent, which retries its "
+        f"children: `outlast retry {quote(top)}`."
+    )
+
+
+async def _topmost(engine: Engine, row: RunRow) -> str:
+    """Return the highest ancestor that has ended or is being undone: the one to retry."""
+    top, seen = row, {row.id}
+    while top.parent is not None and top.parent not in seen:
+        parent = await engine.read(engine.store.run, top.parent)
+        if parent is None or parent.status == "done":
+            break
+        if parent.ended is None and parent.undoing is None:
+            break
+        seen.add(parent.id)
+        top = parent
+    return top.id if top is not row else str(row.parent)

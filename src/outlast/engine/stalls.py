@@ -1,0 +1,195 @@
+"""Notice a step that blocks the event loop: log it, count it, and put it on record for other processes.
+
+A thread watches the loop's ticks. When they stop for longer than `stall_warn` seconds, it looks at
+what the loop's thread executes and puts that on record: the process may be killed before the loop
+moves again. If it does move, the loop records how long the stall took.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import secrets
+import sys
+import threading
+import time
+from queue import Empty
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from outlast.errors import StoreError
+from outlast.execution.run_loop import RunLoop
+from outlast.execution.source_lines import Line, is_users, shown
+from outlast.execution.step_execution import BODY
+from outlast.store.commands import UpdateSession
+from outlast.store.fleet import STALLS, STALLS_KEPT_SECONDS
+
+if TYPE_CHECKING:
+    from outlast.engine.engine import Engine
+
+log = logging.getLogger("outlast.worker")
+
+STEPS_MAX = 20
+"""Steps of one worker on record: a step that blocks does so again."""
+RECORD_SECONDS = 5.0
+"""How long the watching thread waits until a stall under way is on record."""
+
+
+class Culprit(NamedTuple):
+    """What the loop executed while it stood still."""
+
+    what: str
+    workflow: str
+    step: str
+    line: str
+    remedy: str
+    facts: dict[str, Any]
+
+
+class Stalls:
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self._loop = engine, engine.loop
+        self._warn = engine.settings.stall_warn
+        self._tick_seconds = self._warn / 4
+        self._seen = time.monotonic()
+        self._culprit: Culprit | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._stop = threading.Event()
+        self._thread_id = 0
+        self._counts: dict[str, int] = {}
+
+    def start(self) -> None:
+        """Watch the loop that calls this. Nothing is watched where `stall_warn` is 0."""
+        if self._warn > 0:
+            self._thread_id = threading.get_ident()
+            self._tick()
+            threading.Thread(target=self._watch, name="outlast-stalls", daemon=True).start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # -- on the loop
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        seconds, self._seen = now - self._seen - self._tick_seconds, now
+        culprit, self._culprit = self._culprit, None
+        if culprit is not None:
+            self._record(culprit, seconds)
+        self._timer = self._loop.call_later(self._tick_seconds, self._tick)
+
+    def _record(self, culprit: Culprit, seconds: float) -> None:
+        """Count a stall that is over, and keep it in the store for `outlast workers` and `outlast doctor`."""
+        engine = self._engine
+        log.warning(
+            "the event loop moves again after %.1f s: %s had blocked it", seconds, culprit.what, extra=culprit.facts
+        )  # fmt: skip
+        engine.meters.stalled(culprit.workflow, culprit.step, seconds)
+        keep = self._entry(culprit, seconds)
+        if keep is not None:
+            name = culprit.step or culprit.workflow
+            self._counts[name] = self._counts.get(name, 0) + 1
+            engine.writer.enqueue(keep, lambda *_: None)
+
+    def _entry(self, culprit: Culprit, seconds: float) -> UpdateSession | None:
+        """Return the change of the worker's session that adds a stall; None if it is not to be kept."""
+        engine, name = self._engine, culprit.step or culprit.workflow
+        if not name or (name not in self._counts and len(self._counts) >= STEPS_MAX):
+            return None
+        count = self._counts.get(name, 0) + 1
+        said = {"count": count, "seconds": round(seconds, 3), "at": engine.store.now(), "line": culprit.line}
+        return UpdateSession(
+            engine.worker.id,
+            secrets.token_hex(8),
+            {name: json.dumps(said)},
+            STALLS_KEPT_SECONDS,
+            space=STALLS,
+        )
+
+    # -- in the thread that watches
+
+    def _watch(self) -> None:
+        looked = time.monotonic()
+        while not self._stop.wait(self._tick_seconds) and not self._loop.is_closed():
+            now = time.monotonic()
+            # A process that was paused, or a machine without CPU time, is not the step's fault.
+            paused, looked = now - looked > self._warn, now
+            seconds = now - self._seen - self._tick_seconds
+            if seconds <= self._warn or paused or self._culprit is not None:
+                continue
+            culprit = self._look()
+            if culprit is not None and now - self._seen - self._tick_seconds > self._warn:
+                self._culprit = culprit
+                log.warning(
+                    "the event loop has stood still for %.1f s: %s blocks it at %s. Nothing else in this process "
+                    "moves meanwhile. %s", seconds, culprit.what, culprit.line, culprit.remedy, extra=culprit.facts,
+                )  # fmt: skip
+                self._record_now(culprit, seconds)
+                looked = time.monotonic()
+
+    def _record_now(self, culprit: Culprit, seconds: float) -> None:
+        """Put a stall on record that is not over. The loop overwrites the entry when it moves again."""
+        keep = self._entry(culprit, seconds)
+        if keep is None:
+            return
+        try:
+            self._engine.writer.execute_urgent(keep, timeout=RECORD_SECONDS)
+        except (StoreError, Empty) as error:
+            log.warning(
+                "the stall could not be put on record (%s): `outlast workers` shows it only once the loop moves again",
+                error or "the store did not answer", extra=culprit.facts,
+            )  # fmt: skip
+
+    def _look(self) -> Culprit | None:
+        """Return what the loop's thread executes now; None if it is nothing of the program's."""
+        stack = _frames(sys._current_frames().get(self._thread_id))
+        for frame in stack:
+            if frame.f_code is RunLoop.pump.__code__:
+                execution = frame.f_locals["self"].execution
+                what = f"workflow {execution.workflow.name} in run {execution.id}"
+                remedy = "Move what blocks into a step, as a plain `def`: it executes in a thread."
+                return Culprit(
+                    what, execution.workflow.name, "", _line(stack), remedy, execution.log_fields()
+                )
+        task = asyncio.current_task(self._loop)
+        if task is None:
+            return None
+        body = next(
+            (
+                execution.step_executions[task]
+                for execution in list(self._engine.executions.values())
+                if task in execution.step_executions
+            ),
+            None,
+        )
+        if body is None and hasattr(task, "get_context"):  # a task of the step's own, since Python 3.12
+            body = task.get_context().get(BODY)
+        if body is None:
+            remedy = "Execute what blocks in a thread (asyncio.to_thread)."
+            return Culprit(f"task {task.get_name()}", "", "", _line(stack), remedy, {})
+        execution, outer = body.execution, body.outer
+        what = f"{outer.kind} {outer.key} of run {execution.id}"
+        remedy = "Write it as `def` instead of `async def`, and call it with `await NAME.aio(...)`: it then executes in a thread."
+        facts = execution.log_fields(outer.key, outer.attempt)
+        return Culprit(what, execution.workflow.name, outer.name, _line(stack), remedy, facts)
+
+
+def _frames(frame: FrameType | None) -> list[FrameType]:
+    """Return a stack, innermost first."""
+    frames = []
+    while frame is not None:
+        frames.append(frame)
+        frame = frame.f_back
+    return frames
+
+
+def _line(stack: list[FrameType]) -> str:
+    """Return the innermost line of the user's code, or of any code if there is none."""
+    users = next((frame for frame in stack if is_users(frame)), stack[0] if stack else None)
+    if users is None:
+        return "an unknown line"
+    line: Line = (users.f_code, users.f_lineno)
+    return shown(line)

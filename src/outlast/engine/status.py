@@ -1,0 +1,56 @@
+"""What the HTTP server sees of an engine. Every member may be called from any thread, and none waits but `peek`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from outlast.http.status_provider import Sample
+
+if TYPE_CHECKING:
+    from outlast.engine.engine import Engine
+
+
+class EngineStatus:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def ready(self) -> str | None:
+        engine = self._engine
+        if engine.draining:
+            return f"draining: {engine.drain.reason or 'it is being closed'}"
+        if engine.unhealthy is not None:
+            return f"unhealthy: {engine.unhealthy}"
+        if not engine.working:
+            return "starting"
+        trouble = engine.worker.trouble()
+        return None if trouble is None else f"the lease cannot be renewed: {trouble}"
+
+    def stalled(self) -> float:
+        return self._engine.worker.stalled()
+
+    def begin_drain(self, reason: str) -> None:
+        self._engine.drain.begin(reason)
+
+    def drain_view(self) -> dict[str, Any]:
+        drain = self._engine.drain
+        left = drain.left
+        return {
+            "draining": drain.layer is not None,
+            "reason": drain.reason or None,
+            "seconds_left": None if math.isinf(left) else round(left, 3),
+            "layer": drain.layer,
+            "under_way": [asdict(one) for one in drain.view()],
+        }
+
+    def refresh(self) -> None:
+        if self._engine.settings.metrics:
+            self._engine.store_stats.refresh()
+
+    def samples(self) -> Iterable[Sample]:
+        """Nothing where `metrics` is 0."""
+        from outlast.telemetry.export import samples
+
+        return samples(self._engine, ready=self.ready() is None) if self._engine.settings.metrics else ()

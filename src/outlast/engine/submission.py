@@ -1,0 +1,126 @@
+"""Queue runs and items: all of them in one commit or none, waiting for room if a queue is full.
+
+The id of a run is its idempotency key. This module decides whether a repeated submit joins the run that has the id.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from outlast.errors import Backpressure, Conflict, LimitExceeded, SettingsError
+from outlast.store.commands import CONFLICT, Refused, Submit, SubmitMany, Submitted
+
+if TYPE_CHECKING:
+    from outlast.api.workflow import Call
+    from outlast.engine.engine import Engine
+    from outlast.store.rows import RunRow
+
+OnConflict = Literal["raise", "join"]
+"""What a repeated id with other arguments does: raise Conflict, or join the run that is there."""
+Joins = Callable[[str, str, Submit], bool]
+"""Whether a submission joins a run of this workflow and these encoded arguments."""
+
+PRIORITY_MAX = 1_000_000
+LOOK_SECONDS = 0.25
+"""How often who waits for room looks: a claim, which makes it, rings no bell."""
+
+
+def check_seconds(what: str, seconds: float) -> None:
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < math.inf:
+        raise SettingsError(f"{what}={seconds!r} must be a number of seconds, 0 or more, and finite.")
+
+
+def check_on_conflict(on_conflict: str) -> None:
+    """Raise SettingsError unless it is one of the two policies."""
+    if on_conflict not in ("raise", "join"):
+        raise SettingsError(f'on_conflict={on_conflict!r} must be "raise" or "join".')
+
+
+def joins(workflow: str, args: str, call: Call[Any], on_conflict: OnConflict) -> bool:
+    """Return whether a call may join a run of this workflow and these encoded arguments.
+
+    Another workflow never may: its result would be read by the wrong annotation.
+    """
+    if workflow != call.workflow.name:
+        return False
+    return on_conflict == "join" or call.workflow.signature.same_call(args, call.args)
+
+
+def check_joins(row: RunRow, call: Call[Any], on_conflict: OnConflict) -> None:
+    """Raise Conflict unless the call may join this run."""
+    if not joins(row.workflow, row.args, call, on_conflict):
+        raise conflict(row.id, row.workflow, row.args, call.workflow.name, call.args)
+
+
+def conflict(id: str, workflow: str, args: str, asked_workflow: str, asked_args: str) -> Conflict:
+    """Build the error for an id that is taken by other work."""
+    return Conflict(id, f"{workflow}({args})"[:500], f"{asked_workflow}({asked_args})"[:500])
+
+
+def is_equal(workflow: str, args: str, run: Submit) -> bool:
+    """Return whether a submission asks for exactly this work."""
+    return (workflow, args) == (run.workflow, run.args)
+
+
+async def enqueue(
+    engine: Engine, runs: list[Submit], wait: float, joins: Joins = is_equal
+) -> list[Submitted]:
+    """Queue all runs in one commit, or none, and return their outcomes in order.
+
+    Raise Backpressure if there is no room within `wait` seconds, at once if there never can be. Raise Conflict if an id
+    is taken by work that the submission does not join. Nothing is written in either case.
+    """
+    if isinstance(wait, bool) or not isinstance(wait, (int, float)) or not wait >= 0:
+        raise SettingsError(f"wait={wait!r} must be a number of seconds, 0 or more.")
+    for run in runs[:1]:  # they have these in common
+        check_seconds("delay", run.delay)
+        if type(run.priority) is not int or abs(run.priority) > PRIORITY_MAX:
+            raise SettingsError(f"priority={run.priority!r} must be a whole number within ±{PRIORITY_MAX:,}.")
+    if len(runs) > engine.settings.submit_many_max:
+        raise LimitExceeded(
+            "submit_many_max", engine.settings.submit_many_max, len(runs), "runs in one commit"
+        )
+    until = engine.loop.time() + wait
+    left, joined = list(runs), dict[str, Submitted]()
+    while left:
+        seen = engine.notifier.count
+        outcome = await engine.writer.execute(left[0] if len(left) == 1 else SubmitMany(tuple(left)))
+        if not isinstance(outcome, Refused):
+            outcomes = outcome if isinstance(outcome, list) else [outcome]
+            if len(left) == len(runs):
+                return outcomes
+            joined |= {run.id: one for run, one in zip(left, outcomes, strict=True)}
+            break
+        if outcome.why == CONFLICT:
+            left, joined = await _without_joined(engine, runs, joins)
+            continue
+        depth, limit, needed = map(int, outcome.detail.split("/"))
+        seconds = until - engine.loop.time()
+        if seconds <= 0 or needed > limit:
+            raise Backpressure(runs[0].queue, depth, limit)
+        await engine.notifier.wait(min(seconds, LOOK_SECONDS), seen)
+    return [joined[run.id] for run in runs]
+
+
+async def _without_joined(
+    engine: Engine, runs: Sequence[Submit], joins: Joins
+) -> tuple[list[Submit], dict[str, Submitted]]:
+    """Return the runs that are still to be queued, each id once, and the outcomes of those that exist.
+
+    The stores compare the text of a batch's arguments. What they refuse may still join the run that is there.
+    """
+    first: dict[str, Submit] = {}
+    for run in runs:
+        earlier = first.setdefault(run.id, run)
+        if not joins(earlier.workflow, earlier.args, run):
+            raise Conflict(run.id, "something else in the same batch", f"{run.workflow}({run.args})"[:500])
+    rows = await engine.read(lambda: [engine.store.run(id) for id in first])
+    there = {row.id: row for row in rows if row is not None}
+    for run in runs:
+        row = there.get(run.id)
+        if row is not None and not joins(row.workflow, row.args, run):
+            raise conflict(run.id, row.workflow, row.args, run.workflow, run.args)
+    left = [run for id, run in first.items() if id not in there]
+    return left, {id: Submitted(row, new=False) for id, row in there.items()}

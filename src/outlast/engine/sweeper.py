@@ -1,0 +1,118 @@
+"""The sweeper: notices dead workers and has their runs given to others; and puts this worker's own affairs in order.
+
+Every process that claims has one. Several at once do no harm: who is second finds nothing left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from random import uniform
+from typing import TYPE_CHECKING
+
+from outlast.api.session import prune_sessions
+from outlast.engine.log_backoff import LogBackoff
+from outlast.errors import StoreBroken, StoreError
+from outlast.store.commands import Prune, RecordDurations, Release, SetWaiting, Sweep, Swept
+
+if TYPE_CHECKING:
+    from outlast.engine.engine import Engine
+
+log = logging.getLogger("outlast.worker")
+
+PRUNE_BATCH = 1_000
+SESSIONS_SECONDS = 60.0
+"""Between two looks for sessions that have expired."""
+
+
+class Sweeper:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._peers = 1
+        """How many workers there are, this one too."""
+        self._log_backoff = LogBackoff(engine.loop.time)
+        self.lost: asyncio.Future[StoreBroken] = engine.loop.create_future()
+        """Its store is gone, and does not come back to this process."""
+
+    async def work(self) -> None:
+        """Until it is cancelled."""
+        engine = self._engine
+        tidy_at = sessions_at = engine.loop.time() + engine.settings.poll
+        while not engine.closing:
+            try:
+                await self.sweep()
+                if engine.loop.time() >= tidy_at:
+                    await self.tidy()
+                    self._peers = len(await engine.read(engine.store.workers))
+                    await self._forget_acked()
+                    await self._tell_durations()
+                    tidy_at = engine.loop.time() + engine.settings.poll
+                if engine.loop.time() >= sessions_at:
+                    await prune_sessions(engine, PRUNE_BATCH)
+                    sessions_at = engine.loop.time() + SESSIONS_SECONDS
+            except Exception as error:
+                if self._log_backoff.should_log():
+                    self._complain(error)
+                if isinstance(error, StoreBroken) and error.gone and not self.lost.done():
+                    self.lost.set_result(error)
+            else:
+                self._log_backoff.reset()
+            await asyncio.sleep(self._pause())
+
+    def _complain(self, error: Exception) -> None:
+        if isinstance(error, StoreError):
+            log.warning("cannot look for dead workers: %s", error)
+        else:
+            log.error("a sweep failed", exc_info=self._engine.redact_exception(error))
+
+    def _pause(self) -> float:
+        """Together, many workers look as often as two: whoever is first tells all. So a store is not asked the more the larger the fleet."""
+        heartbeat, crowd = self._engine.settings.heartbeat, self._peers / 2
+        if crowd <= 1:
+            return heartbeat
+        return min(heartbeat * crowd * uniform(0.5, 1.5), self._engine.settings.lease / 4)  # noqa: S311 - no secret
+
+    async def sweep(self) -> bool:
+        """Whether any worker was found dead."""
+        engine = self._engine
+        if not await engine.read(engine.store.dead_workers):
+            return False
+        settings = engine.settings
+        swept: Swept = await engine.writer.execute(Sweep(settings.death_backoff, settings.death_backoff_max))
+        if swept.workers:
+            engine.meters.died(len(swept.workers))
+            found = (len(swept.workers), len(swept.runs), len(swept.dead))
+            facts = {"workers": list(swept.workers)}
+            say = log.warning if engine.claimer is not None else log.info  # to a lone program it is no news
+            say("dead workers: %d; runs taken from them: %d; dead letters: %d", *found, extra=facts)
+        for id in swept.dead:
+            engine.hooks.tell("dead", id)
+        return bool(swept.workers)
+
+    async def tidy(self) -> None:
+        """Give back what the store says is ours and is not: its claim was never answered, or the store did not take its end."""
+        engine = self._engine
+        held = await engine.read(engine.store.held, engine.worker.id)
+        if all(fence in engine.in_flight.held for _, fence, _ in held):
+            return
+        # A claim that was committed before we read is answered before a command that is put after: then it is in hand.
+        await engine.writer.execute(SetWaiting(0, 0, ()))
+        for run, fence, id in held:
+            if fence not in engine.in_flight.held and id not in engine.hung:
+                await engine.writer.execute(Release(run, fence, "nobody had it in hand", interrupted=False))
+
+    async def _tell_durations(self) -> None:
+        """How long steps took, for the drains of others."""
+        samples = self._engine.durations.fresh()
+        if samples:
+            await self._engine.writer.execute(RecordDurations(samples))
+
+    async def _forget_acked(self) -> None:
+        engine = self._engine
+        if not engine.in_flight.acked:
+            return
+        engine.in_flight.acked = False
+        before = engine.store.now() - engine.settings.item_memory
+        pruned = PRUNE_BATCH
+        while pruned == PRUNE_BATCH:
+            pruned = await engine.writer.execute(Prune(before, PRUNE_BATCH, items=True))

@@ -1,0 +1,207 @@
+"""Undoing: what a run that failed, was cancelled or abandoned executes instead of its workflow, and what a unit does that an exception
+leaves. Newest first, one at a time; what is open is resolved, what happened is compensated."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Coroutine, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from outlast.codec.sentences import stopped
+from outlast.errors import Unrecordable
+from outlast.execution import children, effect_executor, release
+from outlast.execution.effect_call import EffectCall, check_known, find
+from outlast.execution.effect_log import UNDO, EffectRecord
+from outlast.execution.unit_scope import join, units_around
+
+if TYPE_CHECKING:
+    from outlast.api.effect import EffectBase
+    from outlast.execution.call_site import CallSite
+    from outlast.execution.run_execution import RunExecution
+
+CHILDREN = f"{UNDO}(children)"
+UNKNOWN_SECONDS = 600.0
+"""How long a run in undoing waits for a worker that has the code for it, before a person is asked."""
+BACK_SECONDS = 5.0
+"""How long a run is left to other workers whose effects this one's code does not have."""
+
+
+def register(execution: RunExecution, effect_call: EffectCall) -> Coroutine[Any, Any, None]:
+    """Have it recorded that this is to be done if the run is undone. Its place is taken now."""
+    effect = effect_call.effect
+    check_known(effect)
+    said: dict[str, Any] = {"effect": effect.name, "code": effect.code, "arguments": effect_call.arguments}
+    execution.engine.check_size(json.dumps(said), f"the arguments of {effect.name}")
+    units = units_around(effect, needs_compensation=False)
+    call_site = execution.reserve_call(
+        "compensation", f"compensate:{effect.name}", effect_call.fingerprint, while_cancelling=True
+    )
+    call_site.effect_call = effect_call
+    join(units, call_site)
+    if call_site.units:
+        said["units"] = call_site.units
+    return execution.make_awaitable(call_site, partial(_record, value=json.dumps(said)))
+
+
+def _record(execution: RunExecution, call_site: CallSite, value: str) -> None:
+    if execution.record("compensation", call_site.key, args=call_site.args, value=value):
+        execution.engine.meters.compensation("registered")
+
+
+async def undo(execution: RunExecution) -> None:
+    """The main task of a run in undoing. What the journal had when that began is given, what came since is replayed."""
+    assert execution.row.undoing is not None
+    compensating = json.loads(execution.row.undoing)["status"] != "done"
+    effect_log = execution.journal.effect_log
+    undoing = effect_log.undoing
+    assert undoing is not None
+    if compensating:
+        await _end_children(execution)
+    for effect_record in list(effect_log):
+        if effect_record.kind == "intent" and _was_open(effect_record, undoing):
+            await _resolve(execution, effect_record)
+        begun = effect_log.get(UNDO + effect_record.place)
+        begun_before = begun is not None and begun.intent > 0 and begun.first < undoing  # by a unit
+        done_before = effect_record.undone is not None and effect_record.undone < undoing
+        to_undo = effect_record.happened and not done_before and not effect_record.by_hand
+        if to_undo and (compensating or begun_before):
+            await _compensate(execution, effect_record)
+
+
+async def _end_children(execution: RunExecution) -> None:
+    """Children that have not ended must act no more, and those whose end is not in the journal are undone first: they are the newest."""
+    call_site = execution.reserve_call_at("child", CHILDREN, None)
+    await _outcome(execution, execution.outcome(call_site, children.launch_end_all))
+
+
+def _was_open(effect_record: EffectRecord, undoing: int) -> bool:
+    """When the run began to be undone; it may have been resolved since."""
+    closed_since = effect_record.closed is not None and effect_record.closed.seq > undoing
+    return effect_record.open or closed_since or effect_record.intent > undoing
+
+
+async def _is_on_record(execution: RunExecution, effect_record: EffectRecord | None) -> bool:
+    """What has been done since is only replayed: whoever goes on with the rest need not have the code for it."""
+    if (
+        effect_record is None
+        or effect_record.closed is None
+        or effect_record.place not in execution.journal.placed
+    ):
+        return False
+    call_site = execution.reserve_call_at("step", effect_record.place, effect_record.closed.args)
+    call_site.effect_call = EffectCall.answered(effect_record)
+    await _outcome(execution, execution.outcome(call_site, effect_executor.launch))
+    return True
+
+
+async def _resolve(execution: RunExecution, effect_record: EffectRecord) -> None:
+    if await _is_on_record(execution, effect_record):
+        return
+    effect = await _known(execution, effect_record.effect, effect_record.code)
+    call_site = execution.reserve_call_at("step", effect_record.place, effect_record.args)
+    call_site.units = effect_record.units
+    await _outcome(
+        execution,
+        effect_executor.attend(
+            execution, call_site, EffectCall.recorded(effect, effect_record, resolve_only=True)
+        ),
+    )
+
+
+async def _compensate(execution: RunExecution, effect_record: EffectRecord) -> None:
+    if effect_record.kind == "child":
+        call_site = execution.reserve_call_at("child", UNDO + effect_record.place, None)
+        await _outcome(
+            execution, execution.outcome(call_site, partial(children.launch_undo, of=effect_record.place))
+        )
+        return
+    begun = execution.journal.effect_log.get(UNDO + effect_record.place)
+    needless = effect_record.kind == "intent" and effect_record.compensation is None
+    if needless or await _is_on_record(execution, begun):
+        return
+    effect = await _known(execution, effect_record.effect, effect_record.code)
+    effect_call = EffectCall.recorded(effect, effect_record, resolve_only=False)
+    if effect_record.kind == "intent":
+        compensation = effect.compensation
+        if compensation is None or compensation.name != effect_record.compensation:
+            compensation = await _known(execution, effect_record.compensation or "", effect_record.code)
+        if begun is not None and begun.intent:
+            # What is on record counts, also if the code takes other arguments by now.
+            effect_call = EffectCall.recorded(compensation, begun, resolve_only=False)
+        else:
+            assert effect_record.closed is not None
+            result = effect_record.value if effect_record.closed.error is None else None
+            effect_call = await _undoing(execution, effect_record, effect_call, compensation, result)
+    call_site = execution.reserve_call_at("step", UNDO + effect_record.place, effect_call.fingerprint)
+    await _outcome(execution, effect_executor.attend(execution, call_site, effect_call))
+
+
+async def _undoing(
+    execution: RunExecution,
+    effect_record: EffectRecord,
+    effect_call: EffectCall,
+    compensation: EffectBase[..., Any],
+    result: str | None,
+) -> EffectCall:
+    """The call of a compensation. One that cannot be made is a person's business: nothing is known that could be given to it."""
+    try:
+        return effect_call.undo(compensation, effect_record.key, result)
+    except Unrecordable as unfit:
+        why = f"its compensation {compensation.name} cannot be called: {stopped(str(unfit))} Undo it by hand, then decide that it happened."
+        release.cannot_tell(execution, UNDO + effect_record.place, why)
+        await asyncio.Future(loop=execution.loop)
+        raise
+
+
+async def _outcome(execution: RunExecution, coro: Coroutine[Any, Any, Any]) -> None:
+    """That it did not happen is an exception, and no concern of ours; what cannot be undone never gets here."""
+    try:
+        await coro
+    except asyncio.CancelledError:
+        if execution.end_reason is not None:
+            raise
+    except Exception:
+        if execution.end_reason is not None:
+            raise
+
+
+async def _known(execution: RunExecution, name: str, module: str) -> EffectBase[..., Any]:
+    effect = find(name, module)
+    if effect is None and execution.now() - execution.journal.effect_log.at > UNKNOWN_SECONDS:
+        raise LookupError(f"no worker's code has had effect {name} for {UNKNOWN_SECONDS:.0f} s")
+    if effect is None:
+        release.release(execution, f"effect {name} is not known to this worker's code", BACK_SECONDS)
+        await asyncio.Future(loop=execution.loop)
+    assert effect is not None
+    return effect
+
+
+async def undo_members(execution: RunExecution, members: Sequence[CallSite]) -> None:
+    """Undo what a unit has done, newest first, once all of it is known."""
+    for call_site in members:
+        if call_site.effect_call is not None and call_site.kind == "step":
+            call_site.effect_call.resolve_only = True  # what has not acted yet does not
+            if call_site.stop is not None:
+                call_site.stop()  # nor is its next attempt waited for
+    for call_site in members:
+        if call_site.coro is None:  # somebody has awaited it
+            await execution.until_delivered(call_site)
+    for call_site in reversed(members):
+        effect_call, effect_record = call_site.effect_call, execution.journal.effect_log.get(call_site.key)
+        happened = call_site.text is not None and not call_site.undone
+        if effect_call is None or effect_record is None or not happened:
+            continue
+        if call_site.kind == "compensation":
+            undoing = effect_call
+        elif effect_call.effect.compensation is not None:
+            result = None if call_site.error is not None else call_site.text
+            undoing = await _undoing(
+                execution, effect_record, effect_call, effect_call.effect.compensation, result
+            )
+        else:
+            continue
+        where = execution.reserve_call_at("step", UNDO + call_site.key, undoing.fingerprint)
+        await _outcome(execution, effect_executor.attend(execution, where, undoing))
+        call_site.undone = True

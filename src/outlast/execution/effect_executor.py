@@ -1,0 +1,411 @@
+"""Effects, as a life performs them: intent, act, confirm.
+
+Every act is preceded by an intent that this life has recorded under its fence. As long as an intent is open, nothing else is done at its
+place but to find out whether it happened (`execution/effect_resolution.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Coroutine
+from contextvars import copy_context
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from outlast.codec.exceptions import CANCELLED, encode_error
+from outlast.errors import Diverged, Evicted, LimitExceeded, StepFailed, StepTimeout, Unrecordable
+from outlast.execution import effect_resolution, release
+from outlast.execution.effect_call import DID_NOT, NOT_DONE, EffectCall, Outcome, check_known
+from outlast.execution.effect_log import UNDO, EffectRecord
+from outlast.execution.step_execution import BODY, StepExecution, delay_before, say_values
+from outlast.execution.unit_scope import UNIT, join, units_around
+from outlast.telemetry.error_text import format_recorded
+
+if TYPE_CHECKING:
+    from outlast.execution.call_site import CallSite
+    from outlast.execution.run_execution import RunExecution
+
+log = logging.getLogger("outlast.replay")
+
+INTENTS_MAX = 5
+"""How many intents in a row may be slow to become durable: the wait after a death counts from the last."""
+SLOW_SECONDS = 0.1
+"""What is slow, at least."""
+
+
+def call(execution: RunExecution, effect_call: EffectCall) -> Coroutine[Any, Any, Any]:
+    """Take the effect's place now; what is returned performs it when awaited."""
+    effect = effect_call.effect
+    check_known(effect)
+    execution.engine.check_size(effect_call.arguments, f"the arguments of effect {effect.name}")
+    units = units_around(effect)
+    call_site = execution.reserve_call("step", effect.name, effect_call.fingerprint)
+    join(units, call_site)
+    return attend(execution, call_site, effect_call)
+
+
+def attend(execution: RunExecution, call_site: CallSite, effect_call: EffectCall) -> Coroutine[Any, Any, Any]:
+    """Have an errand done at a place that was taken for it."""
+    call_site.effect_call, call_site.codec = effect_call, effect_call.effect.signature.returns
+    return execution.make_awaitable(call_site, launch)
+
+
+def launch(execution: RunExecution, call_site: CallSite) -> None:
+    """Start an effect's body. Called on the run loop; the body executes on the host's."""
+    assert call_site.effect_call is not None
+    body = StepExecution(execution, call_site.key, call_site.effect_call.effect.name, {})
+    body.is_effect, body.nudge = True, asyncio.Event()
+    work = (
+        _perform(body, call_site, call_site.effect_call)
+        if execution.span is None
+        else execution.span.around(body, partial(_perform, body, call_site, call_site.effect_call))
+    )
+    task = body.task = asyncio.Task(work, loop=execution.host, name=call_site.key)
+    call_site.stop = body.nudge.set  # it looks at `place.cancelled` where it can stop
+    execution.step_executions[task] = body
+
+
+async def _perform(body: StepExecution, call_site: CallSite, effect_call: EffectCall) -> None:
+    BODY.set(body)
+    execution = body.execution
+    body.started, body.idle = perf_counter(), True
+    outcome: Outcome | None = None
+    try:
+        outcome = await EffectExecutor(body, call_site, effect_call).execute()
+    except asyncio.CancelledError:
+        if execution.end_reason is None and body.leaving is None:
+            execution.evict(Evicted("its effect was cancelled from outside, as at the end of the program"))
+    except (SystemExit, KeyboardInterrupt):
+        execution.evict(Evicted("its program ended in the middle of an effect"))
+        raise
+    except (Evicted, Diverged):
+        log.debug(
+            "effect %s of run %s is another life's",
+            call_site.key,
+            execution.id,
+            extra=execution.log_fields(call_site.key),
+        )
+    finally:
+        execution.step_executions.pop(body.task, None)  # type: ignore[arg-type]
+        body.task = None
+        if execution.engine.draining and not execution.host.is_closed():
+            execution.engine.drain.check_run(execution)
+    if outcome is None:
+        return
+    call_site.value = outcome.value
+    if execution.engine.log_values:
+        say_values(body, call_site.args or "", outcome.text, outcome.error)
+    recorded = execution.record(
+        "step", call_site.key, call_site.args, outcome.text, outcome.error, perf_counter() - body.started, body.attempt,
+        call_site.cancelled or None, cost=body.take_cost(), late=True,
+    )  # fmt: skip
+    if not recorded:
+        say_lost(execution, call_site.key, outcome.error)
+        return
+    if outcome.error is not None:
+        body.ended("cancelled" if outcome.error == CANCELLED else "failed", error=outcome.error)
+    else:
+        if outcome.seconds is not None:
+            execution.engine.durations.add(execution.workflow.name, body.name, outcome.seconds)
+        body.ended("done", outcome.seconds)
+    if outcome.text is not None:  # it happened
+        if call_site.key.startswith(UNDO):
+            execution.engine.meters.compensation("done")
+        elif effect_call.effect.compensation is not None:
+            execution.engine.meters.compensation("registered")
+
+
+def say_lost(execution: RunExecution, key: str, error: str | None) -> None:
+    """What came of an effect cannot be recorded."""
+    came = "returned" if error is None else f"raised {format_recorded(error, execution.engine.log_values)}"
+    saying = "effect %s of run %s %s after this worker had lost the run: it may have been done twice"
+    log.error(saying, key, execution.id, came, extra=execution.log_fields(key))
+
+
+class EffectExecutor:
+    """One effect under way at one place."""
+
+    def __init__(self, body: StepExecution, call_site: CallSite, effect_call: EffectCall) -> None:
+        self.body, self.call_site, self.effect_call, self.effect = (
+            body,
+            call_site,
+            effect_call,
+            effect_call.effect,
+        )
+        self.execution, self.engine = body.execution, body.execution.engine
+        self.is_compensation = call_site.key.startswith(UNDO)
+        self.acted_at: float | None = None
+        """When the last intent of this life was recorded, on the loop's clock."""
+        self.over_at = 0.0
+        """When what it began can no longer be under way, on the same clock."""
+        self.may_repeat = False
+        """Its intent is open, and it may be done again all the same: it is idempotent."""
+
+    @property
+    def effect_record(self) -> EffectRecord | None:
+        return self.execution.journal.effect_log.get(self.call_site.key)
+
+    @property
+    def unwanted(self) -> bool:
+        """Nobody wants it any more: the workflow has cancelled it, or the run or its unit is being undone."""
+        return self.call_site.cancelled or self.effect_call.resolve_only
+
+    async def execute(self) -> Outcome:
+        """Until it is known what happened."""
+        while True:
+            try:
+                outcome = await self._resolve_first() or await self._act_if_wanted()
+            except Exception as fault:  # nothing of the act's own gets here
+                return await self._at_fault(fault)
+            if outcome is not None:
+                return outcome
+
+    async def _resolve_first(self) -> Outcome | None:
+        """What the journal has to say of this place. None: it is to be done."""
+        effect_record = self.effect_record
+        if effect_record is None or not effect_record.intent:
+            return None
+        if effect_record.happened:
+            return self._kept(effect_record)
+        if effect_record.decision is not None and effect_record.decision.what == "happened":
+            return await effect_resolution.decided(self, effect_record.decision)
+        if effect_record.open and not self.may_repeat:
+            return await effect_resolution.resolve(self, effect_record)
+        if self.is_compensation and effect_record.raised > self.effect.retries:
+            return await self.unknown(effect_resolution.failures(effect_record))
+        if effect_record.decision is not None:
+            await effect_resolution.until_over(self, effect_record)
+        await self.until(effect_record.retry_at, may_stop=True)
+        return None
+
+    def _kept(self, effect_record: EffectRecord) -> Outcome | None:
+        """It happened, and a retry made the entry void that says so. With other arguments it is another effect."""
+        assert effect_record.closed is not None
+        if effect_record.args != self.call_site.args:
+            effect_record.reset()
+            return None
+        # A plain result is kept aside by the journal, and does not get here; the fold may have forgotten it.
+        assert effect_record.closed.error is not None or effect_record.compensation is not None
+        return Outcome(effect_record.value, None, effect_record.closed.error)
+
+    async def _at_fault(self, fault: Exception) -> Outcome:
+        """Something is wrong with the code around the act. Where something may have happened, or must be undone, a person looks."""
+        text = encode_error(fault, self.engine.settings.error_text_max)
+        if self.execution.is_open(self.call_site.key) or self.is_compensation:
+            self.body.error_text = text
+            key, redacted = self.call_site.key, self.engine.redact_exception(fault)
+            log.error(
+                "effect %s of run %s",
+                key,
+                self.execution.id,
+                exc_info=redacted,
+                extra=self.execution.log_fields(key),
+            )
+            return await self.unknown(f"something is wrong with it: {fault!r}.")
+        return Outcome(error=text)
+
+    # -- acting
+
+    async def _act_if_wanted(self) -> Outcome | None:
+        """Intent, act. None: it is open, or to be done again."""
+        effect_record = self.effect_record
+        in_doubt = effect_record is not None and effect_record.open
+        if self.unwanted and not in_doubt:
+            return NOT_DONE
+        has_time = self._has_time()
+        if not self.execution.may_start(UNIT.get()) or not has_time:
+            if not has_time:
+                self.execution.units = 0  # a unit cannot end here either
+            self.engine.drain.check_run(self.execution)
+            await self.execution.host.create_future()  # it is cancelled when its run is given back
+        self.body.attempt = 1 + (effect_record.raised if effect_record is not None else 0)
+        self.body.idle, self.body.since = False, self.execution.host.time()
+        last_intent = effect_record.intent if effect_record is not None else 0
+        try:
+            try:
+                key = await self._intend()
+                if self.execution.end_reason is not None:
+                    raise self.execution.end_reason
+            except (asyncio.CancelledError, Evicted, Diverged):
+                if self.effect_record is not None and self.effect_record.intent > last_intent:
+                    self._record_attempt(None, did_not=True)  # nobody need ask what came of it
+                raise
+            if self.unwanted and not in_doubt:
+                return NOT_DONE
+            if not self._has_time():  # a drain has begun since
+                self._record_attempt(None, did_not=True)
+                return None
+            return await self._act(key)
+        finally:
+            self.body.shielded, self.body.idle = False, True
+
+    def _has_time(self) -> bool:
+        """In a drain nothing is begun that only a person could sort out if it were cut."""
+        sortable = self.effect.idempotent or self.effect.verifier is not None
+        return sortable or (self.effect.timeout or 0.0) < self.engine.drain.seconds_before_exit
+
+    async def _intend(self) -> str:
+        """Have the intent recorded: it is durable when this returns. The key under which to act."""
+        execution, effect, effect_record = self.execution, self.effect, self.effect_record
+        generation = effect_record.generation if effect_record is not None else 0
+        if effect_record is not None and effect_record.intent:
+            key = effect_record.key
+        else:
+            key = self.effect_call.make_key(execution.row.seed, self.call_site.key, generation)
+        said: dict[str, Any] = {
+            "key": key, "effect": effect.name, "code": effect.code, "arguments": self.effect_call.arguments,
+            "compensation": effect.compensation.name if effect.compensation is not None else None,
+            "timeout": effect.timeout, "threaded": not effect.is_async, "generation": generation,
+        }  # fmt: skip
+        if self.call_site.units:
+            said["units"] = self.call_site.units
+        slow = max(SLOW_SECONDS, self.engine.settings.effect_margin / 2)
+        for _ in range(INTENTS_MAX):
+            self.may_repeat, self.acted_at = False, execution.host.time()
+            began, store_began = self.acted_at, execution.now()
+            await execution.record_and_wait(
+                "intent", self.call_site.key, args=self.call_site.args, value=json.dumps(said), attempt=self.body.attempt
+            )  # fmt: skip
+            if (
+                max(execution.host.time() - began, execution.now() - store_began) <= slow
+                or execution.end_reason is not None
+            ):
+                return key
+            said["again"] = True  # nothing was done after this one
+        execution.evict(Evicted("the store takes too long to record an intent"))
+        return key
+
+    async def _act(self, key: str) -> Outcome | None:
+        execution = self.execution
+        if self.engine.observe is not None:
+            self.engine.observe(execution.id, self.call_site.key)
+        self.body.shielded, self.body.since, self.body.error_text = True, execution.host.time(), None
+        try:
+            value = await self._timed(self._call(key))
+        except asyncio.CancelledError as leaked:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            return self._raised(StepFailed("asyncio.CancelledError", str(leaked)), did_not=False)
+        except (Evicted, Diverged, SystemExit, KeyboardInterrupt):
+            raise
+        except _TooLate as late:
+            return self._raised(StepTimeout(str(late)), did_not=False)
+        except BaseException as error:
+            did_not = isinstance(error, self.effect.failed_on) or self.effect in self.engine.step_overrides
+            return self._raised(error, did_not=did_not)
+        return self.result(value)._replace(seconds=execution.host.time() - self.body.since)
+
+    async def _timed(self, act: Coroutine[Any, Any, Any]) -> Any:
+        """Know when what it began can no longer be under way. One that took longer than it may was held up, perhaps before it sent anything: its
+        time-out begins anew where it ended."""
+        try:
+            return await act
+        finally:
+            assert self.acted_at is not None
+            timeout, margin = self.effect.timeout or 0.0, self.engine.settings.effect_margin
+            now = self.execution.host.time()
+            held_up = now - self.acted_at > timeout + max(SLOW_SECONDS, margin / 2)
+            self.over_at = max(self.acted_at + timeout, now + (timeout if held_up else 0.0)) + margin
+
+    async def _call(self, key: str) -> Any:
+        """The function itself, under its time-out. A thread cannot be stopped: what comes of it late is what came of it."""
+        effect, args, kwargs = self.effect, self.effect_call.args, self.effect_call.kwargs
+        if effect.key_name is not None:
+            args, kwargs = effect.signature.having(args, kwargs, effect.key_name, key)
+        fn = self.engine.step_overrides.get(effect, effect.fn)
+        assert effect.timeout is not None
+        too_late = _TooLate(f"effect {effect.name} took longer than its timeout of {effect.timeout} s.")
+        if effect.is_async:
+            try:
+                async with asyncio.timeout(effect.timeout) as limit:
+                    return await fn(*args, **kwargs)
+            except TimeoutError as error:
+                if limit.expired():
+                    raise too_late from error
+                raise
+        thread = self.in_thread(fn, *args, **kwargs)
+        self.execution.watch_thread(thread)
+        saying = "%s It is sync and cannot be stopped: run %s waits for it."
+        facts = self.execution.log_fields(self.call_site.key, self.body.attempt)
+        warn = partial(log.warning, saying, too_late, self.execution.id, extra=facts)
+        late = self.execution.host.call_later(effect.timeout, warn)
+        try:
+            return await asyncio.shield(thread)
+        finally:
+            late.cancel()
+
+    def in_thread(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> asyncio.Future[Any]:
+        return self.engine.pool.run(self.execution.host, copy_context(), fn, *args, **kwargs)
+
+    def result(self, value: Any) -> Outcome:
+        """It happened."""
+        try:
+            text, value = self.effect.signature.returns().round_trip(value)
+            self.engine.check_size(text, f"the result of effect {self.effect.name}")
+        except (Unrecordable, LimitExceeded) as unfit:
+            error = Unrecordable(
+                f"effect {self.effect.name} happened, but its result cannot be recorded: {unfit}"
+            )
+            return Outcome("null", None, encode_error(error, self.engine.settings.error_text_max))
+        return Outcome(text, value)
+
+    def _raised(self, error: BaseException, *, did_not: bool) -> Outcome | None:
+        """The act has raised: an error that means that it did not happen, or one that leaves that open."""
+        effect_record = self.effect_record
+        doubtful = (
+            effect_record is not None and effect_record.doubtful
+        )  # an earlier act may have happened all the same
+        text = encode_error(error, self.engine.settings.error_text_max)
+        if did_not and not doubtful and not self.is_compensation and self.body.attempt > self.effect.retries:
+            return Outcome(error=text)
+        self._record_attempt(text, did_not=did_not)
+        if self.execution.end_reason is not None:
+            raise self.execution.end_reason
+        return None
+
+    def _record_attempt(self, error: str | None, *, did_not: bool) -> None:
+        """An act that came to nothing, or to nothing certain. Without an error there was none: it counts as no attempt."""
+        body, execution = self.body, self.execution
+        delay = 0.0
+        if error is not None:
+            delay = delay_before(self.effect, body.attempt)
+            body.again(format_recorded(error, self.engine.log_values), delay if did_not else None)
+            body.error_text = error
+        due = execution.now() + delay
+        execution.record(
+            "attempt", self.call_site.key, args=DID_NOT if did_not else None, value=str(due), error=error,
+            seconds=execution.host.time() - body.since, attempt=body.attempt - (error is None), cost=body.take_cost(), late=True,
+        )  # fmt: skip
+
+    # -- waiting
+
+    async def unknown(self, why: str) -> Outcome:
+        """Only a person can say. It does not return: the run is parked."""
+        release.cannot_tell(self.execution, self.call_site.key, why)
+        await self.execution.host.create_future()
+        raise AssertionError
+
+    async def until(self, due: float, *, may_stop: bool = False) -> None:
+        """Until the store's clock says so; or, if it may stop, it is not wanted any more. A run that waits for nothing else is given
+        back meanwhile."""
+        body, execution = self.body, self.execution
+        assert body.nudge is not None
+        while (left := due - execution.now()) > 0 and not (may_stop and self.unwanted):
+            body.due = due
+            if self.engine.draining:
+                self.engine.drain.check_run(execution)
+            try:
+                async with asyncio.timeout(min(left, 3600.0)):
+                    await body.nudge.wait() if may_stop else await execution.host.create_future()
+            except TimeoutError:
+                continue
+            finally:
+                body.due = None
+
+
+class _TooLate(TimeoutError):
+    """Its own time-out has cut the act."""

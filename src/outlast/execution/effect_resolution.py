@@ -1,0 +1,166 @@
+"""An open intent: an effect was about to act, and nobody knows whether it did. First until it can no longer be under way; then what `verify`
+says, or, if it is idempotent, once more; else a person must decide."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from typing import TYPE_CHECKING, Any
+
+from outlast.codec.exceptions import describe_error, encode_error
+from outlast.codec.sentences import stopped
+from outlast.errors import Unrecordable
+from outlast.execution.effect_call import DID_NOT, NOT_DONE, NOT_KNOWN, Happened, Outcome
+from outlast.execution.effect_log import Decision, EffectRecord
+from outlast.telemetry.error_text import format_error
+
+if TYPE_CHECKING:
+    from outlast.execution.effect_executor import EffectExecutor
+
+log = logging.getLogger("outlast.replay")
+
+ACTS_AGAIN = 3
+"""How often, at least, an effect acts again whose act raised and turned out not to have happened, or that is idempotent."""
+BACKOFF, BACKOFF_MAX = 1.0, 60.0
+"""Seconds between two askings of a verify that cannot tell."""
+
+
+async def resolve(executor: EffectExecutor, effect_record: EffectRecord) -> Outcome | None:
+    """Find out whether it happened. None: it did not, or it may be done again."""
+    effect = executor.effect
+    await until_over(executor, effect_record)
+    if executor.body.orphan_threads:  # threads that the act has started: one may still be at it
+        await asyncio.wait(executor.body.orphan_threads)
+    if effect.verifier is not None:
+        return await _verify(executor, effect_record)
+    if not effect.idempotent:
+        why = f" It raised {stopped(describe_error(effect_record.error))}" if effect_record.error else ""
+        return await executor.unknown(f"nobody can tell whether it happened.{why}")
+    # A workflow that only gave up waiting goes on, and may do the same under another key.
+    ends = executor.effect_call.resolve_only or (
+        executor.unwanted and executor.execution.cancelling is not None
+    )
+    if ends and effect_record.compensation is None:
+        return NOT_KNOWN
+    if is_exhausted(executor, effect_record):
+        return await executor.unknown(failures(effect_record))
+    executor.may_repeat = True
+    return None
+
+
+async def until_over(executor: EffectExecutor, effect_record: EffectRecord) -> None:
+    """Until the act can no longer be under way, however the worker died. In the life that acted, an idempotent effect only backs off."""
+    span = effect_record.timeout + executor.engine.settings.effect_margin
+    if executor.acted_at is None:
+        # A thread went on until its process died, whatever its time-out was.
+        since = max(effect_record.at, effect_record.ended) if effect_record.threaded else effect_record.at
+        _say_wait(executor, effect_record, since + span - executor.execution.now())
+        await executor.until(since + span)
+    elif executor.effect.idempotent and executor.effect.verifier is None:
+        await executor.until(effect_record.retry_at)
+    else:  # by the clock that does not jump, too
+        left = executor.over_at - executor.execution.host.time()
+        await executor.until(max(effect_record.at + span, executor.execution.now() + left))
+
+
+def _say_wait(executor: EffectExecutor, effect_record: EffectRecord, seconds: float) -> None:
+    """A program that only waits looks as if it hung."""
+    if seconds > 0:
+        raised = effect_record.retry_at > effect_record.at  # and so was not cut
+        log.warning(
+            "effect %s of run %s %s: in %.0f s it cannot be %sany more, then it is found out whether it happened",
+            executor.call_site.key, executor.execution.id, "raised, and may have happened" if raised else "was under way when its process ended",
+            seconds, "under way " if raised else "", extra=executor.execution.log_fields(executor.call_site.key),
+        )  # fmt: skip
+
+
+async def decided(executor: EffectExecutor, decision: Decision) -> Outcome:
+    """What a person has said. Who said it need not have had the code that knows what a result of it is."""
+    text = decision.value or "null"
+    try:
+        return Outcome(text, executor.effect.signature.returns().decode(text))
+    except Unrecordable as unfit:
+        said = text != "null" or not executor.effect_call.resolve_only
+        if said and not executor.is_compensation:
+            return await executor.unknown(
+                f"it was decided that it happened, but {text[:80]} is no result of it: {stopped(str(unfit))}"
+            )
+        why = f"what was decided of effect {executor.effect.name} is no result of it: {unfit}"
+        if text == "null" and not executor.is_compensation:  # --compensate, without one
+            why = f"nobody said with which result effect {executor.effect.name} happened, only that it is to be undone."
+        error = Unrecordable(why)
+        return Outcome(text, None, encode_error(error, executor.engine.settings.error_text_max))
+
+
+async def _verify(executor: EffectExecutor, effect_record: EffectRecord) -> Outcome | None:
+    while True:
+        if effect_record.asked >= executor.engine.settings.verify_attempts:
+            doubt = describe_error(effect_record.doubt) if effect_record.doubt else "it does not say why"
+            return await executor.unknown(f"verify could not tell: {stopped(doubt)}")
+        await executor.until(effect_record.ask_at)
+        try:
+            answer = await _ask(executor, effect_record)
+        except Exception as error:
+            await _could_not_tell(executor, effect_record, error)
+            continue
+        if answer is not None:
+            return executor.result(answer.result)
+        if executor.unwanted:
+            return NOT_DONE
+        if is_exhausted(executor, effect_record) and effect_record.error is not None:
+            if executor.is_compensation:
+                return await executor.unknown(failures(effect_record))
+            return Outcome(error=effect_record.error)
+        await executor.execution.record_and_wait("verify", executor.call_site.key, args=DID_NOT)
+        return None
+
+
+async def _ask(executor: EffectExecutor, effect_record: EffectRecord) -> Happened[Any] | None:
+    """What verify says, under the effect's own time-out. A thread that takes longer changes nothing: nobody waits for it."""
+    effect, body = executor.effect, executor.body
+    assert effect.verifier is not None
+    if effect in executor.engine.step_overrides:
+        return None  # what stands in for it, in a test, has touched nothing
+    wanted = executor.effect_call.for_verify(effect_record.key)
+    body.idle, body.since = False, executor.execution.host.time()
+    try:
+        async with asyncio.timeout(effect.timeout):
+            if inspect.iscoroutinefunction(effect.verifier):
+                answer = await effect.verifier(**wanted)
+            else:
+                answer = await asyncio.shield(executor.in_thread(effect.verifier, **wanted))
+    finally:
+        body.idle = True
+    if answer is not None and not isinstance(answer, Happened):
+        raise TypeError(f"verify of effect {effect.name} answers Happened(result) or None, not {answer!r}")
+    return answer
+
+
+async def _could_not_tell(executor: EffectExecutor, effect_record: EffectRecord, error: Exception) -> None:
+    execution, key, asked = executor.execution, executor.call_site.key, effect_record.asked + 1
+    said = format_error(error, executor.engine.log_values)
+    log.warning(
+        "verify of effect %s of run %s could not tell: %s",
+        key,
+        execution.id,
+        said,
+        extra=execution.log_fields(key, asked),
+    )
+    pause = min(BACKOFF_MAX, BACKOFF * 2.0 ** (asked - 1))
+    text = encode_error(error, executor.engine.settings.error_text_max)
+    executor.body.error_text = executor.body.error_text or text
+    await execution.record_and_wait(
+        "verify", key, value=str(execution.now() + pause), error=text, attempt=asked
+    )
+
+
+def is_exhausted(executor: EffectExecutor, effect_record: EffectRecord) -> bool:
+    """A compensation has as many retries as it says: they have a default that is meant for it."""
+    floor = 0 if executor.is_compensation else ACTS_AGAIN
+    return effect_record.raised > max(executor.effect.retries, floor)
+
+
+def failures(effect_record: EffectRecord) -> str:
+    last = describe_error(effect_record.error) if effect_record.error else "something that is not on record"
+    return f"it has failed {effect_record.raised} times, at last by {stopped(last)}"

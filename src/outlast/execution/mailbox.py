@@ -1,0 +1,85 @@
+"""Messages: the run's mailbox in the store, and its own boxes on the run loop.
+
+A message enters the journal when somebody waits for one of its name, and its box when that entry is delivered. From
+there a receive takes it as from any asyncio.Queue: a receive that is cancelled leaves it for the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from outlast.store.rows import Message
+
+if TYPE_CHECKING:
+    from outlast.execution.run_execution import RunExecution
+
+
+class Mailbox:
+    def __init__(self, execution: RunExecution, messages: Iterable[Message], taken: set[int]) -> None:
+        self._execution = execution
+        self._boxes: dict[str, asyncio.Queue[tuple[Message, int]]] = {}
+        self._recorded: dict[int, Message] = {}
+        """In the journal, and not delivered yet."""
+        self._unread: dict[str, deque[Message]] = {}
+        """Not in the journal yet, oldest first."""
+        self._wanted: Counter[str] = Counter()
+        self._coming: Counter[str] = Counter()
+        self.last = 0
+        """Number of the newest message known here."""
+        for message in messages:
+            self._add(message, recorded=message.number in taken)
+
+    def _add(self, message: Message, *, recorded: bool) -> None:
+        self.last = max(self.last, message.number)
+        if recorded:
+            self._recorded[message.number] = message
+        else:
+            self._unread.setdefault(message.name, deque()).append(message)
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """Names that a receive waits for now."""
+        return tuple(sorted(name for name, count in self._wanted.items() if count))
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there is a message that a receive waits for, and that is not in the journal yet."""
+        return any(self._unread.get(name) for name in self.waiting)
+
+    async def take(self, name: str) -> tuple[Message, int]:
+        """The next message of this name, and the entry by which it arrived."""
+        box = self._boxes.setdefault(name, asyncio.Queue())
+        self._wanted[name] += 1
+        if not self._execution.replaying:
+            self._execution.engine.request_poller.poll_messages(self._execution)
+        try:
+            return await box.get()
+        finally:
+            self._wanted[name] -= 1
+            self._execution.engine.request_poller.report_waiting(self._execution)
+
+    def arrived(self, messages: Iterable[Message]) -> None:
+        """Newly read from the store."""
+        for message in messages:
+            if message.number > self.last:
+                self._add(message, recorded=False)
+        self.enter()
+
+    def enter(self) -> None:
+        """Put into the journal what somebody waits for, one message a waiter, oldest first."""
+        for name in self.waiting:
+            unread, box = self._unread.get(name), self._boxes.get(name)
+            while unread and self._wanted[name] > self._coming[name] + (box.qsize() if box else 0):
+                message = unread.popleft()
+                self._recorded[message.number] = message
+                self._coming[name] += 1
+                self._execution.record("message", name, value=str(message.number))
+
+    def deliver(self, number: int, seq: int) -> None:
+        message = self._recorded.pop(number)
+        if self._coming[message.name]:
+            self._coming[message.name] -= 1
+        self._boxes.setdefault(message.name, asyncio.Queue()).put_nowait((message, seq))

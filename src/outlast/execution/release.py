@@ -1,0 +1,158 @@
+"""How a run leaves this process before it has ended: given back because it only waits, because of a drain, or because others must go on with
+it; parked because a person must decide."""
+
+from __future__ import annotations
+
+import logging
+from shlex import quote
+from typing import TYPE_CHECKING, NamedTuple
+
+from outlast.codec.reasons import STUCK, UNKNOWN
+from outlast.errors import Evicted
+from outlast.execution.effect_log import UNDO
+from outlast.store.rows import NEVER
+from outlast.telemetry.error_text import cut
+
+if TYPE_CHECKING:
+    from outlast.execution.run_execution import RunExecution
+
+log = logging.getLogger("outlast.replay")
+
+
+class IdleState(NamedTuple):
+    """What a run waits for that has nothing under way."""
+
+    due: float
+    names: tuple[str, ...]
+    children: tuple[str, ...]
+    entry: int
+    """The number of its last entry."""
+    seen: int
+    """The number of the last message it knows."""
+
+
+def leave(execution: RunExecution, why: str) -> None:
+    """In a drain: give the run back if nothing of it is under way. What it waits for is not an interruption."""
+    threads = execution.threads or (execution.thread is not None and execution.thread.busy)
+    busy = (
+        execution.executing()
+        or threads
+        or execution.inner
+        or execution.writing
+        or execution.pending
+        or execution.units
+    )
+    if execution.end_reason is None and not busy and execution.unknown:
+        park_if_idle(execution)
+    elif execution.end_reason is None and not busy:
+        rest = None if execution.checkpointed else what_it_waits_for(execution, children_too=True)
+        if rest is not None and rest.children and not execution.claimed:
+            # There may be no fleet that takes the children: whoever starts the parent again must have it at once.
+            rest = rest._replace(due=execution.now())
+        execution.idle = rest
+        execution.evict(Evicted("it waits" if execution.idle is not None else f"drain: {why}"))
+
+
+def what_it_waits_for(execution: RunExecution, *, children_too: bool = False) -> IdleState | None:
+    """What the run waits for, if nothing of it is under way here: it need not be in anybody's hands then.
+
+    Not while a child of it executes here, unless that is given back too.
+    """
+    busy = (
+        execution.end_reason is not None
+        or execution.replaying
+        or execution.writing
+        or execution.pending
+        or execution.deferred_calls
+    )
+    cancelling = execution.cancelling is not None or execution.cancel_asked
+    if busy or cancelling or execution.threads or (execution.thread is not None and execution.thread.busy):
+        return None
+    if execution.unknown or execution.mailbox.has_news:
+        return None
+    called = [call_site for call_site in execution.call_sites.values() if call_site.coro is None]
+    waiting = [
+        body.due for body in execution.step_executions.values() if body is not None and body.due is not None
+    ]
+    children = tuple(call_site.child for call_site in called if call_site.child is not None)
+    here = any(child in execution.engine.executions for child in children) and not children_too
+    if not len(called) == len(children) + len(waiting) == len(execution.step_executions) or here:
+        return None
+    due = min(
+        execution.timers.next(), NEVER if execution.row.deadline is None else execution.row.deadline, *waiting
+    )
+    if due < NEVER or execution.mailbox.waiting or children:
+        return IdleState(due, execution.mailbox.waiting, children, execution.seq, execution.mailbox.last)
+    return None
+
+
+def cannot_tell(execution: RunExecution, key: str, why: str) -> None:
+    """Only a person can say what came of an effect. The run is parked when nothing else of it executes."""
+    execution.unknown[key] = why
+    if key.startswith(UNDO) and not _is_of_children(execution, key):
+        execution.engine.meters.compensation("failed")
+    characters = execution.engine.log_values
+    said = f": {cut(why, characters)}" if characters else f" (`outlast show {quote(execution.id)}` says why)"
+    log.warning("effect %s of run %s is unknown%s", key, execution.id, said, extra=execution.log_fields(key))
+    execution.host.call_soon(park_if_idle, execution)
+
+
+def park_if_idle(execution: RunExecution) -> None:
+    under_way = (
+        execution.executing()
+        or execution.threads
+        or (execution.thread is not None and execution.thread.busy)
+        or execution.inner
+    )
+    deferred = execution.deferred_calls and not execution.engine.draining  # in a drain that is another life's
+    written = not (execution.writing or execution.pending or deferred or execution.replaying)
+    if execution.end_reason is None and written and not under_way and execution.unknown:
+        execution.evict(parked(_what_is_unknown(execution)))
+
+
+def _what_is_unknown(execution: RunExecution) -> str:
+    """For the person who has to decide."""
+    lines = [f"{key}{_which(execution, key)}: {why}" for key, why in execution.unknown.items()]
+    stuck = all(key.startswith(UNDO) for key in execution.unknown)
+    # What a unit could not undo stops a run that has not ended: there is nothing to retry.
+    again = "retry" if execution.undoing else "resume"
+    dealt = [execution.journal.effect_log.get(key) for key in execution.unknown]
+    can = not execution.undoing and any(one is not None and one.compensation is not None for one in dealt)
+    compensate = ", or `--compensate`" if can else ""
+    only = next(iter(execution.unknown)) if len(execution.unknown) == 1 else None
+    effect = "EFFECT" if only is None else f"{only}{_which(execution, only)}"
+    if all(_is_of_children(execution, key) for key in execution.unknown):
+        return f"{STUCK}{' '.join(lines)} Say `outlast {again} {execution.id}` then."
+    ways = (
+        f"`outlast {again} {quote(execution.id)}` to try again, or, if it was done by hand, `outlast decide {quote(execution.id)} {effect} --happened null`"
+        if stuck
+        else f"`outlast decide {quote(execution.id)} {effect} --happened RESULT` or `--did-not`{compensate}"
+    )
+    return f"{STUCK if stuck else UNKNOWN}{' '.join(lines)} Say {ways}."
+
+
+def _is_of_children(execution: RunExecution, key: str) -> bool:
+    of = execution.journal.effect_log.get(key.removeprefix(UNDO))
+    return key.startswith(UNDO) and (of is None or of.kind == "child")
+
+
+def _which(execution: RunExecution, key: str) -> str:
+    """Which of several intents at a place is meant: who decides must say so."""
+    effect_record = execution.journal.effect_log.get(key)
+    return (
+        f" --intent {effect_record.intent}" if effect_record is not None and effect_record.tried_anew else ""
+    )
+
+
+def release(execution: RunExecution, why: str, delay: float) -> None:
+    """This process cannot go on with the run; another may."""
+    log.warning("run %s is given back: %s", execution.id, why, extra=execution.log_fields())
+    execution.delay = delay
+    execution.evict(Evicted(why))
+
+
+def parked(why: str) -> Evicted:
+    """The end of a life whose run waits for a person."""
+    evicted = Evicted(why)
+    evicted.parked = True
+    return evicted

@@ -1,0 +1,350 @@
+"""The run loop: the event loop on which a workflow's own code executes.
+
+A queue of ready callbacks, and nothing else: no socket, no clock and no thread can reach it. What reaches it are the
+entries of the run's journal, delivered by the life (`run_execution.py`) in order. So the same journal always has the same
+effect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import operator
+import sys
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from contextvars import Context
+from threading import Thread
+from types import MethodType
+from typing import TYPE_CHECKING, Any, NoReturn
+from weakref import ref
+from zlib import crc32
+
+from outlast.errors import NotInRun, NotInStep
+from outlast.execution.source_lines import Line, creating_line
+
+if TYPE_CHECKING:
+    from outlast.execution.run_execution import RunExecution
+
+log = logging.getLogger("outlast.replay")
+
+_SCOPE = " cancel scope "
+"""In the message of every cancellation by anyio, whatever its version."""
+REPEATS = 100
+"""Rounds of the ready queue in a row in which a callback scheduled itself again: then the run has
+settled, if nothing but such callbacks is left."""
+REPEATED_CALLBACKS = 3_000
+"""The same where other callbacks are left too: a task that catches each cancellation and waits again.
+A journal may depend on both numbers: they must not change."""
+
+
+class Scope:
+    """A task's own numbering of what it calls."""
+
+    __slots__ = ("_counts", "path")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._counts: dict[str, int] = {}
+
+    def key(self, name: str) -> str:
+        """The next place of this name: the path, the name, and how many there have been."""
+        count = self._counts[name] = self._counts.get(name, 0) + 1
+        return f"{self.path}{name}#{count}"
+
+
+class RunTask(asyncio.Task[Any]):
+    """A task of a run. It hashes by its run and its scope: asyncio iterates over sets of tasks, and
+    their order must not depend on addresses, nor on the hash seed of the process.
+
+    The run is in the high bits. Tasks of different runs then differ in asyncio's set of all tasks, and
+    the order of a set of one run's tasks, which follows from the low bits, depends on the scopes alone.
+    """
+
+    def __init__(self, coro: Any, *, scope: Scope, loop: RunLoop, context: Context | None) -> None:
+        self.scope = scope
+        creator = asyncio.current_task(loop)
+        self.creator = None if creator is None else ref(creator)
+        self.line: Line | None = None
+        """The line of the program that created it; None if that was not the program."""
+        self.order = loop.task_order()
+        self._number: int = loop.number << 32 | crc32(scope.path.encode())
+        super().__init__(coro, loop=loop, name=scope.path or "main", context=context)
+
+    def add_done_callback(self, fn: Callable[..., object], /, *, context: Context | None = None) -> None:
+        """Refuse a thread that is to end with this task: the thread would execute the task's calls.
+
+        This is how `anyio.to_thread` starts a worker, just before it passes the function to it.
+        """
+        thread = getattr(fn, "__self__", None)
+        if isinstance(thread, Thread):
+            fn(self)  # the end of the task: the thread stops before it gets anything to execute
+            _refuse(self.get_loop(), "a worker thread was started")  # type: ignore[arg-type]
+        super().add_done_callback(fn, context=context)
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """Cancel the task. Of those that a scope of anyio cancels at once, the oldest wakes first.
+
+        anyio keeps nested scopes in a set, in the order of their addresses.
+        """
+        loop = self.get_loop()
+        assert isinstance(loop, RunLoop)
+        ready, ordered = len(loop.ready), loop.ordered
+        cancelled = super().cancel(msg)
+        # One handle is this task's own wake-up, unless a task that it awaits has put its own in order.
+        if (
+            isinstance(msg, str)
+            and _SCOPE in msg
+            and len(loop.ready) == ready + 1
+            and loop.ordered == ordered
+        ):
+            loop.put_in_order(self, msg)
+        return cancelled
+
+    def __hash__(self) -> int:
+        return self._number
+
+    __eq__ = object.__eq__
+
+
+class RunLoop(asyncio.AbstractEventLoop):
+    def __init__(self, execution: RunExecution) -> None:
+        self.execution = execution
+        self.root = Scope("")
+        self.ready: deque[asyncio.Handle] = deque()
+        self.tasks: dict[RunTask, None] = {}  # strong: a task that only a cycle holds must not vanish
+        self.open = False
+        self.number: int = crc32(execution.id.encode()) >> 4
+        """The run's part of the hashes of its tasks."""
+        self.task_order: Callable[[], int] = itertools.count(1).__next__
+        self.ordered = 0
+        """How many wake-ups of cancelled tasks were put in order."""
+        self._woken: list[tuple[int, asyncio.Handle]] = []
+        self._woken_by = ""
+        self._repeating = 0
+        """How many handles were left when the run had settled: those that only repeat themselves."""
+        self._finalizer = self._finalize
+
+    # -- being pumped, by the life, from a callback of the host's loop
+
+    def pump(self, callbacks_max: int) -> bool:
+        """Execute until the run has settled. Return False if that takes more than `callbacks_max` callbacks.
+
+        The run has settled when nothing is ready, or when only callbacks that schedule themselves
+        again are left. A cancelled scope of anyio does that until its tasks have ended, which may
+        take the outcome of a step. Where it stops is the same in every life of the run.
+        """
+        ready = self.ready
+        if len(ready) == self._repeating:  # nothing was added since the run settled
+            return True
+        hooks = sys.get_asyncgen_hooks()
+        asyncio._set_running_loop(self)
+        sys.set_asyncgen_hooks(None, self._finalizer)
+        self.open = True
+        executed = rounds = 0
+        try:
+            while ready:
+                repeated = 0
+                for _ in range(len(ready)):
+                    handle = ready.popleft()
+                    executed += 1
+                    if not handle._cancelled:
+                        handle._run()
+                        if ready and _repeats(ready[-1], handle):
+                            repeated += 1
+                if executed > callbacks_max:
+                    return False
+                rounds = rounds + 1 if repeated else 0
+                if rounds >= REPEATS and (repeated == len(ready) or executed >= REPEATED_CALLBACKS):
+                    break
+            return True
+        finally:
+            self._repeating = len(ready)
+            self.open = False
+            sys.set_asyncgen_hooks(*hooks)
+            asyncio._set_running_loop(self.execution.host)
+
+    def put_in_order(self, task: RunTask, message: str) -> None:
+        """Move the last handle, which wakes this task, among those of other tasks that were just
+        cancelled with the same message: by the age of the tasks."""
+        ready, woken, handle = self.ready, self._woken, self.ready.pop()
+        if message != self._woken_by or not ready or not woken or ready[-1] is not woken[-1][1]:
+            self._woken_by, woken = message, []
+            self._woken = woken
+        at = len(woken)
+        while at and woken[at - 1][0] > task.order:
+            at -= 1
+            ready.pop()
+        woken.insert(at, (task.order, handle))
+        ready.extend(one for _, one in woken[at:])
+        self.ordered += 1
+
+    def scope(self) -> Scope:
+        task = asyncio.current_task(self)
+        return task.scope if isinstance(task, RunTask) else self.root
+
+    def _finalize(self, generator: AsyncGenerator[Any, Any]) -> None:
+        if self.open:
+            self.create_task(generator.aclose()).line = None
+
+    # -- what asyncio asks of a loop
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        if not self.open:
+            raise NotInRun(
+                "something outside a run tried to wake its workflow (a lock, event or queue that is shared with a step, with "
+                "another run, or with the program). Use a step, or receive() and app.send()."
+            )
+        handle = asyncio.Handle(callback, args, self, context)
+        self.ready.append(handle)
+        return handle
+
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        if asyncio._get_running_loop() is not self:
+            _refuse(self, "loop.call_soon_threadsafe was called from outside")
+        return self.call_soon(callback, *args, context=context)  # the workflow itself, in its certain order
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        handle._scheduled = True  # type: ignore[attr-defined]
+        self.execution.timers.set(self.scope().key("(timer)"), handle)
+        return handle
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        self.execution.timers.drop(handle)
+
+    def time(self) -> float:
+        """The run's time: that of the last delivered entry. It stands still in between."""
+        return self.execution.time
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(
+        self, coro: Any, *, name: str | None = None, context: Context | None = None, **_: Any
+    ) -> RunTask:
+        task = RunTask(coro, scope=self._scope_for(coro), loop=self, context=context)
+        task.line = creating_line()
+        if name is not None:
+            task.set_name(name)
+        self.tasks[task] = None
+        task.add_done_callback(self._forget)
+        return task
+
+    def _forget(self, task: RunTask) -> None:
+        self.execution.forget_unstarted(task.scope.path[:-1])
+        self.tasks.pop(task, None)
+
+    def _scope_for(self, coro: Any) -> Scope:
+        place = getattr(coro, "__qualname__", None) or type(coro).__qualname__
+        if "#" in place:  # a step or a child, named by the place that its call has taken
+            return Scope(f"{place}/")
+        parent, maker = self.scope(), _made_by()
+        if maker == "anyio":  # its wrappers differ from version to version: one numbering for all
+            return Scope(f"{parent.key('(task)')}/")
+        if maker == "as_completed":
+            coro.close()
+            raise self.execution.refuse(
+                NotInRun(
+                    f"as_completed() starts bare coroutines ({place}) in an order that differs from life to "
+                    "life. Give it steps, or tasks: as_completed([asyncio.create_task(...) for ...])."
+                )
+            )
+        if maker == "wait_for":  # Python 3.11 makes a task here, later ones do not: one numbering for all
+            return parent
+        return Scope(f"{parent.key(place)}/")
+
+    def get_task_factory(self) -> None:
+        return None
+
+    def get_exception_handler(self) -> None:
+        return None
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return True
+
+    def is_closed(self) -> bool:
+        return False
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if self.execution.end_reason is None:
+            redacted = self.execution.engine.redact_exception(context.get("exception"))
+            log.error(
+                "run %s: %s",
+                self.execution.id,
+                context.get("message"),
+                exc_info=redacted,
+                extra=self.execution.log_fields(),
+            )
+
+    default_exception_handler = call_exception_handler
+
+
+def _made_by() -> str:
+    """The function of asyncio for which a task is being made: it tells how the task is to be numbered."""
+    frame, in_create_task = sys._getframe(3), False
+    for _ in range(4):
+        code = frame.f_code
+        if frame.f_globals.get("__name__", "").startswith("anyio."):
+            return "anyio"
+        if not code.co_filename.endswith("tasks.py") or in_create_task:
+            return ""
+        in_create_task = code.co_name == "create_task"
+        if code.co_qualname.startswith(("as_completed", "_AsCompletedIterator")):
+            return "as_completed"
+        if code.co_name == "wait_for":
+            return "wait_for"
+        if frame.f_back is None:
+            return ""
+        frame = frame.f_back
+    return ""
+
+
+def _repeats(new: asyncio.Handle, old: asyncio.Handle) -> bool:
+    """Return whether a handle makes the same call as the one that has just been executed."""
+    call, earlier = new._callback, old._callback  # type: ignore[attr-defined]
+    if call is not earlier and not (
+        type(call) is MethodType
+        and type(earlier) is MethodType
+        and call.__func__ is earlier.__func__
+        and call.__self__ is earlier.__self__
+    ):
+        return False
+    args, before = new._args, old._args
+    return len(args) == len(before) and all(map(operator.is_, args, before))
+
+
+def _refuse(loop: RunLoop, what: str) -> NoReturn:
+    raise loop.execution.refuse(
+        NotInStep(
+            f"{what} in the workflow's own code of run {loop.execution.id!r}. A workflow decides, its steps act: "
+            "put what does I/O, uses threads or waits for the outside into a step."
+        )
+    )
+
+
+def _refusing(name: str) -> Callable[..., Any]:
+    def refused(self: RunLoop, *_: Any, **__: Any) -> Any:
+        _refuse(self, f"loop.{name} was called")
+
+    return refused
+
+
+for _name, _value in vars(asyncio.AbstractEventLoop).items():
+    if not _name.startswith("_") and callable(_value) and _name not in vars(RunLoop):
+        setattr(RunLoop, _name, _refusing(_name))

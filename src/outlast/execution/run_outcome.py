@@ -1,0 +1,377 @@
+"""How a life ends: the workflow is woken so that its `finally` blocks execute, bodies are stopped, and then the run is settled,
+parked or given back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from outlast.codec.exceptions import SEQ, encode_error
+from outlast.errors import Diverged, Evicted, LimitExceeded, RunTimeout, StoreError, Unrecordable
+from outlast.execution.detached import spawn_detached
+from outlast.execution.source_lines import is_of_program, shown
+from outlast.store.commands import CANCEL, FENCE, Refused, Release, Settle, Undo, verdict
+from outlast.store.rows import ENDED
+
+if TYPE_CHECKING:
+    from outlast.execution.call_site import CallSite
+    from outlast.execution.run_execution import RunExecution
+    from outlast.execution.run_loop import RunTask
+
+log = logging.getLogger("outlast.replay")
+
+ROUNDS = 10
+"""How often tasks that go on after a cancellation are cancelled again."""
+
+
+class RunOutcome(NamedTuple):
+    """How a life ended. `status` is the run's, or "evicted" if the run goes on without us."""
+
+    status: str
+    value: str | None = None
+    error: str | None = None
+    reason: str | None = None
+
+
+def build_settlement(execution: RunExecution, main: RunTask) -> Settle:
+    """How the run ends, now that its workflow has returned or raised."""
+    if execution.row.undoing is not None:
+        said = json.loads(execution.row.undoing)
+        return Settle(execution.pk, execution.fence, **said)
+    text_max = execution.engine.settings.error_text_max
+    error: BaseException | None = execution.refused
+    if error is None:
+        try:
+            error = main.exception()
+        except asyncio.CancelledError as cancelled:
+            error = cancelled
+    if execution.timed_out:
+        text = encode_error(RunTimeout(execution.id), text_max)
+        return Settle(execution.pk, execution.fence, "failed", error=text, failed_at=execution.cancel_seq)
+    if execution.cancelling is not None:
+        return Settle(
+            execution.pk,
+            execution.fence,
+            "cancelled",
+            reason=execution.cancelling,
+            failed_at=execution.cancel_seq,
+        )
+    if error is None:
+        try:
+            text, _ = execution.workflow.signature.returns().round_trip(main.result())
+            execution.engine.check_size(text, f"the result of {execution.workflow.name}")
+        except (Unrecordable, LimitExceeded) as unfit:
+            error = unfit
+        else:
+            return Settle(execution.pk, execution.fence, "done", value=text)
+    text = encode_error(error, text_max)
+    return Settle(execution.pk, execution.fence, "failed", error=text, failed_at=_origin(error))
+
+
+def wind_down(execution: RunExecution) -> None:
+    """Wake whatever still waits in the workflow, then stop the bodies. Once; nothing is delivered or recorded any more."""
+    assert execution.end_reason is not None
+    if execution.ending:
+        return
+    execution.ending = True
+    execution.stop_clocks()
+    _warn_of_running_tasks(execution)
+    _end_tasks(execution)
+    if execution.thread is not None:
+        execution.thread.evict(execution.end_reason)
+    for task, body in execution.step_executions.items():
+        if body is None or not body.shielded:
+            task.cancel()
+    for call_site in list(execution.call_sites.values()):
+        if not call_site.awaited:
+            _say_not_awaited(execution, call_site)
+        if call_site.coro is not None:
+            call_site.coro.close()  # called, and not awaited: Python's own warning would name our line
+        if call_site.kind == "child" and call_site.stop is not None and execution.settlement is not None:
+            call_site.stop()  # a child that nobody waits for ends with its parent
+    execution.engine.track_task(spawn_detached(execution.host, _conclude(execution)))
+
+
+def _say_not_awaited(execution: RunExecution, call_site: CallSite) -> None:
+    """Log a call without `await`: it did nothing, and the run ended all the same.
+
+    Of a run that failed only effects are worth it: an exception may have come between the call and
+    its `await`.
+    """
+    if execution.settlement is None or (
+        execution.settlement.status != "done" and call_site.effect_call is None
+    ):
+        return
+    kind = "effect" if call_site.effect_call is not None else call_site.kind
+    line = "" if call_site.line is None else f" at {shown(call_site.line)}"
+    level = logging.ERROR if call_site.effect_call is not None else logging.WARNING
+    saying = "%s %s of run %s was called%s and not awaited: nothing was done. Await it: `await %s(...)`."
+    name = call_site.key.rpartition("/")[2].partition("#")[0]
+    log.log(
+        level,
+        saying,
+        kind,
+        call_site.key,
+        execution.id,
+        line,
+        name,
+        extra=execution.log_fields(call_site.key),
+    )
+
+
+def _warn_of_running_tasks(execution: RunExecution) -> None:
+    """Log once which tasks of the program still run when a run is done: the workflow did not wait for them.
+
+    A task that the workflow has cancelled is not one of them, nor one that a library created for itself.
+    """
+    if execution.settlement is None or execution.settlement.status != "done" or execution.undoing:
+        return
+    module = execution.workflow.fn.__module__
+    running = [
+        (task, task.line)
+        for task in execution.loop.tasks
+        if not (task is execution.main or task.done() or task.cancelling())
+        and task.line is not None
+        and is_of_program(task.line, module)
+    ]
+    if running:
+        task, line = running[0]
+        more = f" and {len(running) - 1} more" if len(running) > 1 else ""
+        log.warning(
+            "run %s ended while task %s, created at %s,%s still ran: what it had not done is lost. "
+            "Await the task before the workflow returns, or cancel it.",
+            execution.id, task.scope.path.rstrip("/"), shown(line), more, extra=execution.log_fields(),
+        )  # fmt: skip
+
+
+def _end_tasks(execution: RunExecution) -> None:
+    """First whoever waits at a place gets the reason; then what still goes on is cancelled, again and again."""
+    loop = execution.loop
+    loop.open = True
+    for call_site in list(execution.call_sites.values()):
+        call_site.wake()
+    loop.open = False
+    loop.pump(10_000)
+    for _ in range(ROUNDS):
+        going_on = [task for task in loop.tasks if not task.done()]
+        if not going_on:
+            break
+        loop.open = True
+        for task in going_on:
+            task.cancel(str(execution.end_reason))
+        loop.open = False
+        loop.pump(10_000)
+    if any(not task.done() for task in loop.tasks):
+        execution.engine.unfinished_loops.append(loop)  # kept, so that no finaliser executes its code
+    for task in loop.tasks:
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        if task.done() and not task.cancelled():
+            task.exception()  # seen: it is no news that it ended so
+
+
+async def _conclude(execution: RunExecution) -> None:
+    """Once the bodies have stopped: settle, park or give back."""
+    end = RunOutcome("evicted", reason=str(execution.end_reason))
+    try:
+        await _stopped(execution)
+        if (
+            execution.had_children
+            and execution.settlement is not None
+            and execution.settlement.status != "done"
+            and not execution.undoing
+        ):
+            await _look_at_children(execution)
+        last = _last_command(execution)
+        if last is None:
+            execution.concluded = execution.id not in execution.engine.hung
+            if not execution.concluded:
+                execution.engine.run_after_close(_afterwards(execution))
+        else:
+            execution.engine.release_slot(
+                execution
+            )  # nothing of it executes any more: what is claimed now is written after its end
+            try:
+                outcome = await execution.engine.writer.execute(last)
+                if isinstance(outcome, Refused) and outcome.why == CANCEL:
+                    last = await _cancelled(execution, outcome.detail)
+                    outcome = await execution.engine.writer.execute(last)
+            except StoreError as error:
+                outcome = error
+            execution.concluded = not isinstance(outcome, StoreError)
+            if isinstance(
+                outcome, (Refused, StoreError)
+            ):  # it is not ours any more, or the store does not answer
+                execution.end_reason, execution.settlement = refusal(outcome), None
+                end = RunOutcome("evicted", reason=str(execution.end_reason))
+            elif isinstance(last, Undo):
+                execution.end_reason, execution.settlement = Evicted("what it has done is being undone"), None
+                execution.is_to_be_undone = True
+            elif isinstance(last, Settle):
+                end = RunOutcome(last.status, last.value, last.error, last.reason)
+                if last.status == "parked":
+                    execution.engine.hooks.tell("parked", execution.id)
+            elif outcome == "dead":
+                execution.engine.hooks.tell("dead", execution.id)
+    finally:
+        execution.engine.on_execution_ended(execution)
+        if not execution.end.done():
+            execution.end.set_result(end)
+
+
+async def _cancelled(execution: RunExecution, why: str) -> Settle | Undo:
+    """Return how a run that cannot be replayed, and that somebody wants to end, ends.
+
+    Its `finally` blocks cannot execute. What it has done is in its journal, and is undone from there without its code.
+    """
+    asked = [entry.seq for entry in execution.pending if entry.kind == "cancel"]
+    failed_at = execution.cancel_seq if execution.cancel_seq is not None else min(asked, default=None)
+    execution.end_reason = Evicted("the run has ended")
+    execution.settlement = Settle(execution.pk, execution.fence, "cancelled", reason=why, failed_at=failed_at)
+    if not await execution.engine.read(execution.engine.store.has_dealt, execution.id):
+        return execution.settlement
+    text = verdict("cancelled", reason=why, failed_at=failed_at)
+    return Undo(execution.pk, execution.fence, text)
+
+
+async def _look_at_children(execution: RunExecution) -> None:
+    """Whether a child has not ended, or has done anything: their parent is about to fail."""
+    engine = execution.engine
+    try:
+        async with aclosing(engine.children_of(execution.id)) as children:
+            async for row in children:
+                ended = row.status in ENDED and row.undoing is None
+                undone = row.status in ("failed", "cancelled")
+                if not ended or (not undone and await engine.read(engine.store.has_dealt, row.id)):
+                    execution.children_left = True
+                    return
+    except StoreError as error:
+        execution.end_reason, execution.settlement = refusal(error), None
+
+
+async def _afterwards(execution: RunExecution) -> None:
+    """The engine has closed while an effect acted, or a thread executed. If that ends while the program goes on, its run is given back."""
+    engine = execution.engine
+    while going_on := [*execution.step_executions, *_threads(execution)]:
+        await asyncio.wait(going_on)
+        execution.step_executions = {
+            task: body for task, body in execution.step_executions.items() if not task.done()
+        }
+    last = _last_command(execution)
+    try:
+        if last is not None:
+            await engine.writer.execute(last)
+    finally:  # if the store did not take it, it takes that the worker leaves
+        engine.in_flight.drop(execution.fence)
+        engine.on_hung_work_ended(execution.id)
+
+
+async def _stopped(execution: RunExecution) -> None:
+    """Until nothing of the run executes any more; when the engine closes, no longer than `close_timeout`.
+
+    A run that has ended does not wait for threads of steps that were cancelled or took too long: that is on record.
+    """
+    engine = execution.engine
+    while True:
+        # One that was cancelled before its first turn could not strike itself off.
+        execution.step_executions = {
+            task: body for task, body in execution.step_executions.items() if not task.done()
+        }
+        going_on: list[asyncio.Future[Any]] = [*execution.step_executions, *_threads(execution)]
+        if not going_on:
+            return
+        if engine.closing:
+            await asyncio.wait(going_on, timeout=engine.patience())
+            execution.step_executions = {
+                task: body for task, body in execution.step_executions.items() if not task.done()
+            }
+            return
+        await asyncio.wait([*going_on, engine.close_began], return_when=asyncio.FIRST_COMPLETED)
+
+
+def _threads(execution: RunExecution) -> list[asyncio.Future[Any]]:
+    """Return the threads that may still execute something of the run and must end first."""
+    own = (
+        [execution.thread.ended] if execution.thread is not None and not execution.thread.ended.done() else []
+    )
+    if execution.settlement is None:
+        return [*execution.threads, *own]
+    strays = execution.orphan_threads if execution.journal.effect_log.opened else []
+    return [*(thread for thread in strays if not thread.done()), *own]
+
+
+def _last_command(execution: RunExecution) -> Settle | Release | Undo | None:
+    if isinstance(execution.end_reason, Evicted) and execution.end_reason.lost:
+        return None
+    if execution.step_executions or _threads(execution):
+        execution.engine.hung.add(execution.id)  # still executing: the run must not be given to anybody yet
+        return None
+    if execution.settlement is not None:
+        effect_log = execution.journal.effect_log
+        to_undo = execution.settlement.status != "done" and (effect_log.undoable or execution.children_left)
+        if not execution.undoing and (effect_log.opened or to_undo):
+            end = execution.settlement
+            text = verdict(end.status, end.value, end.error, end.reason, end.failed_at)
+            return Undo(execution.pk, execution.fence, text)
+        return execution.settlement
+    if isinstance(execution.end_reason, Diverged):
+        return Settle(
+            execution.pk, execution.fence, "parked", reason=str(execution.end_reason), unless_cancelled=True
+        )
+    if isinstance(execution.end_reason, Evicted) and execution.end_reason.parked:
+        return Settle(execution.pk, execution.fence, "parked", reason=str(execution.end_reason))
+    if execution.delay is not None:
+        return Release(
+            execution.pk, execution.fence, str(execution.end_reason), delay=execution.delay, interrupted=False
+        )
+    if execution.idle is not None:
+        due, names, children, _, seen = execution.idle
+        reason = str(execution.end_reason)
+        return Release(
+            execution.pk,
+            execution.fence,
+            reason,
+            waiting=True,
+            due=due,
+            waits=names,
+            seen=seen,
+            children=children,
+        )
+    return Release(execution.pk, execution.fence, str(execution.end_reason))
+
+
+def refusal(outcome: Any) -> Evicted:
+    """The end of a life whose run this process no longer has: another has it, or the store does not answer."""
+    if isinstance(outcome, Refused) and outcome.why == FENCE:
+        return lost("another worker has the run now: this one was taken for dead")
+    if isinstance(outcome, StoreError):
+        return lost(f"the store did not take an entry: {outcome}", outcome)
+    return lost(f"the store refused an entry: {outcome}")
+
+
+def lost(reason: str, cause: StoreError | None = None) -> Evicted:
+    """An eviction after which there is nothing to give back. With a cause, the run is not asked for again."""
+    evicted = Evicted(reason)
+    evicted.lost, evicted.cause = True, cause
+    return evicted
+
+
+def _origin(error: BaseException) -> int | None:
+    """The entry whose exception ended the run, if it was one: a retry starts there."""
+    seen: set[int] = set()
+    stack: list[BaseException | None] = [error]
+    found: list[int] = []
+    while stack:
+        one = stack.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        if SEQ in one.__dict__:  # what was handled before it is no part of the end
+            found.append(one.__dict__[SEQ])
+            continue
+        stack += [one.__cause__, None if one.__suppress_context__ else one.__context__]
+        if isinstance(one, BaseExceptionGroup):
+            stack += one.exceptions
+    return min(found, default=None)

@@ -1,0 +1,251 @@
+"""Sessions in a run: each call takes a place like a step, and its entry says what was found, or which version a change made.
+
+A change is one with its entry, under the run's fence: it happens once, whoever else writes to the session in between. What a read or a
+change is made of (`Look`, `Change`) is the same outside a run; there nothing is recorded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from outlast.codec.exceptions import encode_error
+from outlast.codec.signature import canonical, shortened
+from outlast.errors import Evicted, LimitExceeded, StoreError, VersionConflict
+from outlast.execution.call_site import CallSite
+from outlast.execution.run_outcome import refusal
+from outlast.store.commands import (
+    VERSION,
+    Append,
+    DeleteSession,
+    ExtendSession,
+    Record,
+    Refused,
+    UpdateSession,
+)
+from outlast.store.protocol import Store
+from outlast.store.rows import SessionRow
+
+if TYPE_CHECKING:
+    from outlast.engine.engine import Engine
+    from outlast.execution.run_execution import RunExecution
+
+T = TypeVar("T")
+
+log = logging.getLogger("outlast.sessions")
+
+TOUCH_BELOW = 0.9
+"""A read moves the expiry if less than this part of the time is left: not each one, since that is a write."""
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """Which session, and until when each access keeps it."""
+
+    space: str
+    id: str
+    ttl: float | None
+    extends: bool = False
+    """Nobody has said how long: what is there is not shortened."""
+
+    def __str__(self) -> str:
+        return f"{self.space} {self.id!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class Look(Generic[T]):
+    """A read. What it finds is a text, as it is recorded, and a value, as reading that gives it."""
+
+    at: At
+    name: str
+    args: tuple[Any, ...]
+    find: Callable[[Store], tuple[SessionRow | None, str]]
+    decode: Callable[[str], T]
+    """Unrecordable if it is not what was asked for."""
+    touches: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A write. `forget`: the session is deleted; else fields are set or deleted, and values appended."""
+
+    at: At
+    name: str
+    token: str
+    args: tuple[Any, ...] = ()
+    """What was asked for: of a set, say, its text need not be the same in every process."""
+    fields: dict[str, str | None] = field(default_factory=dict)
+    appends: dict[str, Append] = field(default_factory=dict)
+    version: int | None = None
+    forget: bool = False
+    quiet: bool = False
+    """Who asked for it wants to know no version."""
+
+    @property
+    def identity(self) -> str:
+        try:
+            return fingerprint(self.at.id, *self.args, self.version)
+        except (TypeError, ValueError, RecursionError):  # then what is written must do
+            return fingerprint(self.at.id, self.fields, self.appends, self.version)
+
+    def command(self, record: Record | None = None) -> UpdateSession | DeleteSession:
+        at = self.at
+        if self.forget:
+            return DeleteSession(at.id, self.token, at.space, record)
+        return UpdateSession(
+            at.id, self.token, self.fields, at.ttl, self.version, self.appends, at.space, record, at.extends
+        )
+
+    @property
+    def may_grow(self) -> bool:
+        return bool(self.appends) or any(value is not None for value in self.fields.values())
+
+    def check(self, row: SessionRow | None, engine: Engine) -> None:
+        """LimitExceeded if the session would be too large after it, as far as can be seen before. What is too large already can be made
+        smaller."""
+        settings = engine.settings
+        lists = {} if row is None else {name: n for name, n in row.lists.items() if name not in self.fields}
+        before = set() if row is None else {*row.fields, *row.lists}
+        after = {name for name in before if name not in self.fields} | set(self.appends)
+        after |= {name for name, value in self.fields.items() if value is not None}
+        if len(after) > max(settings.session_fields_max, len(before)):
+            what = f"the fields of {self.at}"
+            raise LimitExceeded("session_fields_max", settings.session_fields_max, len(after), what)
+        for name, more in self.appends.items():
+            count = lists.get(name, 0) + len(more.values)
+            count = count if more.keep is None else min(count, more.keep)
+            if count > settings.session_items_max:
+                what = f"list {name!r} of {self.at}"
+                raise LimitExceeded("session_items_max", settings.session_items_max, count, what)
+
+    def decode(self, text: str) -> int | None:
+        """The version it made, as an entry says it; VersionConflict if it was refused."""
+        said: dict[str, int] = json.loads(text)
+        if "conflict" in said:
+            raise VersionConflict(self.at.id, self.version or 0, said["conflict"])
+        return None if self.quiet else said.get("version", 0)
+
+
+# -- outside a run, and in a step's body
+
+
+async def look(engine: Engine, asked: Look[T]) -> T:
+    row, text = await engine.read(asked.find, engine.store)
+    if asked.touches:
+        touch(engine, asked.at, row)
+    return asked.decode(text)
+
+
+async def change(engine: Engine, wanted: Change) -> Any:
+    await _check(engine, wanted)
+    outcome = await engine.writer.execute(wanted.command())
+    text = said(outcome)
+    assert text is not None, outcome
+    return wanted.decode(text)
+
+
+async def _check(engine: Engine, wanted: Change) -> None:
+    if wanted.may_grow:
+        wanted.check(await engine.read(engine.store.session, wanted.at.id, wanted.at.space), engine)
+
+
+def touch(engine: Engine, at: At, row: SessionRow | None) -> None:
+    """A read keeps what it has read. Nobody waits for that: a read does not fail by it."""
+    if row is None or row.expires is None:
+        return
+    if at.ttl is None or row.expires - engine.store.now() < TOUCH_BELOW * at.ttl:
+        engine.writer.enqueue(ExtendSession(at.id, at.ttl, at.space), _touched)
+
+
+def _touched(command: Any, outcome: Any) -> None:
+    if isinstance(outcome, StoreError):
+        log.warning("the expiry of %s %r was not moved: %s", command.space, command.session, outcome)
+
+
+# -- in a workflow's own code
+
+
+def look_in_run(execution: RunExecution, asked: Look[T]) -> Coroutine[Any, Any, T]:
+    """Take the place of a read now; what is returned makes it when awaited."""
+    call_site = execution.reserve_call("session", asked.name, fingerprint(asked.at.id, *asked.args))
+    call_site.codec = partial(_Reads, asked.decode)
+    return execution.make_awaitable(call_site, partial(_launch, work=partial(_look, asked=asked)))
+
+
+def change_in_run(execution: RunExecution, wanted: Change) -> Coroutine[Any, Any, Any]:
+    call_site = execution.reserve_call("session", wanted.name, wanted.identity)
+    call_site.codec = partial(_Reads, wanted.decode)
+    return execution.make_awaitable(call_site, partial(_launch, work=partial(_change, wanted=wanted)))
+
+
+class _Reads:
+    """What a place's entry is read by."""
+
+    def __init__(self, decode: Callable[[str], Any]) -> None:
+        self.decode = decode
+
+
+def _launch(
+    execution: RunExecution,
+    call_site: CallSite,
+    work: Callable[[RunExecution, CallSite], Coroutine[Any, Any, None]],
+) -> None:
+    """On the host's loop, as part of the life."""
+    task: asyncio.Task[None] = asyncio.Task(
+        _follow(execution, call_site, work), loop=execution.host, name=call_site.key
+    )
+    execution.step_executions[task] = None
+    task.add_done_callback(lambda task: execution.step_executions.pop(task, None))
+    execution.engine.track_task(task)
+
+
+async def _follow(
+    execution: RunExecution,
+    call_site: CallSite,
+    work: Callable[[RunExecution, CallSite], Coroutine[Any, Any, None]],
+) -> None:
+    try:
+        await work(execution, call_site)
+    except asyncio.CancelledError:
+        execution.evict(
+            Evicted("a session call of it was cancelled from outside, as at the end of the program")
+        )
+    except StoreError as error:
+        execution.evict(refusal(error))
+    except Exception as error:
+        text = encode_error(error, execution.engine.settings.error_text_max)
+        execution.record("session", call_site.key, call_site.args, error=text)
+
+
+async def _look(execution: RunExecution, call_site: CallSite, asked: Look[Any]) -> None:
+    engine = execution.engine
+    row, text = await engine.read(asked.find, engine.store)
+    engine.check_size(text, f"what was read of {asked.at}")
+    asked.decode(text)
+    if asked.touches:
+        touch(engine, asked.at, row)
+    execution.record("session", call_site.key, call_site.args, value=text)
+
+
+async def _change(execution: RunExecution, call_site: CallSite, wanted: Change) -> None:
+    await _check(execution.engine, wanted)
+    execution.record("session", call_site.key, call_site.args, within=wanted.command)
+
+
+def said(outcome: Any) -> str | None:
+    """What the entry of a change says, given its outcome. None: there is no entry."""
+    if outcome is None:
+        return "{}"
+    if isinstance(outcome, Refused):
+        return json.dumps({"conflict": int(outcome.detail)}) if outcome.why == VERSION else None
+    return json.dumps({"version": outcome}) if isinstance(outcome, int) else None
+
+
+def fingerprint(*parts: Any) -> str:
+    """Short text, equal for equal arguments, in every process."""
+    return shortened(canonical(parts)[1:-1])

@@ -1,0 +1,105 @@
+"""Find the line of the user's code that made a call, for messages about that call."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+_OURS = str(Path(__file__).parents[1]) + "/"
+_STDLIB = sysconfig.get_path("stdlib") + "/"
+_INSTALLED = ("/site-packages/", "/dist-packages/")
+
+Line = tuple[CodeType, int]
+"""A line of code that was executing. A frame would keep its variables alive."""
+
+
+def calling_line() -> Line:
+    """Return the innermost line that is not Outlast's own. For `RunExecution.reserve_call`, which a call of ours calls."""
+    frame: FrameType = sys._getframe(3)  # frames in between cost time
+    while frame.f_code.co_filename.startswith(_OURS) and frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_code, frame.f_lineno
+
+
+def creating_line() -> Line | None:
+    """Return the line that creates a task: the innermost of neither Outlast nor Python itself. For `RunLoop.create_task`."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith(_OURS) and (not file.startswith(_STDLIB) or _is_installed(file)):
+            return frame.f_code, frame.f_lineno
+        frame = frame.f_back
+    return None
+
+
+def is_of_program(line: Line, module: str) -> bool:
+    """Return whether a line is of the user's program: of no library, unless that is this module's own package."""
+    file = line[0].co_filename
+    for part in _INSTALLED:
+        if part in file:
+            package = file.partition(part)[2].partition("/")[0].removesuffix(".py")
+            return package == module.partition(".")[0]
+    return True
+
+
+def _is_installed(file: str) -> bool:
+    return any(part in file for part in _INSTALLED)
+
+
+def shown(line: Line) -> str:
+    """Format a line as tracebacks do: file and number."""
+    code, number = line
+    return f"{code.co_filename}:{number}"
+
+
+def users_line(module: str, waiting: Iterable[asyncio.Task[Any]]) -> str | None:
+    """Return where the user's code is, as file:line: on the stack, else where the first of these tasks waits.
+
+    The user's code is that of the workflow's own package, and all that is neither installed nor part
+    of Python or Outlast. A call that a library makes in a task of its own has none on its stack.
+    """
+    package = module.partition(".")[0]
+    for frame in _stack():
+        if is_users(frame, package):
+            return shown((frame.f_code, frame.f_lineno))
+    for task in waiting:
+        for frame in reversed(list(_awaiting(task.get_coro()))):
+            if is_users(frame, package):
+                return shown((frame.f_code, frame.f_lineno))
+    return None
+
+
+def _stack() -> Iterator[FrameType]:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename == asyncio.events.__file__:
+            return  # beyond is what drives the loop, which made no call
+        yield frame
+        frame = frame.f_back
+
+
+def _awaiting(coro: Any) -> Iterator[FrameType]:
+    """Yield the frames of a coroutine and of those it awaits, outermost first."""
+    while coro is not None:
+        frame = getattr(coro, "cr_frame", None)
+        if frame is None:
+            return
+        yield frame
+        coro = coro.cr_await
+
+
+def is_users(frame: FrameType, package: str = "") -> bool:
+    """Return whether a frame executes the user's code: none of Python, of Outlast or installed,
+    unless it is of this package."""
+    file = frame.f_code.co_filename
+    if file.startswith((_OURS, "<frozen")):
+        return False
+    if _is_installed(file) or file.startswith(_STDLIB):
+        module: str = frame.f_globals.get("__name__", "")
+        return module.partition(".")[0] == package
+    return True

@@ -1,0 +1,228 @@
+"""Threads: a sync workflow has one of its own, sync steps take theirs from a pool.
+
+All are daemons: a thread that hangs must not hold up the end of the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from contextvars import Context, ContextVar, copy_context
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from outlast.errors import NotInRun
+from outlast.execution.step_execution import BODY
+
+if TYPE_CHECKING:
+    from outlast.execution.run_execution import RunExecution
+
+THREAD: ContextVar[SyncWorkflowThread | None] = ContextVar("outlast_thread", default=None)
+"""The sync workflow that the current thread executes."""
+
+T = TypeVar("T")
+Make = Callable[[], Coroutine[Any, Any, Any]]
+
+
+class _Request:
+    def __init__(self, make: Make | None, value: Any = None, error: BaseException | None = None) -> None:
+        self.make, self.value, self.error = make, value, error
+        self.reply: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+
+
+class SyncWorkflowThread:
+    """A sync workflow. Its thread makes one call at a time; each is executed by the run's main task.
+
+    The run has settled only while the thread waits in a call: `busy` says that it does not.
+    """
+
+    def __init__(
+        self, execution: RunExecution, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        self._execution, self._fn, self._args, self._kwargs = execution, fn, args, kwargs
+        self._asked: asyncio.Future[_Request] | None = None
+        self._open: _Request | None = None
+        self._ident = 0
+        self.busy = True
+        self.ended: asyncio.Future[None] = execution.host.create_future()
+        """Done when the thread has ended: until then the workflow's own code may execute."""
+
+    async def drive(self) -> Any:
+        """The run's main task, on the run loop."""
+        context = copy_context()
+        context.run(THREAD.set, self)
+        context.run(BODY.set, None)  # a step's body may have started this run: its calls are not the body's
+        threading.Thread(
+            target=context.run, args=(self._execute,), name=f"outlast-{self._execution.id}", daemon=True
+        ).start()
+        while True:
+            self._asked = asyncio.Future(loop=self._execution.loop)
+            try:
+                request = await self._asked
+            except asyncio.CancelledError:
+                if self._execution.end_reason is not None:
+                    raise
+                continue  # it is told at its next call
+            if request.make is None:
+                if request.error is not None:
+                    raise request.error
+                return request.value
+            try:
+                value, error = await request.make(), None
+            except BaseException as raised:
+                value, error = None, raised
+            self.busy = True
+            request.reply.put((value, error))
+
+    def call(self, make: Make) -> Any:
+        """From the workflow's thread: have a coroutine executed on the run loop, and wait for it."""
+        self.check()
+        if self._execution.end_reason is not None:
+            raise self._execution.end_reason
+        request = self._open = _Request(make)
+        self._post(request)
+        value, error = request.reply.get()
+        self._open = None
+        if error is not None:
+            raise error
+        return value
+
+    def check(self) -> None:
+        """Only the workflow's own thread may call: another's calls would come in no certain order."""
+        if threading.get_ident() != self._ident:
+            raise self._execution.refuse(
+                NotInRun(
+                    "a sync workflow's calls must come from its own thread, not from one that it started."
+                )
+            )
+
+    def evict(self, why: BaseException) -> None:
+        """Let a thread that waits go on; one that computes is told at its next call."""
+        request = self._open
+        if request is not None:
+            request.reply.put((None, why))
+
+    def _execute(self) -> None:
+        self._ident = threading.get_ident()
+        try:
+            value, error = self._fn(*self._args, **self._kwargs), None
+        except BaseException as raised:
+            value, error = None, raised
+        with suppress(RuntimeError):  # the host's loop is closed: nobody waits any more
+            self._execution.host.call_soon_threadsafe(self._end, _Request(None, value, error))
+
+    def _end(self, request: _Request) -> None:
+        """At one go: between the two nobody may take it for a thread that neither executes nor ends."""
+        self._arrive(request)
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def _post(self, request: _Request) -> None:
+        try:
+            self._execution.host.call_soon_threadsafe(self._arrive, request)
+        except RuntimeError as closed:  # the host's loop is closed: this life ended with it
+            raise self._execution.end_reason or NotInRun("the program's event loop is closed.") from closed
+
+    def _arrive(self, request: _Request) -> None:
+        self.busy = False
+        if self._execution.end_reason is None and self._asked is not None:
+            self._execution.loop.open = True
+            self._asked.set_result(request)
+            self._execution.loop.open = False
+            self._execution.advance()
+        else:
+            request.reply.put((None, self._execution.end_reason))
+
+
+class Executor(ThreadPoolExecutor):
+    """For `asyncio.to_thread` and `run_in_executor` in steps: a thread goes on when the step that started it was cancelled, and its run
+    must not be given to anybody meanwhile. Only the loop's default one can be known."""
+
+    def __init__(self) -> None:
+        super().__init__(thread_name_prefix="outlast-to-thread")
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> concurrent.futures.Future[T]:
+        future = super().submit(fn, *args, **kwargs)
+        body = BODY.get()
+        if body is not None and asyncio._get_running_loop() is body.execution.host:
+            thread = asyncio.wrap_future(future, loop=body.execution.host)
+            body.execution.watch_thread(thread)
+            if body.is_effect:
+                body.orphan_threads = (*body.orphan_threads, thread)
+                body.execution.orphan_threads.append(thread)
+        return future
+
+
+class Pool:
+    """Threads for sync steps: as many as are busy at once, each kept for the next."""
+
+    def __init__(self) -> None:
+        self._idle: list[SimpleQueue[Callable[[], None] | None]] = []
+        self._lock = threading.Lock()
+        self._closed = False
+        self.busy = 0
+        """How many calls are under way."""
+
+    def run(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        context: Context,
+        fn: Callable[..., T],
+        *args: Any,
+        **kwargs: Any,
+    ) -> asyncio.Future[T]:
+        """Start fn in a thread; a future of the loop for what comes of it. Cancelling it leaves the thread be."""
+        future: asyncio.Future[T] = loop.create_future()
+
+        def tell(value: Any, error: BaseException | None) -> None:
+            self.busy -= 1
+            if not future.done():
+                if error is None:
+                    future.set_result(value)
+                else:
+                    future.set_exception(error)
+
+        def work() -> None:
+            error: BaseException | None
+            try:
+                value, error = context.run(fn, *args, **kwargs), None
+            except StopIteration as stop:  # a future cannot carry it
+                value, error = None, RuntimeError(f"the step raised StopIteration: {stop}")
+            except BaseException as raised:
+                value, error = None, raised
+            try:
+                loop.call_soon_threadsafe(tell, value, error)
+            except RuntimeError:
+                return  # the loop is closed: nobody waits any more
+
+        self.busy += 1
+        self._take().put(work)
+        return future
+
+    def _take(self) -> SimpleQueue[Callable[[], None] | None]:
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+        queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        threading.Thread(target=self._serve, args=(queue,), name="outlast-step", daemon=True).start()
+        return queue
+
+    def _serve(self, queue: SimpleQueue[Callable[[], None] | None]) -> None:
+        while (work := queue.get()) is not None:
+            work()
+            del work
+            with self._lock:
+                if self._closed:
+                    return
+                self._idle.append(queue)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            for queue in self._idle:
+                queue.put(None)
+            self._idle.clear()

@@ -1,0 +1,148 @@
+"""Decide who may end a worker over HTTP, or read what it is doing, and read the reason they give.
+
+Where a secret is configured, every request to these routes must carry it, also one from this machine:
+a proxy on the same host makes everybody loopback, and a default nginx does not say that it forwards.
+
+Where none is configured, the Host header must name this server: localhost, a loopback address, the
+configured address, or the address that the connection came to. A web page that had its own name resolve
+to this machine (DNS rebinding) sends that name. Ending the worker also needs a peer on this machine that
+is neither a proxy that says so (Forwarded, X-Forwarded-..., X-Real-IP, Via) nor a browser (Origin,
+Sec-Fetch-Site).
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import re
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+import anyio
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
+
+from outlast.errors import SettingsError
+from outlast.http.address import is_loopback, is_same_address, is_unspecified
+
+BODY_BYTES_MAX = 1024
+BODY_SECONDS_MAX = 5.0
+
+_FORWARDED = ("forwarded", "via", "x-real-ip")
+_BROWSER = ("origin", "sec-fetch-site")
+_HOST = re.compile(
+    r"(?:\[(?P<six>[0-9a-f:.]+)\]|(?P<name>[a-z0-9.-]+))(?::\d{1,5})?", re.ASCII | re.IGNORECASE
+)
+
+
+class ShutdownAuthorizer:
+    """Admit requests by the secret, or without one by where they come from and what they ask for.
+
+    `host` is the name or address that the server was told to listen on.
+    """
+
+    def __init__(self, secret: str, host: str = "") -> None:
+        secret = secret.strip()  # a header's value cannot begin or end with a space
+        if any(char < " " or char == "\x7f" for char in secret):
+            raise SettingsError("http_secret has a control character, which no HTTP header can carry.")
+        self._needs_secret, self._host = bool(secret), host.lower()
+        # Without a secret there is one that nobody knows: both cases take the same way and time.
+        self._secret = (secret or secrets.token_hex(32)).encode(errors="surrogateescape")
+
+    def admits(self, scope: Mapping[str, Any]) -> bool:
+        """Tell whether this request may change something."""
+        headers = Headers(scope=dict(scope))
+        has_secret = self._has_secret(headers)
+        if has_secret or self._needs_secret:
+            return has_secret
+        return (
+            _is_local(scope)
+            and not any(name in _FORWARDED or name.startswith("x-forwarded-") for name in headers)
+            and not any(name in headers for name in _BROWSER)
+            and self._names_this_server(scope, headers)
+        )
+
+    def shows(self, scope: Mapping[str, Any]) -> bool:
+        """Tell whether this request may read what the worker is doing."""
+        headers = Headers(scope=dict(scope))
+        has_secret = self._has_secret(headers)
+        if has_secret or self._needs_secret:
+            return has_secret
+        return self._names_this_server(scope, headers)
+
+    def _has_secret(self, headers: Headers) -> bool:
+        scheme, _, token = headers.get("authorization", "").encode("latin-1").partition(b" ")
+        return hmac.compare_digest(token.strip(), self._secret) and scheme.lower() == b"bearer"
+
+    def _names_this_server(self, scope: Mapping[str, Any], headers: Headers) -> bool:
+        """Tell whether the one Host header names it. A rebound name of the attacker's does not."""
+        hosts = headers.getlist("host")
+        parts = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
+        if parts is None:
+            return False
+        host = (parts["six"] or parts["name"]).lower()
+        if host == "localhost" or is_loopback(host):
+            return True
+        if is_unspecified(host):  # browsers let a page send requests to 0.0.0.0, which is this machine
+            return False
+        server = scope.get("server")
+        return host == self._host or (server is not None and is_same_address(host, str(server[0])))
+
+
+def _is_local(scope: Mapping[str, Any]) -> bool:
+    """Whether the peer is on this host: by loopback, or by a unix socket."""
+    client = scope.get("client")
+    return _is_unix(scope) if client is None else is_loopback(str(client[0]))
+
+
+def _is_unix(scope: Mapping[str, Any]) -> bool:
+    """A peer without an address is no proof: so is a remote one that reset its connection before it was accepted, while what it
+    sent can still be read (seen). The server's own address tells: on a unix socket it is a path, without a port."""
+    server = scope.get("server")
+    return scope.get("client") is None and server is not None and server[1] is None
+
+
+def peer_of(scope: Mapping[str, Any]) -> str:
+    client = scope.get("client")
+    if client is None:
+        return "a unix socket" if _is_unix(scope) else "an unnamed peer"
+    return str(client[0])
+
+
+class Unreadable(Exception):
+    """The body of a request cannot be used; nothing was begun."""
+
+    def __init__(self, status: int, why: str) -> None:
+        self.status = status
+        super().__init__(why)
+
+
+async def said(request: Request) -> str:
+    """The reason that the body gives, fit for one line of a log; "" if it gives none."""
+    body = await _body(request)
+    if not body:
+        return ""
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        raise Unreadable(400, 'the body is not JSON; {"reason": "..."} or nothing is expected') from None
+    reason = document.get("reason", "") if isinstance(document, dict) else None
+    if not isinstance(reason, str):
+        raise Unreadable(400, '{"reason": "..."}, with a text, or no body is expected')
+    return "".join(char if char.isprintable() else " " for char in reason).strip()
+
+
+async def _body(request: Request) -> bytes:
+    body = b""
+    try:
+        with anyio.fail_after(BODY_SECONDS_MAX):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > BODY_BYTES_MAX:
+                    raise Unreadable(413, f"the body is longer than {BODY_BYTES_MAX} bytes")
+    except TimeoutError:
+        raise Unreadable(408, f"the body was not complete after {BODY_SECONDS_MAX:g} s") from None
+    except ClientDisconnect:
+        raise Unreadable(400, "the body was not complete") from None
+    return body

@@ -1,0 +1,135 @@
+"""Variables that other tools made usual: understood where nothing of ours says otherwise."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import parse_qsl, quote, unquote, urlencode
+
+from outlast.errors import SettingsError
+from outlast.settings.origin import Kind, Origin, RawValue
+from outlast.settings.redaction import masked
+
+GRACE = "SHUTDOWN_TIMEOUT"
+STORES = ("DATABASE_URL", "REDIS_URL", "REDIS_HOST", "STATE_DB_PATH")
+"""In this order."""
+OURS = Path("outlast.db")
+"""The file of the default store."""
+
+_DRIVER = re.compile(r"(postgres(?:ql)?)\+\w+(://.*)", re.IGNORECASE | re.DOTALL)
+_REDIS = re.compile(r"(?:redis|rediss|unix)://", re.IGNORECASE)
+_HOST = re.compile(r"[\w.:\[\]%-]+")
+_LIBPQ = re.compile(
+    "application_name|channel_binding|client_encoding|connect_timeout|dbname|fallback_application_name|gss.*|host|hostaddr|"
+    "keepalives.*|krbsrvname|load_balance_hosts|options|passfile|password|port|require_auth|requirepeer|service|ssl.+|"
+    "target_session_attrs|tcp_user_timeout|user"
+)
+
+
+def grace_of(environ: Mapping[str, str]) -> RawValue | None:
+    text = environ.get(GRACE, "")
+    return RawValue(text, Origin(Kind.FOREIGN, GRACE)) if text else None
+
+
+def store_of(environ: Mapping[str, str]) -> RawValue | None:
+    """The store that is meant by what other tools call it.
+
+    SettingsError where the default store is in the working folder too: whoever upgrades must not lose sight of the runs in it.
+    """
+    for name, address_of in zip(STORES, (_database, _redis, _redis_host, _state), strict=True):
+        address = address_of(environ)
+        if address is None:
+            continue
+        if OURS.exists() and not _is_ours(address):
+            raise SettingsError(
+                f"two stores could be meant: {OURS} in this folder, and {masked(address)} by {name}. Say which: "
+                f"OUTLAST_STORE=sqlite:///{OURS}, or OUTLAST_STORE with the other address."
+            )
+        return RawValue(address, Origin(Kind.FOREIGN, name))
+    return None
+
+
+def _is_ours(address: str) -> bool:
+    path = unquote(address.removeprefix("sqlite:///").partition("?")[0])
+    return address.startswith("sqlite:///") and Path(path).resolve() == OURS.resolve()
+
+
+def plain_address(address: str) -> str:
+    """Its scheme in lower case, and without the driver that SQLAlchemy has in it: `postgresql+psycopg://` is `postgresql://`."""
+    found = _DRIVER.fullmatch(address)
+    scheme, colon, rest = (found[1] + found[2] if found else address).partition(":")
+    return f"{scheme.lower()}{colon}{rest}" if scheme.isalpha() else address
+
+
+def _database(environ: Mapping[str, str]) -> str | None:
+    address = plain_address(environ.get("DATABASE_URL", "").strip())
+    if not re.match(r"postgres(?:ql)?://", address, re.IGNORECASE):
+        return None  # of MySQL, or of somebody else's SQLite file
+    head, mark, query = address.partition("?")
+    return f"{head}?{options}" if mark and (options := _libpq_options(query)) else head
+
+
+def _libpq_options(query: str) -> str:
+    """What libpq understands. The rest was meant for another driver, and `schema` for another program."""
+    options: dict[str, str] = {}
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if _LIBPQ.fullmatch(name):
+            options[name] = value
+        elif name == "ssl":  # asyncpg's, node's: never less safe than it was meant
+            options["sslmode"] = "require" if value.lower() in ("true", "1", "yes", "on", "") else value
+        elif name == "pgbouncer" and value.lower() in ("true", "1"):  # Prisma's
+            options["pooler"] = "yes"
+    return urlencode(options, quote_via=quote)
+
+
+def _redis(environ: Mapping[str, str]) -> str | None:
+    address = environ.get("REDIS_URL", "").strip()
+    if not _REDIS.match(address):
+        return None
+    head, _, query = address.partition("?")
+    # Which database, and how TLS is done; the rest was meant for another client.
+    options = {name: value for name, value in parse_qsl(query) if name == "db" or name.startswith("ssl_")}
+    return _strict(head, options)
+
+
+def _redis_host(environ: Mapping[str, str]) -> str | None:
+    host = environ.get("REDIS_HOST", "").strip()
+    if not host:
+        return None
+    if not _HOST.fullmatch(host):
+        raise SettingsError(
+            "REDIS_HOST is not the name of a host: it has a character that none can have. An address belongs in REDIS_URL; or name "
+            "the store: OUTLAST_STORE=redis://…"
+        )
+    host = f"[{host}]" if ":" in host and not host.startswith("[") else host
+    password = environ.get("REDIS_PASSWORD", "")
+    who = f":{quote(password, safe='')}@" if password else ""
+    port = _number(environ, "REDIS_PORT", "6379", 65_535)
+    database = _number(environ, "REDIS_DB", "0", 1_000_000)
+    return _strict(f"redis://{who}{host}:{port}/{database}", {})
+
+
+def _strict(address: str, options: dict[str, str]) -> str:
+    """A server found in this way is usually a cache: one that may lose what was acknowledged is refused."""
+    return f"{address}?{urlencode(options | {'strict': 'yes'}, quote_via=quote)}"
+
+
+def _number(environ: Mapping[str, str], name: str, default: str, most: int) -> int:
+    text = environ.get(name, "").strip() or default
+    linked = re.fullmatch(r"\w+://.*:(\d+)", text)  # Kubernetes, for a Service called redis
+    digits = linked[1] if linked else text
+    if not re.fullmatch(r"\d{1,9}", digits, re.ASCII) or int(digits) > most:
+        raise SettingsError(
+            f"{name}={masked(text)!r} is no number from 0 to {most}. Mend it, or name the store: OUTLAST_STORE=redis://…"
+        )
+    return int(digits)
+
+
+def _state(environ: Mapping[str, str]) -> str | None:
+    path = environ.get("STATE_DB_PATH", "").strip()
+    if path.lower().startswith("sqlite://"):
+        return plain_address(path)
+    if not path or path == ":memory:" or "://" in path:
+        return None  # it names no file
+    return f"sqlite:///{quote(path)}"

@@ -1,0 +1,443 @@
+"""The drain: an orderly end, in layers, on one clock. One an engine; begun any number of times, from any thread, it is one.
+
+1. coordinate: not ready, no more claims, what has not begun goes back. In a thread of its own: the loop may be blocked.
+2. boundary: steps under way go on, none starts; a run whose steps have ended is released.
+3. checkpoint: steps that will not end in time are told to stop.
+
+What comes after (clean-up, the report, the end of the process) is the business of whoever owns the app.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import math
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from queue import Empty
+from typing import TYPE_CHECKING, Any
+
+from outlast.codec.cost import NOTHING, UNITS_MAX
+from outlast.errors import Diverged, Evicted, StoreError
+from outlast.execution.detached import spawn_detached
+from outlast.execution.release import leave
+from outlast.settings.checks import EXIT_SECONDS, exit_seconds
+from outlast.shutdown.active_scopes import ActiveScope
+from outlast.shutdown.forecast import completion_probability
+from outlast.shutdown.report import DrainReport, Remaining
+from outlast.store import commands
+
+if TYPE_CHECKING:
+    from outlast.engine.engine import Engine
+    from outlast.execution.run_execution import RunExecution
+    from outlast.execution.step_execution import StepExecution
+
+log = logging.getLogger("outlast.drain")
+
+CUT_WITH_THE_PROCESS = ("unit", "each", "map", "agent")
+"""What is no run's: nothing waits for its end, and nobody gives it back."""
+TICK_SECONDS = 0.1
+"""How often to judge anew whether steps will end in time."""
+SWITCH_SECONDS = 0.0002
+"""How long a thread may compute before others get their turn, while layer 1 is under way."""
+HURRY_SECONDS = 0.5
+"""What is left for releasing when somebody wants to leave at once."""
+
+_switching = threading.Lock()
+_quick: list[float] = []
+"""The switch interval as it was, once for each drain that is in layer 1: several may be, in one process."""
+
+
+@contextmanager
+def _switching_quickly() -> Iterator[None]:
+    with _switching:
+        _quick.append(_quick[0] if _quick else sys.getswitchinterval())
+        sys.setswitchinterval(SWITCH_SECONDS)
+    try:
+        yield
+    finally:
+        with _switching:
+            before = _quick.pop()
+            if not _quick:
+                sys.setswitchinterval(before)
+
+
+def _why_left(body: StepExecution) -> str:
+    if body.is_effect:
+        return "an effect acts, and is not cut: it is open" if body.leaving else "an effect acts"
+    why = "it was told to stop and did not" if body.leaving else "a step is under way"
+    return f"{why}, in a thread" if body.threads else why
+
+
+class Drain:
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self._loop = engine, engine.loop
+        self._clock: Callable[[], float] = engine.loop.time if engine.inline else time.monotonic
+        self._once = threading.Lock()
+        self._changed, self._coordinated = asyncio.Event(), asyncio.Event()
+        self._expedited = False
+        self.reason = ""
+        self.ends_here = False
+        """The process ends with it."""
+        self.by_signal = False
+        """The process was told to end: who waits here for what goes on elsewhere must not hold it up."""
+        self.began = 0.0
+        self.grace = engine.settings.grace
+        self.layer: str | None = None
+        """The layer it is in; None before it has begun."""
+        self.begin_callbacks: list[Callable[[float], object]] = []
+        """Called, in whichever thread begins it, with the seconds of grace left."""
+        self.started: asyncio.Future[str] = self._loop.create_future()
+        """Done, with the reason, when the loop knows of it."""
+        self.over: asyncio.Future[DrainReport] = self._loop.create_future()
+        """Done when layer 3 is over."""
+        self.report = DrainReport("")
+        self._cost = NOTHING
+        self._reported = False
+        self._running: asyncio.Task[None] | None = None
+
+    # -- its clock
+
+    @property
+    def left(self) -> float:
+        """Seconds until the process is to be gone; for ever before it has begun."""
+        return self._until(0.0) if self.layer is not None else math.inf
+
+    @property
+    def step_seconds_left(self) -> float:
+        """Seconds until steps under way are told to stop; once they were, until they must have."""
+        until = self._until(self._checkpoint_reserve + self._exit_reserve)
+        return until if until > 0 else self._until(self._exit_reserve)
+
+    @property
+    def seconds_before_exit(self) -> float:
+        """Seconds until clean-up begins, whatever still executes."""
+        return self._until(self._exit_reserve) if self.layer is not None else math.inf
+
+    @property
+    def _checkpoint_reserve(self) -> float:
+        return self._of_grace(self._engine.settings.checkpoint_reserve)
+
+    @property
+    def _exit_reserve(self) -> float:
+        return self._of_grace(self._engine.settings.exit_reserve) + exit_seconds(self.grace)
+
+    def _of_grace(self, reserve: float) -> float:
+        """All of it, where the grace is that of the settings; of another one at most a quarter, or the same share of it if that is
+        more."""
+        return min(reserve, self.grace * max(0.25, reserve / self._engine.settings.grace))
+
+    def _until(self, reserve: float) -> float:
+        return max(0.0, self.began + self.grace - reserve - self._clock())
+
+    def _elapsed(self) -> float:
+        return round(self._clock() - self.began, 4)
+
+    @property
+    def seconds(self) -> float:
+        """From the first sign until now, or until its end; 0 before it has begun. From any thread."""
+        if self.layer is None:
+            return 0.0
+        return self._elapsed() if self.report.seconds is None else self.report.seconds
+
+    # -- beginning, in any thread
+
+    def begin(self, reason: str, *, grace: float | None = None, at: float | None = None) -> bool:
+        """Begin it, unless it has begun: returns at once, whether this was the one. `at` is when the sign came."""
+        if not self._once.acquire(blocking=False):
+            return False
+        self.reason, self.began = reason, self._clock() if at is None else at
+        self.grace = self._engine.settings.grace if grace is None else grace
+        self.layer = "coordinate"
+        self._engine.draining = self._engine.in_flight.draining = True
+        for tell in self.begin_callbacks:
+            tell(self.left)
+        if self._engine.inline:
+            self._coordinate()
+            self._loop.call_soon(self._start)
+            return True
+        threading.Thread(target=self._coordinate, name="outlast-drain", daemon=True).start()
+        try:
+            self._loop.call_soon_threadsafe(self._start)
+        except RuntimeError:  # the loop is closed: there is nothing to drain any more
+            log.debug("the loop is closed: nothing is under way")
+        return True
+
+    def told_to_end(self) -> None:
+        """From any thread: a signal came. Also after a drain that something else began: who waits here for what goes on elsewhere looks again."""
+        self.by_signal = True
+        with suppress(RuntimeError):  # the loop is closed: nobody waits
+            self._loop.call_soon_threadsafe(self._engine.notifier.notify)
+
+    def expedite(self) -> None:
+        """From any thread: leave at once, with what can be released released."""
+        self._expedited = True
+        self._loop.call_soon_threadsafe(self._changed.set)
+
+    def _coordinate(self) -> None:
+        """Layer 1. It may block or fail: nothing waits for it."""
+        engine = self._engine
+        command = commands.Drain(engine.worker.id, self.reason, tuple(engine.in_flight.started))
+        try:
+            with _switching_quickly():
+                outcome = engine.writer.execute_urgent(command, timeout=max(0.01, self.left))
+        except (StoreError, Empty) as error:
+            self.report.blocked.append(
+                f"the store did not take that this worker drains: {str(error) or 'no answer'}"
+            )
+            log.warning(
+                "the store was not told that worker %s drains: %s", command.worker, str(error) or "no answer"
+            )
+        else:
+            self.report.layers["coordinate"] = self._elapsed()
+            if not isinstance(outcome, commands.Refused):
+                self.report.given_back += len(outcome)
+        facts = {"event": "draining", "worker": command.worker, "reason": self.reason}
+        log.info("draining: %s", self.reason, extra=facts)
+        with suppress(RuntimeError):  # the loop is closed: nobody waits for it
+            self._loop.call_soon_threadsafe(self._coordinated.set)
+
+    # -- layers 2 and 3, on the loop
+
+    def _start(self) -> None:
+        if not self.started.done():
+            blocked = self._elapsed()
+            if blocked > 1.0:
+                self.report.blocked.append(f"the event loop stood still for {blocked:.1f} s")
+            self.layer = "boundary"
+            self.started.set_result(self.reason)
+            self._running = spawn_detached(self._loop, self._run())  # whoever leaves waits for `over`
+
+    async def _run(self) -> None:
+        engine, report = self._engine, self.report
+        try:
+            engine.stop_claiming()
+            engine.notifier.notify()  # who waits for something to claim
+            for _, body in self._under_way():
+                body.tell(self.reason)
+            engine.track_task(self._loop.create_task(self._learn()))
+            # Those that only wait go first: their workers-to-be need nothing of them that is not recorded.
+            for execution in sorted(
+                engine.executions.values(), key=lambda execution: bool(execution.step_executions)
+            ):
+                leave(execution, self.reason)
+            await self._wait(self._checkpoint_reserve + self._exit_reserve)
+            report.layers["boundary"] = self._elapsed()
+            if not self._is_done():
+                self.layer = "checkpoint"
+                self._tell_to_stop()
+                await self._wait(self._exit_reserve)
+                report.layers["checkpoint"] = self._elapsed()
+        finally:
+            self._conclude()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.left):
+                await self._coordinated.wait()
+                await self._store_report()  # a process that goes on may not write another for long
+
+    def _is_done(self) -> bool:
+        return self._expedited or not next(self._what_is_left(), None)
+
+    async def _wait(self, reserve: float) -> None:
+        """Until nothing is under way any more, or only the reserve is left."""
+        judge_at = -math.inf
+        while not self._is_done() and (left := self._until(reserve)) > 0:
+            self._changed.clear()
+            if (
+                self._clock() >= judge_at
+            ):  # not at every change: there may be a thousand bodies, and as many changes
+                judge_at = self._clock() + TICK_SECONDS
+                self._judge(left)
+            later = self._loop.call_later(min(TICK_SECONDS, left), self._changed.set)
+            await self._changed.wait()
+            later.cancel()
+
+    def _judge(self, left: float) -> None:
+        """Checkpoint now what would wait for the deadline in vain; but what has nothing to save may try."""
+        for execution, body in self._under_way():
+            if body.leaving is None and body.can_save:
+                durations = self._engine.durations.of(execution.workflow.name, body.name)
+                if completion_probability(durations, self._loop.time() - body.since, left) < 0.5:
+                    self._checkpoint(execution, body, "it will not end in the time left")
+
+    def _tell_to_stop(self) -> None:
+        for execution, body in self._under_way():
+            if body.leaving is None:
+                self._checkpoint(execution, body, "its time is up")
+        for execution in list(self._engine.executions.values()):
+            execution.units = 0  # no unit holds it any longer
+            leave(execution, self.reason)
+        for consumer in list(self._engine.consumers):
+            consumer.stop_all()
+
+    def _checkpoint(self, execution: RunExecution, body: StepExecution, why: str) -> None:
+        execution.checkpointed = True
+        body.leave(f"drain: {self.reason}; {why}")
+
+    def check_run(self, execution: RunExecution) -> None:
+        """Something of it has ended: it may be at a boundary."""
+        self._loop.call_soon(leave, execution, self.reason)
+        self._changed.set()
+
+    def on_scope_left(self, ended: ActiveScope) -> None:
+        """From any thread: something that the drain may have waited for has ended."""
+        if self.layer is not None:
+            if ended.kind in ("each", "map") and not self.over.done():
+                self.report.completed += 1
+            try:
+                self._loop.call_soon_threadsafe(self._changed.set)
+            except RuntimeError:
+                log.debug("the loop is closed: nobody waits")
+
+    def on_execution_ended(self, execution: RunExecution) -> None:
+        """A life has ended."""
+        report = self.report
+        evicted = execution.end_reason if isinstance(execution.end_reason, Evicted) else None
+        parked = isinstance(execution.end_reason, Diverged) or (evicted is not None and evicted.parked)
+        if not execution.concluded or (evicted is not None and evicted.lost):
+            log.debug("run %s is not this worker's to give back", execution.id, extra=execution.log_fields())
+        elif execution.settlement is not None or parked:
+            report.completed += 1
+        else:
+            if execution.idle is not None:
+                report.waiting += 1
+            elif execution.checkpointed:
+                report.checkpointed += 1
+            else:
+                report.released += 1
+            report.compensations += execution.journal.effect_log.compensations
+            if execution.run_cost is not None:
+                self._cost = self._cost.plus(execution.run_cost.kept, UNITS_MAX)
+                report.cost = dict(self._cost.document())
+        self._changed.set()
+
+    def item_ended(self, *, given_back: bool) -> None:
+        """The handler of an item has."""
+        if given_back:
+            self.report.checkpointed += 1
+        else:
+            self.report.completed += 1
+        self._changed.set()
+
+    def _under_way(self) -> Iterator[tuple[RunExecution, StepExecution]]:
+        for execution in list(self._engine.executions.values()):
+            for body in execution.executing():
+                yield execution, body
+
+    def _what_is_left(self) -> Iterator[Remaining]:
+        engine = self._engine
+        for execution in list(engine.executions.values()):
+            bodies = execution.executing()
+            for body in bodies:
+                seconds = round(self._loop.time() - body.since, 3)
+                yield Remaining("run", execution.id, body.key, seconds, _why_left(body))
+            if not bodies:
+                threaded = execution.threads or execution.thread is not None
+                yield Remaining(
+                    "run", execution.id, why="a thread of it executes" if threaded else "it is being written"
+                )
+        for consumer in engine.consumers:
+            for id in consumer.under_way:
+                yield Remaining("item", id, why="its handler has not ended")
+        for row in engine.in_flight.items_by_hand():
+            yield Remaining("item", row.id, why="it was claimed and neither acked nor nacked")
+        now = time.monotonic()
+        for scope in engine.active_scopes:
+            yield Remaining(
+                scope.kind,
+                scope.name,
+                seconds=round(now - scope.since, 3),
+                why="it has not ended",
+            )
+
+    def view(self) -> list[Remaining]:
+        """What is still under way, and why. From any thread."""
+        for _ in range(3):
+            try:
+                return list(self._what_is_left())
+            except RuntimeError:  # something changed meanwhile
+                continue
+        return []
+
+    async def _learn(self) -> None:
+        """What the store remembers of the durations of what is under way."""
+        engine = self._engine
+        pairs = list({(execution.workflow.name, body.name) for execution, body in self._under_way()})
+        if pairs:
+            try:
+                engine.durations.learn(await engine.read(engine.store.durations, pairs))
+            except StoreError as error:
+                self.report.blocked.append(f"the store did not say how long steps took: {error}")
+
+    def _conclude(self) -> None:
+        engine, report = self._engine, self.report
+        report.worker, report.reason = engine.worker.id, self.reason
+        report.host, report.pid = socket.gethostname(), os.getpid()
+        report.left = list(self._what_is_left())
+        report.not_checkpointed = [
+            f"{execution.id} {body.key}"
+            for execution, body in self._under_way()
+            if body.leaving is not None and not body.is_effect
+        ]
+        report.units = {"committed": engine.units.committed, "rolled_back": engine.units.rolled_back}
+        for execution in list(engine.executions.values()):
+            execution.checkpointed = execution.checkpointed or any(
+                execution.step_executions.values()
+            )  # cut, not at a boundary
+            execution.evict(Evicted(f"drain: {self.reason}"))
+        report.seconds = self._elapsed()
+        report.began = datetime.fromtimestamp(engine.store.now() - report.seconds, UTC)
+        self.layer = "exit"
+        if not self.over.done():
+            self.over.set_result(report)
+        engine.notifier.notify()  # whoever waits for a run of another process
+
+    async def wait_until_free(self, kind: str) -> None:
+        """Until nothing of a kind is under way any more, or steps are told to stop."""
+        reserve = self._checkpoint_reserve + self._exit_reserve
+        while any(one.kind == kind for one in self._engine.active_scopes) and not self.over.done():
+            if (left := self._until(reserve)) <= 0:
+                return
+            await asyncio.sleep(min(TICK_SECONDS, left))
+
+    async def write_report(self, *, leaving: bool = False) -> None:
+        """Store it, as far as there is time, and log it once: when it is asked for, or the program leaves. Then it is stored again,
+        with the clean-up; what a process does that goes on after its drain is not the drain's time."""
+        engine, report = self._engine, self.report
+        with suppress(TimeoutError):  # layer 1 opens the report that this one closes
+            async with asyncio.timeout(max(0.0, self.left - 3 * EXIT_SECONDS)):
+                await self._coordinated.wait()
+        # Since `_conclude` some may have ended; what hangs has been let go of, and still executes; what is no run's was cut.
+        still = {one.id for one in self._what_is_left()} | engine.hung
+        report.left = [one for one in report.left if one.what in CUT_WITH_THE_PROCESS or one.id in still]
+        if leaving and self.ends_here:
+            report.seconds = report.layers["exit"] = self._elapsed()
+        await self._store_report()
+        if not self._reported:
+            self._reported = True
+            facts = {"event": "drained", "worker": report.worker}
+            log.info("drained: %s", json.dumps(report.document()), extra=facts)
+
+    async def _store_report(self) -> None:
+        engine, report = self._engine, self.report
+        try:
+            async with asyncio.timeout(max(0.1, self.left - 2 * EXIT_SECONDS)):
+                await engine.writer.execute(commands.StoreDrainReport(report.worker, report.text()))
+        except (StoreError, TimeoutError) as error:
+            log.warning("the drain report could not be stored: %s", str(error) or "no answer")
+
+    async def wait_expedited(self) -> None:
+        """After `over`: a moment for what could be stopped to be released."""
+        if self._expedited:
+            ends: list[asyncio.Future[Any]] = [
+                execution.end for execution in self._engine.executions.values()
+            ]
+            if ends:
+                await asyncio.wait(ends, timeout=HURRY_SECONDS)

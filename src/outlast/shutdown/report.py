@@ -1,0 +1,174 @@
+"""The drain report: what came of a drain, as it is stored, logged, counted and shown."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import MISSING, asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from outlast.codec.percentiles import nearest_rank
+from outlast.store.rows import DrainRow
+
+T = TypeVar("T")
+_OF_THE_ROW = frozenset({"worker", "host", "pid", "began", "recoveries"})
+"""What the store keeps in columns of its own."""
+UNREADABLE_REPORT = "its report cannot be read by this version of Outlast"
+
+
+@dataclass(frozen=True, slots=True)
+class Remaining:
+    """Something that was still under way at the end."""
+
+    what: str
+    """run, item, unit, each, map or agent (`run_until_drain`)."""
+    id: str
+    step: str | None = None
+    seconds: float | None = None
+    """How long it had been under way."""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CleanupResult:
+    """One clean-up hook, or the lifespan."""
+
+    name: str
+    seconds: float
+    error: str | None = None
+
+
+@dataclass(slots=True)
+class DrainReport:
+    """What came of a drain. Of one that was cut short only `left` and the times are known."""
+
+    worker: str
+    reason: str = ""
+    host: str = ""
+    pid: int = 0
+    began: datetime | None = None
+    seconds: float | None = None
+    """From the first sign to the report; of one that was cut short, to the last sign of life of the process."""
+    layers: dict[str, float] = field(default_factory=dict)
+    """Seconds from the first sign to the end of each: coordinate, boundary, checkpoint, exit."""
+    completed: int = 0
+    """Runs that ended meanwhile, and items that were acked or nacked."""
+    released: int = 0
+    """Runs given back at a step boundary."""
+    waiting: int = 0
+    """Runs given back that only waited."""
+    checkpointed: int = 0
+    """Runs given back after a step was told to stop."""
+    given_back: int = 0
+    """Runs and items that had not begun."""
+    compensations: int = 0
+    """Layer 4: compensations on record of the runs that were released, waiting or checkpointed. Whoever has the run undoes by them what must be."""
+    cost: dict[str, float] = field(default_factory=dict)
+    """What is on record of the runs that were released, waiting or checkpointed: it need not be spent again. By name: tokens, usd, …"""
+    left: list[Remaining] = field(default_factory=list)
+    """What still executed at the end, and why."""
+    not_checkpointed: list[str] = field(default_factory=list)
+    """Steps that were told to stop and did not. Effects are not among them: an act is not told to."""
+    blocked: list[str] = field(default_factory=list)
+    """What held the drain up: a loop that stood still, a store that did not answer."""
+    units: dict[str, int] = field(default_factory=dict)
+    """committed and rolled_back."""
+    cleanup: list[CleanupResult] = field(default_factory=list)
+    cut_short: bool = False
+    """The process was gone before it could write its report: this is what its sweeper saw."""
+    recoveries: dict[str, float] = field(default_factory=dict)
+    """Of the runs that were interrupted: how many another worker has taken up (count), and after how many seconds (p50, p95, max)."""
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        return asdict(self) | {"began": self.began.isoformat() if self.began else None}
+
+    def text(self) -> str:
+        """What the store keeps of it; who and when are in its own columns, and recoveries come later."""
+        document = self.document()
+        for name in _OF_THE_ROW:
+            del document[name]
+        return json.dumps(document)
+
+    @classmethod
+    def of(cls, row: DrainRow) -> DrainReport:
+        """As the store has it; of a drain that is still under way just that it began, and of one whose report cannot be read (another version's) what the
+        store itself knows."""
+        try:
+            return cls._read(row)
+        except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
+            report = cls._read(row._replace(report=None))
+            report.blocked.append(UNREADABLE_REPORT)
+            return report
+
+    @classmethod
+    def _read(cls, row: DrainRow) -> DrainReport:
+        said: dict[str, Any] = json.loads(row.report) if row.report else {}
+        why = said.get("why", "")
+        left = [
+            _known(Remaining, one if isinstance(one, dict) else {"what": "run", "id": one, "why": why})
+            for one in said.pop("left", ())
+        ]
+        cleanup = [_known(CleanupResult, one) for one in said.pop("cleanup", ())]
+        known = {name: value for name, value in said.items() if name in cls.__dataclass_fields__}
+        until = said.get("seen") if known.get("cut_short") else row.ended
+        if isinstance(until, (int, float)) and isinstance(row.began, (int, float)):
+            known.setdefault("seconds", max(0.0, until - row.began))
+        report = cls(
+            **{
+                **known, "worker": str(row.worker), "host": str(row.host), "pid": row.pid, "left": left, "cleanup": cleanup,
+                "reason": str(row.reason) if row.reason else known.get("reason", ""), "began": _moment(row.began), "recoveries": _spread(row.recoveries),
+            }
+        )  # fmt: skip
+        report._check()
+        return report
+
+    def _check(self) -> None:
+        """TypeError if it is not made of what a drain writes: whoever shows it relies on that."""
+        empty = DrainReport("")
+        for name in self.__dataclass_fields__.keys() - _OF_THE_ROW - {"seconds"}:
+            _must_be(type(getattr(empty, name)), getattr(self, name))
+        for amounts in (self.layers, self.cost, self.units):
+            for amount in amounts.values():
+                _must_be((int, float), amount)
+        for seconds in (self.seconds, *(one.seconds for one in self.left)):
+            _must_be((int, float, type(None)), seconds)
+        for one in self.left:
+            _must_be(str, one.what, one.id, one.step or "", one.why)
+        for done in self.cleanup:
+            _must_be(str, done.name, done.error or "")
+            _must_be((int, float), done.seconds)
+
+
+def _must_be(kind: type | tuple[type, ...], *values: object) -> None:
+    if not all(isinstance(value, kind) for value in values):
+        raise TypeError(f"a report of a drain has no {[type(value).__name__ for value in values]} there")
+
+
+def _moment(seconds: float) -> datetime | None:
+    """None for what no calendar has."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError, TypeError):
+        return None
+
+
+def _known(kind: type[T], said: dict[str, Any]) -> T:
+    """As far as this version knows what it says: another one may have written it."""
+    fields = kind.__dataclass_fields__  # type: ignore[attr-defined]
+    required = {"what": "", "id": "", "name": "", "seconds": 0.0}
+    defaults = {
+        name: required[name] if one.default is MISSING else one.default for name, one in fields.items()
+    }
+    return kind(**{name: said.get(name, default) for name, default in defaults.items()})
+
+
+def _spread(seconds: tuple[float, ...]) -> dict[str, float]:
+    if not seconds:
+        return {}
+    return {
+        "count": len(seconds),
+        "p50": nearest_rank(seconds, 0.5),
+        "p95": nearest_rank(seconds, 0.95),
+        "max": seconds[-1],
+    }

@@ -1,0 +1,366 @@
+"""A batch of commands as one call, and its answer as outcomes. What the functions in the server take and give is said in `functions/10_commit.sql`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from math import isfinite
+from typing import Any, NamedTuple, cast
+
+from outlast.store import commands
+from outlast.store.commands import Command, Refused, Submitted, Swept
+from outlast.store.protocol import BadValue
+from outlast.store.rows import RunRow
+
+FIELDS = len(RunRow._fields)
+BRIEF = 9
+"""Parts of a row as the function `brief` sends it."""
+
+
+class Call(NamedTuple):
+    runs: str
+    """The numbers of runs that fenced commands name, as an array of Postgres."""
+    needs: str | None
+    groups: str
+    shape: list[tuple[type, list[Command]]]
+    """The kinds of its groups, and the commands of each."""
+
+
+class _Needs:
+    """What a batch must lock: see the function `lock`."""
+
+    def __init__(self) -> None:
+        self.runs: set[int] = set()
+        self.lists: dict[str, list[Any]] = {}
+        self.depth_max: dict[str, int | None] = {}
+        """The least that is asked for, of each queue."""
+        self.claims: list[str] | None = []
+
+    def add(self, what: str, *things: Any) -> None:
+        self.lists.setdefault(what, []).extend(things)
+
+    def document(self) -> str:
+        found: dict[str, Any] = dict(self.lists)
+        if self.depth_max:
+            found["depths"], found["depth_max"] = list(self.depth_max), self.depth_max
+        if self.claims is None or self.claims:
+            found["claims"] = self.claims
+        return _dumps(found)
+
+
+def call(batch: Sequence[Command], scan_cursors: Any, place: Callable[[commands.Prune], Any]) -> Call:
+    """`place`: where a Prune goes on. BadValue for what JSON cannot carry."""
+    try:
+        if all(type(command) is commands.Record for command in batch):
+            return _records(batch)
+        return _mixture(batch, scan_cursors, place)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise BadValue(str(error)) from error
+
+
+def _records(batch: Sequence[Any]) -> Call:
+    """Most batches are entries and nothing else."""
+    groups = _dumps([("Record", batch)])
+    return Call(_array({command.run for command in batch}), None, groups, [(commands.Record, list(batch))])
+
+
+def _mixture(batch: Sequence[Command], scan_cursors: Any, place: Callable[[commands.Prune], Any]) -> Call:
+    needs = _Needs()
+    groups: list[Any] = []
+    shape: list[tuple[type, list[Command]]] = []
+    for (kind, _), group in groupby(batch, _alike):
+        some = list(group)
+        need = _NEEDS.get(kind)
+        if need is not None:
+            for command in some:
+                need(needs, command)
+        sent: list[Any] = some
+        if kind is commands.Claim:
+            sent = [(*command, scan_cursors) for command in some]
+        elif kind is commands.Prune:
+            sent = [_with_place(cast("commands.Prune", command), place) for command in some]
+        elif kind is commands.Decide:
+            sent = [_with_token(cast("commands.Decide", command)) for command in some]
+        groups.append((kind.__name__, sent))
+        shape.append((kind, some))
+    waits = [kind for kind, _ in shape if kind in _WAIT_FOR_RUNS]
+    if len(waits) == 1 and waits[0] in _IN_ORDER and "ids" not in needs.lists:
+        needs.runs.clear()  # they are locked by its statement, and no other one waits for any
+        needs.lists.pop("enders", None)
+    return Call(_array(needs.runs), needs.document(), _dumps(groups), shape)
+
+
+def _alike(command: Command) -> tuple[type, bool]:
+    return type(command), type(command) is commands.Submit and command.worker is not None
+
+
+_dumps = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+def _array(numbers: set[int]) -> str:
+    return "{" + ",".join(map(str, numbers)) + "}"
+
+
+def record_values(command: Command, writer: str, epoch: int) -> list[bytes | None] | None:
+    """For the statement RECORD. None if the command is another, or has something in it that the server would not take, or not as it is."""
+    if type(command) is not commands.Record:
+        return None
+    try:
+        values = [None if part is None else _word(part) for part in (*command, writer, epoch)]
+    except ValueError:
+        return None
+    return values
+
+
+def _word(part: Any) -> bytes:
+    """A value as libpq takes it. ValueError."""
+    if isinstance(part, str):  # of whatever class: as JSON has it
+        word = str.encode(part)
+        if b"\0" in word:
+            raise ValueError("libpq would end it there")
+        return word
+    if type(part) is float and not isfinite(part):
+        raise ValueError(part)
+    return repr(part).encode()
+
+
+# -- what a command needs
+
+
+def _changes(
+    needs: _Needs,
+    command: commands.Record | commands.SaveProgress | commands.SetWaiting | commands.Undo | commands.Ack,
+) -> None:
+    needs.runs.add(command.run)
+
+
+def _may_end(needs: _Needs, command: commands.Settle | commands.Release) -> None:
+    needs.runs.add(command.run)
+    needs.add("enders", command.run)
+
+
+def _named(
+    needs: _Needs, command: commands.Send | commands.Resume | commands.Decide | commands.UndoChild
+) -> None:
+    needs.add("ids", command.id)
+
+
+def _with_parent(needs: _Needs, command: commands.Cancel | commands.Retry) -> None:
+    needs.add("ender_ids", command.id)
+
+
+def _submit(needs: _Needs, command: commands.Submit) -> None:
+    if command.worker is not None:
+        needs.add("readers", command.worker)
+    else:
+        asked, known = command.depth_max, needs.depth_max.get(command.queue)
+        needs.depth_max[command.queue] = (
+            min(asked, known)
+            if asked is not None and known is not None
+            else asked
+            if known is None
+            else known
+        )
+
+
+def _submit_many(needs: _Needs, command: commands.SubmitMany) -> None:
+    for run in command.runs:
+        _submit(needs, run)
+
+
+def _claim(needs: _Needs, command: commands.Claim) -> None:
+    needs.add("readers", command.worker)
+    if command.ids:
+        needs.add("ids", *command.ids)
+    elif not command.queues:
+        needs.claims = None
+    elif needs.claims is not None:
+        needs.claims += command.queues
+
+
+def _worker(needs: _Needs, command: commands.RegisterWorker | commands.Renew | commands.RequestDrain) -> None:
+    needs.add("workers", command.worker)
+
+
+def _leaver(needs: _Needs, command: commands.DeregisterWorker | commands.Drain) -> None:
+    needs.add("leavers", command.worker)
+
+
+def _session(needs: _Needs, command: commands.UpdateSession | commands.DeleteSession) -> None:
+    needs.add("sessions", (command.space, command.session))
+    needs.add("made", (command.space, command.session))
+    if command.record is not None:
+        needs.runs.add(command.record.run)
+
+
+_NEEDS: dict[type, Callable[[_Needs, Any], None]] = {
+    commands.Record: _changes,
+    commands.SaveProgress: _changes,
+    commands.SetWaiting: _changes,
+    commands.Undo: _changes,
+    commands.Ack: _changes,
+    commands.Settle: _may_end,
+    commands.Release: _may_end,
+    commands.Send: _named,
+    commands.Retry: _with_parent,
+    commands.Resume: _named,
+    commands.Decide: _named,
+    commands.UndoChild: _named,
+    commands.Cancel: _with_parent,
+    commands.Submit: _submit,
+    commands.SubmitMany: _submit_many,
+    commands.Claim: _claim,
+    commands.RegisterWorker: _worker,
+    commands.Renew: _worker,
+    commands.RequestDrain: _worker,
+    commands.DeregisterWorker: _leaver,
+    commands.Drain: _leaver,
+    commands.Sweep: lambda needs, _: needs.lists.update(sweep=[True]),
+    commands.SetQueueLimits: lambda needs, command: needs.add("limits", command.queue),
+    commands.UpdateSession: _session,
+    commands.DeleteSession: _session,
+    commands.ExtendSession: lambda needs, command: needs.add("sessions", (command.space, command.session)),
+}
+
+
+_IN_ORDER = {commands.Ack, commands.Settle}
+"""Commands of which a group locks all its runs by one statement. Nobody but their worker locks many of these, so that is order enough; and a
+deadlock is no more than a wait: see AGAIN."""
+_WAIT_FOR_RUNS = set(_NEEDS) - {
+    commands.Claim,
+    commands.Submit,
+    commands.SubmitMany,
+    commands.RegisterWorker,
+    commands.Renew,
+    commands.RequestDrain,
+    commands.SetQueueLimits,
+}
+"""Commands that wait for runs that others have locked."""
+
+
+def _with_place(command: commands.Prune, place: Callable[[commands.Prune], Any]) -> tuple[Any, ...]:
+    """As the function takes it: `dead`, which came later, last."""
+    return (
+        command.before,
+        command.limit,
+        command.items,
+        command.sessions,
+        command.ids,
+        place(command),
+        command.dead,
+    )
+
+
+def _with_token(command: commands.Decide) -> commands.Decide:
+    try:
+        return command._replace(decision=json.dumps(json.loads(command.decision) | {"token": command.token}))
+    except (ValueError, TypeError) as error:
+        raise BadValue(f"a decision must be a JSON object: {error}") from None
+
+
+# -- what comes back
+
+
+class Answer:
+    def __init__(self, text: bytes, shape: Sequence[tuple[type, Sequence[Command]]]) -> None:
+        self.now: float
+        self.rings: bool
+        self.now, self.rings, groups = json.loads(text)
+        self.scans: list[tuple[float, int, Any]] = []
+        """How long each claim looked for something, over how many entries, and the first runs that it found."""
+        self.places: list[Any] = []
+        """Where each Prune stopped; None: at the end."""
+        self.late: dict[int, int] = {}
+        """The fences of runs whose rows are still to be read, by their numbers."""
+        self.outcomes: list[Any] = []
+        for (kind, some), group in zip(shape, groups, strict=True):
+            if group is None:
+                self.outcomes += [None] * len(some)
+            elif group is True:
+                self.outcomes += [Submitted(None, new=True)] * len(some)
+            else:
+                self.outcomes += [
+                    self._outcome(kind, each, command) for each, command in zip(group, some, strict=True)
+                ]
+
+    def _outcome(self, kind: type, said: Any, command: Command) -> Any:
+        if type(said) is dict:
+            return Refused(*said["!"])
+        if type(command) is commands.SubmitMany and said is True:
+            return [Submitted(None, new=True)] * len(command.runs)
+        if type(command) is commands.Claim:
+            return self._claimed(said, command)
+        read = _READ.get(kind)
+        return said if read is None else read(self, said)
+
+    def _row(self, said: Any) -> RunRow | None:
+        if said is None:
+            return None
+        if len(said) == FIELDS:
+            return RunRow._make(said)
+        self.late[said[0]] = said[1]
+        return _LATE._replace(pk=said[0], fence=said[1])
+
+    def _submitted(self, said: Any) -> Submitted:
+        return Submitted(self._row(said[0]), said[1])
+
+    def _all_submitted(self, said: Any) -> list[Submitted]:
+        return [self._submitted(each) for each in said]
+
+    def _claimed(self, said: Any, command: commands.Claim) -> list[RunRow | None]:
+        rows, scan = said
+        if scan is not None:
+            self.scans.append(tuple(scan))
+        return [_begun(row, command) if len(row) == BRIEF else self._row(row) for row in rows]
+
+    def _pruned(self, said: Any) -> Any:
+        self.places.append(said[1])
+        return said[0]
+
+    def fill(self, rows: Sequence[RunRow]) -> bool:
+        """Put in the rows that were too long for the answer. What was claimed and is another's by now was not claimed. False if one that was joined
+        is gone."""
+        there = {row.pk: row for row in rows}
+
+        def filled(outcome: Any) -> Any:
+            if isinstance(outcome, Submitted) and outcome.row is not None and outcome.row.id == "":
+                return outcome._replace(row=there.get(outcome.row.pk, outcome.row))
+            if isinstance(outcome, list):
+                return [one for one in map(filled, outcome) if one is not None]
+            if isinstance(outcome, RunRow) and outcome.id == "":
+                row = there.get(outcome.pk)
+                return row if row is not None and row.fence == outcome.fence else None
+            return outcome
+
+        self.outcomes = [filled(outcome) for outcome in self.outcomes]
+        return not any(outcome.row is not None and outcome.row.id == "" for outcome in _joined(self.outcomes))
+
+
+def _joined(outcomes: Sequence[Any]) -> Iterator[Submitted]:
+    for outcome in outcomes:
+        if isinstance(outcome, Submitted):
+            yield outcome
+        elif isinstance(outcome, list):
+            yield from _joined(outcome)
+
+
+def _begun(said: list[Any], command: commands.Claim) -> RunRow:
+    """A run in its first life, to which nothing has happened before this claim."""
+    pk, fence, priority, created, started, due, attempts_max, interruptions_max, texts = said
+    id, workflow, args, queue, seed = texts
+    return RunRow(
+        pk, id, workflow, args, queue, priority, "running", fence, command.worker, command.token, seed, None, created, started, due,
+        None, None, None, None, 0, 0, "", None, None, None, None, None, 1, 0, 0, 0, 0, 0, attempts_max, interruptions_max, None, None,
+    )  # fmt: skip
+
+
+_LATE = RunRow._make([0, "", *[None] * (FIELDS - 2)])
+
+_READ: dict[type, Callable[[Answer, Any], Any]] = {
+    commands.Submit: Answer._submitted,
+    commands.SubmitMany: Answer._all_submitted,
+    commands.Prune: Answer._pruned,
+    commands.Sweep: lambda _, said: Swept(*map(tuple, said)),
+    commands.Drain: lambda _, said: tuple(said),
+}

@@ -1,0 +1,275 @@
+"""The ear: a thread with a connection of its own. It hears when others ring, rings for them, holds the locks that say that this process's workers
+are alive, and beats their hearts. While it cannot, the heart does: see there.
+
+Everything it does is a convenience. A ring may be lost, and without a lock or a beat the lease tells who is dead: so it never raises, it tries again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from hashlib import md5
+from typing import Any
+
+import psycopg
+
+from outlast.errors import StoreError
+from outlast.store.postgres import statements as sql
+from outlast.store.postgres.address import Address
+from outlast.store.postgres.connection import Connection, readable
+from outlast.store.postgres.failures import words
+from outlast.store.postgres.heartbeat import Heartbeat
+
+log = logging.getLogger("outlast.store")
+
+RING_SECONDS = 0.01
+"""Between two rings of one process: NOTIFY takes a lock of the whole database."""
+AGAIN_SECONDS = (0.05, 2.0)
+"""Before it connects again: at first, and at the most."""
+HOLD_SECONDS_MAX = 1.0
+CLOSE_SECONDS_MAX = 2.0
+
+
+def channel(schema: str) -> str:
+    """A name that fits whatever the schema is called."""
+    return "outlast_" + md5(schema.encode(), usedforsecurity=False).hexdigest()[:16]
+
+
+class Listener:
+    def __init__(
+        self,
+        address: Address,
+        heartbeat: float,
+        format: Callable[[str], str],
+        ways: Sequence[Callable[[list[str]], bool]],
+        call_timeout: float,
+    ) -> None:
+        self._address, self._heartbeat = address, heartbeat
+        self._format = format
+        self._heartbeat_thread = Heartbeat(address, heartbeat, format, ways, call_timeout)
+        self._db = Connection(address, seconds_max=call_timeout)
+        self._channel = channel(address.schema)
+        self._listeners: list[Callable[[], None]] = []
+        self._workers: set[str] = set()
+        """Whose lock is to be held."""
+        self._ring = False
+        self._rung = 0.0
+        self._own = 0
+        """The server's number of this session: it hears its own rings too."""
+        self._heard = False
+        """Somebody else has rung, and the listeners are not told yet."""
+        self._stop = False
+        self._dead = False
+        self._thread: threading.Thread | None = None
+        self._wake_read = self._wake_write = -1
+        self._starting = threading.Lock()
+        self._changed = threading.Condition()
+        self._locked: frozenset[str] = frozenset()
+        """Whose lock is held now."""
+        self._alone = bool(address.pooler)
+        """Behind a pooler: a session is nobody's own, so there is nothing to hold or to hear."""
+        self.learn: Callable[[float], None] = lambda _: None
+        """Told the server's time."""
+
+    @property
+    def is_awake(self) -> bool:
+        return self._thread is not None
+
+    # -- called by the store, from any thread
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        self._listeners.append(listener)
+        self._start()
+
+    def acquire_liveness(self, worker: str) -> None:
+        """Held when this returns, if the server answers soon; otherwise as soon as it does."""
+        self._workers.add(worker)
+        self._start()
+        if not self._address.pooler:
+            self._heartbeat_thread.start(self._workers)
+        with self._changed:
+            self._changed.wait_for(lambda: worker in self._locked or self._alone, HOLD_SECONDS_MAX)
+
+    def release_liveness(self, worker: str) -> None:
+        self._workers.discard(worker)
+        self._wake()
+
+    def notify_local(self) -> None:
+        for listener in list(self._listeners):
+            listener()
+
+    def notify(self) -> None:
+        """Soon, and once for all that want it until then."""
+        first, self._ring = not self._ring, True
+        if first:
+            self._wake()
+
+    def close(self) -> None:
+        """Let go of everything, and ring what is still to be rung."""
+        self._listeners.clear()
+        self._workers.clear()
+        self._end()
+
+    def die(self) -> None:
+        """As at a death: the session ends, and what it said of its workers stays."""
+        self._dead = True
+        self._end()
+
+    def _end(self) -> None:
+        self._stop = True
+        self._heartbeat_thread.close()
+        thread = self._thread
+        if thread is None:
+            return
+        self._wake()
+        if thread is not threading.current_thread():
+            thread.join(CLOSE_SECONDS_MAX + 0.5)
+        self._thread = None
+        if not thread.is_alive():
+            os.close(self._wake_read)
+            os.close(self._wake_write)
+
+    def forget_in_child(self) -> None:
+        """After fork: the thread and the session are the parent's."""
+        self._listeners.clear()
+        self._workers.clear()
+        self._db.forget_in_child()
+        self._heartbeat_thread.forget_in_child()
+        if self._thread is not None:
+            self._thread = None
+            os.close(self._wake_read)
+            os.close(self._wake_write)
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._thread is None and not self._stop:
+                self._wake_read, self._wake_write = os.pipe()
+                os.set_blocking(self._wake_read, False)
+                os.set_blocking(self._wake_write, False)
+                self._thread = threading.Thread(target=self._work, name="outlast-ear", daemon=True)
+                self._thread.start()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._thread is not None:
+            with suppress(OSError):  # full of it already, or just closed
+                os.write(self._wake_write, b"!")
+
+    # -- the thread
+
+    def _work(self) -> None:
+        first, longest = AGAIN_SECONDS
+        pause = first
+        while not self._stop:
+            began = time.monotonic()
+            try:
+                self._session()
+            except (psycopg.Error, OSError, StoreError) as error:
+                log.debug("the ear lost its connection: %s", words(error, self._address))
+                pause = first if time.monotonic() - began > longest else min(pause * 2, longest)
+                self._db.drop()
+                self._rest(pause)
+        self._db.drop()
+
+    def _rest(self, seconds: float) -> None:
+        """Before connecting again."""
+        until = time.monotonic() + seconds
+        while not self._stop and (left := until - time.monotonic()) > 0:
+            self._sleep(left, None)
+
+    def _session(self) -> None:
+        """One connection, for as long as it lasts. psycopg.Error."""
+        db = self._db.db()
+        locked: set[str] = set()
+        self._say(locked, alone=self._db.pooler)
+        if not self._alone:
+            self._own = db.info.backend_pid
+            db.add_notify_handler(self._note)
+            db.execute(f"LISTEN {self._channel}")
+        pid: int | None = None
+        next_beat = 0.0
+        self._tell()  # what was missed meanwhile
+        while not self._stop:
+            now = time.monotonic()
+            if not self._alone and (now >= next_beat or locked != self._workers):
+                seen = self._beat(locked)
+                if seen is not None and pid is not None and seen != pid:
+                    log.warning(
+                        "%s is behind a pooler: locks and LISTEN are of no use. Say ?pooler=yes.",
+                        self._address.place,
+                    )
+                    self._say(set(), alone=True)
+                pid = seen if seen is not None else pid
+                next_beat = time.monotonic() + self._heartbeat
+            if self._ring and time.monotonic() - self._rung >= RING_SECONDS:
+                self._send_notify()
+            self._hear(db)
+            rest = next_beat - time.monotonic() if locked and not self._alone else 60.0
+            if self._ring:
+                rest = min(rest, RING_SECONDS)
+            self._sleep(max(rest, 0.0), db)
+        self._farewell(locked)
+
+    def _beat(self, locked: set[str]) -> int | None:
+        for worker in locked - self._workers:
+            self._db.execute(self._format(sql.QUIET), (worker, True))
+            locked.discard(worker)
+        wanted = set(self._workers)
+        if not wanted:
+            return None
+        answer = self._db.execute(
+            self._format(sql.HEART), (sorted(wanted), self._heartbeat, sorted(wanted - locked))
+        )
+        locked |= wanted
+        self._heartbeat_thread.felt()
+        self._say(locked, alone=False)
+        pid, now = json.loads(answer[0][0])
+        self.learn(now)
+        return int(pid)
+
+    def _say(self, locked: set[str], *, alone: bool) -> None:
+        with self._changed:
+            self._locked, self._alone = frozenset(locked), alone
+            self._changed.notify_all()
+
+    def _send_notify(self) -> None:
+        self._ring, self._rung = False, time.monotonic()
+        self._db.execute(sql.NOTIFY, (self._channel,))
+
+    def _note(self, heard: psycopg.Notify) -> None:
+        """What comes in while a statement is under way (every beat is one) psycopg takes out of the connection, and tells only here."""
+        self._heard = self._heard or heard.pid != self._own
+
+    def _hear(self, db: psycopg.Connection[Any]) -> None:
+        pgconn = db.pgconn
+        pgconn.consume_input()
+        while (heard := pgconn.notifies()) is not None:
+            self._heard = self._heard or heard.be_pid != self._own
+        if self._heard:
+            self._heard = False
+            self._tell()
+
+    def _tell(self) -> None:
+        try:
+            self.notify_local()
+        except Exception:  # without this thread the hearts would stand still
+            log.exception("a listener failed")
+
+    def _sleep(self, seconds: float, db: psycopg.Connection[Any] | None) -> None:
+        files = [self._wake_read] if db is None else [self._wake_read, db.fileno()]
+        if self._wake_read in readable(files, seconds):
+            with suppress(BlockingIOError):
+                os.read(self._wake_read, 65536)
+
+    def _farewell(self, locked: set[str]) -> None:
+        if not self._dead:
+            if self._ring:
+                self._send_notify()
+            for worker in locked:
+                self._db.execute(self._format(sql.QUIET), (worker, False))
+        self._db.drop()

@@ -1,0 +1,133 @@
+"""The turnstile: processes that write one file take turns.
+
+SQLite's own write lock is not fair: a process that commits back to back starves the others for seconds. Here, who
+wants to write takes the gate, then the room, then leaves the gate. Who waits for the room holds the gate, so a
+process that has just left the room queues behind it.
+
+It is fairness and nothing else: `BEGIN IMMEDIATE` keeps writers apart. So a process that was stopped inside can
+hold up the others for `PATIENCE` only; then they go on without it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Self
+
+from outlast.store.file_trust import Owners
+from outlast.store.private_files import lock, lock_patiently, open_private, unlock
+
+PATIENCE = 1.0
+
+
+class FairWriteLock:
+    """A context manager. The kernel lets go of both locks if the process dies inside."""
+
+    def __init__(self, folder: Path, owners: Owners | None = None) -> None:
+        self._gate = open_private(folder / "gate", owners)
+        self._room = open_private(folder / "room", owners)
+        self._queue = Queue()
+
+    def __enter__(self) -> None:
+        if lock(self._gate) or self._queue.stand(self._gate):
+            try:
+                self._enter_room()
+            finally:
+                unlock(self._gate)
+
+    def _enter_room(self) -> None:
+        if not lock(self._room):
+            self._queue.stand(self._room)
+
+    @contextmanager
+    def urgently(self) -> Iterator[None]:
+        """Without the gate: before whoever waits there, behind the one who is next. For what is rare and cannot wait."""
+        self._enter_room()
+        try:
+            yield
+        finally:
+            self.__exit__()
+
+    def try_enter(self) -> bool:
+        """Enter only if nobody is in the way. A true answer must be followed by `__exit__`."""
+        if not lock(self._gate):
+            return False
+        try:
+            return lock(self._room)
+        finally:
+            unlock(self._gate)
+
+    def __exit__(self, *exc: object) -> None:
+        unlock(self._room)
+
+    def close(self) -> None:
+        if self._queue.leave():
+            os.close(self._gate)
+            os.close(self._room)
+
+
+class NoWriteLock:
+    """For a store that only this process can see."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def urgently(self) -> Self:
+        return self
+
+    def try_enter(self) -> bool:
+        return True
+
+    def __exit__(self, *exc: object) -> None:
+        pass
+
+
+class Queue:
+    """Stands in line for a lock in a thread of its own, made when first needed: `flock` cannot be given a time-out, and
+    looking again at intervals wakes nobody when it is his turn."""
+
+    def __init__(self) -> None:
+        self._asked: SimpleQueue[_Turn | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._stuck: _Turn | None = None
+
+    def stand(self, fd: int) -> bool:
+        """True once the lock is ours; False after PATIENCE, or while an earlier turn still waits in vain."""
+        if self._stuck is not None and not self._stuck.over.is_set():
+            return False
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._wait, name="outlast-turnstile", daemon=True)
+            self._thread.start()
+        turn = self._stuck = _Turn(fd)
+        self._asked.put(turn)
+        if turn.over.wait(PATIENCE):
+            return True
+        with turn.decided:
+            turn.given_up = not turn.over.is_set()
+            return not turn.given_up
+
+    def _wait(self) -> None:
+        while (turn := self._asked.get()) is not None:
+            lock_patiently(turn.fd)
+            with turn.decided:
+                if turn.given_up:
+                    unlock(turn.fd)
+                turn.over.set()
+
+    def leave(self) -> bool:
+        """False if the thread still waits in vain for a descriptor, which must then stay open."""
+        if self._thread is not None:
+            self._asked.put(None)
+        return self._stuck is None or self._stuck.over.is_set()
+
+
+class _Turn:
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.over = threading.Event()
+        self.decided = threading.Lock()
+        self.given_up = False

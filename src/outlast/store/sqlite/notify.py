@@ -1,0 +1,133 @@
+"""The bell: a FIFO a process, beside the database. One byte in it says: something changed, have a look.
+
+A byte can be lost and a ring can be for nothing; correctness never depends on it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import stat
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from uuid import uuid4
+
+from outlast.store.file_trust import NO_FOLLOW, Owners, give
+
+PREFIX = "bell-"
+
+
+class FifoNotifier:
+    def __init__(self, folder: Path, owners: Owners | None = None) -> None:
+        self._folder, self._owners = folder, owners
+        self._listeners: list[Callable[[], None]] = []
+        self._path: Path | None = None
+        self._fd = -1
+        self._stop_read = self._stop_write = -1
+        self._thread: threading.Thread | None = None
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call the listener when another process rings. OSError, as on a full disk: it was not added."""
+        # Without FIFOs (Windows), the others are heard at the next poll.
+        if self._thread is None and hasattr(os, "mkfifo"):
+            self._make_fifo()
+            self._stop_read, self._stop_write = os.pipe()
+            self._thread = threading.Thread(target=self._hear, name="outlast-bell", daemon=True)
+            self._thread.start()
+        self._listeners.append(listener)
+
+    def _make_fifo(self) -> None:
+        name, fd = uuid4().hex, -1
+        hidden, path = self._folder / f"new-{name}", self._folder / f"{PREFIX}{name}"
+        try:
+            os.mkfifo(hidden, 0o600)
+            # Read and write: a FIFO whose last writer has gone would otherwise be readable for ever.
+            fd = os.open(hidden, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | NO_FOLLOW)
+            give(self._owners, fd)
+            hidden.rename(path)  # only now: a FIFO that nobody reads is taken for a dead process's
+        except OSError:
+            if fd >= 0:
+                os.close(fd)
+            with suppress(OSError):
+                hidden.unlink()
+            raise
+        self._path, self._fd = path, fd
+
+    def notify(self, *, here: bool = True) -> None:
+        """Wake every process that listens on this folder, and if so asked this one's listeners."""
+        for listener in self._listeners if here else ():
+            listener()
+        with (
+            suppress(OSError),
+            os.scandir(self._folder) as files,
+        ):  # what was committed is: a lost ring fails nobody
+            for file in files:
+                if file.name.startswith(PREFIX) and (self._path is None or file.name != self._path.name):
+                    self._notify_one(file.path)
+
+    def _notify_one(self, path: str) -> None:
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | NO_FOLLOW)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # nobody reads it, its process has died
+                with suppress(OSError):
+                    Path(path).unlink()
+            return
+        try:
+            if stat.S_ISFIFO(os.fstat(fd).st_mode):  # nothing else is a bell, whoever has put it there
+                with suppress(BlockingIOError):  # full of rings already
+                    os.write(fd, b"!")
+        finally:
+            os.close(fd)
+
+    def _hear(self) -> None:
+        poll = select.poll()
+        poll.register(self._fd, select.POLLIN)
+        poll.register(self._stop_read, select.POLLIN)
+        while True:
+            if any(fd == self._stop_read for fd, _ in poll.poll()):
+                return
+            with suppress(BlockingIOError):
+                os.read(self._fd, 65536)
+            for listener in self._listeners:
+                listener()
+
+    def close(self) -> None:
+        self._listeners.clear()
+        if self._thread is not None and self._path is not None:
+            # Removed already, or on a disk that is read-only by now: then it is taken for a dead process's.
+            with suppress(OSError):
+                self._path.unlink()
+            os.write(self._stop_write, b"!")
+            self._thread.join()
+            self._thread = None
+            for fd in (self._fd, self._stop_read, self._stop_write):
+                os.close(fd)
+
+    def forget_in_child(self) -> None:
+        """After fork: a bell that the child kept open would pass for a living process's."""
+        self._listeners.clear()
+        if self._thread is not None:
+            self._thread = None
+            for fd in (self._fd, self._stop_read, self._stop_write):
+                os.close(fd)
+
+
+class LocalNotifier:
+    """For a store that only this process can see."""
+
+    def __init__(self) -> None:
+        self._listeners: list[Callable[[], None]] = []
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        self._listeners.append(listener)
+
+    def notify(self, *, here: bool = True) -> None:
+        for listener in self._listeners if here else ():
+            listener()
+
+    def close(self) -> None:
+        self._listeners.clear()

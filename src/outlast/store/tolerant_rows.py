@@ -1,0 +1,56 @@
+"""Rows that somebody else has written, or that are damaged: it is said of the row, and takes no other's display away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from outlast.codec.exceptions import message_of
+from outlast.codec.text import one_line
+from outlast.errors import OutlastError, StoreBroken
+
+Row = TypeVar("Row")
+Shown = TypeVar("Shown")
+
+DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What a row that no Outlast has written can raise where it is shown."""
+WHY_LENGTH = 80
+
+
+def each_shown(
+    rows: Iterable[Row], show: Callable[[Row], Shown], instead: Callable[[Row, str], Shown]
+) -> list[Shown]:
+    """`show` of each row; of one that cannot be read, `instead`, which is told why."""
+    return [_shown(row, show, instead) for row in rows]
+
+
+def each_document(
+    rows: Iterable[Row], document: Callable[[Row], dict[str, Any]], name: str
+) -> list[dict[str, Any]]:
+    """The documents of rows; one that cannot be read is its name, and why."""
+    return each_shown(rows, document, lambda row, why: {name: str(getattr(row, name)), "unreadable": why})
+
+
+@contextmanager
+def legible(what: str) -> Iterator[None]:
+    """Around showing one: StoreBroken if it cannot be read."""
+    try:
+        yield
+    except OutlastError:
+        raise
+    except DAMAGE as error:
+        raise StoreBroken(
+            f"{what} cannot be read ({_why(error)}): it is damaged, or no Outlast has written it. Nothing was changed."
+        ) from error
+
+
+def _shown(row: Row, show: Callable[[Row], Shown], instead: Callable[[Row, str], Shown]) -> Shown:
+    try:
+        return show(row)
+    except DAMAGE as error:
+        return instead(row, f"cannot be read ({_why(error)})")
+
+
+def _why(error: BaseException) -> str:
+    return one_line(f"{type(error).__name__}: {message_of(error)}")[:WHY_LENGTH]

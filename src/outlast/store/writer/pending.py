@@ -1,0 +1,73 @@
+"""A command that waits to be written, and how several of them keep their order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from outlast.store.commands import Command
+
+
+class PendingCommand:
+    """A command to be written, whom to call with its outcome, and when to give up.
+
+    The outcome is a result, a Refused, or a StoreError.
+    """
+
+    __slots__ = ("command", "deadline", "done", "in_thread", "unsure")
+
+    def __init__(
+        self,
+        command: Command,
+        done: Callable[[Command, Any], None],
+        deadline: float,
+        *,
+        in_thread: bool = False,
+    ) -> None:
+        self.command, self.done, self.deadline, self.in_thread = command, done, deadline, in_thread
+        self.unsure = False
+        """An attempt to write it may have succeeded."""
+
+
+def subject_of(waiting: PendingCommand) -> Any:
+    """Return what a command is about: commands about the same thing stay in order.
+
+    A command about no run, session or id has a subject of its own.
+    """
+    command: Any = waiting.command
+    command = (
+        getattr(command, "record", None) or command
+    )  # an entry of a run, written together with a session
+    for kind in ("run", "session", "id"):
+        subject = getattr(command, kind, None)
+        if subject is not None:
+            return kind, subject
+    return id(waiting)
+
+
+def take_all(queue: deque[PendingCommand]) -> list[PendingCommand]:
+    """Empty a queue that other threads append to. It cannot be iterated over."""
+    taken = []
+    while queue:
+        taken.append(queue.popleft())
+    return taken
+
+
+def split_expired(
+    batch: list[PendingCommand], now: float
+) -> tuple[list[PendingCommand], list[PendingCommand]]:
+    """Return those past their deadline, with what follows for the same runs, and the others.
+
+    A run must not go on in the journal without an entry that was given up.
+    """
+    expired, left, runs = [], [], set()
+    for waiting in batch:
+        subject = subject_of(waiting)
+        if waiting.deadline <= now or subject in runs:
+            expired.append(waiting)
+            if isinstance(subject, tuple) and subject[0] == "run":
+                runs.add(subject)
+        else:
+            left.append(waiting)
+    return expired, left

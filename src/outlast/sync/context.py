@@ -1,0 +1,87 @@
+"""What a sync workflow calls: child runs, `sleep` and `receive`, blocking its thread; and `run` for a whole program."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, ParamSpec, TypeVar, Unpack, overload
+
+from outlast.api import context
+from outlast.api import effect as core_effect
+from outlast.api import outlast as core
+from outlast.api.effect import SyncEffect
+from outlast.api.workflow import Call
+from outlast.engine.submission import OnConflict
+from outlast.errors import NotInRun, SettingsError
+from outlast.execution.refusal import refused
+from outlast.execution.run_loop import RunLoop
+from outlast.execution.step_execution import BODY
+from outlast.execution.threads import THREAD, SyncWorkflowThread
+from outlast.settings.options import SettingsOptions
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+def run(
+    call: Call[R],
+    *,
+    id: str | None = None,
+    store: str | None = None,
+    on_conflict: OnConflict = "raise",
+    **settings: Unpack[SettingsOptions],
+) -> R:
+    """Execute a workflow in this process and return its result. Kill it anywhere, start it again with the same id, and
+    it goes on from its last recorded step. In a sync workflow, `run(call)` is a child run."""
+    thread = _thread()
+    if thread is None or not isinstance(call, Call):
+        return core.run(call, id=id, store=store, on_conflict=on_conflict, **settings)
+    if id is not None or store is not None or on_conflict != "raise" or settings:
+        raise SettingsError(
+            "a child run has its id and its store from its parent: inside a run, give run() the call alone."
+        )
+    # Made anew where it is awaited: a call takes its place on the run loop, and this one was made in the thread.
+    return _on_run_loop("run", call.again)
+
+
+def sleep(seconds: float) -> None:
+    """Sleep durably: the time goes on while no process is alive."""
+    _on_run_loop("sleep", lambda: context.sleep(seconds))
+
+
+@overload
+def receive(name: str, *, timeout: float | None = None) -> Any: ...
+@overload
+def receive(name: str, type: type[T], *, timeout: float | None = None) -> T: ...
+def receive(name: str, type: type[Any] = object, *, timeout: float | None = None) -> Any:
+    """Wait for a message of this name, sent with `app.send(id, name, value)` before or after; oldest first.
+
+    It is read as `type`; Unrecordable if it does not fit. TimeoutError after `timeout` seconds.
+    """
+    return _on_run_loop("receive", lambda: context.receive(name, type, timeout=timeout))
+
+
+def compensate_with(effect: SyncEffect[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> None:
+    """In a sync workflow: have `effect` called with these arguments if the run is undone. It is durable when this returns."""
+    _on_run_loop("compensate_with", lambda: core_effect.compensate_with(effect, *args, **kwargs))
+
+
+def _thread() -> SyncWorkflowThread | None:
+    """The sync workflow whose own code this is."""
+    return THREAD.get() if BODY.get() is None else None
+
+
+def _on_run_loop(what: str, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    if isinstance(asyncio._get_running_loop(), RunLoop):
+        raise refused(
+            NotInRun(
+                f"outlast.sync.{what}() is for a sync workflow, and this one is async: use `await outlast.{what}(...)`."
+            )
+        )
+    thread = _thread()
+    if thread is None:
+        context._workflow(what)  # raises NotInRun, with what to do
+        raise AssertionError(what)
+    answer: T = thread.call(make)
+    return answer

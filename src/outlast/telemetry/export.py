@@ -1,0 +1,66 @@
+"""Everything that an engine has counted, as samples. From memory only, and from any thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from outlast.http.status_provider import Sample
+from outlast.telemetry import names
+from outlast.telemetry.meters import Commits, Histogram, Labels, buckets, merged
+from outlast.telemetry.names import DRAIN_ENDS, Metric
+from outlast.telemetry.store_stats import gauge
+
+if TYPE_CHECKING:
+    from outlast.engine.engine import Engine
+
+
+def samples(engine: Engine, *, ready: bool) -> Iterator[Sample]:
+    yield gauge(names.STARTED, engine.meters.started)
+    yield gauge(names.READY, float(ready))
+    yield gauge(names.DRAINING, float(engine.draining))
+    yield gauge(names.IN_HAND, len(engine.in_flight.held))
+    yield gauge(names.RUNS_IN_HAND, len(engine.executions))
+    yield gauge(names.SLOTS, 0 if engine.claimer is None else engine.worker.concurrency)
+    for counter in engine.meters.counters:
+        yield from _counts(counter.metric, list(counter.counts.items()))
+    for histogram in engine.meters.histograms:
+        yield from _histogram(histogram.metric, [histogram])
+    yield from _of_writer(engine.writer.commits)
+    yield from _counts(
+        names.UNITS, [(("committed",), engine.units.committed), (("rolled_back",), engine.units.rolled_back)]
+    )
+    yield from _counts(names.COST_SAVED, [((unit,), float(amount)) for unit, amount in engine.saved])
+    yield from _of_drain(engine)
+    yield from engine.store_stats.samples()
+
+
+def _of_writer(commits: Sequence[Commits]) -> Iterator[Sample]:
+    yield from _histogram(names.COMMIT_VERBS, [one.commands for one in commits])
+    yield from _histogram(names.COMMIT_SECONDS_TAKEN, [one.seconds for one in commits])
+    failures = {
+        kind: sum(one.failures.counts[kind] for one in commits) for kind in names.COMMIT_FAILURES.values
+    }
+    yield from _counts(names.COMMIT_FAILURES, failures.items())
+    yield from _counts(names.STALE_WRITES, [((), sum(one.stale for one in commits))])
+
+
+def _of_drain(engine: Engine) -> Iterator[Sample]:
+    drain, report = engine.drain, engine.drain.report
+    yield gauge(names.DRAIN_SECONDS, drain.seconds)
+    ends = {end: getattr(report, end) for end in DRAIN_ENDS[:-1]}
+    ends |= {"left": len(report.left), "not_checkpointed": len(report.not_checkpointed)}
+    yield from _counts(names.DRAIN_RUNS, [((end,), count) for end, count in ends.items()])
+
+
+def _counts(metric: Metric, counts: Iterable[tuple[Labels, float]]) -> Iterator[Sample]:
+    for labels, count in counts:
+        named = dict(zip(metric.labels, labels, strict=True))
+        yield Sample(metric.name, "counter", metric.help, count, named)
+
+
+def _histogram(metric: Metric, histograms: Sequence[Histogram]) -> Iterator[Sample]:
+    for labels, counts in merged(histograms).items():
+        found, total = buckets(metric, counts)
+        named = dict(zip(metric.labels, labels, strict=True))
+        yield Sample(metric.name, "histogram", metric.help, total, named, found)

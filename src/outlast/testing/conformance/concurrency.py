@@ -1,0 +1,253 @@
+"""Many at once: threads of one store object, and several objects at one place."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import pytest
+
+from outlast.store.commands import (
+    Append,
+    Claim,
+    Command,
+    Record,
+    Refused,
+    RegisterWorker,
+    Release,
+    Send,
+    SetQueueLimits,
+    Submit,
+    SubmitMany,
+    UpdateSession,
+)
+from outlast.store.rows import RunQuery
+from outlast.testing.conformance.harness import (
+    EVERYTHING,
+    WAIT_SECONDS,
+    Contract,
+    ManualClock,
+    Opened,
+    StoreDriver,
+    entry,
+)
+
+CROWD = 4
+T = TypeVar("T")
+
+
+class CrowdContract(Contract):
+    @pytest.fixture
+    def crowd(self, driver: StoreDriver, opened: Opened, clock: ManualClock) -> list[StoreDriver]:
+        """Desks for as many threads: on stores of their own if the store may be shared."""
+        if not self.shared:
+            return [driver] * CROWD
+        return [driver, *(StoreDriver(opened(), clock) for _ in range(CROWD - 1))]
+
+    def test_each_run_is_claimed_once(self, driver: StoreDriver, crowd: list[StoreDriver]) -> None:
+        driver.commit(*(Submit(f"r{n}", "flow", "[]", f"s{n}", "seed") for n in range(200)))
+
+        def claim_all(number: int) -> list[tuple[str, int]]:
+            mine, worker = crowd[number], f"w{number}"
+            claimed: list[tuple[str, int]] = []
+            mine.store.acquire_liveness(worker)
+            mine.one(RegisterWorker(worker, "host", 1, 60.0))
+            while rows := mine.one(Claim(worker, f"{worker}-{len(claimed)}", limit=3)):
+                claimed += [(row.id, row.fence) for row in rows]
+            return claimed
+
+        claimed = [pair for share in self._together(claim_all) for pair in share]
+        assert Counter(id for id, _ in claimed) == Counter(f"r{n}" for n in range(200))
+        assert len({fence for _, fence in claimed}) == 200
+
+    def test_a_queue_never_executes_more_than_it_may_over_all_workers(
+        self, driver: StoreDriver, crowd: list[StoreDriver]
+    ) -> None:
+        """Each claims as much as it can get and counts, between its claim and its settle, what is under way."""
+        driver.one(SetQueueLimits("default", None, 3))
+        driver.commit(*(Submit(f"r{n}", "flow", "[]", f"s{n}", "seed") for n in range(60)))
+        driver.commit(*(Submit(f"c{n}", "flow", "[]", f"c{n}", "seed", parent="r0") for n in range(10)))
+        workers = [mine.register_worker(f"w{number}") for number, mine in enumerate(crowd)]
+        left = 70
+
+        def work(number: int) -> tuple[int, int]:
+            nonlocal left
+            mine, most, turn = crowd[number], 0, 0
+            while left > 0:
+                turn += 1
+                rows = mine.one(Claim(workers[number], f"{number}-{turn}", limit=5))
+                under_way = mine.store.runs(RunQuery(statuses=("running",), limit=100))
+                most = max(most, sum(row.parent is None for row in under_way))
+                for row in rows:
+                    mine.settle(row)
+                with counting:
+                    left -= len(rows)
+            return most, turn
+
+        counting = threading.Lock()
+        most = max(share[0] for share in self._together(work))
+        assert most == 3
+        assert {row.status for row in driver.store.runs(EVERYTHING)} == {"done"}
+
+    def test_a_queue_is_never_deeper_than_it_may_be(
+        self, driver: StoreDriver, crowd: list[StoreDriver]
+    ) -> None:
+        driver.one(SetQueueLimits("default", 10, None))
+
+        def put(number: int) -> int:
+            commands: list[Command] = [Submit(f"{number}-{n}", "flow", "[]", "t", "s") for n in range(6)]
+            many = SubmitMany(tuple(Submit(f"{number}+{n}", "flow", "[]", "t", "s") for n in range(3)))
+            outcomes = [crowd[number].one(command) for command in [*commands, many]]
+            accepted = sum(not isinstance(outcome, Refused) for outcome in outcomes[:-1])
+            return accepted + (0 if isinstance(outcomes[-1], Refused) else 3)
+
+        assert sum(self._together(put)) == driver.store.depth("default") == 10
+
+    def test_one_run_that_many_want_by_name_goes_to_one(
+        self, driver: StoreDriver, crowd: list[StoreDriver]
+    ) -> None:
+        workers = [mine.register_worker(f"w{number}") for number, mine in enumerate(crowd)]
+        for turn in range(20):
+            driver.submit(f"r{turn}")
+            commands = [Claim(worker, f"{worker}-{turn}", ids=(f"r{turn}",)) for worker in workers]
+            outcomes = self._together(lambda number, commands=commands: crowd[number].one(commands[number]))  # type: ignore[misc]
+            assert sorted(len(rows) for rows in outcomes) == [0] * (CROWD - 1) + [1]
+
+    def test_one_id_that_many_submit_is_new_for_one(self, crowd: list[StoreDriver]) -> None:
+        for turn in range(20):
+            outcomes = self._together(
+                lambda number, turn=turn: crowd[number].one(  # type: ignore[misc]
+                    Submit(f"r{turn}", "flow", str(number), f"t{number}", "seed")
+                )
+            )
+            assert sum(outcome.new for outcome in outcomes) == 1
+            args = {outcome.row.args for outcome in outcomes if outcome.row is not None}
+            assert args == {crowd[0].row(f"r{turn}").args}
+
+    def test_messages_of_many_senders_are_numbered_without_gaps(
+        self, driver: StoreDriver, crowd: list[StoreDriver]
+    ) -> None:
+        row = driver.submit()
+
+        def send(number: int) -> None:
+            for turn in range(25):
+                crowd[number].one(Send("r", "m", f"{number}-{turn}", "1"))
+                crowd[number].one(Send("r", "m", f"all-{turn}", str(number)))
+
+        self._together(send)
+        messages = driver.store.messages(row.pk)
+        assert [message.number for message in messages] == [*range(1, 25 * (CROWD + 1) + 1)]
+        assert len({message.id for message in messages}) == len(messages)
+        for number in range(CROWD):
+            own = [message.id for message in messages if message.id.startswith(f"{number}-")]
+            assert own == [f"{number}-{turn}" for turn in range(25)]
+
+    def test_of_many_changes_to_one_version_of_a_session_one_is_made(
+        self, driver: StoreDriver, crowd: list[StoreDriver]
+    ) -> None:
+        def count_up(number: int) -> None:
+            done = 0
+            while done < 20:
+                session = crowd[number].store.session("s")
+                version, value = (session.version, int(session.fields["n"])) if session else (0, 0)
+                assert version == value, "a session is read as it was at one time"
+                kept = crowd[number].one(
+                    UpdateSession("s", f"{number}-{done}-{version}", {"n": str(value + 1)}, version=version)
+                )
+                done += not isinstance(kept, Refused)
+
+        self._together(count_up)
+        session = driver.store.session("s")
+        assert session is not None
+        assert (session.version, session.fields) == (20 * CROWD, {"n": str(20 * CROWD)})
+
+    def test_of_what_many_append_to_one_list_nothing_is_lost_and_each_is_in_its_order(
+        self, driver: StoreDriver, crowd: list[StoreDriver]
+    ) -> None:
+        def append(number: int) -> None:
+            for turn in range(20):
+                more = {"l": Append((f"{number}-{turn}a", f"{number}-{turn}b"))}
+                version = crowd[number].one(UpdateSession("s", f"{number}-{turn}", {}, appends=more))
+                session = crowd[number].store.session("s")
+                assert session is not None
+                assert session.version >= version
+                assert session.lists == {"l": 2 * session.version}, "a session is read as it was at one time"
+
+        self._together(append)
+        items = driver.store.items("s", "l")
+        assert len(items) == 40 * CROWD
+        for number in range(CROWD):
+            own = [item for item in items if item.startswith(f"{number}-")]
+            assert own == [f"{number}-{turn}{half}" for turn in range(20) for half in "ab"]
+        assert all(one[:-1] == two[:-1] for one, two in zip(items[::2], items[1::2], strict=True))
+
+    def test_a_stale_writer_never_gets_between_a_claim_and_its_entries(
+        self, driver: StoreDriver, crowd: list[StoreDriver]
+    ) -> None:
+        """Each life records two entries with its fence; another takes the run from it at any moment."""
+        driver.submit()
+        workers = [mine.register_worker(f"w{number}") for number, mine in enumerate(crowd)]
+        lives: list[tuple[int, int]] = []
+        stop = threading.Event()
+
+        def live(number: int) -> None:
+            mine, turn = crowd[number], 0
+            while len(lives) < 60 and not stop.is_set():
+                turn += 1
+                rows = mine.one(Claim(workers[number], f"{number}-{turn}", ids=("r",)))
+                if not rows:
+                    current = mine.row()
+                    mine.one(Release(current.pk, current.fence, "taken away"))
+                    continue
+                (row,) = rows
+                journal = mine.store.journal(row.pk)
+                seq = (journal[-1].seq if journal else 0) + 1
+                recorded = 0
+                for offset in range(2):
+                    command = Record(row.pk, seq + offset, row.fence, "step", f"{row.fence}", 1.0)
+                    if mine.one(command) is not None:
+                        break
+                    recorded += 1
+                lives.append((row.fence, recorded))
+
+        self._together(live)
+        journal = driver.store.journal(driver.row().pk)
+        assert [e.seq for e in journal] == [*range(1, len(journal) + 1)]
+        steps = Counter(int(e.key) for e in journal if e.kind == "step")
+        assert steps == Counter({fence: recorded for fence, recorded in lives if recorded})
+        order = [int(e.key) for e in journal if e.kind == "step"]
+        assert order == sorted(order), "the entries of an older fence never follow those of a younger one"
+
+    def test_readers_never_see_half_of_a_batch(self, driver: StoreDriver, crowd: list[StoreDriver]) -> None:
+        row = driver.held()
+        stop = threading.Event()
+
+        def look(number: int) -> int:
+            looks = 0
+            if number == 0:
+                try:
+                    for turn in range(50):
+                        driver.commit(*(entry(row, turn * 10 + n + 1) for n in range(10)))
+                finally:
+                    stop.set()
+            while not stop.is_set():
+                assert len(crowd[number].store.journal(row.pk)) % 10 == 0
+                looks += 1
+            return looks
+
+        self._together(look)
+        assert len(driver.store.journal(row.pk)) == 500
+
+    def _together(self, work: Callable[[int], T]) -> list[T]:
+        """One thread each, all starting at the same moment."""
+        start = threading.Barrier(CROWD)
+
+        def begin(number: int) -> T:
+            start.wait(WAIT_SECONDS)
+            return work(number)
+
+        with ThreadPoolExecutor(CROWD) as pool:
+            return list(pool.map(begin, range(CROWD)))

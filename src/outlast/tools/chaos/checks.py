@@ -1,0 +1,371 @@
+"""The checks: read-only, run by run and page by page, over a store and, where there is one, the ledger's book.
+
+    check(store, Scope(since=…)) -> Verdict
+
+A run that changes while it is looked at is looked at again, and left out if it does not hold still: on a store that lives there is no false
+alarm for what is under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from outlast.shutdown.report import DrainReport
+from outlast.store.commands import DRAINS_MAX, ITEM
+from outlast.store.protocol import Store
+from outlast.store.rows import ENDED, RunQuery, RunRow
+from outlast.store.tolerant_rows import DAMAGE
+from outlast.tools.chaos.findings import Findings, Scope
+from outlast.tools.chaos.journal_audit import JournalAudit
+from outlast.tools.chaos.ledger_summary import LedgerSummary
+from outlast.tools.chaos.liveness_check import LiveWorkers, live_workers, under_way
+from outlast.tools.chaos.verdict import Check, Verdict, percentiles
+
+PAGE = 200
+"""Runs, or entries, of one read."""
+OPEN = ("queued", "running", "waiting", "parked")
+LOOKS_MAX = 3
+"""How often a run that changes meanwhile is looked at."""
+
+
+def check(store: Store, scope: Scope) -> Verdict:
+    """Nothing is written."""
+    found = Findings()
+    wanted = set(scope.acknowledged) if scope.acknowledged is not None else None
+    for page in _pages(store, scope):
+        there = live_workers(store, scope)
+        for row in page:
+            found.there.add(row.id) if wanted is not None and row.id in wanted else None
+            _examine(store, scope, found, there, row)
+        scope.looked(found.runs + found.items + found.passed_over)
+    _lost(found, wanted)
+    _outside(scope, found)
+    _recovery(scope, found)
+    _drains(store, scope, found)
+    _fences(found)
+    looked_at = {
+        "runs": found.runs, "items": found.items, "entries": found.entries, "passed_over": found.passed_over, "restless": found.restless,
+        "deaths": found.deaths, "interruptions": found.interruptions,
+        **({"ledger_lines": sum(scope.summary.counts.values())} if scope.summary is not None else {}),
+    }  # fmt: skip
+    return Verdict(list(found.checks.values()), looked_at)
+
+
+# -- what is looked at
+
+
+def _pages(store: Store, scope: Scope) -> Iterator[list[RunRow]]:
+    """What has not ended, then what has since: one that ends meanwhile is there twice rather than not at all."""
+    for queue in sorted(scope.queues) if scope.queues is not None else [None]:
+        for query in (RunQuery(queue=queue, statuses=OPEN), RunQuery(queue=queue, ended_after=scope.since)):
+            before: int | None = None
+            while page := store.runs(query._replace(limit=PAGE, before_pk=before)):
+                yield page
+                before = page[-1].pk
+
+
+def _examine(store: Store, scope: Scope, found: Findings, there: LiveWorkers, row: RunRow) -> None:
+    """One that is damaged is a violation, and the others are looked at all the same."""
+    try:
+        _look_at(store, scope, found, there, row)
+    except DAMAGE as error:
+        found["none lost"].violate(f"{row.id} cannot be read: {error!r}")
+
+
+def _look_at(store: Store, scope: Scope, found: Findings, there: LiveWorkers, row: RunRow) -> None:
+    if _is_plain(row, scope):
+        found.passed_over += 1
+        return
+    for _ in range(LOOKS_MAX):
+        audit = _audit(store, row)
+        again = store.run(row.id)
+        if again is None:
+            found.passed_over += 1  # pruned
+            return
+        if (again.pk, again.fence, again.status, again.lives) == (row.pk, row.fence, row.status, row.lives):
+            break
+        row = again
+    else:
+        found.restless += 1
+        return
+    audit.close(row)
+    if row.workflow == ITEM:
+        found.items += 1
+    else:
+        found.runs += 1
+    found.entries += audit.count
+    found.statuses[row.status] = found.statuses.get(row.status, 0) + 1
+    _ended(store, scope, found, there, row, audit)
+    _journal(store, scope, found, row, audit)
+    _lives(scope, found, row, audit)
+
+
+def _is_plain(row: RunRow, scope: Scope) -> bool:
+    """Done in one life, by a worker that lived: there is nothing that it could have lost."""
+    return (
+        not scope.thorough
+        and row.status == "done"
+        and row.lives <= 1
+        and not row.deaths
+        and not row.interruptions
+    )
+
+
+def _audit(store: Store, row: RunRow) -> JournalAudit:
+    audit = JournalAudit()
+    after = 0
+    while page := store.journal(row.pk, after=after, limit=PAGE):
+        for entry in page:
+            audit.add(entry)
+        after = page[-1].seq
+    return audit
+
+
+# -- the checks
+
+
+def _ended(
+    store: Store, scope: Scope, found: Findings, there: LiveWorkers, row: RunRow, audit: JournalAudit
+) -> None:
+    ended, stuck = found["ended"], found["dead letters and parked"]
+    ended.looked_at += 1
+    stuck.looked_at += 1
+    if row.status in ("dead", "parked"):
+        when = max(audit.last_at, row.ended or 0.0, row.started or 0.0, row.created)
+        if when >= scope.since:
+            what = (
+                "is a dead letter"
+                if row.status == "dead"
+                else "is parked" + (", stuck while it is undone" if row.undoing else "")
+            )
+            stuck.violate(f"{row.id} {what}: {row.reason}")
+        return
+    if row.status in ENDED:
+        if (wrong := scope.amiss(row)) is not None:
+            ended.violate(f"{row.id} {wrong}")
+    elif scope.over:
+        ended.violate(
+            f"{row.id} is {row.status}: {row.lives} lives, {row.deaths} deaths, due {row.due - store.now():+.1f} s, {row.reason or ''}"
+        )
+    else:
+        under_way(store, scope, found, there, row)
+
+
+def _journal(store: Store, scope: Scope, found: Findings, row: RunRow, audit: JournalAudit) -> None:
+    for name, texts in (
+        ("none lost", audit.damage),
+        ("no action twice", audit.twice),
+        ("no stale fence", audit.stale),
+        ("compensated", audit.disorder),
+    ):
+        for text in texts:
+            found[name].violate(f"{row.id}: {text}")
+    found["none lost"].looked_at += 1
+    found["no action twice"].looked_at += len(audit.keys)
+    found["no stale fence"].looked_at += audit.count
+    if audit.count and not audit.fenced:
+        found.unfenced += 1
+    if row.status in ("done", "failed", "cancelled") and row.workflow != ITEM:
+        _undone(store, found, row, audit)
+    if scope.summary is not None:
+        _agree(scope.summary, found, row, audit)
+
+
+def _undone(store: Store, found: Findings, row: RunRow, audit: JournalAudit) -> None:
+    compensated = found["compensated"]
+    compensated.looked_at += 1
+    found.abandoned += row.status == "failed" and "Abandoned" in (row.error or "")
+    for effect_record in audit.effect_log.opened:
+        compensated.violate(
+            f"{row.id} is {row.status}, and nobody knows whether {effect_record.place} happened (entry {effect_record.intent})"
+        )
+    to_undo = audit.effect_log.undoable
+    if row.status != "done":
+        why = f"is {row.status}"
+    elif row.parent is not None and to_undo:
+        parent = store.run(row.parent)
+        if parent is None or parent.status not in ("failed", "cancelled"):
+            return
+        why = f"is done, its parent {parent.id} is {parent.status}"
+    else:
+        return
+    for effect_record in to_undo:
+        if not effect_record.by_hand:
+            compensated.violate(
+                f"{row.id} {why}, and {effect_record.place} happened (entry {effect_record.first}) and was not undone"
+            )
+
+
+def _agree(summary: LedgerSummary, found: Findings, row: RunRow, audit: JournalAudit) -> None:
+    """What the journal says happened is in the ledger, and the other way round."""
+    lost, stuck = found["none lost"], found["compensated"]
+    acted = summary.of_run.get(row.id, set())
+    if row.workflow == ITEM:
+        if row.status == "done" and not acted:
+            lost.violate(f"{row.id} is done, and the ledger has never heard of what is to be done for it")
+        return
+    for key in sorted(acted - audit.keys):
+        lost.violate(f"{row.id}: the ledger has {key}, and no entry of the run intended it")
+    for key in sorted(
+        acted & audit.keys - {effect_record.key for effect_record in audit.effect_log.records.values()}
+    ):
+        if summary.balance[key]:
+            found["no action twice"].violate(
+                f"{row.id}: {key} is there by the ledger, and its place was intended again under another key"
+            )
+    for key in sorted(audit.outcomes):
+        if summary.tells(key) and not summary.begun.get((row.id, key)):
+            lost.violate(f"{row.id}: {key} has a result, and by the ledger its body never began")
+    if row.status not in ("done", "failed", "cancelled"):
+        return
+    for effect_record in audit.effect_log.records.values():
+        if (
+            effect_record.kind != "intent"
+            or not effect_record.intent
+            or effect_record.unsure
+            or effect_record.by_hand
+        ):
+            continue
+        if bool(effect_record.happened) != (effect_record.key in summary.done):
+            lost.violate(
+                f"{row.id}: {effect_record.place} happened by the journal: {effect_record.happened}, by the ledger: {effect_record.key in summary.done}"
+            )
+        balance = 1 if effect_record.happened and effect_record.undone is None else 0
+        if not effect_record.place.startswith("undo:") and summary.balance[effect_record.key] != balance:
+            stuck.violate(
+                f"{row.id}: {effect_record.place} is there {summary.balance[effect_record.key]} times by the ledger, and should be {balance} times"
+            )
+
+
+def _lives(scope: Scope, found: Findings, row: RunRow, audit: JournalAudit) -> None:
+    found.deaths += sum(end.kind == "death" for end in audit.ends)
+    found.interruptions += sum(end.kind == "interruption" for end in audit.ends)
+    if scope.recovered is not None:
+        pairs = zip(audit.ends, [*audit.ends[1:], None], strict=False)
+        timed = [
+            (end, scope.recovered(row.id, end, following))
+            for end, following in pairs
+            if end.at >= scope.since
+        ]
+    else:
+        timed = [(one.end, one.seconds) for one in audit.recoveries if one.end.at >= scope.since]
+        found.untimed += audit.untimed
+    for end, seconds in timed:
+        if seconds is None:
+            found.untimed += 1
+            continue
+        found.recoveries[end.kind].append(seconds)
+        if seconds > scope.objective:
+            found["recovery"].violate(
+                f"{row.id} went on {seconds:.1f} s after its {end.kind} (entry {end.seq}: {end.why})"
+            )
+    if scope.summary is not None:
+        _redone(scope.summary, found["redone"], row, audit)
+
+
+def _redone(summary: LedgerSummary, redone: Check, row: RunRow, audit: JournalAudit) -> None:
+    for key, fence in audit.outcomes.items():
+        times = summary.begun.get((row.id, key), [])
+        redone.looked_at += len(times)
+        later = [began for _, began in times if fence and began > fence]
+        if later:
+            redone.violate(
+                f"{row.id}: {key} began under fence {later[0]}, after its result was recorded under {fence}"
+            )
+        if len(times) != len(set(times)):
+            redone.violate(f"{row.id}: {key} began twice in one attempt of one life: {times}")
+
+
+# -- what is known when all of it was looked at
+
+
+def _lost(found: Findings, wanted: set[str] | None) -> None:
+    lost = found["none lost"]
+    if wanted is None:
+        lost.is_unknown("whether everything that was acknowledged is there: only who submitted it knows")
+        return
+    lost.looked_at += len(wanted)
+    for id in sorted(wanted - found.there):
+        lost.violate(f"{id} was acknowledged and is not in the store")
+
+
+def _outside(scope: Scope, found: Findings) -> None:
+    twice, stale, redone, summary = (
+        found["no action twice"],
+        found["no stale fence"],
+        found["redone"],
+        scope.summary,
+    )
+    if summary is None:
+        twice.is_unknown("what was really done outside: there is no ledger")
+        stale.is_unknown("whether somebody acted outside under an old fence: there is no ledger")
+        redone.is_unknown(
+            "which steps were executed again: that a step begins is not recorded, and there is no ledger"
+        )
+        return
+    for text in summary.twice:
+        twice.violate(text)
+    for text in summary.stale:
+        stale.violate(text)
+    twice.looked_at += summary.counts["act"] + summary.counts["undo"]
+    twice.facts |= {
+        "done": summary.counts["act"],
+        "undone": summary.counts["undo"],
+        "repeats_answered": summary.counts["repeat"],
+    }
+    stale.facts["stale_writers_refused"] = summary.counts["refused"]
+    redone.facts["bodies_begun"] = summary.counts["began"]
+    redone.facts["bodies_begun_again"] = summary.redone
+
+
+def _recovery(scope: Scope, found: Findings) -> None:
+    recovery, all_of_them = found["recovery"], [one for some in found.recoveries.values() for one in some]
+    recovery.looked_at = len(all_of_them)
+    recovery.facts |= {
+        "objective": scope.objective, **percentiles(all_of_them),
+        **{kind: percentiles(values) for kind, values in found.recoveries.items()}, "not_timed": found.untimed,
+    }  # fmt: skip
+    found["compensated"].facts |= {
+        "failed": found.statuses.get("failed", 0), "cancelled": found.statuses.get("cancelled", 0), "abandoned": found.abandoned,
+    }  # fmt: skip
+    if found.untimed and not all_of_them:
+        recovery.is_unknown(
+            f"how soon any of {found.untimed} lives that were lost went on: nothing on record tells when the next began"
+        )
+    ended = found["ended"]
+    ended.facts |= {"statuses": dict(sorted(found.statuses.items()))}
+    if not scope.over:
+        ended.facts |= {"waiting_for_a_slot": found.backlog, "suspects_waiting": found.suspects}
+        if found.nobody:
+            ended.is_unknown(
+                f"{found.nobody} runs could go on since more than {scope.objective:g} s, and no living worker takes them (unknown workflow, or nobody is there)"
+            )
+
+
+def _fences(found: Findings) -> None:
+    if found.unfenced:
+        found["no stale fence"].is_unknown(
+            f"of {found.unfenced} runs the store does not tell under which fence their entries were written"
+        )
+
+
+def _drains(store: Store, scope: Scope, found: Findings) -> None:
+    """Of a store: that none was cut short. Chaos itself knows whom it struck in the middle, and judges by its own clock instead."""
+    drains = found["drains"]
+    if scope.over:
+        return
+    rows = [row for row in store.drains(DRAINS_MAX) if (row.ended or row.began) >= scope.since]
+    drains.looked_at = len(rows)
+    seconds = []
+    for row in rows:
+        report = DrainReport.of(row)
+        if row.ended is not None and report.cut_short:
+            why = report.left[0].why if report.left else ""
+            drains.violate(
+                f"worker {row.worker} on {row.host} was gone before its drain was over: {why}; it left {len(report.left)} runs"
+            )
+        elif row.ended is not None:
+            seconds.append(row.ended - row.began)
+    drains.facts["seconds"] = percentiles(seconds)
+    if len(rows) >= DRAINS_MAX:
+        drains.is_unknown(f"only the last {DRAINS_MAX} drains are on record")

@@ -1,0 +1,401 @@
+"""A trial: workers are started, given work, struck by a plan, left to recover, ended; then it is checked what came of it.
+
+Everything that it starts dies with it: processes are started by the thread that runs the trial, which must stay until they are gone.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from outlast.errors import OutlastError, SettingsError, StoreError, StoreUnavailable
+from outlast.store.rows import RunQuery
+from outlast.tools.chaos.checks import check
+from outlast.tools.chaos.claims import Claims
+from outlast.tools.chaos.faults import FaultInjector
+from outlast.tools.chaos.findings import Scope
+from outlast.tools.chaos.fleet import Fleet
+from outlast.tools.chaos.ledger import LOG, LogTorn, lines
+from outlast.tools.chaos.ledger_client import PORT
+from outlast.tools.chaos.ledger_summary import LedgerSummary
+from outlast.tools.chaos.liveness_check import number_of
+from outlast.tools.chaos.load_generator import LoadGenerator
+from outlast.tools.chaos.plan import Fault, Kind, plan
+from outlast.tools.chaos.store_setup import StoreSetup, set_up_store
+from outlast.tools.chaos.verdict import Verdict, percentiles
+from outlast.tools.chaos.view import View
+from outlast.tools.chaos.work import Work
+
+DEMO = ("outlast.tools.chaos.flows",)
+TICK = 0.02
+UP_SECONDS = 60.0
+"""How long the first workers may take to come up."""
+VISIT_SECONDS = 10.0
+"""How long a store that one process has at a time may stay taken after that one is gone."""
+UNDER_WAY = 3
+"""So many times the slots of all workers may be under way: then nothing more is submitted."""
+
+
+class ChaosRefused(SettingsError):
+    """Chaos does not begin here, or not like this."""
+
+
+class ChaosFailed(OutlastError):
+    """Chaos could not be carried through: it says nothing of the runs."""
+
+
+@dataclass(frozen=True)
+class Options:
+    seed: int
+    seconds: float = 60.0
+    workers: int = 3
+    concurrency: int = 10
+    rate: float = 5.0
+    per_minute: float = 20.0
+    kinds: tuple[Kind, ...] = ("term", "kill", "stop", "rolling", "fleet")
+    grace: float = 5.0
+    lease: float = 2.0
+    settle: float = 60.0
+    objective: float = 30.0
+    modules: tuple[str, ...] = DEMO
+    demo: bool = True
+    submit: tuple[tuple[str, str], ...] = ()
+    """Of modules: the workflows that are submitted in turns, by name, with their arguments as JSON."""
+    store: str | None = None
+    server: str | None = None
+    shared: bool = False
+
+    def plan(self) -> tuple[Fault, ...]:
+        return plan(
+            self.seed, seconds=self.seconds, per_minute=self.per_minute, kinds=self.kinds, lease=self.lease
+        )
+
+
+@dataclass
+class Outcome:
+    """What came of a trial: everything that a report is made from."""
+
+    options: Options
+    place: str
+    began: float
+    """By the clock of this host, as all of its times."""
+    seconds: float
+    settled: float | None
+    """Seconds from the last blow until everything had ended; None if it had not."""
+    fleet: Fleet
+    faults: FaultInjector
+    load: LoadGenerator
+    claims: Claims
+    summary: LedgerSummary | None
+    verdict: Verdict
+    planned: int
+    kept: Path | None = None
+    """Where the data of chaos's own server are, if a check is violated."""
+
+
+class Experiment:
+    def __init__(self, options: Options, work: Work, folder: Path, view: View) -> None:
+        """`folder` is there, and gets the workers' logs and the ledger."""
+        self._options, self._work, self._folder, self._view = options, work, folder, view
+        self._ledgers: subprocess.Popen[bytes] | None = None
+        """Its process, while there is one."""
+
+    def run(self) -> Outcome:
+        options = self._options
+        if sys.platform == "win32":
+            raise ChaosRefused("chaos strikes with the signals of POSIX systems: it does not run on Windows.")
+        with set_up_store(options.store, options.server, self._folder) as where:
+            if where.exclusive and options.workers != 1:
+                raise ChaosRefused(
+                    "a file: store is for one process at a time: give --workers 1, and chaos submits while no worker has it."
+                )
+            since = _made_ready(where, options, self._work)
+            ahead = since - time.time()
+            with self._ledger() as port:
+                load = LoadGenerator(
+                    where.address, self._work, rate=options.rate,
+                    under_way_max=UNDER_WAY * options.workers * options.concurrency, ledger=port,
+                )  # fmt: skip
+                fleet = self._fleet(where, port)
+                faults = FaultInjector(
+                    fleet, options.grace, server=where.server, server_signal=where.server_signal,
+                    keeps_everybody_out=where.keeps_everybody_out(),
+                )  # fmt: skip
+                if where.exclusive:
+                    fleet.before_start = lambda: _visit(load)
+                outcome = self._carried_through(where, since, ahead, load, fleet, faults)
+                if outcome.verdict.violated and options.server is not None:
+                    outcome.kept = self._kept(where, self._folder / options.server)
+                return outcome
+
+    def _carried_through(
+        self,
+        where: StoreSetup,
+        since: float,
+        ahead: float,
+        load: LoadGenerator,
+        fleet: Fleet,
+        faults: FaultInjector,
+    ) -> Outcome:
+        options, began = self._options, time.time()
+        try:
+            if not where.exclusive:
+                load.start()
+            fleet.start_all()
+            self._until_up(fleet, load, faults)
+            self._view.phase = "storm"
+            fleet.began, began = time.monotonic(), time.time()
+            fleet.spans.clear()
+            for member in fleet.there():
+                member.since = fleet.began
+            planned = options.plan()
+            self._storm(planned, fleet, load, faults)
+            settled = self._settle(where, fleet, load, faults)
+            self._end(where, fleet, load, faults)
+            seconds = time.monotonic() - fleet.began
+            load.stop()
+        finally:
+            fleet.end_all()
+            load.stop(0.0)
+        summary = self._book()
+        claims = Claims(
+            fleet.members, summary.signs if summary is not None else None, ahead=ahead, lease=options.lease
+        )
+        self._view.say("checking what is on record")
+        verdict = self._checked(where, since, load, claims, summary)
+        own_checks(verdict, options, fleet, faults, load)
+        verdict["no stale fence"].facts["lives_refused_by_the_store"] = claims.overtaken
+        return Outcome(
+            options, where.store().place, began, seconds, settled, fleet, faults, load, claims, summary, verdict, len(planned),
+        )  # fmt: skip
+
+    # -- its parts
+
+    def _kept(self, where: StoreSetup, folder: Path) -> Path | None:
+        """Where the data of its own server are, for whoever looks into what is violated."""
+        try:
+            where.keep(folder)
+        except OSError as error:
+            self._view.say(f"what the server has could not be kept in {folder}: {error}")
+            return None
+        return folder
+
+    @contextmanager
+    def _ledger(self) -> Iterator[int | None]:
+        """The port of the ledger's process; None where the workload has none."""
+        if not self._options.demo:
+            yield None
+            return
+        with (self._folder / "ledger.log").open("wb") as errors:
+            process = subprocess.Popen(  # noqa: S603 - our own words
+                [sys.executable, "-m", "outlast.tools.chaos.ledger", str(os.getpid()), str(self._folder)],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
+            )  # fmt: skip
+        with process:
+            try:
+                assert process.stdout is not None
+                said = process.stdout.readline()
+                if not said:
+                    raise ChaosFailed(f"the ledger did not start: see {self._folder / 'ledger.log'}")
+                self._ledgers = process
+                yield int(said)
+            finally:
+                process.kill()
+
+    def _book(self) -> LedgerSummary | None:
+        """What the ledger has; None where there is none. Without all of it nothing can be said."""
+        if self._ledgers is None:
+            return None
+        self._ledger_lives(self._ledgers)
+        try:
+            return LedgerSummary(lines(self._folder / LOG))
+        except LogTorn as error:
+            raise ChaosFailed(f"the ledger is no witness any more: {error}") from None
+
+    def _ledger_lives(self, process: subprocess.Popen[bytes]) -> None:
+        if process.poll() is not None:
+            raise ChaosFailed(
+                f"the ledger ended by itself with {process.returncode}, and what it did not hear of nobody knows: see {self._folder / 'ledger.log'}"
+            )
+
+    def _fleet(self, where: StoreSetup, port: int | None) -> Fleet:
+        options = self._options
+        command = ["worker", *options.modules, "--store", where.address, "--queue", self._work.queue]
+        command += ["--concurrency", str(options.concurrency), "--log", "json"]
+        own = {"CHAOS_ITEMS": self._work.items or "", **({PORT: str(port)} if port is not None else {})}
+        environ = {**worker_environ(options, os.environ), **own}
+        return Fleet(options.workers, command, environ, self._folder)
+
+    def _until_up(self, fleet: Fleet, load: LoadGenerator, faults: FaultInjector) -> None:
+        until = time.monotonic() + UP_SECONDS
+        while len(fleet.there("alive")) < self._options.workers:
+            self._tick(fleet, load, faults)
+            if fleet.surprises:
+                raise ChaosFailed(f"a worker does not start: {fleet.surprises[0]}")
+            if time.monotonic() > until:
+                raise ChaosFailed(f"the workers do not come up: {fleet.members[0].tail()}")
+
+    def _storm(
+        self, planned: Sequence[Fault], fleet: Fleet, load: LoadGenerator, faults: FaultInjector
+    ) -> None:
+        left = deque(planned)
+        while (now := time.monotonic() - fleet.began) < self._options.seconds:
+            while left and left[0].at <= now:
+                faults.inject(left.popleft())
+            self._tick(fleet, load, faults)
+
+    def _settle(
+        self, where: StoreSetup, fleet: Fleet, load: LoadGenerator, faults: FaultInjector
+    ) -> float | None:
+        """Until everything has ended. None if that takes too long, or can never be: then the checks say what."""
+        began = time.monotonic()
+        until = began + self._options.settle
+        load.close()
+        self._view.phase = "settling"
+        turn = began + 3.0
+        while not (load.idle and faults.quiet):
+            if time.monotonic() > until:
+                return None
+            self._tick(fleet, load, faults)
+            if where.exclusive and faults.quiet and time.monotonic() > turn and fleet.there("alive"):
+                for member in fleet.there("alive"):  # whoever follows it looks first
+                    faults.drain(member)
+                turn = time.monotonic() + 5.0
+        return time.monotonic() - began
+
+    def _end(self, where: StoreSetup, fleet: Fleet, load: LoadGenerator, faults: FaultInjector) -> None:
+        """Everybody is gone, and a server that was away is back: what is on record is to be read."""
+        self._view.phase = "ending"
+        fleet.followed = False
+        for member in fleet.there("stopped"):
+            fleet.go_on(member)
+        for member in fleet.there("starting", "alive"):
+            faults.drain(member)
+        while fleet.there() or not (where.server is None or where.server.is_up):
+            self._tick(fleet, load, faults)
+
+    def _tick(self, fleet: Fleet, load: LoadGenerator, faults: FaultInjector) -> None:
+        fleet.look()
+        faults.go_on()
+        if self._ledgers is not None:
+            self._ledger_lives(self._ledgers)
+        if load.failure is not None:
+            raise ChaosFailed(f"work could not be submitted: {load.failure!r}") from load.failure
+        self._view.show(fleet, load, faults)
+        time.sleep(TICK)
+
+    def _checked(
+        self,
+        where: StoreSetup,
+        since: float,
+        load: LoadGenerator,
+        claims: Claims,
+        summary: LedgerSummary | None,
+    ) -> Verdict:
+        store = where.store()
+        store.open()
+        with closing(store):
+            return check(
+                store,
+                Scope(
+                    since=since, objective=self._options.objective, queues=self._work.queues, over=True, thorough=True, summary=summary,
+                    acknowledged=load.acknowledged, amiss=self._work.amiss, recovered=claims.recovered,
+                ),
+            )  # fmt: skip
+
+
+def worker_environ(options: Options, environ: Mapping[str, str]) -> dict[str, str]:
+    """Of a worker: that of this process, with short times where it says none, and with the trial's own lease and grace."""
+    long = options.seconds + options.settle + 600.0
+    short: dict[str, Any] = {
+        "POLL": 0.5, "RAMP": 0.5, "LINGER": 0.3, "RETURNED_RATE": 10_000, "SUSPECT_PATIENCE": 0.1, "DEATH_BACKOFF": 0.05, "DEATH_BACKOFF_MAX": 0.5,
+        "EFFECT_MARGIN": 0.5, "VERIFY_ATTEMPTS": 50, "MAX_ATTEMPTS": 1000, "INTERRUPTIONS_MAX": 100_000,
+    }  # fmt: skip
+    own: dict[str, Any] = {
+        "LEASE": options.lease, "HEARTBEAT": min(0.2, options.lease / 8), "GRACE": options.grace, "ITEM_MEMORY": long, "HTTP": "",
+        "CHAOS_KILLS_PER_HOUR": 0, **({"ENV_FILE": ""} if options.demo else {}),
+    }  # fmt: skip
+    given = {
+        name: value for name, value in environ.items() if name not in ("OUTLAST_STORE", "SHUTDOWN_TIMEOUT")
+    }
+    return {
+        **{f"OUTLAST_{name}": str(value) for name, value in short.items()},
+        **given,
+        **{f"OUTLAST_{name}": str(value) for name, value in own.items()},
+    }
+
+
+def _made_ready(where: StoreSetup, options: Options, work: Work) -> float:
+    """The store is there, and is ours alone. Its time."""
+    store = where.store()
+    if options.store is not None and options.store.startswith("memory:"):
+        raise ChaosRefused("memory: ends with the process that opened it: workers cannot share it.")
+    store.open()
+    with closing(store):
+        now = store.now()
+        others = [worker.id for worker in store.workers() if not number_of(worker.lease_until) <= now]
+        left = store.runs(RunQuery(statuses=("queued", "running"), limit=1))
+        if (others or left) and not options.shared:
+            what = f"{len(others)} workers live" if others else f"there is work to do ({left[0].id})"
+            raise ChaosRefused(
+                f"{what} in the store at {store.place}. Chaos kills only what it starts, but its load and its sweeps are everybody's: give it a store of "
+                "its own, or --shared if this is meant."
+            )
+        if any(store.runs(RunQuery(queue=queue, limit=1)) for queue in work.queues):
+            raise ChaosRefused(
+                f"seed {options.seed} was tried in the store at {store.place} before, and its runs are there: what is submitted again under the same ids is "
+                "not executed again. Take another --seed, or another store."
+            )
+        return now
+
+
+def _visit(load: LoadGenerator) -> None:
+    """Submit and look while nobody has the store."""
+    until = time.monotonic() + VISIT_SECONDS
+    while True:
+        try:
+            load.visit()
+        except StoreUnavailable as error:
+            if time.monotonic() > until:
+                raise ChaosFailed(f"the store stays taken: {error}") from error
+            time.sleep(0.05)
+        except StoreError as error:
+            raise ChaosFailed(f"the store cannot be opened: {error}") from error
+        else:
+            return
+
+
+def own_checks(
+    verdict: Verdict, options: Options, fleet: Fleet, faults: FaultInjector, load: LoadGenerator
+) -> None:
+    """What only who submitted and struck can know."""
+    drains, ended, redone = verdict["drains"], verdict["ended"], verdict["redone"]
+    drains.looked_at = len(faults.drains) + len(faults.too_late)
+    drains.facts = {"grace": options.grace, "seconds": percentiles(faults.drains)}
+    for text in faults.too_late:
+        drains.violate(text)
+    for text in fleet.surprises:
+        ended.violate(text)
+    if not load.acknowledged or load.unsure:
+        ended.violate(
+            f"of {load.tried} submissions {load.unsure} were never acknowledged: {load.away or 'no reason was given'}"
+        )
+    if not faults.injected and (planned := len(options.plan())):
+        verdict["recovery"].violate(f"none of {planned} blows fell: there was nobody who could be struck")
+    for text in load.wrong:
+        verdict["none lost"].violate(text)
+    ended.facts["acknowledged"] = len(load.acknowledged)
+    verdict["dead letters and parked"].facts["decided_by_a_person"] = load.decided
+    struck = sum(kind in ("term", "kill", "stop") for member in fleet.members for _, kind in member.faults)
+    again = redone.facts.get("bodies_begun_again")
+    redone.facts["blows_on_workers"] = struck
+    if again is not None and struck:
+        redone.facts["per_blow"] = round(again / struck, 3)

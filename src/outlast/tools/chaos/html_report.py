@@ -1,0 +1,270 @@
+"""The HTML report: one page, nothing from elsewhere, readable in the dark. Every value that goes in is escaped."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+WIDTH, LEFT, RIGHT = 1000, 70, 16
+LANE, TOP = 22, 30
+BARS, BARS_HEIGHT = 30, 160
+LETTERS = {"term": "T", "kill": "K", "stop": "S", "rolling": "R", "fleet": "F", "server": "D"}
+"""Marks of the timeline."""
+
+STYLE = """
+:root { color-scheme: light dark; --ink: #1f2430; --soft: #5b6474; --line: #d9dde4; --paper: #fff; --card: #f6f7f9;
+  --alive: #2b8a57; --draining: #d98e04; --stopped: #8a5bd1; --starting: #8fb4dc; --kill: #c8372d; --bar: #2f6db5;
+  --ok: #2b8a57; --violated: #c8372d; --unknown: #a86a00; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6e9ef; --soft: #9aa4b5; --line: #363d4a; --paper: #14171d; --card: #1d2129;
+  --alive: #3fb878; --draining: #e0a93a; --stopped: #a987e8; --starting: #4d79a8; --kill: #ef6b60; --bar: #5b9be6;
+  --ok: #4cc586; --violated: #f07f75; --unknown: #e3ac4b; } }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 1040px; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.6rem; margin: 0; } h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
+.ok { color: var(--ok); } .violated { color: var(--violated); } .unknown { color: var(--unknown); }
+.soft, figcaption { color: var(--soft); } figure { margin: 0; } svg { width: 100%; height: auto; display: block; }
+svg text { fill: var(--soft); font: 11px system-ui, sans-serif; } svg .ink { fill: var(--ink); }
+table { border-collapse: collapse; width: 100%; } th, td { text-align: left; vertical-align: top; padding: .4rem .6rem; border-bottom: 1px solid var(--line); }
+th { color: var(--soft); font-weight: 600; } td.name { white-space: nowrap; font-weight: 600; }
+code, pre { font: 12px/1.45 ui-monospace, monospace; } pre { background: var(--card); padding: .6rem; overflow-x: auto; white-space: pre-wrap; word-break: break-word; }
+dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: .6rem; } dl div { background: var(--card); padding: .6rem .8rem; border-radius: 6px; }
+dt { color: var(--soft); font-size: .85rem; } dd { margin: 0; font-size: 1.15rem; }
+.key { display: inline-block; width: .8em; height: .8em; border-radius: 2px; margin: 0 .3em 0 .9em; }
+"""
+
+
+def page(report: dict[str, Any]) -> str:
+    """Of a document of `report.document`."""
+    verdict = report["verdict"]
+    words = {"ok": "Passed", "violated": "Violated", "not known": "Not all is known"}[report["outcome"]]
+    if report["passed"] and report["outcome"] == "not known":
+        words = "Nothing is violated; not all is known"
+    parts = [
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
+        f"<title>outlast chaos, seed {_e(report['seed'])}: {_e(words)}</title><style>{STYLE}</style></head><body>",
+        f'<h1>outlast chaos: <span class="{_class(report["outcome"])}">{_e(words)}</span></h1>',
+        f'<p class="soft">{_e(report["began"])} · seed {_e(report["seed"])} · {_e(report["store"])} · Outlast {_e(report["outlast"])}</p>',
+        _numbers(report),
+        "<h2>Workers and blows</h2>",
+        _timeline(report),
+        "<h2>Seconds until a run went on</h2>",
+        _histogram(report["recovery"]["seconds"], report["options"]["objective"]),
+        _by_fault(report["recovery"]["by_blow"]),
+        "<h2>Checks</h2>",
+        _checks(verdict["checks"]),
+        f"<h2>Looked at</h2><p>{_facts(verdict['looked_at'])}</p>",
+        f"<h2>Again</h2><p>The same plan of blows: <code>{_e(command(report))}</code></p>",
+        "</body></html>",
+    ]
+    return "\n".join(parts)
+
+
+def command(report: dict[str, Any]) -> str:
+    """The command line of the same trial, as far as it can be had again."""
+    options = report["options"]
+    names = ("seconds", "workers", "concurrency", "rate", "grace", "lease", "settle", "objective")
+    words = [
+        "outlast chaos",
+        *map(shlex.quote, options["modules"][: 0 if options["demo"] else None]),
+        *(f"--submit {shlex.quote(name)} --args {shlex.quote(text)}" for name, text in options["submit"]),
+        f"--seed {report['seed']}",
+    ]
+    words += [f"--{name} {options[name]:g}" for name in names]
+    words += [f"--kills-per-minute {options['per_minute']:g}", f"--blows {','.join(options['kinds'])}"]
+    if options["server"]:
+        words.append(f"--server {options['server']}")
+    return " ".join(words)
+
+
+def _numbers(report: dict[str, Any]) -> str:
+    faults, work, recovery = report["blows"], report["work"], _fact(report, "recovery")
+    redone = _fact(report, "redone")
+    shown = {
+        "blows": faults["struck"],
+        "processes struck": sum(faults["processes"].values()),
+        "workers started": report["workers"]["started"],
+        "runs and items": work["acknowledged"],
+        "lives lost": report["verdict"]["looked_at"]["deaths"]
+        + report["verdict"]["looked_at"]["interruptions"],
+        "recovery p50 / p95 / max": " / ".join(
+            _seconds(recovery.get(name)) for name in ("p50", "p95", "max")
+        ),
+        "steps redone per blow": redone.get("per_blow", "not known"),
+        "stale writers refused": _refused(_fact(report, "no stale fence")),
+    }
+    return (
+        "<dl>"
+        + "".join(f"<div><dt>{_e(name)}</dt><dd>{_e(value)}</dd></div>" for name, value in shown.items())
+        + "</dl>"
+    )
+
+
+def _refused(facts: dict[str, Any]) -> str:
+    outside, inside = (facts.get(name) for name in ("stale_writers_refused", "lives_refused_by_the_store"))
+    return f"{inside or 0} inside, {'not known' if outside is None else outside} outside"
+
+
+def _fact(report: dict[str, Any], name: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(
+        check["facts"] for check in report["verdict"]["checks"] if check["name"] == name
+    )
+    return found
+
+
+def _timeline(report: dict[str, Any]) -> str:
+    lanes, end = report["workers"]["lanes"], max(report["seconds"], 0.001)
+    height = TOP + lanes * LANE + LANE + 28
+
+    def x(seconds: float) -> float:
+        share: float = min(max(seconds, 0.0), end) / end
+        return LEFT + (WIDTH - LEFT - RIGHT) * share
+
+    parts = [
+        f'<figure><svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="timeline of workers and blows">'
+    ]
+    for lane in range(lanes):
+        y = TOP + lane * LANE
+        parts.append(f'<text x="{LEFT - 8}" y="{y + 13}" text-anchor="end">worker {lane + 1}</text>')
+        parts.append(
+            f'<line x1="{LEFT}" y1="{y + 9}" x2="{WIDTH - RIGHT}" y2="{y + 9}" style="stroke: var(--line)"/>'
+        )
+    for lane, state, begin, until in report["workers"]["spans"]:
+        y, left = TOP + (lane - 1) * LANE, x(begin)
+        wide = max(0.8, x(until) - left)
+        parts.append(
+            f'<rect x="{left:.1f}" y="{y + 2}" width="{wide:.1f}" height="14" rx="2" style="fill: var(--{_e(state)})"><title>{_e(state)} {begin:.1f} to {until:.1f} s</title></rect>'
+        )
+    parts += [_fault(fault, x, lanes) for fault in report["blows"]["list"]]
+    step = _round_step(end / 8)
+    foot = TOP + lanes * LANE + LANE
+    for number in range(int(end / step) + 1):
+        at = x(number * step)
+        parts.append(f'<text x="{at:.1f}" y="{foot + 18}" text-anchor="middle">{number * step:g} s</text>')
+    storm = x(report["options"]["seconds"])
+    parts.append(
+        f'<line x1="{storm:.1f}" y1="12" x2="{storm:.1f}" y2="{foot}" style="stroke: var(--soft)" stroke-dasharray="4 4"/>'
+    )
+    parts.append(f'<text x="{storm - 4:.1f}" y="12" text-anchor="end">the last blow before this</text></svg>')
+    keys = "".join(
+        f'<span class="key" style="background: var(--{state})"></span>{state}'
+        for state in ("starting", "alive", "draining", "stopped")
+    )
+    letters = ", ".join(f"{letter} {kind}" for kind, letter in LETTERS.items() if kind != "server")
+    parts.append(f"<figcaption>{keys}. Blows: {letters}, D the store's server.</figcaption></figure>")
+    return "\n".join(parts)
+
+
+def _fault(fault: dict[str, Any], x: Any, lanes: int) -> str:
+    at, letter = x(fault["at"]), LETTERS.get(fault["kind"], "?")
+    said = f"<title>{fault['at']:.1f} s {_e(fault['kind'])}: {_e(fault['said'])}</title>"
+    if fault["kind"] in ("server", "fleet", "rolling"):
+        foot = TOP + lanes * LANE
+        return (
+            f'<g>{said}<line x1="{at:.1f}" y1="{TOP - 4}" x2="{at:.1f}" y2="{foot}" style="stroke: var(--kill)" stroke-dasharray="2 3"/>'
+            f'<text class="ink" x="{at:.1f}" y="{foot + 13}" text-anchor="middle">{_e(letter)}</text></g>'
+        )
+    marks = []
+    for lane in fault["lanes"]:
+        y = TOP + (lane - 1) * LANE + 9
+        marks.append(
+            f'<circle cx="{at:.1f}" cy="{y}" r="6" style="fill: var(--kill)"/><text x="{at:.1f}" y="{y + 3.5}" text-anchor="middle" style="fill: #fff; font-size: 9px">{_e(letter)}</text>'
+        )
+    return f"<g>{said}{''.join(marks)}</g>"
+
+
+def _histogram(seconds: Sequence[float], objective: float) -> str:
+    if not seconds:
+        return '<p class="soft">No run lost its worker, or nobody logged when it went on.</p>'
+    top = max(seconds)
+    step = _round_step(max(top, 0.1) / BARS)
+    counts = [0] * (int(top / step) + 1)
+    for one in seconds:
+        counts[int(one / step)] += 1
+    height, inner = BARS_HEIGHT + 50, WIDTH - LEFT - RIGHT
+    wide = inner / len(counts)
+    parts = [
+        f'<figure><svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="histogram of recovery times">'
+    ]
+    for number in range(3):
+        value = max(counts) * number / 2
+        y = 12 + BARS_HEIGHT * (1 - number / 2)
+        parts.append(
+            f'<line x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}" style="stroke: var(--line)"/>'
+        )
+        parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{value:g}</text>')
+    for number, count in enumerate(counts):
+        tall = BARS_HEIGHT * count / max(counts)
+        left = LEFT + number * wide
+        parts.append(
+            f'<rect x="{left + 0.5:.1f}" y="{12 + BARS_HEIGHT - tall:.1f}" width="{max(0.8, wide - 1):.1f}" height="{tall:.1f}" style="fill: var(--bar)">'
+            f"<title>{number * step:g} to {(number + 1) * step:g} s: {count}</title></rect>"
+        )
+    marks = _round_step(len(counts) * step / 8)
+    for number in range(int(len(counts) * step / marks) + 1):
+        at = LEFT + inner * number * marks / (len(counts) * step)
+        parts.append(
+            f'<text x="{at:.1f}" y="{BARS_HEIGHT + 30}" text-anchor="middle">{number * marks:g} s</text>'
+        )
+    parts.append(
+        f"</svg><figcaption>{len(seconds)} runs, from the blow on their worker (or from when it gave them back) until another had claimed them. The objective is {objective:g} s.</figcaption></figure>"
+    )
+    return "\n".join(parts)
+
+
+def _by_fault(by_fault: dict[str, dict[str, Any]]) -> str:
+    if not by_fault:
+        return ""
+    rows = "".join(
+        f"<tr><td>{_e(kind)}</td><td>{_e(one['count'])}</td>"
+        + "".join(f"<td>{_seconds(one.get(name))}</td>" for name in ("p50", "p95", "max"))
+        + "</tr>"
+        for kind, one in by_fault.items()
+    )
+    return f"<table><tr><th>blow</th><th>runs</th><th>p50</th><th>p95</th><th>max</th></tr>{rows}</table>"
+
+
+def _checks(checks: Sequence[dict[str, Any]]) -> str:
+    rows = []
+    for check in checks:
+        more = ""
+        if check["evidence"]:
+            left = check["violations"] - len(check["evidence"])
+            said = "\n".join(check["evidence"]) + (f"\n… and {left} more" if left else "")
+            more += f"<pre>{_e(said)}</pre>"
+        more += "".join(f'<p class="unknown">Not known: {_e(text)}.</p>' for text in check["not_known"])
+        facts = f'<br><span class="soft">{_facts(check["facts"])}</span>' if check["facts"] else ""
+        rows.append(
+            f'<tr><td class="name">{_e(check["name"])}</td><td class="name {_class(check["outcome"])}">{_e(check["outcome"])}</td>'
+            f"<td>{_e(check['asks'])}.{facts}{more}</td><td>{_e(check['looked_at'])}</td></tr>"
+        )
+    return f"<table><tr><th>check</th><th></th><th>what must be so</th><th>looked at</th></tr>{''.join(rows)}</table>"
+
+
+def _facts(facts: dict[str, Any]) -> str:
+    shown = []
+    for name, value in facts.items():
+        said = (
+            ", ".join(f"{inner} {one}" for inner, one in value.items()) if isinstance(value, dict) else value
+        )
+        shown.append(f"{_e(name.replace('_', ' '))}: {_e(said)}")
+    return " · ".join(shown)
+
+
+def _seconds(value: Any) -> str:
+    return "-" if value is None else f"{value:.2f} s"
+
+
+def _class(outcome: str) -> str:
+    return "unknown" if outcome == "not known" else _e(outcome)
+
+
+def _round_step(least: float) -> float:
+    """1, 2 or 5 with some zeros, and not less than this."""
+    scale = 10.0 ** math.floor(math.log10(least))
+    return next(part * scale for part in (1, 2, 5, 10) if part * scale >= least * 0.999)
+
+
+def _e(value: Any) -> str:
+    return escape(str(value))

@@ -1,0 +1,65 @@
+"""The report: everything a trial has found as one JSON document. `page` makes the HTML from it, and from nothing else."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+import outlast
+from outlast.settings.redaction import masked
+from outlast.tools.chaos.experiment import Outcome
+from outlast.tools.chaos.faults import DRAIN
+from outlast.tools.chaos.verdict import percentiles
+
+VERSION = 1
+"""Of the document's form."""
+
+
+def document(outcome: Outcome) -> dict[str, Any]:
+    """`verdict.checks` has the evidence; times are seconds since the first blow could fall, unless they are written as dates."""
+    options, fleet, faults, load = outcome.options, outcome.fleet, outcome.faults, outcome.load
+    given = asdict(options) | {"store": masked(options.store) if options.store else None}
+    return {
+        "version": VERSION,
+        "outlast": outlast.__version__,
+        "seed": options.seed,
+        "outcome": outcome.verdict.outcome,
+        "passed": passed(outcome),
+        "began": datetime.fromtimestamp(outcome.began, UTC).isoformat(timespec="milliseconds"),
+        "seconds": round(outcome.seconds, 3),
+        "settled_seconds": None if outcome.settled is None else round(outcome.settled, 3),
+        "store": masked(outcome.place),
+        "options": given,
+        "work": {
+            "submitted": load.tried, "acknowledged": len(load.acknowledged), "held_back_seconds": round(load.held_back, 1),
+        },
+        "blows": {
+            "planned": outcome.planned, "struck": len(faults.injected), "missed": len(faults.missed), "outages": faults.outages,
+            "by_kind": dict(sorted(Counter(fault.kind for fault in faults.injected).items())),
+            "processes": dict(sorted(Counter(kind for member in fleet.members for _, kind in member.faults if kind != DRAIN).items())),
+            "list": [
+                {"at": round(fault.at, 3), "kind": fault.kind, "lanes": [lane + 1 for lane in fault.lanes], "said": fault.said}
+                for fault in faults.injected
+            ],
+        },
+        "workers": {
+            "lanes": fleet.size, "started": len(fleet.members),
+            "spans": [
+                [span.lane + 1, span.state, round(max(0.0, span.begin), 3), round(span.end, 3)]
+                for span in fleet.spans
+                if span.end > 0 and span.state != "dead"
+            ],
+        },
+        "recovery": {
+            "by_blow": {kind: percentiles(values) for kind, values in sorted(outcome.claims.by_fault.items())},
+            "seconds": sorted(round(one, 3) for values in outcome.claims.by_fault.values() for one in values),
+        },
+        "verdict": outcome.verdict.document(),
+    }  # fmt: skip
+
+
+def passed(outcome: Outcome) -> bool:
+    """Chaos's own workload leaves nothing unknown: if something is, that is no pass."""
+    return outcome.verdict.outcome == "ok" or (not outcome.options.demo and not outcome.verdict.violated)

@@ -1,0 +1,44 @@
+"""What is to be seen at one moment: who works, how far each run is, what has happened. Pure data, for whoever draws it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+Mood = Literal["plain", "good", "warn", "bad", "dim"]
+
+
+class Happening(NamedTuple):
+    at: float
+    """Seconds since the beginning."""
+    text: str
+    mood: Mood = "plain"
+
+
+class Hand(NamedTuple):
+    """A worker."""
+
+    name: str
+    state: str
+    pid: int
+    runs: tuple[str, ...] = ()
+
+
+class Work(NamedTuple):
+    """A run."""
+
+    id: str
+    state: str
+    steps: int
+    """How many are on record."""
+    doing: str = ""
+
+
+@dataclass
+class State:
+    seconds: float = 0.0
+    hands: list[Hand] = field(default_factory=list)
+    works: list[Work] = field(default_factory=list)
+    messages: int = 0
+    tokens: int = 0
+    happenings: list[Happening] = field(default_factory=list)

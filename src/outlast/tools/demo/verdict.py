@@ -1,0 +1,90 @@
+"""The checks: what the demo claims to show must be so, or it says that it is not, and its exit code says so too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from outlast.shutdown.report import DrainReport
+from outlast.tools.demo.facts import Facts
+from outlast.tools.demo.library import TOPICS
+from outlast.tools.demo.model import length_of, middle_of
+from outlast.tools.demo.scenario import ASKS, CUT, STOPPED
+
+
+class Check(NamedTuple):
+    claim: str
+    wrong: tuple[str, ...]
+    """What speaks against it."""
+
+
+def checks(facts: Facts) -> list[Check]:
+    return [
+        Check("every run is done, with the whole answer", tuple(_ended(facts))),
+        Check(
+            "SIGTERM fell in the middle of a tool call, which ended and was recorded", tuple(_stopped(facts))
+        ),
+        Check("SIGKILL fell in the middle of an answer, which went on where it was", tuple(_cut(facts))),
+        Check("nothing was begun again but that answer", tuple(_again(facts))),
+        Check("every message was sent once", tuple(_sent(facts))),
+        Check("no worker ended by itself", tuple(facts.played.surprises)),
+    ]
+
+
+def _ended(facts: Facts) -> Iterator[str]:
+    for topic in TOPICS:
+        told = facts.runs.get(topic)
+        if told is None or told.row.status != "done":
+            yield f"{topic} is {told.row.status if told else 'not there'}"
+        elif told.result != TOPICS[topic].answer:
+            yield f"{topic} has another answer than the model gave"
+
+
+def _stopped(facts: Facts) -> Iterator[str]:
+    call, drain, told = facts.tool_call, facts.drains.get("A"), facts.runs.get(STOPPED)
+    if told is None or (told.row.interruptions, told.row.deaths) != (1, 0):
+        yield f"{STOPPED} was not interrupted once"
+    term = facts.played.struck.term
+    if call is None or call.seconds is None or not call.at - call.seconds < term < call.at:
+        yield "the tool call was not under way when the signal came"
+    if facts.played.struck.codes.get("A") != 0:
+        yield f"A exited with {facts.played.struck.codes.get('A')}"
+    report = DrainReport.of(drain) if drain is not None else None
+    if report is None or report.cut_short or report.left or report.released != 1:
+        yield "the drain report of A does not say that it released one run and left none"
+
+
+def _cut(facts: Facts) -> Iterator[str]:
+    told = facts.runs.get(CUT)
+    if told is None or (told.row.deaths, told.row.interruptions) != (1, 0):
+        yield f"{CUT} did not die once"
+    if facts.arrived != middle_of(CUT):
+        yield f"the answer was not cut in its middle, but at token {facts.arrived} of {length_of(CUT)}"
+    if not facts.one_answer:
+        yield "the answer was begun anew"
+    if not 0 < facts.kept <= facts.arrived:
+        yield f"of {facts.arrived} tokens that had arrived {facts.kept} were kept"
+
+
+def _again(facts: Facts) -> Iterator[str]:
+    for call, times in facts.again.items():
+        if (call.path, call.topic, times) != ("answer", CUT, 2):
+            yield f"{call.path} of {call.topic} {call.what} was asked for {times} times"
+
+
+def _sent(facts: Facts) -> Iterator[str]:
+    for (to, text), times in facts.twice.items():
+        yield f"{times} times to the {to}: {text[:40]}"
+    keys = [message.key for message in facts.messages]
+    meant = [
+        effect.key for told in facts.runs.values() for effect in told.effects if effect.state == "happened"
+    ]
+    if sorted(keys) != sorted(meant):
+        yield f"the outbox has {len(keys)} messages, and the journals {len(meant)} that happened: not the same keys"
+    for topic in TOPICS:
+        wanted = {("reader", f"I look into {topic}."), ("reader", TOPICS[topic].answer)}
+        if topic == ASKS:
+            wanted.add(("editor", f"May I spend tokens on {topic}?"))
+        missing = wanted - {(message.to, message.text) for message in facts.messages}
+        if missing:
+            yield f"of {topic} {len(missing)} messages were not sent"

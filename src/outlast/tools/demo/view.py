@@ -1,0 +1,192 @@
+"""How it is shown: a board on a terminal with room for it, lines elsewhere. Both draw the same scene."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from textwrap import shorten
+from typing import Any, NamedTuple
+
+from outlast.tools.demo.state import Hand, Happening, Mood, State, Work
+
+WIDTH = 78
+BOARD_COLUMNS, BOARD_ROWS = 78, 22
+"""What a board needs."""
+FRAME_SECONDS = 0.1
+LINE_SECONDS = 5.0
+HAPPENINGS_SHOWN = 9
+STYLES = {"plain": "", "good": "green", "warn": "yellow", "bad": "bold red", "dim": "dim", "title": "bold"}
+MOODS: dict[str, Mood] = {"working": "good", "draining": "warn", "gone": "dim", "starting": "dim"}
+
+
+class Part(NamedTuple):
+    text: str
+    mood: str = "plain"
+
+
+Line = tuple[Part, ...]
+
+
+class Frame(NamedTuple):
+    """What the board was at one moment."""
+
+    at: float
+    happenings: int
+    """How many there were."""
+    lines: list[Line]
+
+
+class View:
+    """Where nothing is shown."""
+
+    def show(self, scene: State) -> None:
+        """As it is now; called often."""
+
+    def close(self) -> None:
+        """Give the terminal back."""
+
+    def tell(self, lines: Sequence[Line]) -> None:
+        """The end, once it is closed."""
+
+
+class Lines(View):
+    """Each happening when it happens, and how things stand when nothing happened for a while."""
+
+    def __init__(self, file: Any = None) -> None:
+        self._file = sys.stdout if file is None else file
+        self._told, self._last = 0, time.monotonic()
+
+    def show(self, scene: State) -> None:
+        for one in scene.happenings[self._told :]:
+            self._print(happened(one))
+        if self._told == len(scene.happenings) and time.monotonic() > self._last + LINE_SECONDS:
+            doing = (f"{work.id} {work.doing or work.state}" for work in scene.works if work.state != "done")
+            words = shorten("; ".join(doing), WIDTH - len("123.4 s  ()"), placeholder=" …")
+            self._print(f"{scene.seconds:5.1f} s  ({words})")
+        self._told = len(scene.happenings)
+
+    def tell(self, lines: Sequence[Line]) -> None:
+        self._print(f"\n{plain(lines)}")
+
+    def _print(self, text: str) -> None:
+        self._last = time.monotonic()
+        print(text, file=self._file, flush=True)
+
+
+class Board(View):
+    """On a terminal, drawn over itself. It leaves nothing behind: the summary has what happened."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._console = Console(markup=False, highlight=False, emoji=False)
+        self._live = Live(console=self._console, auto_refresh=False, transient=True)
+        self._live.start()
+        self._due = 0.0
+
+    def show(self, scene: State) -> None:
+        if time.monotonic() >= self._due:
+            self._due = time.monotonic() + FRAME_SECONDS
+            self._live.update(rich_text(board(scene)), refresh=True)
+
+    def close(self) -> None:
+        self._live.stop()
+
+    def tell(self, lines: Sequence[Line]) -> None:
+        self._console.print(rich_text(lines), end="", soft_wrap=True)
+
+
+class Recorded(View):
+    """Whoever watches, and every frame of the board."""
+
+    def __init__(self, shown: View) -> None:
+        self._shown = shown
+        self.frames: list[Frame] = []
+
+    def show(self, scene: State) -> None:
+        self._shown.show(scene)
+        lines = board(scene)
+        if not self.frames or lines[1:] != self.frames[-1].lines[1:]:  # all but its clock
+            self.frames.append(Frame(scene.seconds, len(scene.happenings), lines))
+
+    def close(self) -> None:
+        self._shown.close()
+
+    def tell(self, lines: Sequence[Line]) -> None:
+        self._shown.tell(lines)
+
+
+def view_of(*, as_json: bool) -> View:
+    """What fits where stdout goes: with --json, lines on stderr."""
+    if as_json:
+        return Lines(sys.stderr)
+    quiet = "NO_COLOR" in os.environ or "CI" in os.environ or os.environ.get("TERM") in ("dumb", "unknown")
+    if quiet or not sys.stdout.isatty():
+        return Lines()
+    size = os.get_terminal_size(sys.stdout.fileno())
+    has_room = size.columns >= BOARD_COLUMNS and size.lines >= BOARD_ROWS
+    return Board() if has_room and _can_write("●◐○x▸…") else Lines()
+
+
+def _can_write(text: str) -> bool:
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def board(scene: State) -> list[Line]:
+    """One frame, of at most BOARD_ROWS lines of WIDTH characters."""
+    clock = f"{scene.seconds:.0f} s"
+    title = "outlast demo: a research agent, two workers, two blows"
+    lines: list[Line] = [(Part(title, "title"), Part(clock.rjust(WIDTH - len(title)), "dim")), ()]
+    lines += [_hand(one) for one in scene.hands]
+    lines += [() for _ in range(3 - len(scene.hands))]
+    lines.append(())
+    lines += [_work(one) for one in scene.works]
+    lines += [() for _ in range(3 - len(scene.works))]
+    count = "message" if scene.messages == 1 else "messages"
+    lines += [(), (Part(f"  outbox {scene.messages} {count}    model {scene.tokens} tokens", "dim"),), ()]
+    for one in scene.happenings[-HAPPENINGS_SHOWN:]:
+        lines.append((Part(f"{one.at:6.1f} s  ", "dim"), Part(one.text[: WIDTH - 10], one.mood)))
+    lines += [() for _ in range(HAPPENINGS_SHOWN - len(scene.happenings))]
+    return lines
+
+
+def _hand(one: Hand) -> Line:
+    mark = {"working": "●", "draining": "◐", "starting": "○", "gone": "x"}[one.state]
+    holds = f"holds {', '.join(one.runs)}" if one.runs else ""
+    mood = MOODS[one.state]
+    return (Part(f"  {mark} {one.name}  {one.state:<9}", mood), Part(f" process {one.pid:<8} {holds}"))
+
+
+def _work(one: Work) -> Line:
+    mood = "good" if one.state == "done" else "dim" if one.state in ("waiting", "queued") else "plain"
+    steps = "■" * one.steps + ("▸" if one.doing else "")
+    return (Part(f"  {one.id:<9} "), Part(f"{steps:<12} ", "good"), Part((one.doing or one.state)[:50], mood))
+
+
+def happened(one: Happening) -> str:
+    """As a line."""
+    return f"{one.at:5.1f} s  {one.text}"
+
+
+def plain(lines: Sequence[Line]) -> str:
+    """Its text alone."""
+    return "\n".join("".join(part.text for part in line).rstrip() for line in lines)
+
+
+def rich_text(lines: Sequence[Line]) -> Any:
+    """For a terminal."""
+    from rich.text import Text
+
+    text = Text(no_wrap=True, overflow="ellipsis")
+    for line in lines:
+        for part in line:
+            text.append(part.text, style=STYLES[part.mood])
+        text.append("\n")
+    return text

@@ -1,0 +1,125 @@
+"""Time: the grace of a drain against its surroundings and against what steps take, and leases."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from statistics import median
+
+from outlast.settings import Settings
+from outlast.settings.checks import exit_seconds
+from outlast.tools.doctor.facts import Facts
+from outlast.tools.doctor.finding import Finding, counted, note, ok, warning
+
+MARGIN_MIN = 2.0
+"""Seconds that the surroundings must give more than everything takes."""
+SAMPLES_MIN = 5
+"""Of a step's durations, before anything is said of it."""
+NAMED_MAX = 5
+
+
+def grace(facts: Facts) -> Iterator[Finding]:
+    """Here the surroundings cannot be asked how long they give."""
+    seconds = facts.loaded.settings.grace
+    pod = "KUBERNETES_SERVICE_HOST" in os.environ
+    where = "this pod's terminationGracePeriodSeconds is" if pod else "what the surroundings give is"
+    yield note(
+        "grace",
+        f"grace is {seconds:g} s; {where} not to be seen from here.",
+        f"Give at least {seconds + MARGIN_MIN:g} s, and the length of a preStop command on top: outlast doctor --manifest FILE compares them.",
+    )
+
+
+def step_seconds(settings: Settings) -> float:
+    """How long a step has in a drain before it is told to stop."""
+    return settings.grace - settings.checkpoint_reserve - settings.exit_reserve - exit_seconds(settings.grace)
+
+
+def steps(facts: Facts) -> Iterator[Finding]:
+    if facts.store is None:
+        return
+    has = step_seconds(facts.loaded.settings)
+    never, mostly = [], []
+    measured = {pair: found for pair, found in facts.store.durations.items() if len(found) >= SAMPLES_MIN}
+    for (workflow, step), found in sorted(measured.items()):
+        if min(found) > has:
+            never.append(f"{step} of {workflow} (at least {min(found):.0f} s)")
+        elif median(found) > has:
+            mostly.append(f"{step} of {workflow} (median {median(found):.0f} s)")
+    fix = "Raise grace, or have the step save progress, so that it goes on from there and not from its beginning (`outlast explain steps`)."
+    if never:
+        yield warning(
+            "steps",
+            f"steps that can never end in the {has:g} s that a drain has for them: {_some(never)}.",
+            fix,
+        )
+    if mostly:
+        yield note(
+            "steps",
+            f"steps that mostly do not end in the {has:g} s that a drain has for them: {_some(mostly)}.",
+            fix,
+        )
+    if not measured:
+        yield note(
+            "steps", f"no step has {SAMPLES_MIN} recorded durations yet: whether any ends in the {has:g} s that a drain has for it is not known."
+        )  # fmt: skip
+    elif not never and not mostly:
+        ends = "ends" if len(measured) == 1 else "end"
+        yield ok(
+            "steps",
+            f"{counted(len(measured), 'step')} with recorded durations {ends} in the {has:g} s that a drain has.",
+        )
+
+
+def leases(settings: Settings) -> Iterator[Finding]:
+    """What is wrong with the times by which workers are taken for dead, whoever has these settings."""
+    if settings.stall_max >= settings.lease:
+        yield warning(
+            "lease",
+            f"stall_max={settings.stall_max:g} is not below lease={settings.lease:g}: a worker whose loop stands still keeps its lease until it is over, and learns late that it lost its runs.",
+            f"Set stall_max to {_two_thirds(settings.lease)} or less.",
+        )
+    if settings.lease < 5:
+        yield warning(
+            "lease",
+            f"lease={settings.lease:g} s: a busy node or a slow store makes living workers look dead, and their steps are redone.",
+            "Use 15 to 60 s. Deaths are noticed sooner by a lock in any case.",
+        )
+    if settings.poll > settings.lease / 2:
+        yield warning(
+            "lease",
+            f"poll={settings.poll:g} s is more than half of lease={settings.lease:g}: where no bell rings, what dead workers left is found late.",
+            "Lower poll to 2 s or so.",
+        )
+
+
+def _two_thirds(seconds: float) -> str:
+    """As somebody would write it."""
+    found = seconds * 2 / 3
+    return f"{found:.0f}" if found >= 10 else f"{found:.2g}"
+
+
+def lease(facts: Facts) -> Iterator[Finding]:
+    settings = facts.loaded.settings
+    found = list(leases(settings))
+    yield from found
+    workers = facts.store.workers if facts.store else ()
+    others = {
+        one.lease for one in workers if isinstance(one.lease, (int, float))
+    }  # a damaged one is another's to say
+    if len(others) > 1:
+        yield warning(
+            "lease",
+            f"workers of this store have different leases: {', '.join(f'{one:g} s' for one in sorted(others))}.",
+            "Give all of them the same OUTLAST_LEASE: who sweeps goes by the lease of the worker that is dead, but alerts and people go by one number.",
+        )
+    elif not found:
+        yield ok(
+            "lease",
+            f"lease {settings.lease:g} s, heartbeat {settings.heartbeat:g} s, poll {settings.poll:g} s.",
+        )
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - NAMED_MAX
+    return ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")

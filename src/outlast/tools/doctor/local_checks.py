@@ -1,0 +1,97 @@
+"""Where the store lies, and who can reach the HTTP server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from outlast.http.address import is_for_this_machine
+from outlast.tools.doctor.facts import Facts
+from outlast.tools.doctor.finding import Finding, error, note, ok, warning
+
+NETWORK = {
+    "nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "9p", "afs", "coda", "ceph", "glusterfs", "lustre", "gpfs", "beegfs", "orangefs", "virtiofs", "vboxsf",
+    "vmhgfs", "prl_fs", "drvfs", "fakeowner",
+}  # fmt: skip
+"""Of another machine, or of the one around this one. Whatever is FUSE counts too, but for what is named below."""
+LOCAL_FUSE = {"fuseblk", "fuse.fuse-overlayfs"}
+PASSING = {"overlay", "aufs", "fuse.fuse-overlayfs", "tmpfs", "ramfs"}
+FREE_ERROR, FREE_WARNING, FREE_SHARE = 100_000_000, 1_000_000_000, 0.05
+SECRET_CHARACTERS_MIN = 16
+
+
+def filesystem(facts: Facts) -> Iterator[Finding]:
+    folder = facts.folder
+    if folder is None:
+        return
+    where = str(folder.path)
+    found = False
+    if not folder.writable and not facts.read_only:
+        found = True
+        yield error("filesystem", "the store, its folder or what lies beside it (-wal, -shm, .d) cannot be written by this user.", "Give it to the user that the worker is (in Kubernetes: fsGroup).", where)  # fmt: skip
+    kind = folder.mount.kind if folder.mount is not None else None
+    if kind is None:
+        yield note(
+            "filesystem",
+            "on which file system the store lies cannot be seen here.",
+            "It must be a local disk: not NFS, SMB or FUSE.",
+            where,
+        )
+    elif kind in NETWORK or (kind.startswith("fuse") and kind not in LOCAL_FUSE):
+        found = True
+        yield error(
+            "filesystem", f"the store lies on {kind}: locks and syncs over a network are not what {facts.scheme} needs, and what was recorded may be lost.",
+            "Use a local disk, or a Postgres or Redis store.", where,
+        )  # fmt: skip
+    elif kind in PASSING:
+        found = True
+        yield warning(
+            "filesystem", f"the store lies on {kind}: it is gone with the container{' or the next boot' if kind == 'tmpfs' else ''}.",
+            "Mount a volume at its folder.", where,
+        )  # fmt: skip
+    if 0 <= folder.free < FREE_ERROR:
+        found = True
+        yield error("filesystem", f"only {folder.free / 1e6:.0f} MB are free: soon nothing can be recorded.", "Make room, or `outlast prune`.", where)  # fmt: skip
+    elif 0 <= folder.free < FREE_WARNING and folder.free < folder.size * FREE_SHARE:
+        found = True
+        yield warning(
+            "filesystem",
+            f"only {folder.free / 1e6:.0f} MB are free.",
+            "Make room, or `outlast prune --older-than 7d`.",
+            where,
+        )
+    if folder.open_to_others:
+        found = True
+        yield warning(
+            "filesystem", f"every user of this machine may read or write {', '.join(folder.open_to_others)}: arguments, results and sessions are in the store as they are.",
+            "chmod o-rwx them, unless that is meant.", where,
+        )  # fmt: skip
+    if not found:
+        yield ok(
+            "filesystem",
+            f"a local disk{'' if kind is None else f' ({kind})'}, {'read-only for this user' if facts.read_only else 'writable'}{f', {folder.free / 1e9:.1f} GB free' if folder.free >= 0 else ''}.",
+            where,
+        )
+
+
+def http(facts: Facts) -> Iterator[Finding]:
+    settings = facts.loaded.settings
+    if not settings.http:
+        yield note(
+            "http",
+            "there is no HTTP server: no probes, no metrics.",
+            "OUTLAST_HTTP=127.0.0.1:8080 starts one.",
+        )
+    elif is_for_this_machine(settings.http):
+        yield ok("http", f"the HTTP server is for this machine only ({settings.http}).")
+    elif not settings.http_secret:
+        yield warning(
+            "http", f"the HTTP server is open to others ({settings.http}) and has no secret: anybody there may read /drain and /metrics, and through a sidecar or proxy on this host also end the worker.",
+            "Set OUTLAST_HTTP_SECRET, or bind it to 127.0.0.1.",
+        )  # fmt: skip
+    elif len(settings.http_secret) < SECRET_CHARACTERS_MIN:
+        yield warning(
+            "http", f"the HTTP server is open to others ({settings.http}), and its secret has fewer than {SECRET_CHARACTERS_MIN} characters: how often it is guessed is not limited.",
+            "Set OUTLAST_HTTP_SECRET to 32 random characters, as by `openssl rand -hex 16`.",
+        )  # fmt: skip
+    else:
+        yield ok("http", f"the HTTP server ({settings.http}) has a secret for /shutdown and /drain.")

@@ -1,0 +1,75 @@
+"""Signals: whether SIGTERM reaches the workers of this host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from outlast.tools.doctor.facts import Facts
+from outlast.tools.doctor.finding import Finding, error, note, ok, warning
+from outlast.tools.doctor.host import Process
+from outlast.tools.doctor.workload import SHELLS
+
+TELL_ALL = {"systemd", "init", "launchd"}
+"""As PID 1 these signal every process of a service, not only the first."""
+
+
+def signals(facts: Facts) -> Iterator[Finding]:
+    """Judged by the workers, not by whoever calls the doctor: above that there is always a shell."""
+    settings = facts.loaded.settings
+    if not settings.signals:
+        yield warning(
+            "signals",
+            "signals=0: SIGTERM and SIGINT begin no drain.",
+            "Set OUTLAST_SIGNALS=1, unless the program calls app.drain() in a handler of its own.",
+        )
+    if not facts.has_proc:
+        yield note(
+            "signals",
+            "this system has no /proc: whether a shell keeps SIGTERM from the workers cannot be seen.",
+        )
+        return
+    if not facts.processes:
+        yield note(
+            "signals",
+            "no worker of this host is to be seen from here.",
+            "Call the doctor where a worker runs, or with --manifest FILE.",
+        )
+        return
+    for worker, chain in sorted(facts.processes.items()):
+        yield _of(worker, chain)
+
+
+def _of(worker: str, chain: tuple[Process, ...]) -> Finding:
+    own, last = chain[0], chain[-1]
+    where = f"worker {worker}, pid {own.pid}"
+    if own.ignores_term:
+        return error(
+            "signals", "this worker ignores SIGTERM: whoever started it had it ignored (in a shell: trap '' TERM).",
+            "Start it where SIGTERM is not ignored: from a script without that trap, or by a service manager.", where,
+        )  # fmt: skip
+    if last.pid == 1 and last is not own and last.name in SHELLS:
+        return error(
+            "signals", f"PID 1 is a shell ({last.name}): it gets SIGTERM, does not pass it on, and the worker is killed when its time is up.",
+            'Use the exec form, ["outlast", "worker", …], or `exec outlast worker …` in the script.', where,
+        )  # fmt: skip
+    if _waits_in_front(chain):
+        return warning(
+            "signals", f"a shell (pid {chain[1].pid}) is between PID 1 ({last.name}) and the worker: SIGTERM ends there, and the worker is killed when its time is up.",
+            "`exec outlast worker …` in the script.", where,
+        )  # fmt: skip
+    if not own.catches_term:
+        return warning(
+            "signals", "this worker has no handler for SIGTERM: it ends without a drain.",
+            "Open Outlast in the main thread, with signals=1; or call app.drain() in a handler of your own.", where,
+        )  # fmt: skip
+    return ok("signals", "SIGTERM reaches it, and begins a drain.", where)
+
+
+def _waits_in_front(chain: tuple[Process, ...]) -> bool:
+    """Whether PID 1 has started a shell with a command line or a script (or one that started another), which has started the worker. A person's shell has neither."""
+    between, first = chain[1:-1], chain[-1]
+    if not between or first.pid != 1 or first.name in TELL_ALL:
+        return False
+    return all(
+        one.name in SHELLS and any(not word.startswith("-") for word in one.command[1:]) for one in between
+    )

@@ -1,0 +1,52 @@
+"""Every check there is, in the order in which they are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from outlast.tools.doctor import fleet, grace, local_checks, manifest_checks, processes, servers
+from outlast.tools.doctor.facts import Facts
+from outlast.tools.doctor.finding import Finding, note
+
+Check = Callable[[Facts], Iterable[Finding]]
+
+HERE: dict[str, Check] = {
+    "grace": grace.grace,
+    "steps": grace.steps,
+    "lease": grace.lease,
+    "signals": processes.signals,
+    "filesystem": local_checks.filesystem,
+    "redis": servers.redis,
+    "postgres": servers.postgres,
+    "http": local_checks.http,
+    "store": fleet.store,
+    "runs": fleet.runs,
+    "workers": fleet.workers,
+    "drains": fleet.drains,
+}
+"""Of this machine and its store."""
+
+IN_MANIFESTS: dict[str, Check] = {
+    "settings": manifest_checks.settings,
+    "grace": manifest_checks.grace,
+    "lease": manifest_checks.lease,
+    "signals": manifest_checks.signals,
+    "rollout": manifest_checks.rollout,
+    "filesystem": manifest_checks.filesystem,
+    "redis": manifest_checks.redis,
+    "http": manifest_checks.http,
+    "probes": manifest_checks.probes,
+    "job": manifest_checks.job,
+}
+"""Of files, wherever they are."""
+
+
+def examine(facts: Facts, checks: dict[str, Check]) -> list[Finding]:
+    """All of them: one that fails is told, and the others are made."""
+    found: list[Finding] = []
+    for name, check in checks.items():
+        try:
+            found += check(facts)
+        except Exception as failure:  # whatever it is, it must not hide what the other checks find
+            found.append(note(name, f"this check could not be made: {type(failure).__name__}: {failure}", "Tell the makers of Outlast."))  # fmt: skip
+    return found

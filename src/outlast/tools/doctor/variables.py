@@ -1,0 +1,32 @@
+"""Variables in a manifest, as compose and Docker write them: $NAME, ${NAME}, ${NAME:-default}."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from outlast.tools.doctor.workload import ELSEWHERE
+
+_VARIABLE = re.compile(
+    r"\$(?:(?P<escaped>\$)|(?P<bare>[A-Za-z_]\w*)|\{(?P<name>[A-Za-z_]\w*)(?:(?P<mark>:?[-+?])(?P<rest>[^{}]*))?\})"
+)
+
+
+def filled(text: str, known: Mapping[str, str] = {}) -> str:
+    """With the values that are known, or their defaults, filled in; ELSEWHERE stands for one that only the surroundings have."""
+
+    def value(found: re.Match[str]) -> str:
+        if found["escaped"]:
+            return "$"
+        name, mark = found["bare"] or found["name"], found["mark"] or ""
+        if name in known:
+            return known[name]
+        return found["rest"] if mark.endswith("-") else ELSEWHERE
+
+    return _VARIABLE.sub(value, text)
+
+
+def value_of(text: str, known: Mapping[str, str] = {}) -> str:
+    """The same of a whole value: of what is not known in part, nothing is."""
+    found = filled(text, known)
+    return ELSEWHERE if ELSEWHERE in found else found

@@ -1,0 +1,114 @@
+"""Imports go one way, and names are those of the field."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import outlast
+
+ROOT = Path(outlast.__file__).parent
+
+LAYERS = (
+    {"errors"},
+    {"codec", "explain"},
+    {"settings"},
+    {"telemetry"},
+    {"logs"},
+    {"store"},
+    {"execution"},
+    {"engine"},
+    {"shutdown"},
+    {"http"},
+    {"api"},
+    {"streams", "fencing"},
+    {"sync"},
+    {"effects"},
+    {"integrations"},
+    {"testing"},
+    {"cli"},
+    {"tools"},
+)
+"""The packages, lowest first. A package imports only from layers before its own."""
+
+RANKS = {package: rank for rank, layer in enumerate(LAYERS) for package in layer}
+
+NOT_YET = {
+    ("cli", "tools"),
+    ("codec", "explain"),
+    ("engine", "api"),
+    ("engine", "http"),
+    ("engine", "shutdown"),
+    ("errors", "codec"),
+    ("errors", "explain"),
+    ("execution", "api"),
+    ("execution", "engine"),
+    ("explain", "codec"),
+    ("http", "api"),
+    ("settings", "api"),
+    ("settings", "engine"),
+    ("settings", "http"),
+    ("telemetry", "engine"),
+    ("telemetry", "execution"),
+    ("telemetry", "http"),
+    ("telemetry", "shutdown"),
+    ("telemetry", "store"),
+    ("testing", "cli"),
+}
+"""Package pairs that still import upward. Remove a pair with its last import; never add one."""
+
+NICKNAMES = frozenset(
+    "house door room face hands post resting intake adoption complaints dealings dealing dealer errand "
+    "graveyard tale book desk living willing blows bell ear heart turnstile strangers looks shown told "
+    "veiled homes tally floors outlook occupied occupation life".split()
+)
+
+
+def modules() -> Iterator[tuple[Path, ast.Module]]:
+    for path in sorted(ROOT.rglob("*.py")):
+        yield path, ast.parse(path.read_text())
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    """Yield the packages of Outlast that a module imports, also for types only and within functions."""
+    for node in ast.walk(tree):
+        names = []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        for name in names:
+            first, _, rest = name.partition(".")
+            if first == "outlast" and rest.partition(".")[0] in RANKS:
+                yield rest.partition(".")[0]
+
+
+def test_every_package_has_a_layer():
+    packages = {path.relative_to(ROOT).parts[0].removesuffix(".py") for path, _ in modules()}
+    assert packages - {"__init__", "__main__"} <= set(RANKS)
+
+
+def test_packages_import_only_from_lower_layers():
+    upward = set()
+    for path, tree in modules():
+        package = path.relative_to(ROOT).parts[0].removesuffix(".py")
+        if package in RANKS:
+            upward |= {
+                (package, other)
+                for other in imported(tree)
+                if other != package and RANKS[other] >= RANKS[package]
+            }
+    assert upward == NOT_YET
+
+
+def test_no_module_or_class_has_a_nickname():
+    found = []
+    for path, tree in modules():
+        if NICKNAMES & set(path.stem.split("_")):
+            found.append(str(path.relative_to(ROOT)))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                words = re.sub(r"(?<!^)(?=[A-Z])", " ", node.name).lower().split()
+                if NICKNAMES & set(words):
+                    found.append(f"{path.relative_to(ROOT)}: {node.name}")
+    assert found == []

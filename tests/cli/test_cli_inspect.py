@@ -1,0 +1,341 @@
+"""`outlast runs` and `outlast show`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from outlast.store.commands import Cancel, Release, Resume, Retry, Send, Settle, SetWaiting, Sweep
+
+RUN_KEYS = {
+    "id", "workflow", "status", "delayed", "queue", "priority", "created", "started", "ended", "due", "worker", "fence", "deaths",
+    "interruptions", "failures", "item", "parent", "waiting_for", "cancelling", "reason", "error", "explain", "undoing",
+}  # fmt: skip
+
+
+def ids(answer):
+    return [run["id"] for run in answer.json["runs"]]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["runs"],
+        ["show", "r1"],
+        ["cancel", "r1"],
+        ["retry", "r1"],
+        ["resume", "r1"],
+        ["send", "r1", "n"],
+        ["prune", "--older-than", "1d"],
+        ["workers"],
+        ["queues", "--watch"],
+        ["limit", "default", "--depth", "1"],
+    ],
+)
+def test_a_store_that_is_not_there_is_said_so_and_not_made(outlast, words):
+    answer = outlast(*words)
+    assert (answer.code, answer.out) == (1, "")
+    assert "there is no store at sqlite:///outlast.db" in answer.err
+    assert {file.name for file in outlast.folder.iterdir()} == {"agent.py"}
+
+
+def test_a_store_in_a_folder_that_is_not_there_is_not_made_either(outlast):
+    assert outlast("runs", "--store", "sqlite:///no/such/outlast.db").code == 1
+    assert outlast("runs", "--store", "sqlite:///agent.py/outlast.db").code == 2
+    assert not (outlast.folder / "no").exists()
+
+
+def test_an_empty_file_is_not_made_a_store(outlast):
+    outlast.db.touch()
+    assert outlast("runs").code == 1
+    assert outlast.db.stat().st_size == 0
+
+
+def test_a_memory_store_has_nothing_to_show(outlast):
+    answer = outlast("runs", "--store", "memory:", "--json")
+    assert answer.code == 1
+    assert answer.json["error"]["exit_code"] == 1
+
+
+def test_a_file_that_is_no_store_is_one_line(outlast):
+    answer = outlast("runs", "--store", "sqlite:///agent.py")
+    assert answer.code == 1
+    assert len(answer.err.splitlines()) == 2  # the second says where it is explained
+
+
+def test_looking_enlists_no_worker(outlast, monkeypatch):
+    outlast.submitted("r1")
+    fence = outlast.row("r1").fence
+    monkeypatch.setattr("outlast.engine.engine.Engine.open", None)
+    assert outlast("runs").code == outlast("show", "r1").code == 0
+    assert outlast.row("r1").fence == fence
+
+
+def test_runs_are_listed_newest_first_one_line_each(outlast):
+    outlast.submitted("r1")
+    outlast.started("r2")
+    lines = outlast("runs").out.splitlines()
+    assert lines[0].split() == ["ID", "STATUS", "WORKFLOW", "AGE", "DETAIL"]
+    assert [line.split()[:3] for line in lines[1:]] == [
+        ["r2", "running", "report"],
+        ["r1", "queued", "report"],
+    ]
+
+
+def test_no_runs_are_said_so_on_stderr(outlast):
+    outlast.commit()
+    answer = outlast("runs")
+    assert (answer.code, answer.out, answer.err) == (0, "", "outlast: no runs.\n")
+    assert outlast("runs", "--json").json == {"runs": [], "more": False}
+
+
+def test_runs_as_json_have_stable_keys(outlast):
+    row = outlast.started("r1")
+    outlast.commit(SetWaiting(row.pk, row.fence, ("approval", "veto")))
+    document = outlast("runs", "--json").json
+    assert set(document) == {"runs", "more"}
+    assert set(document["runs"][0]) == RUN_KEYS
+    assert document["runs"][0]["waiting_for"] == ["approval", "veto"]
+    assert document["runs"][0]["created"].endswith("Z")
+
+
+def test_runs_are_filtered_by_status_workflow_and_message(outlast):
+    outlast.submitted("queued")
+    outlast.submitted("other", workflow="echo", args="{}")
+    waiting = outlast.started("held")
+    outlast.commit(SetWaiting(waiting.pk, waiting.fence, ("approval",)))
+    assert ids(outlast("runs", "--status", "queued", "--json")) == ["other", "queued"]
+    assert ids(outlast("runs", "--status", "queued", "--status", "running", "--json")) == [
+        "held",
+        "other",
+        "queued",
+    ]
+    assert ids(outlast("runs", "--workflow", "echo", "--json")) == ["other"]
+    assert ids(outlast("runs", "--waiting-for", "approval", "--json")) == ["held"]
+    assert ids(outlast("runs", "--waiting-for", "appro", "--json")) == []
+    assert outlast("runs", "--status", "dead").err == "outlast: no runs like that.\n"
+
+
+def test_a_parked_run_that_was_asked_to_end_shows_why_it_is_parked(outlast):
+    row = outlast.started("r1")
+    outlast.commit(Cancel("r1", "enough"), Settle(row.pk, row.fence, "parked", reason="the code changed"))
+    line = outlast("runs").out.splitlines()[1]
+    assert "the code changed; asked to end: enough" in line
+
+
+def test_a_run_that_is_due_later_is_shown_and_found_as_delayed(outlast):
+    outlast.submitted("ready")
+    outlast.submitted("later", delay=3600.0)
+    lines = outlast("runs").out.splitlines()[1:]
+    assert [line.split()[:2] for line in lines] == [["later", "delayed"], ["ready", "queued"]]
+    assert "due in" in lines[0]
+    assert ids(outlast("runs", "--status", "delayed", "--json")) == ["later"]
+    assert ids(outlast("runs", "--status", "queued", "--json")) == ["later", "ready"]
+    listed = {run["id"]: (run["status"], run["delayed"]) for run in outlast("runs", "--json").json["runs"]}
+    assert listed == {"later": ("queued", True), "ready": ("queued", False)}
+    assert "delayed" in outlast("show", "later").out.splitlines()[0]
+    assert outlast("show", "later", "--json").json["run"]["delayed"] is True
+
+
+def test_runs_are_filtered_by_age(outlast):
+    outlast.submitted("r1")
+    assert ids(outlast("runs", "--older-than", "1h", "--json")) == []
+    assert ids(outlast("runs", "--newer-than", "1h30m", "--json")) == ["r1"]
+    assert ids(outlast("runs", "--older-than", "0s", "--json")) == ["r1"]
+
+
+def test_a_limit_says_that_there_is_more(outlast):
+    for number in range(3):
+        outlast.submitted(f"r{number}")
+    answer = outlast("runs", "--limit", "2", "--json")
+    assert ids(answer) == ["r2", "r1"]
+    assert answer.json["more"] is True
+    assert "more than these 2" in outlast("runs", "--limit", "2").err
+    assert outlast("runs", "--limit", "3", "--json").json["more"] is False
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--older-than", "soon"], ["--newer-than", "5"], ["--older-than", "-5s"], ["--older-than", "٣s"], ["--status", "nope"], ["--limit", "0"], ["extra"]],
+)  # fmt: skip
+def test_a_bad_filter_is_a_usage_error(outlast, words):
+    outlast.commit()
+    assert outlast("runs", *words).code == 2
+
+
+def test_an_unknown_run_exits_3(outlast):
+    outlast.commit()
+    answer = outlast("show", "absent")
+    assert (answer.code, answer.out) == (3, "")
+    assert answer.err.startswith("outlast: no run has the id 'absent'.")
+    assert outlast("show", "absent", "--json").json["error"] == {
+        "type": "UnknownRun",
+        "message": "no run has the id 'absent'. `outlast runs` lists those there are.",
+        "exit_code": 3,
+        "explain": "UnknownRun",
+    }
+
+
+def test_an_id_that_cannot_be_one_is_a_usage_error(outlast):
+    outlast.commit()
+    assert outlast("show", "a\nb").code == 2
+    assert outlast("show", "a\udcffb").code == 2
+    assert outlast("show", "").code == 2
+
+
+def test_show_tells_the_story_of_a_run_in_order(outlast):
+    row = outlast.started("r1")
+    error = json.dumps({"type": "builtins:ValueError", "message": "no luck", "args": []})
+    outlast.entry(
+        row, 1, "attempt", "research#1", attempt=1, error=error, value=str(row.created + 1.5), seconds=0.5
+    )
+    outlast.entry(row, 2, "step", "research#1", attempt=2, value='"notes"', seconds=0.25)
+    outlast.entry(row, 3, "fired", "(timer)#1")
+    outlast.commit(Send("r1", "approval", "m1", '"yes"'))
+    outlast.entry(row, 4, "message", "approval", value="1")
+    outlast.entry(row, 5, "inner", "research#1/fetch({})#1", value="[1]", seconds=90.0)
+    outlast.entry(row, 6, "child", "report#1", error=error)
+    outlast.entry(row, 7, "cancel", value='{"why": "enough"}')
+    answer = outlast("show", "r1")
+    assert answer.code == 0
+    lines = [" ".join(line.split()) for line in answer.out.splitlines()]
+    assert lines[0] == "r1 running"
+    assert "workflow report" in lines
+    assert 'args {"topic": "tides"}' in lines
+    assert "worker living (process 4242 on some-host)" in lines
+    assert "fence 1" in lines
+    story = [line for line in lines if line.startswith("+")]
+    assert story == [
+        "+1.0 s 1 attempt research#1 attempt 1 failed after 500 ms: ValueError: no luck; next at +1.5 s",
+        '+2.0 s 2 step research#1 attempt 2, 250 ms "notes"',
+        "+3.0 s 3 fired (timer)#1 a timer came due",
+        '+4.0 s 4 message approval received "yes"',
+        "+5.0 s 5 inner research#1/fetch({})#1 1 min 30 s [1]",
+        "+6.0 s 6 child report#1 ValueError: no luck",
+        "+7.0 s 7 cancel asked to end: enough",
+    ]
+
+
+def test_show_tells_deaths_interruptions_and_retries(outlast):
+    row = outlast.started("r1", lease=0.0)
+    outlast.commit(Sweep())
+    outlast.commit(Cancel("r1", "enough"))
+    assert outlast("run", "agent.py:report", "--id", "r1").code == 6
+    outlast.commit(Retry("r1", "t1"))
+    answer = outlast("show", "r1")
+    assert "its worker's lease ran out (worker gone)" in answer.out
+    assert "asked to end: enough  (void since the retry)" in answer.out
+    assert "queued again; it was cancelled; entries from 2 on are void" in answer.out
+    assert "1 death" not in answer.out  # a retry forgives them
+    assert "outlast run FILE:report --id r1" in answer.out
+    journal = outlast("show", "r1", "--json").json["journal"]
+    assert [(entry["kind"], entry["void"]) for entry in journal] == [
+        ("death", False),
+        ("cancel", True),
+        ("step", True),  # what the cancellation had not let start
+        ("retry", False),
+    ]
+    assert row.fence > 0
+
+
+@pytest.mark.parametrize(
+    ("ending", "expected"),
+    [
+        ({"status": "done", "value": '{"a":1}'}, 'Done: {"a": 1}'),
+        (
+            {"status": "failed", "error": '{"type":"m:Bad","message":"oh"}', "failed_at": 3},
+            "Failed (entry 3): m.Bad: oh",
+        ),
+        ({"status": "cancelled", "reason": "enough"}, "Cancelled: enough"),
+        ({"status": "dead", "reason": "it kills"}, "A dead letter: it kills"),
+        ({"status": "parked", "reason": "the code changed"}, "`outlast resume r1`"),
+    ],
+)
+def test_show_says_how_it_ended(outlast, ending, expected):
+    row = outlast.started("r1")
+    outlast.commit(Settle(row.pk, row.fence, **ending))
+    assert expected in outlast("show", "r1").out
+
+
+def test_show_says_what_a_run_waits_for(outlast):
+    row = outlast.started("r1")
+    outlast.commit(SetWaiting(row.pk, row.fence, ("approval",)), Send("r1", "other", "m1", "1"))
+    out = outlast("show", "r1").out
+    assert "Under way." in out
+    assert "`outlast send r1 approval JSON`" in out
+    assert "1 message not received yet: other." in out
+
+
+def test_show_does_not_ask_for_a_message_that_was_sent(outlast):
+    row = outlast.started("r1")
+    outlast.commit(SetWaiting(row.pk, row.fence, ("approval",)), Send("r1", "approval", "m1", "true"))
+    out = outlast("show", "r1").out
+    assert "The message that it waited for is there: approval." in out
+    assert "outlast send" not in out
+
+
+def test_runs_say_what_a_run_waits_for_until_it_is_there(outlast):
+    row = outlast.started("r1")
+    outlast.commit(Release(row.pk, row.fence, "waits", waiting=True, interrupted=False, waits=("approval",)))
+    assert outlast("runs").out.endswith("  waits for approval\n")
+    outlast("send", "r1", "approval", "true")
+    assert outlast("runs").out.endswith("  ready to go on\n")
+
+
+def test_show_says_that_its_process_died(outlast):
+    outlast.started("r1", lease=0.0)
+    assert (
+        "Its process died. To go on from what is recorded, start its program again"
+        in outlast("show", "r1").out
+    )
+    assert "its process died" in outlast("runs").out
+
+
+def test_show_says_that_a_run_was_given_back_or_never_started(outlast):
+    row = outlast.started("r1")
+    outlast.commit(Release(row.pk, row.fence, "the program closed Outlast"))
+    out = outlast("show", "r1").out
+    assert "Nobody executes it now (the program closed Outlast)." in out
+    assert "interruption" in out
+    outlast.submitted("r2", delay=3600.0)
+    assert "Not started yet. It is due in " in outlast("show", "r2").out
+
+
+def test_show_tells_of_a_resumption(outlast):
+    row = outlast.started("r1")
+    outlast.commit(Settle(row.pk, row.fence, "parked", reason="code"), Resume("r1", "t1"))
+    assert "queued again; it was parked" in outlast("show", "r1").out
+
+
+def test_show_as_json_has_stable_keys(outlast):
+    row = outlast.started("r1")
+    outlast.commit(Send("r1", "approval", "m1", '{"ok": true}'))
+    outlast.entry(row, 1, "step", "research#1", value='"notes"', seconds=0.25, attempt=1, args='{"n":0}')
+    document = outlast("show", "r1", "--json").json
+    assert set(document) == {"run", "cost", "effects", "undecided", "journal", "messages"}
+    assert set(document["run"]) == RUN_KEYS | {"args", "result", "deadline", "failed_at"}
+    assert document["run"]["args"] == {"topic": "tides"}
+    [entry] = document["journal"]
+    assert set(entry) == {
+        "seq", "kind", "key", "at", "args", "value", "error", "seconds", "attempt", "cost", "fence", "void"
+    }  # fmt: skip
+    assert (entry["args"], entry["value"]) == ({"n": 0}, "notes")
+    assert entry["fence"] == document["run"]["fence"] == row.fence
+    [message] = document["messages"]
+    assert set(message) == {"number", "name", "id", "value", "at", "received"}
+    assert message["value"] == {"ok": True}
+    assert message["received"] is False
+
+
+def test_long_values_are_cut_unless_shown_in_full(outlast):
+    row = outlast.started("r1")
+    outlast.entry(row, 1, "step", "research#1", value=json.dumps("x" * 50_000))
+    assert max(map(len, outlast("show", "r1").out.splitlines())) < 250
+    assert "x" * 50_000 in outlast("show", "r1", "--full").out
+
+
+def test_the_traceback_of_a_failure_is_shown_in_full(outlast):
+    outlast("run", "agent.py:report", "bad", "--id", "r1")
+    assert "Traceback" not in outlast("show", "r1").out
+    assert 'raise RuntimeError("boom")' in outlast("show", "r1", "--full").out

@@ -1,0 +1,401 @@
+"""Files and links of other users beside a database are refused or harmless."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from security_tools import Shell, rewrite
+
+from outlast.errors import StoreBroken, StoreUnavailable
+from outlast.store import file_trust
+from outlast.store.address import store_at
+from outlast.store.commands import RegisterWorker, Submit
+from outlast.store.sqlite.fair_lock import FairWriteLock
+from outlast.store.sqlite.liveness import LivenessLocks
+from outlast.store.sqlite.notify import FifoNotifier
+from outlast.store.sqlite.store import SQLiteStore
+
+STRANGER = 54_321
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "outlast.db"
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Path:
+    file = tmp_path / "victim"
+    file.write_text("precious")
+    return file
+
+
+def opened(path: Path) -> None:
+    store = SQLiteStore(path)
+    store.open()
+    try:
+        store.acquire_liveness("w")
+        store.commit([RegisterWorker("w", "host", 1, 60.0), Submit("r", "flow", "{}", "t", "00" * 16)])
+    finally:
+        store.close()
+
+
+def given_away(path: Path, monkeypatch: pytest.MonkeyPatch, uid: int = STRANGER, gid: int = STRANGER) -> None:
+    """As if somebody else had made it: root can, others have to pretend."""
+    if os.geteuid() == 0:
+        os.chown(path, uid, gid)
+        return
+    real = Path.stat
+
+    def pretended(self: Path, **options: bool) -> os.stat_result | SimpleNamespace:
+        found = real(self, **options)
+        if self != path:
+            return found
+        return SimpleNamespace(
+            st_uid=uid, st_gid=gid, st_mode=found.st_mode, st_ino=found.st_ino, st_size=found.st_size
+        )
+
+    monkeypatch.setattr(Path, "stat", pretended)
+
+
+def test_lock_folder_of_another_user_is_refused(path, monkeypatch) -> None:
+    folder = path.with_name("outlast.db.d")
+    folder.mkdir()
+    folder.chmod(0o777)
+    given_away(folder, monkeypatch)
+    with pytest.raises(StoreBroken, match=f"belongs to user {STRANGER}"):
+        opened(path)
+    assert list(folder.iterdir()) == []
+
+
+def test_lock_folder_of_the_database_owner_is_trusted(path, monkeypatch) -> None:
+    """A volume in Kubernetes keeps the files of yesterday's user, and gives them to a group that today's is in."""
+    opened(path)
+    folder = path.with_name("outlast.db.d")
+    for one in (path, folder, *folder.iterdir()):
+        given_away(one, monkeypatch)
+        one.chmod(0o770 if one.is_dir() else 0o660)
+    opened(path)
+
+
+def test_group_database_may_have_a_lock_folder_of_its_group(path, monkeypatch) -> None:
+    opened(path)
+    folder = path.with_name("outlast.db.d")
+    group = path.stat().st_gid
+    path.chmod(0o660)
+    folder.chmod(0o2770)
+    given_away(folder, monkeypatch, gid=group)
+    opened(path)
+    path.chmod(0o600)
+    with pytest.raises(StoreBroken, match="belongs to user"):
+        opened(path)
+
+
+def modes_beside(path: Path) -> dict[str, int]:
+    folder = path.with_name("outlast.db.d")
+    store = SQLiteStore(path)
+    store.open()
+    try:
+        store.acquire_liveness("w")
+        store.listen(lambda: None)
+        modes = {
+            one.name.partition("-")[0]: stat.S_IMODE(one.stat().st_mode)
+            for one in (folder, *folder.iterdir())
+        }
+    finally:
+        store.close()
+    return modes
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+@pytest.mark.parametrize(
+    ("mode", "file", "folder"),
+    [(0o600, 0o600, 0o700), (0o640, 0o600, 0o700), (0o660, 0o660, 0o770), (0o664, 0o660, 0o770)],
+)
+def test_only_the_group_that_may_write_a_database_may_use_its_locks(path, umask, mode, file, folder) -> None:
+    path.touch()
+    path.chmod(mode)
+    before = os.umask(umask)
+    try:
+        assert modes_beside(path) == {
+            "outlast.db.d": folder,
+            "files": file,
+            "gate": file,
+            "room": file,
+            "worker": file,
+            "bell": file,
+        }
+    finally:
+        os.umask(before)
+
+
+def test_existing_locks_follow_a_database_to_its_group(path) -> None:
+    assert modes_beside(path)["gate"] == 0o600
+    path.chmod(0o660)
+    assert set(modes_beside(path).values()) == {0o660, 0o770}
+
+
+def test_locks_of_another_group_are_not_opened(path, monkeypatch) -> None:
+    path.touch()
+    path.chmod(0o660)
+    given_away(path, monkeypatch, uid=os.geteuid())
+    assert set(modes_beside(path).values()) == {0o600, 0o700}
+
+
+def gifts_of_root(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], tuple[int, int]]:
+    """Whose a file is. Root has really given it away; others have to pretend that they are root, and that they could."""
+    if os.geteuid() == 0:
+        return lambda file: (file.stat().st_uid, file.stat().st_gid)
+    real, given = os.fstat, dict[int, tuple[int, int]]()
+
+    def pretended(fd: int) -> os.stat_result:
+        found = real(fd)
+        return os.stat_result((*found[:4], *given.get(found.st_ino, (0, 0)), *found[6:10]))
+
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "fstat", pretended)
+    monkeypatch.setattr(os, "fchown", lambda fd, uid, gid: given.update({real(fd).st_ino: (uid, gid)}))
+    return lambda file: given.get(file.stat().st_ino, (0, 0))
+
+
+@pytest.mark.parametrize("mode", [0o000, 0o060])
+def test_files_made_by_root_belong_to_the_database_owner(tmp_path, monkeypatch, mode) -> None:
+    """A look as root, after a backup was put back, must not shut out the worker."""
+    owner_of, owners = gifts_of_root(monkeypatch), file_trust.Owners(STRANGER, STRANGER, mode)
+    file_trust.give_folder(owners, tmp_path)
+    turnstile, presence, bell = FairWriteLock(tmp_path, owners), LivenessLocks(tmp_path, 0.2, owners), FifoNotifier(tmp_path, owners)  # fmt: skip
+    presence.acquire("w")
+    bell.listen(lambda: None)
+    made = [tmp_path, *tmp_path.iterdir()]
+    assert len(made) == 5
+    assert {owner_of(one) for one in made} == {(STRANGER, STRANGER)}
+    assert {stat.S_IMODE(one.stat().st_mode) & 0o060 for one in made} == {mode}
+    for one in (turnstile, presence, bell):
+        one.close()
+
+
+def test_hard_linked_file_of_root_does_not_change_owner(tmp_path, victim, monkeypatch) -> None:
+    owner_of = gifts_of_root(monkeypatch)
+    (tmp_path / "gate").hardlink_to(victim)
+    FairWriteLock(tmp_path, file_trust.Owners(STRANGER, STRANGER, 0o060)).close()
+    assert owner_of(tmp_path / "room") == (STRANGER, STRANGER)
+    assert owner_of(victim) == (0, 0)
+
+
+def test_link_planted_during_a_chmod_is_not_followed(path, victim, monkeypatch) -> None:
+    """Whoever shares a database may write in its folders, and be quicker than the process that has just made something there."""
+    victim.chmod(0o600)
+    home = path.with_name("home")
+    home.mkdir(mode=0o700)
+    opened(path)
+    path.chmod(0o660)
+    store = SQLiteStore(path)
+    store.open()
+    monkeypatch.setattr(os, "mkfifo", lambda hidden, _: hidden.symlink_to(victim))
+    with pytest.raises(StoreUnavailable, match="symbolic link"):
+        store.listen(lambda: None)
+    store.close()
+    folder = path.with_name("outlast.db.d")
+    folder.rename(path.with_name("aside"))
+    folder.symlink_to(home)
+    monkeypatch.setattr(file_trust, "check_names", lambda *_: None)  # it had looked before
+    with pytest.raises(StoreBroken, match="link"):
+        opened(path)
+    assert [stat.S_IMODE(one.stat().st_mode) for one in (victim, home)] == [0o600, 0o700]
+
+
+def test_own_world_writable_lock_folder_is_closed(path) -> None:
+    folder = path.with_name("outlast.db.d")
+    folder.mkdir()
+    folder.chmod(0o777)
+    opened(path)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o770
+
+
+@pytest.mark.parametrize("name", ["files", "gate", "room"])
+@pytest.mark.parametrize("there", [True, False])
+def test_links_in_the_lock_folder_are_not_followed(path, victim, name, there) -> None:
+    folder = path.with_name("outlast.db.d")
+    folder.mkdir(mode=0o700)
+    target = victim if there else victim.with_name("not yet")
+    (folder / name).symlink_to(target)
+    with pytest.raises(StoreBroken, match="link"):
+        opened(path)
+    assert victim.read_text() == "precious"
+    assert target.exists() == there
+
+
+def make_socket(there: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(there))
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, make_socket])
+def test_irregular_file_in_the_lock_folder_is_reported_and_not_retried(path, make, monkeypatch) -> None:
+    folder = path.with_name("outlast.db.d")
+    folder.mkdir(mode=0o700)
+    monkeypatch.chdir(folder)  # the path of a socket may not be long
+    make(Path("gate"))
+    with pytest.raises(StoreBroken, match="no plain file"):
+        opened(path)
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(
+    "make", [Path.mkdir, os.mkfifo, make_socket, lambda lock: lock.symlink_to("nowhere")]
+)
+def test_fake_lock_of_a_worker_is_no_sign_of_life(path, make, monkeypatch, capsys) -> None:
+    """Only its lease can. Everybody else is seen and swept as ever."""
+    opened(path)
+    folder = path.with_name("outlast.db.d")
+    monkeypatch.chdir(folder)
+    for lock in folder.glob("worker-*"):
+        lock.unlink()
+    make(Path("worker-w.lock"))
+    os.utime("worker-w.lock", (1, 1), follow_symlinks=False)
+    store = SQLiteStore(path)
+    store.open()
+    try:
+        assert store.dead_workers() == []
+        store.commit([RegisterWorker("x", "host", 2, 60.0)])
+        rewrite(path, lambda db: db.execute("UPDATE workers SET lease_until = 1"))
+        assert store.dead_workers() == ["w", "x"]
+    finally:
+        store.close()
+    assert Shell(f"sqlite:///{path}", capsys)("runs").code == 0
+
+
+@pytest.mark.timeout(30)
+def test_pipe_in_place_of_a_workers_lock_does_not_block_the_sweep(path) -> None:
+    """Put there between the look that finds it dead and the one that asks how it ended."""
+    opened(path)
+    folder = path.with_name("outlast.db.d")
+    lock = folder / "worker-w.lock"
+    presence = LivenessLocks(folder, 0.2)
+    lock.unlink()
+    os.mkfifo(lock)
+    assert not presence.has_left("w")
+
+
+def test_lock_folder_that_is_a_link_is_refused(path, tmp_path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    path.with_name("outlast.db.d").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StoreBroken, match="link"):
+        opened(path)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+@pytest.mark.parametrize("make", [lambda one: one.symlink_to("nowhere"), Path.touch])
+def test_file_in_place_of_the_lock_folder_is_reported_and_not_retried(path, make) -> None:
+    folder = path.with_name("outlast.db.d")
+    make(folder)
+    with pytest.raises(StoreBroken, match=r"it is a link|it is no folder"):
+        opened(path)
+    assert [one.name for one in path.parent.iterdir()] == [folder.name]
+
+
+@pytest.mark.parametrize("end", file_trust.BESIDE)
+def test_link_beside_a_database_is_refused(path, victim, end) -> None:
+    path.with_name(path.name + end).symlink_to(victim)
+    with pytest.raises(StoreBroken, match="link"):
+        opened(path)
+    assert victim.read_text() == "precious"
+
+
+def test_ringing_writes_only_to_a_bell(path, victim) -> None:
+    opened(path)
+    folder = path.with_name("outlast.db.d")
+    (folder / "bell-1").symlink_to(victim)
+    (folder / "bell-2").write_text("precious")
+    opened(path)
+    assert victim.read_text() == "precious"
+    assert (folder / "bell-2").read_text() == "precious"
+
+
+def test_database_may_be_a_link_of_its_owner(path, tmp_path) -> None:
+    (tmp_path / "data").mkdir()
+    path.symlink_to(tmp_path / "data" / "real.db")
+    (tmp_path / "data" / "real.db").touch(mode=0o600)
+    opened(path)
+    assert (tmp_path / "data" / "real.db").stat().st_size > 0
+
+
+@pytest.mark.parametrize("end", file_trust.BESIDE)
+def test_link_beside_a_linked_database_is_refused(path, tmp_path, victim, end) -> None:
+    (tmp_path / "data").mkdir()
+    path.symlink_to(tmp_path / "data" / "real.db")
+    (tmp_path / "data" / "real.db").touch(mode=0o600)
+    (tmp_path / "data" / f"real.db{end}").symlink_to(victim)
+    with pytest.raises(StoreBroken, match="link"):
+        opened(path)
+    assert victim.read_text() == "precious"
+
+
+@pytest.mark.parametrize(("mode", "may"), [(0o644, "read"), (0o666, "write")])
+def test_world_readable_database_is_used_and_reported(path, caplog, capsys, mode, may) -> None:
+    opened(path)
+    path.chmod(mode)
+    with caplog.at_level(logging.WARNING, "outlast.store"):
+        opened(path)
+    assert [record.name for record in caplog.records] == ["outlast.store"]
+    assert f"may {may} it (mode {mode:o})" in caplog.text
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+    shell = Shell(f"sqlite:///{path}", capsys)
+    assert f"may {may} it" in shell("runs").err
+    assert "every user of this machine may read or write" in shell("doctor").out
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o660])
+def test_private_or_group_database_is_not_reported(path, caplog, capsys, mode) -> None:
+    opened(path)
+    path.chmod(mode)
+    opened(path)
+    assert caplog.records == []
+    assert "every user" not in Shell(f"sqlite:///{path}", capsys)("doctor").out
+
+
+@pytest.mark.parametrize(
+    "id", ["x/../../victim", "/etc/passwd", "../x", "a\x00b", "x" * 5_000, "\\..\\x", ""]
+)
+def test_hostile_worker_id_in_a_store_does_not_become_a_path(path, id) -> None:
+    """Their locks are files: one that is declared dead has its file removed."""
+    opened(path)
+    folder = path.with_name("outlast.db.d")
+    (folder / "worker-x").mkdir()
+    precious = path.with_name("victim.lock")
+    precious.write_text("precious")
+    os.utime(precious, (1, 1))
+    rewrite(path, lambda db: db.execute("UPDATE workers SET id = ?, lease_until = 1", (id,)))
+    store = store_at(f"sqlite:///{path}")
+    store.open()
+    try:
+        assert store.dead_workers() == [id]
+        store._liveness.acquire(id)
+        store._liveness.remove(id)
+        assert store._liveness.silence(id) is None
+        assert not store._liveness.has_left(id)
+    finally:
+        store.close()
+    assert precious.read_text() == "precious"
+    assert {one.name for one in folder.iterdir()} == {"files", "gate", "room", "worker-x", "worker-w.lock"}
+
+
+def test_foreign_schema_cannot_call_functions_of_this_process(path) -> None:
+    """Not even by a trigger in a table of ours, where one was registered that its author holds for dangerous."""
+    opened(path)
+    store = SQLiteStore(path)
+    store.open()
+    try:
+        assert [one.execute("PRAGMA trusted_schema").fetchone() for one in (store._db, store._reader)] == [
+            (0,),
+            (0,),
+        ]
+    finally:
+        store.close()

@@ -1,0 +1,180 @@
+"""A drain as a whole: begun once, from any thread, within any grace."""
+
+import asyncio
+import threading
+
+import pytest
+from drain_tools import WORKFLOWS, begun, chain, ended, nap
+
+from outlast import Outlast, step, workflow
+from support.waiting import WAIT_SECONDS, wait_until, wait_until_async
+
+
+async def _real(app) -> asyncio.Event:
+    """Start a run whose step ends when the event is set."""
+    end = asyncio.Event()
+
+    @step
+    async def waits() -> None:
+        begun.append("waits")
+        await end.wait()
+
+    @workflow
+    async def flow() -> None:
+        await waits()
+
+    await app.start(flow(), id="run")
+    await wait_until_async(lambda: begun)
+    return end
+
+
+def test_several_calls_of_drain_are_one_drain(world):
+    async def main(app):
+        await app.start(chain(), id="run")
+        await asyncio.sleep(1)
+        assert app._open.drain.begin("first")
+        assert not app._open.drain.begin("second", grace=1)
+        reports = await asyncio.gather(*[app.drain(f"again {n}", grace=n) for n in range(1, 4)])
+        late = await app.drain("later")
+        return reports, late, await app.drains()
+
+    reports, late, stored = world.do(main)
+    assert all(report is late for report in reports)
+    assert (late.reason, late.released, len(stored)) == ("first", 1, 1)
+
+
+def test_a_drain_of_an_idle_app_is_over_at_once(world):
+    async def main(app):
+        began = app.clock()
+        report = await app.drain("test")
+        return report, app.clock() - began
+
+    report, seconds = world.do(main)
+    counts = (report.completed, report.released, report.waiting, report.checkpointed, report.given_back)
+    assert (counts, report.left, seconds) == ((0, 0, 0, 0, 0), [], 0.0)
+
+
+@pytest.mark.parametrize("grace", [1e-6, 0.001, 1e9])
+def test_a_run_at_a_boundary_is_released_within_any_grace(world, grace):
+    async def main(app):
+        await app.start(nap(1e6), id="run")
+        await asyncio.sleep(1)
+        await app.drain("test", grace=grace)
+        await asyncio.sleep(1)
+
+    world.do(main)
+    assert (world.status(), world.row().worker) == ("waiting", None)
+
+
+def test_closing_the_app_waits_for_its_drain(world):
+    async def main(app):
+        await app.start(chain(), id="run")
+        await asyncio.sleep(1)
+        asyncio.create_task(app.drain("test"))
+        await asyncio.sleep(0.1)
+
+    world.do(main)
+    assert ended == ["a"]
+    assert world.kinds() == ["step", "interruption"]
+    assert world.clock() - world.clock.start == pytest.approx(5, abs=0.1)
+
+
+def test_a_drain_can_begin_in_any_thread(address):
+    async def main():
+        async with Outlast(address, signals=0) as app:
+            end = await _real(app)
+            begun_by = []
+
+            def begin():
+                begun_by.append(app._open.drain.begin("from a thread"))
+
+            threads = [threading.Thread(target=begin) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                await asyncio.to_thread(thread.join)
+            reason = await app.wait_drain()
+            end.set()
+            report = await app.drain("joined")
+            return reason, sorted(begun_by), report
+
+    reason, by, report = asyncio.run(main())
+    assert (reason, by) == ("from a thread", [False] * 7 + [True])
+    assert (report.completed, report.reason) == (1, "from a thread")
+
+
+def test_layer_1_does_not_need_the_loop(address):
+    async def main():
+        async with Outlast(address, signals=0) as app:
+            end = await _real(app)
+            engine = app._open
+            thread = threading.Thread(target=engine.drain.begin, args=("blocked",))
+            thread.start()
+            wait_until(lambda: engine.store.workers()[0].draining)  # the loop is blocked here
+            seen = engine.store.workers()[0].draining, app.status_provider.ready()
+            end.set()
+            await app.drain()
+            return seen
+
+    draining, ready = asyncio.run(main())
+    assert (draining, ready) == (1, "draining: blocked")
+
+
+def test_a_hundred_drained_runs_lose_and_repeat_nothing(address):
+    async def first(store):
+        async with Outlast(
+            store, signals=0, worker=True, workflows=WORKFLOWS, ramp=0, concurrency=200, grace=600
+        ) as app:
+            await app.submit_many([chain(0.05) for _ in range(100)], ids=[f"r{n}" for n in range(100)])
+            while len(begun) < 120:
+                await asyncio.sleep(0.001)
+            report = await app.drain("test")
+            statuses = [app._open.store.run(f"r{n}").status for n in range(100)]
+            if "memory" in store:
+                return report, statuses, len(begun)
+        async with Outlast(
+            store, signals=0, worker=True, workflows=WORKFLOWS, ramp=0, returned_rate=1e6
+        ) as app:
+            for number in range(100):
+                assert await app.result(f"r{number}", timeout=WAIT_SECONDS) == ["a", "b", "c"]
+        return report, statuses, len(begun)
+
+    report, statuses, count = asyncio.run(first(address))
+    assert report.left == []
+    assert "running" not in statuses
+    held = report.completed + report.released
+    assert held + report.given_back >= 1
+    if "memory" not in address:
+        assert count == 300
+
+
+def test_a_sync_workflow_that_computes_past_the_drain_keeps_its_run(address):
+    gate = threading.Event()
+
+    @workflow
+    def computes() -> str:
+        begun.append("computes")
+        gate.wait(WAIT_SECONDS)  # its own code, not a step
+        return "end"
+
+    async def main():
+        async with Outlast(address, signals=0) as app:
+            await app.start(computes(), id="run")
+            await wait_until_async(lambda: begun)
+            report = await app.drain("test", grace=1)
+            held = app._open.store.run("run").worker is not None
+            gate.set()
+            await wait_until_async(lambda: not app._open.executions)
+            return (
+                report.reason,
+                held,
+                app._open.store.run("run").status,
+                app.status_provider.drain_view()["under_way"],
+            )
+
+    try:
+        reason, held, status, under_way = asyncio.run(main())
+    finally:
+        gate.set()
+    assert (reason, held, under_way) == ("test", True, [])
+    assert status in ("queued", "done")

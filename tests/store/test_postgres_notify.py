@@ -1,0 +1,103 @@
+"""A commit on Postgres wakes the processes that listen, through LISTEN and NOTIFY."""
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from outlast.store.commands import Send, Submit
+from outlast.store.postgres.address import parse
+from outlast.store.postgres.listener import RING_SECONDS, Listener, channel
+from outlast.store.postgres.store import PostgresStore
+from support.postgres_schemas import connected, emptied, schema_of_this_process
+from support.waiting import WAIT_SECONDS, wait_until
+
+
+@pytest.fixture(scope="module")
+def schema(postgres_server) -> Iterator[str]:
+    with schema_of_this_process(postgres_server.url, "rings") as address:
+        yield address
+
+
+@pytest.fixture
+def stores(schema) -> Iterator[list[PostgresStore]]:
+    emptied(schema)
+    opened = [PostgresStore.at(schema, heartbeat=0.05) for _ in range(2)]
+    for store in opened:
+        store.open()
+    yield opened
+    for store in opened:
+        store.close()
+
+
+def rings_of(store: PostgresStore) -> list[float]:
+    """Listen, and return the times of the rings from now on. The first ring says that the store listens."""
+    rings: list[float] = []
+    store.listen(lambda: rings.append(time.monotonic()))
+    wait_until(lambda: rings)
+    rings.clear()
+    return rings
+
+
+def test_many_commits_ring_rarely_and_the_last_is_heard(stores) -> None:
+    one, other = stores
+    heard = rings_of(other)
+    one.acquire_liveness("w")
+    one.commit([Submit("r", "flow", "[]", "t", "s")])
+    wait_until(lambda: heard)
+    began = time.monotonic()
+    for number in range(100):
+        last = time.monotonic()
+        one.commit([Send("r", "n", str(number), "1")])
+    wait_until(lambda: heard[-1] >= last)
+    assert len(heard) <= (time.monotonic() - began) / RING_SECONDS + 20
+
+
+def test_store_hears_its_own_commit_once(stores, schema) -> None:
+    store, _ = stores
+    rings = rings_of(store)
+    own_channel = channel(parse(schema).schema)
+    with connected(schema) as db:
+        db.execute(f"LISTEN {own_channel}")
+        store.commit([Submit("r", "flow", "[]", "t", "s")])
+        assert len(list(db.notifies(timeout=WAIT_SECONDS, stop_after=1))) == 1
+        assert len(rings) == 1
+        # Notifications arrive in order: the store has skipped its own when it hears this one.
+        db.execute("SELECT pg_notify(%s, '')", (own_channel,))
+        wait_until(lambda: len(rings) > 1)
+    assert len(rings) == 2
+
+
+def test_commit_of_a_store_without_listeners_is_heard(stores) -> None:
+    one, other = stores
+    heard = rings_of(other)
+    one.commit([Submit("r", "flow", "[]", "t", "s")])
+    wait_until(lambda: heard)
+
+
+def test_channel_name_fits_any_schema_name() -> None:
+    assert len(channel("x" * 63)) < 64
+    assert channel("a") != channel("b")
+
+
+def test_ring_during_a_heartbeat_is_heard(stores, schema, monkeypatch) -> None:
+    """psycopg takes what arrives while a statement is under way out of the connection."""
+    beat, beating = Listener._beat, threading.Event()
+
+    def slow(self, locked):
+        beating.set()
+        self._db.execute("SELECT pg_sleep(0.2)")
+        return beat(self, locked)
+
+    monkeypatch.setattr(Listener, "_beat", slow)
+    rung = threading.Event()
+    stores[0].listen(rung.set)
+    stores[0].acquire_liveness("w")
+    with connected(schema) as db:
+        for _ in range(3):
+            beating.clear()
+            assert beating.wait(WAIT_SECONDS)
+            rung.clear()
+            db.execute("SELECT pg_notify(%s, '')", (channel(parse(schema).schema),))
+            assert rung.wait(WAIT_SECONDS)

@@ -1,0 +1,9 @@
+"""`outlast worker`, whose first minute is a moment."""
+
+import sys
+
+from outlast.cli import main
+from outlast.tools.chaos import self_kill
+
+self_kill.FIRST_SECONDS = 0.3
+main(sys.argv[1:])

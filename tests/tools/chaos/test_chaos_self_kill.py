@@ -1,0 +1,60 @@
+"""Workers that strike themselves: said at start, after their first minute, never in a drain, and only if asked to."""
+
+import asyncio
+import random
+import statistics
+import threading
+
+import pytest
+from chaos_tools import PROGRAMS
+
+from outlast import Outlast
+from outlast.tools.chaos import self_kill
+from support.processes import Program, clean_environment
+from support.waiting import WAIT_SECONDS
+
+
+def test_blow_never_falls_in_the_first_minute_and_comes_as_often_as_asked():
+    dice = random.Random(1)
+    seconds = [self_kill.seconds_until(dice, 60.0) - self_kill.FIRST_SECONDS for _ in range(2_000)]
+    assert self_kill.FIRST_SECONDS == 60.0 and min(seconds) >= 0
+    assert statistics.mean(seconds) == pytest.approx(60.0, rel=0.1)
+
+
+def test_very_rare_blow_gets_the_longest_possible_wait():
+    assert self_kill.seconds_until(random.Random(1), 1e-12) == threading.TIMEOUT_MAX
+
+
+def test_worker_without_the_setting_never_strikes_itself():
+    async def main() -> None:
+        async with Outlast("memory:", signals=0) as app:
+            assert self_kill.schedule_self_kill(app) is None
+
+    asyncio.run(main())
+
+
+def test_draining_worker_does_not_strike_itself(monkeypatch):
+    monkeypatch.setattr(self_kill, "FIRST_SECONDS", 0.0)
+    struck = []
+
+    async def main() -> None:
+        async with Outlast("memory:", signals=0, chaos_kills_per_hour=1e9, chaos_mode="kill") as app:
+            self_kill._strike(app, asyncio.get_running_loop(), kill=True, end=lambda: struck.append("before"))
+            await app.drain("enough")
+            timer = self_kill.schedule_self_kill(app, end=lambda: struck.append("in a drain"))
+            timer.join(WAIT_SECONDS)
+
+    asyncio.run(main())
+    assert struck == ["before"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "code", "said"), [("drain", 0, "drains itself"), ("kill", 137, "kills itself")]
+)
+def test_willing_worker_strikes_itself_and_logs_it(mode, code, said, tmp_path):
+    env = clean_environment(OUTLAST_CHAOS_KILLS_PER_HOUR="1000000", OUTLAST_CHAOS_MODE=mode)
+    words = ["worker", PROGRAMS / "user_flows.py", "--store", f"sqlite:///{tmp_path}/o.db", "--log", "text"]
+    with Program.python(PROGRAMS / "self_killing_worker.py", *words, folder=tmp_path, env=env) as worker:
+        assert worker.wait() == code, worker.describe()
+    text = worker.output + worker.errors
+    assert "strikes itself at random, 1e+06 times an hour" in text and said in text

@@ -1,0 +1,211 @@
+"""`outlast demo` as somebody types it: it says what is so, needs nothing of the folder, leaves a store, and no process."""
+
+import io
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from tempfile import mkdtemp
+from types import SimpleNamespace
+
+import pytest
+from demo_tools import HOSTILE, PACE, QUICK_PLAY, clean, lines_until, pids_in, started
+
+from outlast.settings.load import load
+from outlast.settings.settings import Settings
+from outlast.tools.demo.facts import Facts
+from outlast.tools.demo.state import Happening, State, Work
+from outlast.tools.demo.summary import document
+from outlast.tools.demo.verdict import checks
+from outlast.tools.demo.view import WIDTH, Lines
+from outlast.tools.demo.workspace import environ_of
+from support.cli import answer_in, answer_of, as_nobody
+from support.processes import is_running, wait_until_gone
+from support.spawned import spawn
+from support.waiting import WAIT_SECONDS, wait_until
+
+
+@pytest.fixture
+def found(recorded) -> dict:
+    return recorded.found
+
+
+def test_demo_claims_hold_and_it_exits_0(found):
+    assert found["passed"]
+    assert [check["wrong"] for check in found["checks"]] == [[]] * 6
+
+
+def test_one_worker_was_stopped_one_was_killed_and_one_carried_on(found):
+    assert found["workers"] == {"A": 0, "B": -signal.SIGKILL, "C": 0}
+    assert found["runs"]["tides"]["interruptions"] == found["runs"]["bees"]["deaths"] == 1
+    assert {run["status"] for run in found["runs"].values()} == {"done"}
+
+
+def test_only_a_part_of_one_step_is_redone_and_every_message_is_sent_once(found):
+    assert found["redone"] == [{"request": "answer", "run": "bees", "begun": 2}]
+    answer = found["answer"]
+    assert 0 < answer["kept"] <= answer["arrived"] < answer["tokens"]
+    assert len({(one["to"], one["text"]) for one in found["messages"]}) == len(found["messages"]) == 7
+    assert found["tokens"]["saved"] > 0
+
+
+def test_demo_workers_have_default_settings(recorded, monkeypatch):
+    """But for slots and queue, which are words of the command."""
+    monkeypatch.chdir(recorded.folder)
+    for name, value in HOSTILE.items():
+        monkeypatch.setenv(name, value)
+    assert load({}, environ_of(os.environ)).settings == Settings()
+
+
+def replay(facts: Facts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `outlast demo` in this process show a play that was played before."""
+    monkeypatch.setattr("outlast.tools.demo.scenario.Scenario.run", lambda play: facts.played)
+    monkeypatch.setattr("outlast.tools.demo.facts.facts_of", lambda played: facts)
+
+
+def test_json_output_is_one_document(good, tmp_path, monkeypatch, capsys):
+    replay(good, monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    answer = answer_in(tmp_path, ["demo", "--json"], capsys)
+    assert answer.code == 0, answer
+    assert answer.json == json.loads(json.dumps(document(good, checks(good), Path("outlast-demo.db"))))
+
+
+@pytest.mark.parametrize("words", [[], ["--json"]], ids=["text", "json"])
+def test_demo_with_a_false_claim_exits_1(good, tmp_path, monkeypatch, capsys, words):
+    replay(replace(good, messages=good.messages[:-1]), monkeypatch)
+    answer = answer_in(tmp_path, ["demo", *words], capsys)
+    assert answer.code == 1, answer
+    assert ("NOT SO" in answer.out) if not words else (answer.json["passed"] is False)
+
+
+def test_demo_leaves_its_store_and_other_files(recorded, capsys):
+    folder = recorded.folder
+    for words, text in ((["runs"], "glaciers"), (["show", "bees"], "1 death"), (["drains"], "SIGTERM")):
+        typed = [*words, "--store", "sqlite:///outlast-demo.db"]
+        assert text in answer_in(folder, typed, capsys, OUTLAST_ENV_FILE="").out
+    assert (folder / "outlast-demo.db.bak").read_text() == "not the demo's"
+    assert (folder / "outlast-demo.db").stat().st_mode & 0o777 == 0o600
+
+
+def test_demo_lines_fit_the_width(recorded):
+    lines = recorded.output.partition("What happened")[0].splitlines()
+    assert lines
+    assert all(len(line) <= WIDTH and "\r" not in line and "\x1b" not in line for line in lines)
+
+
+def test_demo_prints_a_line_every_few_seconds(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr("outlast.tools.demo.view.time", SimpleNamespace(monotonic=lambda: now))
+    said = io.StringIO()
+    lines, scene = Lines(said), State(works=[Work("tides", "running", 1, "thinks"), Work("bees", "done", 3)])
+    while scene.seconds < 20:
+        now, scene.seconds = now + 0.25, scene.seconds + 0.25
+        if scene.seconds == 3.0:
+            scene.happenings.append(Happening(3.0, "worker A starts"))
+        lines.show(scene)
+    assert said.getvalue().splitlines() == [
+        "  3.0 s  worker A starts", "  8.2 s  (tides thinks)", " 13.5 s  (tides thinks)", " 18.8 s  (tides thinks)",
+    ]  # fmt: skip
+
+
+def test_long_status_line_is_cut_at_a_word(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr("outlast.tools.demo.view.time", SimpleNamespace(monotonic=lambda: now))
+    said = io.StringIO()
+    lines, works = (
+        Lines(said),
+        [Work(name, "running", 3, "writes: 100 of 108 tokens") for name in ("tides", "bees")],
+    )
+    now += 10
+    lines.show(State(seconds=100.0, works=[*works, Work("glaciers", "waiting", 2)]))
+    told = "(tides writes: 100 of 108 tokens; bees writes: 100 of 108 tokens; …)"
+    assert said.getvalue() == f"100.0 s  {told}\n"
+
+
+def test_interrupted_demo_leaves_no_process(tmp_path):
+    with started(tmp_path) as process:
+        pids = pids_in(lines_until(process, "worker C starts"))
+        assert len(pids) == 3
+        assert is_running(pids[1])
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 130, process.describe()
+        assert "Traceback" not in process.errors
+    assert not any(map(is_running, pids))
+
+
+def test_killed_demo_takes_its_workers_with_it(tmp_path):
+    with started(tmp_path) as process:
+        pids = pids_in(lines_until(process, "worker B starts"))
+    for pid in pids:
+        wait_until_gone(pid)
+    with started(tmp_path) as process:
+        lines_until(process, "worker A starts")  # the store of the first one is in nobody's way
+
+
+def test_closed_pipe_ends_the_demo_and_its_workers(tmp_path):
+    command = [sys.executable, "-u", "-c", QUICK_PLAY, "demo", "--pace", PACE]
+    with (tmp_path / "errors").open("w") as errors:
+        process = spawn(command, stdout=subprocess.PIPE, stderr=errors, cwd=tmp_path, env=clean())
+    try:
+        lines = itertools.takewhile(lambda line: not pids_in([line]), process.stdout)
+        assert all(lines)
+        (worker,) = wait_until(lambda: children_of(process.pid))
+        process.stdout.close()
+        assert process.wait(WAIT_SECONDS) != 0
+    finally:
+        process.kill()
+        process.wait(WAIT_SECONDS)
+    assert "Traceback" not in (tmp_path / "errors").read_text()
+    wait_until_gone(worker)
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_second_demo_in_a_folder_is_refused(tmp_path, capsys):
+    with started(tmp_path) as process:
+        lines_until(process, "glaciers begins")
+        second = answer_in(tmp_path, ["demo"], capsys)
+        assert second.code == 2, second.out
+        assert "somebody works" in second.err
+        lines_until(process, "tides begins")
+
+
+def test_a_picture_is_an_svg_in_a_folder_that_is_there(tmp_path, capsys):
+    for name, why in (("demo.png", "ends in .svg"), ("nowhere/demo.svg", "no such folder")):
+        answer = answer_in(tmp_path, ["demo", "--record", name], capsys)
+        assert answer.code == 2
+        assert why in answer.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_picture_that_cannot_be_written_is_refused_before_anything_is_shown(tmp_path, capsys):
+    shut = Path(mkdtemp(prefix="outlast-shut-"))  # pytest's own folders cannot be entered by others
+    shut.chmod(0o555)
+    answer_in(tmp_path, ["demo", "--record", "demo.png"], capsys)
+    with as_nobody():
+        answer = answer_of(["demo", "--record", f"{shut}/demo.svg", "--store-file", f"{shut}/x.db"], capsys)
+    shut.rmdir()
+    assert answer.code == 2
+    assert "nothing can be written into that folder: Permission denied." in " ".join(answer.err.split())
+
+
+def test_a_store_of_somebody_else_under_its_name_is_refused_and_not_touched(tmp_path, capsys):
+    program = tmp_path / "theirs.py"
+    program.write_text(
+        "from outlast import workflow\n\n@workflow\nasync def research() -> int:\n    return 1\n"
+    )
+    run = ["run", "theirs.py:research", "--id", "bees", "--store", "sqlite:///outlast-demo.db"]
+    assert answer_in(tmp_path, run, capsys).code == 0
+    before = (tmp_path / "outlast-demo.db").read_bytes()
+    answer = answer_in(tmp_path, ["demo", "--json"], capsys)
+    assert answer.code == 2
+    assert answer.json["error"]["type"] == "DemoRefused"
+    assert "not the demo's" in answer.err
+    assert (tmp_path / "outlast-demo.db").read_bytes() == before

@@ -1,0 +1,181 @@
+"""How the demo is drawn: a board where there is room for one, plain lines everywhere else."""
+
+import fcntl
+import os
+import pickle
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from demo_tools import PACE, PLAY_SECONDS, QUICK_PLAY, clean
+
+from outlast.tools.demo.state import Hand, Happening, State, Work
+from outlast.tools.demo.view import BOARD_ROWS, WIDTH, board, plain
+from support.spawned import spawn
+from support.waiting import WAIT_SECONDS
+
+WHICH = "from outlast.tools.demo.view import view_of; view = view_of(as_json=False); view.close(); print(type(view).__name__)"
+DEMO = ["-P", "-c", QUICK_PLAY, "demo", "--pace", PACE]
+Act = Callable[[int, int], None]
+
+
+def in_terminal(
+    words: list[str],
+    columns: int,
+    rows: int,
+    folder: Path,
+    *,
+    at: bytes = b"",
+    then: Act = lambda *_: None,
+    fork: bool = False,
+    **env: str,
+) -> tuple[int, str]:
+    """Return the exit code of a program, and what it writes on a terminal of that size.
+
+    When it has written `at`, call `then` with its pid and the terminal.
+    """
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    environ = clean(TERM="xterm-256color", **env)
+    if fork:
+        process = spawn(
+            [sys.executable, "-u", *words], stdout=follower, stderr=follower, cwd=folder, env=environ
+        )
+    else:
+        process = subprocess.Popen(
+            [sys.executable, *words],
+            stdin=follower,
+            stdout=follower,
+            stderr=follower,
+            cwd=folder,
+            env=environ,
+            start_new_session=True,
+        )
+    os.close(follower)
+    said, until = b"", time.monotonic() + PLAY_SECONDS
+    try:
+        while time.monotonic() < until:
+            if not select.select([leader], [], [], 0.2)[0]:
+                continue
+            try:
+                more = os.read(leader, 65_536)
+            except OSError:  # all of its other ends are closed
+                break
+            if not more:
+                break
+            said += more
+            if at and at in said:
+                at = b""
+                then(process.pid, leader)
+        return process.wait(timeout=WAIT_SECONDS), said.decode()
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        os.close(leader)
+
+
+def resize(pid: int, terminal: int) -> None:
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 15, 50, 0, 0))
+    os.kill(pid, signal.SIGWINCH)
+
+
+def resize_and_interrupt(pid: int, terminal: int) -> None:
+    resize(pid, terminal)
+    os.kill(pid, signal.SIGINT)
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows", "env", "view"),
+    [
+        (80, 24, {}, "Board"), (200, 50, {}, "Board"), (60, 15, {}, "Lines"), (200, 15, {}, "Lines"), (40, 50, {}, "Lines"),
+        (80, 24, {"NO_COLOR": "1"}, "Lines"), (80, 24, {"CI": "true"}, "Lines"), (80, 24, {"CI": "true", "FORCE_COLOR": "1"}, "Lines"),
+        (80, 24, {"TERM": "dumb"}, "Lines"), (80, 24, {"PYTHONIOENCODING": "ascii"}, "Lines"),
+    ],
+)  # fmt: skip
+def test_a_board_is_drawn_where_there_is_room_and_colour(tmp_path, columns, rows, env, view):
+    terminal = env.pop("TERM", None)
+    words = ["-c", f"import os; os.environ.update({ ({'TERM': terminal} if terminal else {}) }); {WHICH}"]
+    code, said = in_terminal(words, columns, rows, tmp_path, fork="PYTHONIOENCODING" not in env, **env)
+    assert code == 0, said
+    assert said.split()[-1].endswith(view)
+
+
+def test_a_board_gives_the_terminal_back_when_it_is_interrupted(tmp_path):
+    code, said = in_terminal(DEMO, 100, 30, tmp_path, at=b"begins on A", then=resize_and_interrupt)
+    assert code == 130, said
+    assert "outlast demo: a research agent" in said
+    assert said.rindex("\x1b[?25h") > said.rindex("\x1b[?25l"), "the cursor is back"
+    assert "Traceback" not in said
+
+
+SIZES = [(100, 30, {}), (40, 10, {"NO_COLOR": "1", "PYTHONIOENCODING": "ascii"})]
+REPLAY = """
+import os, pickle, sys, time
+import outlast.tools.demo.facts, outlast.tools.demo.scenario
+from outlast.cli import main
+
+with open(sys.argv[1], "rb") as file:
+    facts = pickle.load(file)
+
+def run(play):
+    size = os.get_terminal_size(2)
+    for happening in facts.played.happenings:
+        play._scene.seconds = happening.at
+        play._say(happening.text, happening.mood)
+        while "begins on A" in happening.text and os.get_terminal_size(2) == size:
+            time.sleep(0.01)
+            play._view.show(play._scene)
+    return facts.played
+
+outlast.tools.demo.scenario.Scenario.run = run
+outlast.tools.demo.facts.facts_of = lambda played: facts
+main(["demo"])
+"""
+"""`outlast demo`, which shows a play that was played before. It waits in the middle until the terminal has another size."""
+
+
+def assert_ends_with_what_happened(code: int, said: str, env: dict[str, str]) -> None:
+    assert code == 0, said
+    assert "each once" in said[said.rindex("What happened") :]
+    if env:
+        assert said.isascii() and "\x1b" not in said and "\\u" not in said
+    else:
+        assert said.rindex("\x1b[?25h") > said.rindex("\x1b[?25l"), "the cursor is back"
+        assert "outlast show bees --store sqlite:///outlast-demo.db" in said
+
+
+@pytest.mark.parametrize(("columns", "rows", "env"), SIZES)
+def test_demo_ends_with_what_happened_on_a_terminal_of_any_size(tmp_path, good, columns, rows, env):
+    (tmp_path / "facts").write_bytes(pickle.dumps(good))
+    words = ["-c", REPLAY, str(tmp_path / "facts")]
+    code, said = in_terminal(words, columns, rows, tmp_path, at=b"begins on A", then=resize, **env)
+    assert_ends_with_what_happened(code, said, env)
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize(("columns", "rows", "env"), SIZES)
+def test_play_ends_with_what_happened_on_a_terminal_of_any_size(tmp_path, columns, rows, env):
+    code, said = in_terminal(DEMO, columns, rows, tmp_path, at=b"begins on A", then=resize, **env)
+    assert_ends_with_what_happened(code, said, env)
+
+
+def test_a_board_fits_however_much_happens():
+    hands = [
+        Hand(name, state, 4_194_304, ("glaciers", "tides"))
+        for name, state in zip("ABC", ("draining", "gone", "starting"), strict=True)
+    ]
+    works = [Work("glaciers", "running", 12, "searches: " + "w" * 90)] * 3
+    many = [Happening(float(at), "h" * 90) for at in range(30)]
+    for happenings in ([], many[:1], many):
+        lines = plain(board(State(100.0, hands, works, 7, 500, happenings))).split("\n")
+        assert len(lines) <= BOARD_ROWS
+        assert all(len(line) <= WIDTH for line in lines)
