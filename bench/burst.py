@@ -168,12 +168,18 @@ slots nothing is refused either way, and what is left of the difference is how l
 
 def _arguments() -> tuple[Scene, dict[str, float], Path | None]:
     """What to simulate, the settings of the gentle start, and where to write."""
-    parser = argparse.ArgumentParser(prog="python -m bench.burst", description=__doc__.split("\n")[0])
-    parser.add_argument("--write", type=Path, metavar="FOLDER", help="write the page and its plots there")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.burst", description=__doc__.split("\n")[0]
+    )
+    parser.add_argument(
+        "--write", type=Path, metavar="FOLDER", help="write the page and its plots there"
+    )
     for name, default in ({field.name: field.default for field in fields(Scene)} | GENTLE).items():
         assert isinstance(default, int | float)
         option = f"--{name.replace('_', '-')}"
-        parser.add_argument(option, type=type(default), default=default, help=f"default {default:g}")
+        parser.add_argument(
+            option, type=type(default), default=default, help=f"default {default:g}"
+        )
     given = vars(parser.parse_args())
     folder = given.pop("write")
     if folder is not None and not folder.is_dir():

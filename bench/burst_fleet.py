@@ -177,8 +177,12 @@ def burst(scene: Scene) -> bytes:
         store = SQLiteStore(None, clock=clock)
         old = _app(store, worker=True, workflows=[flow], concurrency=scene.returned, **AT_ONCE)
         async with old:
-            calls = [flow(0, 1 + chance.randint(1, scene.turns_left_max)) for _ in range(scene.returned)]
-            await old.submit_many(calls, ids=[f"returned-{number}" for number in range(scene.returned)])
+            calls = [
+                flow(0, 1 + chance.randint(1, scene.turns_left_max)) for _ in range(scene.returned)
+            ]
+            await old.submit_many(
+                calls, ids=[f"returned-{number}" for number in range(scene.returned)]
+            )
             while under_way < scene.returned:
                 await asyncio.sleep(0.5)
         image = store.image()
@@ -244,7 +248,9 @@ def _outcome(
         settings=settings,
         busy=[(at - began, count) for at, count in service.busy],
         refused=[at - began for at in service.refused],
-        begun_returned=sorted(at - began for id, at in service.begun.items() if id not in submitted),
+        begun_returned=sorted(
+            at - began for id, at in service.begun.items() if id not in submitted
+        ),
         begun_new=sorted(service.begun[id] - began for id in submitted),
         new_waits=[(at - began, service.begun[id] - at) for id, at in submitted.items()],
         returned_done=sorted(ended - zero for _, _, ended, _ in returned),

@@ -23,13 +23,21 @@ def plot(columns: Sequence[tuple[str, Outcome]], title: str) -> str:
     limit = outcomes[0].scene.limit
     rows: list[tuple[str, float, Callable[[Outcome, _Panel], str]]] = [
         ("calls in flight at the model API", max([limit, *(o.peak for o in outcomes)]), _in_flight),
-        ("calls refused with 429, per second", max(_top(o.refused, end) for o in outcomes), _refused),
+        (
+            "calls refused with 429, per second",
+            max(_top(o.refused, end) for o in outcomes),
+            _refused,
+        ),
         (
             "runs begun, per second",
             max(_top([*o.begun_returned, *o.begun_new], end) for o in outcomes),
             _begun,
         ),
-        ("seconds that a new run waited for its first step", max(o.waits[-1] for o in outcomes), _waits),
+        (
+            "seconds that a new run waited for its first step",
+            max(o.waits[-1] for o in outcomes),
+            _waits,
+        ),
     ]
     height = TOP + len(rows) * (ROW + GAP) - GAP + BOTTOM
     size = f'viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'
@@ -68,20 +76,28 @@ class _Panel:
             value = number * self.step
             y = self.up(value)
             parts.append(_line(self.x, y, self.x + PANEL, y, SOFT if number == 0 else GRID))
-            parts.append(_text(self.x - 8, y + 4, f"{value:,.10g}", anchor="end", color=SOFT, size=11))
+            parts.append(
+                _text(self.x - 8, y + 4, f"{value:,.10g}", anchor="end", color=SOFT, size=11)
+            )
         step = _round_step(self.end / 6)
         for number in range(int(self.end / step) + 1):
             x, foot = self.at(number * step), self.y + ROW
             parts.append(_line(x, foot, x, foot + 4, SOFT))
-            parts.append(_text(x, foot + 17, f"{number * step:g}", anchor="middle", color=SOFT, size=11))
+            parts.append(
+                _text(x, foot + 17, f"{number * step:g}", anchor="middle", color=SOFT, size=11)
+            )
         if time_label:
             middle, foot = self.x + PANEL / 2, self.y + ROW + 36
             parts.append(
-                _text(middle, foot, "seconds since the new fleet started", anchor="middle", color=SOFT)
+                _text(
+                    middle, foot, "seconds since the new fleet started", anchor="middle", color=SOFT
+                )
             )
         return "\n".join(parts)
 
-    def bars(self, counts: Sequence[float], color: str, below: Sequence[float] | None = None) -> str:
+    def bars(
+        self, counts: Sequence[float], color: str, below: Sequence[float] | None = None
+    ) -> str:
         """One a second."""
         parts = []
         for second, count in enumerate(counts):
@@ -108,7 +124,14 @@ def _in_flight(outcome: Outcome, panel: _Panel) -> str:
             f'<polygon points="{left} {line} {right}" fill="{BLUE}" fill-opacity="0.15"/>',
             f'<polyline points="{line}" fill="none" stroke="{BLUE}" stroke-width="1.6"/>',
             _line(panel.x, panel.up(limit), panel.x + PANEL, panel.up(limit), RED, dash="5 4"),
-            _text(panel.x + PANEL, panel.up(limit) - 5, f"limit {limit:,}", anchor="end", color=RED, size=11),
+            _text(
+                panel.x + PANEL,
+                panel.up(limit) - 5,
+                f"limit {limit:,}",
+                anchor="end",
+                color=RED,
+                size=11,
+            ),
             _note(panel, f"peak {outcome.peak:,}"),
         ]
     )

@@ -76,7 +76,8 @@ async def write_without_a_pause(address: str, *, bulk: bool) -> None:
                 await app.submit_many([working(0.0)] * BATCH, **elsewhere)
 
         tasks = [
-            asyncio.create_task(in_bulk() if bulk else one_by_one()) for _ in range(1 if bulk else BATCH)
+            asyncio.create_task(in_bulk() if bulk else one_by_one())
+            for _ in range(1 if bulk else BATCH)
         ]
         print("writing", flush=True)
         await asyncio.gather(*tasks)
@@ -100,9 +101,16 @@ class Place:
         self.address = f"sqlite:///{self.db}"
 
     def start(self, *words: str, **settings: object) -> subprocess.Popen[bytes]:
-        env = {**os.environ, **{f"OUTLAST_{name.upper()}": str(value) for name, value in settings.items()}}
-        out = self._processes.enter_context(self.db.with_name(f"out-{time.monotonic_ns()}").open("wb+"))
-        process = subprocess.Popen([sys.executable, *words], cwd=REPOSITORY, env=env, stdout=out, stderr=out)
+        env = {
+            **os.environ,
+            **{f"OUTLAST_{name.upper()}": str(value) for name, value in settings.items()},
+        }
+        out = self._processes.enter_context(
+            self.db.with_name(f"out-{time.monotonic_ns()}").open("wb+")
+        )
+        process = subprocess.Popen(
+            [sys.executable, *words], cwd=REPOSITORY, env=env, stdout=out, stderr=out
+        )
         self._processes.callback(_end, process)
         until(lambda: os.fstat(out.fileno()).st_size)
         return process
@@ -128,7 +136,11 @@ class Place:
                 await app.submit_many(calls)
 
         asyncio.run(main())
-        until(lambda: self.ask("SELECT count(*) FROM runs WHERE status = 'running'") == [(len(calls),)])
+        until(
+            lambda: (
+                self.ask("SELECT count(*) FROM runs WHERE status = 'running'") == [(len(calls),)]
+            )
+        )
 
     def ask(self, sql: str, *values: object) -> list[Any]:
         connection = sqlite3.connect(f"file:{self.db}?mode=ro", uri=True, timeout=10)
@@ -143,7 +155,9 @@ class Place:
             at = time.perf_counter()
             worker.send_signal(signal.SIGTERM)
             # It may have left before we look again: its drain stays on record.
-            while not connection.execute("SELECT 1 FROM drains WHERE pid = ?", (worker.pid,)).fetchone():
+            while not connection.execute(
+                "SELECT 1 FROM drains WHERE pid = ?", (worker.pid,)
+            ).fetchone():
                 if time.perf_counter() - at > WAIT_SECONDS:
                     raise SystemExit("bench: the worker was never marked as draining.")
                 time.sleep(0.001)
@@ -214,7 +228,9 @@ def _place(folder: Path) -> Iterator[Place]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.drain", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.drain", description=__doc__.partition("\n")[0]
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--dir", type=Path, help="a folder on the disk to measure")

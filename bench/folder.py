@@ -16,7 +16,9 @@ def measuring_folder(given: Path | None) -> Iterator[Path]:
     """An empty folder, gone afterwards: in `given`, else on the disk of the working directory."""
     if given is not None:
         given.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="outlast-bench-", dir=given or _same_disk(Path.cwd())) as made:
+    with tempfile.TemporaryDirectory(
+        prefix="outlast-bench-", dir=given or _same_disk(Path.cwd())
+    ) as made:
         yield Path(made).resolve()
 
 

@@ -54,20 +54,27 @@ def main() -> None:
         found = asyncio.run(measure(folder, given.seconds))
     if given.write:
         given.ratios.write_text(
-            json.dumps({name: round(Spread.of(found[name]).median, 2) for name in WORDS}, indent=1) + "\n"
+            json.dumps({name: round(Spread.of(found[name]).median, 2) for name in WORDS}, indent=1)
+            + "\n"
         )
     collapsed = collapses(found, committed, in_memory=kind in IN_MEMORY)
     print(told(found, committed, collapsed))
     if kind in IN_MEMORY:
-        print(f"The folder is in memory ({kind}): a commit costs nothing there, so only CPU is judged.")
+        print(
+            f"The folder is in memory ({kind}): a commit costs nothing there, so only CPU is judged."
+        )
     if collapsed:
         sys.exit(advice(collapsed))
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.guard", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.guard", description=__doc__.partition("\n")[0]
+    )
     parser.add_argument("--dir", type=Path, help="a folder on the disk to measure")
-    parser.add_argument("--seconds", type=float, default=8.0, help="how long to measure (default 8)")
+    parser.add_argument(
+        "--seconds", type=float, default=8.0, help="how long to measure (default 8)"
+    )
     parser.add_argument("--ratios", type=Path, default=COMMITTED, help="the committed ratios")
     parser.add_argument("--write", action="store_true", help="commit to what was measured now")
     return parser.parse_args()
@@ -115,7 +122,20 @@ class _RawSQLite:
         self._db.execute("BEGIN IMMEDIATE")
         for _ in range(rows):
             seq = next(self._seqs)
-            values = (1, seq, 1, "step", f"noop#{seq}", time.time(), '{"x":1}', str(seq), None, 0.00001, 1, 0)
+            values = (
+                1,
+                seq,
+                1,
+                "step",
+                f"noop#{seq}",
+                time.time(),
+                '{"x":1}',
+                str(seq),
+                None,
+                0.00001,
+                1,
+                0,
+            )
             self._db.execute(INSERT, values)
         self._db.execute("COMMIT")
 
@@ -141,7 +161,13 @@ def told(found: Ratios, committed: Mapping[str, float], collapsed: list[str]) ->
     rows = []
     for name, words in WORDS.items():
         spread, once = Spread.of(found[name]), committed[name]
-        verdict = "COLLAPSED" if name in collapsed else "lower" if spread.median < once / 1.5 else "as it was"
+        verdict = (
+            "COLLAPSED"
+            if name in collapsed
+            else "lower"
+            if spread.median < once / 1.5
+            else "as it was"
+        )
         span = f"{figure(spread.low)} to {figure(spread.high)}"
         rows.append(
             (
@@ -154,7 +180,15 @@ def told(found: Ratios, committed: Mapping[str, float], collapsed: list[str]) ->
             )
         )
     return table(
-        (f"guard, {len(found['lone'])} rounds", "median", "range", "committed", "best must have", ""), rows
+        (
+            f"guard, {len(found['lone'])} rounds",
+            "median",
+            "range",
+            "committed",
+            "best must have",
+            "",
+        ),
+        rows,
     )
 
 

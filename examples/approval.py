@@ -58,7 +58,9 @@ async def book(offer: str, *, key: str = KEY) -> str:
 
 @book.verify
 async def is_booked(offer: str, *, key: str = KEY) -> Happened[str] | None:
-    return Happened(f"booked: {offer}") if BOOKINGS.exists() and key in BOOKINGS.read_text() else None
+    return (
+        Happened(f"booked: {offer}") if BOOKINGS.exists() and key in BOOKINGS.read_text() else None
+    )
 
 
 @step(retries=3)

@@ -30,7 +30,9 @@ async def model(so_far: str, prompt: str, name: str | None) -> AsyncIterator[str
     """Answers word by word, and goes on from a text. A real one gets the same: the last turns, and what is known of the user."""
     first, last = prompt.splitlines()[0], prompt.splitlines()[-1]
     if "my name?" in last:
-        answer = f"As far as I can remember your name is {name}." if name else "You have not told me."
+        answer = (
+            f"As far as I can remember your name is {name}." if name else "You have not told me."
+        )
     elif "say first?" in last:
         answer = f"The first thing you said was: {first.removeprefix('user: ')}"
     else:

@@ -36,7 +36,9 @@ async def send(item: Item) -> None:
     print(os.getpid(), "handles", item.id, "attempt", item.attempts, flush=True)
     await asyncio.sleep(0.1)
     if not item.payload["to"]:
-        raise NoSuchAddress(item.id)  # nacks it: again after a while, longer each time; at last a dead letter
+        raise NoSuchAddress(
+            item.id
+        )  # nacks it: again after a while, longer each time; at last a dead letter
     if item.payload["to"].startswith("busy") and item.attempts == 1:
         await item.nack(delay=0.5, reason="the mailbox is busy")  # not now
         return

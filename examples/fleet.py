@@ -61,7 +61,9 @@ async def report(city: str) -> str:
 async def main(count: int) -> None:
     ids = [f"city-{number}" for number in range(1, count + 1)]
     async with Outlast() as app:
-        runs = await app.submit_many([report(id) for id in ids], ids=ids)  # one commit: all of them or none
+        runs = await app.submit_many(
+            [report(id) for id in ids], ids=ids
+        )  # one commit: all of them or none
         print("submitted", len(runs), flush=True)
         for run in runs:
             print(await run.result(), flush=True)

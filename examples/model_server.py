@@ -30,7 +30,11 @@ class Handler(BaseHTTPRequestHandler):
         print(json.dumps({"path": self.path, **asked}), flush=True)
         if self.path == "/generate":
             words = asked["prefill"].split()
-            answer, voice, first = "", words[0].split("-")[0] if words else secrets.token_hex(2), len(words)
+            answer, voice, first = (
+                "",
+                words[0].split("-")[0] if words else secrets.token_hex(2),
+                len(words),
+            )
         else:
             answer, _, last = (asked["cursor"] or f"{secrets.token_hex(4)}:-1").partition(":")
             voice = voices.get(answer, "") if asked["cursor"] else secrets.token_hex(2)

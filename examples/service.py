@@ -37,7 +37,9 @@ async def agent(question: str) -> list[str]:
 
 # A worker too: what another replica has left goes on here, asked for or not.
 app = Outlast(worker=True, workflows=[agent])
-web = FastAPI(lifespan=lifespan(app))  # opens it with the server, and drains it when the server shuts down
+web = FastAPI(
+    lifespan=lifespan(app)
+)  # opens it with the server, and drains it when the server shuts down
 web.mount("/ops", routes(app))
 
 

@@ -35,7 +35,9 @@ async def events(path: str, **question: object) -> AsyncGenerator[dict[str, str]
                 if event.get("done"):
                     return
                 yield event
-    raise ConnectionError("the answer was cut short")  # an end that the model did not announce is no end
+    raise ConnectionError(
+        "the answer was cut short"
+    )  # an end that the model did not announce is no end
 
 
 async def prefill(so_far: str, prompt: str) -> AsyncIterator[str]:

@@ -252,7 +252,9 @@ class Session:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--seed", default="1")
     parser.add_argument("--jobs", type=int, default=2)
@@ -270,7 +272,9 @@ def main() -> int:
     os.chdir(ROOT)
     with servers.postgres_server() as postgres, servers.redis_server() as redis:
         os.environ.update(OUTLAST_TEST_POSTGRES=postgres.url, OUTLAST_TEST_REDIS=redis.url)
-        pytest.main(["-q", "-p", "no:xdist", "-p", "no:cov", "--no-header", *wanted], plugins=[plugin])
+        pytest.main(
+            ["-q", "-p", "no:xdist", "-p", "no:cov", "--no-header", *wanted], plugins=[plugin]
+        )
     counts = {name: [mutant for outcome, mutant in plugin.results if outcome == name]
               for name in ("killed", "survived", "unreached", "error")}  # fmt: skip
     print(f"\n{len(every)} possible, {len(sample)} sampled: " + ", ".join(

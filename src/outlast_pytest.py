@@ -23,12 +23,16 @@ if TYPE_CHECKING:
 
 NO_REPLAY = "outlast_no_replay"
 
-pytest.register_assert_rewrite("outlast.testing.conformance")  # only by its name: it is not imported
+pytest.register_assert_rewrite(
+    "outlast.testing.conformance"
+)  # only by its name: it is not imported
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the ini option that turns the replay off."""
-    parser.addini("outlast_replay", "Replay every run of an outlast.testing.App.", type="bool", default=True)
+    parser.addini(
+        "outlast_replay", "Replay every run of an outlast.testing.App.", type="bool", default=True
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -59,7 +63,9 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
     try:
         for app in testing.opened:
             app.check_replay()
-    except ReplayDiffers as error:  # what is wrong is in the user's code: our traceback would only hide it
+    except (
+        ReplayDiffers
+    ) as error:  # what is wrong is in the user's code: our traceback would only hide it
         result.force_exception(pytest.fail.Exception(str(error), pytrace=False))
     except BaseException as error:
         result.force_exception(error)

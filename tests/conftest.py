@@ -41,11 +41,17 @@ sys.dont_write_bytecode = False
 # A shell's `&` and nohup ignore these signals, and child processes would inherit that.
 for _signal in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
     if signal.getsignal(_signal) is signal.SIG_IGN:
-        signal.signal(_signal, signal.default_int_handler if _signal is signal.SIGINT else signal.SIG_DFL)
+        signal.signal(
+            _signal, signal.default_int_handler if _signal is signal.SIGINT else signal.SIG_DFL
+        )
 
 # Stores live in memory: a killed process does not lose what it wrote there, and fsync is free.
 _MEMORY, _MEMORY_BYTES_MIN = Path("/dev/shm"), 2_000_000_000
-if "TMPDIR" not in os.environ and _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _MEMORY_BYTES_MIN:
+if (
+    "TMPDIR" not in os.environ
+    and _MEMORY.is_dir()
+    and shutil.disk_usage(_MEMORY).free > _MEMORY_BYTES_MIN
+):
     os.environ["TMPDIR"] = tempfile.tempdir = str(_MEMORY)
 
 # Collection makes millions of objects that live as long as the session. The garbage collector would visit
@@ -275,4 +281,8 @@ def file_world(tmp_path):
 @pytest.fixture(params=HERE)
 def address(request, tmp_path):
     """Return the address of a store for tests in real time, in memory or in a file."""
-    return "memory:" if request.param == "memory" else f"sqlite:///{empty_file(tmp_path / 'outlast.db')}"
+    return (
+        "memory:"
+        if request.param == "memory"
+        else f"sqlite:///{empty_file(tmp_path / 'outlast.db')}"
+    )

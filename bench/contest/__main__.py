@@ -49,7 +49,9 @@ def main() -> None:
                     "found": measured,
                 }
                 print(section.tables(measured), flush=True)
-                if given.write:  # after each: an hour of measuring is not lost by what comes after it
+                if (
+                    given.write
+                ):  # after each: an hour of measuring is not lost by what comes after it
                     RESULTS.write_text(json.dumps({"sections": found}, indent=1) + "\n")
                     write(found, REPOSITORY)
     if broken:
@@ -71,8 +73,12 @@ def end_once() -> None:
 def _arguments() -> argparse.Namespace:
     names = [section.name for section in SECTIONS]
     parser = argparse.ArgumentParser(prog="python -m bench.contest", description=__doc__)
-    parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"{', '.join(names)} (default: all)")
-    parser.add_argument("--rounds", type=int, default=3, help="how often everything is measured (default 3)")
+    parser.add_argument(
+        "sections", nargs="*", metavar="SECTION", help=f"{', '.join(names)} (default: all)"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="how often everything is measured (default 3)"
+    )
     parser.add_argument(
         "--dir", type=Path, help="a folder on the disk to measure (default: the disk worked on)"
     )

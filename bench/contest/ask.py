@@ -21,7 +21,9 @@ class Failed(Exception):
     """A driver gave no answer. Its last words are the message; the bench goes on without it."""
 
 
-def command(contender: Contender, verb: str, tell: Callable[[str], None], **options: object) -> list[str]:
+def command(
+    contender: Contender, verb: str, tell: Callable[[str], None], **options: object
+) -> list[str]:
     words = [str(python_of(contender, tell)), str(DRIVERS / contender.driver), verb]
     for name, value in options.items():
         flag = f"--{name.replace('_', '-')}"
@@ -38,7 +40,9 @@ def environment() -> dict[str, str]:
     }
 
 
-def ask(contender: Contender, verb: str, tell: Callable[[str], None], **options: object) -> dict[str, Any]:
+def ask(
+    contender: Contender, verb: str, tell: Callable[[str], None], **options: object
+) -> dict[str, Any]:
     words = command(contender, verb, tell, **options)
     try:
         done = subprocess.run(
@@ -57,5 +61,7 @@ def ask(contender: Contender, verb: str, tell: Callable[[str], None], **options:
     try:
         answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     except (IndexError, ValueError):
-        raise Failed(f"{contender.name} {verb}: no answer: {(done.stdout + done.stderr)[-1500:]}") from None
+        raise Failed(
+            f"{contender.name} {verb}: no answer: {(done.stdout + done.stderr)[-1500:]}"
+        ) from None
     return answer

@@ -30,8 +30,12 @@ LANGGRAPH = Contender(
         "psycopg[binary,pool]==3.3.8",
     ),
 )
-PGQUEUER = Contender("pgqueuer", "pgqueuer_driver.py", ("postgres",), ("pgqueuer==1.6.0", "asyncpg==0.32.0"))
-CELERY = Contender("Celery", "celery_driver.py", ("redis",), ("celery[redis]==5.7.0", "hiredis==3.5.0"))
+PGQUEUER = Contender(
+    "pgqueuer", "pgqueuer_driver.py", ("postgres",), ("pgqueuer==1.6.0", "asyncpg==0.32.0")
+)
+CELERY = Contender(
+    "Celery", "celery_driver.py", ("redis",), ("celery[redis]==5.7.0", "hiredis==3.5.0")
+)
 DRAMATIQ = Contender(
     "Dramatiq", "dramatiq_driver.py", ("redis",), ("dramatiq[redis]==2.2.1", "hiredis==3.5.0")
 )

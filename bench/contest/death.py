@@ -98,7 +98,10 @@ def measure(
     for entrant in entrants:
         python_of(entrant.contender, tell)
     trials = [
-        (entrant, scenario) for scenario in scenarios for entrant in entrants if _applies(entrant, scenario)
+        (entrant, scenario)
+        for scenario in scenarios
+        for entrant in entrants
+        if _applies(entrant, scenario)
     ]
     found: dict[str, dict[str, list[Any]]] = {scenario.name: {} for scenario in scenarios}
     for number in range(rounds):
@@ -210,7 +213,12 @@ def trial(
     with ExitStack() as stack:
         a = stack.enter_context(started(name="a"))
         asked(
-            "submit", jobs=jobs, stages=stages, stage_seconds=scenario.stage_seconds, ledger=ledger, gate=gate
+            "submit",
+            jobs=jobs,
+            stages=stages,
+            stage_seconds=scenario.stage_seconds,
+            ledger=ledger,
+            gate=gate,
         )
         _wait(
             ledger,
@@ -238,7 +246,10 @@ def trial(
             stack.enter_context(started(name="b", executor="a", settle=0.0))
         case = Case(jobs, stages, scenario.stage_seconds, opened, struck, gone)
         _watch(ledger, case, struck + patience)
-        in_time = {"unfinished": attempts_of(ledger).found(case)["unfinished"], "left": asked("left")["left"]}
+        in_time = {
+            "unfinished": attempts_of(ledger).found(case)["unfinished"],
+            "left": asked("left")["left"],
+        }
         if scenario.blow == signal.SIGSTOP:
             found["back_seconds"] = time.monotonic() - struck
             a.signal_all(signal.SIGCONT)
@@ -274,7 +285,9 @@ def _watch(ledger: Path, case: Case, until: float) -> None:
         pause(0.05)
 
 
-def _wait(ledger: Path, is_so: Callable[[Attempts], bool], seconds: float, words: str, a: Worker) -> None:
+def _wait(
+    ledger: Path, is_so: Callable[[Attempts], bool], seconds: float, words: str, a: Worker
+) -> None:
     deadline = time.monotonic() + seconds
     while not is_so(attempts_of(ledger)):
         if time.monotonic() > deadline or a.exit_status is not None:

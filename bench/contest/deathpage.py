@@ -117,7 +117,9 @@ def tables(found: Found) -> str:
         title, words = TITLES[scenario]
         names = COLUMNS[scenario]
         rows = [[_tries(name, trials), *_row(names, trials)] for name, trials in entrants.items()]
-        parts.append(f"### {title}\n\n{words}\n\n{table(['', *[NAMES[name] for name in names]], rows)}\n")
+        parts.append(
+            f"### {title}\n\n{words}\n\n{table(['', *[NAMES[name] for name in names]], rows)}\n"
+        )
     if plots(found):
         parts.append("![Seconds until another worker is on all of them](benchmarks-death.svg)\n")
     parts += _failures(found["trials"])
@@ -167,7 +169,9 @@ def _taken(key: str) -> Callable[[Sequence[dict[str, Any]]], str]:
         never = len(trials) - len(known) - len(alone)
         if never:
             return (
-                f"**{PATIENCE}**" if never == len(trials) else f"**{PATIENCE}** in {never} of {len(trials)}"
+                f"**{PATIENCE}**"
+                if never == len(trials)
+                else f"**{PATIENCE}** in {never} of {len(trials)}"
             )
         if not known:
             return "A finished all"
@@ -237,12 +241,21 @@ def _goal(takeover: dict[str, dict[str, Any]]) -> str:
         laps = one["seconds"]
         if "failed" in one or not laps:
             rows.append(
-                [name, f"{len(laps)}", f"failed: {last_line([one.get('failed', '')])}", "", "", "**MISSED**"]
+                [
+                    name,
+                    f"{len(laps)}",
+                    f"failed: {last_line([one.get('failed', '')])}",
+                    "",
+                    "",
+                    "**MISSED**",
+                ]
             )
             continue
         p50, p95 = laps[len(laps) // 2], laps[min(int(len(laps) * 0.95), len(laps) - 1)]
         met = "met" if p95 < GOAL_P95_SECONDS else "**MISSED**"
-        rows.append([name, str(len(laps)), *[f"{figure(value)} s" for value in (p50, p95, laps[-1])], met])
+        rows.append(
+            [name, str(len(laps)), *[f"{figure(value)} s" for value in (p50, p95, laps[-1])], met]
+        )
     head = [
         "kill -9 until another worker's first step",
         "kills",

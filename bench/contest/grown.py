@@ -78,7 +78,9 @@ def _fill(store: Store, size: int) -> None:
 def _recovery(store: Store, address: str) -> dict[str, float]:
     """A worker takes a run and is killed: until its death is seen, and what it costs to take the run from it and to claim it again."""
     words = [sys.executable, "-m", "bench.contest.grown", "hold", "--store", address]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as worker:
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as worker:
         assert worker.stdout is not None
         name, id = worker.stdout.readline().split()
         time.sleep(0.5)  # past its first heartbeats
@@ -112,7 +114,17 @@ def hold(given: argparse.Namespace) -> None:
     (rows,) = store.commit([Claim(name, uuid4().hex, (), ("default",), FLOWS, limit=1)])
     run = rows[0]
     store.commit(
-        [Record(run.pk, store.last_seq(run.pk) + 1, run.fence, "step", "noop#0", store.now(), value="1")]
+        [
+            Record(
+                run.pk,
+                store.last_seq(run.pk) + 1,
+                run.fence,
+                "step",
+                "noop#0",
+                store.now(),
+                value="1",
+            )
+        ]
     )
     print(name, run.id, flush=True)
     sys.stdin.read()
@@ -259,7 +271,10 @@ async def _space(address: str) -> dict[str, Any]:
 
 
 async def _give(app: Outlast, name: str) -> None:
-    started = [await app.start(giving(0, SPACE_STEPS), id=f"{name}-{number}") for number in range(SPACE_RUNS)]
+    started = [
+        await app.start(giving(0, SPACE_STEPS), id=f"{name}-{number}")
+        for number in range(SPACE_RUNS)
+    ]
     for run in started:
         await run.result()
 

@@ -24,10 +24,19 @@ from bench.spread import Spread
 RUNS = (1_000, 1_000_000)
 JOURNALS = (10, 100, 1_000, 10_000)
 VALUES = (1_000, 10_000, 100_000, 1_000_000)
-SIZES: dict[str, tuple[int, ...]] = {"runs": RUNS, "journals": JOURNALS, "values": VALUES, "space": ()}
+SIZES: dict[str, tuple[int, ...]] = {
+    "runs": RUNS,
+    "journals": JOURNALS,
+    "values": VALUES,
+    "space": (),
+}
 PATIENCE = 1_800.0
 """Seconds for one answer: a million runs are put in first."""
-STORES: dict[Store, str] = {"sqlite": "SQLite", "postgres": "Postgres", "redis": "Redis, fsync every second"}
+STORES: dict[Store, str] = {
+    "sqlite": "SQLite",
+    "postgres": "Postgres",
+    "redis": "Redis, fsync every second",
+}
 
 
 class Cost(NamedTuple):
@@ -130,7 +139,11 @@ def tables(found: Found) -> str:
             found,
             "values",
             VALUES,
-            {"steps_per_second": "steps/s", "megabytes_per_second": "MB/s", "cpu_us": "CPU a step, µs"},
+            {
+                "steps_per_second": "steps/s",
+                "megabytes_per_second": "MB/s",
+                "cpu_us": "CPU a step, µs",
+            },
             "bytes",
         ),
         SPACE_WORDS,
@@ -150,7 +163,9 @@ def _runs_table(found: Found) -> str:
         for cost in COSTS:
             small, large = (_number(answer, size, cost.name) for size in RUNS)
             grown = _grown(answer, cost)
-            rows.append([STORES[kind], cost.words, small, large, f"{figure(grown)}x" if grown else NONE])
+            rows.append(
+                [STORES[kind], cost.words, small, large, f"{figure(grown)}x" if grown else NONE]
+            )
     return table(["store", "cost", *[f"{size:,} runs" for size in RUNS], "grows"], rows)
 
 
@@ -167,7 +182,9 @@ def _grown(answer: Mapping[str, Any], cost: Cost) -> float | None:
     return small / large if cost.rate else large / small
 
 
-def _sizes_table(found: Found, verb: str, sizes: Sequence[int], names: Mapping[str, str], unit: str) -> str:
+def _sizes_table(
+    found: Found, verb: str, sizes: Sequence[int], names: Mapping[str, str], unit: str
+) -> str:
     rows = [
         [STORES[kind], words, *[_number(verbs[verb], size, name) for size in sizes]]
         for kind, verbs in found.items()
@@ -190,7 +207,16 @@ def _space_table(found: Found) -> str:
         log = f"{answer['written_a_step']:,.0f}" if answer["written_a_step"] else NONE
         rows.append([STORES[kind], f"{answer['bytes_a_step']:,.0f}", log, *above])
     return table(
-        ["store", "bytes a step", "log", "filled, KB", "pruned", "filled again", "pruned and shrunk"], rows
+        [
+            "store",
+            "bytes a step",
+            "log",
+            "filled, KB",
+            "pruned",
+            "filled again",
+            "pruned and shrunk",
+        ],
+        rows,
     )
 
 
@@ -223,11 +249,18 @@ def plots(found: Found) -> dict[str, str]:
             grown = _grown(verbs["runs"], cost)
             spread = Spread(grown, grown, grown) if grown else None
             shown.append(
-                Bar(cost.words.rpartition(",")[0], spread, "ours", f"{figure(grown)}x" if grown else "failed")
+                Bar(
+                    cost.words.rpartition(",")[0],
+                    spread,
+                    "ours",
+                    f"{figure(grown)}x" if grown else "failed",
+                )
             )
         groups.append((STORES[kind], shown))
     title = "What 1,000,000 runs in the store cost, to 1,000"
-    return {"benchmarks-growth.svg": bars(title, "times; 1 is no difference", groups, logarithmic=False)}
+    return {
+        "benchmarks-growth.svg": bars(title, "times; 1 is no difference", groups, logarithmic=False)
+    }
 
 
 GROWTH = Section("growth", measure, tables, plots, once=True)

@@ -22,9 +22,19 @@ def python_of(contender: Contender, tell: Callable[[str], None]) -> Path:
     home = HOMES / f"{contender.driver.removesuffix('_driver.py')}-{_digest(words)}"
     python, complete = home / "bin" / "python", home / ".complete"
     if not complete.exists():
-        tell(f"{contender.name}: making an environment of its own ({', '.join(contender.packages)})")
+        tell(
+            f"{contender.name}: making an environment of its own ({', '.join(contender.packages)})"
+        )
         _run(sys.executable, "-m", "venv", "--clear", home)
-        _run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *contender.packages)
+        _run(
+            python,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            *contender.packages,
+        )
         complete.touch()
     return python
 
@@ -34,6 +44,8 @@ def _digest(words: list[str]) -> str:
 
 
 def _run(*command: object) -> None:
-    done = subprocess.run([str(word) for word in command], check=False, capture_output=True, text=True)
+    done = subprocess.run(
+        [str(word) for word in command], check=False, capture_output=True, text=True
+    )
     if done.returncode:
         raise SystemExit(f"bench: {' '.join(map(str, command))} failed:\n{done.stderr[-2000:]}")

@@ -47,7 +47,9 @@ class Attempts:
 
     def finished(self, case: Case) -> set[int]:
         """The jobs whose last stage has ended."""
-        return {one.job for one in self.all if one.stage == case.stages - 1 and one.ended is not None}
+        return {
+            one.job for one in self.all if one.stage == case.stages - 1 and one.ended is not None
+        }
 
     def all_over(self, case: Case) -> bool:
         return len(self.finished(case)) == case.jobs

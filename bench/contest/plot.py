@@ -76,7 +76,9 @@ class _Scale:
         if self.logarithmic:
             return [
                 10.0**power
-                for power in range(round(math.log10(self.low)), math.floor(math.log10(self.high)) + 1)
+                for power in range(
+                    round(math.log10(self.low)), math.floor(math.log10(self.high)) + 1
+                )
             ]
         step = 10 ** math.floor(math.log10(self.high))
         step = step / 5 if self.high / step < 2 else step / 2 if self.high / step < 5 else step
@@ -88,7 +90,9 @@ def _row(bar: Bar, y: float, scale: _Scale) -> str:
     if bar.spread is None:
         return name + _text(LEFT + 6, y + BAR - 5, bar.words, color=SOFT)
     color = {"ours": OURS, "raw": YARDSTICK}.get(bar.kind, PEER)
-    end, low, high = (scale.at(value) for value in (bar.spread.median, bar.spread.low, bar.spread.high))
+    end, low, high = (
+        scale.at(value) for value in (bar.spread.median, bar.spread.low, bar.spread.high)
+    )
     middle = y + BAR / 2
     return (
         name

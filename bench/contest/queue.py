@@ -80,7 +80,9 @@ def measure(
     """Every entrant once a round, in an order that is another each round."""
     for entrant in entrants:
         python_of(entrant.contender, tell)
-    found: Found = {entrant.name: {"rounds": [], "failed": [], "config": ""} for entrant in entrants}
+    found: Found = {
+        entrant.name: {"rounds": [], "failed": [], "config": ""} for entrant in entrants
+    }
     for number in range(rounds):
         home = folder / f"round-{number}"
         home.mkdir()
@@ -115,7 +117,9 @@ def _numbers(
     places.clear()  # nobody pays for what another has left to the server
     url = places.fresh(entrant.store)
     ledger = folder / f"ledger-{time.monotonic_ns()}"
-    asked = partial(ask, entrant.contender, tell=tell, store=url, slots=entrant.slots, kind=entrant.kind)
+    asked = partial(
+        ask, entrant.contender, tell=tell, store=url, slots=entrant.slots, kind=entrant.kind
+    )
     with worker(
         entrant.contender, folder, tell, store=url, slots=entrant.slots, kind=entrant.kind
     ) as at_work:
@@ -123,7 +127,9 @@ def _numbers(
         pulsed = asked("pulse", jobs=PULSES, pause=PULSE_SECONDS, ledger=ledger)
         idle = _idle(at_work, _server_pid(entrant.store, places))
         if asked("left")["left"]:
-            raise Failed(f"{entrant.name}: jobs are left in its store after it had said that none are")
+            raise Failed(
+                f"{entrant.name}: jobs are left in its store after it had said that none are"
+            )
     laps = pickups(ledger.read_text(), pulsed["times"])
     return {
         "jobs_per_second": JOBS / done["done_seconds"],
@@ -204,7 +210,9 @@ def tables(found: Found) -> str:
     parts.append("\n**How each was set up**\n")
     parts += [f"- {name}: {one['config']}" for name, one in found.items() if one["config"]]
     failures = [
-        f"- {name}: {last_line([failure])}" for name, one in found.items() for failure in one["failed"]
+        f"- {name}: {last_line([failure])}"
+        for name, one in found.items()
+        for failure in one["failed"]
     ]
     if failures:
         parts += ["\n**What failed**\n", *failures]
@@ -240,7 +248,9 @@ def plots(found: Found) -> dict[str, str]:
             groups.append((store, drawn))
     if not any(bar.spread for _, group in groups for bar in group):
         return {}
-    return {"benchmarks-queue.svg": bars("Queue", f"jobs a second, {JOBS:,} put and finished", groups)}
+    return {
+        "benchmarks-queue.svg": bars("Queue", f"jobs a second, {JOBS:,} put and finished", groups)
+    }
 
 
 QUEUE = Section("queue", measure, tables, plots)

@@ -111,7 +111,10 @@ class _Redis:
         while self._client.info("memory")["lazyfree_pending_objects"]:
             time.sleep(0.01)
         size = int(self._client.info("memory")["used_memory_dataset"])
-        self._aof, self._before = int(self._client.info("persistence")["aof_current_size"]), self._aof
+        self._aof, self._before = (
+            int(self._client.info("persistence")["aof_current_size"]),
+            self._aof,
+        )
         return size
 
     def written(self) -> int:

@@ -101,6 +101,8 @@ def _drop_all(url: str) -> None:
     import psycopg
 
     with psycopg.connect(url, autocommit=True) as db:
-        for (name,) in db.execute("SELECT datname FROM pg_database WHERE datname LIKE 'bench_%'").fetchall():
+        for (name,) in db.execute(
+            "SELECT datname FROM pg_database WHERE datname LIKE 'bench_%'"
+        ).fetchall():
             db.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
         db.execute("CHECKPOINT")

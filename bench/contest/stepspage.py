@@ -32,7 +32,8 @@ def tables(found: Found) -> str:
     rounds = found["rounds"]
     parts = [
         INTRODUCTION.format(
-            shapes=", ".join(f"{shape.runs:,} x {shape.steps}" for shape in SHAPES), seconds=found["seconds"]
+            shapes=", ".join(f"{shape.runs:,} x {shape.steps}" for shape in SHAPES),
+            seconds=found["seconds"],
         ),
         goals_table(_goals(rounds, found["tried"])),
         PICTURES,
@@ -72,7 +73,9 @@ def _of(rounds: Rounds, key: str, runs: int) -> list[dict[str, Any] | None]:
     ]
 
 
-def _spread(rounds: Rounds, key: str, runs: int, value: Callable[[dict[str, Any]], float]) -> Spread | None:
+def _spread(
+    rounds: Rounds, key: str, runs: int, value: Callable[[dict[str, Any]], float]
+) -> Spread | None:
     samples = [value(result) for result in _of(rounds, key, runs) if result]
     return Spread.of(samples) if samples else None
 
@@ -82,7 +85,9 @@ def ratios(
 ) -> list[float]:
     """Of the two in the same round, for every round that has both."""
     pairs = zip(_of(rounds, key, runs), _of(rounds, peer, runs), strict=True)
-    return [value(ours) / value(theirs) for ours, theirs in pairs if ours and theirs and value(theirs)]
+    return [
+        value(ours) / value(theirs) for ours, theirs in pairs if ours and theirs and value(theirs)
+    ]
 
 
 def _steps_per_second(result: dict[str, Any]) -> float:
@@ -142,7 +147,9 @@ def _limit(rounds: Rounds, tried: Sequence[dict[str, Any]], place: str) -> str:
     rates = {
         result["variant"]: result["steps_per_second"]
         for result in tried
-        if result["case"] == f"DBOS on {place}" and result["runs"] == HUNDRED.runs and "failed" not in result
+        if result["case"] == f"DBOS on {place}"
+        and result["runs"] == HUNDRED.runs
+        and "failed" not in result
     }
     if "plain" not in rates or max(rates.values()) == rates["plain"]:
         return core
@@ -197,11 +204,15 @@ def _ratios(rounds: Rounds) -> str:
             cells = []
             for shape in _shapes_of(case):
                 samples = (
-                    ratios(rounds, f"Outlast on {case.place}", case.key, shape.runs, _steps_per_second)
+                    ratios(
+                        rounds, f"Outlast on {case.place}", case.key, shape.runs, _steps_per_second
+                    )
                     if shape
                     else []
                 )
-                cells.append(spread_words(Spread.of(samples), "x") if samples else NONE if shape else "")
+                cells.append(
+                    spread_words(Spread.of(samples), "x") if samples else NONE if shape else ""
+                )
             rows.append([case.place, f"to {case.name}", *cells])
     return table(["store", "Outlast", *map(str, SHAPES)], rows)
 
@@ -214,17 +225,29 @@ def _cpu(rounds: Rounds) -> str:
         server = _spread(rounds, case.key, shape.runs, lambda result: result["server_cpu_us"])
         return f"{own} + {spread_words(server)}" if server else own
 
-    rows = [[case.place, case.name, *[both(case, shape) for shape in _shapes_of(case)]] for case in CASES]
+    rows = [
+        [case.place, case.name, *[both(case, shape) for shape in _shapes_of(case)]]
+        for case in CASES
+    ]
     return table(["store", "contender", *map(str, SHAPES)], rows)
 
 
 def _gaps(rounds: Rounds) -> str:
     def both(case: Case, shape: Shape | None) -> str:
-        p50 = _cell(rounds, case, shape, lambda shown: _ms(shown.median), lambda result: result["p50_ms"])
-        p99 = _spread(rounds, case.key, shape.runs, lambda result: result["p99_ms"]) if shape else None
+        p50 = _cell(
+            rounds, case, shape, lambda shown: _ms(shown.median), lambda result: result["p50_ms"]
+        )
+        p99 = (
+            _spread(rounds, case.key, shape.runs, lambda result: result["p99_ms"])
+            if shape
+            else None
+        )
         return f"{p50} / {_ms(p99.median)}" if p99 else p50
 
-    rows = [[case.place, case.name, *[both(case, shape) for shape in _shapes_of(case)]] for case in CASES]
+    rows = [
+        [case.place, case.name, *[both(case, shape) for shape in _shapes_of(case)]]
+        for case in CASES
+    ]
     return table(["store", "contender", *map(str, SHAPES)], rows)
 
 
@@ -236,7 +259,11 @@ def _tried(tried: Sequence[dict[str, Any]]) -> str:
     rows = []
     for case in CASES:
         for variant in VARIANTS.get((case.name, case.place), ()):
-            of = [result for result in tried if result["case"] == case.key and result["variant"] == variant]
+            of = [
+                result
+                for result in tried
+                if result["case"] == case.key and result["variant"] == variant
+            ]
             by_runs = {result["runs"]: result for result in of}
             many = by_runs.get(HUNDRED.runs, {})
             rows.append(
@@ -248,7 +275,14 @@ def _tried(tried: Sequence[dict[str, Any]]) -> str:
                 ]
             )
     return table(
-        ["store", "contender", f"{LONE}, steps/s", f"{HUNDRED}, steps/s", "configuration (100 runs)"], rows
+        [
+            "store",
+            "contender",
+            f"{LONE}, steps/s",
+            f"{HUNDRED}, steps/s",
+            "configuration (100 runs)",
+        ],
+        rows,
     )
 
 

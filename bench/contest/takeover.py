@@ -35,7 +35,13 @@ def takeovers(
                 name = f"w{number}"
                 workers[name] = stack.enter_context(
                     worker(
-                        contender, folder, tell, store=store, kind="runs", name=name, longest=STAGE_SECONDS
+                        contender,
+                        folder,
+                        tell,
+                        store=store,
+                        kind="runs",
+                        name=name,
+                        longest=STAGE_SECONDS,
                     )
                 )
 

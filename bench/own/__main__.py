@@ -30,13 +30,20 @@ def main() -> None:
     found = results(samples)
     print(f"{place}, {given.rounds} rounds\n\n{table(found)}")
     if given.json is not None:
-        report = {"place": place, "rounds": given.rounds, "rows": numbers(found), "samples": samples}
+        report = {
+            "place": place,
+            "rounds": given.rounds,
+            "rows": numbers(found),
+            "samples": samples,
+        }
         given.json.write_text(json.dumps(report, indent=2) + "\n")
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.own", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3, help="how often everything is measured (default 3)")
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="how often everything is measured (default 3)"
+    )
     parser.add_argument(
         "--dir", type=Path, help="a folder on the disk to measure (default: the disk worked on)"
     )

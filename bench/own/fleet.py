@@ -111,7 +111,9 @@ def fill(store: Store, first: int, end: int) -> None:
     """Queue the runs with these numbers."""
     for number in range(first, end, 10_000):
         ids = range(number, min(number + 10_000, end))
-        store.commit([SubmitMany(tuple(Submit(f"r{i}", f"flow{i % 10}", "{}", "t", "s") for i in ids))])
+        store.commit(
+            [SubmitMany(tuple(Submit(f"r{i}", f"flow{i % 10}", "{}", "t", "s") for i in ids))]
+        )
 
 
 def claim_ms(store: Store) -> float:

@@ -15,7 +15,9 @@ Samples = dict[str, list[dict[str, float]]]
 """The numbers of each case, one dict a round."""
 
 
-def measure(cases: Sequence[str], rounds: int, folder: Path, tell: Callable[[str], None]) -> Samples:
+def measure(
+    cases: Sequence[str], rounds: int, folder: Path, tell: Callable[[str], None]
+) -> Samples:
     samples: Samples = {case: [] for case in cases}
     for number in range(1, rounds + 1):
         for case in cases:
@@ -31,5 +33,7 @@ def _measure_one(case: str, folder: Path) -> dict[str, float]:
     repository = Path(__file__).parents[2]
     done = subprocess.run(command, cwd=repository, check=False, stdout=subprocess.PIPE, text=True)
     if done.returncode:
-        raise SystemExit(f"bench: case {case} failed (exit {done.returncode}); its own words are above.")
+        raise SystemExit(
+            f"bench: case {case} failed (exit {done.returncode}); its own words are above."
+        )
     return json.loads(done.stdout)

@@ -20,7 +20,9 @@ class Goal(NamedTuple):
     limit: float
 
     def met(self, value: float) -> bool:
-        return {">=": value >= self.limit, "<=": value <= self.limit, "<": value < self.limit}[self.sign]
+        return {">=": value >= self.limit, "<=": value <= self.limit, "<": value < self.limit}[
+            self.sign
+        ]
 
 
 class Row(NamedTuple):
@@ -55,7 +57,9 @@ def _thousand_to_hundred(numbers: Numbers) -> float:
     return numbers["hundred"]["steps_per_second"] / numbers["thousand"]["steps_per_second"]
 
 
-def _run_rows(case: str, title: str, *, ratio: Goal | None = None, cpu: Goal | None = None) -> list[Row]:
+def _run_rows(
+    case: str, title: str, *, ratio: Goal | None = None, cpu: Goal | None = None
+) -> list[Row]:
     return [
         Row(f"{title}: steps", "/s", (case,), _of(case, "steps_per_second")),
         Row(f"{title}: steps to raw commits", "x", (case, "raw"), _to_raw(case), ratio),
@@ -69,7 +73,9 @@ def _store_rows(case: str, title: str, raw: str, *, goals: bool = False) -> list
     """A store beside what it is built on."""
 
     def to_raw(runs: str) -> Callable[[Numbers], float]:
-        return lambda numbers: numbers[case][f"{runs}_steps_per_second"] / numbers[case]["commits_per_second"]
+        return lambda numbers: (
+            numbers[case][f"{runs}_steps_per_second"] / numbers[case]["commits_per_second"]
+        )
 
     def to_ten(numbers: Numbers) -> float:
         return numbers[case]["ten_steps_per_second"] / numbers[case]["thousand_steps_per_second"]
@@ -82,11 +88,20 @@ def _store_rows(case: str, title: str, raw: str, *, goals: bool = False) -> list
         Row(f"raw {title}: {raw}", "/s", of, _of(case, "commits_per_second")),
         Row(f"{title}, 1 run x 1,000 steps", "/s", of, _of(case, "lone_steps_per_second")),
         Row(f"{title}, 1 run x 1,000 steps: to raw", "x", of, to_raw("lone"), goal(">=", 0.6)),
-        Row(f"{title}, 1 run x 1,000 steps: CPU a step", "µs", of, _of(case, "lone_cpu_us_per_step")),
+        Row(
+            f"{title}, 1 run x 1,000 steps: CPU a step", "µs", of, _of(case, "lone_cpu_us_per_step")
+        ),
         Row(f"{title}, 100 runs x 20 steps", "/s", of, _of(case, "hundred_steps_per_second")),
         Row(f"{title}, 100 runs x 20 steps: to raw", "x", of, to_raw("hundred"), goal(">=", 3)),
-        Row(f"{title}, 100 runs x 20 steps: CPU a step", "µs", of, _of(case, "hundred_cpu_us_per_step")),
-        Row(f"{title}, 1,000 runs x 20: time a step to 10 x 100", "x", of, to_ten, goal("<=", 1.15)),
+        Row(
+            f"{title}, 100 runs x 20 steps: CPU a step",
+            "µs",
+            of,
+            _of(case, "hundred_cpu_us_per_step"),
+        ),
+        Row(
+            f"{title}, 1,000 runs x 20: time a step to 10 x 100", "x", of, to_ten, goal("<=", 1.15)
+        ),
         Row(
             f"{title}, 5,000 items, put and consumed",
             "/s",
@@ -94,7 +109,13 @@ def _store_rows(case: str, title: str, raw: str, *, goals: bool = False) -> list
             _of(case, "items_per_second"),
             goal(">=", 8_000),
         ),
-        Row(f"{title}, 5,000 one-step runs", "/s", of, _of(case, "runs_per_second"), goal(">=", 2_000)),
+        Row(
+            f"{title}, 5,000 one-step runs",
+            "/s",
+            of,
+            _of(case, "runs_per_second"),
+            goal(">=", 2_000),
+        ),
     ]
 
 
@@ -127,25 +148,49 @@ def _server_rows() -> list[Row]:
     ):
         rows += [
             Row(f"Postgres, {title}: log a step", "bytes", of, _of("server", f"{name}_log_bytes")),
-            Row(f"Postgres, {title}: its CPU a step", "µs", of, _of("server", f"{name}_server_cpu_us")),
+            Row(
+                f"Postgres, {title}: its CPU a step",
+                "µs",
+                of,
+                _of("server", f"{name}_server_cpu_us"),
+            ),
         ]
     return [
         *rows,
         Row(
-            "Postgres, an idle worker: transactions", "/s", of, _of("server", "idle_transactions_per_second")
+            "Postgres, an idle worker: transactions",
+            "/s",
+            of,
+            _of("server", "idle_transactions_per_second"),
         ),
-        Row("Postgres, an idle worker: those that write", "/s", of, _of("server", "idle_writes_per_second")),
+        Row(
+            "Postgres, an idle worker: those that write",
+            "/s",
+            of,
+            _of("server", "idle_writes_per_second"),
+        ),
     ]
 
 
 def _redis_to_postgres(numbers: Numbers) -> float:
-    return numbers["redis"]["hundred_steps_per_second"] / numbers["postgres"]["hundred_steps_per_second"]
+    return (
+        numbers["redis"]["hundred_steps_per_second"]
+        / numbers["postgres"]["hundred_steps_per_second"]
+    )
 
 
 ROWS = [
-    Row("raw SQLite: commits of one row, log growing", "/s", ("raw",), _of("raw", "commits_per_second")),
     Row(
-        "raw SQLite: commits of one row, log reused", "/s", ("raw",), _of("raw", "reused_commits_per_second")
+        "raw SQLite: commits of one row, log growing",
+        "/s",
+        ("raw",),
+        _of("raw", "commits_per_second"),
+    ),
+    Row(
+        "raw SQLite: commits of one row, log reused",
+        "/s",
+        ("raw",),
+        _of("raw", "reused_commits_per_second"),
     ),
     *_run_rows("lone", "1 run x 1,000 steps", ratio=Goal(">=", 0.6)),
     *_run_rows("hundred", "100 runs x 20 steps", ratio=Goal(">=", 5), cpu=Goal("<=", 60)),
@@ -164,7 +209,12 @@ ROWS = [
         _of("replay", "seconds"),
         Goal("<", 0.5),
     ),
-    Row("replay of 10,000 steps: reading the journal alone", "s", ("replay",), _of("replay", "load_seconds")),
+    Row(
+        "replay of 10,000 steps: reading the journal alone",
+        "s",
+        ("replay",),
+        _of("replay", "load_seconds"),
+    ),
     Row(
         "5,000 items, put and consumed, 20 slots",
         "/s",
@@ -181,7 +231,9 @@ ROWS = [
         _of("queue_runs", "runs_per_second"),
         Goal(">=", 3_000),
     ),
-    Row("5,000 one-step runs: CPU a run", "µs", ("queue_runs",), _of("queue_runs", "cpu_us_per_run")),
+    Row(
+        "5,000 one-step runs: CPU a run", "µs", ("queue_runs",), _of("queue_runs", "cpu_us_per_run")
+    ),
     Row("claim with 1,000 queued", "ms", ("claims",), _of("claims", "claim_ms_1000")),
     Row(
         "claim with 1,000,000 queued, to that",
@@ -197,7 +249,9 @@ ROWS = [
         _of("pickup", "pickup_p50_ms"),
         Goal("<", 10),
     ),
-    Row("submit to first step, idle worker: p95", "ms", ("pickup",), _of("pickup", "pickup_p95_ms")),
+    Row(
+        "submit to first step, idle worker: p95", "ms", ("pickup",), _of("pickup", "pickup_p95_ms")
+    ),
     Row("idle worker", "% of a core", ("pickup",), _of("pickup", "idle_percent"), Goal("<", 1)),
     Row("import outlast", "s", ("imports",), _of("imports", "outlast_seconds"), Goal("<=", 0.15)),
     Row("import asyncio alone", "s", ("imports",), _of("imports", "asyncio_seconds")),

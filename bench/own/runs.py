@@ -44,7 +44,9 @@ def thousand(folder: Path) -> dict[str, float]:
     return asyncio.run(_measure(folder, runs=1_000, steps=20, filler=(100, 20)))
 
 
-async def _measure(folder: Path, *, runs: int, steps: int, filler: tuple[int, int]) -> dict[str, float]:
+async def _measure(
+    folder: Path, *, runs: int, steps: int, filler: tuple[int, int]
+) -> dict[str, float]:
     """While the log grows, and again once it is reused. `filler` is what to execute in between: runs, and their steps."""
     log = Log(database(folder))
     async with Outlast(address(folder)) as app:

@@ -35,14 +35,17 @@ async def _measure(postgres: Server) -> dict[str, float]:
     numbers: dict[str, float] = {}
     for name, (processes, runs, steps) in SHAPES.items():
         numbers |= {
-            f"{name}_{what}": cost for what, cost in (await _cost(postgres, processes, runs, steps)).items()
+            f"{name}_{what}": cost
+            for what, cost in (await _cost(postgres, processes, runs, steps)).items()
         }
     async with worker_of(postgres.url):
         await asyncio.sleep(SETTLE_SECONDS)
         before = _counted(postgres.url)
         await asyncio.sleep(IDLE_SECONDS)
         after = _counted(postgres.url)
-    numbers["idle_transactions_per_second"] = (after["transactions"] - before["transactions"]) / IDLE_SECONDS
+    numbers["idle_transactions_per_second"] = (
+        after["transactions"] - before["transactions"]
+    ) / IDLE_SECONDS
     numbers["idle_writes_per_second"] = (after["writes"] - before["writes"]) / IDLE_SECONDS
     return numbers
 
@@ -52,7 +55,8 @@ async def _cost(postgres: Server, processes: int, runs: int, steps: int) -> dict
     words = [sys.executable, "-m", "bench.own.server", postgres.url, str(runs), str(steps)]
     pipe = asyncio.subprocess.PIPE
     started = [
-        await asyncio.create_subprocess_exec(*words, stdin=pipe, stdout=pipe) for _ in range(processes)
+        await asyncio.create_subprocess_exec(*words, stdin=pipe, stdout=pipe)
+        for _ in range(processes)
     ]
     try:
         await _all(started, _next_line)
@@ -71,7 +75,8 @@ async def _cost(postgres: Server, processes: int, runs: int, steps: int) -> dict
 
 
 async def _all(
-    processes: list[asyncio.subprocess.Process], ask: Callable[[asyncio.subprocess.Process], Awaitable[Any]]
+    processes: list[asyncio.subprocess.Process],
+    ask: Callable[[asyncio.subprocess.Process], Awaitable[Any]],
 ) -> None:
     await asyncio.gather(*[ask(process) for process in processes])
 

@@ -97,9 +97,13 @@ def _postgres_commits(url: str) -> float:
     import psycopg
 
     with psycopg.connect(url, autocommit=True, prepare_threshold=0) as db:
-        db.execute("CREATE TABLE IF NOT EXISTS raw (run bigint, seq bigint, kind text, key text, value text)")
+        db.execute(
+            "CREATE TABLE IF NOT EXISTS raw (run bigint, seq bigint, kind text, key text, value text)"
+        )
         insert = "INSERT INTO raw VALUES (%s, %s, %s, %s, %s)"
-        return _per_second(lambda number: db.execute(insert, (1, number, "step", f"noop#{number}", VALUE)))
+        return _per_second(
+            lambda number: db.execute(insert, (1, number, "step", f"noop#{number}", VALUE))
+        )
 
 
 def _redis_commits(url: str) -> float:

@@ -45,16 +45,23 @@ async def _measure(folder: Path, *, tell: bool) -> dict[str, float]:
     for name in ("on", "off"):
         (folder / name).mkdir()
     pairs: list[tuple[Turn, Turn]] = []
-    async with Outlast(address(folder / "on")) as on, Outlast(address(folder / "off"), metrics=0) as off:
+    async with (
+        Outlast(address(folder / "on")) as on,
+        Outlast(address(folder / "off"), metrics=0) as off,
+    ):
         server = Server(on, "127.0.0.1:0")
         server.start()
-        scraper = subprocess.Popen([sys.executable, "-c", SCRAPER, server.url], stdin=subprocess.PIPE)
+        scraper = subprocess.Popen(
+            [sys.executable, "-c", SCRAPER, server.url], stdin=subprocess.PIPE
+        )
         try:
             for app in (on, off):
                 await _turn(app, "warm-up", scraper if app is on else None)
             for number in range(PAIRS):
                 order = (on, off) if number % 2 else (off, on)
-                found = [await _turn(app, str(number), scraper if app is on else None) for app in order]
+                found = [
+                    await _turn(app, str(number), scraper if app is on else None) for app in order
+                ]
                 pairs.append((found[order.index(on)], found[order.index(off)]))
                 if tell:
                     _tell(*pairs[-1])

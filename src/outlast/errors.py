@@ -330,7 +330,9 @@ class Evicted(Explained, BaseException):
 class Diverged(Explained, BaseException):
     """The code asked for something else than the journal recorded. Nothing was executed; the run is parked."""
 
-    def __init__(self, recorded: str, asked: str, *, run: str | None = None, line: str | None = None) -> None:
+    def __init__(
+        self, recorded: str, asked: str, *, run: str | None = None, line: str | None = None
+    ) -> None:
         self.recorded, self.asked = recorded, asked
         self.run = run
         """The id of the run."""

@@ -158,7 +158,9 @@ def guard_sql(
     guard = sql_guard(resource, fence=fence, paramstyle=style)
     cursor = connection if hasattr(connection, "rowcount") else connection.cursor()
     if inspect.isawaitable(cursor) or inspect.iscoroutinefunction(cursor.execute):
-        raise TypeError("guard_sql() was given an async connection: use `await guard_sql_async(...)`.")
+        raise TypeError(
+            "guard_sql() was given an async connection: use `await guard_sql_async(...)`."
+        )
     try:
         cursor.execute(guard.sql, guard.params)
         _check_transaction(connection, cursor)
@@ -213,7 +215,9 @@ async def create_table_async(connection: Any) -> None:
 def _newest(guard: SQLGuard, paramstyle: ParamStyle) -> tuple[str, Any]:
     """The statement, and its parameters, that asks which fence is there: for the message."""
     sql = _SQL_NEWEST.format(resource=_PLACES[paramstyle][0])
-    return sql, {"resource": guard.resource} if isinstance(guard.params, dict) else (guard.resource,)
+    return sql, {"resource": guard.resource} if isinstance(guard.params, dict) else (
+        guard.resource,
+    )
 
 
 def _first(row: Any) -> int | None:
@@ -284,7 +288,9 @@ def guard_redis(
     if inspect.isawaitable(reply):
         if inspect.iscoroutine(reply):
             reply.close()
-        raise TypeError("guard_redis() was given an asyncio client: use `await guard_redis_async(...)`.")
+        raise TypeError(
+            "guard_redis() was given an asyncio client: use `await guard_redis_async(...)`."
+        )
     return _reply(reply, claim)
 
 
@@ -356,7 +362,9 @@ def read_headers(headers: Headers) -> tuple[str, int]:
     run, fence = found.get(RUN_HEADER.lower(), ""), found.get(FENCE_HEADER.lower(), "")
     if not run:
         raise ValueError(f"the header {RUN_HEADER} is missing.")
-    if not (fence.isascii() and fence.isdigit() and len(fence) <= 16 and 0 < int(fence) <= FENCE_MAX):
+    if not (
+        fence.isascii() and fence.isdigit() and len(fence) <= 16 and 0 < int(fence) <= FENCE_MAX
+    ):
         raise ValueError(f"the header {FENCE_HEADER} is not a fence: {fence[:40]!r}.")
     return unquote(run, errors="strict"), int(fence)
 
@@ -394,7 +402,9 @@ def _claim(resource: str | None, fence: int | None) -> tuple[str, int]:
         try:
             here = current()
         except NotInRun:
-            raise NotInRun("outside a run a fence helper needs both the resource and fence=.") from None
+            raise NotInRun(
+                "outside a run a fence helper needs both the resource and fence=."
+            ) from None
         resource = here.id if resource is None else resource
         fence = here.fence if fence is None else fence
     if not isinstance(resource, str) or not resource:

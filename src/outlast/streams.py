@@ -91,7 +91,9 @@ class StreamBase(Generic[C]):
         body = body_of("resume_stream")
         name = _name(open)
         if by not in ("restart", "prefill", "cursor"):
-            raise SettingsError(f'resume_stream({name}): by="restart", "prefill" or "cursor", not {by!r}.')
+            raise SettingsError(
+                f'resume_stream({name}): by="restart", "prefill" or "cursor", not {by!r}.'
+            )
         if type not in (str, bytes):
             raise SettingsError(f"resume_stream({name}): type is str or bytes, not {type!r}.")
         if trim is not None and by != "prefill":
@@ -104,7 +106,11 @@ class StreamBase(Generic[C]):
         identity = f"~{name}({_digest(name, args)})"
         body.calls[identity] = number = body.calls.get(identity, 0) + 1
         self._progress: Progress[Arrived] = Progress(
-            body, ArrivedCodec(type), part=f"{identity}#{number}", what=f"stream {name}", frozen=True
+            body,
+            ArrivedCodec(type),
+            part=f"{identity}#{number}",
+            what=f"stream {name}",
+            frozen=True,
         )
         self._chunks: list[C] = []
         self._cursor = "null"
@@ -140,7 +146,9 @@ class StreamBase(Generic[C]):
 
     def _enter(self) -> None:
         if self._entered:
-            raise OutlastError(f"the stream {self._name} was opened before: call resume_stream() again.")
+            raise OutlastError(
+                f"the stream {self._name} was opened before: call resume_stream() again."
+            )
         self._entered = True
         self._look()
         if self._by != "restart":
@@ -249,7 +257,13 @@ class StreamBase(Generic[C]):
 
     def __repr__(self) -> str:
         state = (
-            "complete" if self.complete else "closed" if self._left else "open" if self._entered else "new"
+            "complete"
+            if self.complete
+            else "closed"
+            if self._left
+            else "open"
+            if self._entered
+            else "new"
         )
         return f"<stream {self._name} of step {self._step}: {state}, {len(self.text)} so far>"
 
@@ -270,7 +284,9 @@ class ResumableStream(StreamBase[C]):
             if self._goes_on:
                 try:
                     self._source = aiter(self._ask())
-                    self._ahead = await self._next()  # only now is it certain that the provider goes on
+                    self._ahead = (
+                        await self._next()
+                    )  # only now is it certain that the provider goes on
                 except CannotResume as refused:
                     await self._close(refused)
                     self._start_clean()
@@ -282,7 +298,10 @@ class ResumableStream(StreamBase[C]):
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         try:
             await self._close(error)
@@ -354,7 +373,10 @@ class ResumableStream(StreamBase[C]):
             if error is None:
                 raise
             execution = self._progress._execution
-            redacted, facts = execution.engine.redact_exception(failed), execution.log_fields(self._step)
+            redacted, facts = (
+                execution.engine.redact_exception(failed),
+                execution.log_fields(self._step),
+            )
             log.warning(
                 "closing the stream %s of step %s failed",
                 self._name,

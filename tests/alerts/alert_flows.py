@@ -17,7 +17,9 @@ async def quick() -> None: ...
 
 @workflow
 async def hold(number: int) -> None:
-    await quick()  # one that has died twice and recorded nothing would be a suspect, and execute alone
+    await (
+        quick()
+    )  # one that has died twice and recorded nothing would be a suspect, and execute alone
     await long()
 
 

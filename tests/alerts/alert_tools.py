@@ -48,7 +48,9 @@ class Fleet:
             holder.close()
 
     def _env(self, **more: str) -> dict[str, str]:
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("OUTLAST_")}
+        clean = {
+            name: value for name, value in os.environ.items() if not name.startswith("OUTLAST_")
+        }
         return {**clean, **FAST, "OUTLAST_STORE": self.store, **more}
 
     def worker(self, queue: str = "default", concurrency: int = 20) -> int:
@@ -77,7 +79,9 @@ class Fleet:
 
     def _ready(self, port: int) -> bool:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/ready", timeout=WAIT_SECONDS) as answer:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{port}/ready", timeout=WAIT_SECONDS
+            ) as answer:
                 return answer.status == 200
         except OSError:
             return False
@@ -103,7 +107,10 @@ class Fleet:
         ) as answer:
             text = answer.read().decode()
         return {
-            (sample.name, tuple(sorted({**sample.labels, "pod": str(number)}.items()))): sample.value
+            (
+                sample.name,
+                tuple(sorted({**sample.labels, "pod": str(number)}.items())),
+            ): sample.value
             for family in text_string_to_metric_families(text)
             for sample in family.samples
         }
@@ -154,7 +161,10 @@ class History:
         keys = sorted({key for scrape in self._minutes for key in scrape})
         series = [
             {
-                "series": name + "{" + ",".join(f'{label}="{value}"' for label, value in labels) + "}",
+                "series": name
+                + "{"
+                + ",".join(f'{label}="{value}"' for label, value in labels)
+                + "}",
                 "values": " ".join(_number(scrape.get((name, labels))) for scrape in self._minutes),
             }
             for name, labels in keys

@@ -29,7 +29,9 @@ def test_a_judge_that_is_wrong_is_noticed(tmp_path):
     with Fleet(tmp_path) as fleet:
         history = History()
         last = history.add(5, fleet.scrape(fleet.worker()))
-    assert history.judged(tmp_path, alerts(SOON), {last: {"OutlastDeadLetters": True}}).returncode != 0
+    assert (
+        history.judged(tmp_path, alerts(SOON), {last: {"OutlastDeadLetters": True}}).returncode != 0
+    )
 
 
 def test_an_autoscaler_counts_what_executes_and_what_is_queued_once(tmp_path):
@@ -58,7 +60,9 @@ def test_nothing_fires_while_all_is_well(tmp_path):
     with Fleet(tmp_path) as fleet:
         one, two = fleet.worker(), fleet.worker()
         fleet.submit("hold", "N", count=2)
-        until(lambda: fleet.value(one, "outlast_in_hand") + fleet.value(two, "outlast_in_hand") == 2)
+        until(
+            lambda: fleet.value(one, "outlast_in_hand") + fleet.value(two, "outlast_in_hand") == 2
+        )
         history = History()
         first = history.add(10, fleet.scrape(one), fleet.scrape(two))
         fleet.signal(two, signal.SIGTERM)
@@ -92,17 +96,29 @@ def test_a_recovery_slower_than_its_objective(tmp_path, scraped_before):
         history = History()
         before = history.add(5, fleet.scrape(one))
         fleet.kill(one)
-        until(lambda: fleet.value(watch, "outlast_queue_returned_seconds", queue="default") > 2, "the wait")
+        until(
+            lambda: fleet.value(watch, "outlast_queue_returned_seconds", queue="default") > 2,
+            "the wait",
+        )
         two = fleet.worker()
         if scraped_before:
             history.add(
-                2, {key: 0.0 if "recovery" in key[0] else value for key, value in fleet.scrape(two).items()}
+                2,
+                {
+                    key: 0.0 if "recovery" in key[0] else value
+                    for key, value in fleet.scrape(two).items()
+                },
             )
-        until(lambda: fleet.value(two, "outlast_recovery_seconds_count", cause="death") == 1, "the recovery")
+        until(
+            lambda: fleet.value(two, "outlast_recovery_seconds_count", cause="death") == 1,
+            "the recovery",
+        )
         until(lambda: fleet.value(two, "outlast_queue_returned_seconds", queue="default") == 0)
         after = history.add(3, fleet.scrape(two))
     check(history, tmp_path, {before: CALM, after: {"OutlastRecoverySlow": True}})
-    check(history, tmp_path, {after: {"OutlastRecoverySlow": False}}, DeploymentConfig(objective=600))
+    check(
+        history, tmp_path, {after: {"OutlastRecoverySlow": False}}, DeploymentConfig(objective=600)
+    )
 
 
 def test_a_slow_recovery_by_a_worker_that_was_started_anew_at_its_address(tmp_path):
@@ -119,12 +135,16 @@ def test_a_slow_recovery_by_a_worker_that_was_started_anew_at_its_address(tmp_pa
             last = fleet.worker()
             until(lambda: fleet.value(last, "outlast_recovery_seconds_count", cause="death") == 1, "the recovery")  # fmt: skip
             for one in (last, watch):
-                until(lambda: fleet.value(one, "outlast_queue_returned_seconds", queue="default") == 0)
+                until(
+                    lambda: fleet.value(one, "outlast_queue_returned_seconds", queue="default") == 0
+                )
             scrape = at_one_address(fleet.scrape(last))
             history.add(2)
             fired.append(history.add(3, scrape))
             calm.append(history.add(20, scrape))
-    expected = {minute: {"OutlastRecoverySlow": True} for minute in fired} | dict.fromkeys(calm, CALM)
+    expected = {minute: {"OutlastRecoverySlow": True} for minute in fired} | dict.fromkeys(
+        calm, CALM
+    )
     check(history, tmp_path, expected)
     before = {key: 0.0 if "recovery" in key[0] else value for key, value in scrape.items()}
     anew = {key: value + 1 if key[0] == "outlast_start_time_seconds" else value for key, value in before.items()}  # fmt: skip
@@ -146,11 +166,16 @@ def test_an_interrupted_run_that_nobody_takes_up(tmp_path):
         fleet.submit("hold", 1)
         until(lambda: fleet.value(two, "outlast_in_hand") == 1)
         fleet.kill(two)
-        until(lambda: fleet.value(one, "outlast_queue_returned_seconds", queue="default") > 3, "the wait")
+        until(
+            lambda: fleet.value(one, "outlast_queue_returned_seconds", queue="default") > 3,
+            "the wait",
+        )
         history = History()
         after = history.add(3, fleet.scrape(one))
     check(history, tmp_path, {after: {"OutlastRecoverySlow": True}})
-    check(history, tmp_path, {after: {"OutlastRecoverySlow": False}}, DeploymentConfig(objective=600))
+    check(
+        history, tmp_path, {after: {"OutlastRecoverySlow": False}}, DeploymentConfig(objective=600)
+    )
 
 
 @pytest.mark.parametrize(
@@ -163,7 +188,10 @@ def test_runs_for_a_person(tmp_path, workflow, status, alert):
         history = History()
         before = history.add(5, fleet.scrape(one))
         fleet.submit(workflow, attempts=1)
-        until(lambda: fleet.value(one, "outlast_queue_runs", queue="default", status=status) == 1, status)
+        until(
+            lambda: fleet.value(one, "outlast_queue_runs", queue="default", status=status) == 1,
+            status,
+        )
         after = history.add(8, fleet.scrape(one))
         assert two == 1
     check(history, tmp_path, {before: CALM, after: {alert: True}})
@@ -182,11 +210,16 @@ def test_a_growing_queue_of_interrupted_runs(tmp_path):
         before = history.add(5, fleet.scrape(one))
         for concurrency in (2, 8, 16):
             victim = fleet.worker(concurrency=concurrency)
-            until(lambda: fleet.value(victim, "outlast_in_hand") == concurrency, f"{concurrency} runs")
+            until(
+                lambda: fleet.value(victim, "outlast_in_hand") == concurrency, f"{concurrency} runs"
+            )
             enough = _bits(fleet, victim) + 3 * concurrency  # so that each has got somewhere
             until(lambda: _bits(fleet, victim) >= enough, "their steps")
             fleet.kill(victim)
-            until(lambda: fleet.value(one, "outlast_queue_runs", **returned) == concurrency, "their return")
+            until(
+                lambda: fleet.value(one, "outlast_queue_runs", **returned) == concurrency,
+                "their return",
+            )
             history.add(3, fleet.scrape(one))
         during = history.add(1, fleet.scrape(one))
         after = history.add(40, fleet.scrape(one))
@@ -238,7 +271,10 @@ def test_what_was_saved_is_seen_though_its_counter_is_born_with_its_value(tmp_pa
         history.add(5, fleet.scrape(one))
         fleet.kill(one)
         two = fleet.worker()
-        until(lambda: fleet.value(two, "outlast_cost_saved_total", unit="tokens") == 100, "the recovery")
+        until(
+            lambda: fleet.value(two, "outlast_cost_saved_total", unit="tokens") == 100,
+            "the recovery",
+        )
         after = history.add(10, fleet.scrape(two))
     (panel,) = [one for _, row in rows(SOON) for one in row if one.title == "Saved"]
     done = history.answers(tmp_path, alerts(SOON), panel.queries[0][0], after, 100)
@@ -247,5 +283,7 @@ def test_what_was_saved_is_seen_though_its_counter_is_born_with_its_value(tmp_pa
 
 def test_every_rule_is_tested():
     text = Path(__file__).read_text()
-    assert [name for name in ALL if f'"{name}": True' not in text and f'"{name}")' not in text] == []
+    assert [
+        name for name in ALL if f'"{name}": True' not in text and f'"{name}")' not in text
+    ] == []
     assert yaml.safe_load(alerts(DeploymentConfig()))["groups"]

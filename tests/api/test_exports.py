@@ -124,7 +124,9 @@ def test_exported_names_are_pinned(module):
 
 
 def test_the_sync_names_are_the_same_objects_but_for_what_waits():
-    differing = [name for name in NAMES if getattr(outlast, name) is not getattr(outlast.sync, name)]
+    differing = [
+        name for name in NAMES if getattr(outlast, name) is not getattr(outlast.sync, name)
+    ]
     assert differing == SYNC_ITS_OWN
 
 
@@ -155,14 +157,18 @@ def test_every_public_name_has_a_docstring(module):
 
 def public_methods(kind):
     return [
-        method for name, method in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_")
+        method
+        for name, method in inspect.getmembers(kind, inspect.isfunction)
+        if not name.startswith("_")
     ]
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
 def test_importing_it_is_light(module):
     code = f"import sys, {module.__name__}; print(*sorted(set(sys.modules) & set({HEAVY})))"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert loaded.stdout.split() == []
 
 
@@ -192,7 +198,9 @@ def test_every_error_is_in_the_tree_drawn_in_errors_py():
     kinds = {
         name: kind
         for name, kind in vars(outlast.errors).items()
-        if inspect.isclass(kind) and issubclass(kind, BaseException) and kind.__module__ == "outlast.errors"
+        if inspect.isclass(kind)
+        and issubclass(kind, BaseException)
+        and kind.__module__ == "outlast.errors"
     }
     drawn = tree_in_docstring()
     assert sorted(drawn) == sorted(kinds)
@@ -203,5 +211,6 @@ def test_every_error_is_exported():
     assert sorted(tree_in_docstring()) == sorted(
         name
         for name in NAMES
-        if inspect.isclass(getattr(outlast, name)) and issubclass(getattr(outlast, name), BaseException)
+        if inspect.isclass(getattr(outlast, name))
+        and issubclass(getattr(outlast, name), BaseException)
     )

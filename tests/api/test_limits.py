@@ -154,7 +154,9 @@ def test_run_returns_the_result_and_leaves_no_thread_behind(address):
     before = set(threading.enumerate())
     assert run(passes([1, 2]), id="r", store=address) == [1, 2]
     left = [
-        t.name for t in set(threading.enumerate()) - before if t.is_alive() and t.name == "outlast-writer"
+        t.name
+        for t in set(threading.enumerate()) - before
+        if t.is_alive() and t.name == "outlast-writer"
     ]
     assert left == []
 

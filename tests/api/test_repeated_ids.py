@@ -142,7 +142,10 @@ def test_a_batch_joins_what_is_there_and_queues_the_rest_on_every_store(place):
             runs = await app.submit_many(calls, ids=["there", "twice", "twice", "winds"])
             return [run.id for run in runs], sorted(info.id for info in await app.runs())
 
-    assert asyncio.run(main()) == (["there", "twice", "twice", "winds"], ["there", "twice", "winds"])
+    assert asyncio.run(main()) == (
+        ["there", "twice", "twice", "winds"],
+        ["there", "twice", "winds"],
+    )
 
 
 def test_a_batch_with_a_conflict_queues_nothing_on_any_store(place):

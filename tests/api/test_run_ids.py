@@ -111,7 +111,9 @@ def test_runs_without_an_id_are_separate(world):
     assert len(world.do(main)) == 3
 
 
-@pytest.mark.parametrize("id", ["", "a\x00b", "line\nbreak", "\x1b[31m", "\ud800", "\u2028", "\x7f", "\x85"])
+@pytest.mark.parametrize(
+    "id", ["", "a\x00b", "line\nbreak", "\x1b[31m", "\ud800", "\u2028", "\x7f", "\x85"]
+)
 @pytest.mark.parametrize(
     "command", ["start", "submit", "get", "cancel", "retry", "resume", "send", "result", "journal"]
 )
@@ -133,7 +135,18 @@ def test_an_id_that_cannot_be_stored_or_shown_is_refused_by_every_call(world, id
 
 
 @pytest.mark.parametrize(
-    "id", ["../../etc/passwd", "'; DROP TABLE runs; --", "%s{0}$x", "a b", "日本", "🌊", "a/b#1", " ", "-x"]
+    "id",
+    [
+        "../../etc/passwd",
+        "'; DROP TABLE runs; --",
+        "%s{0}$x",
+        "a b",
+        "日本",
+        "🌊",
+        "a/b#1",
+        " ",
+        "-x",
+    ],
 )
 def test_any_printable_text_is_an_id(world, id):
     assert world.run(report("tides"), id=id) == "tides"

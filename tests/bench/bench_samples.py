@@ -42,9 +42,15 @@ def growth_found() -> dict[str, Any]:
     return {
         kind: {
             "runs": {str(size): {cost.name: 2.0 for cost in COSTS} for size in RUNS},
-            "journals": {str(size): {"next_step_ms": 0.3, "replay_ms": size / 100} for size in JOURNALS},
+            "journals": {
+                str(size): {"next_step_ms": 0.3, "replay_ms": size / 100} for size in JOURNALS
+            },
             "values": {
-                str(size): {"steps_per_second": 1e8 / size, "megabytes_per_second": 100.0, "cpu_us": 50.0}
+                str(size): {
+                    "steps_per_second": 1e8 / size,
+                    "megabytes_per_second": 100.0,
+                    "cpu_us": 50.0,
+                }
                 for size in VALUES
             },
             "space": {
@@ -74,7 +80,12 @@ def death_found() -> dict[str, Any]:
 def results() -> dict[str, Any]:
     place = "Linux with 2 cores, ext4; Python 3.11.7"
     return {
-        "steps": {"when": "2026-11-16, commit abc1234", "place": place, "rounds": 3, "found": steps_found()},
+        "steps": {
+            "when": "2026-11-16, commit abc1234",
+            "place": place,
+            "rounds": 3,
+            "found": steps_found(),
+        },
         "death": {
             "when": "2026-11-16, commit abc1234",
             "place": place,

@@ -70,7 +70,9 @@ def test_cpu_is_that_of_the_process_and_of_what_it_has_waited_for() -> None:
     meter = Meter()
     meter.begin()
     burn(0.1)
-    subprocess.run([sys.executable, "-c", "import time\nwhile time.process_time() < 0.3: pass"], check=True)
+    subprocess.run(
+        [sys.executable, "-c", "import time\nwhile time.process_time() < 0.3: pass"], check=True
+    )
     answer = meter.answer(1)
     assert answer["cpu_seconds"] >= 0.38
     assert answer["server_cpu_seconds"] == 0
@@ -91,7 +93,9 @@ sys.stdin.readline()
 
 def test_a_servers_cpu_has_that_of_its_children_while_they_live_and_after() -> None:
     pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-c", CHILDREN], stdin=pipe, stdout=pipe, text=True) as server:
+    with subprocess.Popen(
+        [sys.executable, "-c", CHILDREN], stdin=pipe, stdout=pipe, text=True
+    ) as server:
         assert server.stdin and server.stdout
         assert server.stdout.readline() == "ready\n"
         alive = tree_cpu_seconds(server.pid)
@@ -154,7 +158,9 @@ def test_no_line_of_the_ledger_is_torn_by_another_process(
 
 @pytest.mark.parametrize("contender", [OUTLAST, RAW], ids=lambda contender: contender.name)
 @pytest.mark.parametrize("shape", [Shape(1, 12), Shape(10, 4)], ids=str)
-def test_a_driver_executes_records_and_answers(contender: Contender, shape: Shape, tmp_path: Path) -> None:
+def test_a_driver_executes_records_and_answers(
+    contender: Contender, shape: Shape, tmp_path: Path
+) -> None:
     answer = ask(
         contender, "steps", print, store=f"sqlite:///{tmp_path / 'a.db'}", runs=shape.runs, steps=shape.steps, seconds=0.2
     )  # fmt: skip

@@ -19,9 +19,13 @@ ROOT = Path(__file__).parents[2]
 def test_the_page_and_its_pictures_are_what_the_results_make_of_them() -> None:
     found = json.loads(RESULTS.read_text())["sections"] if RESULTS.exists() else None
     if found is None:
-        assert not list((ROOT / "docs").glob("benchmarks*")), "a page without results was written by hand"
+        assert not list((ROOT / "docs").glob("benchmarks*")), (
+            "a page without results was written by hand"
+        )
     else:
-        assert stale(found, ROOT) == [], "`make bench` writes them; by hand they must not be changed"
+        assert stale(found, ROOT) == [], (
+            "`make bench` writes them; by hand they must not be changed"
+        )
 
 
 @pytest.fixture
@@ -56,7 +60,9 @@ def test_every_picture_of_the_page_is_made_and_every_one_that_is_made_is_shown()
 
 def test_the_pictures_are_well_formed_and_have_a_bar_for_every_contender() -> None:
     for name, svg in plots(results()).items():
-        texts = [element.text for element in ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
+        texts = [
+            element.text for element in ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")
+        ]
         if name.startswith("benchmarks-steps"):
             assert {"Outlast", "raw", "DBOS", "LangGraph"} <= set(texts)
 
@@ -71,7 +77,8 @@ def test_the_readme_has_the_deaths_of_the_results_between_its_marks(written: Pat
     lines = (written / "README.md").read_text().splitlines()
     assert (lines[:2], lines[-2:]) == (["# One", ""], ["", "Two"])
     cells = {
-        row[1]: row[2:5] for row in (re.split(r"\s*\|\s*", line) for line in lines if line.startswith("|"))
+        row[1]: row[2:5]
+        for row in (re.split(r"\s*\|\s*", line) for line in lines if line.startswith("|"))
     }
     assert cells["kill -9: out of memory, a crash"] == [
         "elsewhere after 0.6 s, 3.2 s done again",

@@ -32,7 +32,9 @@ def test_every_store_is_empty_and_cleared(tmp_path: Path, postgres_server) -> No
             assert client.get("a") is None
         assert not list(tmp_path.glob("store-*"))
         with psycopg.connect(postgres_server.url) as db:
-            left = db.execute("SELECT count(*) FROM pg_database WHERE datname LIKE 'bench%'").fetchone()
+            left = db.execute(
+                "SELECT count(*) FROM pg_database WHERE datname LIKE 'bench%'"
+            ).fetchone()
         assert left == (0,)
         assert opened.server("postgres") == postgres_server.pid
         assert opened.server("sqlite") is None

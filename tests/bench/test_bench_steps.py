@@ -30,7 +30,10 @@ def rows_of(text: str, heading: str) -> list[list[str]]:
     """The cells of the first table after this heading, without head and rule."""
     lines = iter(text.partition(heading)[2].splitlines())
     rows = list(
-        takewhile(lambda line: line.startswith("|"), dropwhile(lambda line: not line.startswith("|"), lines))
+        takewhile(
+            lambda line: line.startswith("|"),
+            dropwhile(lambda line: not line.startswith("|"), lines),
+        )
     )
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows[2:]]
 
@@ -89,7 +92,9 @@ def test_what_limits_a_goal_is_said_where_it_is_missed_and_nowhere_else() -> Non
     assert "SQLite, what limits it" not in text
 
 
-def test_who_failed_everywhere_is_named_with_its_last_words_and_the_others_have_their_figures() -> None:
+def test_who_failed_everywhere_is_named_with_its_last_words_and_the_others_have_their_figures() -> (
+    None
+):
     found = steps_found()
     for result in in_all_rounds(found, "DBOS on SQLite"):
         result.clear()
@@ -104,7 +109,10 @@ def test_who_failed_everywhere_is_named_with_its_last_words_and_the_others_have_
     speeds = {(row[0], row[1]): row[2:] for row in rows_of(text, "### Steps a second")}
     assert speeds["SQLite", "DBOS"][2] == "failed"
     assert all(
-        "failed" not in cell for who, row in speeds.items() for cell in row if who != ("SQLite", "DBOS")
+        "failed" not in cell
+        for who, row in speeds.items()
+        for cell in row
+        if who != ("SQLite", "DBOS")
     )
     assert rows_of(text, "### What failed")[0][-1] == "Trace … OSError: disk / full"
     assert "failed" in plots(found)["benchmarks-steps-sqlite.svg"]
@@ -174,9 +182,12 @@ def test_steps_that_are_not_in_the_store_are_a_failure() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"synchronous": "1"}, {"fsync": "off"}, {"synchronous_commit": "off"}, {"appendonly": "no"}]
+    "settings",
+    [{"synchronous": "1"}, {"fsync": "off"}, {"synchronous_commit": "off"}, {"appendonly": "no"}],
 )
-def test_a_store_that_is_less_durable_than_the_others_is_a_failure(settings: dict[str, str]) -> None:
+def test_a_store_that_is_less_durable_than_the_others_is_a_failure(
+    settings: dict[str, str],
+) -> None:
     with pytest.raises(Failed, match="not durable"):
         figures(ANSWER | {"settings": settings}, HUNDRED)
 

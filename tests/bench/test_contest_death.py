@@ -31,7 +31,9 @@ def no_settling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(worker.__wrapped__.__kwdefaults__, "settle", 0.0)  # type: ignore[attr-defined]
 
 
-def test_after_a_kill_another_worker_continues_with_the_steps_that_were_not_recorded(tmp_path: Path) -> None:
+def test_after_a_kill_another_worker_continues_with_the_steps_that_were_not_recorded(
+    tmp_path: Path,
+) -> None:
     found = trial(RUNS, KILLED, f"sqlite:///{tmp_path / 'store.db'}", tmp_path, quiet, jobs=2)
     assert found["exit_status"] == -signal.SIGKILL and not found["killed"]
     assert found["unfinished"] == 0 and found["left"] == 0
@@ -46,7 +48,11 @@ def test_section_has_results_and_failures_and_repeats_no_long_trial(
     found = measure(tmp_path, 2, quiet, entrants=(RUNS, BROKEN), scenarios=(TOLD,), kills=0)
     (ours,), (theirs, again) = found["trials"]["fits"].values()  # what failed is tried again
     assert ours["exit_status"] == 0 and not ours["killed"] and ours["begun_after"] == 0
-    assert ours["unfinished"] == 0 and ours["done_twice"] == 0 and ours["redone_seconds"] == pytest.approx(0)
+    assert (
+        ours["unfinished"] == 0
+        and ours["done_twice"] == 0
+        and ours["redone_seconds"] == pytest.approx(0)
+    )
     assert "no_such_driver.py" in theirs["failed"] and "no_such_driver.py" in again["failed"]
     assert "failed: nobody: its worker does not start" in tables(found)
 
@@ -71,7 +77,9 @@ measure(Path(sys.argv[1]), 1, print, entrants=ours, scenarios=SCENARIOS, kills=0
 
 
 def test_two_interrupts_leave_no_worker_behind(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", MEASURE, str(tmp_path)], stderr=subprocess.PIPE) as bench:
+    with subprocess.Popen(
+        [sys.executable, "-c", MEASURE, str(tmp_path)], stderr=subprocess.PIPE
+    ) as bench:
         wait_until(lambda: len(_naming(tmp_path)) > 3)  # itself, and workers of several trials
         for _ in range(2):
             bench.send_signal(signal.SIGINT)

@@ -33,7 +33,9 @@ def test_what_was_cut_off_and_is_done_by_another_is_work_done_again() -> None:
         "begin 0 1 b 103.5\nbegin 1 1 b 104.0\nend 0 1 b 104.5\nend 1 1 b 105.0\nbegin 0 2 b 104.5\nend 0 2 b 105.5\nbegin 1 2 b 105.0\nend 1 2 b 106.0\n"
     )
     assert read["taken_first"] == 1.0 and read["taken_last"] == 1.5
-    assert read["redone_seconds"] == pytest.approx(0.8 + 0.8)  # from the opening of the gate until A was gone
+    assert read["redone_seconds"] == pytest.approx(
+        0.8 + 0.8
+    )  # from the opening of the gate until A was gone
     assert read["finished"] == 2 and read["unfinished"] == 0 and read["finished_last"] == 3.5
     assert read["done_twice"] == 0 and read["begun_after"] == 0
 
@@ -72,7 +74,9 @@ def test_what_is_begun_as_the_signal_arrives_is_not_held_against_it() -> None:
 
 
 def test_a_silent_worker_that_comes_back_and_ends_its_stage_has_done_it_twice() -> None:
-    read = found("begin 0 1 b 108.0\nend 0 1 b 109.0\nend 0 1 a 120.0\n", CASE._replace(gone=CASE.struck))
+    read = found(
+        "begin 0 1 b 108.0\nend 0 1 b 109.0\nend 0 1 a 120.0\n", CASE._replace(gone=CASE.struck)
+    )
     assert read["done_twice"] == 1
     assert read["redone_seconds"] == pytest.approx(1.0)
 
@@ -83,7 +87,9 @@ def test_a_silent_worker_that_ends_a_job_once_more_was_taken_over_all_the_same()
         for job in (0, 1)
         for stage in (1, 2)
     )
-    by_a = "".join(f"end {job} 1 a 120.0\nbegin {job} 2 a 120.0\nend {job} 2 a 121.0\n" for job in (0, 1))
+    by_a = "".join(
+        f"end {job} 1 a 120.0\nbegin {job} 2 a 120.0\nend {job} 2 a 121.0\n" for job in (0, 1)
+    )
     read = found(by_b + by_a, CASE._replace(gone=CASE.struck))
     assert read["finished_by_a"] == 0
     assert read["taken_first"] == read["taken_last"] == 108 - CASE.struck
@@ -92,11 +98,19 @@ def test_a_silent_worker_that_ends_a_job_once_more_was_taken_over_all_the_same()
 
 def test_a_line_that_a_death_has_cut_off_is_no_line() -> None:
     assert len(Attempts(BOTH_IN_FIRST + "end 0 1 a 103.").all) == 4
-    assert all(one.ended is None for one in Attempts(BOTH_IN_FIRST + "end 0 1 a 103.").all if one.stage == 1)
+    assert all(
+        one.ended is None
+        for one in Attempts(BOTH_IN_FIRST + "end 0 1 a 103.").all
+        if one.stage == 1
+    )
 
 
 def test_it_is_known_whether_all_jobs_have_got_to_a_stage_and_on_whom() -> None:
     attempts = Attempts(BOTH_IN_FIRST)
-    assert attempts.begun(1, jobs=2) and not attempts.begun(2, jobs=2) and not attempts.begun(1, jobs=3)
+    assert (
+        attempts.begun(1, jobs=2)
+        and not attempts.begun(2, jobs=2)
+        and not attempts.begun(1, jobs=3)
+    )
     assert attempts.only("a") and not Attempts(BOTH_IN_FIRST + "begin 0 1 b 103.0\n").only("a")
     assert not attempts.all_over(CASE)

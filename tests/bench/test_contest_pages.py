@@ -12,7 +12,8 @@ NUMBERS = {
 def measured(*rates: float) -> dict:
     return {
         "rounds": [
-            {**NUMBERS, "round": number, "jobs_per_second": rate} for number, rate in enumerate(rates)
+            {**NUMBERS, "round": number, "jobs_per_second": rate}
+            for number, rate in enumerate(rates)
         ],
         "failed": [],
         "config": "as it comes",
@@ -37,7 +38,9 @@ def test_a_goal_is_met_by_the_median_of_the_rounds() -> None:
         "1.25x (0.900 to 3.00)",
         "met",
     ]
-    page = queue.tables({"Outlast, items (Postgres)": measured(900), "pgqueuer (Postgres)": measured(1000)})
+    page = queue.tables(
+        {"Outlast, items (Postgres)": measured(900), "pgqueuer (Postgres)": measured(1000)}
+    )
     assert row(page, "Outlast, items (Postgres): jobs/s to pgqueuer (Postgres)")[2] == "**MISSED**"
 
 
@@ -45,13 +48,21 @@ def test_a_ratio_is_of_one_round_also_where_another_round_failed() -> None:
     ours, theirs = measured(1000, 3000), measured(2000, 2000)
     del ours["rounds"][0]
     page = queue.tables({"Outlast, items (Postgres)": ours, "pgqueuer (Postgres)": theirs})
-    assert row(page, "Outlast, items (Postgres): jobs/s to pgqueuer (Postgres)") == ["≥ 1x", "1.50x", "met"]
+    assert row(page, "Outlast, items (Postgres): jobs/s to pgqueuer (Postgres)") == [
+        "≥ 1x",
+        "1.50x",
+        "met",
+    ]
     del theirs["rounds"][1]
     page = queue.tables({"Outlast, items (Postgres)": ours, "pgqueuer (Postgres)": theirs})
-    assert row(page, "Outlast, items (Postgres): jobs/s to pgqueuer (Postgres)")[2] == "not measured"
+    assert (
+        row(page, "Outlast, items (Postgres): jobs/s to pgqueuer (Postgres)")[2] == "not measured"
+    )
 
 
-def test_a_contender_that_failed_is_in_the_table_with_its_last_words_and_the_others_are_too() -> None:
+def test_a_contender_that_failed_is_in_the_table_with_its_last_words_and_the_others_are_too() -> (
+    None
+):
     found = {
         "Outlast, items (Postgres)": measured(1000),
         "pgqueuer (Postgres)": {
@@ -61,9 +72,14 @@ def test_a_contender_that_failed_is_in_the_table_with_its_last_words_and_the_oth
         },
     }
     page = queue.tables(found)
-    assert row(page, "pgqueuer (Postgres)")[0] == "failed: pgqueuer submit: exit 1: Traceback … OSError: no"
+    assert (
+        row(page, "pgqueuer (Postgres)")[0]
+        == "failed: pgqueuer submit: exit 1: Traceback … OSError: no"
+    )
     assert row(page, "Outlast, items (Postgres)")[0] == "1,000"
-    assert row(page, "Outlast, items (Postgres): jobs/s to pgqueuer (Postgres)")[2] == "not measured"
+    assert (
+        row(page, "Outlast, items (Postgres): jobs/s to pgqueuer (Postgres)")[2] == "not measured"
+    )
     assert "failed" in queue.plots(found)["benchmarks-queue.svg"]
     assert queue.plots({"pgqueuer (Postgres)": found["pgqueuer (Postgres)"]}) == {}
 
@@ -98,13 +114,21 @@ def death(scenario: str = "killed", **entrants: list[dict]) -> dict:
 
 def test_seconds_are_those_of_the_rounds() -> None:
     page = deathpage.tables(
-        death(one=[TRIAL, {**TRIAL, "taken_last": 1.25}, {**TRIAL, "taken_last": 1.0, "redone_seconds": 5.0}])
+        death(
+            one=[
+                TRIAL,
+                {**TRIAL, "taken_last": 1.25},
+                {**TRIAL, "taken_last": 1.0, "redone_seconds": 5.0},
+            ]
+        )
     )
     assert row(page, "one") == ["0.500 s", "1.00 (0.750 to 1.25) s", "3 to 5 s", "0", "6.00 s", "0"]
 
 
 def test_jobs_that_the_store_still_has_are_stuck_and_those_that_it_has_not_are_lost() -> None:
-    page = deathpage.tables(death(stuck=[NEVER], lost=[{**NEVER, "left": 0}], both=[{**NEVER, "left": 4}]))
+    page = deathpage.tables(
+        death(stuck=[NEVER], lost=[{**NEVER, "left": 0}], both=[{**NEVER, "left": 4}])
+    )
     assert row(page, "stuck")[0] == "**not within 60 s**"
     assert [row(page, name)[-1] for name in ("stuck", "lost", "both")] == [
         "**10 stuck**",
@@ -123,7 +147,9 @@ def test_who_finishes_all_by_itself_has_handed_over_nothing() -> None:
         "begun_after": 20,
         "exit_seconds": 3.5,
     }
-    page = deathpage.tables(death("fits", one=[alone], other=[{**TRIAL, "killed": True, "exit_status": -9}]))
+    page = deathpage.tables(
+        death("fits", one=[alone], other=[{**TRIAL, "killed": True, "exit_status": -9}])
+    )
     assert row(page, "one")[:5] == ["3.50 s", "0", "20", "A finished all", "A finished all"]
     assert row(page, "other")[:2] == ["**killed**", "-9"]
 
@@ -152,16 +178,21 @@ def test_a_silent_worker_that_finishes_its_jobs_when_it_is_back_was_not_taken_ov
     ]
 
 
-def test_a_contender_that_failed_in_all_rounds_says_so_and_in_some_is_measured_by_the_others() -> None:
+def test_a_contender_that_failed_in_all_rounds_says_so_and_in_some_is_measured_by_the_others() -> (
+    None
+):
     failed = {"failed": "x: its worker does not start: Traceback\nImportError: no module"}
     page = deathpage.tables(death(broken=[failed, failed], half=[failed, TRIAL]))
     assert (
-        row(page, "broken")[0] == "failed: x: its worker does not start: Traceback … ImportError: no module"
+        row(page, "broken")[0]
+        == "failed: x: its worker does not start: Traceback … ImportError: no module"
     )
     assert row(page, "half")[0] == "0.500 s"
     assert page.count("- kill -9: half: x: its worker does not start") == 1
     assert page.count("- kill -9: broken: x: its worker does not start") == 2
-    drawn = deathpage.plots(death(broken=[failed], half=[TRIAL], never=[NEVER]))["benchmarks-death.svg"]
+    drawn = deathpage.plots(death(broken=[failed], half=[TRIAL], never=[NEVER]))[
+        "benchmarks-death.svg"
+    ]
     assert "failed" in drawn and "not within 60 s" in drawn
     assert deathpage.plots(death(broken=[failed])) == {}
 

@@ -56,7 +56,10 @@ def test_what_is_committed_has_every_ratio() -> None:
 
 @pytest.mark.parametrize("factor", [1e-6, 1e6])
 def test_guard_prints_its_table_and_fails_on_a_collapse(
-    factor: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    factor: float,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The measurement itself runs at the end of `make test`."""
     ratios = tmp_path / "guard.json"
@@ -84,7 +87,17 @@ async def measured(folder: Path, seconds: float) -> dict[str, list[float]]:
 def test_guard_measures_as_a_program(tmp_path: Path) -> None:
     ratios = tmp_path / "guard.json"
     ratios.write_text(json.dumps(dict.fromkeys(WORDS, 1e6)))
-    command = [sys.executable, "-m", "bench.guard", "--seconds", "0.1", "--ratios", ratios, "--dir", tmp_path]
+    command = [
+        sys.executable,
+        "-m",
+        "bench.guard",
+        "--seconds",
+        "0.1",
+        "--ratios",
+        ratios,
+        "--dir",
+        tmp_path,
+    ]
     done = subprocess.run(
         command, cwd=REPOSITORY, check=False, capture_output=True, text=True, timeout=WAIT_SECONDS
     )
@@ -95,6 +108,8 @@ def test_guard_measures_as_a_program(tmp_path: Path) -> None:
 
 
 def test_the_guard_is_the_last_step_of_make_test() -> None:
-    recipe = re.search(r"^test:.*\n((?:\t.*\n)+)", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
+    recipe = re.search(
+        r"^test:.*\n((?:\t.*\n)+)", (REPOSITORY / "Makefile").read_text(), re.MULTILINE
+    )
     assert recipe
     assert recipe[1].splitlines()[-1].endswith("-m bench.guard")

@@ -11,7 +11,9 @@ def test_an_innocent_run_survives_the_storm_that_condemned_it_before() -> None:
     assert condemned_share(storm, deaths_allowed, 5_000) == 0
 
 
-def test_a_poison_run_costs_no_more_in_a_calm_fleet_and_a_bounded_number_of_deaths_in_a_storm() -> None:
+def test_a_poison_run_costs_no_more_in_a_calm_fleet_and_a_bounded_number_of_deaths_in_a_storm() -> (
+    None
+):
     calm, storm = Storm(kills_per_minute=0.0), Storm()
     assert poison_deaths(calm, deaths_allowed, 100) == calm.attempts_max
     assert poison_deaths(storm, deaths_allowed, 100) <= ATTEMPTS_FACTOR_MAX * storm.attempts_max

@@ -18,12 +18,18 @@ class Command(Program):
 
     def __init__(self, folder: Path, *words: object, **env: str) -> None:
         environ = clean_environment(PYTHONWARNINGS="error", **env)
-        super().__init__([sys.executable, "-W", "error", "-m", "outlast", *words], folder, env=environ)
+        super().__init__(
+            [sys.executable, "-W", "error", "-m", "outlast", *words], folder, env=environ
+        )
 
     @property
     def error_lines(self) -> list[str]:
         """The complete lines of stderr so far."""
-        return [line.rstrip("\n") for line in self.errors.splitlines(keepends=True) if line.endswith("\n")]
+        return [
+            line.rstrip("\n")
+            for line in self.errors.splitlines(keepends=True)
+            if line.endswith("\n")
+        ]
 
     def wait_for_error_line(self, number: int = 0) -> str:
         return self.wait_until(lambda: self.error_lines[number:])[0]

@@ -100,7 +100,9 @@ class Place:
     def submitted(
         self, id: str, workflow: str = "report", args: str = '{"topic":"tides"}', **fields: Any
     ) -> RunRow:
-        submitted = self.commit(Submit(id, workflow, args, f"token of {id}", "00" * 16, **fields))[0]
+        submitted = self.commit(Submit(id, workflow, args, f"token of {id}", "00" * 16, **fields))[
+            0
+        ]
         return submitted.row or self.row(id)  # of one that nobody holds there is nothing to tell
 
     def started(
@@ -116,7 +118,9 @@ class Place:
         self, worker="w1", lease=1e6, queues=("default",), workflows=("report",), concurrency=4
     ) -> None:
         """Somebody who claims."""
-        self.commit(RegisterWorker(worker, "some-host", 4242, lease, queues, workflows, concurrency))
+        self.commit(
+            RegisterWorker(worker, "some-host", 4242, lease, queues, workflows, concurrency)
+        )
 
     def item(self, id: str, queue: str = "mail", **fields: Any) -> RunRow:
         return self.submitted(f"{queue}/{id}", "", '{"to":"ann"}', queue=queue, **fields)
@@ -128,7 +132,9 @@ class Place:
         assert self.row(row.id).status == "dead"
 
     def entry(self, row: RunRow, seq: int, kind: str, key: str = "", **fields: Any) -> None:
-        assert self.commit(Record(row.pk, seq, row.fence, kind, key, row.created + seq, **fields)) == [None]
+        assert self.commit(
+            Record(row.pk, seq, row.fence, kind, key, row.created + seq, **fields)
+        ) == [None]
 
 
 @pytest.fixture

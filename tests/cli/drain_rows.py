@@ -28,5 +28,7 @@ def enlisted(outlast, worker="w1", host=HERE, lease=1e6, concurrency=4, queues=(
 def drained(outlast, worker="w1", reason="SIGTERM", report=REPORT, **fields):
     enlisted(outlast, worker, **fields)
     outlast.commit(
-        Drain(worker, reason), StoreDrainReport(worker, json.dumps(report)), DeregisterWorker(worker)
+        Drain(worker, reason),
+        StoreDrainReport(worker, json.dumps(report)),
+        DeregisterWorker(worker),
     )

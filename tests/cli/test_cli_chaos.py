@@ -23,7 +23,9 @@ async def sell(topic: str) -> str:
 
 def test_chaos_usage_shows_the_full_command(outlast):
     assert outlast("chaos", "--help").out.startswith("Usage: outlast chaos [OPTIONS]")
-    assert outlast("chaos", "verify", "--help").out.startswith("Usage: outlast chaos verify [OPTIONS]")
+    assert outlast("chaos", "verify", "--help").out.startswith(
+        "Usage: outlast chaos verify [OPTIONS]"
+    )
     assert "Usage: outlast chaos [OPTIONS]" in outlast("chaos", "--blows", "flood").err
 
 
@@ -47,7 +49,9 @@ def test_chaos_verdict_without_a_ledger_is_not_a_failure(tmp_path):
     with Command(tmp_path, "chaos", "flows.py", *words, "--report", "report") as trial:
         assert trial.wait() == 0, trial.describe()
         said = trial.output
-    assert "verdict: nothing is violated; not known: no action twice, no stale fence, redone\n" in said
+    assert (
+        "verdict: nothing is violated; not known: no action twice, no stale fence, redone\n" in said
+    )
 
 
 def test_interrupted_chaos_says_where_the_logs_are(tmp_path):
@@ -55,4 +59,6 @@ def test_interrupted_chaos_says_where_the_logs_are(tmp_path):
         trial.wait_until(lambda: "starting" in trial.output)
         assert trial.end_by(signal.SIGINT) == 130
         said = trial.errors
-    assert f"there is no report, as it was not ended; what the workers logged is in {tmp_path}" in said
+    assert (
+        f"there is no report, as it was not ended; what the workers logged is in {tmp_path}" in said
+    )

@@ -51,8 +51,14 @@ def test_doctor_reads_the_manifests_of_a_folder(outlast):
     assert answer.code == 1
     checks = [one for one in answer.json["findings"] if one["check"] == "files"]
     assert [(one["level"], one["what"]) for one in checks] == [
-        ("note", "values.yml is left out: it has neither a `kind` (Kubernetes) nor `services` (compose)."),
-        ("ok", "read: Dockerfile, agents.service, pod.yaml. The folders in it (more) are not looked into."),
+        (
+            "note",
+            "values.yml is left out: it has neither a `kind` (Kubernetes) nor `services` (compose).",
+        ),
+        (
+            "ok",
+            "read: Dockerfile, agents.service, pod.yaml. The folders in it (more) are not looked into.",
+        ),
     ]
     judged = {one["where"].partition(":")[0] for one in answer.json["findings"]}
     assert judged == {"deploy", "deploy/Dockerfile", "deploy/agents.service", "deploy/pod.yaml"}
@@ -82,7 +88,9 @@ def test_doctor_skips_checks_of_a_wrong_setting(outlast):
     (outlast.folder / "pod.yaml").write_text(POD.replace("- {name: worker,", env))
     answer = outlast("doctor", "--json", "--manifest", "pod.yaml")
     (wrong,) = [one for one in answer.json["findings"] if one["level"] == "error"]
-    assert "OUTLAST_GRACE='9 s'" in wrong["what"] and "What goes by it is not judged" in wrong["fix"]
+    assert (
+        "OUTLAST_GRACE='9 s'" in wrong["what"] and "What goes by it is not judged" in wrong["fix"]
+    )
     judged = {one["check"] for one in answer.json["findings"]}
     assert not {"grace", "rollout"} & judged and {"lease", "signals", "filesystem"} <= judged
 
@@ -111,7 +119,9 @@ def test_doctor_wraps_findings_only_on_a_terminal(outlast, tmp_path):
     lines = lines_on_a_terminal(words, tmp_path, 72)
     assert max(map(len, lines)) <= 72
     assert lines[0].startswith("ok ")
-    assert [line for line in lines if line.startswith(" " * 18)], "what is broken goes on beneath itself"
+    assert [line for line in lines if line.startswith(" " * 18)], (
+        "what is broken goes on beneath itself"
+    )
     piped = outlast("doctor", "--manifest", "pod.yaml")
     assert max(map(len, piped.out.splitlines())) > 72
 

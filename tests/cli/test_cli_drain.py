@@ -15,7 +15,13 @@ from drain_rows import FORBIDDEN, HERE, HOSTILE, REPORT, drained, enlisted
 
 from outlast.cli.drain import AGAIN_SECONDS
 from outlast.store.address import store_at
-from outlast.store.commands import DeregisterWorker, Drain, RegisterWorker, RequestDrain, StoreDrainReport
+from outlast.store.commands import (
+    DeregisterWorker,
+    Drain,
+    RegisterWorker,
+    RequestDrain,
+    StoreDrainReport,
+)
 from support.waiting import WAIT_SECONDS, wait_until
 
 
@@ -101,7 +107,10 @@ def test_drain_all_asks_every_worker_of_this_host(outlast):
     enlisted(outlast, "w2")
     enlisted(outlast, "w3", host="another-host")
     answer = outlast("drain", "--all", "--json")
-    assert [(one["id"], one["state"]) for one in answer.json["workers"]] == [("w1", "asked"), ("w2", "asked")]
+    assert [(one["id"], one["state"]) for one in answer.json["workers"]] == [
+        ("w1", "asked"),
+        ("w2", "asked"),
+    ]
     assert asked(outlast, "w3") is None
 
 
@@ -187,7 +196,8 @@ def test_drain_wait_covers_a_worker_that_drains_already(outlast, clock):
     answer = outlast("drain")
     assert (answer.code, answer.err) == (0, "outlast: worker w1 drains already: SIGTERM.\n")
     clock.after(
-        2.0, lambda: outlast.commit(StoreDrainReport("w1", json.dumps(REPORT)), DeregisterWorker("w1"))
+        2.0,
+        lambda: outlast.commit(StoreDrainReport("w1", json.dumps(REPORT)), DeregisterWorker("w1")),
     )
     answer = outlast("drain", "--wait", "--json")
     (one,) = answer.json["workers"]

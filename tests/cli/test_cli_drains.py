@@ -22,7 +22,11 @@ REPORT_KEYS = {
 def test_drains_of_an_empty_store_says_so(outlast):
     outlast.submitted("r1")
     answer = outlast("drains")
-    assert (answer.code, answer.out, answer.err) == (0, "", "outlast: no worker has drained here yet.\n")
+    assert (answer.code, answer.out, answer.err) == (
+        0,
+        "",
+        "outlast: no worker has drained here yet.\n",
+    )
     assert outlast("drains", "--json").json == {"drains": []}
 
 
@@ -35,7 +39,11 @@ def test_drains_lists_the_last_ones_newest_first(outlast):
     assert [line.split()[3] for line in lines] == ["w2", "w1"]
     assert "drained  3.2 s" in lines[0]
     assert "deploy 2" in lines[0]
-    assert [one["worker"] for one in outlast("drains", "--json").json["drains"]] == ["w2", "w1", "w0"]
+    assert [one["worker"] for one in outlast("drains", "--json").json["drains"]] == [
+        "w2",
+        "w1",
+        "w0",
+    ]
     assert outlast("drains", "--limit", "0").code == 2
 
 
@@ -147,13 +155,21 @@ def test_drain_output_escapes_control_characters(outlast):
     }  # fmt: skip
     enlisted(outlast, HOSTILE, host=HOSTILE)
     outlast.commit(Drain(HOSTILE, HOSTILE), StoreDrainReport(HOSTILE, json.dumps(report)))
-    for words in (["drains"], ["drains", HOSTILE], ["drain"], ["drain", "--worker", HOSTILE], ["workers"]):
+    for words in (
+        ["drains"],
+        ["drains", HOSTILE],
+        ["drain"],
+        ["drain", "--worker", HOSTILE],
+        ["workers"],
+    ):
         answer = outlast(*words)
         assert not FORBIDDEN & set(answer.out + answer.err), words
     assert outlast("drains", "--json").json["drains"][0]["reason"] == HOSTILE
 
 
-@pytest.mark.parametrize("text", ["not json", "[]", '"x"', '{"left": 3}', '{"cleanup": [1]}', "[" * 5000])
+@pytest.mark.parametrize(
+    "text", ["not json", "[]", '"x"', '{"left": 3}', '{"cleanup": [1]}', "[" * 5000]
+)
 def test_unreadable_drain_report_is_shown_partly(outlast, text):
     enlisted(outlast)
     outlast.commit(Drain("w1", "SIGTERM"), StoreDrainReport("w1", text))
@@ -167,7 +183,8 @@ def test_unreadable_drain_report_is_shown_partly(outlast, text):
 def test_newer_drain_report_is_shown_partly(outlast):
     enlisted(outlast)
     outlast.commit(
-        Drain("w1", "SIGTERM"), StoreDrainReport("w1", '{"left": [{"id": "r1", "new": 1}], "newer": 2}')
+        Drain("w1", "SIGTERM"),
+        StoreDrainReport("w1", '{"left": [{"id": "r1", "new": 1}], "newer": 2}'),
     )
     answer = outlast("drains", "w1")
     assert (answer.code, "r1" in answer.out) == (0, True)

@@ -100,7 +100,9 @@ def stuck(trips):
 def table(answer) -> dict[str, list[str]]:
     """The lines of the effects, by their places."""
     lines = answer.out.splitlines()
-    start = next(number for number, line in enumerate(lines) if line.split()[:2] == ["EFFECT", "STATE"])
+    start = next(
+        number for number, line in enumerate(lines) if line.split()[:2] == ["EFFECT", "STATE"]
+    )
     cells = [line.split() for line in lines[start + 1 : lines.index("", start)]]
     return {line[0]: line[1:] for line in cells}
 
@@ -150,7 +152,9 @@ def test_decide_compensate_says_what_follows(unknown):
 def test_decide_needs_exactly_one_json_decision(unknown, words):
     answer = unknown("decide", "t1", "book", *words)
     assert answer.code == 2
-    assert "decision" not in [entry["kind"] for entry in unknown("show", "t1", "--json").json["journal"]]
+    assert "decision" not in [
+        entry["kind"] for entry in unknown("show", "t1", "--json").json["journal"]
+    ]
 
 
 def test_decide_on_an_unknown_effect_lists_the_known_ones(unknown):
@@ -219,7 +223,10 @@ def test_show_says_what_is_unknown_and_how_to_decide_it(unknown):
     assert key in effects["book#2"]
     lines = answer.out.splitlines()
     said = " ".join(lines[lines.index("", lines.index("", 10) + 1) :])
-    assert "Parked: unknown: book#2: nobody can tell whether it happened. It raised ConnectionError:" in said
+    assert (
+        "Parked: unknown: book#2: nobody can tell whether it happened. It raised ConnectionError:"
+        in said
+    )
     assert "Say `outlast" not in said
     for way in ("--happened RESULT", "--did-not", "--compensate"):
         assert f"`outlast decide t1 'book#2' {way} --store {unknown.address}`" in said
@@ -359,7 +366,9 @@ def test_show_offers_no_retry_while_undoing(unknown):
     unknown("cancel", "t1", "--why", "enough.")
     assert unknown.trip().code == 5
     shown = unknown("show", "t1").out
-    assert "It did not: there is nothing to undo then:  `outlast decide t1 'book#2' --did-not" in shown
+    assert (
+        "It did not: there is nothing to undo then:  `outlast decide t1 'book#2' --did-not" in shown
+    )
     assert "done again" not in shown
     assert "to end as cancelled: enough.\n" in shown
     intent = str(unknown("show", "t1", "--json").json["effects"][-1]["intent"])
@@ -418,7 +427,9 @@ def test_a_parked_run_that_is_retried_is_told_to_be_resumed(unknown):
 
 def test_undoing_is_a_status_that_runs_can_be_listed_by(unknown):
     unknown("cancel", "t1")
-    assert [run["id"] for run in unknown("runs", "--status", "undoing", "--json").json["runs"]] == ["t1"]
+    assert [run["id"] for run in unknown("runs", "--status", "undoing", "--json").json["runs"]] == [
+        "t1"
+    ]
     assert unknown("runs", "--status", "undoing", "--status", "parked").code == 2
 
 
@@ -473,7 +484,9 @@ def test_effect_output_escapes_control_characters(outlast):
     outlast.entry(row, 3, "step", f"{HOSTILE}#1", value=json.dumps(HOSTILE), seconds=1.0)
     outlast.entry(row, 4, "intent", "other#1", value=json.dumps(intent))
     outlast.entry(row, 5, "attempt", "other#1", error=error, attempt=1, value="1")
-    outlast.entry(row, 6, "decision", "x", value=json.dumps({"what": HOSTILE, "value": HOSTILE, "intent": 4}))
+    outlast.entry(
+        row, 6, "decision", "x", value=json.dumps({"what": HOSTILE, "value": HOSTILE, "intent": 4})
+    )
     verdict = {"status": HOSTILE, "error": error, "reason": HOSTILE}
     outlast.entry(row, 7, "undoing", value=json.dumps(verdict))
     outlast.entry(
@@ -483,7 +496,9 @@ def test_effect_output_escapes_control_characters(outlast):
         "c#1",
         value=json.dumps({"effect": HOSTILE, "code": "", "arguments": HOSTILE}),
     )
-    outlast.commit(Settle(row.pk, row.fence, "parked", reason=f"unknown: {HOSTILE} Say `outlast x`"))
+    outlast.commit(
+        Settle(row.pk, row.fence, "parked", reason=f"unknown: {HOSTILE} Say `outlast x`")
+    )
     for words in (["show", "r1"], ["show", "r1", "--full"], ["runs"], ["show", "r1", "--json"]):
         answer = outlast(*words)
         assert answer.code == 0

@@ -29,7 +29,9 @@ run(agent(), id="r1", stall_warn=0.1)
 
 
 def recorded(outlast, worker: str, step: str = "fetch", ago: float = 60.0) -> None:
-    said = json.dumps({"count": 3, "seconds": 12.04, "at": time.time() - ago, "line": "flows.py:12"})
+    said = json.dumps(
+        {"count": 3, "seconds": 12.04, "at": time.time() - ago, "line": "flows.py:12"}
+    )
     outlast.commit(UpdateSession(worker, f"t-{worker}-{step}", {step: said}, 1e6, space=STALLS))
 
 
@@ -48,7 +50,9 @@ def test_a_step_that_blocked_an_ended_worker_is_shown_after_those_of_living_ones
     recorded(outlast, "gone", ago=10)
     recorded(outlast, "w1", ago=100)
     first, second = blocked(outlast)
-    assert first.startswith("worker w1: fetch blocked its event loop 3 times, the last time for 12.0 s")
+    assert first.startswith(
+        "worker w1: fetch blocked its event loop 3 times, the last time for 12.0 s"
+    )
     assert second.startswith("worker gone, which has ended: fetch blocked its event loop 3 times")
     stalls = outlast("workers", "--json").json["stalls"]
     assert [(one["worker"], one["ended"]) for one in stalls] == [("gone", True), ("w1", False)]
@@ -62,7 +66,9 @@ def test_where_nobody_is_alive_the_latest_are_shown_below_that(outlast):
         recorded(outlast, f"w{number}", ago=number)
     lines = outlast("workers").out.splitlines()
     assert lines[0] == "nobody has this store open."
-    assert [line.split(",")[0] for line in lines[1:6]] == [f"worker w{number}" for number in range(5)]
+    assert [line.split(",")[0] for line in lines[1:6]] == [
+        f"worker w{number}" for number in range(5)
+    ]
     assert lines[6:] == ["2 older ones of ended workers: --json has them."]
     assert len(outlast("workers", "--json").json["stalls"]) == 7
 

@@ -92,10 +92,17 @@ def test_a_step_that_blocked_a_workers_event_loop_is_shown(outlast):
     said = json.dumps({"count": 3, "seconds": 12.04, "at": time.time() - 60, "line": "flows.py:12"})
     outlast.commit(UpdateSession("w1", "t1", {"fetch": said, "torn": "{"}, 1e6, space=STALLS))
     [line] = [line for line in outlast("workers").out.splitlines() if "blocked" in line]
-    assert line.startswith("worker w1: fetch blocked its event loop 3 times, the last time for 12.0 s")
+    assert line.startswith(
+        "worker w1: fetch blocked its event loop 3 times, the last time for 12.0 s"
+    )
     assert "at flows.py:12" in line
     [stall] = outlast("workers", "--json").json["stalls"]
-    assert (stall["worker"], stall["step"], stall["times"], stall["seconds"]) == ("w1", "fetch", 3, 12.04)
+    assert (stall["worker"], stall["step"], stall["times"], stall["seconds"]) == (
+        "w1",
+        "fetch",
+        3,
+        12.04,
+    )
 
 
 def test_workers_as_json_have_stable_keys(outlast):
@@ -112,7 +119,11 @@ def test_workers_as_json_have_stable_keys(outlast):
 def test_where_nobody_is_alive_it_is_said_on_stderr(outlast):
     outlast.commit()
     answer = outlast("workers")
-    assert (answer.code, answer.out, answer.err) == (0, "", "outlast: nobody has this store open.\n")
+    assert (answer.code, answer.out, answer.err) == (
+        0,
+        "",
+        "outlast: nobody has this store open.\n",
+    )
     assert outlast("queues").err == "outlast: no queues.\n"
     assert outlast("workers", "--json").json == {"workers": [], "struck_off": [], "stalls": []}
     assert outlast("queues", "--json").json == {"queues": []}
@@ -232,7 +243,9 @@ def test_watching_an_empty_store_waits_for_something_to_come(outlast, watched):
     assert outlast("queues", "--watch").out == "no queues.\n\n"
 
 
-def test_on_a_terminal_each_look_is_drawn_over_the_last_and_fits_it(outlast, watched, monkeypatch, capsys):
+def test_on_a_terminal_each_look_is_drawn_over_the_last_and_fits_it(
+    outlast, watched, monkeypatch, capsys
+):
     for number in range(40):
         outlast.enlisted(f"worker-{number:02}")
     watched(2)
@@ -260,7 +273,11 @@ def test_a_queue_gets_limits_of_its_own(outlast):
     answer = outlast("limit", "mail", "--depth", "100", "--concurrency", "2")
     assert (answer.code, answer.out) == (0, "")
     assert answer.err == "outlast: queue mail: depth 100 at the most, concurrency 2 at the most.\n"
-    assert outlast("limit", "mail", "--json").json == {"queue": "mail", "depth": 100, "concurrency": 2}
+    assert outlast("limit", "mail", "--json").json == {
+        "queue": "mail",
+        "depth": 100,
+        "concurrency": 2,
+    }
 
 
 def test_what_is_not_named_stays_as_it_is(outlast):
@@ -284,7 +301,11 @@ def test_what_is_not_named_stays_as_it_is(outlast):
 
 def test_limits_are_only_shown_where_nothing_is_to_change(outlast):
     outlast.commit()
-    assert outlast("limit", "mail", "--json").json == {"queue": "mail", "depth": None, "concurrency": None}
+    assert outlast("limit", "mail", "--json").json == {
+        "queue": "mail",
+        "depth": None,
+        "concurrency": None,
+    }
     assert outlast("queues", "--json").json == {"queues": []}
 
 

@@ -10,7 +10,9 @@ import pytest
 from outlast.cli.text import parse_age, readable, safe, span
 from outlast.store.commands import Cancel, Send, Settle, SetWaiting
 
-HOSTILE = "\x1b]0;owned\x07 \x1b[2J [red]markup[/red] :smile: \u202eevil \x9b31m \r\n\x7f \u2028 line2"
+HOSTILE = (
+    "\x1b]0;owned\x07 \x1b[2J [red]markup[/red] :smile: \u202eevil \x9b31m \r\n\x7f \u2028 line2"
+)
 FORBIDDEN = set("\x1b\x07\x9b\r\x7f\u202e\u2028")
 
 
@@ -27,7 +29,9 @@ def hostile_run(outlast):
     outlast.entry(row, 8, "retry", value=json.dumps({"from": None, "was": HOSTILE}))
     outlast.entry(row, 10, "message", HOSTILE, value="[]")
     outlast.entry(row, 9, HOSTILE[:10], value="1")
-    outlast.commit(Send("r[red]1", HOSTILE, "m1", HOSTILE), SetWaiting(row.pk, row.fence, ("a\x1bb",)))
+    outlast.commit(
+        Send("r[red]1", HOSTILE, "m1", HOSTILE), SetWaiting(row.pk, row.fence, ("a\x1bb",))
+    )
     outlast.commit(Cancel("r[red]1", HOSTILE))
     return row, error
 
@@ -41,7 +45,13 @@ def test_run_output_escapes_control_characters(outlast, status):
     row, error = hostile_run(outlast)
     if status is not None:
         outlast.commit(
-            Settle(row.pk, row.fence, status, error=error if status == "failed" else None, reason=HOSTILE)
+            Settle(
+                row.pk,
+                row.fence,
+                status,
+                error=error if status == "failed" else None,
+                reason=HOSTILE,
+            )
         )
     for words in (["runs"], ["show", "r[red]1"], ["show", "r[red]1", "--full"]):
         answer = outlast(*words)
@@ -105,7 +115,9 @@ def test_a_terminal_of_another_encoding_gets_json_all_the_same(monkeypatch):
     from outlast.cli import output
 
     raw = io.BytesIO()
-    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(raw, encoding="ascii", errors="backslashreplace"))
+    monkeypatch.setattr(
+        "sys.stdout", io.TextIOWrapper(raw, encoding="ascii", errors="backslashreplace")
+    )
     output.document("é中\x7f")
     assert raw.getvalue().isascii()
     assert json.loads(raw.getvalue()) == "é中\x7f"
@@ -113,7 +125,15 @@ def test_a_terminal_of_another_encoding_gets_json_all_the_same(monkeypatch):
 
 LONE_SURROGATES = "\udfff\udc00 \udbff \ud800"
 CHARACTERS = LONE_SURROGATES + "".join(
-    map(chr, (*range(0xD800), *range(0xE000, 0x20000), *range(0xE0000, 0xE0200), *range(0x10FF00, 0x110000)))
+    map(
+        chr,
+        (
+            *range(0xD800),
+            *range(0xE000, 0x20000),
+            *range(0xE0000, 0xE0200),
+            *range(0x10FF00, 0x110000),
+        ),
+    )
 )
 """The first two planes, and what is special in the others."""
 
@@ -133,7 +153,15 @@ def test_readable_json_is_the_same_value(indent):
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("30s", 30), ("5m", 300), ("2h", 7200), ("7d", 604800), ("1w", 604800), ("1h30m", 5400), ("0.5s", 0.5)],
+    [
+        ("30s", 30),
+        ("5m", 300),
+        ("2h", 7200),
+        ("7d", 604800),
+        ("1w", 604800),
+        ("1h30m", 5400),
+        ("0.5s", 0.5),
+    ],
 )
 def test_age_has_a_number_and_a_unit(text, seconds):
     assert parse_age(text) == seconds

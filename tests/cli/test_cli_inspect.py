@@ -119,7 +119,9 @@ def test_runs_are_filtered_by_status_workflow_and_message(outlast):
 
 def test_a_parked_run_that_was_asked_to_end_shows_why_it_is_parked(outlast):
     row = outlast.started("r1")
-    outlast.commit(Cancel("r1", "enough"), Settle(row.pk, row.fence, "parked", reason="the code changed"))
+    outlast.commit(
+        Cancel("r1", "enough"), Settle(row.pk, row.fence, "parked", reason="the code changed")
+    )
     line = outlast("runs").out.splitlines()[1]
     assert "the code changed; asked to end: enough" in line
 
@@ -132,7 +134,9 @@ def test_a_run_that_is_due_later_is_shown_and_found_as_delayed(outlast):
     assert "due in" in lines[0]
     assert ids(outlast("runs", "--status", "delayed", "--json")) == ["later"]
     assert ids(outlast("runs", "--status", "queued", "--json")) == ["later", "ready"]
-    listed = {run["id"]: (run["status"], run["delayed"]) for run in outlast("runs", "--json").json["runs"]}
+    listed = {
+        run["id"]: (run["status"], run["delayed"]) for run in outlast("runs", "--json").json["runs"]
+    }
     assert listed == {"later": ("queued", True), "ready": ("queued", False)}
     assert "delayed" in outlast("show", "later").out.splitlines()[0]
     assert outlast("show", "later", "--json").json["run"]["delayed"] is True
@@ -188,7 +192,14 @@ def test_show_tells_the_story_of_a_run_in_order(outlast):
     row = outlast.started("r1")
     error = json.dumps({"type": "builtins:ValueError", "message": "no luck", "args": []})
     outlast.entry(
-        row, 1, "attempt", "research#1", attempt=1, error=error, value=str(row.created + 1.5), seconds=0.5
+        row,
+        1,
+        "attempt",
+        "research#1",
+        attempt=1,
+        error=error,
+        value=str(row.created + 1.5),
+        seconds=0.5,
     )
     outlast.entry(row, 2, "step", "research#1", attempt=2, value='"notes"', seconds=0.25)
     outlast.entry(row, 3, "fired", "(timer)#1")
@@ -269,7 +280,9 @@ def test_show_says_what_a_run_waits_for(outlast):
 
 def test_show_does_not_ask_for_a_message_that_was_sent(outlast):
     row = outlast.started("r1")
-    outlast.commit(SetWaiting(row.pk, row.fence, ("approval",)), Send("r1", "approval", "m1", "true"))
+    outlast.commit(
+        SetWaiting(row.pk, row.fence, ("approval",)), Send("r1", "approval", "m1", "true")
+    )
     out = outlast("show", "r1").out
     assert "The message that it waited for is there: approval." in out
     assert "outlast send" not in out
@@ -277,7 +290,9 @@ def test_show_does_not_ask_for_a_message_that_was_sent(outlast):
 
 def test_runs_say_what_a_run_waits_for_until_it_is_there(outlast):
     row = outlast.started("r1")
-    outlast.commit(Release(row.pk, row.fence, "waits", waiting=True, interrupted=False, waits=("approval",)))
+    outlast.commit(
+        Release(row.pk, row.fence, "waits", waiting=True, interrupted=False, waits=("approval",))
+    )
     assert outlast("runs").out.endswith("  waits for approval\n")
     outlast("send", "r1", "approval", "true")
     assert outlast("runs").out.endswith("  ready to go on\n")
@@ -311,7 +326,9 @@ def test_show_tells_of_a_resumption(outlast):
 def test_show_as_json_has_stable_keys(outlast):
     row = outlast.started("r1")
     outlast.commit(Send("r1", "approval", "m1", '{"ok": true}'))
-    outlast.entry(row, 1, "step", "research#1", value='"notes"', seconds=0.25, attempt=1, args='{"n":0}')
+    outlast.entry(
+        row, 1, "step", "research#1", value='"notes"', seconds=0.25, attempt=1, args='{"n":0}'
+    )
     document = outlast("show", "r1", "--json").json
     assert set(document) == {"run", "cost", "effects", "undecided", "journal", "messages"}
     assert set(document["run"]) == RUN_KEYS | {"args", "result", "deadline", "failed_at"}

@@ -42,7 +42,8 @@ def test_an_item_is_shown_with_its_payload_and_failures(outlast):
     assert "met 0 deaths, 0 interruptions, 1 failure of at most 1" in lines
     assert "A dead letter: no such address" in lines
     assert (
-        "After fixing the cause: `outlast retry mail/i1`. To give it up: `outlast cancel mail/i1`." in lines
+        "After fixing the cause: `outlast retry mail/i1`. To give it up: `outlast cancel mail/i1`."
+        in lines
     )
     document = outlast("show", "mail/i1", "--json").json["run"]
     assert (document["item"], document["args"], document["failures"]) == (True, {"to": "ann"}, 1)
@@ -50,7 +51,9 @@ def test_an_item_is_shown_with_its_payload_and_failures(outlast):
 
 def test_an_item_that_waits_goes_to_whoever_consumes_its_queue(outlast):
     outlast.item("i1")
-    assert "Not started yet. Whoever consumes queue mail takes it." in outlast("show", "mail/i1").out
+    assert (
+        "Not started yet. Whoever consumes queue mail takes it." in outlast("show", "mail/i1").out
+    )
 
 
 def test_a_dead_item_is_retried_or_cancelled(outlast):

@@ -73,7 +73,10 @@ def test_retry_of_a_child_names_its_parent(outlast):
     assert "run 'r1/report#1' is a child of run 'r1', which is failed." in answer.err
     assert "`outlast retry r1`" in answer.err
     assert outlast.row("r1/report#1").status == "failed"
-    assert "After fixing the cause: `outlast retry r1` (its parent)." in outlast("show", "r1/report#1").out
+    assert (
+        "After fixing the cause: `outlast retry r1` (its parent)."
+        in outlast("show", "r1/report#1").out
+    )
 
 
 def test_resume_queues_a_parked_run(outlast):
@@ -120,7 +123,11 @@ def test_several_runs_are_cancelled_each_with_a_line(outlast):
     answer = outlast("cancel", "r1", "r3", "--why", "enough")
     assert (answer.code, answer.out) == (0, "")
     assert answer.err == "outlast: run r1 is cancelled.\noutlast: run r3 is cancelled.\n"
-    assert [outlast.row(id).status for id in ("r1", "r2", "r3")] == ["cancelled", "queued", "cancelled"]
+    assert [outlast.row(id).status for id in ("r1", "r2", "r3")] == [
+        "cancelled",
+        "queued",
+        "cancelled",
+    ]
 
 
 def test_refused_id_does_not_stop_the_others(outlast):
@@ -144,10 +151,16 @@ def test_several_as_json_are_a_list_in_their_order(outlast):
     answer = outlast("resume", "no", "r1", "--json")
     assert answer.code == 3
     unknown, resumed = answer.json
-    assert (unknown["id"], unknown["error"]["type"], unknown["error"]["exit_code"]) == ("no", "UnknownRun", 3)
+    assert (unknown["id"], unknown["error"]["type"], unknown["error"]["exit_code"]) == (
+        "no",
+        "UnknownRun",
+        3,
+    )
     assert (resumed["id"], resumed["run"]["status"]) == ("r1", "queued")
     outlast.submitted("r2")
-    assert [set(one) for one in outlast("cancel", "r1", "r2", "--json").json] == [{"id", "run", "held"}] * 2
+    assert [set(one) for one in outlast("cancel", "r1", "r2", "--json").json] == [
+        {"id", "run", "held"}
+    ] * 2
 
 
 def test_the_same_id_twice_is_one(outlast):
@@ -220,7 +233,9 @@ def test_prune_deletes_what_ended_long_ago(outlast):
 def test_prune_keeps_dead_letters_and_says_what_can_be_done_with_them(outlast):
     settled(outlast, "dead", reason="it kills")
     outlast.dead_item()
-    assert outlast("prune", "--older-than", "7d").err == "outlast: deleted 0 runs.\n", "they are not that old"
+    assert outlast("prune", "--older-than", "7d").err == "outlast: deleted 0 runs.\n", (
+        "they are not that old"
+    )
     answer = outlast("prune", "--older-than", "0s")
     assert (answer.code, answer.out) == (0, "")
     assert answer.err == (
@@ -230,7 +245,10 @@ def test_prune_keeps_dead_letters_and_says_what_can_be_done_with_them(outlast):
     )
     assert outlast("cancel", "r1").code == 0
     assert outlast("prune", "--older-than", "0s", "--json").json == {"deleted": 1, "dead_kept": 1}
-    assert outlast("prune", "--older-than", "0s", "--dead", "--json").json == {"deleted": 1, "dead_kept": 0}
+    assert outlast("prune", "--older-than", "0s", "--dead", "--json").json == {
+        "deleted": 1,
+        "dead_kept": 0,
+    }
     assert outlast("runs", "--status", "dead").err == "outlast: no runs like that.\n"
 
 
@@ -248,7 +266,8 @@ def test_prune_forgets_no_dead_letter_whose_undoing_has_begun(outlast):
 
 
 @pytest.mark.parametrize(
-    "words", [["prune"], ["prune", "--older-than", "long"], ["cancel"], ["cancel", "r1", "--why", "\udcff"]]
+    "words",
+    [["prune"], ["prune", "--older-than", "long"], ["cancel"], ["cancel", "r1", "--why", "\udcff"]],
 )
 def test_a_missing_or_bad_option_is_a_usage_error(outlast, words):
     outlast.submitted("r1")

@@ -43,7 +43,10 @@ def test_commands_leave_an_older_store_unchanged(older, words):
     first, second = answer.err.splitlines()
     assert f"has version {ours - 1}, this Outlast {ours}. It is left as it is" in first
     assert "`outlast explain OlderStore`" in second
-    assert (outlast.db.read_bytes(), store_at(outlast.address).versions()) == (before, (ours - 1, ours))
+    assert (outlast.db.read_bytes(), store_at(outlast.address).versions()) == (
+        before,
+        (ours - 1, ours),
+    )
 
 
 def test_migrate_upgrades_an_older_store(older):

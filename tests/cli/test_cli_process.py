@@ -95,7 +95,9 @@ def test_signal_releases_the_run_with_a_hint(tmp_path, outlast, number, code, wo
 
 def test_killed_run_is_shown_as_dead_and_resumes(tmp_path, outlast):
     (tmp_path / "agent.py").write_text(BLOCKED)
-    with Command(tmp_path, "run", "agent.py:blocked", "--id", "r1", OUTLAST_HEARTBEAT="0.01") as child:
+    with Command(
+        tmp_path, "run", "agent.py:blocked", "--id", "r1", OUTLAST_HEARTBEAT="0.01"
+    ) as child:
         child.wait_for_error_line()
         child.kill()
     (tmp_path / "agent.py").write_text(BLOCKED.replace("await asyncio.Event().wait()", "pass"))
@@ -128,7 +130,9 @@ def test_closed_pipe_prints_no_traceback(tmp_path, outlast):
     (tmp_path / "agent.py").write_text(BLOCKED.replace("await asyncio.Event().wait()", "pass"))
     assert outlast("run", "agent.py:blocked", "--id", "r1").code == 0
     command = [sys.executable, "-m", "outlast", "show", "r1", "--json"]
-    child = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     assert child.stdout is not None
     assert child.stderr is not None
     child.stdout.close()

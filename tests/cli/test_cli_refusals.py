@@ -57,7 +57,8 @@ def test_ambiguous_store_address_is_refused(address, instead):
     ],
 )
 @pytest.mark.parametrize(
-    "command", [("runs",), ("migrate",), ("run", "agent.py:report", "tides"), ("worker", "agent.py")]
+    "command",
+    [("runs",), ("migrate",), ("run", "agent.py:report", "tides"), ("worker", "agent.py")],
 )
 def test_permanent_postgres_refusal_exits_2(outlast, postgres_server, old, new, says, command):
     answer = outlast(*command, "--store", postgres_server.url.replace(old, new, 1))
@@ -97,13 +98,17 @@ def test_missing_postgres_schema_is_named(outlast, postgres_server, monkeypatch)
 
 
 def test_opening_a_non_database_creates_no_files(outlast):
-    (outlast.folder / "notes.txt").write_text("not a database, but long enough to have a header " * 9)
+    (outlast.folder / "notes.txt").write_text(
+        "not a database, but long enough to have a header " * 9
+    )
     before = sorted(outlast.folder.iterdir())
     for command in (("runs",), ("run", "agent.py:report", "tides")):
         answer = outlast(*command, "--store", f"sqlite:///{outlast.folder}/notes.txt")
         assert answer.code == 1
         assert "not a SQLite database" in answer.err
-    assert [path for path in sorted(outlast.folder.iterdir()) if path.name != "__pycache__"] == before
+    assert [
+        path for path in sorted(outlast.folder.iterdir()) if path.name != "__pycache__"
+    ] == before
 
 
 def test_unreadable_folder_prints_no_traceback(outlast, monkeypatch):
@@ -179,7 +184,10 @@ def test_migrate_waits_for_a_locked_file_store(outlast, monkeypatch):
 def test_prune_works_on_a_full_server(outlast, tmp_path, monkeypatch):
     monkeypatch.setenv("OUTLAST_STORE_PATIENCE", "0.5")
     with servers.redis_server(tmp_path) as server, Redis.from_url(server.url) as client:
-        assert outlast("run", "agent.py:report", "tides", "--id", "r1", "--store", server.url).code == 0
+        assert (
+            outlast("run", "agent.py:report", "tides", "--id", "r1", "--store", server.url).code
+            == 0
+        )
         client.config_set("maxmemory", 1)
         refused = outlast("submit", "agent.py:report", "z", "--store", server.url)
         assert refused.code == 75

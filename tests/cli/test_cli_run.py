@@ -164,16 +164,19 @@ def test_json_is_one_document_however_it_ends(outlast, topic, code, status):
     assert answer.json["status"] == status
     if code:
         assert set(answer.json["error"]) == {"type", "message", "traceback"}
-        assert (answer.json["error"]["type"], answer.json["error"]["message"]) == ("RuntimeError", "boom")
+        assert (answer.json["error"]["type"], answer.json["error"]["message"]) == (
+            "RuntimeError",
+            "boom",
+        )
 
 
 def test_the_store_can_be_named_by_option_or_environment(outlast, monkeypatch):
     outlast("run", "agent.py:echo", "1", "--id", "a", "--store", "sqlite:///one.db")
     monkeypatch.setenv("OUTLAST_STORE", "sqlite:///two.db")
     outlast("run", "agent.py:echo", "1", "--id", "b")
-    assert [run["id"] for run in outlast("runs", "--json", "--store", "sqlite:///one.db").json["runs"]] == [
-        "a"
-    ]
+    assert [
+        run["id"] for run in outlast("runs", "--json", "--store", "sqlite:///one.db").json["runs"]
+    ] == ["a"]
     assert [run["id"] for run in outlast("runs", "--json").json["runs"]] == ["b"]
     assert not outlast.db.exists()
 

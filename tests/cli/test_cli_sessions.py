@@ -11,7 +11,11 @@ def fill(outlast) -> None:
     turns = tuple(json.dumps({"who": "user", "text": f"turn {n}"}) for n in range(15))
     outlast.commit(
         UpdateSession(
-            "user:ada", "t", {"name": '"Ada"', "age": "36"}, ttl=3600.0, appends={"turns": Append(turns)}
+            "user:ada",
+            "t",
+            {"name": '"Ada"', "age": "36"},
+            ttl=3600.0,
+            appends={"turns": Append(turns)},
         ),
         UpdateSession("user:bob", "t", {"name": '"Bob"'}),
         UpdateSession("import", "t", {"page": "3", "done:fetch": "null"}, space=CHECKPOINT),
@@ -58,9 +62,9 @@ def test_one_is_shown_with_its_fields_and_last_items(outlast) -> None:
 
 def test_checkpoints_are_shown_too(outlast) -> None:
     fill(outlast)
-    assert [one["id"] for one in outlast("sessions", "--checkpoints", "--json").json["checkpoints"]] == [
-        "import"
-    ]
+    assert [
+        one["id"] for one in outlast("sessions", "--checkpoints", "--json").json["checkpoints"]
+    ] == ["import"]
     assert "page = 3" in outlast("sessions", "import", "--checkpoints").out
     answer = outlast("sessions", "import")
     assert (answer.code, "no session has the id 'import'" in answer.err) == (3, True)
@@ -69,11 +73,15 @@ def test_checkpoints_are_shown_too(outlast) -> None:
 def test_one_is_deleted(outlast) -> None:
     fill(outlast)
     answer = outlast("sessions", "user:ada", "--delete")
-    assert (answer.code, "deleted session user:ada (it was at version 1)" in answer.err) == (0, True)
+    assert (answer.code, "deleted session user:ada (it was at version 1)" in answer.err) == (
+        0,
+        True,
+    )
     answer = outlast("sessions", "user:ada", "--delete", "--json")
     assert (answer.code, answer.json["error"]["type"]) == (3, "UnknownSession")
     assert (
-        outlast("sessions", "import", "--delete", "--checkpoints", "--json").json["deleted"]["id"] == "import"
+        outlast("sessions", "import", "--delete", "--checkpoints", "--json").json["deleted"]["id"]
+        == "import"
     )
     assert [one["id"] for one in outlast("sessions", "--json").json["sessions"]] == ["user:bob"]
 
@@ -95,7 +103,10 @@ def test_what_makes_no_sense_is_refused(outlast) -> None:
 def test_session_output_escapes_control_characters(outlast) -> None:
     outlast.commit(
         UpdateSession(
-            "evil\x1b[31m", "t", {"na\x1b[2Jme": '"\\u001b[31m"'}, appends={"l\n": Append(('"x\u202e"',))}
+            "evil\x1b[31m",
+            "t",
+            {"na\x1b[2Jme": '"\\u001b[31m"'},
+            appends={"l\n": Append(('"x\u202e"',))},
         )
     )
     for words in (("sessions",), ("sessions", "--json")):
@@ -117,7 +128,10 @@ def test_pruning_deletes_what_has_expired(outlast) -> None:
         db.execute("UPDATE sessions SET expires = expires - ? WHERE id = 'gone'", (SESSION_MEMORY,))
         db.commit()
         assert outlast("prune", "--older-than", "7d").code == 0
-        assert db.execute("SELECT id FROM sessions ORDER BY id").fetchall() == [("just gone",), ("stays",)]
+        assert db.execute("SELECT id FROM sessions ORDER BY id").fetchall() == [
+            ("just gone",),
+            ("stays",),
+        ]
 
 
 PROGRAM = """

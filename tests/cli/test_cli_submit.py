@@ -92,7 +92,12 @@ def test_a_full_queue_refuses_with_its_depth_and_its_limit(outlast):
     answer = outlast("submit", "agent.py:echo", "1", "--id", "r2", "--queue", "mail", "--json")
     assert answer.code == 75
     error = answer.json["error"]
-    assert (error["type"], error["queue"], error["depth"], error["limit"]) == ("Backpressure", "mail", 1, 1)
+    assert (error["type"], error["queue"], error["depth"], error["limit"]) == (
+        "Backpressure",
+        "mail",
+        1,
+        1,
+    )
     assert "1 queued, at most 1" in answer.err
     again = outlast("submit", "agent.py:echo", "1", "--id", "r1", "--queue", "mail")
     assert again.code == 0, "what is there already needs no room"

@@ -204,7 +204,9 @@ def test_a_worker_takes_only_from_its_queues(folder, outlast):
     outlast("submit", "agent.py:report", "one", "--id", "r1", "--queue", "one")
     outlast("submit", "agent.py:report", "two", "--id", "r2", "--queue", "two")
     outlast("submit", "agent.py:report", "three", "--id", "r3")
-    with Worker(folder, "agent.py", "--queue", "one", "--queue", "two", "--concurrency", "7") as worker:
+    with Worker(
+        folder, "agent.py", "--queue", "one", "--queue", "two", "--concurrency", "7"
+    ) as worker:
         assert ended(folder, "r1").status == ended(folder, "r2").status == "done"
         [seen] = outlast("workers", "--json").json["workers"]
         assert (seen["queues"], seen["concurrency"]) == (["one", "two"], 7)
@@ -315,7 +317,11 @@ def test_failing_lifespan_ends_the_worker(folder, outlast):
 def test_a_worker_in_a_pipe_logs_json_and_text_if_asked(folder):
     with Worker(folder) as worker:
         first = json.loads(worker.first)
-        assert (first["level"], first["logger"], first["event"]) == ("info", "outlast.worker", "working")
+        assert (first["level"], first["logger"], first["event"]) == (
+            "info",
+            "outlast.worker",
+            "working",
+        )
         assert first["workflows"] == ["gated", "report"]
     with Worker(folder, "agent.py", "--log", "text") as worker:
         assert " INFO " in worker.first

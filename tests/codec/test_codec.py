@@ -18,17 +18,25 @@ from outlast.codec import plain
 from outlast.codec.codecs import TypedCodec, codec_for, is_plain
 
 # Two surrogates that make a pair are one character in JSON: see test_two_surrogates_are_the_same_in_every_life.
-lone = st.text(st.sampled_from("\ud800\udbff\x00\x1fA")) | st.text(st.sampled_from("\udc00\udfff\x7fz"))
+lone = st.text(st.sampled_from("\ud800\udbff\x00\x1fA")) | st.text(
+    st.sampled_from("\udc00\udfff\x7fz")
+)
 texts = st.text() | lone
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | texts
-values = st.recursive(scalars, lambda inner: st.lists(inner) | st.dictionaries(texts, inner), max_leaves=30)
+values = st.recursive(
+    scalars, lambda inner: st.lists(inner) | st.dictionaries(texts, inner), max_leaves=30
+)
 
 
 def same(a: Any, b: Any) -> bool:
     if type(a) is not type(b):
         return False
     if isinstance(a, float):
-        return a == b and math.copysign(1, a) == math.copysign(1, b) if not math.isnan(a) else math.isnan(b)
+        return (
+            a == b and math.copysign(1, a) == math.copysign(1, b)
+            if not math.isnan(a)
+            else math.isnan(b)
+        )
     if isinstance(a, list):
         return len(a) == len(b) and all(map(same, a, b))
     if isinstance(a, dict):
@@ -62,7 +70,20 @@ def test_two_surrogates_are_the_same_in_every_life(annotation):
 
 @pytest.mark.parametrize(
     "value",
-    [(), {1: 2}, {None: 1}, {True: 1}, set(), b"", 1j, object(), [()], {"a": {1: 1}}, Decimal(1), float],
+    [
+        (),
+        {1: 2},
+        {None: 1},
+        {True: 1},
+        set(),
+        b"",
+        1j,
+        object(),
+        [()],
+        {"a": {1: 1}},
+        Decimal(1),
+        float,
+    ],
 )
 def test_plain_refuses_what_would_change(value):
     with pytest.raises(Unrecordable):
@@ -187,7 +208,9 @@ def test_a_record_that_no_longer_fits_is_refused(text):
         codec_for(Note).decode(text)
 
 
-@pytest.mark.parametrize("annotation", [type, object.__init__, open], ids=["type", "slot", "function"])
+@pytest.mark.parametrize(
+    "annotation", [type, object.__init__, open], ids=["type", "slot", "function"]
+)
 def test_unsupported_annotation_is_unrecordable(annotation):
     with pytest.raises(Unrecordable):
         codec = codec_for(annotation)

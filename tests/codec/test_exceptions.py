@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outlast.codec.exceptions import decode_error, describe_error, encode_error
-from outlast.errors import Conflict, LimitExceeded, RunCancelled, StepFailed, StepTimeout, UnknownRun
+from outlast.errors import (
+    Conflict,
+    LimitExceeded,
+    RunCancelled,
+    StepFailed,
+    StepTimeout,
+    UnknownRun,
+)
 
 KINDS = [
     ValueError,
@@ -22,7 +29,13 @@ KINDS = [
     AssertionError,
     UnicodeError,
 ]
-scalars = st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.floats(allow_nan=False) | st.text()
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**9), 10**9)
+    | st.floats(allow_nan=False)
+    | st.text()
+)
 
 
 def again(error: BaseException, text_max: int = 20_000) -> BaseException:
@@ -138,7 +151,9 @@ class NewRaises(Exception):
 
 
 @pytest.mark.parametrize(
-    "error", [Evil(), Slots(5), Property(3), ReduceRaises("x"), NewRaises(1)], ids=lambda e: type(e).__name__
+    "error",
+    [Evil(), Slots(5), Property(3), ReduceRaises("x"), NewRaises(1)],
+    ids=lambda e: type(e).__name__,
 )
 def test_strange_exceptions_come_back_with_their_message_one_way_or_the_other(error):
     back = again(error)
@@ -165,7 +180,9 @@ def test_a_journal_with_odd_arguments_is_still_an_exception(args):
     assert isinstance(decode_error(text), Exception)
 
 
-@pytest.mark.parametrize("state", [None, [], "x", {"__class__": 1}, {"__traceback__": 5}, {"args": 7}])
+@pytest.mark.parametrize(
+    "state", [None, [], "x", {"__class__": 1}, {"__traceback__": 5}, {"args": 7}]
+)
 def test_a_journal_with_odd_state_is_still_an_exception(state):
     text = json.dumps({"type": "builtins:ValueError", "message": "m", "args": [], "state": state})
     assert isinstance(decode_error(text), Exception)
@@ -232,10 +249,19 @@ def test_an_oserror_with_a_constructor_of_its_own_comes_back_as_what_it_is():
     """It takes its arguments there, and not where others do; whoever catches it by its type must."""
     down = again(ApiDown("http://a"))
     assert type(down) is ApiDown
-    assert (str(down), down.args, down.url) == ("http://a is down", ("http://a is down",), "http://a")
+    assert (str(down), down.args, down.url) == (
+        "http://a is down",
+        ("http://a is down",),
+        "http://a",
+    )
     gone = again(NoSuchFile("/a"))
     assert type(gone) is NoSuchFile
-    assert (str(gone), gone.args, gone.errno, gone.filename) == ("[Errno 2] gone: '/a'", (2, "gone"), 2, "/a")
+    assert (str(gone), gone.args, gone.errno, gone.filename) == (
+        "[Errno 2] gone: '/a'",
+        (2, "gone"),
+        2,
+        "/a",
+    )
 
 
 def test_json_decode_error_comes_back_as_itself():
@@ -293,10 +319,14 @@ def test_builtin_error_comes_back_with_its_safe_attributes(code, kept):
     back = again(error)
     assert type(back) is type(error)
     assert (str(back), back.args) == (str(error), error.args)
-    assert {name: getattr(back, name) for name in kept} == {name: getattr(error, name) for name in kept}
+    assert {name: getattr(back, name) for name in kept} == {
+        name: getattr(error, name) for name in kept
+    }
 
 
-@pytest.mark.parametrize("code", ["a b", "b'\\xff'.decode()", "raise ExceptionGroup('x', [ValueError(1)])"])
+@pytest.mark.parametrize(
+    "code", ["a b", "b'\\xff'.decode()", "raise ExceptionGroup('x', [ValueError(1)])"]
+)
 def test_builtin_error_with_unencodable_state_comes_back_with_its_message(code):
     error = raised_by(code)
     back = again(error)

@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from outlast import BadName, LimitExceeded
 from outlast.codec.identifiers import check_id, check_name, new_ids
 
-printable = st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"]), min_size=1, max_size=50)
+printable = st.text(
+    st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"]), min_size=1, max_size=50
+)
 
 
 @given(printable)
@@ -27,7 +29,9 @@ def test_a_divider_anywhere_makes_a_bad_name(before, divider, after):
     assert check_id(before + divider + after, 200)
 
 
-@given(st.text(max_size=20), st.characters(categories=["Cc", "Cs", "Zl", "Zp"]), st.text(max_size=20))
+@given(
+    st.text(max_size=20), st.characters(categories=["Cc", "Cs", "Zl", "Zp"]), st.text(max_size=20)
+)
 def test_a_character_that_cannot_be_stored_or_shown_is_refused_anywhere(before, bad, after):
     for check in (check_id, check_name):
         with pytest.raises(BadName) as refused:
@@ -45,7 +49,11 @@ def test_length_limit_is_named_in_the_error():
     assert check_id("x" * 10, 10)
     with pytest.raises(LimitExceeded) as refused:
         check_id("x" * 11, 10)
-    assert (refused.value.limit, refused.value.allowed, refused.value.asked) == ("id_length_max", 10, 11)
+    assert (refused.value.limit, refused.value.allowed, refused.value.asked) == (
+        "id_length_max",
+        10,
+        11,
+    )
 
 
 def test_new_ids_ascend_and_are_unique():

@@ -108,7 +108,9 @@ def test_an_exception_comes_back_with_what_it_knows_or_as_step_failed(error, nam
     back = decode_error(encode_error(error, 20_000))
     if not isinstance(back, StepFailed):
         assert type(back) is type(error)
-        assert {name: getattr(back, name) for name in names} == {name: getattr(error, name) for name in names}
+        assert {name: getattr(back, name) for name in names} == {
+            name: getattr(error, name) for name in names
+        }
 
 
 def test_no_module_is_asked_to_make_what_a_recorded_exception_names(monkeypatch):

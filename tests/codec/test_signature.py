@@ -86,7 +86,15 @@ def test_lone_surrogates_can_be_fingerprinted(text):
 def test_values_of_any_type_pydantic_knows_can_be_fingerprinted():
     def fn(a): ...
 
-    for value in (Note("x"), datetime(2026, 1, 1), b"bytes", {1, 2}, (1, 2), {1: 2}, frozenset({"a"})):
+    for value in (
+        Note("x"),
+        datetime(2026, 1, 1),
+        b"bytes",
+        {1, 2},
+        (1, 2),
+        {1: 2},
+        frozenset({"a"}),
+    ):
         assert fingerprint(fn, value) == fingerprint(fn, value)
 
 
@@ -136,7 +144,12 @@ def test_fingerprint_does_not_depend_on_the_hash_seed():
 
 def test_arguments_come_back_by_position_and_by_name():
     signature = Signature(plain_function)
-    for args, kwargs in [((1,), {}), ((1, "x"), {}), ((1, "x", 2, 3), {"c": 2.5}), ((), {"a": 1, "z": [1]})]:
+    for args, kwargs in [
+        ((1,), {}),
+        ((1, "x"), {}),
+        ((1, "x", 2, 3), {"c": 2.5}),
+        ((), {"a": 1, "z": [1]}),
+    ]:
         bound = signature.decode(signature.encode(args, kwargs))
         assert signature.bind(*bound) == signature.bind(args, kwargs)
 
@@ -146,7 +159,9 @@ def test_arguments_come_back_as_their_annotation_says():
 
     signature = Signature(fn)
     when = datetime(2026, 1, 1)
-    args, kwargs = signature.decode(signature.encode((Note("x"), 1, 2), {"when": when, "p": (1, 2)}))
+    args, kwargs = signature.decode(
+        signature.encode((Note("x"), 1, 2), {"when": when, "p": (1, 2)})
+    )
     assert args == (Note("x"), 1, 2)
     assert kwargs == {"when": when, "p": (1, 2)}
 
@@ -204,7 +219,10 @@ def test_fields_that_have_their_default_are_left_out_of_a_fingerprint_as_paramet
         of(State("a", 1, ["b"]))
         == '{"state":{"class":"State","count":1,"made":[1],"text":"a","words":["b"]}}'
     )
-    assert of(State("a", count=False)) == '{"state":{"class":"State","count":false,"made":[1],"text":"a"}}'
+    assert (
+        of(State("a", count=False))
+        == '{"state":{"class":"State","count":false,"made":[1],"text":"a"}}'
+    )
     assert of(Model(text="a", count=0)) == '{"state":{"class":"Model","text":"a"}}'
     assert of(Model(text="a", count=2)) == '{"state":{"class":"Model","count":2,"text":"a"}}'
 

@@ -30,7 +30,9 @@ def test_money_adds_up_without_rounding_errors():
 
 
 def test_amounts_add_up_by_name_and_zeros_are_dropped():
-    cost = total({"tokens": 1200, "usd": 0.0}, {"usd": 0.018, "tokens": 0}, {"tokens": 34, "calls": 1})
+    cost = total(
+        {"tokens": 1200, "usd": 0.0}, {"usd": 0.018, "tokens": 0}, {"tokens": 34, "calls": 1}
+    )
     assert cost.document() == {"tokens": 1234, "usd": 0.018, "calls": 1}
     assert str(cost) == "1,234 tokens, 0.018 usd, 1 calls"
     assert not total({"tokens": 0, "usd": 0.0})
@@ -43,7 +45,9 @@ def test_amounts_add_up_by_name_and_zeros_are_dropped():
 def test_every_kind_of_number_is_accepted_exactly(amount):
     cost = Cost.said({"usd": amount})
     assert Cost.read(cost.text()) == cost
-    assert cost.document().get("usd", 0) == round(float(amount if not isinstance(amount, Index) else 7), 12)
+    assert cost.document().get("usd", 0) == round(
+        float(amount if not isinstance(amount, Index) else 7), 12
+    )
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,9 @@ def costs(world) -> list[tuple[str, str, int]]:
 def account(world) -> tuple[int, int, int]:
     """Tokens spent, saved, kept."""
     found = RunCost(world.journal())
-    return tuple(cost.document().get("tokens", 0) for cost in (found.spent, found.saved, found.kept))  # type: ignore[return-value]
+    return tuple(
+        cost.document().get("tokens", 0) for cost in (found.spent, found.saved, found.kept)
+    )  # type: ignore[return-value]
 
 
 def test_effect_records_the_cost_of_its_outcome_and_of_refused_acts(world):
@@ -43,7 +45,11 @@ def test_effect_records_the_cost_of_its_outcome_and_of_refused_acts(world):
         return await post()
 
     assert world.run(one()) == "posted"
-    assert costs(world) == [("attempt", "post#1", 10), ("attempt", "post#1", 20), ("step", "post#1", 30)]
+    assert costs(world) == [
+        ("attempt", "post#1", 10),
+        ("attempt", "post#1", 20),
+        ("step", "post#1", 30),
+    ]
     assert account(world) == (60, 0, 60)
 
 

@@ -45,6 +45,8 @@ def test_recorded_calls_are_not_paid_again_after_sigkill(tmp_path, capsys):
     found = account(tmp_path)
     assert found.spent.document() == {"tokens": TURNS * TOKENS, "usd": 0.6, "searches": TURNS / 2}
     assert found.saved.document().get("tokens", 0) == saved
-    assert sorted(paid) == sorted([*range(TURNS), *KILLED_AT]), "only the call under way is paid again"
+    assert sorted(paid) == sorted([*range(TURNS), *KILLED_AT]), (
+        "only the call under way is paid again"
+    )
     shown = answer_in(tmp_path, ["show", "talk", "--json"], capsys)
     assert shown.json["cost"]["saved"] == found.saved.document()

@@ -108,7 +108,11 @@ def test_each_failed_attempt_records_its_cost(world):
 
     assert world.run(one()) == "ok"
     assert world.kinds() == ["attempt", "attempt", "attempt", "step"]
-    assert costs(world) == [("attempt", {"tokens": 1}), ("attempt", {"tokens": 3}), ("step", {"tokens": 4})]
+    assert costs(world) == [
+        ("attempt", {"tokens": 1}),
+        ("attempt", {"tokens": 3}),
+        ("step", {"tokens": 4}),
+    ]
     assert account(world)[0] == {"tokens": 8}
 
 
@@ -141,7 +145,11 @@ def test_sync_steps_and_workflows_record_costs(world):
         outer()
 
     world.run(one())
-    assert costs(world) == [("step", {"tokens": 4}), ("inner", {"tokens": 4}), ("step", {"tokens": 1})]
+    assert costs(world) == [
+        ("step", {"tokens": 4}),
+        ("inner", {"tokens": 4}),
+        ("step", {"tokens": 1}),
+    ]
 
 
 def test_sync_step_that_timed_out_records_its_cost_until_then(address):

@@ -111,7 +111,9 @@ def test_a_retry_pays_again_for_what_failed_and_not_for_what_it_kept(world):
     @workflow
     async def one() -> list[str]:
         first = await work("before", 1)
-        results = await asyncio.gather(work("failed", 10, 1), work("later", 100, 5), return_exceptions=True)
+        results = await asyncio.gather(
+            work("failed", 10, 1), work("later", 100, 5), return_exceptions=True
+        )
         for result in results:
             if isinstance(result, Exception):
                 raise result
@@ -130,7 +132,9 @@ def test_a_retry_pays_again_for_what_failed_and_not_for_what_it_kept(world):
     assert account(world)[0] == {"tokens": 121}
 
 
-def test_a_result_that_was_kept_aside_and_is_asked_for_with_other_arguments_is_paid_for_again(world):
+def test_a_result_that_was_kept_aside_and_is_asked_for_with_other_arguments_is_paid_for_again(
+    world,
+):
     broken.add("failed")
     tokens = [100]
 

@@ -92,12 +92,32 @@ def test_show_survives_a_damaged_journal(file_world, outlast):
     (submitted,) = store.commit([Submit("run", "talk", "{}", "t", "00" * 16, worker="w")])
     row = submitted.row
     entries = [
-        Record(row.pk, 1, row.fence, "step", "a#1", row.created, value="1", seconds=1.0, cost='{"usd": 1}'),
         Record(
-            row.pk, 2, row.fence, "step", "b#1", row.created, value="1", seconds=1.0, cost='{"\x1b[2J": 1}'
+            row.pk,
+            1,
+            row.fence,
+            "step",
+            "a#1",
+            row.created,
+            value="1",
+            seconds=1.0,
+            cost='{"usd": 1}',
+        ),
+        Record(
+            row.pk,
+            2,
+            row.fence,
+            "step",
+            "b#1",
+            row.created,
+            value="1",
+            seconds=1.0,
+            cost='{"\x1b[2J": 1}',
         ),
         Record(row.pk, 3, row.fence, "retry", "", row.created, value="not JSON"),
-        Record(row.pk, 4, row.fence, "step", "c#1", row.created, value="1", seconds=1.0, cost="[[["),
+        Record(
+            row.pk, 4, row.fence, "step", "c#1", row.created, value="1", seconds=1.0, cost="[[["
+        ),
     ]
     store.commit([*entries, Release(row.pk, row.fence, "enough")])
     shown = outlast("show", "run")
@@ -185,7 +205,10 @@ def test_outlast_drains_shows_costs(file_world, outlast):
     assert "COST" in head
     assert "20 tokens, 0.02 usd" in line
     assert "20 tokens, 0.02 usd on record" in outlast("drains", worker)
-    assert json.loads(outlast("drains", worker, "--json"))["drain"]["cost"] == {"tokens": 20, "usd": 0.02}
+    assert json.loads(outlast("drains", worker, "--json"))["drain"]["cost"] == {
+        "tokens": 20,
+        "usd": 0.02,
+    }
 
 
 @pytest.mark.parametrize(
@@ -236,7 +259,9 @@ def test_run_that_only_lacked_its_final_record_counts_as_recovered(world):
     assert world.do(main) == {}
     world.restart()
     row = world.row()
-    world.store._db.execute("UPDATE runs SET status = 'queued', ended = NULL, interrupted = 1, ready = 1")
+    world.store._db.execute(
+        "UPDATE runs SET status = 'queued', ended = NULL, interrupted = 1, ready = 1"
+    )
     world.store._db.execute(
         "INSERT INTO entries (run, seq, fence, kind, key, at, value) VALUES (?, 4, ?, 'death', '', ?, '{}')",
         (row.pk, row.fence, row.created + 100),
@@ -257,7 +282,9 @@ def test_starting_retrying_and_waking_are_not_recoveries(world):
         assert [row.status for row in await app.runs()] == ["done"]
         return saved(app)
 
-    assert App(world.store, clock=world.clock, worker=True, workflows=[waits], ramp=0).do(main) == {}
+    assert (
+        App(world.store, clock=world.clock, worker=True, workflows=[waits], ramp=0).do(main) == {}
+    )
 
 
 def test_a_run_that_came_back_and_then_only_waited_is_counted_once(world):

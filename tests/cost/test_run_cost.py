@@ -26,7 +26,9 @@ FAILED = {"error": "{}"}
 def tokens(*lines: dict) -> tuple[int, int, int]:
     """Spent, saved, kept."""
     account = RunCost(journal(*lines))
-    return tuple(cost.document().get("tokens", 0) for cost in (account.spent, account.saved, account.kept))  # type: ignore[return-value]
+    return tuple(
+        cost.document().get("tokens", 0) for cost in (account.spent, account.saved, account.kept)
+    )  # type: ignore[return-value]
 
 
 def test_empty_journal_costs_nothing():
@@ -72,11 +74,17 @@ def test_attempts_go_with_their_step():
     attempt = spent("attempt", "a#1", 1, error="{}", attempt=1, value="2.0")
     assert tokens(attempt, spent("step", "a#1", 10, **FAILED), retry(2)) == (11, 0, 0)
     assert tokens(attempt, spent("step", "a#1", 10), retry(2)) == (11, 0, 11)
-    assert tokens(attempt, spent("step", "b#1", 10, **FAILED), retry(2)) == (11, 0, 1), "it goes on counting"
+    assert tokens(attempt, spent("step", "b#1", 10, **FAILED), retry(2)) == (11, 0, 1), (
+        "it goes on counting"
+    )
 
 
 def test_steps_within_steps_outlast_a_retry():
-    assert tokens(spent("inner", "a#1/b()#1", 1), spent("step", "a#1", 10, **FAILED), retry(1)) == (11, 0, 1)
+    assert tokens(spent("inner", "a#1/b()#1", 1), spent("step", "a#1", 10, **FAILED), retry(1)) == (
+        11,
+        0,
+        1,
+    )
 
 
 def test_a_retry_of_what_cannot_be_read_voids_nothing():

@@ -115,7 +115,8 @@ def environment_of_a_page(folder: Path, more: dict[str, str]) -> dict[str, str]:
     inherited = {
         name: value
         for name, value in os.environ.items()
-        if not name.upper().startswith(("OUTLAST_", "PYTEST_")) and name not in {"DATABASE_URL", "REDIS_URL"}
+        if not name.upper().startswith(("OUTLAST_", "PYTEST_"))
+        and name not in {"DATABASE_URL", "REDIS_URL"}
     }
     return {
         **inherited,
@@ -158,7 +159,9 @@ def run_block(page: Path, block: Block, shell: Shell) -> int:
         code, printed = shell.execute(command.text)
         place = f"{page.name}, line {command.line}: $ {command.text}"
         if not matches(command.expected, printed):
-            raise AssertionError(f"{place}\n--- the page says\n{command.expected}\n--- it printed\n{printed}")
+            raise AssertionError(
+                f"{place}\n--- the page says\n{command.expected}\n--- it printed\n{printed}"
+            )
         if code and not (after and after.text == "echo $?"):
             raise AssertionError(f"{place}\nended with {code}: show it by `$ echo $?`\n{printed}")
     return len(typed)

@@ -12,9 +12,13 @@ DOCS = ROOT / "docs"
 PAGES = [
     *sorted(ROOT.glob("*.md")),
     *sorted(DOCS.rglob("*.md")),
-    *sorted(path for name in ("bench", "deploy", "examples") for path in (ROOT / name).rglob("*.md")),
+    *sorted(
+        path for name in ("bench", "deploy", "examples") for path in (ROOT / name).rglob("*.md")
+    ),
 ]
-FENCE = re.compile(r"^(?P<ticks>```+)(?P<info>[^`\n]*)\n(?P<text>.*?)^(?P=ticks)$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(
+    r"^(?P<ticks>```+)(?P<info>[^`\n]*)\n(?P<text>.*?)^(?P=ticks)$", re.MULTILINE | re.DOTALL
+)
 TITLE = re.compile(r"\btitle=\"(?P<title>[^\"]+)\"")
 MODULES = {
     "outlast": "reference-outlast",

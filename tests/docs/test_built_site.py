@@ -70,7 +70,17 @@ def site(tmp_path_factory) -> Path:
 def build(folder: Path, config: Path = ROOT / "mkdocs.yml") -> None:
     """As `make docs` does; not with --quiet, which makes --strict pass whatever there is to warn of."""
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", config, "--site-dir", folder],
+        [
+            sys.executable,
+            "-m",
+            "mkdocs",
+            "build",
+            "--strict",
+            "--config-file",
+            config,
+            "--site-dir",
+            folder,
+        ],
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
         text=True,
@@ -98,7 +108,9 @@ def test_broken_links_fail_the_build(tmp_path) -> None:
         build(tmp_path / "site", tmp_path / "mkdocs.yml")
     told = str(failed.value).partition("\nassert")[0]
     assert [
-        part for part in ("nowhere.md", "#nowhere", "nowhere.svg", "/index.md") if f"{part}'" not in told
+        part
+        for part in ("nowhere.md", "#nowhere", "nowhere.svg", "/index.md")
+        if f"{part}'" not in told
     ] == []
 
 
@@ -108,7 +120,9 @@ def test_every_page_is_built_and_loads_nothing_from_elsewhere(site) -> None:
     for page in pages.values():
         assert page.resources
         assert [one for one in page.resources if re.match(r"(?:\w+:)?//", one)] == []
-    assert not any("fonts.g" in path.read_text() for path in [*site.glob("*.html"), *site.rglob("*.css")])
+    assert not any(
+        "fonts.g" in path.read_text() for path in [*site.glob("*.html"), *site.rglob("*.css")]
+    )
 
 
 def test_github_anchors_exist_on_the_site(site) -> None:
@@ -150,7 +164,9 @@ def anchors(module: str, name: str) -> set[str]:
     """By its name there; by the one where it is defined, if a module has its name; what `outlast.sync` only hands on, in `outlast`."""
     thing = getattr(importlib.import_module(module), name)
     at_home = f"{getattr(thing, '__module__', module)}.{name}"
-    handed_on = module == "outlast.sync" and getattr(importlib.import_module("outlast"), name) is thing
+    handed_on = (
+        module == "outlast.sync" and getattr(importlib.import_module("outlast"), name) is thing
+    )
     return {f"{module}.{name}", at_home} | ({f"outlast.{name}"} if handed_on else set())
 
 
@@ -176,4 +192,6 @@ def test_every_method_is_in_the_reference_also_one_that_is_inherited_or_made(sit
 
 def test_docstring_lists_have_one_entry_per_item(site) -> None:
     for stem in set(MODULES.values()):
-        assert re.findall(r". - <code>[^<]*</code>:", (site / f"{stem}.html").read_text()) == [], stem
+        assert re.findall(r". - <code>[^<]*</code>:", (site / f"{stem}.html").read_text()) == [], (
+            stem
+        )

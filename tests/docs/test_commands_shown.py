@@ -67,7 +67,9 @@ def fault(line: str) -> str:
 
 def options(command) -> set[str]:
     """Its own, and those of the commands below it: a group may have a default."""
-    own = {name for parameter in command.params for name in parameter.opts + parameter.secondary_opts}
+    own = {
+        name for parameter in command.params for name in parameter.opts + parameter.secondary_opts
+    }
     return own.union(*(options(below) for below in getattr(command, "commands", {}).values()))
 
 
@@ -98,7 +100,9 @@ def named_in_sentences(page: Path) -> list[str]:
     return [found["command"] for found in INLINE.finditer(page.read_text())]
 
 
-@pytest.mark.parametrize("page", [pytest.param(page, id=name(page)) for page in PAGES if lines(page)])
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, id=name(page)) for page in PAGES if lines(page)]
+)
 def test_every_line_with_a_command_is_one_that_the_command_line_takes(page) -> None:
     assert {line: what for line in lines(page) if (what := fault(line))} == {}
 
@@ -116,7 +120,9 @@ def test_a_command_that_there_is_not_is_found(line) -> None:
     assert fault(line)
 
 
-@pytest.mark.parametrize("named", ["outlast nosuch", "outlast runs [--nosuch]", "outlast runs --wait"])
+@pytest.mark.parametrize(
+    "named", ["outlast nosuch", "outlast runs [--nosuch]", "outlast runs --wait"]
+)
 def test_what_is_named_and_is_not_there_is_found(named) -> None:
     assert unknown(named)
 
@@ -129,7 +135,9 @@ def test_what_a_shell_does_is_no_argument() -> None:
 
 
 def test_every_extra_that_a_page_has_somebody_install_is_there() -> None:
-    extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
+    extras = set(
+        tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    )
     named = {
         extra.strip()
         for page in PAGES

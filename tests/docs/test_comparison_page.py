@@ -19,7 +19,9 @@ def part(heading: str) -> str:
 
 def rows(text: str) -> list[list[str]]:
     """Of a table, without its rule."""
-    lines = [line for line in text.splitlines() if line.startswith("|") and not line.startswith("|---")]
+    lines = [
+        line for line in text.splitlines() if line.startswith("|") and not line.startswith("|---")
+    ]
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
 
 
@@ -35,7 +37,9 @@ def test_each_cell_about_another_has_a_source() -> None:
 
 
 @pytest.mark.parametrize("peer", PEERS)
-def test_the_part_of_each_begins_with_when_to_take_it_and_every_line_has_a_source(peer: str) -> None:
+def test_the_part_of_each_begins_with_when_to_take_it_and_every_line_has_a_source(
+    peer: str,
+) -> None:
     text = part(peer).strip()
     assert text.startswith("**Take it instead**\n")
     assert "\n**What differs**\n" in text

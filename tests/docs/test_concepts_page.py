@@ -18,7 +18,9 @@ WORDS = (
 
 def test_the_table_of_statuses_has_all_of_them() -> None:
     table = PAGE.partition("| status | means |")[2].partition("\n\n")[0]
-    named = [name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])]
+    named = [
+        name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])
+    ]
     assert sorted(named) == sorted(get_args(Status))
 
 

@@ -12,7 +12,10 @@ from support.output import matches
 from support.processes import wait_until_gone
 from support.shared import FULL
 
-SERVERS = {"DATABASE_URL": "postgres_server", "REDIS_URL": "redis_server"}  # for sessions that ask for one
+SERVERS = {
+    "DATABASE_URL": "postgres_server",
+    "REDIS_URL": "redis_server",
+}  # for sessions that ask for one
 
 
 KILLS_AFTER_SECONDS = {"docs/quickstart.md"}
@@ -91,7 +94,14 @@ def test_a_job_in_the_background_can_be_killed_and_its_code_shown(tmp_path) -> N
 
 @pytest.mark.parametrize(
     "session",
-    ["$ echo one\ntwo", "$ echo one", "$ true\nsomething", "$ false", "$ exit 3", "$ echo $HOME\n/root"],
+    [
+        "$ echo one\ntwo",
+        "$ echo one",
+        "$ true\nsomething",
+        "$ false",
+        "$ exit 3",
+        "$ echo $HOME\n/root",
+    ],
 )
 def test_a_session_that_is_not_so_is_a_failure(tmp_path, session) -> None:
     with pytest.raises(AssertionError):

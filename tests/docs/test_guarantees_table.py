@@ -46,7 +46,8 @@ def cells() -> list[tuple[str, str, str]]:
 def collected() -> set[str]:
     """What pytest would run of the files that the table names."""
     files = {
-        str((ROOT / "docs" / found["file"]).resolve().relative_to(ROOT)) for found in CELL.finditer(SECTION)
+        str((ROOT / "docs" / found["file"]).resolve().relative_to(ROOT))
+        for found in CELL.finditer(SECTION)
     }
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:xdist", *sorted(files)],

@@ -100,7 +100,12 @@ def test_the_password_comes_from_libpqs_variables_and_files(database, tmp_path, 
     secrets.chmod(0o600)
     host = database.partition("host=")[2]
     service.write_text(f"[agents]\nhost={host}\ndbname=agents\nuser=outlast\npassword=change me\n")
-    everything = {"PGHOST": host, "PGDATABASE": "agents", "PGUSER": "outlast", "PGPASSWORD": "change me"}
+    everything = {
+        "PGHOST": host,
+        "PGDATABASE": "agents",
+        "PGUSER": "outlast",
+        "PGPASSWORD": "change me",
+    }
     for address, variables in (
         (bare, {"PGPASSWORD": "change me"}),
         (bare, {"PGPASSFILE": str(secrets)}),

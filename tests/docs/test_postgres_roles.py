@@ -31,7 +31,9 @@ from support.cli import answer_in
 
 PAGE = (Path(__file__).parents[2] / "docs/postgres.md").read_text()
 BLOCKS = re.findall(r"^```sql\n(CREATE ROLE (\w+) .*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-ROLES = {role.removeprefix("outlast_"): block for block, role in BLOCKS if role.startswith("outlast_")}
+ROLES = {
+    role.removeprefix("outlast_"): block for block, role in BLOCKS if role.startswith("outlast_")
+}
 
 
 @step
@@ -91,7 +93,11 @@ def test_a_worker_does_everything_but_change_the_schema(server) -> None:
         store.commit([Prune(0.0, 10)])
     execute(server, "UPDATE outlast.meta SET timeline = 'another'")  # as after a failover
     asyncio.run(work(address_of(server, "worker"), "r2"))
-    for statement in ("CREATE TABLE outlast.x ()", "DROP TABLE outlast.runs", "DROP SCHEMA outlast CASCADE"):
+    for statement in (
+        "CREATE TABLE outlast.x ()",
+        "DROP TABLE outlast.runs",
+        "DROP SCHEMA outlast CASCADE",
+    ):
         with pytest.raises(errors.InsufficientPrivilege):
             execute(as_role(server, "worker"), statement)
     execute(server, "UPDATE outlast.meta SET functions = ''")
@@ -119,9 +125,13 @@ def test_a_reader_reads_everything_and_writes_nothing(server, tmp_path, capsys) 
         ["sessions"],
         ["sessions", "s"],
     ):
-        answer = answer_in(tmp_path, [*words, "--json"], capsys, OUTLAST_STORE=address_of(server, "reader"))
+        answer = answer_in(
+            tmp_path, [*words, "--json"], capsys, OUTLAST_STORE=address_of(server, "reader")
+        )
         assert (answer.code, answer.err) == (0, ""), words
-    assert answer_in(tmp_path, ["doctor"], capsys, OUTLAST_STORE=address_of(server, "reader")).code in (0, 1)
+    assert answer_in(
+        tmp_path, ["doctor"], capsys, OUTLAST_STORE=address_of(server, "reader")
+    ).code in (0, 1)
     with opened(server, "reader") as store:
         for command in (
             RegisterWorker("w", "host", 1, 60.0),

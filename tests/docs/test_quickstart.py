@@ -15,7 +15,9 @@ from support.hurried import hurried
 from support.processes import STOPPING, Program, clean_environment
 
 PAGE = (Path(__file__).parents[2] / "docs/quickstart.md").read_text()
-FILES = dict(re.findall(r"^```python title=\"([^\"]+)\"\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
+FILES = dict(
+    re.findall(r"^```python title=\"([^\"]+)\"\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+)
 EFFECT = "@effect(timeout=5)"
 PARTS = [f"researching part {part}" for part in range(1, 11)]
 FINDINGS = [f"finding {part}" for part in range(1, 11)]
@@ -34,7 +36,9 @@ def environment() -> dict[str, str]:
 
 def start(program: str, last: str, folder: Path) -> Program:
     """Start a program, which stops when it has printed this line."""
-    return Program.python(STOPPING, f"^{last}$", 1, folder / program, folder=folder, env=environment())
+    return Program.python(
+        STOPPING, f"^{last}$", 1, folder / program, folder=folder, env=environment()
+    )
 
 
 def end_at(program: str, last: str, folder: Path, number: int = signal.SIGKILL) -> Program:
@@ -61,7 +65,9 @@ def test_only_the_killed_step_is_repeated(folder) -> None:
     assert re.search(r"outlast: SIGTERM: 1 run under way; steps have \d+ s to end\.", second.errors)
     assert (first.lines, second.lines) == (PARTS[:4], PARTS[3:6])
     assert third == [*PARTS[6:], str(FINDINGS)]
-    assert finished("report.py", folder) == [str(FINDINGS)]  # the same id again: nothing is executed
+    assert finished("report.py", folder) == [
+        str(FINDINGS)
+    ]  # the same id again: nothing is executed
 
 
 def test_mail_is_not_sent_twice_after_a_kill(folder) -> None:
@@ -76,7 +82,9 @@ def test_mail_is_not_sent_twice_after_a_kill(folder) -> None:
 def test_mail_as_a_step_is_sent_twice(folder) -> None:
     text = hurried(FILES["mail.py"]).replace(EFFECT, "@step").replace("effect, run", "run, step")
     verify = text.index("@send_mail.verify")
-    text = (text[:verify] + text[text.index("@workflow") :]).replace("key: str = KEY", 'key: str = "k"')
+    text = (text[:verify] + text[text.index("@workflow") :]).replace(
+        "key: str = KEY", 'key: str = "k"'
+    )
     (folder / "mail.py").write_text(text)
     end_at("mail.py", "the mail is out; the provider has not answered yet", folder)
     assert finished("mail.py", folder)[-1] == "sent"

@@ -82,7 +82,8 @@ def test_a_user_with_the_rights_of_the_page_is_refused_everything_else(server, c
             tenant.execute_command(*words)
         inside = f"return redis.call({', '.join(map(repr, words))})"
         with pytest.raises(
-            redis.ResponseError, match=r"(?i)permission|not allowed|The user executing the script can't"
+            redis.ResponseError,
+            match=r"(?i)permission|not allowed|The user executing the script can't",
         ):
             tenant.eval(inside, 0)
 

@@ -37,7 +37,8 @@ async def twenty() -> int:
 async def fill(store: str, runs: int) -> None:
     async with Outlast(store) as app:
         begun = [
-            await app.start(twenty(), id=f"a-run-of-some-customer-{number:04d}") for number in range(runs)
+            await app.start(twenty(), id=f"a-run-of-some-customer-{number:04d}")
+            for number in range(runs)
         ]
         for run in begun:
             await run.result()
@@ -47,6 +48,8 @@ def test_a_run_takes_about_the_room_that_the_formula_gives(tmp_path) -> None:
     asyncio.run(fill(f"sqlite:///{tmp_path}/few.db", 10))
     asyncio.run(fill(f"sqlite:///{tmp_path}/many.db", 210))
     taken = ((tmp_path / "many.db").stat().st_size - (tmp_path / "few.db").stat().st_size) / 200
-    [(head, entry)] = re.findall(r"\((\d+) \+ steps x \( (\d+) \+ bytes of a result\)\) +SQLite", PAGE)
+    [(head, entry)] = re.findall(
+        r"\((\d+) \+ steps x \( (\d+) \+ bytes of a result\)\) +SQLite", PAGE
+    )
     said = int(head) + 20 * (int(entry) + 100)
     assert said / 1.4 < taken < said * 1.4

@@ -26,7 +26,8 @@ PAGE = (DOCS / "shutdown.md").read_text()
 PICTURE = (DOCS / "shutdown.svg").read_text()
 YAML = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 COMMANDS = {
-    str(command.name or getattr(command.callback, "__name__", "")) for command in app.registered_commands
+    str(command.name or getattr(command.callback, "__name__", ""))
+    for command in app.registered_commands
 }
 
 
@@ -89,5 +90,7 @@ def test_the_job_is_tried_again_after_the_code_of_an_interruption() -> None:
 def test_the_doctor_finds_no_error_in_a_manifest(text: str, tmp_path: Path) -> None:
     path = tmp_path / "manifest.yaml"
     path.write_text(text)
-    found = examine(Facts(load({"store": "memory:"}, {}), "", workloads=tuple(read(path))), IN_MANIFESTS)
+    found = examine(
+        Facts(load({"store": "memory:"}, {}), "", workloads=tuple(read(path))), IN_MANIFESTS
+    )
     assert [one for one in found if one.level is Level.ERROR] == []

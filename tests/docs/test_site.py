@@ -82,7 +82,9 @@ def test_a_link_that_leaves_docs_leads_into_the_repository_where_there_is_one(
         class file:
             src_uri = "page.md"
 
-    text = '[`deploy`](../deploy/x.yaml#a "why") [in](in.md) `[code](../x)`\n```\n[fence](../x)\n```\n'
+    text = (
+        '[`deploy`](../deploy/x.yaml#a "why") [in](in.md) `[code](../x)`\n```\n[fence](../x)\n```\n'
+    )
     assert hooks.on_page_markdown(text, page=Source, config=Config, files=None) == (
         '[`deploy`](https://example.org/o/outlast/blob/HEAD/deploy/x.yaml#a "why") [in](in.md) `[code](../x)`\n'
         "```\n[fence](../x)\n```\n"
@@ -114,6 +116,10 @@ def test_every_module_that_a_page_imports_from_has_a_reference() -> None:
     imported = {
         module
         for page in PAGES
-        for module in re.findall(r"^\s*(?:from|import) (outlast[\w.]*)", page.read_text(), re.MULTILINE)
+        for module in re.findall(
+            r"^\s*(?:from|import) (outlast[\w.]*)", page.read_text(), re.MULTILINE
+        )
     }
-    assert sorted(one for one in imported - set(MODULES) if not one.startswith("outlast.store.")) == []
+    assert (
+        sorted(one for one in imported - set(MODULES) if not one.startswith("outlast.store.")) == []
+    )

@@ -24,7 +24,9 @@ def test_a_step_has_as_long_as_the_table_of_graces_says() -> None:
     rows = re.findall(r"^\| (\d+) s\S* ?.*?\| ([\d.]+) s \|", section("Grace"), re.MULTILINE)
     assert [int(grace) for grace, _ in rows] == [10, 30, 60, 120, 300]
     for grace, seconds in rows:
-        assert step_seconds(Settings.load({"grace": float(grace)}, {})) == pytest.approx(float(seconds))
+        assert step_seconds(Settings.load({"grace": float(grace)}, {})) == pytest.approx(
+            float(seconds)
+        )
 
 
 def test_what_is_called_a_default_is_one() -> None:
@@ -56,7 +58,11 @@ def outlast(command: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> s
 
 
 def test_the_checks_that_are_named_are_there() -> None:
-    rows = [line.split("|")[1:] for line in section("What the doctor looks at").splitlines() if "|" in line]
+    rows = [
+        line.split("|")[1:]
+        for line in section("What the doctor looks at").splitlines()
+        if "|" in line
+    ]
     here, in_manifests = (
         {name for row in rows[1:] for name in re.findall(r"`(\w+)`", row[at])} for at in (1, 2)
     )

@@ -13,7 +13,10 @@ from support.spawned import spawn
 from support.waiting import WAIT_SECONDS
 
 FOR_READERS = {"docs/architecture.md"}  # signatures, not programs
-SERVERS = {"DATABASE_URL": "postgres_server", "REDIS_URL": "redis_server"}  # for snippets that ask for one
+SERVERS = {
+    "DATABASE_URL": "postgres_server",
+    "REDIS_URL": "redis_server",
+}  # for snippets that ask for one
 
 
 def programs(page: Path) -> list[Block]:
@@ -45,7 +48,9 @@ def test_a_snippet_runs_as_it_stands(
         if shown.title and shown.line < block.line:
             write_file(shown, tmp_path)
     servers = {
-        name: request.getfixturevalue(fixture).url for name, fixture in SERVERS.items() if name in block.text
+        name: request.getfixturevalue(fixture).url
+        for name, fixture in SERVERS.items()
+        if name in block.text
     }
     program = tmp_path / (block.title or "snippet.py")
     program.write_text(block.text)
@@ -74,7 +79,9 @@ def executed(program: Path, env: dict[str, str]) -> tuple[int, str]:
         ("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)", -15, ""),
     ],
 )
-def test_a_snippet_that_does_not_run_is_told(tmp_path: Path, text: str, code: int, words: str) -> None:
+def test_a_snippet_that_does_not_run_is_told(
+    tmp_path: Path, text: str, code: int, words: str
+) -> None:
     (tmp_path / "snippet.py").write_text(text)
     found, said = executed(tmp_path / "snippet.py", dict(os.environ))
     assert found == code
@@ -97,7 +104,8 @@ def links(page: Path) -> list[tuple[Path, str]]:
     """Those within the repository: the file, and the anchor in it."""
     found = LINK.finditer(prose(page))
     return [
-        ((page.parent / link["target"]) if link["target"] else page, link["anchor"] or "") for link in found
+        ((page.parent / link["target"]) if link["target"] else page, link["anchor"] or "")
+        for link in found
     ]
 
 
@@ -128,7 +136,11 @@ def test_every_setting_and_exit_code_is_documented() -> None:
     from outlast.settings import Settings
 
     guarantees, commands = (DOCS / "guarantees.md").read_text(), (DOCS / "commands.md").read_text()
-    assert [f.name for f in fields(Settings) if f.name != "store" and f"`{f.name}`" not in guarantees] == []
     assert [
-        code for code, meaning in exit_codes.MEANINGS.items() if f"| {code} | {meaning} |" not in commands
+        f.name for f in fields(Settings) if f.name != "store" and f"`{f.name}`" not in guarantees
+    ] == []
+    assert [
+        code
+        for code, meaning in exit_codes.MEANINGS.items()
+        if f"| {code} | {meaning} |" not in commands
     ] == []

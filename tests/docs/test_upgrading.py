@@ -373,7 +373,9 @@ def test_and_park_the_run_for_a_worker(store, new) -> None:
 
 def test_the_table_has_these_rows_and_no_others() -> None:
     section = PAGE.partition("## What a run compares")[2].partition("\n## ")[0]
-    rows = [line.split(" | ")[0].strip("| *") for line in section.splitlines() if line.startswith("| ")]
+    rows = [
+        line.split(" | ")[0].strip("| *") for line in section.splitlines() if line.startswith("| ")
+    ]
     assert (
         rows[1:]
         == [

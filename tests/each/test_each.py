@@ -259,7 +259,9 @@ def test_second_process_waits_and_does_only_what_the_first_has_not(file_world, c
             return seen, await task
 
     assert file_world.do(main) == (["a", "b", "c"], ["c", "d"])
-    assert len([one for one in caplog.messages if one.startswith("run job is held by worker ")]) == 1
+    assert (
+        len([one for one in caplog.messages if one.startswith("run job is held by worker ")]) == 1
+    )
 
 
 def test_run_that_was_taken_away_is_a_lost_lease_and_the_record_is_refused(world):

@@ -30,7 +30,9 @@ def spawn(tmp_path):
 
     def start(*args, **env):
         patient = {"OUTLAST_MAX_ATTEMPTS": "1000"}  # kills in a row are chance here
-        started.append(Program(str(HERE / "programs" / "batch.py"), tmp_path, *args, env=patient | env))
+        started.append(
+            Program(str(HERE / "programs" / "batch.py"), tmp_path, *args, env=patient | env)
+        )
         return started[-1]
 
     yield start
@@ -44,7 +46,10 @@ def done(folder):
         return []
     with closing(sqlite3.connect(f"file:{folder}/outlast.db?mode=ro", uri=True, timeout=100)) as db:
         try:
-            return [key for (key,) in db.execute("SELECT key FROM entries WHERE kind = 'done' ORDER BY seq")]
+            return [
+                key
+                for (key,) in db.execute("SELECT key FROM entries WHERE kind = 'done' ORDER BY seq")
+            ]
         except sqlite3.OperationalError:  # it died before it had created the tables
             return []
 
@@ -72,7 +77,9 @@ def test_killed_program_continues_and_repeats_only_items_in_progress(spawn, tmp_
     assert len(keys) == len(set(keys)) == ITEMS
     begun = Counter(line.key for line in log.update() if line.when == "begin")
     assert set(begun) == {str(number) for number in range(ITEMS)}
-    assert sum(begun.values()) - ITEMS <= kills * AT_ONCE[form], "only items in progress are repeated"
+    assert sum(begun.values()) - ITEMS <= kills * AT_ONCE[form], (
+        "only items in progress are repeated"
+    )
     if form == "map":
         assert result == {str(number): number * number for number in range(ITEMS)}
     assert kills > 0
@@ -144,6 +151,8 @@ def test_process_that_was_taken_for_dead_records_nothing_more(spawn, tmp_path, f
     first.resume()
     assert first.wait() == 1
     assert "LeaseLost" in first.errors
-    assert len(OutsideLog(tmp_path).of(first.pid)) - lines <= 2 * AT_ONCE[form], "it begins no more items"
+    assert len(OutsideLog(tmp_path).of(first.pid)) - lines <= 2 * AT_ONCE[form], (
+        "it begins no more items"
+    )
     keys = done(tmp_path)
     assert len(keys) == len(set(keys)) == 100

@@ -40,7 +40,15 @@ async def batch() -> list[str]:
 
 def test_every_item_is_a_step_of_the_run(world):
     assert world.run(batch()) == ["A", "B", "C"]
-    assert world.keys() == ["each#1", "handle#1", "each#2", "handle#2", "each#3", "handle#3", "each#4"]
+    assert world.keys() == [
+        "each#1",
+        "handle#1",
+        "each#2",
+        "handle#2",
+        "each#3",
+        "handle#3",
+        "each#4",
+    ]
 
 
 def test_every_life_sees_the_same_items_and_what_was_added_comes_after(world):
@@ -59,11 +67,16 @@ def test_replay_reads_no_items(world):
 
 @workflow
 async def named(items: list[dict]) -> list[int]:
-    return [item["n"] async for item in inside.each(items, id="orders", key=lambda item: item["id"])]
+    return [
+        item["n"] async for item in inside.each(items, id="orders", key=lambda item: item["id"])
+    ]
 
 
 def test_items_are_known_by_their_key_and_the_loop_by_its_id(world):
-    assert world.run(named([{"id": "x", "n": 1}, {"id": "x", "n": 2}, {"id": "y", "n": 3}])) == [1, 3]
+    assert world.run(named([{"id": "x", "n": 1}, {"id": "x", "n": 2}, {"id": "y", "n": 3}])) == [
+        1,
+        3,
+    ]
     assert world.keys() == ["each:orders#1", "each:orders#2", "each:orders#3"]
 
 

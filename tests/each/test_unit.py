@@ -138,7 +138,9 @@ def test_in_a_drain_the_steps_of_a_unit_go_on_to_its_end_and_no_further(world):
     async def again(app):
         return await (await app.start(orders(), id="run")).result(), counts(app)
 
-    assert world.do(again) == (["pay", "ship", "thank"], (0, 0)), "what is replayed is not counted again"
+    assert world.do(again) == (["pay", "ship", "thank"], (0, 0)), (
+        "what is replayed is not counted again"
+    )
     assert done == ["pay", "ship", "thank"]
 
 

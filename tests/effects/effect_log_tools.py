@@ -36,7 +36,9 @@ class Book:
             "threaded": False,
             "generation": generation,
         }
-        return self.add("intent", place, args="fingerprint", value=json.dumps(said | more), attempt=1)
+        return self.add(
+            "intent", place, args="fingerprint", value=json.dumps(said | more), attempt=1
+        )
 
     def happened(self, place: str = "pay#1", value: str = '"receipt"') -> int:
         return self.add("step", place, value=value)
@@ -57,10 +59,14 @@ class Book:
         return self.add("verify", place, args=DID_NOT)
 
     def decided(self, what: str, intent: int, place: str = "pay#1", value: str = "null") -> int:
-        return self.add("decision", place, value=json.dumps({"what": what, "value": value, "intent": intent}))
+        return self.add(
+            "decision", place, value=json.dumps({"what": what, "value": value, "intent": intent})
+        )
 
     def retried(self, start: int | None) -> int:
-        return self.add("retry", "", value=json.dumps({"from": start, "was": "failed", "undoing": False}))
+        return self.add(
+            "retry", "", value=json.dumps({"from": start, "was": "failed", "undoing": False})
+        )
 
     def fold(self, *, lean: bool = False) -> EffectLog:
         return Journal(self.entries, lean=lean).effect_log

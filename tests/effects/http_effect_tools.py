@@ -25,7 +25,9 @@ QUICK = {"effect_margin": 0.05, "verify_attempts": 1}
 
 
 @contextmanager
-def server(*replies: bytes, read: bool = True, hold: threading.Event | None = None, drips: bool = False):
+def server(
+    *replies: bytes, read: bool = True, hold: threading.Event | None = None, drips: bool = False
+):
     """Serve these bytes, one reply to each connection, and end the connection.
 
     `acquire_liveness` delays the replies until it is set. With `drips`, a reply comes byte by byte and never ends.
@@ -83,7 +85,10 @@ hasty = http_effect("hasty", timeout=0.5, undo=None)
 
 
 lenient = http_effect(
-    "lenient", timeout=WAIT_SECONDS, statuses={404: "happened", 409: "refused", 503: "refused"}, undo=None
+    "lenient",
+    timeout=WAIT_SECONDS,
+    statuses={404: "happened", 409: "refused", 503: "refused"},
+    undo=None,
 )
 
 
@@ -97,12 +102,18 @@ secretive = http_effect(
 
 
 broken_secret = http_effect(
-    "broken_secret", timeout=WAIT_SECONDS, headers={"Authorization": lambda: f"{SECRET}\n"}, undo=None
+    "broken_secret",
+    timeout=WAIT_SECONDS,
+    headers={"Authorization": lambda: f"{SECRET}\n"},
+    undo=None,
 )
 
 
 missing_secret = http_effect(
-    "missing_secret", timeout=WAIT_SECONDS, headers={"Authorization": lambda: {}["PAY_TOKEN"]}, undo=None
+    "missing_secret",
+    timeout=WAIT_SECONDS,
+    headers={"Authorization": lambda: {}["PAY_TOKEN"]},
+    undo=None,
 )
 
 
@@ -117,7 +128,9 @@ async def call(name: str, method: str, url: str, options: dict[str, Any]) -> HTT
     return await EFFECTS[name](method, url, **options)
 
 
-def do(name: str, url: str, method: str = "POST", *, store: str = "memory:", **options: Any) -> HTTPAnswer:
+def do(
+    name: str, url: str, method: str = "POST", *, store: str = "memory:", **options: Any
+) -> HTTPAnswer:
     return run(call(name, method, url, options), id="r", store=store, **QUICK)
 
 

@@ -128,7 +128,11 @@ class Handler(BaseHTTPRequestHandler):
             return
         with self.book.lock:
             self.arrivals[key] += 1
-            fault = query.get("fault", "") if self.arrivals[key] <= int(query.get("faults", "1")) else ""
+            fault = (
+                query.get("fault", "")
+                if self.arrivals[key] <= int(query.get("faults", "1"))
+                else ""
+            )
         time.sleep(float(query.get("delay", "0")))
         while "gate" in query and not Path(query["gate"]).exists():
             time.sleep(0.005)
@@ -156,7 +160,9 @@ class Handler(BaseHTTPRequestHandler):
     def refuse(self, run: str, fence: int, key: str) -> None:
         newest = self.book.newest[run]
         self.book.write(what="refused", key=key, run=run, fence=fence, newest=newest)
-        self.answer(409, {"error": "a younger claim has been here"}, {fencing.FENCE_HEADER: str(newest)})
+        self.answer(
+            409, {"error": "a younger claim has been here"}, {fencing.FENCE_HEADER: str(newest)}
+        )
 
     def answer(self, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
         text = json.dumps(body).encode()
@@ -196,7 +202,9 @@ class Server(ThreadingHTTPServer):
     request_queue_size = 256
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        if not isinstance(sys.exception() if hasattr(sys, "exception") else sys.exc_info()[1], OSError):
+        if not isinstance(
+            sys.exception() if hasattr(sys, "exception") else sys.exc_info()[1], OSError
+        ):
             super().handle_error(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:

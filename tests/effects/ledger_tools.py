@@ -10,7 +10,11 @@ from types import TracebackType
 from typing import Any, Self
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE.parent / "process"), str(HERE.parent / "fleet"), str(HERE / "programs_ledger")]
+sys.path[:0] = [
+    str(HERE.parent / "process"),
+    str(HERE.parent / "fleet"),
+    str(HERE / "programs_ledger"),
+]
 
 from process_tools import Program
 
@@ -41,7 +45,10 @@ class Ledger:
         return self.start()
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.kill()
         self._reserved.close()
@@ -78,7 +85,9 @@ class Ledger:
     def happened(self, key: str, *, run: str = "r", fence: int = 1) -> int:
         return self.get(f"/happened?key={key}", **fencing.fence_headers(run, fence=fence))[0]
 
-    def _request(self, method: str, path: str, body: str | None, headers: dict[str, str]) -> tuple[int, Any]:
+    def _request(
+        self, method: str, path: str, body: str | None, headers: dict[str, str]
+    ) -> tuple[int, Any]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_SECONDS)
         try:
             connection.request(method, path, body, headers)

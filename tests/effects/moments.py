@@ -88,7 +88,11 @@ class Interruption:
     """Interrupts one process at one moment, once, by calling `strike`."""
 
     def __init__(
-        self, moment: str = "", strike: Callable[[], None] = lambda: None, *, pause_seconds: float = 0.0
+        self,
+        moment: str = "",
+        strike: Callable[[], None] = lambda: None,
+        *,
+        pause_seconds: float = 0.0,
     ) -> None:
         self.moment, self._strike, self._pause_seconds = moment, strike, pause_seconds
         self.has_struck = False
@@ -128,7 +132,10 @@ class Interruption:
     """Whether the store takes nothing more from this process once it was struck."""
 
     def _look(self, when: str, records: list[Record]) -> None:
-        if any(self.moment in (f"{when} {one.kind} {one.key}", f"{when} {one.kind} *") for one in records):
+        if any(
+            self.moment in (f"{when} {one.kind} {one.key}", f"{when} {one.kind} *")
+            for one in records
+        ):
             if when == "later":
                 asyncio.get_running_loop().call_later(LATER_SECONDS, self.strike)
             else:

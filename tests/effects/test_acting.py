@@ -189,7 +189,9 @@ def slow(app, kind: str, delays: list[float]) -> None:
 
     def later(command, done, **options):
         if getattr(command, "kind", None) == kind:
-            app._engine.loop.call_later(delays.pop(0) if len(delays) > 1 else delays[0], put, command, done)
+            app._engine.loop.call_later(
+                delays.pop(0) if len(delays) > 1 else delays[0], put, command, done
+            )
         else:
             put(command, done, **options)
 

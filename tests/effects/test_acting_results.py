@@ -175,9 +175,9 @@ def test_no_act_starts_while_an_earlier_thread_lives(world):
 
     with pytest.raises(RunParked):
         world.run(once())
-    assert [later - earlier >= 20 for earlier, later in zip(bank.times, bank.times[1:], strict=False)] == [
-        True
-    ] * 3
+    assert [
+        later - earlier >= 20 for earlier, later in zip(bank.times, bank.times[1:], strict=False)
+    ] == [True] * 3
 
 
 def test_sync_api_has_the_same_effects(world):

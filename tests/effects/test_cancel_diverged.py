@@ -145,7 +145,9 @@ async def child_of(who: str) -> None:
 @pytest.mark.parametrize("every_life", [False, True] if LONG else [False])
 def test_crash_during_cancellation_undoes_each_effect_once(file_world, tmp_path, every_life):
     bank.__init__()
-    file_world.settings = {"max_attempts": 1_000}  # it is no fault of the run's that it dies so often
+    file_world.settings = {
+        "max_attempts": 1_000
+    }  # it is no fault of the run's that it dies so often
     file_world.die(version(paid)(), id="crash", after=5)
     with pytest.raises(RunParked):
         file_world.run(version(changed_since)(), id="crash")

@@ -6,7 +6,17 @@ import time
 
 import pytest
 
-from outlast import KEY, Happened, Outlast, RunCancelled, compensate_with, effect, step, unit, workflow
+from outlast import (
+    KEY,
+    Happened,
+    Outlast,
+    RunCancelled,
+    compensate_with,
+    effect,
+    step,
+    unit,
+    workflow,
+)
 from outlast.execution.effect_call import find
 
 done: list[str] = []

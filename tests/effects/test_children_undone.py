@@ -70,7 +70,11 @@ def test_finished_child_is_undone_in_order_when_its_parent_fails(world):
     broken.append("parent")
     fails(world, parent(), "parent")
     assert outside.log == ["+a", "h", "+c", "+c2", "+b", "-b", "-c2", "-c", "-a"]
-    assert statuses(world) == {"run": "failed", "run/child#1": "cancelled", "run/harmless#1": "done"}
+    assert statuses(world) == {
+        "run": "failed",
+        "run/child#1": "cancelled",
+        "run/harmless#1": "done",
+    }
     assert "run is undone" in world.row("run/child#1").reason
 
 

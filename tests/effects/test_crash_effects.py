@@ -7,7 +7,18 @@ from collections import Counter
 import pytest
 from teller import bank, fail, hold, lock, pay, spay, unlock, work
 
-from outlast import KEY, Happened, Outlast, compensate_with, effect, progress, receive, sleep, step, workflow
+from outlast import (
+    KEY,
+    Happened,
+    Outlast,
+    compensate_with,
+    effect,
+    progress,
+    receive,
+    sleep,
+    step,
+    workflow,
+)
 from outlast import sync as s
 from outlast.api.unit import unit
 from outlast.testing import Broke, crash_everywhere
@@ -20,7 +31,11 @@ LONG = "OUTLAST_TEST_KILLS" in os.environ
 """Whether every story dies at each of its writes, on every store and with several seeds, as in `make soak`."""
 STORES = ["memory:", "sqlite"] if LONG else ["memory:"]
 SEEDS = [None, 1, 2] if LONG else [1]
-WAYS = {"one crash": ("memory:", False), "in every life": ("memory:", True), "a file": ("sqlite", False)}
+WAYS = {
+    "one crash": ("memory:", False),
+    "in every life": ("memory:", True),
+    "a file": ("sqlite", False),
+}
 all_ways = pytest.mark.parametrize(("store", "every_life"), WAYS.values(), ids=WAYS)
 ways = all_ways if LONG else pytest.mark.parametrize(("store", "every_life"), [("memory:", False)])
 """One workflow is tested in all ways; the others are in `make soak`."""
@@ -90,7 +105,8 @@ def test_sequential_effects_happen_once_despite_crashes(store, every_life):
 async def pays_at_once() -> list[str]:
     async with asyncio.TaskGroup() as group:
         tasks = [
-            group.create_task(pay(who, seconds)) for who, seconds in (("a", 3.0), ("b", 1.0), ("c", 2.0))
+            group.create_task(pay(who, seconds))
+            for who, seconds in (("a", 3.0), ("b", 1.0), ("c", 2.0))
         ]
         group.create_task(count(5))
         held = group.create_task(hold("d"))
@@ -323,7 +339,9 @@ def test_children_happen_once_despite_crashes(store):
 
 @pytest.mark.parametrize("store", STORES)
 def test_children_of_a_run_that_fails_are_undone(store):
-    report = everywhere(family(fails=True), check("a", "c", "c2", "d", "d2", "b", undone=True), store=store)
+    report = everywhere(
+        family(fails=True), check("a", "c", "c2", "d", "d2", "b", undone=True), store=store
+    )
     assert report.error == "ValueError: family"
 
 

@@ -203,7 +203,9 @@ def test_wrong_result_from_a_process_without_the_code_can_be_corrected(world, mo
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr("outlast.engine.decisions.find", lambda *_: None)
         decide(world, "run", "typed", happened="a text")
-    with pytest.raises(RunParked, match='decided that it happened, but "a text" is no result of it'):
+    with pytest.raises(
+        RunParked, match='decided that it happened, but "a text" is no result of it'
+    ):
         world.run(careful())
     assert world.do(lambda app: app.effects("run"))[0].state == "open"
     decide(world, "run", "typed", happened={"number": 7})

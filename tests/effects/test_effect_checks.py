@@ -53,10 +53,19 @@ class Called:
         (a_step, "verify of effect send is a plain function, not <step a_step>"),
         (yields, "verify of effect send must return its answer, and yields yields"),
         (Called(), "verify of effect send is a function, not an object that is called"),
-        (by_position, "verify of effect send takes its arguments by name, and key: str cannot be given so"),
+        (
+            by_position,
+            "verify of effect send takes its arguments by name, and key: str cannot be given so",
+        ),
         (all_others, "verify of effect send takes its arguments by name"),
-        (says_yes, r"verify of effect send returns bool: it must answer Happened\(result\) or None"),
-        (says_text, r"verify of effect send answers .*Happened\[str\], and the effect returns Receipt"),
+        (
+            says_yes,
+            r"verify of effect send returns bool: it must answer Happened\(result\) or None",
+        ),
+        (
+            says_text,
+            r"verify of effect send answers .*Happened\[str\], and the effect returns Receipt",
+        ),
         (takes_bytes, "verify of effect send takes to as bytes, and the effect as str"),
     ],
 )

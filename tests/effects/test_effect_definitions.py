@@ -70,7 +70,8 @@ def test_failed_on_refuses_catch_all_types(failed_on):
     async def pay() -> None: ...
 
     with pytest.raises(
-        SettingsError, match=r"failed_on of effect pay names (Base)?Exception: .*ConnectionRefusedError"
+        SettingsError,
+        match=r"failed_on of effect pay names (Base)?Exception: .*ConnectionRefusedError",
     ):
         effect(timeout=10, failed_on=failed_on)(pay)
     paid = effect(timeout=10, name="paid")(pay)
@@ -172,7 +173,12 @@ def test_compensation_may_have_options_of_its_own():
     def refund(receipt: str) -> None: ...
 
     assert isinstance(refund, SyncEffect)
-    assert (refund.timeout, refund.retries, refund.idempotent, refund.name) == (60, 1, False, "give back")
+    assert (refund.timeout, refund.retries, refund.idempotent, refund.name) == (
+        60,
+        1,
+        False,
+        "give back",
+    )
 
 
 def test_repr_of_the_key_explains_it():

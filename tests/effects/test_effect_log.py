@@ -70,7 +70,12 @@ def test_attempt_that_raised_leaves_it_open_and_counts():
     book.intent()
     book.raised(attempt=2, due=77.0)
     effect_record = only(book)
-    assert (effect_record.open, effect_record.raised, effect_record.retry_at, effect_record.error) == (
+    assert (
+        effect_record.open,
+        effect_record.raised,
+        effect_record.retry_at,
+        effect_record.error,
+    ) == (
         True,
         2,
         77.0,
@@ -161,7 +166,11 @@ def test_decision_that_it_happened_is_kept_for_the_life_that_confirms_it():
 def test_negative_decision_closes_the_effect():
     book = Book()
     book.decided("did_not", book.intent())
-    assert (only(book).open, only(book).happened, only(book).decision.what) == (False, None, "did_not")
+    assert (only(book).open, only(book).happened, only(book).decision.what) == (
+        False,
+        None,
+        "did_not",
+    )
 
 
 def test_decision_on_another_intent_is_ignored():
@@ -191,7 +200,12 @@ def test_counters_restart_after_resume_or_decision():
         else:
             book.decided("happened", intent)
         effect_record = only(book)
-        assert (effect_record.raised, effect_record.asked, effect_record.retry_at, effect_record.ask_at) == (
+        assert (
+            effect_record.raised,
+            effect_record.asked,
+            effect_record.retry_at,
+            effect_record.ask_at,
+        ) == (
             0,
             0,
             0,
@@ -254,7 +268,11 @@ def test_effect_that_happened_survives_a_retry():
     start = book.intent()
     book.happened(value='"r"')
     book.retried(start)
-    assert (book["pay#1"].happened, book["pay#1"].value, book["pay#1"].generation) == (True, '"r"', 0)
+    assert (book["pay#1"].happened, book["pay#1"].value, book["pay#1"].generation) == (
+        True,
+        '"r"',
+        0,
+    )
 
 
 def test_effect_that_did_not_happen_is_new_after_a_retry():
@@ -263,7 +281,12 @@ def test_effect_that_did_not_happen_is_new_after_a_retry():
     book.did_not()
     book.retried(start)
     effect_record = book["pay#1"]
-    assert (effect_record.intent, effect_record.open, effect_record.happened, effect_record.generation) == (
+    assert (
+        effect_record.intent,
+        effect_record.open,
+        effect_record.happened,
+        effect_record.generation,
+    ) == (
         0,
         False,
         None,

@@ -37,7 +37,9 @@ class Model:
 @settings(max_examples=2000 if "OUTLAST_TEST_KILLS" in os.environ else 150, deadline=None)
 @given(
     st.lists(
-        st.tuples(st.sampled_from(OPS), st.sampled_from(PLACES), st.integers(1, 30)), min_size=5, max_size=40
+        st.tuples(st.sampled_from(OPS), st.sampled_from(PLACES), st.integers(1, 30)),
+        min_size=5,
+        max_size=40,
     )
 )
 def test_generated_journals_match_a_model(plan):
@@ -52,7 +54,9 @@ def test_generated_journals_match_a_model(plan):
         for name, model in models.items():
             effect_record = folded.get(name)
             open_, happened = (
-                (False, None) if effect_record is None else (effect_record.open, effect_record.happened)
+                (False, None)
+                if effect_record is None
+                else (effect_record.open, effect_record.happened)
             )
             assert open_ == bool(model.in_doubt), (op, name, book.entries)
             assert happened == model.evidence, (op, name, book.entries)
@@ -86,7 +90,11 @@ def _write(book: Book, models: dict[str, Model], op: str, place: str, number: in
         model.in_doubt.clear()
     elif op == "decided happened" and model.in_doubt:
         book.decided("happened", model.intents[-1], place)
-    elif op in ("happened", "did not", "happened without result") and acted and model.evidence is None:
+    elif (
+        op in ("happened", "did not", "happened without result")
+        and acted
+        and model.evidence is None
+    ):
         if op == "happened":
             book.happened(place)
         elif op == "did not":

@@ -156,7 +156,12 @@ def test_units_around_an_effect_and_a_registered_compensation_are_on_record(worl
 
     world.run(one())
     effects = world.do(lambda app: app.effects("run"))
-    assert [effect.units for effect in effects] == [(), ("outer",), ("outer", "inner"), ("outer", "inner")]
+    assert [effect.units for effect in effects] == [
+        (),
+        ("outer",),
+        ("outer", "inner"),
+        ("outer", "inner"),
+    ]
 
 
 def test_inner_unit_rolls_back_first(world):
@@ -260,7 +265,16 @@ def test_effect_that_has_not_acted_does_not_start(world):
 def test_open_effect_is_verified_before_the_rollback(world, happened):
     (outside.lost if happened else outside.broken).add("+b")
     ends_alike(world, gathers(slow=1.0, after=3.0), "rolled back")
-    assert outside.log == ["+a", *["+b"] * happened, "+c", "?b", "-c", *["-b"] * happened, "-a", "after"]
+    assert outside.log == [
+        "+a",
+        *["+b"] * happened,
+        "+c",
+        "?b",
+        "-c",
+        *["-b"] * happened,
+        "-a",
+        "after",
+    ]
 
 
 def test_effect_that_is_never_awaited_is_not_done(world):

@@ -118,7 +118,10 @@ def test_errors_reach_the_workflow_with_a_clear_message(tmp_path):
     assert "give the content as text, or as data=" in message(tmp_path / "a", "text", b"data")
     assert "was not written, and is as it was" in message(tmp_path / "a\0b", "text")
     assert "File name too long" in message(tmp_path / ("a" * 300), "text")
-    assert sorted(path.name for path in tmp_path.iterdir() if path.name != ".outlast") == ["folder", "pipe"]
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != ".outlast") == [
+        "folder",
+        "pipe",
+    ]
 
 
 # -- fences
@@ -217,7 +220,9 @@ def test_write_to_a_full_disk_did_not_happen(tmp_path):
                 (disk / "room").unlink(missing_ok=True)
                 assert (disk / "file").read_text() == "before"
                 note = (
-                    next((disk / ".outlast").glob("*.json"), None) if (disk / ".outlast").exists() else None
+                    next((disk / ".outlast").glob("*.json"), None)
+                    if (disk / ".outlast").exists()
+                    else None
                 )
                 with atomic_dir.AtomicDir(disk / "file", "k") as opened:
                     assert note is None or not opened.happened(
@@ -349,6 +354,10 @@ def test_importing_effects_imports_no_heavy_modules():
     assert effects.write_file is write_file
     code = "import sys, outlast.effects; print(sorted({'httpx', 'pydantic', 'httpcore'} & set(sys.modules)))"
     done = subprocess.run(
-        [os.sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_SECONDS, check=True
+        [os.sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS,
+        check=True,
     )
     assert done.stdout == "[]\n"

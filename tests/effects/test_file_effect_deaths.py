@@ -70,8 +70,12 @@ def test_file_is_whole_after_a_kill_at_any_line_of_a_write(memory_path, before, 
             assert seen["undone"] == seen["undone again"] == (other or before), seen
         else:
             assert seen["inherited"] == seen["undone"] == seen["undone again"] == other, seen
-        assert [name for name in seen["left"] if not name.startswith(".") and ".tmp." not in name] == [], seen
-        assert len(seen["left"]) <= 1, "at most the content of an attempt that died before it was named"
+        assert [
+            name for name in seen["left"] if not name.startswith(".") and ".tmp." not in name
+        ] == [], seen
+        assert len(seen["left"]) <= 1, (
+            "at most the content of an attempt that died before it was named"
+        )
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,9 @@ def test_generated_programs_do_nothing_twice_despite_crashes(seed):
         counts = Counter(bank.order)
         for what, count in counts.items():
             assert count == 1, f"{what} {count} times: {bank.log}"
-            assert what[0] == "+" or f"+{what[1:]}" in counts, f"{what}, which was not done: {bank.log}"
+            assert what[0] == "+" or f"+{what[1:]}" in counts, (
+                f"{what}, which was not done: {bank.log}"
+            )
         undisturbed.append(counts)
         assert counts == undisturbed[0], f"{bank.log}, undisturbed it was {undisturbed[0]}"
 
@@ -119,5 +121,9 @@ def test_generated_programs_do_nothing_twice_despite_crashes(seed):
         acts=some(ACTS),
     )
     if report.error is not None:
-        left = {what for what in undisturbed[0] if what[0] == "+" and f"-{what[1:]}" not in undisturbed[0]}
+        left = {
+            what
+            for what in undisturbed[0]
+            if what[0] == "+" and f"-{what[1:]}" not in undisturbed[0]
+        }
         assert left == set()

@@ -97,7 +97,10 @@ def test_long_body_is_truncated_and_marked():
 
 
 def test_only_selected_headers_are_kept():
-    with server(reply("200 OK", b"{}", Location="/a/1", Set_Cookie="id=1", X_Other="x")) as (url, _):
+    with server(reply("200 OK", b"{}", Location="/a/1", Set_Cookie="id=1", X_Other="x")) as (
+        url,
+        _,
+    ):
         assert set(send("plain", url).headers) == {"location"}
     with server(reply("200 OK", b"{}", X_Trace="t")) as (url, _):
         assert send("secretive", url).headers == {"x-trace": "t"}
@@ -129,7 +132,12 @@ def test_status_says_whether_the_call_happened(status, means):
 
 
 def test_meaning_of_a_status_can_be_configured():
-    for status, means in ((404, HTTPAnswer), (409, HTTPRefused), (503, HTTPRefused), (500, HTTPUnclear)):
+    for status, means in (
+        (404, HTTPAnswer),
+        (409, HTTPRefused),
+        (503, HTTPRefused),
+        (500, HTTPUnclear),
+    ):
         with server(reply(f"{status} Word", b"why")) as (url, _):
             try:
                 found: Any = send("lenient", url)
@@ -207,7 +215,10 @@ def test_failed_tls_handshake_means_not_sent():
     ids=["nothing", "half a line", "half a body", "nonsense"],
 )
 def test_incomplete_answer_is_unclear(bad):
-    with server(bad) as (url, _), pytest.raises(HTTPUnclear, match="nobody knows whether it happened"):
+    with (
+        server(bad) as (url, _),
+        pytest.raises(HTTPUnclear, match="nobody knows whether it happened"),
+    ):
         send("plain", url)
 
 
@@ -222,7 +233,10 @@ def test_answer_after_the_timeout_is_unclear():
 def test_slow_drip_of_bytes_is_cut_by_the_timeout():
     brisk = http_effect("brisk", timeout=0.5, undo=None)
     endless = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"
-    with server(endless, drips=True) as (url, _), pytest.raises(HTTPUnclear, match=r"within 0\.5 s"):
+    with (
+        server(endless, drips=True) as (url, _),
+        pytest.raises(HTTPUnclear, match=r"within 0\.5 s"),
+    ):
         asyncio.run(brisk.request("POST", url))
 
 

@@ -137,7 +137,9 @@ def test_missing_httpx_is_a_clear_error(monkeypatch):
         send("plain", "http://127.0.0.1:1/")
 
 
-@pytest.mark.parametrize("url", ["https://pay.example/charges", "https://pay.example/charges?key={KEY}"])
+@pytest.mark.parametrize(
+    "url", ["https://pay.example/charges", "https://pay.example/charges?key={KEY}"]
+)
 def test_verify_url_without_the_key_is_refused(url):
     with pytest.raises(SettingsError, match=r"verify_url of effect charge .*\{key\}"):
         http_effect("charge", timeout=1, verify_url=url)
@@ -209,7 +211,10 @@ def test_concurrent_calls_leave_no_connection_open(ledger):
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     "kind",
-    ["verified", *(pytest.param(kind, marks=pytest.mark.extended) for kind in ("idempotent", "blind"))],
+    [
+        "verified",
+        *(pytest.param(kind, marks=pytest.mark.extended) for kind in ("idempotent", "blind")),
+    ],
 )
 def test_call_happens_once_after_sigkill(ledger, tmp_path, kind):
     """Nobody can be asked about `blind`: after a death in its act the run is parked."""
@@ -220,7 +225,10 @@ def test_call_happens_once_after_sigkill(ledger, tmp_path, kind):
         folder.mkdir()
         before = len(ledger.log())
         start = lambda: Program(  # noqa: E731
-            str(HERE / "programs_ledger" / "http_once.py"), folder, kind, f"{ledger.url}{path}?delay=0.3"
+            str(HERE / "programs_ledger" / "http_once.py"),
+            folder,
+            kind,
+            f"{ledger.url}{path}?delay=0.3",
         )
         program = start()
         until(lambda: has_intent(folder) or program.has_ended)

@@ -139,7 +139,9 @@ def test_key_may_be_passed_by_position(world):
 
 
 @pytest.mark.parametrize(
-    "call", [lambda: pay("rent", key=KEY), lambda: pay("rent", 1.0, KEY)], ids=["by name", "by position"]
+    "call",
+    [lambda: pay("rent", key=KEY), lambda: pay("rent", 1.0, KEY)],
+    ids=["by name", "by position"],
 )
 def test_passing_the_key_constant_gives_no_key(world, call):
     @workflow

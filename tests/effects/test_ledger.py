@@ -23,7 +23,9 @@ def test_repeated_act_is_counted_twice(ledger):
 
 
 def test_once_applies_concurrent_requests_once(ledger):
-    threads = [threading.Thread(target=ledger.post, args=("/once?delay=0.1", "k")) for _ in range(4)]
+    threads = [
+        threading.Thread(target=ledger.post, args=("/once?delay=0.1", "k")) for _ in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -68,7 +70,11 @@ def test_request_is_not_applied_after_its_deadline(ledger):
 
 def test_half_a_request_is_ignored(ledger):
     with socket.create_connection(("127.0.0.1", ledger.port)) as half:
-        head = {"Idempotency-Key": "k", "Content-Length": "100", **fencing.fence_headers("r", fence=1)}
+        head = {
+            "Idempotency-Key": "k",
+            "Content-Length": "100",
+            **fencing.fence_headers("r", fence=1),
+        }
         half.sendall(
             b"POST /act HTTP/1.1\r\n"
             + "".join(f"{name}: {value}\r\n" for name, value in head.items()).encode()
@@ -84,7 +90,12 @@ def test_faults_hit_the_first_requests_of_a_key(ledger):
     assert [ledger.post("/act?fault=cut-before", "b") for _ in range(2)] == [0, 200]
     assert [ledger.post("/act?fault=500&faults=2", "c") for _ in range(3)] == [500, 500, 200]
     assert [ledger.post("/once?fault=cut", "d") for _ in range(2)] == [0, 200]
-    assert {key: len(lines) for key, lines in ledger.acts().items()} == {"a": 1, "b": 1, "c": 3, "d": 1}
+    assert {key: len(lines) for key, lines in ledger.acts().items()} == {
+        "a": 1,
+        "b": 1,
+        "c": 3,
+        "d": 1,
+    }
 
 
 def test_restarted_ledger_remembers_what_it_answered(ledger):

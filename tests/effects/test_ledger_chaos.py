@@ -121,7 +121,9 @@ class Chaos:
         """SIGSTOP, at any moment but in a commit: one that is stopped with SQLite's lock in its hands keeps everybody out."""
         while not pod.has_ended:
             pod.send_signal(signal.SIGSTOP)
-            until(lambda: pod.has_ended or " (stopped)" in Path(f"/proc/{pod.pid}/status").read_text())
+            until(
+                lambda: pod.has_ended or " (stopped)" in Path(f"/proc/{pod.pid}/status").read_text()
+            )
             if not self._keeps_everybody_out():
                 return
             pod.send_signal(signal.SIGCONT)
@@ -226,7 +228,8 @@ def test_effects_happen_and_are_undone_once_despite_killed_workers(place, tmp_pa
         assert_all_is_as_it_should_be(node.image(), ledger, chaos.files)
         lines = Counter(line["what"] for line in ledger.log())
         deaths = sum(
-            len([e for e in journal if e["kind"] == "death"]) for journal in node.image().journals.values()
+            len([e for e in journal if e["kind"] == "death"])
+            for journal in node.image().journals.values()
         )
         print(
             f"{sum(chaos.befell.values())} blows {dict(chaos.befell)} in {time.monotonic() - began:.0f} s; {chaos.submitted} runs, {deaths} deaths; "
@@ -239,8 +242,12 @@ def test_effects_happen_and_are_undone_once_despite_killed_workers(place, tmp_pa
 
 def assert_all_is_as_it_should_be(image: Snapshot, ledger: Ledger, files: Path) -> None:
     acts, undone = ledger.acts(), ledger.undone()
-    assert {key: lines for key, lines in acts.items() if len(lines) > 1} == {}, "an effect happened twice"
-    assert {key: lines for key, lines in undone.items() if len(lines) > 1} == {}, "an effect was undone twice"
+    assert {key: lines for key, lines in acts.items() if len(lines) > 1} == {}, (
+        "an effect happened twice"
+    )
+    assert {key: lines for key, lines in undone.items() if len(lines) > 1} == {}, (
+        "an effect was undone twice"
+    )
     ledger.assert_nothing_was_done_under_a_stale_fence()
     assert_nothing_was_recorded_under_a_stale_fence(image)
     of_run: dict[str, dict[str, str]] = defaultdict(dict)
@@ -261,12 +268,16 @@ def assert_all_is_as_it_should_be(image: Snapshot, ledger: Ledger, files: Path) 
             assert (path.read_text() if path.exists() else None) == text, f"the file of {id}"
 
 
-def assert_undone_as_it_should_be(id: str, name: str, did: dict[str, str], undone: set[str]) -> None:
+def assert_undone_as_it_should_be(
+    id: str, name: str, did: dict[str, str], undone: set[str]
+) -> None:
     if name in flows.EXPECTED:
         assert set(did) == flows.EXPECTED[name], f"{id} did {sorted(did)}"
     for what, key in did.items():
         to_undo = flows.STATUS[name] != "done" or what.endswith("-rolled")
-        assert (key in undone) is to_undo, f"{what} of {id} ({key}) was {'not ' if to_undo else ''}undone"
+        assert (key in undone) is to_undo, (
+            f"{what} of {id} ({key}) was {'not ' if to_undo else ''}undone"
+        )
     if name == "failing":
         assert id in undone, f"what {id} had registered was not called"
 
@@ -275,8 +286,12 @@ def assert_the_journal_says_what_the_ledger_says(
     id: str, journal: list[dict[str, Any]], acts: dict[str, Any], undone: dict[str, Any]
 ) -> None:
     """Every effect that the run says happened is in the ledger, and none that it says did not."""
-    keys = {entry["key"]: json.loads(entry["value"]) for entry in journal if entry["kind"] == "intent"}
-    ends = {entry["key"]: entry for entry in journal if entry["kind"] == "step" and entry["key"] in keys}
+    keys = {
+        entry["key"]: json.loads(entry["value"]) for entry in journal if entry["kind"] == "intent"
+    }
+    ends = {
+        entry["key"]: entry for entry in journal if entry["kind"] == "step" and entry["key"] in keys
+    }
     assert set(keys) == set(ends), f"{id} has ended with open intents"
     by_undo = {line["key"] for lines in undone.values() for line in lines}
     for place, said in keys.items():
@@ -284,7 +299,9 @@ def assert_the_journal_says_what_the_ledger_says(
             continue
         there = said["key"] in acts or said["key"] in by_undo
         happened = ends[place]["value"] is not None
-        assert happened is there, f"{place} of {id}: its run says {happened}, the ledger says {there}"
+        assert happened is there, (
+            f"{place} of {id}: its run says {happened}, the ledger says {there}"
+        )
 
 
 def root_of(image: Snapshot, id: str) -> str:

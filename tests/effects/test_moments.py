@@ -94,7 +94,9 @@ class Case:
 
     def loses_its_store(self, moment: str) -> None:
         """Let the store take nothing from the first process from this moment on."""
-        self.world.restart(store_patience=0.05, close_timeout=1.0)  # in real seconds: the outage has no end
+        self.world.restart(
+            store_patience=0.05, close_timeout=1.0
+        )  # in real seconds: the outage has no end
         self.interrupt(moment).is_last_commit = True
         with pytest.raises(StoreUnavailable, match="the store is out of reach"):
             self.world.do(self.main)
@@ -138,7 +140,9 @@ class Case:
         app = app or self.world.app
         with pytest.raises(RunParked) as parked:
             app.do(self.main)
-        assert parked.value.reason.startswith("unknown: neither#1: nobody can tell whether it happened.")
+        assert parked.value.reason.startswith(
+            "unknown: neither#1: nobody can tell whether it happened."
+        )
 
 
 @pytest.fixture
@@ -151,9 +155,13 @@ def file_case(request, file_world):
     return Case(file_world, request.node.callspec.params["kind"])
 
 
-@pytest.mark.parametrize(("kind", "moment"), [(kind, moment) for kind in POINTS for moment in POINTS[kind]])
+@pytest.mark.parametrize(
+    ("kind", "moment"), [(kind, moment) for kind in POINTS for moment in POINTS[kind]]
+)
 def test_a_death(case, kind, moment):
-    case.dies(POINTS[kind][moment], receives=kind == "message" and moment in ("happened", "recorded"))
+    case.dies(
+        POINTS[kind][moment], receives=kind == "message" and moment in ("happened", "recorded")
+    )
     if kind == "neither" and moment in ("intent", "act", "happened"):
         case.is_parked()
         assert case.seen() == ({"x": 1} if moment == "happened" else {})

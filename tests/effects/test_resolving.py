@@ -153,7 +153,9 @@ def test_two_unknown_effects_are_both_named(world):
         await asyncio.gather(mail("rent"), mail("heat"))
 
     bank.comes["rent"] = bank.comes["heat"] = ["broken"]
-    with pytest.raises(RunParked, match=r"(?=.*mail#1: nobody can tell)(?=.*mail#2: nobody can tell)"):
+    with pytest.raises(
+        RunParked, match=r"(?=.*mail#1: nobody can tell)(?=.*mail#2: nobody can tell)"
+    ):
         world.run(both())
 
 
@@ -183,7 +185,9 @@ def test_idempotent_effect_that_raises_is_retried_with_backoff(world):
 
 def test_idempotent_effect_that_always_raises_becomes_unknown(world):
     bank.comes["rent"] = ["lost"]
-    with pytest.raises(RunParked, match=r"push#1: it has failed 4 times, at last by .*ConnectionResetError"):
+    with pytest.raises(
+        RunParked, match=r"push#1: it has failed 4 times, at last by .*ConnectionResetError"
+    ):
         world.run(pushing())
     assert len(bank.acts) == 4
 

@@ -40,7 +40,9 @@ def test_verify_waits_until_the_act_must_be_over_after_a_death(world):
 def test_wait_for_another_process_is_logged(world, caplog):
     world.die(paying(), after=0.5)
     world.run(paying())
-    [told] = [one for one in caplog.records if "was under way when its process ended" in one.getMessage()]
+    [told] = [
+        one for one in caplog.records if "was under way when its process ended" in one.getMessage()
+    ]
     assert told.levelname == "WARNING"
     assert (
         f"effect pay#1 of run run was under way when its process ended: in {SPAN - 0.5:.0f} s"

@@ -75,7 +75,13 @@ def test_retry_that_fails_again_is_undone_again_under_keys_of_its_own(world):
         world.do(lambda app: app.retry("run"))
         fails(world, trip())
     assert outside.undone == ["-b", "-a"] * 3
-    assert [len(set(outside.keys[what])) for what in ("+a", "-a", "+b", "-b", "+hello")] == [3, 3, 3, 3, 1]
+    assert [len(set(outside.keys[what])) for what in ("+a", "-a", "+b", "-b", "+hello")] == [
+        3,
+        3,
+        3,
+        3,
+        1,
+    ]
     assert retried(world, trip()) == TRIP
     assert outside.left == ["hello", "a", "b"]
 
@@ -208,7 +214,9 @@ def test_effect_undone_by_hand_is_repeated(world):
 
     async def by_hand(app):
         intents = [
-            one.seq for one in await app.journal("run") if one.key == "undo:put#1" and one.kind == "intent"
+            one.seq
+            for one in await app.journal("run")
+            if one.key == "undo:put#1" and one.kind == "intent"
         ]
         await app.decide("run", "undo:put#1", happened=None, intent=intents[-1])
 

@@ -169,7 +169,10 @@ def test_pending_messages_timers_and_children_do_not_disturb_an_undo(world):
     @workflow
     async def busy() -> None:
         await put("a")
-        waits = [asyncio.create_task(receive("word", str)), asyncio.create_task(asyncio.sleep(1000))]
+        waits = [
+            asyncio.create_task(receive("word", str)),
+            asyncio.create_task(asyncio.sleep(1000)),
+        ]
         await asyncio.sleep(5)
         await put("b")
         await fail()
@@ -193,7 +196,9 @@ def forget(monkeypatch, *effects) -> None:
     from outlast.execution import effect_call
 
     known = {
-        name: ones for name, ones in effect_call._known.items() if name not in {one.name for one in effects}
+        name: ones
+        for name, ones in effect_call._known.items()
+        if name not in {one.name for one in effects}
     }
     monkeypatch.setattr(effect_call, "_known", known)
 
@@ -240,7 +245,11 @@ def test_missing_compensation_parks_the_run_after_a_while(world, monkeypatch):
         reason = parked(world)
         assert reason.startswith("stuck:")
         assert "put" in reason
-        assert compensation.UNKNOWN_SECONDS <= world.clock() - before <= compensation.UNKNOWN_SECONDS * 1.1
+        assert (
+            compensation.UNKNOWN_SECONDS
+            <= world.clock() - before
+            <= compensation.UNKNOWN_SECONDS * 1.1
+        )
         world.clock.advance(10_000)
         world.do(lambda app: app.retry("run"))
         before = world.clock()

@@ -49,7 +49,9 @@ def raises(*, after: bool) -> None:
     (outside.lost if after else outside.broken).add("+x")
 
 
-both_ways = pytest.mark.parametrize("after", [False, True], ids=["before it happened", "after it happened"])
+both_ways = pytest.mark.parametrize(
+    "after", [False, True], ids=["before it happened", "after it happened"]
+)
 
 
 @both_ways

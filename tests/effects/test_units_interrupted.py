@@ -320,7 +320,9 @@ def test_failed_compensation_in_a_unit_parks_the_run(world, how):
 
         async def by_hand(app):
             intents = [
-                one for one in await app.journal("run") if (one.kind, one.key) == ("intent", "undo:put#1")
+                one
+                for one in await app.journal("run")
+                if (one.kind, one.key) == ("intent", "undo:put#1")
             ]
             await app.decide("run", "undo:put#1", happened=None, intent=intents[-1].seq)
 

@@ -304,11 +304,15 @@ def test_verify_receives_the_arguments_that_it_names(world):
     seen = []
 
     @effect(timeout=10)
-    async def send(to: str, amount: int, currency: str = "EUR", *, note: str = "none", key: str = KEY) -> str:
+    async def send(
+        to: str, amount: int, currency: str = "EUR", *, note: str = "none", key: str = KEY
+    ) -> str:
         raise ConnectionResetError
 
     @send.verify
-    async def sent(*, currency: str, amount: int, note: str, key: str, to: str) -> Happened[str] | None:
+    async def sent(
+        *, currency: str, amount: int, note: str, key: str, to: str
+    ) -> Happened[str] | None:
         seen.append((to, amount, currency, note, len(key)))
         return Happened("yes")
 

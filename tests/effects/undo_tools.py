@@ -36,7 +36,9 @@ def decide(world, effect: str, **said) -> None:
     """As a person does who has looked at it."""
 
     async def main(app):
-        ones = [one for info in await app.effects("run") for one in (info, info.undo) if one is not None]
+        ones = [
+            one for info in await app.effects("run") for one in (info, info.undo) if one is not None
+        ]
         (meant,) = [one for one in ones if effect in (one.place, one.effect)]
         await app.decide("run", effect, intent=meant.intent, **said)
 

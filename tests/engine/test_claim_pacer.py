@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlast.engine.claim_pacer import BURST_SECONDS, FIRST_SLOTS, JITTER, PORTION_SECONDS, ClaimPacer
+from outlast.engine.claim_pacer import (
+    BURST_SECONDS,
+    FIRST_SLOTS,
+    JITTER,
+    PORTION_SECONDS,
+    ClaimPacer,
+)
 from outlast.settings import Settings
 
 counts = st.integers(1, 1_000)
@@ -24,7 +30,9 @@ def slots_of_any_kind(draw) -> tuple[ClaimPacer, float, float]:
     start, ramp, seed = draw(starts), draw(ramps), draw(seeds)
     chance = None if seed is None else random.Random(seed)
     share, rate = draw(shares), draw(rates)
-    slots = ClaimPacer(draw(counts), now=start, ramp=ramp, new_share=share, returned_rate=rate, chance=chance)
+    slots = ClaimPacer(
+        draw(counts), now=start, ramp=ramp, new_share=share, returned_rate=rate, chance=chance
+    )
     return slots, start, ramp
 
 
@@ -77,7 +85,9 @@ def test_all_slots_are_open_when_the_ramp_has_passed(made):
 
 @given(counts, st.floats(0.1, 1_000.0), seeds)
 def test_tenth_is_open_at_first_and_the_others_open_evenly(count, ramp, seed):
-    slots = ClaimPacer(count, now=0.0, ramp=ramp, chance=None if seed is None else random.Random(seed))
+    slots = ClaimPacer(
+        count, now=0.0, ramp=ramp, chance=None if seed is None else random.Random(seed)
+    )
     assert slots.open(0.0) == max(1, count // 10)
     for tenths in range(11):
         part = 0.1 + 0.9 * tenths / 10
@@ -137,7 +147,9 @@ def test_where_no_slot_can_be_kept_neither_kind_starves(share, before):
     turns = []
     for _ in range(200):
         limit, returned, new_first = slots.allow(0.0, 0, 0)
-        assert (limit, returned) == (1, 1), "if there is no new work, returned runs are taken in its turn"
+        assert (limit, returned) == (1, 1), (
+            "if there is no new work, returned runs are taken in its turn"
+        )
         turns.append(new_first)
         slots.took(0 if new_first else 1)
     assert abs(turns.count(True) - 200 * share) <= 1 + 1e-6
@@ -239,7 +251,9 @@ def test_after_the_time_it_names_more_is_allowed(made, pauses):
         assert wait >= PORTION_SECONDS
         then = now + wait + 1e-6  # what a clock of 1e7 seconds may lose
         after = slots.allow(then, 0, 0)
-        assert after.limit > before.limit or after.returned > before.returned or _capped(slots, then)
+        assert (
+            after.limit > before.limit or after.returned > before.returned or _capped(slots, then)
+        )
 
 
 def _capped(slots: ClaimPacer, now: float) -> bool:

@@ -65,7 +65,9 @@ def test_run_with_a_running_step_is_kept_when_leaving_the_block_is_cancelled(tmp
             assert [run.status for run in await other.runs()] == ["running"]
             ends.set()
             await wait_until_async(lambda: not engine.hung)  # then it is given back
-            assert await (await other.start(hanging(), id="run")).result(timeout=WAIT_SECONDS) is None
+            assert (
+                await (await other.start(hanging(), id="run")).result(timeout=WAIT_SECONDS) is None
+            )
 
     asyncio.run(main())
 
@@ -155,7 +157,9 @@ def test_worker_stays_until_both_handlers_of_a_reclaimed_item_end(tmp_path):
             await engine.worker.register(instead_of=lost)
             await wait_until_async(lambda: len(begun) == 2)
         ends[0].set()
-        await wait_until_async(lambda: len([one for one in engine.consumers for _ in one.under_way]) == 1)
+        await wait_until_async(
+            lambda: len([one for one in engine.consumers for _ in one.under_way]) == 1
+        )
         async with Outlast(store, signals=0) as other:
             assert [run.status for run in await other.runs(items=None)] == ["running"]
         ends[1].set()
@@ -242,7 +246,9 @@ def test_worker_stays_while_an_item_still_executes_after_a_hung_run_ended(tmp_pa
             await wait_until_async(lambda: len(begun) == 2)
 
             async def end_what_hung() -> None:
-                await wait_until_async(lambda: engine.hung == {"run"})  # from here on it waits for the item
+                await wait_until_async(
+                    lambda: engine.hung == {"run"}
+                )  # from here on it waits for the item
                 ends.set()
 
             ending = asyncio.create_task(end_what_hung())

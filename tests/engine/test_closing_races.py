@@ -89,7 +89,11 @@ def give_up(engine: Engine) -> None:
 
 
 def test_signals_and_store_are_restored_when_leaving_is_cancelled_at_the_end(tmp_path, monkeypatch):
-    leave, before, threads = Engine.deregister, signal.getsignal(signal.SIGTERM), set(threading.enumerate())
+    leave, before, threads = (
+        Engine.deregister,
+        signal.getsignal(signal.SIGTERM),
+        set(threading.enumerate()),
+    )
 
     async def left(engine: Engine) -> None:
         task.cancel()
@@ -203,7 +207,9 @@ def test_leaving_can_be_cancelled_while_the_store_is_unreachable(tmp_path, while
         ends.wait(WAIT_SECONDS)
 
     async def block() -> None:
-        async with Outlast(f"sqlite:///{file}", signals=0, store_patience=3600, close_timeout=1) as app:
+        async with Outlast(
+            f"sqlite:///{file}", signals=0, store_patience=3600, close_timeout=1
+        ) as app:
             engines.append(app._open)
             if while_it == "is closed":
                 await app.queue("q").put(1)

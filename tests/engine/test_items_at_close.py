@@ -56,7 +56,9 @@ def test_app_closes_after_its_last_item_is_settled_and_the_hook_ended(monkeypatc
             await app.queue("q").put(1, id="item")
             consumer = asyncio.create_task(app.queue("q").consume(handle))
             await asyncio.sleep(1)
-            monkeypatch.setattr(InlineWriter, "_flush", lambda self: self._loop.call_later(0.1, flush, self))
+            monkeypatch.setattr(
+                InlineWriter, "_flush", lambda self: self._loop.call_later(0.1, flush, self)
+            )
             if drains:
                 app._open.drain.begin("now")
                 await asyncio.shield(app._open.drain.over)

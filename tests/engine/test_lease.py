@@ -77,9 +77,13 @@ def test_unanswered_renewal_is_logged_and_tried_again_sooner(caplog):
     pauses = Pauses(2)
     made = lease(pauses, Silent())
     made._renew()
-    assert [one.getMessage() for one in caplog.records] == ["worker w could not renew its lease: no answer"]
+    assert [one.getMessage() for one in caplog.records] == [
+        "worker w could not renew its lease: no answer"
+    ]
     assert made.trouble == "no answer"
-    assert all(seconds <= 2.5 for seconds in pauses.seconds[1:]), "sooner than a renewal that succeeded"
+    assert all(seconds <= 2.5 for seconds in pauses.seconds[1:]), (
+        "sooner than a renewal that succeeded"
+    )
 
 
 def test_a_worker_that_cannot_read_does_not_renew_its_lease(caplog):
@@ -122,7 +126,9 @@ def test_stalled_can_be_asked_from_another_thread_while_the_worker_leaves(
     async def main(app) -> None:
         worker = app._open.worker
         looks = [None, lease(Pauses(0), Renewals())]
-        monkeypatch.setattr(WorkerRegistration, "_lease", property(lambda _: looks.pop()), raising=False)
+        monkeypatch.setattr(
+            WorkerRegistration, "_lease", property(lambda _: looks.pop()), raising=False
+        )
         assert worker.stalled() == 0.0
         monkeypatch.undo()
 

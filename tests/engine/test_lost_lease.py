@@ -157,7 +157,9 @@ def test_run_does_not_start_under_a_claim_lost_while_its_journal_is_read(
 
 
 @pytest.mark.parametrize("by_hand", [False, True])
-def test_item_is_not_handled_under_a_claim_of_a_lost_worker(world, monkeypatch, slow_to_come_back, by_hand):
+def test_item_is_not_handled_under_a_claim_of_a_lost_worker(
+    world, monkeypatch, slow_to_come_back, by_hand
+):
     claim = RunAcquirer.claim
 
     async def claims(self, command, *, alone=False):
@@ -209,7 +211,9 @@ def test_worker_being_enlisted_again_at_close_is_removed(world, monkeypatch, end
         assert [row.id for row in store.workers()] == seen
         if ends == "cancelled":
             enlisting.cancel()
-            await asyncio.sleep(20)  # it is enlisted all the same, for those who had not been cancelled
+            await asyncio.sleep(
+                20
+            )  # it is enlisted all the same, for those who had not been cancelled
             assert [row.id for row in store.workers()] == [worker.id] == seen[1:]
         return enlisting
 

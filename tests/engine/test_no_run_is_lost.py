@@ -55,7 +55,9 @@ def test_swept_worker_enlists_again_once_for_concurrent_starts(tmp_path):
             lost = app._open.worker.id
             sweep(tmp_path / "o.db")
             runs = await asyncio.gather(*[app.start(one(f"{n}"), id=f"r{n}") for n in range(5)])
-            assert [await run.result(timeout=WAIT_SECONDS) for run in runs] == [f"{n}" for n in range(5)]
+            assert [await run.result(timeout=WAIT_SECONDS) for run in runs] == [
+                f"{n}" for n in range(5)
+            ]
             assert app._open.worker.id != lost
             assert len(app._open.store.workers()) == 1
 
@@ -129,7 +131,10 @@ def test_child_is_cancelled_when_its_parent_ends_during_submission(address):
     async def main() -> None:
         async with Outlast(address) as app:
             for n in range(10):
-                assert await (await app.start(parent(), id=f"p{n}")).result(timeout=WAIT_SECONDS) == "a"
+                assert (
+                    await (await app.start(parent(), id=f"p{n}")).result(timeout=WAIT_SECONDS)
+                    == "a"
+                )
 
             async def all_ended() -> bool:
                 return {info.status for info in await app.runs(workflow="child")} <= {"cancelled"}

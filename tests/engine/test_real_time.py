@@ -34,7 +34,10 @@ def test_run_survives_a_restart_of_the_app_in_real_time(tmp_path):
     async def main() -> str:
         async with Outlast(store, heartbeat=0.05) as first:
             await first.start(waits(), id="run")
-        async with Outlast(store, heartbeat=0.05) as first, Outlast(store, heartbeat=0.05) as second:
+        async with (
+            Outlast(store, heartbeat=0.05) as first,
+            Outlast(store, heartbeat=0.05) as second,
+        ):
             run = await first.start(waits(), id="run")
             joined = await second.start(waits(), id="run")
             await second.send("run", "word", "hello")

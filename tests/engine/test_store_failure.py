@@ -111,7 +111,10 @@ def test_short_store_failure_is_not_noticed(world):
 
 @pytest.mark.parametrize(
     ("error", "line"),
-    [(StoreUnavailable("away"), "cannot look for dead workers"), (TypeError("damaged"), "a sweep failed")],
+    [
+        (StoreUnavailable("away"), "cannot look for dead workers"),
+        (TypeError("damaged"), "a sweep failed"),
+    ],
 )
 def test_long_store_failure_is_logged_at_growing_intervals(world, caplog, error, line):
     failing = Failing(world.open())
@@ -166,5 +169,9 @@ def test_waiting_for_a_run_of_another_process_is_logged_once(tmp_path, monkeypat
             await asyncio.sleep(1)
 
     asyncio.run(main())
-    (said,) = [record.getMessage() for record in caplog.records if "is held by worker" in record.getMessage()]
+    (said,) = [
+        record.getMessage()
+        for record in caplog.records
+        if "is held by worker" in record.getMessage()
+    ]
     assert said.startswith("run run is held by worker ")

@@ -20,7 +20,13 @@ from support.waiting import WAIT_SECONDS, wait_until
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 PYTHON = (sys.executable, "-W", "error")
-FASTER = {"model_server.py": 2.5, "chat.py": 3.0, "fleet.py": 2.0, "service.py": 2.0, "consumer.py": 3.0}
+FASTER = {
+    "model_server.py": 2.5,
+    "chat.py": 3.0,
+    "fleet.py": 2.0,
+    "service.py": 2.0,
+    "consumer.py": 3.0,
+}
 """How many times shorter the pauses are, if not ten times: a process that does not stop at a line must still be in
 the middle of its work when it is ended."""
 
@@ -39,13 +45,21 @@ class Life:
     """One process of an example. Its output goes to a file, so nothing is lost when it dies."""
 
     def __init__(
-        self, command: list[object], folder: Path, number: int, env: dict[str, str], *, at_once: bool
+        self,
+        command: list[object],
+        folder: Path,
+        number: int,
+        env: dict[str, str],
+        *,
+        at_once: bool,
     ) -> None:
         self._out, self._err = folder / f"life-{number}.out", folder / f"life-{number}.err"
         self.command = [str(word) for word in command]
         self.saved = ""
         """What of its work was in the store before it was ended, where a test has looked."""
-        begin: Callable[..., Spawned | subprocess.Popen[bytes]] = spawn if at_once else subprocess.Popen
+        begin: Callable[..., Spawned | subprocess.Popen[bytes]] = (
+            spawn if at_once else subprocess.Popen
+        )
         with self._out.open("w") as out, self._err.open("w") as err:
             self.process = begin(
                 self.command, cwd=folder, env={**os.environ, "PYTHONWARNINGS": "error", **env}, stdout=out, stderr=err
@@ -112,7 +126,9 @@ class Stage:
         self.lives: list[Life] = []
         self._ports: list[socket.socket] = []
 
-    def start(self, example: str, *args: object, stop: tuple[str, int] | None = None, **env: str) -> Life:
+    def start(
+        self, example: str, *args: object, stop: tuple[str, int] | None = None, **env: str
+    ) -> Life:
         """Start an example. With `stop` it stops when it has printed the n-th line like a pattern."""
         before = () if stop is None else (STOPPING, *stop)
         return self._live([*PYTHON, *before, self.examples / example, *args], env, at_once=True)

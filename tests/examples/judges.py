@@ -61,7 +61,9 @@ def judge_approval(stage: Stage, lives: list[Life], again: int) -> None:
     at_most(count(lives, "thinks"), 5, again)
     at_most(count(lives, "searches"), 2, again)
     at_most(count(lives, "asks"), 2, again)
-    assert [line.partition(" ")[2] for line in stage.ledger("bookings.txt")] == ["Lisbon by train, 70 euros"]
+    assert [line.partition(" ")[2] for line in stage.ledger("bookings.txt")] == [
+        "Lisbon by train, 70 euros"
+    ]
     assert lives[-1].lines[-1] == "booked: Lisbon by train, 70 euros"
 
 

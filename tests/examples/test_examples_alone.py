@@ -122,7 +122,9 @@ def play(stage: Stage, example: Example, number: int | None) -> list[Life]:
         env = {**env, "MODEL_URL": f"http://127.0.0.1:{json.loads(server.until('port'))['port']}"}
     for line, times in example.moments if number is not None else ():
         saves = example.model and number == SIGKILL
-        life = stage.start(example.file, *example.args, stop=None if saves else (line, times), **env)
+        life = stage.start(
+            example.file, *example.args, stop=None if saves else (line, times), **env
+        )
         lives.append(life)
         if saves:
             life.until(line, times)
@@ -130,7 +132,9 @@ def play(stage: Stage, example: Example, number: int | None) -> list[Life]:
         else:
             life.until_stopped()
         code = life.end(number)
-        assert code == exit_code(example, number, is_last=(line, times) == example.moments[-1]), life.errors
+        assert code == exit_code(example, number, is_last=(line, times) == example.moments[-1]), (
+            life.errors
+        )
         type_deeds(life)
     life = stage.start(example.file, *example.args, **env)
     lives.append(life)
@@ -149,7 +153,9 @@ def exit_code(example: Example, number: int, *, is_last: bool) -> int:
 
 
 def again_at_most(example: Example, number: int) -> int:
-    return len(example.moments) * (example.at_once if number == SIGKILL else example.redone_by_sigterm)
+    return len(example.moments) * (
+        example.at_once if number == SIGKILL else example.redone_by_sigterm
+    )
 
 
 @pytest.mark.parametrize("example", TABLE, ids=lambda example: example.name)
@@ -161,12 +167,16 @@ def test_example_resumes_after_sigterm_without_repetition(stage, example):
     example.judge(stage, [*lives, again], again_at_most(example, SIGTERM))
 
 
-@pytest.mark.parametrize("example", [one for one in TABLE if one.name in KILLED], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "example", [one for one in TABLE if one.name in KILLED], ids=lambda one: one.name
+)
 def test_example_resumes_after_sigkill_without_duplicates(stage, example):
     lives = play(stage, example, SIGKILL)
     example.judge(stage, lives, again_at_most(example, SIGKILL))
 
 
-@pytest.mark.parametrize("example", [one for one in TABLE if one.name in ALONE], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "example", [one for one in TABLE if one.name in ALONE], ids=lambda one: one.name
+)
 def test_example_does_everything_once_without_signals(stage, example):
     example.judge(stage, play(stage, example, None), 0)

@@ -13,7 +13,14 @@ from pathlib import Path
 
 import pytest
 from example_tools import EXAMPLES, PYTHON, ROOT, Life, Stage
-from judges import judge_approval, judge_batch, judge_checkpoint, judge_report, judge_stream, judge_undone
+from judges import (
+    judge_approval,
+    judge_batch,
+    judge_checkpoint,
+    judge_report,
+    judge_stream,
+    judge_undone,
+)
 
 from outlast.store.address import store_at
 from outlast.store.rows import RunQuery
@@ -23,7 +30,9 @@ from support.stores import a_place
 from support.waiting import wait_until
 
 PAGE = (ROOT / "docs/examples.md").read_text()
-SECTIONS = {title: text for title, _, text in (part.partition("\n") for part in PAGE.split("\n## ")[1:])}
+SECTIONS = {
+    title: text for title, _, text in (part.partition("\n") for part in PAGE.split("\n## ")[1:])
+}
 PORT = "8765"
 JUDGES = {
     "report.py": (judge_report, 1), "batch.py": (judge_batch, 1), "checkpoint.py": (judge_checkpoint, 1), "approval.py": (judge_approval, 3),
@@ -90,7 +99,11 @@ class Terminal:
         elif typed.shown[-1:] == ["Killed"]:
             self.is_killed(words, typed.shown[:-1])
         elif before.startswith("sleep"):
-            wait_until(lambda: matches("\n".join(typed.shown), "\n".join(self.stage.said(self.start(words)))))
+            wait_until(
+                lambda: matches(
+                    "\n".join(typed.shown), "\n".join(self.stage.said(self.start(words)))
+                )
+            )
         else:
             self.ends(self.start(words), typed.shown)
 
@@ -154,9 +167,13 @@ def play(stage: Stage, section: str) -> None:
 
 def test_every_example_has_a_section_and_a_docstring():
     programs = {file.name for file in EXAMPLES.glob("*.py")} - {"model_server.py"}
-    linked = [re.search(r"^\[(\w+\.py)\]\(\.\./examples/\1\)", text.strip()) for text in SECTIONS.values()]
+    linked = [
+        re.search(r"^\[(\w+\.py)\]\(\.\./examples/\1\)", text.strip()) for text in SECTIONS.values()
+    ]
     assert {found[1] for found in linked if found} == programs
-    assert [title for title, text in SECTIONS.items() if not any(typed(text))] == [SERVICE], "tried elsewhere"
+    assert [title for title, text in SECTIONS.items() if not any(typed(text))] == [SERVICE], (
+        "tried elsewhere"
+    )
     for name in programs:
         text = (EXAMPLES / name).read_text().split('"""')[1]
         assert f"examples/{name}" in text or f"--app-dir examples {Path(name).stem}:" in text, name

@@ -21,7 +21,9 @@ either_signal = pytest.mark.parametrize("number", [SIGKILL, SIGTERM], ids=["kill
 
 def counted(lives: list[Life], word: str) -> Counter[str]:
     """What follows the pid and this word, in all lives."""
-    return Counter(line.partition(f" {word} ")[2] for life in lives for line in life.like(rf"^\d+ {word} "))
+    return Counter(
+        line.partition(f" {word} ")[2] for life in lives for line in life.like(rf"^\d+ {word} ")
+    )
 
 
 # --- chat.py ---
@@ -70,7 +72,9 @@ def test_chat_resumes_its_answer_and_remembers_after_a_restart(stage, chat):
     said.append("As far as I can remember your name is Ada.")
     assert ask("ada", said[0]) == said[1]
     asked = stage.start("chat.py", "say", "ada", said[2], "message-2")
-    wait_until(lambda: counted(replicas, "thinks about:")[said[2]] or asked.has_ended, asked.describe)
+    wait_until(
+        lambda: counted(replicas, "thinks about:")[said[2]] or asked.has_ended, asked.describe
+    )
     thinker = next(one for one in replicas if one.like(f"thinks about: {said[2]}"))
     thinker.until("says: your")
     if number == SIGKILL:
@@ -79,7 +83,9 @@ def test_chat_resumes_its_answer_and_remembers_after_a_restart(stage, chat):
     assert stage.said(asked) == [said[3]]
     assert turns(place, "ada") == said, "no turn twice"
     words = counted(replicas, "says:").total() - len(said[1].split())
-    heard = thinker.lines[thinker.lines.index(f"{thinker.process.pid} thinks about: {said[2]}") + 1 :]
+    heard = thinker.lines[
+        thinker.lines.index(f"{thinker.process.pid} thinks about: {said[2]}") + 1 :
+    ]
     if number == SIGTERM:
         assert words == len(heard) == len(said[3].split()), "a drain lets the answer end"
     else:
@@ -133,7 +139,9 @@ def assert_all_sent_once(stage: Stage, submitter: Life) -> None:
         f"submitted {REPORTS}",
         *(f"sent: streets of city-{n} and bridges of city-{n}" for n in range(1, REPORTS + 1)),
     ]
-    assert Counter(line.partition(" ")[2] for line in stage.ledger("mails.txt")) == dict.fromkeys(SENT, 1)
+    assert Counter(line.partition(" ")[2] for line in stage.ledger("mails.txt")) == dict.fromkeys(
+        SENT, 1
+    )
 
 
 def test_fleet_continues_after_a_worker_is_killed(fleet):
@@ -173,12 +181,23 @@ class Service:
 
     def __init__(self, stage: Stage) -> None:
         self.stage, self.url, self.ready_url = stage, "", ""
-        self.client = httpx.Client(timeout=WAIT_SECONDS, trust_env=False, headers={"Connection": "close"})
+        self.client = httpx.Client(
+            timeout=WAIT_SECONDS, trust_env=False, headers={"Connection": "close"}
+        )
 
     def start(self) -> Life:
         port, ready = self.stage.hold_port(), self.stage.hold_port()
         self.url, self.ready_url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{ready}/ready"
-        command = (*PYTHON, "-m", "uvicorn", "--app-dir", self.stage.examples, "service:web", "--port", port)
+        command = (
+            *PYTHON,
+            "-m",
+            "uvicorn",
+            "--app-dir",
+            self.stage.examples,
+            "service:web",
+            "--port",
+            port,
+        )
         life = self.stage.execute(*command, OUTLAST_HTTP=f"127.0.0.1:{ready}")
         wait_until(lambda: "Uvicorn running" in life.errors and self.is_ready(), life.describe)
         return life
@@ -191,7 +210,9 @@ class Service:
     def ask(self, question: str, id: str | None = None) -> tuple[int, object]:
         """The status (0: the connection was cut), and what was answered."""
         try:
-            answer = self.client.put(f"{self.url}/answers/{id or question}", params={"question": question})
+            answer = self.client.put(
+                f"{self.url}/answers/{id or question}", params={"question": question}
+            )
         except httpx.TransportError:
             return 0, None
         return answer.status_code, answer.json().get("answer")
@@ -200,7 +221,9 @@ class Service:
         """One request for each question, all of them under way."""
         answers: dict[str, tuple[int, object]] = {}
         threads = [
-            threading.Thread(target=lambda q=question: answers.update({q: self.ask(q)}), daemon=True)
+            threading.Thread(
+                target=lambda q=question: answers.update({q: self.ask(q)}), daemon=True
+            )
             for question in QUESTIONS
         ]
         for thread in threads:
@@ -208,7 +231,9 @@ class Service:
         return threads, answers
 
 
-ANSWERS = {question: (200, [f"{question}, part {n}" for n in range(1, 5)]) for question in QUESTIONS}
+ANSWERS = {
+    question: (200, [f"{question}, part {n}" for n in range(1, 5)]) for question in QUESTIONS
+}
 
 
 @pytest.fixture
@@ -229,7 +254,9 @@ def test_service_ended_under_load_answers_everything_once(service, number):
     assert first.wait() == -number, first.errors
     for thread in threads:
         thread.join(WAIT_SECONDS)
-    assert {status for status, _ in answers.values()} <= ({200, 503} if number == SIGTERM else {0, 200})
+    assert {status for status, _ in answers.values()} <= (
+        {200, 503} if number == SIGTERM else {0, 200}
+    )
 
     second = service.start()
     threads, answers = service.ask_all()
@@ -303,7 +330,9 @@ def test_ended_consumer_loses_no_item_and_sends_no_mail_twice(stage, number):
 
     outbox = Counter(line.split()[0] for line in stage.ledger("outbox.txt"))
     assert outbox == dict.fromkeys(MAILS - {NOWHERE}, 1)
-    handled = Counter(line.split()[2] for life in (first, second) for line in life.like(" handles "))
+    handled = Counter(
+        line.split()[2] for life in (first, second) for line in life.like(" handles ")
+    )
     alone = {id: 3 if id == NOWHERE else 2 if id in BUSY else 1 for id in MAILS}
     more = handled - Counter(alone)
     assert more.total() <= (4 if number == SIGKILL else 0), "only what it had in its four hands"

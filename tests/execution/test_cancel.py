@@ -77,7 +77,9 @@ def test_a_running_run_is_cancelled_and_its_step_too(world):
     assert world.kinds() == ["cancel", "step"]
 
 
-@pytest.mark.parametrize("wait", [lambda: sleep(1000), lambda: receive("x")], ids=["sleep", "receive"])
+@pytest.mark.parametrize(
+    "wait", [lambda: sleep(1000), lambda: receive("x")], ids=["sleep", "receive"]
+)
 def test_a_waiting_run_is_cancelled(world, wait):
     @workflow
     async def one() -> None:
@@ -177,7 +179,9 @@ def test_second_cancellation_keeps_the_first_reason(world):
     async def main(app):
         run = await app.start(one(), id="run")
         await asyncio.sleep(1)
-        await asyncio.gather(app.cancel("run", "first"), app.cancel("run", "second"), return_exceptions=True)
+        await asyncio.gather(
+            app.cancel("run", "first"), app.cancel("run", "second"), return_exceptions=True
+        )
         with pytest.raises(RunCancelled, match="first"):
             await run.result(timeout=100)
 
@@ -258,7 +262,9 @@ def test_cancelling_one_run_leaves_its_neighbours_alone(world):
         runs = [await app.start(one(str(n)), id=str(n)) for n in range(5)]
         await asyncio.sleep(5)
         await app.cancel("2")
-        return await asyncio.gather(*[run.result(timeout=1000) for run in runs], return_exceptions=True)
+        return await asyncio.gather(
+            *[run.result(timeout=1000) for run in runs], return_exceptions=True
+        )
 
     results = world.do(main)
     assert [r if isinstance(r, str) else type(r).__name__ for r in results] == [
@@ -271,7 +277,9 @@ def test_cancelling_one_run_leaves_its_neighbours_alone(world):
 
 
 @pytest.mark.parametrize("wanted_again", [False, True])
-def test_cancellation_read_before_a_retry_does_not_cancel_the_retried_run(world, monkeypatch, wanted_again):
+def test_cancellation_read_before_a_retry_does_not_cancel_the_retried_run(
+    world, monkeypatch, wanted_again
+):
     """The store may take its time to say what is wanted of the runs here; meanwhile one ends by it, and is retried."""
     requests, reads = RequestPoller._requests, []
 

@@ -63,7 +63,10 @@ def test_children_side_by_side_in_gather_as_completed_and_a_task_group(world):
     @workflow
     async def parent() -> list[str]:
         parts = await asyncio.gather(child("slow", 3), child("fast", 1))
-        order = [(await next_one).label for next_one in asyncio.as_completed([child("x", 3), child("y", 1)])]
+        order = [
+            (await next_one).label
+            for next_one in asyncio.as_completed([child("x", 3), child("y", 1)])
+        ]
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(child(str(n))) for n in range(2)]
         return [part.label for part in parts] + order + [task.result().label for task in tasks]

@@ -153,7 +153,8 @@ def test_message_about_an_unfitting_result_is_well_formed(world):
 
     began(world)
     with pytest.raises(
-        RunParked, match=r"asked for a result of another type: '1' is not int\. The workflow changed since"
+        RunParked,
+        match=r"asked for a result of another type: '1' is not int\. The workflow changed since",
     ):
         world.run(flow(counted)())
 

@@ -45,7 +45,10 @@ def test_it_names_the_command_that_resumes_the_run(world, id, quoted):
     [diverged] = caught
     assert f"then `outlast resume {quoted}`." in str(diverged)
     assert diverged.line == f"{__file__}:{inspect.getsourcelines(as_it_is.fn)[1] + 3}"
-    assert (diverged.recorded, diverged.asked) == ('step work#2({"label":"b"})', 'step work#2({"label":"z"})')
+    assert (diverged.recorded, diverged.asked) == (
+        'step work#2({"label":"b"})',
+        'step work#2({"label":"z"})',
+    )
 
 
 def test_arguments_that_do_not_fit_any_more_name_it_too(world):

@@ -103,7 +103,9 @@ run(careful(), id="run")
 
 def agent(folder: Path, *words: str) -> subprocess.Popen[str]:
     command = [sys.executable, "agent.py", *words]
-    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 async def drained(app, call, seconds):

@@ -114,7 +114,10 @@ def test_conflict_raises_without_logging(world, caplog):
         return await work(x)
 
     world.run(flow(1))
-    with caplog.at_level(logging.WARNING), pytest.raises(Conflict, match="use another id for other work"):
+    with (
+        caplog.at_level(logging.WARNING),
+        pytest.raises(Conflict, match="use another id for other work"),
+    ):
         world.run(flow(2))
     assert caplog.records == []
 

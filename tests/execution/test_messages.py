@@ -5,7 +5,16 @@ from dataclasses import dataclass
 
 import pytest
 
-from outlast import BadName, LimitExceeded, UnknownRun, Unrecordable, WrongStatus, receive, step, workflow
+from outlast import (
+    BadName,
+    LimitExceeded,
+    UnknownRun,
+    Unrecordable,
+    WrongStatus,
+    receive,
+    step,
+    workflow,
+)
 
 
 @dataclass

@@ -126,7 +126,14 @@ async def handles_a_signal() -> None:
 
 @pytest.mark.parametrize(
     "io",
-    [opens_a_connection, resolves, starts_a_process, uses_a_thread, reads_a_socket, handles_a_signal],
+    [
+        opens_a_connection,
+        resolves,
+        starts_a_process,
+        uses_a_thread,
+        reads_a_socket,
+        handles_a_signal,
+    ],
     ids=lambda fn: fn.__name__,
 )
 def test_io_in_a_workflow_is_an_error_that_names_steps(world, io):
@@ -171,7 +178,9 @@ def test_a_lock_shared_by_two_runs_is_a_clear_error(world):
 
     async def both(app) -> list[Any]:
         runs = [await app.start(one(), id=f"r{n}") for n in range(2)]
-        return await asyncio.gather(*[run.result(timeout=1000) for run in runs], return_exceptions=True)
+        return await asyncio.gather(
+            *[run.result(timeout=1000) for run in runs], return_exceptions=True
+        )
 
     results = world.do(both)
     errors = [result for result in results if isinstance(result, Exception)]
@@ -193,5 +202,9 @@ def test_a_call_that_is_not_awaited_is_logged_with_its_line(world, caplog):
     line = inspect.getsourcelines(forgets)[1]
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert len(said) == 2
-    assert "step work#1" in said[0] and f"{__file__}:{line + 1}" in said[0] and "await work(...)" in said[0]
+    assert (
+        "step work#1" in said[0]
+        and f"{__file__}:{line + 1}" in said[0]
+        and "await work(...)" in said[0]
+    )
     assert "child other#1" in said[1] and f"{__file__}:{line + 2}" in said[1]

@@ -92,7 +92,10 @@ def test_many_messages_arrive_once_in_order_without_rescanning_the_mailbox(world
     looks.clear()
     messages = store.messages
     monkeypatch.setattr(
-        store, "messages", lambda *args: [Seen(*message) for message in messages(*args)], raising=False
+        store,
+        "messages",
+        lambda *args: [Seen(*message) for message in messages(*args)],
+        raising=False,
     )
 
     async def main(app) -> list[int]:
@@ -153,7 +156,9 @@ def test_a_retry_starts_from_the_step_that_ended_the_run_not_from_one_that_was_h
     assert done == ["handled", "between", "last", "last"]
 
 
-def test_a_step_two_deep_that_is_recorded_is_not_executed_again_when_the_outermost_is_retried(world):
+def test_a_step_two_deep_that_is_recorded_is_not_executed_again_when_the_outermost_is_retried(
+    world,
+):
     @step
     async def middle() -> str:
         done.append("middle")

@@ -56,9 +56,9 @@ def test_the_back_off_doubles_with_jitter_up_to_its_cap(world):
     full = [min(30.0, 2.0**n) for n in range(12)]
     for wait, most in zip(waits(world), full, strict=True):
         assert most / 2 - 1e-6 <= wait <= most + 1e-6
-    assert len({round(wait / most, 6) for wait, most in zip(waits(world), full, strict=True)}) > 3, (
-        "no jitter"
-    )
+    assert (
+        len({round(wait / most, 6) for wait, most in zip(waits(world), full, strict=True)}) > 3
+    ), "no jitter"
 
 
 def test_a_huge_number_of_retries_does_not_overflow(memory_world):
@@ -193,7 +193,9 @@ def test_a_timed_out_attempt_is_retried_with_a_time_of_its_own(world):
 
     assert world.run(one()) == 3
     failed = world.journal()[:2]
-    assert [json.loads(entry.error)["type"] for entry in failed] == ["outlast.errors:StepTimeout"] * 2
+    assert [json.loads(entry.error)["type"] for entry in failed] == [
+        "outlast.errors:StepTimeout"
+    ] * 2
     assert [entry.seconds for entry in failed] == [pytest.approx(5.0)] * 2
 
 

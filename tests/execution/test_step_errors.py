@@ -140,7 +140,9 @@ def test_a_nested_class_is_found(world):
 
 
 @pytest.mark.parametrize(
-    "error", [Holds("kept"), Reduced("reduced"), ReduceRaises("raises")], ids=lambda e: type(e).__name__
+    "error",
+    [Holds("kept"), Reduced("reduced"), ReduceRaises("raises")],
+    ids=lambda e: type(e).__name__,
 )
 def test_unrebuildable_exception_becomes_step_failed_live_and_on_replay(world, error):
     for caught in lives(world, error):
@@ -170,7 +172,9 @@ def test_the_original_traceback_is_shown_as_the_cause(world):
         assert "in fails" in str(caught.__cause__)
 
 
-@pytest.mark.parametrize("error", [ExceptionGroup("many", [ValueError("a"), Custom("b", 1)])], ids=["group"])
+@pytest.mark.parametrize(
+    "error", [ExceptionGroup("many", [ValueError("a"), Custom("b", 1)])], ids=["group"]
+)
 def test_a_group_comes_back_the_same_way_in_every_life(world, error):
     live, replayed = lives(world, error)
     assert type(live) is type(replayed)
@@ -219,7 +223,8 @@ def test_a_module_is_never_imported_because_a_journal_says_so(world):
 
 
 @pytest.mark.parametrize(
-    "name", ["builtins:eval", "builtins:SystemExit", "os:system", "builtins:object", "builtins:", ":", "x"]
+    "name",
+    ["builtins:eval", "builtins:SystemExit", "os:system", "builtins:object", "builtins:", ":", "x"],
 )
 def test_a_journal_cannot_name_something_that_is_no_exception(world, name):
     @step

@@ -72,7 +72,9 @@ def test_tasks_awaited_in_another_order_than_they_were_made(world):
 
     @workflow
     async def one() -> list[str]:
-        tasks = [asyncio.create_task(branch(label, s)) for label, s in (("a", 3), ("b", 1), ("c", 2))]
+        tasks = [
+            asyncio.create_task(branch(label, s)) for label, s in (("a", 3), ("b", 1), ("c", 2))
+        ]
         await work("between")
         return [await task for task in reversed(tasks)]
 
@@ -239,7 +241,9 @@ def test_an_async_generator_in_a_workflow(world):
     @workflow
     async def one() -> list[str]:
         seen = [page async for page in pages(2)]
-        async for page in pages(5):  # left early: its finally is a step, executed by the finaliser's aclose
+        async for page in pages(
+            5
+        ):  # left early: its finally is a step, executed by the finaliser's aclose
             seen.append(page)
             break
         await work("after")

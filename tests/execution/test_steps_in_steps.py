@@ -180,7 +180,13 @@ def test_current_names_the_step_and_the_run_and_the_attempt(world):
     async def outer() -> list:
         if current().attempt == 1:
             raise OSError
-        return [current().id, current().workflow, current().step, current().attempt, current().fence]
+        return [
+            current().id,
+            current().workflow,
+            current().step,
+            current().attempt,
+            current().fence,
+        ]
 
     id, name, key, attempt, fence = world.run(flow(outer)())
     assert (id, name, key, attempt) == ("run", "flow", "outer#1", 2)

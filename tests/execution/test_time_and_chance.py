@@ -81,7 +81,13 @@ def test_random_values_replay_and_differ_between_runs_and_calls(world):
         async def branch() -> list:
             return [str(uuid()), random()]
 
-        drawn = [str(uuid()), str(uuid()), random(), random(), *await asyncio.gather(branch(), branch())]
+        drawn = [
+            str(uuid()),
+            str(uuid()),
+            random(),
+            random(),
+            *await asyncio.gather(branch(), branch()),
+        ]
         await work()
         drawn.append(random())
         seen.append(drawn)

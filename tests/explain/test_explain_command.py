@@ -48,7 +48,14 @@ def outlast(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("OUTLAST_EFFECT_MARGIN", "0.1")
-    for name in ("OUTLAST_STORE", "DATABASE_URL", "REDIS_URL", "REDIS_HOST", "STATE_DB_PATH", "COLUMNS"):
+    for name in (
+        "OUTLAST_STORE",
+        "DATABASE_URL",
+        "REDIS_URL",
+        "REDIS_HOST",
+        "STATE_DB_PATH",
+        "COLUMNS",
+    ):
         monkeypatch.delenv(name, raising=False)
     Path("agent.py").write_text(PROGRAM + UNCERTAIN)
 
@@ -66,7 +73,9 @@ def test_a_name_is_explained_without_a_store_and_none_is_made(outlast, tmp_path)
     answer = outlast("explain", "backpressure")
     assert answer.code == 0
     assert answer.err == ""
-    assert answer.out.startswith("Backpressure\n\nThe queue is full.\n\nLooks like. `queue 'default' is full")
+    assert answer.out.startswith(
+        "Backpressure\n\nThe queue is full.\n\nLooks like. `queue 'default' is full"
+    )
     assert "\n    outlast limit QUEUE --depth 2000000\n" in answer.out
     assert "**" not in answer.out
     assert [file.name for file in tmp_path.iterdir()] == ["agent.py"]
@@ -82,7 +91,8 @@ def test_every_text_fits_a_terminal_and_what_is_to_be_pasted_is_whole(outlast, m
         line.replace("…", "...") for line in pasted
     ]
     longest = max(
-        len(word) for word in " ".join(line for line in shown if not line.startswith("    ")).split("`")
+        len(word)
+        for word in " ".join(line for line in shown if not line.startswith("    ")).split("`")
     )
     assert all(len(line) <= max(60, longest + 4) for line in shown if not line.startswith("    "))
     monkeypatch.setenv("COLUMNS", "1")
@@ -92,7 +102,9 @@ def test_every_text_fits_a_terminal_and_what_is_to_be_pasted_is_whole(outlast, m
 def test_a_wrong_name_is_told_with_those_that_are_like_it(outlast):
     answer = outlast("explain", "Backpresure")
     assert answer.code == 2
-    assert "nothing here is called Backpresure. Is it one of Backpressure?" in " ".join(answer.err.split())
+    assert "nothing here is called Backpresure. Is it one of Backpressure?" in " ".join(
+        answer.err.split()
+    )
     assert outlast("explain", "zzzzzz").code == 2
     assert "outlast explain` lists all" in " ".join(outlast("explain", "zzzzzz").err.split())
 
@@ -106,7 +118,9 @@ def test_a_hostile_name_has_no_power_over_the_terminal(outlast):
 
 def test_without_a_name_all_are_listed(outlast):
     lines = outlast("explain").out.splitlines()
-    assert [line.split()[0] for line in lines if line.startswith("  ")] == [one.name for one in entries()]
+    assert [line.split()[0] for line in lines if line.startswith("  ")] == [
+        one.name for one in entries()
+    ]
     assert lines[0] == "errors:"
 
 
@@ -120,7 +134,9 @@ def test_programs_get_the_parts(outlast):
     assert list(alert["parts"]) == ["Urgent?", "Look", "Decide", "Afterwards", "Silence"]
     assert outlast("explain", "75", "--json").json["page"] == "errors.md#exit-code-75"
     assert outlast("explain", "unknown", "--json").json["page"] == "errors.md#parked-unknown"
-    assert [one["name"] for one in outlast("explain", "--json").json] == [one.name for one in entries()]
+    assert [one["name"] for one in outlast("explain", "--json").json] == [
+        one.name for one in entries()
+    ]
 
 
 @pytest.mark.parametrize("status", ["failed", "cancelled", "parked", "dead"])

@@ -37,7 +37,9 @@ def every_error() -> set[type]:
             importlib.import_module(module.name)
     found, waiting = set(), [Explained]
     while waiting:
-        more = [one for one in waiting.pop().__subclasses__() if one.__module__.startswith("outlast.")]
+        more = [
+            one for one in waiting.pop().__subclasses__() if one.__module__.startswith("outlast.")
+        ]
         found.update(more)
         waiting += more
     return found
@@ -102,7 +104,9 @@ def everything_named() -> list[str]:
     return sorted({line for text in texts for line in commands_in(text)})
 
 
-@pytest.mark.parametrize("line", [line for line in everything_named() if line != "outlast --version"])
+@pytest.mark.parametrize(
+    "line", [line for line in everything_named() if line != "outlast --version"]
+)
 def test_a_command_that_is_named_exists_with_its_options(line):
     parse(line)
 

@@ -17,7 +17,12 @@ OF_PAGES = {"explain/pages.py"}
 def documented(tree: ast.AST) -> set[int]:
     """Strings that are docstrings, of attributes too: nobody is shown them at three in the morning."""
     blocks = [node.body for node in ast.walk(tree) if isinstance(getattr(node, "body", None), list)]
-    return {id(statement.value) for block in blocks for statement in block if isinstance(statement, ast.Expr)}
+    return {
+        id(statement.value)
+        for block in blocks
+        for statement in block
+        if isinstance(statement, ast.Expr)
+    }
 
 
 def literals(source: str) -> list[str]:
@@ -42,13 +47,17 @@ def test_no_message_names_a_page():
     assert found == []
 
 
-@pytest.mark.parametrize("source", ['x("docs/redis.md says")', 'raise E(f"{x}: see docs/redis.md")'])
+@pytest.mark.parametrize(
+    "source", ['x("docs/redis.md says")', 'raise E(f"{x}: see docs/redis.md")']
+)
 def test_message_that_names_a_page_is_found(source):
     assert any(PAGE.search(text) for text in literals(source))
 
 
 def test_docstrings_may_name_a_page():
     assert (
-        literals('"""See docs/redis.md."""\nx = 1\n"""docs/redis.md"""\ndef f():\n    """docs/redis.md"""')
+        literals(
+            '"""See docs/redis.md."""\nx = 1\n"""docs/redis.md"""\ndef f():\n    """docs/redis.md"""'
+        )
         == []
     )

@@ -48,7 +48,10 @@ class Folder:
         self.env = {"OUTLAST_STORE": f"sqlite:///{path}/outlast.db", "OUTLAST_EFFECT_MARGIN": "0.1"}
 
     def _env(self, settings: dict[str, str]) -> dict[str, str]:
-        return {**self.env, **{f"OUTLAST_{name.upper()}": value for name, value in settings.items()}}
+        return {
+            **self.env,
+            **{f"OUTLAST_{name.upper()}": value for name, value in settings.items()},
+        }
 
     def outlast(self, *words: str, **settings: str) -> str:
         """What it says, on either stream."""
@@ -67,9 +70,14 @@ class Folder:
         wait_until(seen, what, pause=0.05)  # to ask a command takes longer than a usual pause
 
     def until_status(self, id: str, status: str) -> None:
-        self.until(lambda: self.outlast("show", id).startswith(f"{id}  {status}\n"), f"{id} is not {status}")
+        self.until(
+            lambda: self.outlast("show", id).startswith(f"{id}  {status}\n"),
+            f"{id} is not {status}",
+        )
 
-    def holding(self, id: str, *, worker: dict[str, str], **settings: str) -> Spawned | subprocess.Popen[str]:
+    def holding(
+        self, id: str, *, worker: dict[str, str], **settings: str
+    ) -> Spawned | subprocess.Popen[str]:
         """A worker in the middle of a step of this run."""
         self.outlast("submit", "agent.py:holding", "--id", id, **settings)
         process = self.worker(**worker)
@@ -82,7 +90,9 @@ class Folder:
         assert entry is not None
         lines = re.findall(r"^    outlast (.+)$", entry.parts["Look"], re.MULTILINE)
         assert lines
-        return "\n".join(self.outlast(*(names.get(word, word) for word in line.split())) for line in lines)
+        return "\n".join(
+            self.outlast(*(names.get(word, word) for word in line.split())) for line in lines
+        )
 
 
 @pytest.fixture
@@ -155,7 +165,9 @@ def test_a_drain_that_was_cut_short(folder):
     process.wait(WAIT_SECONDS)
     folder.worker()  # who sweeps after it
     folder.until(lambda: "cut short" in folder.outlast("drains"), "nobody has noticed")
-    worker = re.search(r'"worker":"(\w+)"|"worker": "(\w+)"', (folder.path / "worker-0.log").read_text())
+    worker = re.search(
+        r'"worker":"(\w+)"|"worker": "(\w+)"', (folder.path / "worker-0.log").read_text()
+    )
     assert worker is not None
     id = worker[1] or worker[2]
     seen = folder.look("OutlastDrainCutShort", WORKER=id)

@@ -54,7 +54,9 @@ def result_of(number: int, steps: int) -> int:
 
 def stepped(address: str, clock: Path) -> Store:
     """Return the store of an address, with the time that the file `clock` tells."""
-    return store_at(address, clock=lambda: time.time() + float(clock.read_text()), heartbeat=HEARTBEAT)
+    return store_at(
+        address, clock=lambda: time.time() + float(clock.read_text()), heartbeat=HEARTBEAT
+    )
 
 
 if CLOCK.exists():

@@ -143,7 +143,17 @@ def locked(*statements: str) -> Fault:
     return fault
 
 
-TABLES = ("runs", "entries", "workers", "queues", "presence", "writers", "pulse", "sessions", "progress")
+TABLES = (
+    "runs",
+    "entries",
+    "workers",
+    "queues",
+    "presence",
+    "writers",
+    "pulse",
+    "sessions",
+    "progress",
+)
 
 
 @contextmanager
@@ -286,7 +296,9 @@ KINDS: dict[str, dict[str, tuple[Fault, ...]]] = {
             locked("SELECT 1 FROM workers FOR UPDATE"),
             locked("SELECT 1 FROM runs ORDER BY pk DESC LIMIT 2 FOR UPDATE"),
         ),
-        "locked table": (locked(*(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE" for table in TABLES)),),
+        "locked table": (
+            locked(*(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE" for table in TABLES)),
+        ),
         STARTING: (signals_at_start,),
     },
     "redis": {**NETWORK, STARTING: (signals_at_start,)},
@@ -306,5 +318,7 @@ def one_of_each_kind(store: str, chance: random.Random) -> list[Fault]:
 
     Only SQLite's have signals at start-up: what they meet hardly depends on the store.
     """
-    kinds = [faults for kind, faults in KINDS[store].items() if kind != STARTING or store == "sqlite"]
+    kinds = [
+        faults for kind, faults in KINDS[store].items() if kind != STARTING or store == "sqlite"
+    ]
     return chance.sample([chance.choice(faults) for faults in kinds], len(kinds))

@@ -208,12 +208,17 @@ class Scenario:
     def judge(self) -> None:
         """Check every promise, then end the workers in good order."""
         snapshot = read_snapshot(self.direct)
-        expected = {id: (str(result_of(number, STEPS)), "done") for id, number in self._numbers.items()}
+        expected = {
+            id: (str(result_of(number, STEPS)), "done") for id, number in self._numbers.items()
+        }
         found = {id: (run["value"], run["status"]) for id, run in snapshot.runs.items()}
         assert found == expected, self.describe()
         recorded = Counter(id for id, _ in snapshot.recorded())
         assert recorded == dict.fromkeys(self._numbers, STEPS), self.describe()
-        problems = [*repeated_steps(snapshot, self._lines("before")), *lost_results(self._lines("before"))]
+        problems = [
+            *repeated_steps(snapshot, self._lines("before")),
+            *lost_results(self._lines("before")),
+        ]
         assert not problems, "\n".join([*problems, self.describe()])
         self._wait(self._are_enlisted)
         for worker in self.workers:
@@ -245,7 +250,9 @@ def repeated_steps(snapshot: Snapshot, lines: list[LogLine]) -> list[str]:
         if line.fence > fences[line.run, line.key]
     ]
     twice = Counter((line.run, line.key, line.attempt, line.fence) for line in lines)
-    return repeated + [f"{life} was executed {count} times" for life, count in twice.items() if count > 1]
+    return repeated + [
+        f"{life} was executed {count} times" for life, count in twice.items() if count > 1
+    ]
 
 
 def lost_results(lines: list[LogLine]) -> list[str]:
@@ -259,7 +266,9 @@ def lost_results(lines: list[LogLine]) -> list[str]:
         number = int(line.key.rpartition("#")[2])
         furthest, fence = gone_on.get(line.run, (0, 0))
         if number < furthest and line.fence >= fence:
-            problems.append(f"{line} was executed after step {furthest} had begun under fence {fence}")
+            problems.append(
+                f"{line} was executed after step {furthest} had begun under fence {fence}"
+            )
         elif number > furthest:
             gone_on[line.run] = number, line.fence
     return problems

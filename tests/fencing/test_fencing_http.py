@@ -69,7 +69,17 @@ def test_request_without_fence_headers_is_refused(notes):
 
 @pytest.mark.parametrize(
     "run",
-    ["order-7", "été 東京 🌊", " spaces ", "50%", "a,b;c", 'q"uote\\', "a/b:c@d+e=f", "%41", "\u202eab"],
+    [
+        "order-7",
+        "été 東京 🌊",
+        " spaces ",
+        "50%",
+        "a,b;c",
+        'q"uote\\',
+        "a/b:c@d+e=f",
+        "%41",
+        "\u202eab",
+    ],
 )
 def test_any_run_id_survives_a_header(notes, run):
     url, written = notes

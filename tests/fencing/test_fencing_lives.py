@@ -26,7 +26,10 @@ def test_guard_in_a_step_uses_the_run_and_its_fence(sqlite):
     async def write() -> int:
         with closing(sqlite3.connect(sqlite)) as db, db:
             fencing.guard_sql(db)
-        assert fencing.fence_headers() == {"Outlast-Run": "run-1", "Outlast-Fence": str(current().fence)}
+        assert fencing.fence_headers() == {
+            "Outlast-Run": "run-1",
+            "Outlast-Fence": str(current().fence),
+        }
         assert fencing.fence_headers("other")["Outlast-Run"] == "other"
         return current().fence
 
@@ -43,7 +46,9 @@ def test_guard_in_a_step_uses_the_run_and_its_fence(sqlite):
     first, second = App().run(flow(), id="run-1")
     assert first == second > 0
     with closing(sqlite3.connect(sqlite)) as db:
-        assert db.execute("SELECT resource, fence FROM outlast_fences").fetchall() == [("run-1", first)]
+        assert db.execute("SELECT resource, fence FROM outlast_fences").fetchall() == [
+            ("run-1", first)
+        ]
 
 
 def test_first_claim_is_refused_after_the_second_has_written(sqlite):
@@ -126,7 +131,11 @@ def test_sync_run_guards_too(sqlite):
 def test_importing_fencing_imports_no_drivers():
     code = "import sys, outlast.fencing; print(*set(sys.modules) & {'psycopg', 'pydantic', 'redis', 'sqlite3', 'http'})"
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_SECONDS, check=True
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS,
+        check=True,
     )
     assert done.stdout.split() == []
 
@@ -136,7 +145,11 @@ def said_by(program, folder, count):
 
     def lines():
         path = folder / "lines"
-        found = [line.split(maxsplit=2) for line in path.read_text().splitlines()] if path.exists() else []
+        found = (
+            [line.split(maxsplit=2) for line in path.read_text().splitlines()]
+            if path.exists()
+            else []
+        )
         return [(int(fence), what) for pid, fence, what in found if int(pid) == program.pid]
 
     program.wait_until(lambda: len(lines()) >= count)
@@ -158,7 +171,12 @@ def test_process_stopped_past_its_lease_is_refused_by_every_system(
         (tmp_path / f"go-{young.pid}").touch()
         (young_fence, _), *outcomes = said_by(young, tmp_path, 5)
         assert young_fence > old_fence
-        assert [what for _, what in outcomes] == ["sqlite wrote", "postgres wrote", "redis wrote", "http 204"]
+        assert [what for _, what in outcomes] == [
+            "sqlite wrote",
+            "postgres wrote",
+            "redis wrote",
+            "http 204",
+        ]
         assert young.wait() == 0, young.describe()  # else the old process could take the run back
         (tmp_path / f"go-{old.pid}").touch()
         old.resume()

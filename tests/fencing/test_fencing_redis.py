@@ -69,7 +69,10 @@ def test_fence_is_kept_forever_or_for_its_ttl(client, prefix):
 def test_asyncio_client_is_guarded_the_same_way(redis_server, prefix):
     async def main():
         async with redis.asyncio.Redis.from_url(redis_server.url) as client:
-            assert await guard_redis_async(client, "INCR", f"{prefix}:n", resource=prefix, fence=42) == 1
+            assert (
+                await guard_redis_async(client, "INCR", f"{prefix}:n", resource=prefix, fence=42)
+                == 1
+            )
             with pytest.raises(StaleFence) as refused:
                 await guard_redis_async(client, "INCR", f"{prefix}:n", resource=prefix, fence=41)
             assert refused.value.newest == 42
@@ -86,7 +89,9 @@ def test_racing_writers_leave_the_youngest_value(redis_server, prefix):
 
             async def write(fence):
                 try:
-                    await guard_redis_async(client, "SET", f"{prefix}:k", fence, resource=prefix, fence=fence)
+                    await guard_redis_async(
+                        client, "SET", f"{prefix}:k", fence, resource=prefix, fence=fence
+                    )
                 except StaleFence:
                     return 0
                 return 1
@@ -109,4 +114,6 @@ def test_pipelines_and_incomplete_commands_are_refused(client, prefix):
 def test_keys_named_by_the_resource_share_the_fences_slot_in_a_cluster(client):
     from redis.crc import key_slot
 
-    assert key_slot(b"outlast:fence:{order-7}") == key_slot(b"{order-7}:state") == key_slot(b"order-7")
+    assert (
+        key_slot(b"outlast:fence:{order-7}") == key_slot(b"{order-7}:state") == key_slot(b"order-7")
+    )

@@ -45,7 +45,11 @@ def test_older_claim_is_refused_once_a_younger_one_has_written(connect):
         write(young, "b", fence=42)
         with pytest.raises(StaleFence) as refused:
             write(old, "late", fence=41)
-    assert (refused.value.resource, refused.value.fence, refused.value.newest) == ("order-7", 41, 42)
+    assert (refused.value.resource, refused.value.fence, refused.value.newest) == (
+        "order-7",
+        41,
+        42,
+    )
     assert notes(connect) == ["a", "b"]
 
 

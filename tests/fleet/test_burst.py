@@ -47,7 +47,9 @@ def assert_every_run_ended_once(pair: Pair) -> None:
 
 def assert_the_service_is_spared(pair: Pair) -> None:
     scene = pair.scene
-    assert pair.without.peak == min(scene.returned, scene.workers * scene.slots), "all slots at one moment"
+    assert pair.without.peak == min(scene.returned, scene.workers * scene.slots), (
+        "all slots at one moment"
+    )
     assert pair.without.refused
     assert pair.gentle.peak < pair.without.peak * 0.75
     assert len(pair.gentle.refused) < len(pair.without.refused) / 2
@@ -74,7 +76,9 @@ def assert_the_plot_has_both_sides(pair: Pair) -> None:
 
 
 def test_short_returned_runs_are_metered_as_well():
-    scene = replace(HELD, workers=2, returned=60, turns_left_max=1, call_seconds=0.01, work_seconds=0.01)
+    scene = replace(
+        HELD, workers=2, returned=60, turns_left_max=1, call_seconds=0.01, work_seconds=0.01
+    )
     outcome = recovery(scene, burst(scene), AT_ONCE | {"returned_rate": 10.0})
     check(outcome)
     begun = outcome.begun_returned
@@ -86,12 +90,20 @@ def test_short_returned_runs_are_metered_as_well():
 
 def test_worker_with_one_slot_leaves_new_runs_their_share():
     scene = replace(
-        HELD, workers=1, slots=1, returned=20, turns_left_max=1, limit=10, new_rate=20, new_seconds=1.0
+        HELD,
+        workers=1,
+        slots=1,
+        returned=20,
+        turns_left_max=1,
+        limit=10,
+        new_rate=20,
+        new_seconds=1.0,
     )
     outcome = recovery(scene, burst(scene), AT_ONCE | {"new_share": 0.2})
     check(outcome)
     order = sorted(
-        [(at, "returned") for at in outcome.begun_returned] + [(at, "new") for at in outcome.begun_new]
+        [(at, "returned") for at in outcome.begun_returned]
+        + [(at, "new") for at in outcome.begun_new]
     )
     assert [kind for _, kind in order[:20]] == (["returned"] * 4 + ["new"]) * 4
 

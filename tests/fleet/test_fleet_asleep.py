@@ -155,7 +155,9 @@ def test_event_that_comes_while_a_run_is_released_is_not_missed(fleet):
     fleet.until_all_are("done", "cancelled")
     left = fleet.image()
     assert {left.runs[f"cancelled{n}"]["status"] for n in range(count)} == {"cancelled"}
-    assert [left.runs[f"parent{n}"]["value"] for n in range(count)] == [str(n + 12) for n in range(count)]
+    assert [left.runs[f"parent{n}"]["value"] for n in range(count)] == [
+        str(n + 12) for n in range(count)
+    ]
     assert_nothing_recorded_was_redone(left, fleet.log.update())
 
 

@@ -12,7 +12,9 @@ FLOWS = ("chain", "gated")
 OPTIONS = {"clock": True, "heartbeat": 0.3, "concurrency": 4, "poll": 0.5}
 
 
-@pytest.mark.parametrize("jumps", [(HOUR, 0.0), (-HOUR, 0.0)], ids=["forward and back", "back and forward"])
+@pytest.mark.parametrize(
+    "jumps", [(HOUR, 0.0), (-HOUR, 0.0)], ids=["forward and back", "back and forward"]
+)
 def test_clock_jumps_charge_no_worker_and_work_continues(fleet, jumps):
     fleet.set_clock(0.0)
     fleet.start_many(2, *FLOWS, **OPTIONS)
@@ -23,7 +25,9 @@ def test_clock_jumps_charge_no_worker_and_work_continues(fleet, jumps):
         fleet.set_clock(jump)
     fleet.until_all_are("done")
     left = fleet.image()
-    assert {id: run["value"] for id, run in left.runs.items()} == {f"r{n}": str(n + 6) for n in range(runs)}
+    assert {id: run["value"] for id, run in left.runs.items()} == {
+        f"r{n}": str(n + 6) for n in range(runs)
+    }
     assert left.deaths() == []
     assert_nothing_recorded_was_redone(left, fleet.log.update())
 

@@ -4,7 +4,19 @@ import asyncio
 
 import pytest
 from fleet_tools import die_elsewhere
-from fleet_work import RARELY, agent, begun, family, gated, gates, job, statuses, until_idle, virtual, worker
+from fleet_work import (
+    RARELY,
+    agent,
+    begun,
+    family,
+    gated,
+    gates,
+    job,
+    statuses,
+    until_idle,
+    virtual,
+    worker,
+)
 
 from outlast.codec import plain
 from outlast.store.commands import ITEM

@@ -31,7 +31,9 @@ def test_item_is_put_claimed_and_acked_or_nacked(fleet):
         queue = app.queue("mail")
         assert await queue.claim() is None
         assert await queue.put({"to": "ann"}, id="a") == "a"
-        assert await queue.put({"to": "ann"}, id="a") == "a", "putting the same item again is harmless"
+        assert await queue.put({"to": "ann"}, id="a") == "a", (
+            "putting the same item again is harmless"
+        )
         with pytest.raises(Conflict, match="started as item "):
             await queue.put({"to": "bob"}, id="a")
         assert await queue.size() == 1
@@ -98,7 +100,9 @@ def test_ack_and_the_next_claim_are_one_commit(fleet, monkeypatch):
         store = app._open.store
         commit, look = store.commit, store.peek
         monkeypatch.setattr(
-            store, "commit", lambda commands: commits.append(set(map(type, commands))) or commit(commands)
+            store,
+            "commit",
+            lambda commands: commits.append(set(map(type, commands))) or commit(commands),
         )
         monkeypatch.setattr(store, "peek", lambda *of: looks.append(None) or look(*of))
 
@@ -168,7 +172,9 @@ def test_consumer_that_closes_releases_its_items_uncharged(fleet):
     fleet.make("gate")
     second = fleet.start("one_step", **CONSUME)
     wait_until(lambda: len(fleet.lines("after")) == 5)
-    assert {line.attempt for line in fleet.lines(pid=second.pid)} == {1}, "an interruption is no attempt"
+    assert {line.attempt for line in fleet.lines(pid=second.pid)} == {1}, (
+        "an interruption is no attempt"
+    )
 
 
 @pytest.mark.parametrize("handler", ["handle_and_tidy", "handle_in_thread"])
@@ -235,7 +241,9 @@ def test_ack_by_a_worker_that_was_taken_for_dead_is_refused(fleet):
 
     fleet.set_clock(0.0)
     fleet.do(use, lease=2)
-    fleet.wait_until(lambda: fleet.ask("SELECT status FROM runs WHERE id = 'mail/x'") in ([], [("done",)]))
+    fleet.wait_until(
+        lambda: fleet.ask("SELECT status FROM runs WHERE id = 'mail/x'") in ([], [("done",)])
+    )
 
 
 def test_put_and_claim_are_refused_while_the_process_drains(fleet):

@@ -57,7 +57,9 @@ def test_idle_worker_that_died_is_removed(fleet):
     idle, heir = fleet.start_many(2, *FLOWS)
     assert len(fleet.image().workers) == 2
     idle.kill()
-    fleet.wait_until(lambda: {worker["pid"] for worker in fleet.image().workers.values()} == {heir.pid})
+    fleet.wait_until(
+        lambda: {worker["pid"] for worker in fleet.image().workers.values()} == {heir.pid}
+    )
 
 
 @pytest.mark.parametrize("how", ["its time is up", "killed meanwhile"])

@@ -34,7 +34,9 @@ def test_unreadable_journal_parks_its_run_and_no_other(tmp_path):
             engine = app._open
             for id in ids:
                 await app.send(id, "go", "went")
-            assert [await app.get(letter, id).result(timeout=WAIT_SECONDS) for id in ids[1:]] == ["went"] * 3
+            assert [await app.get(letter, id).result(timeout=WAIT_SECONDS) for id in ids[1:]] == [
+                "went"
+            ] * 3
             await wait_until_async(lambda: parked == ["r0"] and not engine.in_flight.held)
             assert not engine.claimer.held
             info = await app.get(letter, "r0").info()
@@ -60,7 +62,9 @@ def test_cancelled_open_leaves_no_thread_and_no_open_file(tmp_path):
             app = Outlast(f"sqlite:///{tmp_path}/outlast.db", **FAST)
             opening = asyncio.create_task(app.__aenter__())
             await ticks(turns or 0)
-            while turns is None and not any(thread.name == "outlast-writer" for thread in our_threads()):
+            while turns is None and not any(
+                thread.name == "outlast-writer" for thread in our_threads()
+            ):
                 await asyncio.sleep(0)  # until the store is open, and the worker enlists
             opening.cancel()
             await asyncio.wait([opening], timeout=WAIT_SECONDS)
@@ -103,7 +107,9 @@ def test_cancelled_close_still_closes_the_lifespan_and_the_store(tmp_path):
         store = f"sqlite:///{tmp_path}/outlast.db"
 
         async def program():
-            async with Outlast(store, worker=True, workflows=[held], lifespan=lifespan, **FAST) as app:
+            async with Outlast(
+                store, worker=True, workflows=[held], lifespan=lifespan, **FAST
+            ) as app:
                 await app.submit(held(), id="held")
                 await started.wait()
 
@@ -191,7 +197,9 @@ def test_idle_worker_whose_claim_is_refused_claims_again_under_a_new_id(what):
 
         consumer = asyncio.create_task(app.queue("q").consume(handle))
         await asyncio.sleep(1)
-        app.store.commit([DeregisterWorker(app._open.worker.id)])  # taken for dead, and it does not know yet
+        app.store.commit(
+            [DeregisterWorker(app._open.worker.id)]
+        )  # taken for dead, and it does not know yet
         start = app.clock()
         if what == "run":
             assert await (await app.submit(job("x"))).result() == "x"

@@ -17,7 +17,9 @@ def test_queue_limit_holds_over_all_workers(fleet):
     lines = fleet.log.update()
     assert at_once(lines) == 3
     assert sorted(line.run for line in lines if line.when == "after") == sorted(ids)
-    assert len({line.pid for line in lines}) > 1, "a worker has two slots: three at once are two workers"
+    assert len({line.pid for line in lines}) > 1, (
+        "a worker has two slots: three at once are two workers"
+    )
     fleet.do(lambda app: app.queue("default").limit(concurrency=None))
     fleet.submit([gated("gate") for n in range(10)], [f"more{n}" for n in range(10)], queue="other")
     fleet.start("gated", queues="other", concurrency=10)
@@ -55,7 +57,9 @@ def test_interrupted_run_goes_before_an_older_new_run(fleet):
         await app.submit(gated("gate"), id="interrupted")
         await app.submit(one_step(0), id="newer")
 
-    first = fleet.is_up(fleet.start("gated", concurrency=1, new_share=0))  # it leaves the others alone
+    first = fleet.is_up(
+        fleet.start("gated", concurrency=1, new_share=0)
+    )  # it leaves the others alone
     fleet.do(submit)
     wait_until(lambda: fleet.lines(pid=first.pid))
     fleet.end(first)

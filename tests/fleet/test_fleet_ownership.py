@@ -35,7 +35,9 @@ def test_run_submitted_and_started_at_once_is_executed_once():
                 return found
 
             def deliver_late(batch, outcomes):
-                if any(isinstance(one.command, Claim) and rows for one, rows in zip(batch, outcomes)):
+                if any(
+                    isinstance(one.command, Claim) and rows for one, rows in zip(batch, outcomes)
+                ):
                     looked.wait(WAIT_SECONDS)
                     time.sleep(0.05)  # for what it does about it
                 deliver(batch, outcomes)
@@ -69,12 +71,18 @@ def test_run_is_not_executed_again_while_a_thread_of_it_still_executes():
             assert begun == ["a"]
             for gate in gates.values():
                 gate.set()
-            assert [await run.result(timeout=WAIT_SECONDS) for run in (first, *others)] == ["a", "b", "c"]
+            assert [await run.result(timeout=WAIT_SECONDS) for run in (first, *others)] == [
+                "a",
+                "b",
+                "c",
+            ]
             await wait_until_async(lambda: not engine.in_flight.held)
             assert not engine.claimer.held
 
     asyncio.run(main())
-    assert sorted(begun) == ["a", "a", "b", "c"], "the old life had lost the run: what it did is not recorded"
+    assert sorted(begun) == ["a", "a", "b", "c"], (
+        "the old life had lost the run: what it did is not recorded"
+    )
     assert most["a"] == 1
     assert most["runs"] <= 2
 

@@ -93,7 +93,9 @@ def test_cancelled_dead_letter_that_is_retried_is_a_dead_letter_again(fleet):
 
 def test_poison_child_is_a_dead_letter_and_its_parent_gets_run_dead(fleet):
     fleet.make("poison")
-    fleet.submit([parent("poison"), *(one_step(n, 0.1) for n in range(10))], ["p", *map(str, range(10))])
+    fleet.submit(
+        [parent("poison"), *(one_step(n, 0.1) for n in range(10))], ["p", *map(str, range(10))]
+    )
     for _ in range(2):
         fleet.start(*FLOWS, concurrency=20)
     live_through(fleet, concurrency=20)
@@ -165,8 +167,12 @@ def test_suspect_gets_its_turn_while_all_workers_are_busy(fleet, what):
     else:
         fleet.do(lambda app: app.queue("mail").put("gated", id="suspect"))
     victim = killed_and_replaced(fleet, first, "gated", queues="special", **consume)
-    busy = fleet.is_up(fleet.start("gated", "one_step", queues="default,special", concurrency=3, **consume))
-    fleet.submit([one_step(n, 0.2 + n % 5 * 0.1) for n in range(400)], [f"r{n}" for n in range(400)])
+    busy = fleet.is_up(
+        fleet.start("gated", "one_step", queues="default,special", concurrency=3, **consume)
+    )
+    fleet.submit(
+        [one_step(n, 0.2 + n % 5 * 0.1) for n in range(400)], [f"r{n}" for n in range(400)]
+    )
     wait_until(lambda: fleet.lines(pid=busy.pid))
     victim.kill()
     fleet.make("gate")

@@ -35,7 +35,9 @@ def test_old_and_new_workers_share_the_work(fleet):
     wait_until(lambda: len(fleet.lines()) == 4)
     fleet.make("gate")
     fleet.until_all_are("done")
-    assert sorted(run["value"] for run in fleet.image().runs.values()) == ['"new"'] * 2 + ['"old"'] * 2
+    assert (
+        sorted(run["value"] for run in fleet.image().runs.values()) == ['"new"'] * 2 + ['"old"'] * 2
+    )
 
 
 def diverge(fleet: Fleet):

@@ -86,7 +86,9 @@ def test_worker_paused_past_its_lease_is_evicted_when_it_resumes(fleet):
     wait_until(lambda: len(evictions(fleet, stale.pid)) == 3)
     takes_new_work(fleet, stale, [heir])
     after = fleet.image()
-    assert {id: journal for id, journal in after.journals.items() if id != "more"} == before.journals
+    assert {
+        id: journal for id, journal in after.journals.items() if id != "more"
+    } == before.journals
     assert {id: run for id, run in after.runs.items() if id != "more"} == before.runs
     evicted = evictions(fleet, stale.pid)
     assert sorted(run for run, _ in evicted) == ["r0", "r1", "r2"], "each once"
@@ -124,7 +126,9 @@ def test_results_of_a_stale_worker_are_refused_while_the_new_owner_executes(flee
     wait_until(lambda: len(fleet.lines(pid=heir.pid)) == 3)
     fleet.make(f"gate-{stale.pid}")
     stale.resume()
-    wait_until(lambda: len(fleet.lines("after", stale.pid)) == 3 or "taken for dead" in stale.errors)
+    wait_until(
+        lambda: len(fleet.lines("after", stale.pid)) == 3 or "taken for dead" in stale.errors
+    )
     fleet.wait_until(lambda: len(fleet.image().workers) == 2)  # it works again under another id
     fleet.make(f"gate-{heir.pid}")
     fleet.until_all_are("done")

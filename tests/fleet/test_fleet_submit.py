@@ -63,7 +63,9 @@ def test_submitted_run_is_claimed_without_polling(fleet):
     fleet.start_many(2, "one_step", poll=NO_POLL)
 
     async def submit(app):
-        return [await (await app.submit(one_step(n))).result(timeout=WAIT_SECONDS) for n in range(5)]
+        return [
+            await (await app.submit(one_step(n))).result(timeout=WAIT_SECONDS) for n in range(5)
+        ]
 
     assert fleet.do(submit, poll=NO_POLL) == [1, 2, 3, 4, 5]
 

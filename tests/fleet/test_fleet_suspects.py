@@ -80,7 +80,9 @@ def test_busy_worker_leaves_a_suspect_to_an_idle_one_and_makes_room_when_its_pat
     async def main(app):
         engine = app._open
         engine.store.acquire_liveness("idle")
-        await engine.writer.execute(RegisterWorker("idle", "host", 1, 1e6, ("default",), ("job",), 5))
+        await engine.writer.execute(
+            RegisterWorker("idle", "host", 1, 1e6, ("default",), ("job",), 5)
+        )
         await with_two_runs_in_hand(app)
         await die_elsewhere(app, engine.submission(job("suspect"), "suspect"))
         await asyncio.sleep(1)
@@ -144,7 +146,9 @@ def test_new_worker_takes_over_several_runs_of_a_dead_one_at_once():
         await engine.writer.execute(RegisterWorker("dead", "host", 1, 1e6))
         for number in range(FIRST_SLOTS):
             label = f"r{number}"
-            await engine.writer.execute(engine.submission(gated(label), label)._replace(worker="dead"))
+            await engine.writer.execute(
+                engine.submission(gated(label), label)._replace(worker="dead")
+            )
         engine.store.release_liveness("dead")
         await engine.writer.execute(Sweep())
 

@@ -4,7 +4,18 @@ import asyncio
 import time
 
 import pytest
-from fleet_work import RARELY, begun, gated, gates, job, letter, until_idle, virtual, watcher, worker
+from fleet_work import (
+    RARELY,
+    begun,
+    gated,
+    gates,
+    job,
+    letter,
+    until_idle,
+    virtual,
+    watcher,
+    worker,
+)
 
 from outlast import Outlast
 from outlast.store.commands import Claim, Release
@@ -122,7 +133,9 @@ def test_other_slots_are_filled_when_new_work_has_its_turn():
     async def prepare(app):
         for label in "abcd":
             run = await app.submit(job(label, 100), id=label)
-            (row,) = await app._open.writer.execute(Claim(app._open.worker.id, label, ids=(run.id,)))
+            (row,) = await app._open.writer.execute(
+                Claim(app._open.worker.id, label, ids=(run.id,))
+            )
             await app._open.writer.execute(Release(row.pk, row.fence, "deploy"))
         await app.submit(job("new", 100), id="new")
 

@@ -93,13 +93,18 @@ def test_another_worker_takes_over_when_no_connection_answers(place_behind_proxy
             silent.runs(),
             run.result(timeout=WAIT_SECONDS),
         )
-        outcomes = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), WAIT_SECONDS)
+        outcomes = await asyncio.wait_for(
+            asyncio.gather(*calls, return_exceptions=True), WAIT_SECONDS
+        )
         assert [type(outcome) for outcome in outcomes] == [StoreUnavailable] * len(calls)
         await wait_until_async(silent.status_provider.ready)
         assert "the lease cannot be renewed" in silent.status_provider.ready()
         await asyncio.to_thread(let_lease_run_out, direct, clock, LEASE_SECONDS)
         async with app_at(direct, lease=60.0) as healthy:
-            assert await (await healthy.start(counting("r"), id="r")).result(timeout=WAIT_SECONDS) == RESULT
+            assert (
+                await (await healthy.start(counting("r"), id="r")).result(timeout=WAIT_SECONDS)
+                == RESULT
+            )
             await asyncio.wait_for(silent.__aexit__(None, None, None), WAIT_SECONDS)
 
     asyncio.run(main())

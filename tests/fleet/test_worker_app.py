@@ -4,7 +4,18 @@ import asyncio
 import math
 
 import pytest
-from worker_work import claimed_elsewhere, died, done, fresh_work, job, letter, nap, parent, strange, worker  # noqa: F401 - a fixture
+from worker_work import (
+    claimed_elsewhere,
+    died,
+    done,
+    fresh_work,  # noqa: F401 - a fixture
+    job,
+    letter,
+    nap,
+    parent,
+    strange,
+    worker,
+)
 
 from outlast import (
     Backpressure,
@@ -83,7 +94,10 @@ def test_queue_limit_is_kept():
         await asyncio.sleep(100)
         return running, len(done)
 
-    assert worker(queues="default,narrow", concurrency=10).do(main) == ({"default": 1, "narrow": 2}, 6)
+    assert worker(queues="default,narrow", concurrency=10).do(main) == (
+        {"default": 1, "narrow": 2},
+        6,
+    )
 
 
 def test_unknown_workflows_wait_and_are_reported(caplog):
@@ -189,7 +203,9 @@ def test_worker_with_a_suspect_claims_nothing_until_it_records_something():
 
     held = app.do(work)
     assert any(alone is not None and lives == ["suspect"] for alone, lives in held)
-    assert all(lives in (["suspect"], []) for alone, lives in held if alone is not None), "nothing beside it"
+    assert all(lives in (["suspect"], []) for alone, lives in held if alone is not None), (
+        "nothing beside it"
+    )
     assert done[0] == "suspect"
     assert app.store.run("suspect").status == "done"
 

@@ -272,7 +272,9 @@ def test_sync_handler_runs_in_a_thread():
     async def main(app):
         queue = app.queue("q")
         await queue.put_many(list(range(10)))
-        consumer = asyncio.create_task(queue.consume(lambda item: done.append(item.payload), concurrency=3))
+        consumer = asyncio.create_task(
+            queue.consume(lambda item: done.append(item.payload), concurrency=3)
+        )
         while len(done) < 10:
             await asyncio.sleep(1)
         consumer.cancel()
@@ -398,11 +400,18 @@ def test_log_says_what_an_operator_needs(caplog, log_values):
         await (await app.queue("q").claim()).nack(reason="no such mailbox")
         await asyncio.sleep(1)
 
-    App(worker=True, workflows=[failing], on_dead=on_dead, max_attempts=1, ramp=0, log_values=log_values).do(
-        main
-    )
+    App(
+        worker=True,
+        workflows=[failing],
+        on_dead=on_dead,
+        max_attempts=1,
+        ramp=0,
+        log_values=log_values,
+    ).do(main)
     by_text = {record.getMessage(): record for record in caplog.records}
-    failed = by_text["run f failed: ValueError: no such topic" if log_values else "run f failed: ValueError"]
+    failed = by_text[
+        "run f failed: ValueError: no such topic" if log_values else "run f failed: ValueError"
+    ]
     assert (failed.levelname, failed.run, failed.workflow, failed.status) == (
         "WARNING",
         "f",
@@ -428,4 +437,6 @@ def test_queue_name_that_looks_like_a_pattern_gets_a_warning(caplog, queue):
     app = App(worker=True, queues=[queue, "customer-1"], workflows=[nothing])
     app.do(lambda app: app.queues())
     (said,) = [record.getMessage() for record in caplog.records]
-    assert said.startswith(f"queue {queue!r} is taken literally: patterns are not supported. Name each queue")
+    assert said.startswith(
+        f"queue {queue!r} is taken literally: patterns are not supported. Name each queue"
+    )

@@ -18,7 +18,9 @@ class Servers:
         self.worker = worker
         self.started: list[Server] = []
 
-    def __call__(self, address: str = "127.0.0.1:0", *, secret: str = "", health_stall: float = 0.0) -> str:
+    def __call__(
+        self, address: str = "127.0.0.1:0", *, secret: str = "", health_stall: float = 0.0
+    ) -> str:
         server = Server(self.worker, address, secret, health_stall)
         server.start()
         self.started.append(server)

@@ -87,7 +87,9 @@ def answer(client: socket.socket) -> bytes:
         received += client.recv(65536)
     head, _, content = received.partition(b"\r\n\r\n")
     (length,) = [
-        int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")
+        int(line[15:])
+        for line in head.lower().split(b"\r\n")
+        if line.startswith(b"content-length:")
     ]
     while len(content) < length:
         content += client.recv(65536)
@@ -109,7 +111,9 @@ def body(answer: bytes) -> dict:
     return json.loads(answer.partition(b"\r\n\r\n")[2])
 
 
-def post(*headers: str, host: str = "localhost", content: bytes = b"", path: str = "/shutdown") -> bytes:
+def post(
+    *headers: str, host: str = "localhost", content: bytes = b"", path: str = "/shutdown"
+) -> bytes:
     lines = [
         f"POST {path} HTTP/1.1", f"Host: {host}", f"Content-Length: {len(content)}", "Connection: close", *headers,
     ]  # fmt: skip

@@ -116,7 +116,9 @@ def test_a_client_that_never_reads_is_cut_off(serve, worker, client, monkeypatch
 
 def test_huge_body_is_refused_before_it_is_complete(serve, worker):
     url = serve()
-    request = post(content=b"x" * 10_000_000).replace(b"Connection: close", b"Connection: keep-alive")
+    request = post(content=b"x" * 10_000_000).replace(
+        b"Connection: close", b"Connection: keep-alive"
+    )
     with connect(url) as client:
         sender = threading.Thread(target=lambda: _send(client, request))
         sender.start()

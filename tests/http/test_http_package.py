@@ -28,7 +28,11 @@ print(sorted({"starlette", "uvicorn", "prometheus_client", "h11"} & set(sys.modu
 
 def test_importing_outlast_imports_no_http_and_importing_outlast_http_no_server():
     done = subprocess.run(
-        [sys.executable, "-c", IMPORTS], check=False, capture_output=True, text=True, timeout=WAIT_SECONDS
+        [sys.executable, "-c", IMPORTS],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS,
     )
     assert done.stdout == "False\n[]\n", done.stderr
 

@@ -39,7 +39,10 @@ def test_ready_returns_503_with_the_reason(serve, client, worker):
 
 
 def test_drain_route_returns_the_view(serve, client, worker):
-    worker.view = {"draining": True, "under_way": [{"run": "ü-1", "step": "research", "seconds": 1.5}]}
+    worker.view = {
+        "draining": True,
+        "under_way": [{"run": "ü-1", "step": "research", "seconds": 1.5}],
+    }
     answer = client.get(f"{serve()}/drain")
     assert (answer.status_code, answer.json()) == (200, worker.view)
 
@@ -49,7 +52,10 @@ def test_shutdown_begins_a_drain_and_records_the_peer(serve, client, worker):
     answer = client.post(f"{url}/shutdown")
     assert (answer.status_code, answer.json()) == (202, {"status": "draining"})
     assert client.post(f"{url}/shutdown", json={"reason": "deploy 7"}).status_code == 202
-    assert worker.begun == ["POST /shutdown from 127.0.0.1", "POST /shutdown from 127.0.0.1: deploy 7"]
+    assert worker.begun == [
+        "POST /shutdown from 127.0.0.1",
+        "POST /shutdown from 127.0.0.1: deploy 7",
+    ]
 
 
 def test_shutdown_reason_is_reduced_to_one_log_line(serve, client, worker):
@@ -108,7 +114,9 @@ def test_head_is_a_get_without_a_body(serve, client, path):
     assert client.post(url + path).status_code == 405
 
 
-@pytest.mark.parametrize("path", ["/", "/health/", "/Health", "/health/x", "/%2e%2e/shutdown", "/docs"])
+@pytest.mark.parametrize(
+    "path", ["/", "/health/", "/Health", "/health/x", "/%2e%2e/shutdown", "/docs"]
+)
 def test_unknown_path_is_a_json_404(serve, client, path):
     answer = client.get(serve() + path)
     assert (answer.status_code, answer.json()) == (404, {"error": "Not Found"})
@@ -130,7 +138,9 @@ def test_internal_error_is_logged_and_not_shown(serve, client, worker, path, cap
     assert "swordfish" in caplog.text
 
 
-@pytest.mark.parametrize("view", [{"seconds_left": float("nan")}, {"run": object()}, {"run": "\ud800"}])
+@pytest.mark.parametrize(
+    "view", [{"seconds_left": float("nan")}, {"run": object()}, {"run": "\ud800"}]
+)
 def test_drain_view_that_is_not_json_is_a_500(serve, client, worker, view):
     worker.view = view
     url = serve()

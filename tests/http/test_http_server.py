@@ -151,7 +151,9 @@ def test_server_can_be_stopped_from_its_own_thread(client):
 
 def test_server_answers_while_the_main_thread_computes(serve):
     url, answers = serve(), []
-    asker = threading.Thread(target=lambda: answers.append(raw(url, b"GET /ready HTTP/1.0\r\n\r\n")))
+    asker = threading.Thread(
+        target=lambda: answers.append(raw(url, b"GET /ready HTTP/1.0\r\n\r\n"))
+    )
     asker.start()
     while asker.is_alive():
         sum(range(100_000))

@@ -65,10 +65,16 @@ def test_configured_secret_is_required_from_loopback(path, client):
     """A default nginx asks over loopback, by a loopback name, and does not say that it forwards."""
     server = ("127.0.0.1", 8080) if client else ("/run/outlast.sock", None)
     headers = [("host", "127.0.0.1:8080"), ("connection", "close")]
-    assert ask(Worker(), path=path, client=client, server=server, headers=headers, secret="s")[0] == 403
+    assert (
+        ask(Worker(), path=path, client=client, server=server, headers=headers, secret="s")[0]
+        == 403
+    )
     for wrong in ("Bearer", "Bearer ", "Bearer t", "Basic s"):
         given = [*headers, ("authorization", wrong)]
-        assert ask(Worker(), path=path, client=client, server=server, headers=given, secret="s")[0] == 403
+        assert (
+            ask(Worker(), path=path, client=client, server=server, headers=given, secret="s")[0]
+            == 403
+        )
     given = [*headers, ("authorization", "Bearer s")]
     answer = ask(Worker(), path=path, client=client, server=server, headers=given, secret="s")
     assert answer[0] in (200, 202)
@@ -142,7 +148,12 @@ def test_refused_guesses_are_logged_at_a_limited_rate(worker, monkeypatch, caplo
 def test_secrets_are_compared_in_constant_time(worker, monkeypatch, secret):
     compared, real = [], hmac.compare_digest
     monkeypatch.setattr("hmac.compare_digest", lambda a, b: compared.append((a, b)) or real(a, b))
-    ask(worker, client=ELSEWHERE, secret=secret, headers=[("host", "x"), ("authorization", "Bearer guess")])
+    ask(
+        worker,
+        client=ELSEWHERE,
+        secret=secret,
+        headers=[("host", "x"), ("authorization", "Bearer guess")],
+    )
     ((given, expected),) = compared
     assert given == b"guess"
     assert isinstance(expected, bytes)
@@ -171,7 +182,16 @@ def test_web_page_cannot_shut_down_a_worker(header):
 
 
 @pytest.mark.parametrize(
-    "host", ["localhost", "LocalHost:8080", "127.0.0.1", "127.0.0.1:8080", "[::1]", "[::1]:80", "127.1.2.3:1"]
+    "host",
+    [
+        "localhost",
+        "LocalHost:8080",
+        "127.0.0.1",
+        "127.0.0.1:8080",
+        "[::1]",
+        "[::1]:80",
+        "127.1.2.3:1",
+    ],
 )
 def test_local_host_headers_are_accepted(worker, host):
     assert ask(worker, headers=[("host", host)])[0] == 202
@@ -303,7 +323,10 @@ def test_mounted_routes_do_not_trust_proxy_headers(tmp_path, client):
         assert client.get(f"{url}/shutdown").status_code == 405
         assert client.get(f"{url}/nothing").json() == {"error": "Not Found"}
         assert "outlast" not in client.get(f"{url}/metrics").text
-        assert client.post(f"{url}/shutdown", headers={"x-forwarded-for": "127.0.0.1"}).status_code == 403
+        assert (
+            client.post(f"{url}/shutdown", headers={"x-forwarded-for": "127.0.0.1"}).status_code
+            == 403
+        )
         assert client.post(f"{url}/shutdown", headers={"host": "evil.example"}).status_code == 403
         assert client.post(f"{url}/shutdown").status_code == 403
         assert client.get(f"{url}/drain").status_code == 403

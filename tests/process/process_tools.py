@@ -15,7 +15,9 @@ PROGRAMS = Path(__file__).parent / "programs"
 class Program(processes.Program):
     """`python PROGRAM FOLDER ARGS`, where PROGRAM is a file of `programs/` or an absolute path."""
 
-    def __init__(self, name: str, folder: Path, *args: object, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, name: str, folder: Path, *args: object, env: Mapping[str, str] | None = None
+    ) -> None:
         words = [sys.executable, "-W", "error", PROGRAMS / name, folder, *args]
         super().__init__(words, folder, env=clean_environment(**(env or {})))
 

@@ -36,7 +36,9 @@ def test_one_of_several_processes_that_start_the_same_id_executes_it(spawn, tmp_
     (tmp_path / "release").touch()
     programs = start_crowd(spawn, tmp_path, "same")
     expected = [0, 2, 4, 6, 8, "held", 0, 2, 4, 6, 8]
-    assert [program.result() for program in programs] == [{"result": expected, "trouble": []}] * SIZE
+    assert [program.result() for program in programs] == [
+        {"result": expected, "trouble": []}
+    ] * SIZE
     lines = OutsideLog(tmp_path).update()
     assert len(lines) == len({line.key for line in lines}) == 11, "each step is executed once"
     assert len({line.pid for line in lines}) == 1
@@ -50,7 +52,9 @@ def test_another_process_takes_over_each_time_the_owner_is_killed(spawn, tmp_pat
     for _ in range(SIZE - 1):
 
         def owners():
-            return [line.pid for line in log.update() if line.key == "hold#1" and line.pid not in dead]
+            return [
+                line.pid for line in log.update() if line.key == "hold#1" and line.pid not in dead
+            ]
 
         (pid,) = wait_until(owners)
         (owner,) = [program for program in programs if program.pid == pid]
@@ -74,7 +78,9 @@ def test_processes_killed_at_random_finish_their_common_run(spawn, tmp_path):
         programs = [spawn("agent.py", id) for _ in range(3)]
         for _ in range(4):
             lines = len(log.update()) + rng.randint(0, 8)
-            wait_until(lambda: len(log.update()) >= lines or all(program.has_ended for program in programs))
+            wait_until(
+                lambda: len(log.update()) >= lines or all(program.has_ended for program in programs)
+            )
             time.sleep(rng.uniform(0, 0.02))  # a random moment to kill
             victim = rng.choice(programs)
             if not victim.has_ended:
@@ -85,7 +91,11 @@ def test_processes_killed_at_random_finish_their_common_run(spawn, tmp_path):
     after = read_dead_store(tmp_path / "outlast.db")
     assert {run["status"] for run in after.runs.values()} == {"done"}
     assert_no_recorded_step_was_repeated(after, log.update())
-    starts = Counter((line.run, line.key, line.attempt) for line in log.lines if line.when == "before")
+    starts = Counter(
+        (line.run, line.key, line.attempt) for line in log.lines if line.when == "before"
+    )
     for (run, key, attempt), times in starts.items():
         assert times <= 1 + after.runs[run]["deaths"], f"{key} of {run}, attempt {attempt}"
-    print(f"{kills} kills, {len(after.deaths())} deaths, {starts.total() - len(starts)} steps repeated")
+    print(
+        f"{kills} kills, {len(after.deaths())} deaths, {starts.total() - len(starts)} steps repeated"
+    )

@@ -75,7 +75,9 @@ def test_only_writes_without_fsync_are_lost_in_a_torn_log(spawn, tmp_path):
         program.resume()
         time.sleep(rng.uniform(0, 0.02))
         program.pause()
-        if db.read_bytes() == pages and wal.read_bytes()[:32] == start[:32]:  # no checkpoint in between
+        if (
+            db.read_bytes() == pages and wal.read_bytes()[:32] == start[:32]
+        ):  # no checkpoint in between
             torn += 1
             bytes_lost += tear(rng, db, end_of_log(start), tmp_path / f"torn-{torn}", promised)
         program.resume()

@@ -25,15 +25,27 @@ def test_forked_child_can_open_the_store_while_the_parent_writes(spawn, tmp_path
     left = read_dead_store(tmp_path / "outlast.db")
     assert left.deaths() == []
     steps = {id: left.kinds(id).count("step") for id in left.runs}
-    assert steps == {"r0": 30, "r1": 30, "r2": 30, "nesting": 3, "child-5": 5, "child-6": 6, "child-7": 7}
+    assert steps == {
+        "r0": 30,
+        "r1": 30,
+        "r2": 30,
+        "nesting": 3,
+        "child-5": 5,
+        "child-6": 6,
+        "child-7": 7,
+    }
 
 
 @pytest.mark.parametrize("how", ["outlives", "outlives as a program"])
-def test_child_that_outlives_its_parent_does_not_keep_the_worker_alive(spawn, tmp_path, orphans, how):
+def test_child_that_outlives_its_parent_does_not_keep_the_worker_alive(
+    spawn, tmp_path, orphans, how
+):
     """The lease is ten minutes, so the takeover cannot be due to its end."""
     log = OutsideLog(tmp_path)
     parent = spawn("forks.py", how)
-    (child,) = parent.wait_until(lambda: [line.pid for line in log.update() if line.when == "left behind"])
+    (child,) = parent.wait_until(
+        lambda: [line.pid for line in log.update() if line.when == "left behind"]
+    )
     orphans.append(child)
     (tmp_path / "release").touch()
     parent.kill()

@@ -97,7 +97,9 @@ def assert_no_recorded_step_was_repeated(image: Snapshot, lines: list[LogLine]) 
     fences = image.fences()
     for line in lines:
         if line.when == "before" and (line.run, line.key) in fences:
-            assert line.fence <= fences[line.run, line.key], f"{line} was recorded and executed again"
+            assert line.fence <= fences[line.run, line.key], (
+                f"{line} was recorded and executed again"
+            )
 
 
 class Inquest:
@@ -126,7 +128,9 @@ class Inquest:
         assert max(Counter(starts).values(), default=0) <= 1, "one process executes a step once"
         now = read_dead_store(self.db)
         for id, journal in self.before.journals.items():
-            assert now.journals[id][: len(journal)] == journal, f"the journal of {id} has lost entries"
+            assert now.journals[id][: len(journal)] == journal, (
+                f"the journal of {id} has lost entries"
+            )
         self._check_results_were_durable(now)
         for id, run in now.runs.items():
             if run["worker"] is not None:

@@ -57,7 +57,9 @@ def opened(address):
 
 
 @pytest.mark.parametrize("place", [postgres, redis, sqlite])
-def test_program_that_ends_because_its_store_is_away_is_not_charged_with_a_death(tmp_path, spawn, place):
+def test_program_that_ends_because_its_store_is_away_is_not_charged_with_a_death(
+    tmp_path, spawn, place
+):
     with place(tmp_path) as (store, stop, start):
         with opened(store):  # no call of the program's has to create the tables
             pass

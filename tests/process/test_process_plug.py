@@ -27,7 +27,14 @@ def test_process_dies_at_the_requested_write(tmp_path):
     file.write_text(FILE)
 
     def execute(at: int) -> tuple[int, str]:
-        words = ["-m", "outlast.testing.crash_process", tmp_path / "crash.db", at, "after", f"{file}:count"]
+        words = [
+            "-m",
+            "outlast.testing.crash_process",
+            tmp_path / "crash.db",
+            at,
+            "after",
+            f"{file}:count",
+        ]
         with Program.python(*words, folder=tmp_path) as program:
             return program.wait(), program.output
 

@@ -16,7 +16,10 @@ SIGNALS = ["SIGTERM", "SIGSEGV", "SIGHUP", "SIGQUIT", "SIGABRT", "SIGKILL"]
 
 @pytest.mark.parametrize(
     "name",
-    [name if name == "SIGTERM" else pytest.param(name, marks=pytest.mark.extended) for name in SIGNALS],
+    [
+        name if name == "SIGTERM" else pytest.param(name, marks=pytest.mark.extended)
+        for name in SIGNALS
+    ],
 )
 def test_program_ended_by_a_signal_continues_after_its_last_recorded_step(spawn, tmp_path, name):
     rng, inquest = seeded_random(name), Inquest(tmp_path)
@@ -60,7 +63,11 @@ def test_sigint_at_random_moments_releases_the_run_as_interrupted(spawn, tmp_pat
 
 def test_sigint_during_a_step_records_an_interruption_and_leaves_no_files(spawn, tmp_path):
     log = OutsideLog(tmp_path)
-    soon = {"OUTLAST_GRACE": "120", "OUTLAST_CHECKPOINT_RESERVE": "60", "OUTLAST_EXIT_RESERVE": "58"}
+    soon = {
+        "OUTLAST_GRACE": "120",
+        "OUTLAST_CHECKPOINT_RESERVE": "60",
+        "OUTLAST_EXIT_RESERVE": "58",
+    }
     program = spawn("agent.py", "r", "tick#2", env=soon)
     program.wait_until(lambda: [line for line in log.of(program.pid) if line.key == "tick#2"])
     program.send_signal(signal.SIGINT)

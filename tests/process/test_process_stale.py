@@ -31,7 +31,9 @@ def pause_at(spawn, tmp_path, place):
     """Return a program that is paused in the middle of its run, and the fence of the run."""
     program, log = spawn("stale.py", place, env=SHORT_LEASE), OutsideLog(tmp_path)
     when = "before" if place == "step" else "at the end"
-    (line,) = program.wait_until(lambda: [line for line in log.of(program.pid) if line.when == when])
+    (line,) = program.wait_until(
+        lambda: [line for line in log.of(program.pid) if line.when == when]
+    )
     program.pause()
     return program, line.fence
 
@@ -67,7 +69,9 @@ def test_process_paused_past_its_lease_writes_nothing_when_it_resumes(spawn, tmp
     kinds = [(entry["kind"], abs(entry["fence"]) == fence) for entry in after.journals["r"]]
     taken = kinds.index(("death", True))
     assert all(mine for _, mine in kinds[:taken])
-    assert not any(mine for _, mine in kinds[taken + 1 :]), "nothing under the old fence after the takeover"
+    assert not any(mine for _, mine in kinds[taken + 1 :]), (
+        "nothing under the old fence after the takeover"
+    )
     assert [line.key for line in log.of(stale.pid) if line.key == "third#1"] == (
         ["third#1"] if place == "end" else []
     )
@@ -105,7 +109,11 @@ def test_process_that_lost_its_run_takes_it_back_when_the_new_owner_dies(spawn, 
 
 
 def test_process_paused_during_a_commit_makes_others_fail_with_a_clear_error(spawn, tmp_path):
-    rng, db, log = seeded_random("paused in a commit"), tmp_path / "outlast.db", OutsideLog(tmp_path)
+    rng, db, log = (
+        seeded_random("paused in a commit"),
+        tmp_path / "outlast.db",
+        OutsideLog(tmp_path),
+    )
     busy = spawn("busy.py", env=LONG_LEASE)
     busy.wait_until(log.update)
 

@@ -39,7 +39,10 @@ def test_cancel_is_noticed_while_another_process_takes_over_the_run(spawn, tmp_p
     first = spawn("wake.py", "is_killed", 1)
     first.wait_until((tmp_path / "waits-0").exists)
     first.kill()
-    heir, canceller = spawn("wake.py", "takes_over", 1, 1, "slow"), spawn("wake.py", "cancels_meanwhile", 1)
+    heir, canceller = (
+        spawn("wake.py", "takes_over", 1, 1, "slow"),
+        spawn("wake.py", "cancels_meanwhile", 1),
+    )
     assert heir.wait() == 0, heir.errors
     (tmp_path / "ended").touch()
     assert canceller.wait() == 0, canceller.errors

@@ -63,7 +63,14 @@ async def outer(label: str, seconds: float) -> str:
     return first + await work(label + "2", seconds)
 
 
-STEPS = {"work": work, "fail": fail, "flaky": flaky, "slow": slow, "stubborn": stubborn, "outer": outer}
+STEPS = {
+    "work": work,
+    "fail": fail,
+    "flaky": flaky,
+    "slow": slow,
+    "stubborn": stubborn,
+    "outer": outer,
+}
 ERRORS = (Refused, StepTimeout, TimeoutError, RunError)
 
 
@@ -92,7 +99,9 @@ async def play_seq(node: Node) -> list:
 
 
 async def play_gather(node: Node) -> list:
-    results = await asyncio.gather(*[play(part) for part in node["parts"]], return_exceptions=node["keep"])
+    results = await asyncio.gather(
+        *[play(part) for part in node["parts"]], return_exceptions=node["keep"]
+    )
     return [r if isinstance(r, list) else type(r).__name__ for r in results]
 
 
@@ -123,13 +132,18 @@ async def play_race(node: Node) -> list:
     for task in pending:
         task.cancel()
     rest = await asyncio.gather(*pending, return_exceptions=True)
-    first = [task.result() if task.exception() is None else type(task.exception()).__name__ for task in done]
+    first = [
+        task.result() if task.exception() is None else type(task.exception()).__name__
+        for task in done
+    ]
     return [sorted(first), len(rest)]
 
 
 async def play_wait(node: Node) -> list:
     done, _ = await asyncio.wait([asyncio.create_task(play(part)) for part in node["parts"]])
-    follow = [await work(f"after {i}", 0.0) for i, _ in enumerate(done)]  # called in the order of a set
+    follow = [
+        await work(f"after {i}", 0.0) for i, _ in enumerate(done)
+    ]  # called in the order of a set
     return [sorted(json.dumps(task.result()) for task in done), follow]
 
 
@@ -226,7 +240,9 @@ class Maker:
         self._labels = 0
 
     def call(self) -> Call[list]:
-        return program({"do": "seq", "parts": [self.node(3) for _ in range(self._dice.randint(1, 3))]})
+        return program(
+            {"do": "seq", "parts": [self.node(3) for _ in range(self._dice.randint(1, 3))]}
+        )
 
     def node(self, depth: int) -> Node:
         kinds = (
@@ -245,10 +261,17 @@ class Maker:
         return f"s{self._labels}"
 
     def _step(
-        self, _: int = 0, kinds: tuple[str, ...] = ("work", "work", "fail", "flaky", "slow", "outer")
+        self,
+        _: int = 0,
+        kinds: tuple[str, ...] = ("work", "work", "fail", "flaky", "slow", "outer"),
     ) -> Node:
         seconds = self._dice.choice([0, 0, self._unit, 2 * self._unit])
-        return {"do": "step", "step": self._dice.choice(kinds), "label": self._label(), "seconds": seconds}
+        return {
+            "do": "step",
+            "step": self._dice.choice(kinds),
+            "label": self._label(),
+            "seconds": seconds,
+        }
 
     def _racers(self) -> list[Node]:
         """Steps of clearly different length, in any order."""

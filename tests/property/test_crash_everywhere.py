@@ -53,7 +53,9 @@ async def loops(count: int) -> list[str]:
 
 @workflow
 async def gathers() -> list:
-    first = await asyncio.gather(work("a", 3), work("b", 1), flaky("c"), fails("d"), return_exceptions=True)
+    first = await asyncio.gather(
+        work("a", 3), work("b", 1), flaky("c"), fails("d"), return_exceptions=True
+    )
     named = [item if isinstance(item, str) else type(item).__name__ for item in first]
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(work(str(n), n)) for n in range(3)]
@@ -125,7 +127,10 @@ CALLS = {
     "ends_badly": ends_badly(),
     "everything": everything(),
 }
-NAMES = [pytest.param(name, marks=pytest.mark.extended) if name == "everything" else name for name in CALLS]
+NAMES = [
+    pytest.param(name, marks=pytest.mark.extended) if name == "everything" else name
+    for name in CALLS
+]
 """`everything` repeats the others side by side."""
 
 
@@ -168,7 +173,9 @@ def test_ready_events_may_come_in_any_order(seed):
 def test_only_steps_in_progress_are_repeated():
     report = crash_everywhere(loops(4))
     assert report.redone, "the crash before a step's write must have redone it"
-    assert {key.split()[1] for key in report.redone} <= {f"work#{n}" for n in range(1, 6)} | {"outer#1"}
+    assert {key.split()[1] for key in report.redone} <= {f"work#{n}" for n in range(1, 6)} | {
+        "outer#1"
+    }
     # A sequential workflow has one step under way: each crash redoes one at the most.
     assert len(report.redone) <= report.crashes
 
@@ -213,7 +220,9 @@ def test_report_names_the_step_at_whose_write_the_crash_came():
     def once() -> None:
         assert told.count("b") == 1, "b was told twice"
 
-    with pytest.raises(Broke, match=r"a crash before write \d+ \(step tell#2\), seed None: b was told twice"):
+    with pytest.raises(
+        Broke, match=r"a crash before write \d+ \(step tell#2\), seed None: b was told twice"
+    ):
         crash_everywhere(tells(), fresh=told.clear, check=once)
 
 
@@ -249,6 +258,8 @@ async def small(label: str) -> list:
 def test_run_of_a_process_killed_at_a_write_is_ended_by_the_next(tmp_path: Path):
     file = tmp_path / "small_program.py"
     file.write_text(PROGRAM)
-    report = crash_processes(f"{file}:small", ['"tides"'], folder=tmp_path, every=3 if LONG_FORM else 9)
+    report = crash_processes(
+        f"{file}:small", ['"tides"'], folder=tmp_path, every=3 if LONG_FORM else 9
+    )
     assert report.result == ["TIDES", "FLAKY", "C"]
     assert report.crashes >= 2

@@ -88,7 +88,9 @@ def _puts(kind: Any) -> Iterator[Callable[[str], Any]]:
 
 def _built(kind: Any, /, **given: Any) -> Any:
     needed = {
-        name: one for name, one in typing.get_type_hints(kind).items() if name not in kind._field_defaults
+        name: one
+        for name, one in typing.get_type_hints(kind).items()
+        if name not in kind._field_defaults
     }
     return kind(**{name: _value(one, name) for name, one in needed.items()} | given)
 
@@ -101,7 +103,11 @@ def _value(kind: Any, name: str) -> Any:
     if origin in (typing.Union, types.UnionType):
         return _value(args[0], name)
     if origin is tuple:
-        return (_value(args[0], name),) if args[-1:] == (...,) else tuple(_value(one, name) for one in args)
+        return (
+            (_value(args[0], name),)
+            if args[-1:] == (...,)
+            else tuple(_value(one, name) for one in args)
+        )
     if origin is dict:
         return {}
     if hasattr(kind, "_fields"):
@@ -185,7 +191,9 @@ class World:
         if leaf.command is ExtendSession:
             known["ttl"] = None
         put = {
-            name: value._replace(run=row.pk, fence=row.fence) if isinstance(value, Record) else value
+            name: value._replace(run=row.pk, fence=row.fence)
+            if isinstance(value, Record)
+            else value
             for name, value in leaf.put(self._text_of(number)).items()
         }
         return _built(leaf.command, **known | put)
@@ -198,7 +206,9 @@ class World:
         store = self.store
         runs = store.runs(RunQuery(limit=1_000_000))
         texts = {
-            self._text_of(number) for number, leaf in enumerate(LEAVES) if "space" in leaf.command._fields
+            self._text_of(number)
+            for number, leaf in enumerate(LEAVES)
+            if "space" in leaf.command._fields
         }
         spaces = {SESSION, CHECKPOINT, *texts}
         sessions = [(space, one) for space in sorted(spaces) for one in _sessions(store, space)]
@@ -248,7 +258,10 @@ def plain(value: Any) -> Any:
             return value
         return {"json": plain(read)} if isinstance(read, (dict, list)) else value
     if hasattr(value, "_asdict"):
-        return {name: plain(one if name != "fence" else one > 0) for name, one in value._asdict().items()}
+        return {
+            name: plain(one if name != "fence" else one > 0)
+            for name, one in value._asdict().items()
+        }
     if isinstance(value, dict):
         return {plain(name): plain(one) for name, one in value.items()}
     return [plain(one) for one in value] if isinstance(value, (list, tuple)) else value

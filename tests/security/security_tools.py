@@ -68,7 +68,11 @@ def harmless(answer: Answer) -> bool:
 
 def columns_of(db: sqlite3.Connection, table: str, kind: str) -> list[str]:
     """Those of this declared type."""
-    return [name for _, name, declared, *_ in db.execute(f"PRAGMA table_info({table})") if declared == kind]
+    return [
+        name
+        for _, name, declared, *_ in db.execute(f"PRAGMA table_info({table})")
+        if declared == kind
+    ]
 
 
 def clone(db: sqlite3.Connection, table: str, where: str, **changed: Any) -> None:

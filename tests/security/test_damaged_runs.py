@@ -37,7 +37,9 @@ OF_QUEUES = ("queued", "running", "depth_max", "concurrency_max")
 
 
 @pytest.fixture(params=["sqlite", "redis"])
-def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Store, ManualClock]]:
+def opened(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[tuple[str, Store, ManualClock]]:
     clock = ManualClock()
     with a_place(request, request.param, tmp_path) as place:
         store = store_at(place, clock=clock)
@@ -69,7 +71,10 @@ def test_damaged_run_does_not_block_claiming_sweeping_and_listing_others(opened,
         store.commit([submit(f"damaged {name}"), submit(f"good {name}")])
         if held:
             store.commit(
-                [RegisterWorker("dead", "host", 1, 30.0), Claim("dead", name, ids=(f"damaged {name}",))]
+                [
+                    RegisterWorker("dead", "host", 1, 30.0),
+                    Claim("dead", name, ids=(f"damaged {name}",)),
+                ]
             )
         damage(place, "runs", str(store.run(f"damaged {name}").pk), name)
         for _ in range(4 if held else 0):
@@ -80,7 +85,9 @@ def test_damaged_run_does_not_block_claiming_sweeping_and_listing_others(opened,
         rows, again = store.commit([claim])[0], store.commit([claim])[0]
         assert f"good {name}" in [row.id for row in rows], name
         assert "none" not in {value for row in (*rows, *again) for value in row}, name
-        store.commit([Settle(row.pk, row.fence, "done", "1") for row in rows if row.id.startswith("good")])
+        store.commit(
+            [Settle(row.pk, row.fence, "done", "1") for row in rows if row.id.startswith("good")]
+        )
     listed = [RunInfo.of(row).id for row in store.runs(RunQuery(limit=1_000))]
     assert len(listed) == 2 * len(OF_RUNS)
 
@@ -130,6 +137,10 @@ def test_damaged_queue_does_not_block_other_queues_or_submission(
         damage(place, "queues", name, name)
         assert store.depth(name) == (0 if name == "queued" else 1), name
         store.commit([submit(f"good {name}"), submit(f"another {name}", name)])
-        rows = store.commit([Claim("w", name, limit=10, queues=(name, "default"), workflows=("flow",))])[0]
-        assert {row.id for row in rows} == {f"damaged {name}", f"good {name}", f"another {name}"}, name
+        rows = store.commit(
+            [Claim("w", name, limit=10, queues=(name, "default"), workflows=("flow",))]
+        )[0]
+        assert {row.id for row in rows} == {f"damaged {name}", f"good {name}", f"another {name}"}, (
+            name
+        )
         store.queues()

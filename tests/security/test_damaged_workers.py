@@ -16,7 +16,15 @@ from security_tools import Shell, rewrite
 
 from outlast import Outlast
 from outlast.store.address import store_at
-from outlast.store.commands import DAMAGED_SECONDS, Claim, RegisterWorker, Release, Renew, Submit, Sweep
+from outlast.store.commands import (
+    DAMAGED_SECONDS,
+    Claim,
+    RegisterWorker,
+    Release,
+    Renew,
+    Submit,
+    Sweep,
+)
 from outlast.store.postgres.address import parse
 from outlast.store.protocol import Store
 from outlast.store.redis.connection import parse as parse_redis
@@ -41,11 +49,16 @@ def damage(place: str, name: str, value: Any, worker: str = "damaged") -> None:
     """As somebody does it who has the store and no Outlast."""
     if place.startswith("sqlite"):
         path = Path(place.removeprefix("sqlite:///"))
-        rewrite(path, lambda db: db.execute(f"UPDATE workers SET {name} = ? WHERE id = ?", (value, worker)))
+        rewrite(
+            path,
+            lambda db: db.execute(f"UPDATE workers SET {name} = ? WHERE id = ?", (value, worker)),
+        )
     elif place.startswith("postgres"):
         known = parse(place)
         with psycopg.connect(autocommit=True, **known.options) as db:
-            db.execute(f"UPDATE {known.schema}.workers SET {name} = %s WHERE id = %s", (value, worker))
+            db.execute(
+                f"UPDATE {known.schema}.workers SET {name} = %s WHERE id = %s", (value, worker)
+            )
     else:
         known = parse_redis(place)
         with redis.Redis.from_url(place.partition("?")[0]) as db:
@@ -65,7 +78,8 @@ def swept(store: Store, clock: Clock, seconds: float) -> list[str]:
 
 LEASES = {"damaged": LEASE, "dead": LEASE, "alive": DAMAGED_SECONDS}
 ENLISTED = [
-    RegisterWorker(worker, "host", 1, lease, ("default",), ("flow",), 1) for worker, lease in LEASES.items()
+    RegisterWorker(worker, "host", 1, lease, ("default",), ("flow",), 1)
+    for worker, lease in LEASES.items()
 ]
 
 
@@ -117,11 +131,15 @@ def test_unclaimed_run_is_abandoned_despite_damaged_workers(fleet) -> None:
         damage(place, name, value)
         store.commit([Release(row.pk, row.fence, "later", interrupted=False)])
         clock.now += 10
-        (claimed,) = store.commit([Claim("alive", str(id), queues=("default",), workflows=("flow",))])[0]
+        (claimed,) = store.commit(
+            [Claim("alive", str(id), queues=("default",), workflows=("flow",))]
+        )[0]
         assert (claimed.id, claimed.undoing is None) == (str(id), False), (name, value)
 
 
-def test_workers_are_listed_and_a_store_is_verified_whatever_is_in_their_rows(fleet, capsys) -> None:
+def test_workers_are_listed_and_a_store_is_verified_whatever_is_in_their_rows(
+    fleet, capsys
+) -> None:
     place, store, _ = fleet
     store.commit([Submit("held", "flow", "{}", "t", "00" * 16, worker="damaged")])
     for name, value in (*LISTS, *numbers(place)):

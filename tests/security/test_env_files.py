@@ -77,14 +77,18 @@ def test_a_store_named_elsewhere_makes_the_one_of_the_env_file_unimportant(
     assert load({}).address() == "sqlite:////tmp/mine.db"
 
 
-@pytest.mark.parametrize("name", ["OUTLAST_STORE_FILE", "OUTLAST_QUEUES_FILE", "OUTLAST_SECRETS_DIR"])
+@pytest.mark.parametrize(
+    "name", ["OUTLAST_STORE_FILE", "OUTLAST_QUEUES_FILE", "OUTLAST_SECRETS_DIR"]
+)
 def test_unnamed_env_file_cannot_point_to_other_files(name, cloned_folder, monkeypatch) -> None:
     monkeypatch.delenv("OUTLAST_SECRETS_DIR")
     secrets = cloned_folder / "secrets"
     secrets.mkdir()
     (secrets / "outlast_store").write_text("postgresql://evil.example/db")
     (cloned_folder / ".env").write_text(f"{name}={secrets}\n")
-    with pytest.raises(SettingsError, match=f"{name} in .env would read other files.*OUTLAST_ENV_FILE=.env"):
+    with pytest.raises(
+        SettingsError, match=f"{name} in .env would read other files.*OUTLAST_ENV_FILE=.env"
+    ):
         Outlast()
 
 
@@ -97,7 +101,9 @@ def test_an_env_file_puts_no_variable_of_the_environment_into_an_address(
     if named:
         monkeypatch.setenv("OUTLAST_ENV_FILE", ".env")
     (cloned_folder / ".env").write_text(f"OUTLAST_STORE='sqlite:///{reference}.db'\n")
-    with pytest.raises(SettingsError, match=r"refers to \$\{AWS_KEY\}.*expands no variables") as error:
+    with pytest.raises(
+        SettingsError, match=r"refers to \$\{AWS_KEY\}.*expands no variables"
+    ) as error:
         load({})
     assert "s3cr3t" not in str(error.value)
 
@@ -118,7 +124,9 @@ def test_an_env_file_puts_no_variable_of_the_environment_into_an_address(
         ("scram_client_key=x", "scram_client_key is not allowed"),
     ],
 )
-def test_an_option_of_a_postgres_address_loads_no_code_and_names_no_file_of_secrets(option, says) -> None:
+def test_an_option_of_a_postgres_address_loads_no_code_and_names_no_file_of_secrets(
+    option, says
+) -> None:
     with pytest.raises(SettingsError, match=says):
         store_at(f"postgresql://localhost/db?{option}")
 

@@ -42,12 +42,16 @@ def opened(path: Path) -> None:
     store.open()
     try:
         store.acquire_liveness("w")
-        store.commit([RegisterWorker("w", "host", 1, 60.0), Submit("r", "flow", "{}", "t", "00" * 16)])
+        store.commit(
+            [RegisterWorker("w", "host", 1, 60.0), Submit("r", "flow", "{}", "t", "00" * 16)]
+        )
     finally:
         store.close()
 
 
-def given_away(path: Path, monkeypatch: pytest.MonkeyPatch, uid: int = STRANGER, gid: int = STRANGER) -> None:
+def given_away(
+    path: Path, monkeypatch: pytest.MonkeyPatch, uid: int = STRANGER, gid: int = STRANGER
+) -> None:
     """As if somebody else had made it: root can, others have to pretend."""
     if os.geteuid() == 0:
         os.chown(path, uid, gid)
@@ -59,7 +63,11 @@ def given_away(path: Path, monkeypatch: pytest.MonkeyPatch, uid: int = STRANGER,
         if self != path:
             return found
         return SimpleNamespace(
-            st_uid=uid, st_gid=gid, st_mode=found.st_mode, st_ino=found.st_ino, st_size=found.st_size
+            st_uid=uid,
+            st_gid=gid,
+            st_mode=found.st_mode,
+            st_ino=found.st_ino,
+            st_size=found.st_size,
         )
 
     monkeypatch.setattr(Path, "stat", pretended)
@@ -119,7 +127,9 @@ def modes_beside(path: Path) -> dict[str, int]:
     ("mode", "file", "folder"),
     [(0o600, 0o600, 0o700), (0o640, 0o600, 0o700), (0o660, 0o660, 0o770), (0o664, 0o660, 0o770)],
 )
-def test_only_the_group_that_may_write_a_database_may_use_its_locks(path, umask, mode, file, folder) -> None:
+def test_only_the_group_that_may_write_a_database_may_use_its_locks(
+    path, umask, mode, file, folder
+) -> None:
     path.touch()
     path.chmod(mode)
     before = os.umask(umask)
@@ -161,7 +171,9 @@ def gifts_of_root(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], tuple[int
 
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(os, "fstat", pretended)
-    monkeypatch.setattr(os, "fchown", lambda fd, uid, gid: given.update({real(fd).st_ino: (uid, gid)}))
+    monkeypatch.setattr(
+        os, "fchown", lambda fd, uid, gid: given.update({real(fd).st_ino: (uid, gid)})
+    )
     return lambda file: given.get(file.stat().st_ino, (0, 0))
 
 
@@ -238,7 +250,9 @@ def make_socket(there: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, make_socket])
-def test_irregular_file_in_the_lock_folder_is_reported_and_not_retried(path, make, monkeypatch) -> None:
+def test_irregular_file_in_the_lock_folder_is_reported_and_not_retried(
+    path, make, monkeypatch
+) -> None:
     folder = path.with_name("outlast.db.d")
     folder.mkdir(mode=0o700)
     monkeypatch.chdir(folder)  # the path of a socket may not be long
@@ -384,7 +398,13 @@ def test_hostile_worker_id_in_a_store_does_not_become_a_path(path, id) -> None:
     finally:
         store.close()
     assert precious.read_text() == "precious"
-    assert {one.name for one in folder.iterdir()} == {"files", "gate", "room", "worker-x", "worker-w.lock"}
+    assert {one.name for one in folder.iterdir()} == {
+        "files",
+        "gate",
+        "room",
+        "worker-x",
+        "worker-w.lock",
+    }
 
 
 def test_foreign_schema_cannot_call_functions_of_this_process(path) -> None:
@@ -393,7 +413,9 @@ def test_foreign_schema_cannot_call_functions_of_this_process(path) -> None:
     store = SQLiteStore(path)
     store.open()
     try:
-        assert [one.execute("PRAGMA trusted_schema").fetchone() for one in (store._db, store._reader)] == [
+        assert [
+            one.execute("PRAGMA trusted_schema").fetchone() for one in (store._db, store._reader)
+        ] == [
             (0,),
             (0,),
         ]

@@ -34,12 +34,16 @@ def opened(path: Path) -> None:
     store.open()
     try:
         store.acquire_liveness("w")
-        store.commit([RegisterWorker("w", "host", 1, 60.0), Submit("r", "flow", "{}", "t", "00" * 16)])
+        store.commit(
+            [RegisterWorker("w", "host", 1, 60.0), Submit("r", "flow", "{}", "t", "00" * 16)]
+        )
     finally:
         store.close()
 
 
-def given_away(path: Path, monkeypatch: pytest.MonkeyPatch, uid: int = STRANGER, gid: int = STRANGER) -> None:
+def given_away(
+    path: Path, monkeypatch: pytest.MonkeyPatch, uid: int = STRANGER, gid: int = STRANGER
+) -> None:
     """As if somebody else had made it: root can, others have to pretend."""
     if os.geteuid() == 0:
         os.chown(path, uid, gid)
@@ -51,7 +55,11 @@ def given_away(path: Path, monkeypatch: pytest.MonkeyPatch, uid: int = STRANGER,
         if self != path:
             return found
         return SimpleNamespace(
-            st_uid=uid, st_gid=gid, st_mode=found.st_mode, st_ino=found.st_ino, st_size=found.st_size
+            st_uid=uid,
+            st_gid=gid,
+            st_mode=found.st_mode,
+            st_ino=found.st_ino,
+            st_size=found.st_size,
         )
 
     monkeypatch.setattr(Path, "stat", pretended)
@@ -73,7 +81,10 @@ def filled(folder: Path) -> None:
     store.open()
     try:
         row = store.commit(
-            [RegisterWorker("w", "host", 1, 60.0), Submit("r", "flow", "{}", "t", "00" * 16, worker="w")]
+            [
+                RegisterWorker("w", "host", 1, 60.0),
+                Submit("r", "flow", "{}", "t", "00" * 16, worker="w"),
+            ]
         )[1].row
         store.commit(
             [
@@ -117,13 +128,18 @@ def test_pipe_without_a_reader_does_not_block_a_file_store(tmp_path, name) -> No
 
 
 @pytest.mark.timeout(30)
-@pytest.mark.parametrize("put", [Path.mkdir, os.mkfifo, lambda journal: journal.symlink_to("nowhere")])
+@pytest.mark.parametrize(
+    "put", [Path.mkdir, os.mkfifo, lambda journal: journal.symlink_to("nowhere")]
+)
 def test_commit_after_its_journal_was_replaced_is_the_last_one(tmp_path, put) -> None:
     """What is in the log is durable; that something is wrong is said of what was not written."""
     store = FileStore(tmp_path / "store")
     store.open()
     row = store.commit(
-        [RegisterWorker("w", "host", 1, 60.0), Submit("r", "flow", "{}", "t", "00" * 16, worker="w")]
+        [
+            RegisterWorker("w", "host", 1, 60.0),
+            Submit("r", "flow", "{}", "t", "00" * 16, worker="w"),
+        ]
     )[1].row
     store.commit([Record(row.pk, 1, row.fence, "step", "a#1", 1.0, value="1")])
     journal = tmp_path / "store" / "runs/000/000001.jsonl"

@@ -26,12 +26,16 @@ def umask(request):
 
 def modes(folder: Path) -> set[tuple[bool, int]]:
     return {
-        (one.is_dir(), stat.S_IMODE(one.stat().st_mode)) for one in folder.rglob("*") if one.name != "place"
+        (one.is_dir(), stat.S_IMODE(one.stat().st_mode))
+        for one in folder.rglob("*")
+        if one.name != "place"
     }
 
 
 @pytest.mark.parametrize("scheme", ["sqlite", "file"])
-def test_a_store_is_private_after_everything_that_happens_to_it(tmp_path, umask, scheme, capsys) -> None:
+def test_a_store_is_private_after_everything_that_happens_to_it(
+    tmp_path, umask, scheme, capsys
+) -> None:
     """Made, used, closed, opened again, pruned, looked at by commands and by the doctor."""
     (tmp_path / "place").mkdir(mode=0o755)
     address = f"{scheme}://{'/' if scheme == 'sqlite' else ''}{tmp_path}/place/outlast"
@@ -73,7 +77,10 @@ def test_the_doctors_copy_of_a_file_store_is_private_and_does_not_stay(
     def copied(folder: Path, copy: Path) -> Path:
         found = original(folder, copy)
         seen.append(
-            {stat.S_IMODE(one.stat().st_mode) & 0o077 for one in (copy.parent, copy, *copy.rglob("*"))}
+            {
+                stat.S_IMODE(one.stat().st_mode) & 0o077
+                for one in (copy.parent, copy, *copy.rglob("*"))
+            }
         )
         return found
 
@@ -98,7 +105,9 @@ def test_a_manifest_has_the_mode_that_its_user_wants_and_no_secret(
     assert not [one for one in written if "hunter2" in one.read_text()]
 
 
-@pytest.mark.parametrize(("command", "name"), [("explain", "errors.md"), ("manifest", "Dockerfile")])
+@pytest.mark.parametrize(
+    ("command", "name"), [("explain", "errors.md"), ("manifest", "Dockerfile")]
+)
 def test_command_output_files_do_not_follow_links(tmp_path, capsys, command, name) -> None:
     """A file is made beside the one that it replaces, under a name that anybody can tell beforehand."""
     folder, victim = tmp_path / "shared", tmp_path / "precious"

@@ -41,7 +41,9 @@ def answering(head: bytes, piece: bytes, pieces: int) -> Iterator[tuple[str, lis
 
 def test_endless_response_is_read_only_up_to_its_limit() -> None:
     gigabyte = 1_000_000_000 // 65_536
-    with answering(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n", b"x" * 65_536, gigabyte) as (
+    with answering(
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n", b"x" * 65_536, gigabyte
+    ) as (
         url,
         sent,
     ):

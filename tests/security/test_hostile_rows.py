@@ -46,13 +46,31 @@ KINDS = (
 NUMBERS = (1e308, float("-inf"), 2**62, -1)
 NO_NUMBERS = ("text", b"\xff\x00")
 """What a column of numbers may hold all the same: SQLite keeps whatever it is given."""
-NUMBERS_OF_WORKERS = ("pid", "started", "lease_until", "draining", "lease", "renewed", "concurrency")
+NUMBERS_OF_WORKERS = (
+    "pid",
+    "started",
+    "lease_until",
+    "draining",
+    "lease",
+    "renewed",
+    "concurrency",
+)
 WITHOUT_DAMAGED_WORKERS = "DELETE FROM workers WHERE " + " OR ".join(
     f"typeof({column}) IN ('text', 'blob')" for column in NUMBERS_OF_WORKERS
 )
 GONE = " (gone)"
 """How the ids of sessions end that nobody is shown any more."""
-STATUSES = ("queued", "running", "waiting", "parked", "done", "failed", "cancelled", "dead", "no such status")
+STATUSES = (
+    "queued",
+    "running",
+    "waiting",
+    "parked",
+    "done",
+    "failed",
+    "cancelled",
+    "dead",
+    "no such status",
+)
 COMMANDS = (
     ("runs", "--limit", "100000"), ("runs", "--items"), ("runs", "--undoing"), ("workers",), ("queues",), ("drains", "--limit", "1000"),
     ("sessions", "--limit", "1000"), ("sessions", "--checkpoints", "--limit", "1000"),
@@ -103,7 +121,11 @@ def fill_at(address: str) -> None:
                 Submit("good", "flow", "{}", "t2", "00" * 16, worker="w"),
                 Send("good", "name", "m1", "1"),
                 UpdateSession(
-                    "good session", "t", {"field": "1"}, ttl=1e6, appends={"list": Append(("1", "2"))}
+                    "good session",
+                    "t",
+                    {"field": "1"},
+                    ttl=1e6,
+                    appends={"list": Append(("1", "2"))},
                 ),
                 UpdateSession("good checkpoint", "t", {"field": "1"}, space=CHECKPOINT),
             ]
@@ -112,7 +134,16 @@ def fill_at(address: str) -> None:
         store.commit(
             [
                 Settle(canary.pk, canary.fence, "done", value='"the canary"'),
-                Record(good.pk, 1, good.fence, "step", "a#1", good.created, value="1", cost='{"tokens":1}'),
+                Record(
+                    good.pk,
+                    1,
+                    good.fence,
+                    "step",
+                    "a#1",
+                    good.created,
+                    value="1",
+                    cost='{"tokens":1}',
+                ),
                 SaveProgress(good.pk, good.fence, "b#1", 1, "1"),
                 RegisterWorker("drained", "host", 2, 1e6),
                 Drain("drained", "a reason"),
@@ -133,17 +164,38 @@ def spoil(db: Any) -> tuple[list[str], ...]:
         among.append(id)
         return int(db.execute("SELECT max(pk) FROM runs").fetchone()[0])
 
-    own = sorted(set(columns_of(db, "runs", "TEXT")) - {"id", "status", "args", "value", "error", "workflow"})
-    for column, text in (*itertools.product(own, few), *itertools.product(("args", "value", "error"), texts)):
+    own = sorted(
+        set(columns_of(db, "runs", "TEXT")) - {"id", "status", "args", "value", "error", "workflow"}
+    )
+    for column, text in (
+        *itertools.product(own, few),
+        *itertools.product(("args", "value", "error"), texts),
+    ):
         run(**{column: text})
     run(workflow=ESCAPES, queue=ESCAPES)
     for status in STATUSES:
         error = json.dumps({"type": ESCAPES, "message": ESCAPES, "traceback": ESCAPES})
-        run(id=f"{status} {ESCAPES}", status=status, reason=f"unknown: {ESCAPES}", error=error, worker=None)
-        run(status=status, undoing=verdict("failed", error=error), ended=1.0 if status == "done" else None)
+        run(
+            id=f"{status} {ESCAPES}",
+            status=status,
+            reason=f"unknown: {ESCAPES}",
+            error=error,
+            worker=None,
+        )
+        run(
+            status=status,
+            undoing=verdict("failed", error=error),
+            ended=1.0 if status == "done" else None,
+        )
     for text in ("deep list", "object", "null"):
-        run(undoing=json.dumps({"status": [], "error": JSON_TEXTS[text], "reason": {}}), status="parked")
-        run(error=json.dumps({"type": JSON_TEXTS[text], "message": None, "traceback": [1]}), status="failed")
+        run(
+            undoing=json.dumps({"status": [], "error": JSON_TEXTS[text], "reason": {}}),
+            status="parked",
+        )
+        run(
+            error=json.dumps({"type": JSON_TEXTS[text], "message": None, "traceback": [1]}),
+            status="failed",
+        )
     numbers = sorted({*columns_of(db, "runs", "REAL"), *columns_of(db, "runs", "INTEGER")} - {"pk"})
     for column in numbers:
         for number in NUMBERS:
@@ -190,9 +242,16 @@ def spoil(db: Any) -> tuple[list[str], ...]:
         for value in (ESCAPES, [ESCAPES, 1, None], {ESCAPES: ESCAPES}, None, 1e308):
             drains.append(f"drain {len(drains)}")
             clone(
-                db, "drains", "number = 1", number=None, worker=drains[-1], report=json.dumps({name: value})
+                db,
+                "drains",
+                "number = 1",
+                number=None,
+                worker=drains[-1],
+                report=json.dumps({name: value}),
             )
-    for column, number in itertools.product(("pid", "began", "ended", "held", "swept"), NUMBERS + NO_NUMBERS):
+    for column, number in itertools.product(
+        ("pid", "began", "ended", "held", "swept"), NUMBERS + NO_NUMBERS
+    ):
         drains.append(f"drain {len(drains)}")
         clone(db, "drains", "number = 1", **{"number": None, "worker": drains[-1], column: number})
     for column, text in itertools.product(("tokens", "field", "value", "list", "item"), few):
@@ -215,11 +274,21 @@ def spoil(db: Any) -> tuple[list[str], ...]:
         sessions.append(
             f"session {len(sessions)}{GONE if column in ('version', 'expires') and number < 0 else ''}"
         )
-        clone(db, "sessions", "id = 'good session'", **{"pk": None, "id": sessions[-1], column: number})
+        clone(
+            db,
+            "sessions",
+            "id = 'good session'",
+            **{"pk": None, "id": sessions[-1], column: number},
+        )
     for column, number in itertools.product(
         ("queued", "running", "depth_max", "concurrency_max"), NUMBERS + NO_NUMBERS
     ):
-        clone(db, "queues", "name = 'default'", **{"name": f"{column} {number!r} {ESCAPES}", column: number})
+        clone(
+            db,
+            "queues",
+            "name = 'default'",
+            **{"name": f"{column} {number!r} {ESCAPES}", column: number},
+        )
     return runs, damaged, drains, sessions, workers
 
 
@@ -252,14 +321,20 @@ def missing(names: list[str], out: str, form: str) -> list[str]:
     if form == "json":
         rows = [row for part in json.loads(out).values() if isinstance(part, list) for row in part]
         texts = {
-            text for row in rows if isinstance(row, dict) for text in row.values() if isinstance(text, str)
+            text
+            for row in rows
+            if isinstance(row, dict)
+            for text in row.values()
+            if isinstance(text, str)
         }
         return [name for name in names if name not in texts]
     words = f" {' '.join(out.split())} "
     return [name for name in names if f" {name} " not in words]
 
 
-@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.extended) for part in (1, 2, 3))])
+@pytest.mark.parametrize(
+    "part", [0, *(pytest.param(part, marks=pytest.mark.extended) for part in (1, 2, 3))]
+)
 def test_show_survives_hostile_texts_and_numbers(hostile, shell, part) -> None:
     """Show each run in one of the three forms, which read it alike. `make stores` shows all runs."""
     for number, id in list(enumerate(hostile.runs))[part::4]:
@@ -338,7 +413,9 @@ def test_app_and_metrics_survive_hostile_rows(hostile, tmp_path) -> None:
     shutil.copy(hostile.path, tmp_path / "outlast.db")
     rewrite(
         tmp_path / "outlast.db",
-        lambda db: db.executemany("DELETE FROM runs WHERE id = ?", [(id,) for id in hostile.damaged]),
+        lambda db: db.executemany(
+            "DELETE FROM runs WHERE id = ?", [(id,) for id in hostile.damaged]
+        ),
     )
     rewrite(tmp_path / "outlast.db", lambda db: db.execute(WITHOUT_DAMAGED_WORKERS))
 

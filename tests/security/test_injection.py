@@ -63,9 +63,9 @@ def test_injected_text_stays_text_in_every_field_of_every_verb(request, tmp_path
 def test_every_verb_is_attacked() -> None:
     names = [leaf.name for leaf in LEAVES]
     assert len(names) == len(set(names)) > 80
-    assert {name.partition(".")[0] for name in names} == {command.__name__ for command in COMMANDS} - {
-        "Sweep"
-    }
+    assert {name.partition(".")[0] for name in names} == {
+        command.__name__ for command in COMMANDS
+    } - {"Sweep"}
 
 
 @pytest.mark.parametrize("kind", STORES)
@@ -93,7 +93,9 @@ def _look(place: str) -> None:
     with closing(store):
         World(store, HARMLESS)
         texts = [
-            name for name, one in get_type_hints(RunQuery).items() if "str" in str(one) and name != "statuses"
+            name
+            for name, one in get_type_hints(RunQuery).items()
+            if "str" in str(one) and name != "statuses"
         ]
         assert len(texts) == 4
         for text in TEXTS.values():
@@ -134,7 +136,9 @@ def _no_pattern(place: str) -> None:
         assert [one.id for one in store.sessions(SessionQuery("session", "can", 10))] == ["canary"]
 
 
-@pytest.mark.parametrize("text", [*TEXTS.values(), "a;b", 'a"b', "a b", "pg_x", "x" * 64, "", "a.b", "ünder"])
+@pytest.mark.parametrize(
+    "text", [*TEXTS.values(), "a;b", 'a"b', "a b", "pg_x", "x" * 64, "", "a.b", "ünder"]
+)
 def test_invalid_schema_name_is_refused_before_connecting(text) -> None:
     """So it is in no statement either: `outlast migrate --sql` prints them for an address."""
     with pytest.raises(SettingsError, match="schema"):

@@ -56,10 +56,16 @@ def test_package_uses_no_pickle_eval_or_shell() -> None:
     imports = rf"^\s*(import|from)\b.*\b({'|'.join(MODULES)})\b"
     for name, node in nodes(rf"{imports}|\b({'|'.join(CALLS)})\s*\(|\bshell\s*="):
         if isinstance(node, ast.Import):
-            found += [(name, one.name) for one in node.names if one.name.partition(".")[0] in MODULES]
+            found += [
+                (name, one.name) for one in node.names if one.name.partition(".")[0] in MODULES
+            ]
         elif isinstance(node, ast.ImportFrom):
-            found += [(name, node.module)] if (node.module or "").partition(".")[0] in MODULES else []
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in CALLS:
+            found += (
+                [(name, node.module)] if (node.module or "").partition(".")[0] in MODULES else []
+            )
+        elif (
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in CALLS
+        ):
             found.append((name, node.func.id))
         elif isinstance(node, ast.keyword) and node.arg == "shell":
             found.append((name, "a shell"))
@@ -83,7 +89,9 @@ def test_yaml_is_loaded_safely() -> None:
     used = {
         node.attr
         for _, node in nodes("yaml")
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "yaml"
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "yaml"
     }
     assert used
     assert not used & {
@@ -110,7 +118,9 @@ def test_the_type_of_a_recorded_error_imports_and_calls_nothing(name, monkeypatc
     lazy.__getattr__ = asked.append  # type: ignore[method-assign]  # as modules have it that import on demand
     monkeypatch.setitem(sys.modules, "lazy_module", lazy)
     before = set(sys.modules)
-    text = json.dumps({"type": name, "message": "m", "args": ["touch /tmp/owned"], "state": {"x": 1}})
+    text = json.dumps(
+        {"type": name, "message": "m", "args": ["touch /tmp/owned"], "state": {"x": 1}}
+    )
     error = decode_error(text)
     assert isinstance(error, Exception)
     assert set(sys.modules) == before
@@ -135,7 +145,9 @@ class MissingPlugin(ImportError):
     pass
 
 
-@pytest.mark.parametrize("kind", ["builtins:ImportError", "builtins:ModuleNotFoundError", "MissingPlugin"])
+@pytest.mark.parametrize(
+    "kind", ["builtins:ImportError", "builtins:ModuleNotFoundError", "MissingPlugin"]
+)
 def test_printing_a_recorded_import_error_imports_nothing(kind, tmp_path, monkeypatch) -> None:
     """Python 3.12 and later import `name` when they print one that has `name_from`."""
     (tmp_path / "hostile_import.py").touch()
@@ -150,8 +162,17 @@ def test_printing_a_recorded_import_error_imports_nothing(kind, tmp_path, monkey
 
 
 def test_printing_a_recorded_syntax_error_ignores_its_end_offset() -> None:
-    state = {"text": "x", "lineno": 1, "offset": 1, "end_lineno": 1, "end_offset": 10**7, "filename": "f"}
-    text = json.dumps({"type": "builtins:SyntaxError", "message": "m", "args": ["m"], "state": state})
+    state = {
+        "text": "x",
+        "lineno": 1,
+        "offset": 1,
+        "end_lineno": 1,
+        "end_offset": 10**7,
+        "filename": "f",
+    }
+    text = json.dumps(
+        {"type": "builtins:SyntaxError", "message": "m", "args": ["m"], "state": state}
+    )
     assert len("".join(traceback.format_exception(decode_error(text)))) < 1000
 
 
@@ -213,7 +234,9 @@ def test_the_state_of_a_recorded_error_calls_no_code_and_replaces_no_method() ->
         "__outlast_seq__": 5,
         "free": 6,
     }
-    text = json.dumps({"type": f"{__name__}:Guarded", "message": "m", "args": ["m"], "state": state})
+    text = json.dumps(
+        {"type": f"{__name__}:Guarded", "message": "m", "args": ["m"], "state": state}
+    )
     error = decode_error(text)
     assert isinstance(error, Guarded)
     assert Guarded.calls == []
@@ -222,7 +245,9 @@ def test_the_state_of_a_recorded_error_calls_no_code_and_replaces_no_method() ->
 
 def test_cli_imports_no_module_named_in_a_store(tmp_path) -> None:
     """A module of that name lies where Python would find it, and leaves a mark when it is imported."""
-    (tmp_path / "hostile_module.py").write_text("open('owned', 'w').close()\nclass Evil(Exception): pass\n")
+    (tmp_path / "hostile_module.py").write_text(
+        "open('owned', 'w').close()\nclass Evil(Exception): pass\n"
+    )
     program = f"""
 import json, sys
 sys.path.insert(0, {str(tmp_path)!r})

@@ -42,7 +42,10 @@ def written(folder: Path, scheme: str, ids: tuple[str, ...]) -> set[str]:
         with closing(store):
             for id in ids:
                 row = store.commit(
-                    [RegisterWorker("w", "host", 1, 1e6), Submit(id, id, "{}", id, "00" * 16, id, worker="w")]
+                    [
+                        RegisterWorker("w", "host", 1, 1e6),
+                        Submit(id, id, "{}", id, "00" * 16, id, worker="w"),
+                    ]
                 )[1].row
                 if row is None or row.worker is None:
                     store.commit([Claim("w", id, (id,))])
@@ -58,7 +61,9 @@ def written(folder: Path, scheme: str, ids: tuple[str, ...]) -> set[str]:
                         Settle(row.pk, row.fence, "done", value="1"),
                     ]
                 )
-    return {re.sub(r"bell-\w+", "bell", str(path.relative_to(folder))) for path in folder.rglob("*")}
+    return {
+        re.sub(r"bell-\w+", "bell", str(path.relative_to(folder))) for path in folder.rglob("*")
+    }
 
 
 @pytest.mark.parametrize("scheme", ["file", "sqlite"])

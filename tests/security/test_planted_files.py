@@ -111,7 +111,15 @@ def test_hard_linked_lock_is_refused(where, victim):
 
 @pytest.mark.parametrize(
     "temp",
-    ["../victim", "/etc/none", "lock", "..", "x.tmp.0123456789abcdef", "OTHER.tmp.0123456789abcdef", 5],
+    [
+        "../victim",
+        "/etc/none",
+        "lock",
+        "..",
+        "x.tmp.0123456789abcdef",
+        "OTHER.tmp.0123456789abcdef",
+        5,
+    ],
 )
 @pytest.mark.parametrize("call", ["write", "happened", "undo"])
 def test_planted_note_does_not_remove_files(where, call, temp):
@@ -121,9 +129,18 @@ def test_planted_note_does_not_remove_files(where, call, temp):
     other = where / ".outlast" / f"{stem(path, 'other')}.tmp.0123456789abcdef"
     other.write_text("of another write")
     temp = temp.replace("OTHER", stem(path, "other")) if isinstance(temp, str) else temp
-    note = {"fence": 1, "temp": temp, "sha256": "", "had": False, "happened": False, "undone": False}
+    note = {
+        "fence": 1,
+        "temp": temp,
+        "sha256": "",
+        "had": False,
+        "happened": False,
+        "undone": False,
+    }
     (where / ".outlast" / f"{stem(path)}.json").write_text(json.dumps(note))
-    with pytest.raises((FileNotWritten, directory.Untrusted), match="damaged, or another program wrote it"):
+    with pytest.raises(
+        (FileNotWritten, directory.Untrusted), match="damaged, or another program wrote it"
+    ):
         if call == "write":
             write(path)
         elif call == "happened":

@@ -43,7 +43,9 @@ def database(server) -> Iterator[str]:
         here = server.replace("/postgres?", "/shared?")
         with psycopg.connect(here, autocommit=True) as inside:
             inside.execute("GRANT CREATE ON DATABASE shared TO PUBLIC")
-            inside.execute("CREATE TABLE public.caught (who text); GRANT INSERT ON public.caught TO PUBLIC")
+            inside.execute(
+                "CREATE TABLE public.caught (who text); GRANT INSERT ON public.caught TO PUBLIC"
+            )
         yield here
         db.execute("DROP DATABASE shared WITH (FORCE)")
 
@@ -82,9 +84,13 @@ def caught(database: str) -> list[tuple[str, ...]]:
 
 @pytest.mark.parametrize("words", ["", "&migrate=no", "&schema_owner=victim"])
 @pytest.mark.parametrize("role", ["victim", "postgres"])
-def test_a_schema_of_another_role_is_refused_before_anything_in_it_is_called(database, role, words) -> None:
+def test_a_schema_of_another_role_is_refused_before_anything_in_it_is_called(
+    database, role, words
+) -> None:
     squat(database)
-    with pytest.raises(SettingsError, match=r"schema outlast, .* belongs to mallory.*schema_owner=mallory"):
+    with pytest.raises(
+        SettingsError, match=r"schema outlast, .* belongs to mallory.*schema_owner=mallory"
+    ):
         use(as_role(database, role, words))
     with pytest.raises(SettingsError, match="belongs to mallory"):
         PostgresStore.at(as_role(database, role, words)).versions()
@@ -117,7 +123,10 @@ def test_a_role_that_the_address_names_is_trusted(database) -> None:
 def test_database_owner_and_own_roles_are_trusted_except_by_a_superuser(database, how) -> None:
     squat(database, "admin")
     execute(
-        database, {"member": "GRANT admin TO victim", "database": "ALTER DATABASE shared OWNER TO admin"}[how]
+        database,
+        {"member": "GRANT admin TO victim", "database": "ALTER DATABASE shared OWNER TO admin"}[
+            how
+        ],
     )
     try:
         use(as_role(database, "victim"))
@@ -130,7 +139,9 @@ def test_database_owner_and_own_roles_are_trusted_except_by_a_superuser(database
 def test_function_of_another_role_in_the_own_schema_is_refused(database) -> None:
     use(as_role(database, "victim"))
     execute(as_role(database, "victim"), "GRANT USAGE, CREATE ON SCHEMA outlast TO mallory")
-    with pytest.raises(SettingsError, match="the right to create in schema outlast belongs to mallory"):
+    with pytest.raises(
+        SettingsError, match="the right to create in schema outlast belongs to mallory"
+    ):
         use(as_role(database, "victim"))
     execute(
         as_role(database, "mallory"),
@@ -191,7 +202,10 @@ def test_operator_in_public_does_not_shadow_a_builtin_behind_a_pooler(database) 
     with closing(PostgresStore.at(address)) as store:
         store.open()
         store.acquire_liveness("w")
-        enlist, submit = RegisterWorker("w", "host", 1, 60.0), Submit("r", "flow", "[]", "t", "s", worker="w")
+        enlist, submit = (
+            RegisterWorker("w", "host", 1, 60.0),
+            Submit("r", "flow", "[]", "t", "s", worker="w"),
+        )
         row = store.commit([enlist, submit, UpdateSession("s", "t", {"a": "1"})])[1].row
         store.commit([Record(row.pk, 1, row.fence, "step", "key", 1.0)])
         everything = RunQuery(

@@ -82,7 +82,9 @@ async def pays(url: str) -> HTTPAnswer:
 
 
 @pytest.mark.parametrize("status", OUTCOMES)
-@pytest.mark.parametrize("place", ["another port", "another host", "another scheme", "no host", "itself"])
+@pytest.mark.parametrize(
+    "place", ["another port", "another host", "another scheme", "no host", "itself"]
+)
 def test_redirect_does_not_carry_secrets_to_another_server(servers, status, place):
     called, other = servers
     called.status = status
@@ -121,7 +123,9 @@ def test_redirected_verify_does_not_settle_the_call(servers, status):
     """It leads to a login page, most often."""
     called, other = servers
     called.status, called.location = status, other.url
-    effect = http_effect("verified", timeout=WAIT_SECONDS, verify_url=f"{called.url}?key={{key}}", undo=None)
+    effect = http_effect(
+        "verified", timeout=WAIT_SECONDS, verify_url=f"{called.url}?key={{key}}", undo=None
+    )
     with pytest.raises(HTTPUnclear):
         asyncio.run(effect.verifier("k"))
     assert other.requests == []

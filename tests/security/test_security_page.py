@@ -12,12 +12,18 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "SECURITY.md", ROOT / "docs" / "security.md"]
 NAMED = re.compile(r"\[`(test_\w+)`\]\(([^)]+\.py)\)")
-ATTACKS = re.compile(r"^\| attack \| what happens \| test \|\n\|[-|]+\|\n((?:\|.*\n)+)", re.MULTILINE)
+ATTACKS = re.compile(
+    r"^\| attack \| what happens \| test \|\n\|[-|]+\|\n((?:\|.*\n)+)", re.MULTILINE
+)
 
 
 @cache
 def names_in(path: Path) -> set[str]:
-    return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)}
+    return {
+        node.name
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
+    }
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -23,7 +23,13 @@ def hostile_record() -> logging.LogRecord:
         raise Hostile(ESCAPES) from ValueError(ESCAPES)
     except Hostile:
         record = logging.LogRecord(
-            f"outlast.{ESCAPES}", logging.WARNING, ESCAPES, 1, f"%s {ESCAPES}", (ESCAPES,), sys.exc_info()
+            f"outlast.{ESCAPES}",
+            logging.WARNING,
+            ESCAPES,
+            1,
+            f"%s {ESCAPES}",
+            (ESCAPES,),
+            sys.exc_info(),
         )
     for name in FIELDS:
         setattr(record, name, [ESCAPES, {ESCAPES: 1}] if name == "reason" else ESCAPES)
@@ -69,7 +75,9 @@ MANIFEST = {
 @pytest.mark.parametrize("form", [(), ("--json",)], ids=["people", "json"])
 def test_doctor_escapes_control_characters_of_a_manifest(tmp_path, capsys, form) -> None:
     (tmp_path / "deploy.yaml").write_text(json.dumps(MANIFEST))
-    (tmp_path / "Dockerfile").write_text(f"FROM x\nENV OUTLAST_X={ESCAPES}\nCMD outlast worker {ESCAPES}\n")
+    (tmp_path / "Dockerfile").write_text(
+        f"FROM x\nENV OUTLAST_X={ESCAPES}\nCMD outlast worker {ESCAPES}\n"
+    )
     (tmp_path / "worker.service").write_text(
         f"[Service]\nExecStart=/bin/outlast worker {ESCAPES}\nEnvironment=OUTLAST_Y={ESCAPES}\n"
     )
@@ -89,7 +97,9 @@ def test_doctor_escapes_control_characters_of_a_manifest(tmp_path, capsys, form)
     ],
     ids=lambda words: " ".join(word for word in words if word.isprintable()),
 )  # fmt: skip
-def test_commands_escape_control_characters_of_their_arguments(tmp_path, monkeypatch, capsys, words) -> None:
+def test_commands_escape_control_characters_of_their_arguments(
+    tmp_path, monkeypatch, capsys, words
+) -> None:
     """What was typed may have come by a paste, or by a script that has it from somewhere. A few of these words are typer's: it shows marks of direction as they are."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as ended:

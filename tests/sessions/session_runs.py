@@ -19,7 +19,9 @@ async def hold(what: str = "") -> str:
 
 def put(world, id="s", token="outside", **fields):
     """What somebody else writes."""
-    world.store.commit([UpdateSession(id, token, {name: str(value) for name, value in fields.items()})])
+    world.store.commit(
+        [UpdateSession(id, token, {name: str(value) for name, value in fields.items()})]
+    )
 
 
 def found(world, id="s"):

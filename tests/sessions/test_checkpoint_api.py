@@ -79,7 +79,12 @@ def test_invalid_calls_are_refused(world):
         world.app.checkpoint("")
     with pytest.raises(SettingsError, match="ttl"):
         world.app.checkpoint("x", ttl=0)
-    for bad in (lambda c: c.mark(""), lambda c: c.done(""), lambda c: c.mark(7), lambda c: c.mark("a\nb")):
+    for bad in (
+        lambda c: c.mark(""),
+        lambda c: c.done(""),
+        lambda c: c.mark(7),
+        lambda c: c.mark("a\nb"),
+    ):
         with pytest.raises(BadName):
             within(world, bad)
     with pytest.raises(ValueError, match="save"):

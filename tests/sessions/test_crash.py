@@ -47,14 +47,20 @@ def test_each_append_is_made_once(places):
         finally:
             store.close()
 
-    report = crash_everywhere(conversation("hi"), store=new_place, check=check, writes=range(1, 17, 5))
+    report = crash_everywhere(
+        conversation("hi"), store=new_place, check=check, writes=range(1, 17, 5)
+    )
     assert report.result == [TURNS, {"count": 2, "turns": TURNS}, True]
     assert report.crashes >= 6
 
 
 def test_each_append_is_made_once_though_every_life_dies():
     report = crash_everywhere(conversation("hi"), every_life=True, writes=range(2, 17, 4))
-    assert report.result == [TURNS, {"count": 2, "turns": TURNS}, True]  # what was read last is what is there
+    assert report.result == [
+        TURNS,
+        {"count": 2, "turns": TURNS},
+        True,
+    ]  # what was read last is what is there
 
 
 @workflow

@@ -62,7 +62,9 @@ async def generated(nodes: list) -> None:
                 for part in node["parts"]:
                     await play(part)
             case "gather":
-                await asyncio.gather(*(play(part) for part in node["parts"]), return_exceptions=True)
+                await asyncio.gather(
+                    *(play(part) for part in node["parts"]), return_exceptions=True
+                )
             case "timeout":
                 try:
                     async with asyncio.timeout(node["after"]):
@@ -88,7 +90,9 @@ def test_generated_runs_make_each_change_once(tmp_path, seed):
         path = tmp_path / f"{len(places)}.db"
         places.append(path)
         empty_file(path)
-        return lambda clock: SQLiteStore(path, clock=clock, heartbeat=HEARTBEAT, synchronous="normal")
+        return lambda clock: SQLiteStore(
+            path, clock=clock, heartbeat=HEARTBEAT, synchronous="normal"
+        )
 
     writes = lambda last: range(3, last + 1, 5 if LONG else 9)  # noqa: E731
     crash_at(generated(plan(seed)), store=place, seed=seed, writes=writes, acts=[])

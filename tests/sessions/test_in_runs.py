@@ -70,15 +70,40 @@ def test_restarted_run_continues_with_recorded_reads(world):
 @workflow
 async def everything() -> list:
     s, t = session("s"), session("t", ttl=None)
-    got = [await s.set("a", 1), await s.update({"b": [2]}, c=None), await s.append("l", 1, 2, keep=1)]
-    got += [await s.get("a", type=int), await s.get("none", "d"), await s.last("l", None), await s.all()]
+    got = [
+        await s.set("a", 1),
+        await s.update({"b": [2]}, c=None),
+        await s.append("l", 1, 2, keep=1),
+    ]
+    got += [
+        await s.get("a", type=int),
+        await s.get("none", "d"),
+        await s.last("l", None),
+        await s.all(),
+    ]
     got += [await s.delete("a", "l"), await t.delete("x"), await t.info(), (await s.info()).version]
     got += [await s.clear(), await s.info(), await s.all()]
     return [await t.set("n", 1), *got]
 
 
 def test_every_call_can_be_made_and_replayed(world):
-    result = [1, 1, 2, 3, 1, "d", [2], {"a": 1, "b": [2], "c": None, "l": [2]}, 4, 0, None, 4, None, None, {}]
+    result = [
+        1,
+        1,
+        2,
+        3,
+        1,
+        "d",
+        [2],
+        {"a": 1, "b": [2], "c": None, "l": [2]},
+        4,
+        0,
+        None,
+        4,
+        None,
+        None,
+        {},
+    ]
     assert world.run(everything()) == result
     assert world.replays(everything()) == result
     assert found(world) is None

@@ -85,7 +85,10 @@ def test_unrecordable_value_is_refused_before_any_write(world):
 def test_last_reads_from_the_end(world):
     for n in range(5):
         assert within(world, lambda s, n=n: s.append("turns", Turn("user", str(n)))) == n + 1
-    assert within(world, lambda s: s.last("turns", 2, type=Turn)) == [Turn("user", "3"), Turn("user", "4")]
+    assert within(world, lambda s: s.last("turns", 2, type=Turn)) == [
+        Turn("user", "3"),
+        Turn("user", "4"),
+    ]
     assert [turn["text"] for turn in within(world, lambda s: s.last("turns"))] == list("01234")
     assert within(world, lambda s: s.last("turns", 0)) == []
     assert len(within(world, lambda s: s.last("turns", None))) == 5
@@ -132,7 +135,9 @@ def test_compare_and_set_loses_no_increment(address):
             while True:
                 info = await session.info()
                 try:
-                    await session.set("n", await session.get("n", 0) + 1, version=info.version if info else 0)
+                    await session.set(
+                        "n", await session.get("n", 0) + 1, version=info.version if info else 0
+                    )
                     break
                 except VersionConflict:
                     continue

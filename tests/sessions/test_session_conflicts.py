@@ -57,7 +57,9 @@ async def reads_much() -> str:
 
 
 def test_oversized_read_is_refused(world):
-    world.store.commit([UpdateSession("s", "t", {"a": '"' + "x" * 90 + '"', "b": '"' + "x" * 90 + '"'})])
+    world.store.commit(
+        [UpdateSession("s", "t", {"a": '"' + "x" * 90 + '"', "b": '"' + "x" * 90 + '"'})]
+    )
     world.restart(value_size_max=100)
     assert world.run(reads_much()) == "what was read of session 's'"
     assert world.replays(reads_much()) == "what was read of session 's'"
@@ -284,7 +286,9 @@ def test_two_runs_append_to_one_session_and_nothing_is_lost(world):
     a, b = world.do(main)
     assert sorted(a + b) == list(range(1, 21))
     for name in "ab":
-        assert [item for item in items(world) if name in item] == [f'"{name}{n}"' for n in range(10)]
+        assert [item for item in items(world) if name in item] == [
+            f'"{name}{n}"' for n in range(10)
+        ]
 
 
 def test_process_that_lost_its_run_changes_nothing(file_world):

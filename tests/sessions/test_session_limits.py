@@ -6,7 +6,14 @@ from datetime import UTC, datetime
 import pytest
 from session_tools import DAY, later, within
 
-from outlast import BadName, LimitExceeded, OutlastError, SettingsError, Unrecordable, VersionConflict
+from outlast import (
+    BadName,
+    LimitExceeded,
+    OutlastError,
+    SettingsError,
+    Unrecordable,
+    VersionConflict,
+)
 from outlast.store.commands import Append, DeleteSession, UpdateSession
 from outlast.store.protocol import CommitUnknown
 
@@ -149,9 +156,16 @@ def test_invalid_ttl_is_refused(world, ttl):
 
 def test_ttl_may_be_a_hundred_years(world):
     within(world, lambda s: s.set("a", 1), ttl=100 * 365.25 * DAY)
-    assert 99 <= (within(world, lambda s: s.info()).expires_at - datetime.now(UTC)).days / 365.25 <= 101
+    assert (
+        99
+        <= (within(world, lambda s: s.info()).expires_at - datetime.now(UTC)).days / 365.25
+        <= 101
+    )
     world.store.commit(
-        [UpdateSession("late", "t", {"a": "1"}, ttl=1e12), UpdateSession("later", "t", {"a": "1"}, ttl=1e300)]
+        [
+            UpdateSession("late", "t", {"a": "1"}, ttl=1e12),
+            UpdateSession("later", "t", {"a": "1"}, ttl=1e300),
+        ]
     )
     assert within(world, lambda s: s.info(), id="late").expires_at.year == 9999
     assert {info.id for info in world.do(lambda app: app.sessions())} == {"s", "late", "later"}
@@ -236,7 +250,9 @@ def test_number_of_fields_is_limited(world):
 def test_number_of_list_items_is_limited(world):
     world.restart(session_items_max=3)
     within(world, lambda s: s.append("l", 1, 2))
-    with pytest.raises(LimitExceeded, match="list 'l' of session 's': 4 is more than session_items_max=3"):
+    with pytest.raises(
+        LimitExceeded, match="list 'l' of session 's': 4 is more than session_items_max=3"
+    ):
         within(world, lambda s: s.append("l", 3, 4))
     assert within(world, lambda s: s.last("l")) == [1, 2]
     within(world, lambda s: s.append("l", 3, 4, keep=3))
@@ -271,7 +287,9 @@ def test_write_without_a_ttl_shortens_nothing(world, ttl):
     within(world, lambda s: s.append("c", 3))
     assert within(world, lambda s: s.info()).expires_at == before.expires_at
     within(world, lambda s: s.set("a", 1), ttl=60)
-    assert within(world, lambda s: s.info()).expires_at < datetime.fromtimestamp(world.clock() + DAY, UTC)
+    assert within(world, lambda s: s.info()).expires_at < datetime.fromtimestamp(
+        world.clock() + DAY, UTC
+    )
 
 
 def test_new_session_without_a_ttl_is_kept_for_a_day(world):

@@ -9,7 +9,16 @@ from outlast import NotInRun as AsyncNotInRun
 from outlast import session as async_session
 from outlast import sync
 from outlast import workflow as async_workflow
-from outlast.sync import NotInRun, NotInStep, Outlast, VersionConflict, checkpoint, session, step, workflow
+from outlast.sync import (
+    NotInRun,
+    NotInStep,
+    Outlast,
+    VersionConflict,
+    checkpoint,
+    session,
+    step,
+    workflow,
+)
 
 
 @pytest.fixture
@@ -22,7 +31,11 @@ def test_sync_program_uses_sessions(app):
     s = app.session("s", ttl=60)
     assert s.id == "s"
     assert repr(s) == "<session 's'>"
-    assert [s.set("name", "Ada"), s.update(age=36), s.update({"born": 1815}, died=1852)] == [1, 2, 3]
+    assert [s.set("name", "Ada"), s.update(age=36), s.update({"born": 1815}, died=1852)] == [
+        1,
+        2,
+        3,
+    ]
     assert s.append("turns", "a", "b", "c", keep=2) == 4
     assert (s.get("name"), s.get("none", 7), s.get("age", type=int)) == ("Ada", 7, 36)
     assert (s.last("turns"), s.last("turns", 1, type=str)) == (["b", "c"], ["c"])
@@ -75,7 +88,14 @@ def chat(said: str) -> list:
     try:
         s.set("name", "Bob", version=99)
     except VersionConflict as conflict:
-        return [first, name, body(said), conflict.current, s.last("turns"), checkpoint("c").result("told")]
+        return [
+            first,
+            name,
+            body(said),
+            conflict.current,
+            s.last("turns"),
+            checkpoint("c").result("told"),
+        ]
     return []
 
 

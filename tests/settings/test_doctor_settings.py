@@ -75,7 +75,12 @@ def test_the_same_for_programs(outlast, setenv, env_file, secret, tmp_path):
     assert settings["store"] == {
         "value": "sqlite:///x.db", "from": "environment", "name": "OUTLAST_STORE", "place": None
     }  # fmt: skip
-    assert settings["lease"] == {"value": 20.0, "from": "env file", "name": "OUTLAST_LEASE", "place": ".env"}
+    assert settings["lease"] == {
+        "value": 20.0,
+        "from": "env file",
+        "name": "OUTLAST_LEASE",
+        "place": ".env",
+    }
     assert settings["http_secret"] == {
         "value": "***",
         "from": "secret file",
@@ -91,7 +96,13 @@ def test_the_password_of_the_store_is_not_shown(outlast, setenv):
     assert lines(answer)["store"] == ("nosuch://u:***@h/db", "OUTLAST_STORE")
     assert answer.code == 2
     assert "no store answers to 'nosuch://u:***@h/db'" in answer.err
-    for words in (["doctor"], ["doctor", "--settings", "--json"], ["runs"], ["runs", "--json"], ["workers"]):
+    for words in (
+        ["doctor"],
+        ["doctor", "--settings", "--json"],
+        ["runs"],
+        ["runs", "--json"],
+        ["workers"],
+    ):
         answer = outlast(*words)
         assert answer.code == 2
         assert "s3cr3t" not in answer.out + answer.err
@@ -141,7 +152,9 @@ def test_a_store_that_others_named_is_told(outlast, setenv, tmp_path):
     ids=lambda bad: next(iter(bad)),
 )
 def test_a_bad_setting_is_a_usage_error_of_every_command(outlast, setenv, tmp_path, words, bad):
-    (tmp_path / "agent.py").write_text("from outlast import workflow\n@workflow\nasync def w(): ...\n")
+    (tmp_path / "agent.py").write_text(
+        "from outlast import workflow\n@workflow\nasync def w(): ...\n"
+    )
     setenv(**bad)
     answer = outlast(*words)
     assert answer.code == 2, answer.err
@@ -165,7 +178,9 @@ IMPOSSIBLE = [
 )  # fmt: skip
 def test_a_path_at_which_no_store_can_be_is_a_usage_error(outlast, tmp_path, store, words):
     """Not 75: the same command again would never go on."""
-    (tmp_path / "agent.py").write_text("from outlast import workflow\n@workflow\nasync def w(): ...\n")
+    (tmp_path / "agent.py").write_text(
+        "from outlast import workflow\n@workflow\nasync def w(): ...\n"
+    )
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
     (tmp_path / "loop").symlink_to("loop")
@@ -183,11 +198,20 @@ def test_a_folder_that_takes_no_other_one_is_a_setting_too(tmp_path):
 
 @pytest.mark.parametrize(
     "words",
-    [["run", "agent.py:w"], ["submit", "agent.py:w"], ["runs"], ["workers"], ["drains"], ["doctor"]],
+    [
+        ["run", "agent.py:w"],
+        ["submit", "agent.py:w"],
+        ["runs"],
+        ["workers"],
+        ["drains"],
+        ["doctor"],
+    ],
     ids=lambda words: words[0],
 )
 def test_a_command_says_once_which_store_it_found(outlast, setenv, tmp_path, words, caplog):
-    (tmp_path / "agent.py").write_text("from outlast import workflow\n@workflow\nasync def w(): ...\n")
+    (tmp_path / "agent.py").write_text(
+        "from outlast import workflow\n@workflow\nasync def w(): ...\n"
+    )
     assert outlast("submit", "agent.py:w", "--store", "sqlite:///state.db").code == 0
     assert caplog.records == []
     sys.modules.pop("agent", None)
@@ -200,16 +224,21 @@ def test_a_hint_does_not_repeat_a_password():
     from outlast.cli.hints import command
 
     assert (
-        command("show", "r1", store="redis://:s3cr3t@h/0") == "`outlast show r1 --store 'redis://:***@h/0'`"
+        command("show", "r1", store="redis://:s3cr3t@h/0")
+        == "`outlast show r1 --store 'redis://:***@h/0'`"
     )
 
 
 def test_a_worker_says_in_its_own_log_which_store_it_found(setenv, tmp_path):
-    (tmp_path / "agent.py").write_text("from outlast import workflow\n@workflow\nasync def w(): ...\n")
+    (tmp_path / "agent.py").write_text(
+        "from outlast import workflow\n@workflow\nasync def w(): ...\n"
+    )
     setenv(STATE_DB_PATH="state.db")
     command = [sys.executable, "-m", "outlast", "worker", "agent.py", "--log", "json"]
     with Program(command, tmp_path, env=os.environ) as worker:
-        lines = worker.wait_until(lambda: lines if len(lines := worker.errors.splitlines()) > 1 else [])
+        lines = worker.wait_until(
+            lambda: lines if len(lines := worker.errors.splitlines()) > 1 else []
+        )
         first, second = map(json.loads, lines[:2])
     assert first["logger"] == "outlast.settings"
     assert "STATE_DB_PATH" in first["message"]

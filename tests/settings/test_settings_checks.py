@@ -112,7 +112,8 @@ def test_a_store_that_is_no_text_shows_no_password():
 
 
 @pytest.mark.parametrize(
-    "given", [{"poll": 60.0, "lease": 30}, {"stall_max": 60, "lease": 1}, {"lease": 0.8, "heartbeat": 0.2}]
+    "given",
+    [{"poll": 60.0, "lease": 30}, {"stall_max": 60, "lease": 1}, {"lease": 0.8, "heartbeat": 0.2}],
 )
 def test_what_can_stand_beside_each_other_is_accepted(given):
     Outlast(**given)

@@ -115,7 +115,9 @@ def test_an_environment_that_is_no_number_is_refused(monkeypatch, text):
 @pytest.mark.parametrize("text", ["1.5", "1e3", "many", "20.0"])
 def test_a_count_in_the_environment_is_a_whole_number(monkeypatch, text):
     monkeypatch.setenv("OUTLAST_CONCURRENCY", text)
-    with pytest.raises(SettingsError, match=rf"^OUTLAST_CONCURRENCY='{text}' is not a whole number"):
+    with pytest.raises(
+        SettingsError, match=rf"^OUTLAST_CONCURRENCY='{text}' is not a whole number"
+    ):
         Outlast()
 
 
@@ -182,4 +184,6 @@ def test_an_address_that_no_store_answers_to_is_refused(address, tmp_path, monke
 def test_the_keyword_options_that_type_checkers_see_are_the_settings():
     kinds = {name: get_args(hint)[0] for name, hint in get_type_hints(SettingsOptions).items()}
     own = {"store", "queues"}  # parameters of their own
-    assert kinds == {name: hint for name, hint in get_type_hints(Settings).items() if name not in own}
+    assert kinds == {
+        name: hint for name, hint in get_type_hints(Settings).items() if name not in own
+    }

@@ -37,7 +37,10 @@ UNQUOTED = [
             "postgresql://h/db?user=u&password=s3cr3t&sslmode=x",
             "postgresql://h/db?user=u&password=***&sslmode=x",
         ),
-        ("postgresql:///db?host=/run&sslpassword=s3cr3t@", "postgresql:///db?host=/run&sslpassword=***"),
+        (
+            "postgresql:///db?host=/run&sslpassword=s3cr3t@",
+            "postgresql:///db?host=/run&sslpassword=***",
+        ),
         ("redis://:s3cr3t@h:6379/0", "redis://:***@h:6379/0"),
         ("redis://s3cr3t@h", "redis://:***@h"),
         ("rediss://u:s3cr3t@[::1]:6379", "rediss://u:***@[::1]:6379"),
@@ -69,7 +72,15 @@ def test_a_password_is_hidden_and_the_rest_is_shown(address, shown):
 )
 @pytest.mark.parametrize(
     "secret",
-    ["tops3cr3t", "tops3cr3t/x", "tops3cr3t?", "a@tops3cr3t", "tops3cr3t#", "tops3cr3t%40", ":tops3cr3t"],
+    [
+        "tops3cr3t",
+        "tops3cr3t/x",
+        "tops3cr3t?",
+        "a@tops3cr3t",
+        "tops3cr3t#",
+        "tops3cr3t%40",
+        ":tops3cr3t",
+    ],
 )
 @pytest.mark.parametrize("scheme", ["redis", "rediss"])
 def test_no_unquoted_character_lets_a_part_of_it_out(scheme, place, secret):
@@ -102,7 +113,9 @@ def test_an_address_that_no_store_answers_to_is_refused_without_its_password(add
     assert "s3cr3t" not in "".join(traceback.format_exception(raised.value))
 
 
-@pytest.mark.parametrize("address", [*UNQUOTED, "postgresql://u:12?x=s3cr3t@h/db", "redis://:12?x=s3cr3t@h"])
+@pytest.mark.parametrize(
+    "address", [*UNQUOTED, "postgresql://u:12?x=s3cr3t@h/db", "redis://:12?x=s3cr3t@h"]
+)
 def test_an_address_that_cannot_be_read_says_how_to_write_a_password(address):
     with pytest.raises(SettingsError, match="Percent-encode special characters in the password"):
         store_at(address)
@@ -131,7 +144,14 @@ def test_a_server_that_cannot_be_reached_is_told_of_without_its_password(address
 
 @pytest.mark.parametrize(
     "address",
-    ["SQLITE:///x.db", "Memory:", "File:x", "POSTGRESQL://h/db", "Redis://h", "Postgresql+psycopg://h/db"],
+    [
+        "SQLITE:///x.db",
+        "Memory:",
+        "File:x",
+        "POSTGRESQL://h/db",
+        "Redis://h",
+        "Postgresql+psycopg://h/db",
+    ],
 )
 def test_a_scheme_may_be_in_any_case(address):
     settings = Outlast(address).settings

@@ -92,7 +92,9 @@ def test_an_unknown_variable_is_refused_with_the_nearest_name(setenv, name, near
 
 def test_all_unknown_variables_are_named_at_once_and_what_there_is_if_nothing_is_near(setenv):
     setenv(OUTLAST_FROBNICATE="1", OUTLAST_LEESE="2")
-    with pytest.raises(SettingsError, match=r"OUTLAST_FROBNICATE, OUTLAST_LEESE: .*Known: .*OUTLAST_GRACE"):
+    with pytest.raises(
+        SettingsError, match=r"OUTLAST_FROBNICATE, OUTLAST_LEESE: .*Known: .*OUTLAST_GRACE"
+    ):
         Outlast()
 
 
@@ -173,7 +175,9 @@ def test_the_files_may_be_named_in_lower_case_too(env_file, setenv, secret, monk
 
 def test_an_env_file_that_is_named_must_be_there(setenv):
     setenv(OUTLAST_ENV_FILE="missing.env")
-    with pytest.raises(SettingsError, match=r"missing\.env cannot be read .*OUTLAST_ENV_FILE names it"):
+    with pytest.raises(
+        SettingsError, match=r"missing\.env cannot be read .*OUTLAST_ENV_FILE names it"
+    ):
         Outlast()
 
 
@@ -233,7 +237,9 @@ def test_other_files_of_the_folder_are_not_read(secret, tmp_path):
     assert set(load({}).origins.values()) == {(Kind.DEFAULT, "", "")}
 
 
-def test_a_misnamed_file_of_secrets_is_refused_with_the_nearest_name(secret, monkeypatch, tmp_path, caplog):
+def test_a_misnamed_file_of_secrets_is_refused_with_the_nearest_name(
+    secret, monkeypatch, tmp_path, caplog
+):
     secret("outlast_stor", "postgresql://u:hush@h/db")
     with pytest.raises(
         SettingsError, match=r"outlast_stor in .*: no such setting. Did you mean OUTLAST_STORE\?"
@@ -269,7 +275,10 @@ def test_a_variable_may_name_the_file_of_one_setting(setenv, env_file, tmp_path)
     assert found("store") == ("redis://:pw@h/0", f"{tmp_path}/pw (OUTLAST_STORE_FILE)")
     env_file(f"OUTLAST_HTTP_SECRET_FILE={tmp_path}/pw\n")
     setenv(OUTLAST_ENV_FILE=".env")
-    assert found("http_secret") == ("redis://:pw@h/0", f"{tmp_path}/pw (OUTLAST_HTTP_SECRET_FILE in .env)")
+    assert found("http_secret") == (
+        "redis://:pw@h/0",
+        f"{tmp_path}/pw (OUTLAST_HTTP_SECRET_FILE in .env)",
+    )
 
 
 def test_the_file_of_a_setting_that_is_given_is_not_needed(setenv):
@@ -288,7 +297,9 @@ def test_a_setting_and_its_file_exclude_each_other(setenv, env_file, tmp_path):
     (tmp_path / "grace").write_text("50")
     env_file("OUTLAST_GRACE=40")
     setenv(OUTLAST_GRACE_FILE=str(tmp_path / "grace"))
-    with pytest.raises(SettingsError, match=r"OUTLAST_GRACE in \.env and OUTLAST_GRACE_FILE are both set"):
+    with pytest.raises(
+        SettingsError, match=r"OUTLAST_GRACE in \.env and OUTLAST_GRACE_FILE are both set"
+    ):
         Outlast()
 
 
@@ -445,7 +456,9 @@ def test_a_number_of_redis_that_is_none_is_an_error_for_who_needs_it(setenv, nam
         {"REDIS_HOST": "s3cr3t@cache"},
     ],
 )
-def test_an_address_in_the_place_of_a_part_of_one_is_an_error_that_does_not_show_it(setenv, variables):
+def test_an_address_in_the_place_of_a_part_of_one_is_an_error_that_does_not_show_it(
+    setenv, variables
+):
     setenv(**variables)
     loaded = load({})
     with pytest.raises(SettingsError, match="REDIS_") as raised:
@@ -482,9 +495,15 @@ def test_the_database_of_another_program_is_used_in_a_schema_of_its_own(setenv, 
     with psycopg.connect(postgres_server.url, autocommit=True) as server:
         server.execute(f"CREATE DATABASE {name}")
         try:
-            parts = urlsplit(postgres_server.url)._replace(scheme="postgresql+asyncpg", path=f"/{name}")
+            parts = urlsplit(postgres_server.url)._replace(
+                scheme="postgresql+asyncpg", path=f"/{name}"
+            )
             options = f"{parts.query}&" if parts.query else ""
-            setenv(DATABASE_URL=parts._replace(query=f"{options}schema=public&connection_limit=5").geturl())
+            setenv(
+                DATABASE_URL=parts._replace(
+                    query=f"{options}schema=public&connection_limit=5"
+                ).geturl()
+            )
             opened()
             where = parts._replace(scheme="postgresql").geturl()
             with psycopg.connect(where) as shop:
@@ -499,7 +518,9 @@ def test_the_database_of_another_program_is_used_in_a_schema_of_its_own(setenv, 
 # -- what it costs
 
 
-@pytest.mark.parametrize(("text", "loaded"), [("OTHER=1\n", "False"), ("OUTLAST_GRACE=40\n", "True")])
+@pytest.mark.parametrize(
+    ("text", "loaded"), [("OTHER=1\n", "False"), ("OUTLAST_GRACE=40\n", "True")]
+)
 def test_the_reader_of_env_files_is_only_loaded_where_one_has_a_setting(env_file, text, loaded):
     env_file(text)
     code = "import sys; from outlast import Outlast; Outlast(); print('dotenv' in sys.modules)"

@@ -94,7 +94,9 @@ class Pod(Program):
     @property
     def port(self) -> int:
         """The port of its HTTP server, from its log."""
-        found = self.wait_until(lambda: re.search(r"serves at http://127\.0\.0\.1:(\d+)", self.errors))
+        found = self.wait_until(
+            lambda: re.search(r"serves at http://127\.0\.0\.1:(\d+)", self.errors)
+        )
         return int(found[1])
 
     @property
@@ -179,14 +181,19 @@ class Node:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         for pod in self.pods:
             pod.kill()
 
     # -- pods
 
-    def worker(self, *words: str, module: str = "drain_flows.py", concurrency: int = 100, **pod: Any) -> Pod:
+    def worker(
+        self, *words: str, module: str = "drain_flows.py", concurrency: int = 100, **pod: Any
+    ) -> Pod:
         """Start a worker, with words for its command line and settings in lower case, like grace=4."""
         command = [
             "worker", str(PROGRAMS / module), "--store", self.address, "--concurrency", str(concurrency), *words
@@ -198,7 +205,12 @@ class Node:
         return self.pod([sys.executable, "-W", "error", "-m", "outlast", *words], **pod)
 
     def pod(
-        self, command: Sequence[str], *, http: bool = False, passing: bool = False, **settings: object
+        self,
+        command: Sequence[str],
+        *,
+        http: bool = False,
+        passing: bool = False,
+        **settings: object,
     ) -> Pod:
         env = {f"OUTLAST_{name.upper()}": str(value) for name, value in settings.items()}
         pod = Pod(self.folder, command, env=env, http=http, passing=passing)

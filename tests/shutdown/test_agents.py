@@ -152,7 +152,9 @@ def test_an_endless_unit_is_cancelled_with_the_reserve_to_clean_up():
     app = App()
     value, report = app.do(main)
     assert (value, report.left) == (None, [])
-    assert seen[0] - app.clock.start == pytest.approx(1 + 30 - 5.3, abs=0.3), "with the reserve to clean up"
+    assert seen[0] - app.clock.start == pytest.approx(1 + 30 - 5.3, abs=0.3), (
+        "with the reserve to clean up"
+    )
     assert seen[1] == "cleaned"
 
 

@@ -31,7 +31,9 @@ def test_a_step_without_progress_runs_until_the_reserve(world):
 
 
 def test_a_step_with_progress_that_will_not_end_in_time_is_checkpointed_at_once(world):
-    report, seconds = drained(world, saver(), after=5.5, durations=[("saver", "saving", [1000.0] * 5)])
+    report, seconds = drained(
+        world, saver(), after=5.5, durations=[("saver", "saving", [1000.0] * 5)]
+    )
     assert seconds < 0.2
     assert seen == [("from", None), ("cancelled", "drain: test; it will not end in the time left")]
     assert (report.checkpointed, report.left) == (1, [])

@@ -105,7 +105,9 @@ def test_a_claim_committed_before_and_answered_after_the_drain_begins_nothing():
     async def main(app):
         engine = app._open
         await app.submit(one("x"), id="x", queue="elsewhere")
-        claiming = asyncio.create_task(engine.acquirer.claim(Claim(engine.worker.id, "t", ids=("x",))))
+        claiming = asyncio.create_task(
+            engine.acquirer.claim(Claim(engine.worker.id, "t", ids=("x",)))
+        )
         await asyncio.sleep(0)
         engine.writer._flush()  # committed; the answer is on its way
         assert app.store.run("x").worker == engine.worker.id

@@ -100,10 +100,14 @@ def test_a_plain_function_may_return_an_awaitable():
     assert done == ["made"]
 
 
-@pytest.mark.parametrize("error", [ValueError("broken"), TimeoutError("mine"), asyncio.CancelledError("odd")])
+@pytest.mark.parametrize(
+    "error", [ValueError("broken"), TimeoutError("mine"), asyncio.CancelledError("odd")]
+)
 @pytest.mark.parametrize("drain", [True, False])
 def test_a_failed_hook_is_reported_and_the_next_is_called(error, drain, caplog):
-    report, _ = left(App(lifespan=lifespan), hook("first"), hook("fails", error), hook("last"), drain=drain)
+    report, _ = left(
+        App(lifespan=lifespan), hook("first"), hook("fails", error), hook("last"), drain=drain
+    )
     assert done == ["open", "last", "fails", "first", "lifespan"]
     assert "clean-up fails failed" in caplog.text
     if drain:

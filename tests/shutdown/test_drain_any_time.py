@@ -166,7 +166,12 @@ def test_drains_of_real_workers_lose_and_redo_nothing(tmp_path):
     count = 6
 
     async def once(number):
-        settings = {"worker": True, "workflows": [mixed, sync_part], "ramp": 0, "returned_rate": 1e6}
+        settings = {
+            "worker": True,
+            "workflows": [mixed, sync_part],
+            "ramp": 0,
+            "returned_rate": 1e6,
+        }
         async with Outlast(f"sqlite:///{tmp_path}/a.db", signals=0, **settings) as app:
             if number == 0:
                 await app.submit_many(

@@ -71,7 +71,9 @@ def test_items_that_still_execute_in_threads_are_not_given_back(file):
             app.map(slow, ["two"], id="map")
 
     with blocking.Outlast(file, signals=0, **LEAVES_STEPS_SOON) as app:
-        threads = [threading.Thread(target=one, args=(app,), daemon=True) for one in (go_through, map_all)]
+        threads = [
+            threading.Thread(target=one, args=(app,), daemon=True) for one in (go_through, map_all)
+        ]
         for thread in threads:
             thread.start()
         wait_until(lambda: len(seen) == 2)

@@ -28,7 +28,9 @@ from outlast.shutdown.signals import SAME_SECONDS
 
 def outlast_run(node: Node, flow: str = "gated", *arguments: str, **settings: object) -> Pod:
     target = f"{PROGRAMS / 'drain_flows.py'}:{flow}"
-    return node.outlast("run", target, *arguments, "--id", "r0", "--store", node.address, **settings)
+    return node.outlast(
+        "run", target, *arguments, "--id", "r0", "--store", node.address, **settings
+    )
 
 
 def run_of_gated(node: Node) -> Pod:
@@ -36,11 +38,14 @@ def run_of_gated(node: Node) -> Pod:
 
 
 def run_of_a_program(node: Node) -> Pod:
-    return node.pod([sys.executable, "-W", "error", str(PROGRAMS / "drain_alone.py"), node.address, "r0"])
+    return node.pod(
+        [sys.executable, "-W", "error", str(PROGRAMS / "drain_alone.py"), node.address, "r0"]
+    )
 
 
 both = pytest.mark.parametrize(
-    "start", [pytest.param(run_of_gated, id="outlast-run"), pytest.param(run_of_a_program, id="run()")]
+    "start",
+    [pytest.param(run_of_gated, id="outlast-run"), pytest.param(run_of_a_program, id="run()")],
 )
 
 
@@ -63,7 +68,9 @@ def interrupt_twice(node: Node, pod: Pod) -> None:
         if LONG or (start is run_of_gated) == (code == 75)
     ],
 )
-def test_an_interrupted_job_exits_with_its_code_and_the_next_pod_continues(node, start, number, code):
+def test_an_interrupted_job_exits_with_its_code_and_the_next_pod_continues(
+    node, start, number, code
+):
     first = start(node)
     node.wait_until_begun(*at_the_gate(1))
     first.send_signal(number)

@@ -5,7 +5,13 @@ import asyncio
 import pytest
 
 from outlast import step, workflow
-from outlast.shutdown.forecast import ENOUGH, FRESH_MAX, KNOWN_MAX, Durations, completion_probability
+from outlast.shutdown.forecast import (
+    ENOUGH,
+    FRESH_MAX,
+    KNOWN_MAX,
+    Durations,
+    completion_probability,
+)
 from outlast.testing import App
 
 
@@ -33,14 +39,17 @@ def test_a_step_longer_than_all_others_allows_no_forecast():
     ],
 )
 def test_the_forecast_is_a_share_of_the_longer_durations(elapsed, left, expected):
-    assert completion_probability([float(n) for n in range(1, 11)], elapsed, left) == pytest.approx(expected)
+    assert completion_probability([float(n) for n in range(1, 11)], elapsed, left) == pytest.approx(
+        expected
+    )
 
 
 def test_more_time_never_lowers_the_forecast():
     durations = [0.1 * n * n for n in range(40)]
     for elapsed in (0.0, 1.0, 17.0, 150.0, 1e6):
         chances = [
-            completion_probability(durations, elapsed, left) for left in (0.0, 0.1, 1.0, 10.0, 100.0, 1e9)
+            completion_probability(durations, elapsed, left)
+            for left in (0.0, 0.1, 1.0, 10.0, 100.0, 1e9)
         ]
         assert chances == sorted(chances)
         assert all(0.0 <= one <= 1.0 for one in chances)
@@ -48,7 +57,9 @@ def test_more_time_never_lowers_the_forecast():
 
 def test_the_order_of_durations_does_not_matter():
     durations = [5.0, 1.0, 9.0, 2.0, 7.0, 3.0]
-    assert completion_probability(durations, 1.5, 4.0) == completion_probability(sorted(durations), 1.5, 4.0)
+    assert completion_probability(durations, 1.5, 4.0) == completion_probability(
+        sorted(durations), 1.5, 4.0
+    )
 
 
 def test_only_the_last_durations_are_kept():

@@ -61,7 +61,9 @@ def test_a_hung_step_is_left_behind_as_interrupted_and_other_runs_lose_nothing(n
     assert not report.cut_short
 
 
-def test_a_worker_with_a_blocked_loop_and_hung_steps_fails_its_liveness_probe_and_ends_in_time(node):
+def test_a_worker_with_a_blocked_loop_and_hung_steps_fails_its_liveness_probe_and_ends_in_time(
+    node,
+):
     """No run can end or be released while the loop is blocked. All of them are swept, as interrupted."""
     hung = {"swallows": flows.swallows(), "hangs": flows.hangs()}
     node.submit(hung)

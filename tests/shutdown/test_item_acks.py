@@ -162,7 +162,9 @@ def test_an_item_whose_ack_waits_for_the_writer_is_not_given_back(file, acked_by
             other, busy = await held_up(app, file)
             end.set()
             await wait_until_async(
-                lambda: any(isinstance(waiting.command, Ack) for waiting in list(engine.writer._queue))
+                lambda: any(
+                    isinstance(waiting.command, Ack) for waiting in list(engine.writer._queue)
+                )
             )
             await wait_until_async(lambda: not engine.drain.view())  # the handler has ended
             engine.drain.begin("test")
@@ -224,7 +226,9 @@ def test_a_done_item_of_a_cancelled_map_is_not_called_again(
             other, busy = await held_up(app, file)
             end.set()
             await wait_until_async(
-                lambda: any(isinstance(waiting.command, Record) for waiting in list(engine.writer._queue))
+                lambda: any(
+                    isinstance(waiting.command, Record) for waiting in list(engine.writer._queue)
+                )
             )
             mapping.cancel()
             await asyncio.wait([mapping])

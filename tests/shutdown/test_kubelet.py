@@ -22,7 +22,9 @@ from support.waiting import WAIT_SECONDS
 def assert_results(node: Node, count: int) -> None:
     """Check that nothing was lost or added, of runs that `gated` made."""
     runs = node.wait_until_all_done().runs
-    assert {id: run["value"] for id, run in runs.items()} == {f"r{n}": '"gate"' for n in range(count)}
+    assert {id: run["value"] for id, run in runs.items()} == {
+        f"r{n}": '"gate"' for n in range(count)
+    }
 
 
 def test_no_step_is_redone_after_sigterm_with_enough_grace(node):
@@ -181,7 +183,9 @@ def test_waiting_runs_are_handed_over_without_an_interruption(node):
 
     node.do(send)
     runs = node.wait_until_all_done().runs
-    assert {id: run["value"] for id, run in runs.items()} == {f"s{n}": str(n + 12) for n in range(5)}
+    assert {id: run["value"] for id, run in runs.items()} == {
+        f"s{n}": str(n + 12) for n in range(5)
+    }
     assert {run["interruptions"] for run in runs.values()} == {0}
     assert node.redone() == {}
     assert len(node.lines(pid=second.pid)) == 5
@@ -191,7 +195,9 @@ def test_two_signals_and_three_requests_at_once_are_one_drain(node):
     first = node.worker(http=True).up()
     node.submit(gated(5))
     node.wait_until_begun(*at_the_gate(5))
-    requests = [threading.Thread(target=get, args=(first.port, "/shutdown", "POST")) for _ in range(3)]
+    requests = [
+        threading.Thread(target=get, args=(first.port, "/shutdown", "POST")) for _ in range(3)
+    ]
     first.send_signal(signal.SIGTERM)
     for request in requests:
         request.start()

@@ -50,7 +50,13 @@ def test_a_drain_of_an_idle_app_is_over_at_once(world):
         return report, app.clock() - began
 
     report, seconds = world.do(main)
-    counts = (report.completed, report.released, report.waiting, report.checkpointed, report.given_back)
+    counts = (
+        report.completed,
+        report.released,
+        report.waiting,
+        report.checkpointed,
+        report.given_back,
+    )
     assert (counts, report.left, seconds) == ((0, 0, 0, 0, 0), [], 0.0)
 
 
@@ -125,7 +131,9 @@ def test_a_hundred_drained_runs_lose_and_repeat_nothing(address):
         async with Outlast(
             store, signals=0, worker=True, workflows=WORKFLOWS, ramp=0, concurrency=200, grace=600
         ) as app:
-            await app.submit_many([chain(0.05) for _ in range(100)], ids=[f"r{n}" for n in range(100)])
+            await app.submit_many(
+                [chain(0.05) for _ in range(100)], ids=[f"r{n}" for n in range(100)]
+            )
             while len(begun) < 120:
                 await asyncio.sleep(0.001)
             report = await app.drain("test")

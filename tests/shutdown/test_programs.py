@@ -142,7 +142,9 @@ asyncio.run(main())
 def test_sigterm_while_a_program_closes_is_a_drain_with_a_report(node, where):
     pod = program(node, SIGTERM_ON_THE_WAY_OUT, where, close_timeout=100)
     pod.wait()
-    assert node.ask("SELECT status, worker, deaths FROM runs") == [("queued", None, 0)], pod.describe()
+    assert node.ask("SELECT status, worker, deaths FROM runs") == [("queued", None, 0)], (
+        pod.describe()
+    )
     assert node.ask("SELECT id FROM workers") == []
     (report,) = node.drains()
     assert (report.reason, report.cut_short, report.pid) == ("SIGTERM", False, pod.pid)
@@ -183,7 +185,9 @@ def test_a_program_that_outlast_drain_drained_has_reported_and_goes_on(node, cap
     opened, end, stored = threading.Event(), threading.Event(), []
 
     async def main():
-        async with Outlast(node.address, signals=0, worker=True, workflows=[idle], grace=600) as app:
+        async with Outlast(
+            node.address, signals=0, worker=True, workflows=[idle], grace=600
+        ) as app:
             opened.set()
             await asyncio.to_thread(end.wait, WAIT_SECONDS)
             stored.extend(await app.drains())
@@ -197,7 +201,16 @@ def test_a_program_that_outlast_drain_drained_has_reported_and_goes_on(node, cap
         assert opened.wait(WAIT_SECONDS)
         with pytest.raises(SystemExit) as exit:
             command_line(
-                ["drain", "--store", node.address, "--why", "a deploy", "--wait", "--timeout", "100"]
+                [
+                    "drain",
+                    "--store",
+                    node.address,
+                    "--why",
+                    "a deploy",
+                    "--wait",
+                    "--timeout",
+                    "100",
+                ]
             )
         assert program.is_alive()
     finally:

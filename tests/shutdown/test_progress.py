@@ -219,7 +219,9 @@ def test_an_inner_step_does_not_end_the_progress_of_its_outer_step(world):
         return app.store.progress(app.store.run("run").pk)
 
     world.settings = {"progress_interval": 1e6}
-    stored = {key.rpartition(".")[2]: value for key, value in world.do(main).items() if "/" not in key}
+    stored = {
+        key.rpartition(".")[2]: value for key, value in world.do(main).items() if "/" not in key
+    }
     assert stored == {"whole#1": '"third"'}
 
 

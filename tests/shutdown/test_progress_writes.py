@@ -161,7 +161,9 @@ def test_saves_of_many_steps_are_committed_together(tmp_path):
         await asyncio.gather(*[one(number) for number in range(200)])
 
     async def main():
-        async with Outlast(f"sqlite:///{tmp_path}/outlast.db", signals=0, progress_interval=0.02) as app:
+        async with Outlast(
+            f"sqlite:///{tmp_path}/outlast.db", signals=0, progress_interval=0.02
+        ) as app:
             written = saves(app)
             run = await app.start(flow())
             batches = app._open.writer.batches
@@ -203,4 +205,6 @@ def test_progress_is_kept_after_sigkill(tmp_path):
             process.wait_until(lambda before=before: stored(tmp_path) >= before + 20)
         first.append(stored(tmp_path))
     assert first[0] == "None"
-    assert [int(one) for one in first[2::2]] == first[1:-1:2], "each life begins with what was written last"
+    assert [int(one) for one in first[2::2]] == first[1:-1:2], (
+        "each life begins with what was written last"
+    )

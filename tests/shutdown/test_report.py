@@ -75,7 +75,9 @@ FLOWS = [ends, goes_on, sleeps, receives, takes_long, hangs, parent, fails]
 
 
 def counted(report) -> int:
-    return report.completed + report.released + report.waiting + report.checkpointed + len(report.left)
+    return (
+        report.completed + report.released + report.waiting + report.checkpointed + len(report.left)
+    )
 
 
 @pytest.mark.parametrize("seed", range(8 if LONG else 3))
@@ -185,7 +187,9 @@ def test_several_drains_are_listed_newest_first(world):
         world.restart()
 
     async def look(app):
-        return [one.reason for one in await app.drains()], [one.reason for one in await app.drains(limit=1)]
+        return [one.reason for one in await app.drains()], [
+            one.reason for one in await app.drains(limit=1)
+        ]
 
     assert world.do(look) == (["drain 2", "drain 1", "drain 0"], ["drain 2"])
 
@@ -258,7 +262,9 @@ def test_the_metrics_have_the_numbers_of_the_report(world):
             await app.start(flow(), id=flow.name)
         await asyncio.sleep(1)
         report = await app.drain("test")
-        samples = {(one.name, one.labels.get("end")): one.value for one in app.status_provider.samples()}
+        samples = {
+            (one.name, one.labels.get("end")): one.value for one in app.status_provider.samples()
+        }
         return report, samples
 
     report, samples = world.do(main)

@@ -10,7 +10,14 @@ from kubelet import LONG, Node, flows
 
 WORKERS = 4 if LONG else 2
 RUNS = 500 if LONG else 16
-PRODUCTION = {"ramp": 5, "returned_rate": 100, "heartbeat": 0.2, "lease": 30, "linger": 1, "grace": 30}
+PRODUCTION = {
+    "ramp": 5,
+    "returned_rate": 100,
+    "heartbeat": 0.2,
+    "lease": 30,
+    "linger": 1,
+    "grace": 30,
+}
 """The default settings. A worker starts gently (`ramp`), so a rolling update waits between two of them."""
 SLOTS = RUNS * 3 // 2 // WORKERS
 """Of each worker. A fifth of them is left to new work, so with none to spare returned runs wait until others end."""
@@ -20,7 +27,9 @@ def print_recoveries(node: Node) -> None:
     """Print how long runs were without a worker, and check that the drain reports count all of them."""
     seconds = sorted(seconds for (seconds,) in node.ask("SELECT seconds FROM recoveries"))
     p50, p95 = (seconds[int(share * (len(seconds) - 1))] for share in (0.5, 0.95))
-    print(f"{len(seconds)} recoveries: median {p50:.3f} s, p95 {p95:.3f} s, most {seconds[-1]:.3f} s")
+    print(
+        f"{len(seconds)} recoveries: median {p50:.3f} s, p95 {p95:.3f} s, most {seconds[-1]:.3f} s"
+    )
     reports = node.drains()
     for report in reversed(reports):
         print(f"drained in {report.seconds:.2f} s, layers {report.layers}, {report.recoveries}")
@@ -63,7 +72,9 @@ def test_runs_of_every_kind_survive_restart_after_restart(node):
     pod = node.worker(concurrency=2 * count).up()
     for _ in range(restarts):
         begun = len(node.lines())
-        node.wait_until(lambda begun=begun: len(node.lines()) > begun or not set(node.statuses()) - {"done"})
+        node.wait_until(
+            lambda begun=begun: len(node.lines()) > begun or not set(node.statuses()) - {"done"}
+        )
         following = node.worker(concurrency=2 * count).up()
         assert pod.end() == 0, pod.errors
         pod = following

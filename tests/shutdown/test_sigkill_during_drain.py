@@ -59,7 +59,9 @@ def kill_and_check(node: Node, first: Pod, *, deaths: bool = False, reported: bo
 def unrecorded(node: Node, first: Pod) -> set[tuple[str, str]]:
     """Return the steps that ended in the first worker and were recorded by another one."""
     fences = {(line.run, line.key): line.fence for line in node.lines("after", first.pid)}
-    return {step for step, fence in node.snapshot().fences().items() if fences.get(step, fence) < fence}
+    return {
+        step for step, fence in node.snapshot().fences().items() if fences.get(step, fence) < fence
+    }
 
 
 def test_sigkill_together_with_sigterm(node):
@@ -83,7 +85,9 @@ def test_sigkill_in_layer_2_with_some_runs_released(node):
     node.wait_until_draining(first)
     open_gates(node, "gate-0", "gate-1")
     node.wait_until(lambda: node.keys(pid=second.pid) >= {("r0", "add#2"), ("r1", "add#2")})
-    with urllib.request.urlopen(f"http://127.0.0.1:{first.port}/drain", timeout=WAIT_SECONDS) as answer:
+    with urllib.request.urlopen(
+        f"http://127.0.0.1:{first.port}/drain", timeout=WAIT_SECONDS
+    ) as answer:
         view = json.load(answer)
     assert (view["draining"], view["layer"]) == (True, "boundary"), view
     assert {"g", "r2"} <= {one["id"] for one in view["under_way"]}, view
@@ -135,4 +139,6 @@ def test_sigkill_at_any_moment_after_layer_1(node):
     reports = node.drains()
     print(f"{kills} kills: {sum(report.cut_short for report in reports)} drains were cut short")
     assert len(reports) == kills
-    assert all(report.cut_short or report.seconds is not None for report in reports), "none stays open"
+    assert all(report.cut_short or report.seconds is not None for report in reports), (
+        "none stays open"
+    )

@@ -16,13 +16,16 @@ from outlast.shutdown.signals import OWED_SECONDS, Signals, _Pair
 @pytest.mark.parametrize(
     ("where", "number", "guard"),
     [
-        pytest.param(where, number, guard, id=f"{where}-{number.name}-{'guarded' if guard else 'alone'}")
+        pytest.param(
+            where, number, guard, id=f"{where}-{number.name}-{'guarded' if guard else 'alone'}"
+        )
         for at, where in enumerate(
             ["sleep", "lock", "sqlite", "loop", "callback", "uvloop", "uvloop-callback"]
         )
         for number in (signal.SIGTERM, signal.SIGINT)
         for guard in ((), (60,))
-        if LONG or ((number is signal.SIGINT) == (at % 2 == 1) and bool(guard) == (at // 2 % 2 == 1))
+        if LONG
+        or ((number is signal.SIGINT) == (at % 2 == 1) and bool(guard) == (at // 2 % 2 == 1))
     ],
 )
 def test_a_signal_begins_a_drain_wherever_the_main_thread_is(tmp_path, where, number, guard):
@@ -239,7 +242,13 @@ def test_raise_again_makes_sigint_a_keyboard_interrupt(tmp_path, where, by):
         program.send_signal(signal.SIGINT)
         assert program.wait() == -signal.SIGINT
         cancelled = [] if where == "plain" else ["cancelled"]
-        expected = ["ready", "begin SIGINT", f"over {by == 'main'}", *cancelled, "KeyboardInterrupt"]
+        expected = [
+            "ready",
+            "begin SIGINT",
+            f"over {by == 'main'}",
+            *cancelled,
+            "KeyboardInterrupt",
+        ]
         assert program.said[: len(expected)] == expected
         assert program.begun() == ["SIGINT"]
 
@@ -310,7 +319,9 @@ def test_a_signal_to_a_child_does_not_reach_the_loop_of_its_parent(tmp_path):
 
 
 @pytest.mark.usefixtures("_init")
-@pytest.mark.parametrize("where", ["lock", "loop", "uvloop", "callback"] if LONG else ["callback", "uvloop"])
+@pytest.mark.parametrize(
+    "where", ["lock", "loop", "uvloop", "callback"] if LONG else ["callback", "uvloop"]
+)
 def test_as_pid_1_a_signal_begins_a_drain(tmp_path, where):
     with executing(tmp_path, "busy.py", where, 60, before=AS_INIT) as program:
         program.signal_init(signal.SIGTERM)

@@ -42,7 +42,9 @@ def test_sigterm_drains_both_and_each_has_its_report(tmp_path):
         program.terminate()
         for store in stores:
             program.wait_until(
-                lambda store=store: any(row["draining"] for row in read_snapshot(store).workers.values())
+                lambda store=store: any(
+                    row["draining"] for row in read_snapshot(store).workers.values()
+                )
             )
         (tmp_path / "gate").touch()
         assert program.wait() == -signal.SIGTERM

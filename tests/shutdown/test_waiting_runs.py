@@ -12,7 +12,12 @@ def test_a_sleeping_run_is_released_at_once_as_waiting(world):
     report, seconds = drained(world, nap(60.0))
     row = world.row()
     assert (row.status, row.worker, row.interruptions) == ("waiting", None, 0)
-    assert (report.waiting, report.released, report.left, seconds) == (1, 0, [], pytest.approx(0, abs=0.01))
+    assert (report.waiting, report.released, report.left, seconds) == (
+        1,
+        0,
+        [],
+        pytest.approx(0, abs=0.01),
+    )
     assert row.due == pytest.approx(world.clock() + 59, abs=1)
     world.restart()
     assert world.run(nap(60.0)) == "woken"

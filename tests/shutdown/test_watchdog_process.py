@@ -50,7 +50,10 @@ def test_the_guard_kills_shortly_before_grace_ends():
     count = _Count(30.0)
     assert count.hear(bytes((signal.SIGUSR1,)), 100.0) == [signal.SIGUSR1]
     assert count.kill_at is None
-    assert count.hear(bytes((signal.SIGTERM, signal.SIGINT)), 100.0) == [signal.SIGTERM, signal.SIGINT]
+    assert count.hear(bytes((signal.SIGTERM, signal.SIGINT)), 100.0) == [
+        signal.SIGTERM,
+        signal.SIGINT,
+    ]
     assert count.kill_at == 129.9
     count.hear(bytes((signal.SIGTERM,)), 110.0)
     assert count.kill_at == 129.9
@@ -129,7 +132,9 @@ def test_children_that_outlive_a_worker_do_not_keep_its_guard(tmp_path):
 def test_a_guard_holds_no_files_of_its_worker(tmp_path):
     with executing(tmp_path, "guarded.py", "open") as program:
         # What it reads while it starts is the interpreter's, and its own file.
-        opened = {path for path in program.word("open").split() if not path.startswith(sys.base_prefix)}
+        opened = {
+            path for path in program.word("open").split() if not path.startswith(sys.base_prefix)
+        }
         opened -= {guards.__file__}
         assert opened <= {"/dev/null", "pipe", "anon_inode", str(Path("/proc"))}, opened
 
@@ -144,7 +149,11 @@ def test_signals_and_deadline_import_little():
     """
     folder = str(Path(outlast.__file__).parent)
     said = subprocess.run(
-        [sys.executable, "-c", code, folder], capture_output=True, text=True, timeout=WAIT_SECONDS, check=True
+        [sys.executable, "-c", code, folder],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS,
+        check=True,
     )
     assert not {"asyncio", "subprocess", "ctypes", "sqlite3", "pydantic"} & set(said.stdout.split())
 

@@ -38,7 +38,9 @@ def quick_folder():
 
 
 def submit(id: str, **fields) -> Submit:
-    return Submit(**{"id": id, "workflow": "flow", "args": "[]", "token": id, "seed": "seed"} | fields)
+    return Submit(
+        **{"id": id, "workflow": "flow", "args": "[]", "token": id, "seed": "seed"} | fields
+    )
 
 
 def opened(folder, clock=None) -> FileStore:
@@ -50,7 +52,9 @@ def opened(folder, clock=None) -> FileStore:
 def dump(store) -> dict:
     """Every row that the store has in memory."""
     names = store._db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
-    return {name: sorted(store._db.execute(f"SELECT * FROM {name}"), key=repr) for (name,) in names} | {
+    return {
+        name: sorted(store._db.execute(f"SELECT * FROM {name}"), key=repr) for (name,) in names
+    } | {
         "sqlite_sequence": sorted(
             row for row in store._db.execute("SELECT name, seq FROM sqlite_sequence") if row[1]
         )
@@ -69,11 +73,19 @@ def tale(store, told=lambda: None) -> None:
 
     store.acquire_liveness("w")
     do(RegisterWorker("w", "host", 1, 1000.0))
-    one = do(submit("one", worker="w"), submit("two"), submit("item", workflow="", queue="items"))[0].row
-    do(Record(one.pk, 1, one.fence, "step", "a", 1.0, value='{"text": "häh"}'), Send("two", "m", "1", '"hi"'))
+    one = do(submit("one", worker="w"), submit("two"), submit("item", workflow="", queue="items"))[
+        0
+    ].row
+    do(
+        Record(one.pk, 1, one.fence, "step", "a", 1.0, value='{"text": "häh"}'),
+        Send("two", "m", "1", '"hi"'),
+    )
     do(UpdateSession("s", "k1", {"a": "1", "b": "2"}, appends={"turns": Append(('"x"', '"y"'))}))
     (two,) = do(Claim("w", "c1", queues=("default",)))[0]
-    do(Record(one.pk, 2, one.fence, "step", "b", 2.0), SaveProgress(two.pk, two.fence, "k", 1, '"half"'))
+    do(
+        Record(one.pk, 2, one.fence, "step", "b", 2.0),
+        SaveProgress(two.pk, two.fence, "k", 1, '"half"'),
+    )
     do(Record(two.pk, 1, two.fence, "step", "a", 1.0), UpdateSession("s", "k2", {"a": None}))
     (item,) = do(Claim("w", "c2", queues=("items",)))[0]
     do(Ack(item.pk, item.fence, "items"), Settle(one.pk, one.fence, "done", value='"end"'))

@@ -122,7 +122,12 @@ class Run:
 
     def place(self) -> tuple[float, ...]:
         """Where it stands in the order of claims."""
-        return -self.priority, NEVER if self.interrupted is None else self.interrupted, self.due, self.order
+        return (
+            -self.priority,
+            NEVER if self.interrupted is None else self.interrupted,
+            self.due,
+            self.order,
+        )
 
 
 @dataclass
@@ -203,7 +208,9 @@ class Model:
         return self._submitted(command, outcome)
 
     def submitmany(self, command: SubmitMany, outcome):
-        works: dict[str, tuple[str, str]] = {id: (run.workflow, run.args) for id, run in self.runs.items()}
+        works: dict[str, tuple[str, str]] = {
+            id: (run.workflow, run.args) for id, run in self.runs.items()
+        }
         for one in command.runs:
             if works.setdefault(one.id, (one.workflow, one.args)) != (one.workflow, one.args):
                 return Refused(CONFLICT, one.id)
@@ -234,7 +241,9 @@ class Model:
         else:
             assert outcome.row is not None
             new = run.token == command.token and (
-                run.worker == command.worker if command.worker else run.status == "queued" and run.lives == 0
+                run.worker == command.worker
+                if command.worker
+                else run.status == "queued" and run.lives == 0
             )
         if outcome.row is not None:
             assert (outcome.row.id, outcome.row.args, outcome.row.fence, outcome.row.status) == (
@@ -248,7 +257,9 @@ class Model:
     def _full(self, command: Submit, count: int) -> Refused | None:
         own = self.queues.get(command.queue, Bounds()).depth_max
         limit = command.depth_max if own is None else own
-        depth = sum(run.status == "queued" for run in self.runs.values() if run.queue == command.queue)
+        depth = sum(
+            run.status == "queued" for run in self.runs.values() if run.queue == command.queue
+        )
         return (
             Refused(DEPTH, f"{depth}/{limit}/{count}")
             if limit is not None and depth + count > limit
@@ -265,7 +276,9 @@ class Model:
         if command.worker not in self.workers:
             return WORKER
         again = [
-            run for run in self.runs.values() if run.worker == command.worker and run.token == command.token
+            run
+            for run in self.runs.values()
+            if run.worker == command.worker and run.token == command.token
         ]
         if again:
             ids = [run.id for run in sorted(again, key=lambda run: run.fence)]
@@ -278,7 +291,12 @@ class Model:
         for row, run in zip(outcome, found, strict=True):
             if not command.ids and self._abandoned(run):
                 self._begin_undo(run, row.undoing)
-            run.status, run.worker, run.token, run.started = "running", command.worker, command.token, True
+            run.status, run.worker, run.token, run.started = (
+                "running",
+                command.worker,
+                command.token,
+                True,
+            )
             run.lives += 1
             self._recover(run)
             run.ready, run.waits, run.given_back_by = 0, (), None
@@ -324,12 +342,18 @@ class Model:
             if (
                 run.ready == (2 if command.suspects else 1)
                 and run.queue in (command.queues or self.queues)
-                and (run.workflow in command.workflows if command.workflows else run.workflow != EACH)
+                and (
+                    run.workflow in command.workflows if command.workflows else run.workflow != EACH
+                )
                 and len(chosen) < command.limit
                 and (run.parent is not None or room.get(run.queue, 1) > 0)
             ):
                 back = sum(one.interrupted is not None for one in chosen)
-                if run.interrupted is not None and command.returned is not None and back >= command.returned:
+                if (
+                    run.interrupted is not None
+                    and command.returned is not None
+                    and back >= command.returned
+                ):
                     continue
                 if run.queue in room and run.parent is None:
                     room[run.queue] -= 1
@@ -379,7 +403,11 @@ class Model:
         run = self.by_pk(command.run)
         if run is None:
             return FENCE
-        if run.fence == -command.fence and run.status == "queued" and run.undoing == command.verdict:
+        if (
+            run.fence == -command.fence
+            and run.status == "queued"
+            and run.undoing == command.verdict
+        ):
             return None
         if run.fence != command.fence:
             return FENCE
@@ -437,9 +465,15 @@ class Model:
             return FENCE
         if command.waiting:
             self._forgive(run)
-            news = run.cancel is not None or self._mail_after(run, command) or self._child_over(command)
+            news = (
+                run.cancel is not None
+                or self._mail_after(run, command)
+                or self._child_over(command)
+            )
             run.interrupted, run.waits = None, command.waits
-            return self._give_back(run, "waiting", min(command.due, self.now) if news else command.due)
+            return self._give_back(
+                run, "waiting", min(command.due, self.now) if news else command.due
+            )
         if command.failed:
             self._forgive(run)
             run.failures += 1
@@ -457,18 +491,24 @@ class Model:
 
     def _mail_after(self, run: Run, command: Release) -> bool:
         return any(
-            name in command.waits for number, (name, _) in enumerate(run.mail, 1) if number > command.seen
+            name in command.waits
+            for number, (name, _) in enumerate(run.mail, 1)
+            if number > command.seen
         )
 
     def _child_over(self, command: Release) -> bool:
-        return any(id not in self.runs or self.runs[id].ended is not None for id in command.children)
+        return any(
+            id not in self.runs or self.runs[id].ended is not None for id in command.children
+        )
 
     def _forgive(self, run: Run) -> None:
         """Progress ends what was in a row."""
         if run.progress():
             run.deaths_in_a_row = run.interruptions_in_a_row = 0
 
-    def _interrupt(self, run: Run, due: float, drain: str | None = None, seen: float | None = None) -> str:
+    def _interrupt(
+        self, run: Run, due: float, drain: str | None = None, seen: float | None = None
+    ) -> str:
         self._forgive(run)
         run.interruptions += 1
         run.interruptions_in_a_row += 1
@@ -573,7 +613,11 @@ class Model:
 
     def decide(self, command: Decide, _):
         run = self.runs.get(command.id)
-        if run is not None and run.status == "parked" and "decision" + command.token not in run.asked:
+        if (
+            run is not None
+            and run.status == "parked"
+            and "decision" + command.token not in run.asked
+        ):
             if len(run.journal) != command.seen:
                 return Refused(VERSION, str(len(run.journal)))
         outcome = self._requeue(command, ("parked",), "decision")
@@ -610,7 +654,11 @@ class Model:
 
     def registerworker(self, command: RegisterWorker, _):
         hand = self.workers.setdefault(command.worker, Hand(0.0, 0.0, self.now, ()))
-        hand.lease, hand.until, hand.queues = command.lease, self.now + command.lease, command.queues
+        hand.lease, hand.until, hand.queues = (
+            command.lease,
+            self.now + command.lease,
+            command.queues,
+        )
         hand.renewed = self.now
         self._beat()
 
@@ -636,7 +684,9 @@ class Model:
 
     def deregisterworker(self, command: DeregisterWorker, _):
         for run in self.held(command.worker):
-            self._interrupt(run, self.now, command.worker if self.workers[command.worker].draining else None)
+            self._interrupt(
+                run, self.now, command.worker if self.workers[command.worker].draining else None
+            )
         self.workers.pop(command.worker, None)
 
     def drain(self, command: Drain, _):
@@ -659,7 +709,9 @@ class Model:
         return [run for run in self.runs.values() if run.worker == worker]
 
     def seem_dead(self) -> set[str]:
-        return {id for id, hand in self.workers.items() if id in self.gone or hand.until <= self.now}
+        return {
+            id for id, hand in self.workers.items() if id in self.gone or hand.until <= self.now
+        }
 
     def sweep(self, command: Sweep, outcome):
         self._beat()
@@ -697,7 +749,9 @@ class Model:
         hand = self.workers[worker]
         if worker not in self.gone:
             return min(self.now, hand.renewed)
-        return min(self.now, hand.until if self.last_beat is None else max(hand.renewed, self.last_beat))
+        return min(
+            self.now, hand.until if self.last_beat is None else max(hand.renewed, self.last_beat)
+        )
 
     def _ancestors(self, run: Run, parents: dict[str, str | None]) -> list[str]:
         above = parents.get(run.id)
@@ -723,8 +777,12 @@ class Model:
 
     def _is_final(self, run: Run) -> bool:
         in_a_row = run.deaths_in_a_row
-        own = sorted((at for at, _, charged in self.worker_deaths if charged == run.order), reverse=True)
-        start = max(self.now - FLEET_SECONDS, min([self.now - FLEET_SECONDS_MIN, *own[: in_a_row - 1]]))
+        own = sorted(
+            (at for at, _, charged in self.worker_deaths if charged == run.order), reverse=True
+        )
+        start = max(
+            self.now - FLEET_SECONDS, min([self.now - FLEET_SECONDS_MIN, *own[: in_a_row - 1]])
+        )
         deaths: dict[tuple[float, str], set[int]] = {}
         for at, worker, charged in self.worker_deaths:
             if start < at <= self.now:

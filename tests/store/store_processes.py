@@ -30,7 +30,11 @@ class Child:
     """
 
     def __init__(
-        self, script: str, *args: object, wrap: tuple[str, ...] = (), env: dict[str, str] | None = None
+        self,
+        script: str,
+        *args: object,
+        wrap: tuple[str, ...] = (),
+        env: dict[str, str] | None = None,
     ) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="child-"))
         stdin = self._folder / "stdin"

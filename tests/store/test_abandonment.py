@@ -17,7 +17,9 @@ def test_dead_worker_that_is_not_swept_does_not_count_as_a_taker(alive):
     store.open()
     for worker in ("w1", "w2"):
         store.acquire_liveness(worker)
-    store.commit([RegisterWorker("w1", "host", 1, 1000.0, ("q",)), RegisterWorker("w2", "host", 1, 1000.0)])
+    store.commit(
+        [RegisterWorker("w1", "host", 1, 1000.0, ("q",)), RegisterWorker("w2", "host", 1, 1000.0)]
+    )
     submit = Submit("r", "flow", "[]", "t", "s", queue="q", worker="w2", abandon_after=10.0)
     row = store.commit([submit])[0].row
     store.commit([Release(row.pk, row.fence, "drain")])

@@ -16,7 +16,9 @@ class TestSQLiteFile(DurableStoreConformance):
         return lambda clock: store_at(f"sqlite:///{file}", clock=clock)
 
 
-if os.environ.get("OUTLAST_TEST_STORES") == "all":  # the same commands on the same tables: `make stores`
+if (
+    os.environ.get("OUTLAST_TEST_STORES") == "all"
+):  # the same commands on the same tables: `make stores`
 
     class TestSQLiteMemory(StoreConformance):
         @pytest.fixture

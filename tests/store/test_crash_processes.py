@@ -27,7 +27,16 @@ def new_address(request):
 
 def forked(target, args, address, at, when, timeout) -> subprocess.CompletedProcess[str]:
     """Do as `crash._process`, with a process that has imported Outlast already."""
-    command = [sys.executable, "-m", "outlast.testing.crash_process", "-", at or 0, when, target, *args]
+    command = [
+        sys.executable,
+        "-m",
+        "outlast.testing.crash_process",
+        "-",
+        at or 0,
+        when,
+        target,
+        *args,
+    ]
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         process = spawn(command, stdout=out, stderr=err, env={**os.environ, crash.ADDRESS: address})
         code = process.wait(timeout)
@@ -48,7 +57,9 @@ def quick_lives(monkeypatch):
 def test_run_ends_after_sigkill_before_or_after_any_write(new_address, tmp_path):
     program = Path(__file__).with_name("crash_program.py")
     every = 1 if LONG else 12
-    report = crash_processes(f"{program}:small", ['"tides"'], folder=tmp_path, store=new_address, every=every)
+    report = crash_processes(
+        f"{program}:small", ['"tides"'], folder=tmp_path, store=new_address, every=every
+    )
     assert report.result == ["TIDES", "FLAKY", "C", {"1": 2, "2": 4}, ["TIDES", "C"]]
     assert report.crashes >= 4
     assert list(tmp_path.iterdir()) == [], "nothing is where a SQLite file would be"
@@ -101,5 +112,7 @@ def test_unreachable_store_fails(tmp_path, monkeypatch):
 def test_wrong_arguments_fail(tmp_path):
     program = tmp_path / "forgetful.py"
     program.write_text(FORGETFUL)
-    with pytest.raises(Broke, match=r"did not come to an end.*(?s:.*)too many positional arguments"):
+    with pytest.raises(
+        Broke, match=r"did not come to an end.*(?s:.*)too many positional arguments"
+    ):
         crash_processes(f"{program}:life", ["7"], folder=tmp_path)

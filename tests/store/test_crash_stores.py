@@ -156,7 +156,9 @@ CASES = {
     ),
     "children": Case(parents(), 15, ["xx'", "yy'", "zz'", "w"]),
     "a bad end": Case(ends_badly(), 8, error="Refused: b"),
-    "messages": Case(talks(), 15, ["word 0", "word 1", "meanwhile", "timed out"], outside=world_talks),
+    "messages": Case(
+        talks(), 15, ["word 0", "word 1", "meanwhile", "timed out"], outside=world_talks
+    ),
     "batches": Case(batches(), 24, [["a", "b", "c"], {"1": 2, "2": 4, "3": 6}, 4]),
     "a job outside": Case(
         waits_for_a_job(), 19, [[], {"1": 2, "2": 4}], outside=job, look=every_item_was_handled
@@ -222,10 +224,13 @@ def test_crash_at_any_write_or_act_does_not_change_the_result(places, name):
 
 
 @pytest.mark.parametrize(
-    "name", ["everything", "a family undone", *(["messages", "a conversation", "units"] if LONG else [])]
+    "name",
+    ["everything", "a family undone", *(["messages", "a conversation", "units"] if LONG else [])],
 )
 def test_crash_in_every_life_does_not_change_the_result(places, name):
     """Not at the first ones: a life that never gets past its claim never gets anywhere."""
     writes = range(5, 14) if LONG else [9]
-    report = crashed(CASES[name], places, writes=writes, acts=range(1, 4) if LONG else [], every_life=True)
+    report = crashed(
+        CASES[name], places, writes=writes, acts=range(1, 4) if LONG else [], every_life=True
+    )
     assert report.crashes > 2 * len(writes)

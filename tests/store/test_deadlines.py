@@ -122,7 +122,9 @@ def test_commit_over_a_silent_connection_is_unknown_and_repeated_on_a_new_one(pr
 
 
 def test_every_call_ends_while_no_connection_answers(proxied, monkeypatch):
-    monkeypatch.setattr(postgres, "LISTING_SECONDS", IMPATIENT_SECONDS)  # `queues` has a bound of its own
+    monkeypatch.setattr(
+        postgres, "LISTING_SECONDS", IMPATIENT_SECONDS
+    )  # `queues` has a bound of its own
     proxy, store = proxied
     store.commit([submit("a")])
     store.run("a")

@@ -67,7 +67,9 @@ def closed(quick_path):
 
 
 def journals(folder):
-    return [path for path in sorted(folder.rglob("*.jsonl")) if not path.name.startswith("commits.")]
+    return [
+        path for path in sorted(folder.rglob("*.jsonl")) if not path.name.startswith("commits.")
+    ]
 
 
 def copied(folder, number=0):
@@ -79,7 +81,11 @@ def copied(folder, number=0):
 
 def refused(folder) -> str:
     """How it is refused, and that nothing is changed by it."""
-    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != "lock"}
+    before = {
+        path: path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != "lock"
+    }
     with pytest.raises(StoreBroken) as said:
         opened(folder)
     assert before == {path: path.read_bytes() for path in before}
@@ -119,7 +125,9 @@ def test_line_that_lost_its_beginning_is_torn(dying):
     folder, before, _ = dying
     log = (folder / "commits.jsonl").read_bytes()
     start = last_line(log)
-    (folder / "commits.jsonl").write_bytes(log[:start] + b"\0" * (len(log) - start - 10) + log[-10:])
+    (folder / "commits.jsonl").write_bytes(
+        log[:start] + b"\0" * (len(log) - start - 10) + log[-10:]
+    )
     store = opened(folder)
     assert dump(store) == before
     store.close()

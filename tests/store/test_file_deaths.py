@@ -56,7 +56,9 @@ class Simulated:
             self._now[self._ids[path]] = Path(path).read_bytes()
         if name == "fsync" and path in self._folders:
             here = {
-                file for file in {*self._names, *self._ids, *self._folders} if str(Path(file).parent) == path
+                file
+                for file in {*self._names, *self._ids, *self._folders}
+                if str(Path(file).parent) == path
             }
             for file in here:
                 self._names.pop(file, None)
@@ -74,7 +76,9 @@ class Simulated:
         names = [{**dict.fromkeys(self._folders, -1), **self._ids}, self._names]
         return [
             {
-                os.path.relpath(path, self.folder): None if number < 0 else contents.get(number, b"")
+                os.path.relpath(path, self.folder): None
+                if number < 0
+                else contents.get(number, b"")
                 for path, number in there.items()
                 if path != str(self.folder)
                 and (str(Path(path).parent) in there or Path(path).parent == self.folder)

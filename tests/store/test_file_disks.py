@@ -160,9 +160,14 @@ def test_failing_fsync_loses_no_acknowledged_commit_and_repeats_none(tmp_path, w
         child.wait()
     assert int(unknown) > 0
     store = opened(tmp_path / "store")
-    assert {row.id for row in store.runs(RunQuery())} == {"own", *(f"r{number}" for number in range(1, 30))}
+    assert {row.id for row in store.runs(RunQuery())} == {
+        "own",
+        *(f"r{number}" for number in range(1, 30)),
+    }
     own = store.run("own")
-    assert [(entry.seq, entry.key) for entry in store.journal(own.pk)] == [(n, str(n)) for n in range(1, 30)]
+    assert [(entry.seq, entry.key) for entry in store.journal(own.pk)] == [
+        (n, str(n)) for n in range(1, 30)
+    ]
     store.close()
 
 
@@ -172,7 +177,9 @@ def test_read_only_place_is_unavailable_and_says_so(tmp_path):
     if ROOT:  # whom modes do not stop
         view = tmp_path / "view"
         view.mkdir()
-        if subprocess.run(["mount", "--bind", place, view], capture_output=True, check=False).returncode:
+        if subprocess.run(
+            ["mount", "--bind", place, view], capture_output=True, check=False
+        ).returncode:
             pytest.skip("this machine does not let us mount")
         subprocess.run(["mount", "-o", "remount,bind,ro", view], check=True)
     else:

@@ -45,7 +45,9 @@ def lines(path):
 
 def files(store):
     return sorted(
-        path.relative_to(store.folder).as_posix() for path in store.folder.rglob("*") if path.is_file()
+        path.relative_to(store.folder).as_posix()
+        for path in store.folder.rglob("*")
+        if path.is_file()
     )
 
 
@@ -58,9 +60,22 @@ def test_run_is_one_journal_that_anybody_can_read(store):
         [RegisterWorker("w", "host", 1, 60.0), submit("order-7", worker="w", args='["Zürich"]')]
     )[1].row
     store.commit(
-        [Record(row.pk, 1, row.fence, "step", "pay#1", 5.0, value='{"paid": "12 €"}', cost='{"eur": 1}')]
+        [
+            Record(
+                row.pk,
+                1,
+                row.fence,
+                "step",
+                "pay#1",
+                5.0,
+                value='{"paid": "12 €"}',
+                cost='{"eur": 1}',
+            )
+        ]
     )
-    store.commit([Send("order-7", "note", "1", '"hello"'), Settle(row.pk, row.fence, "done", value='"fine"')])
+    store.commit(
+        [Send("order-7", "note", "1", '"hello"'), Settle(row.pk, row.fence, "done", value='"fine"')]
+    )
     run, entry, message, end = lines(store.folder / "runs/000/000001.jsonl")
     assert (run["insert"], run["row"]["id"], run["row"]["args"]) == ("runs", "order-7", ["Zürich"])
     assert (entry["insert"], entry["row"]["key"], entry["row"]["value"]) == (
@@ -78,7 +93,11 @@ def test_run_is_one_journal_that_anybody_can_read(store):
 
 def test_session_is_one_journal_and_forgetting_removes_it(store):
     store.commit(
-        [UpdateSession("user/../7", "t", {"name": '"Ada"'}, appends={"turns": Append(('"hi"', '"ho"'))})]
+        [
+            UpdateSession(
+                "user/../7", "t", {"name": '"Ada"'}, appends={"turns": Append(('"hi"', '"ho"'))}
+            )
+        ]
     )
     path = store.folder / "sessions/000/000001.jsonl"
     rows = [line["row"] for line in lines(path)]
@@ -86,7 +105,9 @@ def test_session_is_one_journal_and_forgetting_removes_it(store):
     assert [row["value"] for row in rows if "number" in row] == ["hi", "ho"]
     store.commit([DeleteSession("user/../7", "t2")])
     assert not path.exists()
-    assert "Ada" not in (store.folder / "sessions/000/000002.jsonl").read_text()  # its tokens, for a while
+    assert (
+        "Ada" not in (store.folder / "sessions/000/000002.jsonl").read_text()
+    )  # its tokens, for a while
     store.commit([Prune(store.now() + 1, sessions=True)])
     assert [file for file in files(store) if file.startswith("sessions/")] == []
 
@@ -103,7 +124,9 @@ def test_queued_runs_and_items_share_a_file(store):
         "runs/000.jsonl",
         "runs/000/000001.jsonl",
     ]
-    assert [line["moved"] for line in lines(store.folder / "runs/000.jsonl") if "moved" in line] == ["runs"]
+    assert [
+        line["moved"] for line in lines(store.folder / "runs/000.jsonl") if "moved" in line
+    ] == ["runs"]
     before = dump(store)
     store.die()
     again = opened(store.folder)
@@ -120,7 +143,9 @@ def test_pruned_runs_leave_no_file(store):
     store.commit([Settle(out.row.pk, out.row.fence, "done") for out in runs[:2]])
     assert sum(file.startswith("runs/000/") for file in files(store)) == 3
     assert store.commit([Prune(store.now() + 1)]) == [2]
-    assert [file for file in files(store) if file.startswith("runs/000/")] == ["runs/000/000003.jsonl"]
+    assert [file for file in files(store) if file.startswith("runs/000/")] == [
+        "runs/000/000003.jsonl"
+    ]
     store.die()
     again = opened(store.folder)
     assert [row.id for row in again.runs(RunQuery())] == ["r2"]
@@ -137,7 +162,9 @@ def test_many_runs_are_in_folders_of_a_thousand(store):
     before = dump(store)
     store.close()
     folders = {
-        path.name: len(list(path.iterdir())) for path in (store.folder / "runs").iterdir() if path.is_dir()
+        path.name: len(list(path.iterdir()))
+        for path in (store.folder / "runs").iterdir()
+        if path.is_dir()
     }
     assert folders == {"000": 999, "001": 1000, "002": 501}
     again = opened(store.folder)
@@ -171,13 +198,22 @@ def test_no_id_is_ever_a_path(tmp_path):
         store.acquire_liveness("w")
         store.commit([RegisterWorker("w", "../w/..", 1, 60.0, queues=HOSTILE)])
         outs = store.commit(
-            [submit(id, worker="w", workflow="../" + id, queue=id, token=id, parent=id) for id in HOSTILE]
+            [
+                submit(id, worker="w", workflow="../" + id, queue=id, token=id, parent=id)
+                for id in HOSTILE
+            ]
         )
         for out in outs:
             store.commit(
                 [
                     Record(
-                        out.row.pk, 1, out.row.fence, "../kind", out.row.id, 1.0, value=json.dumps(out.row.id)
+                        out.row.pk,
+                        1,
+                        out.row.fence,
+                        "../kind",
+                        out.row.id,
+                        1.0,
+                        value=json.dumps(out.row.id),
                     )
                 ]
             )
@@ -209,7 +245,11 @@ def test_only_the_owner_may_read_the_files(tmp_path):
             store.close()
     finally:
         os.umask(before)
-    modes = {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "store").rglob("*") if path.is_file()}
+    modes = {
+        stat.S_IMODE(path.stat().st_mode)
+        for path in (tmp_path / "store").rglob("*")
+        if path.is_file()
+    }
     folders = {
         stat.S_IMODE(path.stat().st_mode)
         for path in [tmp_path / "store", *(tmp_path / "store").rglob("*")]
@@ -296,7 +336,10 @@ def test_migration_to_a_newer_schema_is_one_commit(tmp_path, monkeypatch):
     steps = module._migrations()
     monkeypatch.setattr(module, "_migrations", lambda: [*steps, more])
     store = opened(tmp_path / "store")
-    assert dict(store._db.execute("SELECT id, mood FROM runs").fetchall()) == {"two": "glad", "three": "calm"}
+    assert dict(store._db.execute("SELECT id, mood FROM runs").fetchall()) == {
+        "two": "glad",
+        "three": "calm",
+    }
     store.commit([submit("four")])
     before = dump(store)
     assert before["moods"] == [("calm", 1), ("glad", 1)]
@@ -308,9 +351,9 @@ def test_migration_to_a_newer_schema_is_one_commit(tmp_path, monkeypatch):
 
 def test_every_table_is_journaled_and_numbers_are_restored_exactly(store):
     tables = [name for name in store._changes.tables if name not in (SCHEMA.name, SEQUENCE.name)]
-    triggers = store._db.execute("SELECT count(*) FROM sqlite_temp_schema WHERE type = 'trigger'").fetchone()[
-        0
-    ]
+    triggers = store._db.execute(
+        "SELECT count(*) FROM sqlite_temp_schema WHERE type = 'trigger'"
+    ).fetchone()[0]
     assert triggers == 3 * len(tables) > 30
     store._clock.now = 1731744655.1234567
     store.commit([submit("r", delay=0.1 + 0.2)])
@@ -396,7 +439,8 @@ def test_address_names_a_folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "address", ["file:", "file:///", "file://host/dir", "file:///a?x=1", "file:///a#b", "file:///a%00b"]
+    "address",
+    ["file:", "file:///", "file://host/dir", "file:///a?x=1", "file:///a#b", "file:///a%00b"],
 )
 def test_address_that_names_none_is_refused(address):
     with pytest.raises(SettingsError, match="file"):

@@ -42,7 +42,13 @@ def read_back(row):
 @given(ROWS)
 @example({"value": "null", "args": None})
 @example({"value": '{"$text": "x"}', "args": '{"$hex": "00"}'})
-@example({"id": '", "value": 1, "', "value": '"\\", \\"args\\": "', "args": '{"value": {"args": "value"}}'})
+@example(
+    {
+        "id": '", "value": 1, "',
+        "value": '"\\", \\"args\\": "',
+        "args": '{"value": {"args": "value"}}',
+    }
+)
 @example({"value": " 1", "args": "1 ", "id": "1"})
 @example({"value": "[1,\n2]", "args": "[1,\r2]"})
 @example({"value": "NaN", "args": "[Infinity]", "due": math.inf})
@@ -69,9 +75,9 @@ def test_deep_value_is_written_as_text_and_a_wide_one_as_json():
     wide = {"value": "[" * 100 + "]" * 100, "args": json.dumps([["]", {"[": '{\\"['}]] * 500)}
     for row, is_text in ((deep, True), (wide, False)):
         encoded = json.loads(encode_row(row, JSON))
-        assert [isinstance(value, dict) and list(value) == ["$text"] for value in encoded.values()] == [
-            is_text
-        ] * 2
+        assert [
+            isinstance(value, dict) and list(value) == ["$text"] for value in encoded.values()
+        ] == [is_text] * 2
         assert read_back(row) == row
 
 
@@ -93,7 +99,9 @@ def test_deeply_nested_values_are_read_at_any_stack_depth():
 @given(st.integers(0, 10_000), st.integers(1, 255))
 def test_any_changed_byte_is_detected(position, other):
     line = bytearray(
-        with_crc('{"line": 3, "commit": 4, "insert": "runs", "row": {"pk": 1, "id": "the id of a run"}')
+        with_crc(
+            '{"line": 3, "commit": 4, "insert": "runs", "row": {"pk": 1, "id": "the id of a run"}'
+        )
     )
     line[position % len(line)] ^= other
     with pytest.raises((Damaged, UnicodeDecodeError)):

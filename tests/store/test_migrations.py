@@ -186,12 +186,18 @@ def test_only_a_run_that_never_started_is_in_its_first_life(store):
     claim_all(store)
     lives = {row.id: row.lives for row in store.runs(RunQuery())}
     assert {id for id, count in lives.items() if count == 1} == {"queued", "urgent"}
-    assert min(lives[id] for id in ("interrupted", "retried", "woken", "running", "asleep", "failed")) > 1
+    assert (
+        min(lives[id] for id in ("interrupted", "retried", "woken", "running", "asleep", "failed"))
+        > 1
+    )
 
 
 def test_life_of_the_older_version_can_go_on_with_its_fence(store):
     run = store.run("running")
-    assert store.commit([Record(run.pk, 2, 7, "step", "k", 1.0), Settle(run.pk, 7, "done")]) == [None, None]
+    assert store.commit([Record(run.pk, 2, 7, "step", "k", 1.0), Settle(run.pk, 7, "done")]) == [
+        None,
+        None,
+    ]
     assert {queue.name: queue.running for queue in store.queues()}["default"] == 0
     assert store.commit([Record(run.pk, 3, 7, "step", "k", 1.0)]) == [Refused("fence")]
 
@@ -255,8 +261,12 @@ store.close()
     "older",
     [STEPS[:count] for count in range(1, len(STEPS))],
 )
-def test_process_of_the_older_version_is_told_that_the_file_is_newer(store, path, monkeypatch, older):
-    monkeypatch.setattr("outlast.store.sqlite.store._migrations", lambda: [script(name) for name in older])
+def test_process_of_the_older_version_is_told_that_the_file_is_newer(
+    store, path, monkeypatch, older
+):
+    monkeypatch.setattr(
+        "outlast.store.sqlite.store._migrations", lambda: [script(name) for name in older]
+    )
     with pytest.raises(StoreTooNew):
         SQLiteStore(path).open()
 
@@ -265,7 +275,9 @@ def test_migration_that_breaks_off_leaves_the_older_file(path, clock, monkeypatc
     from outlast.store.sqlite import store as module
 
     steps = module._migrations()
-    monkeypatch.setattr(module, "_migrations", lambda: [steps[0], steps[1] + "\nSELECT * FROM nowhere;\n"])
+    monkeypatch.setattr(
+        module, "_migrations", lambda: [steps[0], steps[1] + "\nSELECT * FROM nowhere;\n"]
+    )
     with pytest.raises(Exception, match="nowhere"):
         SQLiteStore(path, clock=clock).open()
     with closing(sqlite3.connect(path)) as db:
@@ -357,7 +369,9 @@ def test_upgrade_of_a_fleet_that_breaks_off_leaves_the_older_file(fleet, clock, 
     from outlast.store.sqlite import store as module
 
     steps = module._migrations()
-    monkeypatch.setattr(module, "_migrations", lambda: [*steps[:2], steps[2] + "\nSELECT * FROM nowhere;\n"])
+    monkeypatch.setattr(
+        module, "_migrations", lambda: [*steps[:2], steps[2] + "\nSELECT * FROM nowhere;\n"]
+    )
     with pytest.raises(Exception, match="nowhere"):
         SQLiteStore(fleet, clock=clock).open()
     with closing(sqlite3.connect(fleet)) as db:
@@ -404,7 +418,9 @@ def test_upgrade_to_effects_that_breaks_off_leaves_the_older_file(drained, clock
     from outlast.store.sqlite import store as module
 
     steps = module._migrations()
-    monkeypatch.setattr(module, "_migrations", lambda: [*steps[:3], steps[3] + "\nSELECT * FROM nowhere;\n"])
+    monkeypatch.setattr(
+        module, "_migrations", lambda: [*steps[:3], steps[3] + "\nSELECT * FROM nowhere;\n"]
+    )
     with pytest.raises(Exception, match="nowhere"):
         SQLiteStore(drained, clock=clock).open()
     with closing(sqlite3.connect(drained)) as db:
@@ -429,7 +445,9 @@ def effective(drained):
             ],
         )
         fields = [("s", "a", '"1"'), ("s", "b", "2"), ("over", "c", "3")]
-        db.executemany("INSERT INTO session_fields (session, field, value) VALUES (?, ?, ?)", fields)
+        db.executemany(
+            "INSERT INTO session_fields (session, field, value) VALUES (?, ?, ?)", fields
+        )
     return drained
 
 
@@ -447,7 +465,9 @@ def test_sessions_of_a_file_that_knows_no_lists_are_there_as_they_were(effective
     assert store.session("s") == SessionRow("s", 4, NOW, None, {}, {"b": 1})
     with closing(sqlite3.connect(effective)) as db:
         assert db.execute("SELECT id FROM sessions ORDER BY id").fetchall() == [("bare",), ("s",)]
-        assert db.execute("SELECT count(*) FROM sqlite_schema WHERE name LIKE '%before'").fetchone() == (0,)
+        assert db.execute(
+            "SELECT count(*) FROM sqlite_schema WHERE name LIKE '%before'"
+        ).fetchone() == (0,)
     store.close()
 
 
@@ -455,7 +475,9 @@ def test_upgrade_to_lists_that_breaks_off_leaves_the_older_file(effective, clock
     from outlast.store.sqlite import store as module
 
     steps = module._migrations()
-    monkeypatch.setattr(module, "_migrations", lambda: [*steps[:4], steps[4] + "\nSELECT * FROM nowhere;\n"])
+    monkeypatch.setattr(
+        module, "_migrations", lambda: [*steps[:4], steps[4] + "\nSELECT * FROM nowhere;\n"]
+    )
     with pytest.raises(Exception, match="nowhere"):
         SQLiteStore(effective, clock=clock).open()
     with closing(sqlite3.connect(effective)) as db:

@@ -62,7 +62,18 @@ COMMANDS = [
     "wait", "nack", "ack", "send", "send", "cancel", "cancel_parked", "retry", "retry", "resume", "resume", "enlist", "renew",
     "leave", "sweep", "sweep", "drain", "drain", "limit", "prune", "undo", "undo", "undo_child", "undo_child", "decide", "decide",
 ]  # fmt: skip
-EVENTS = ["commit", "time", "time", "time", "lease", "kill", "kill_holder", "start", "start", "reopen"]
+EVENTS = [
+    "commit",
+    "time",
+    "time",
+    "time",
+    "lease",
+    "kill",
+    "kill_holder",
+    "start",
+    "start",
+    "reopen",
+]
 
 draws = st.tuples(
     st.sampled_from(COMMANDS + EVENTS), st.integers(0, 11), st.integers(0, 6), st.integers(0, 3)
@@ -88,7 +99,9 @@ class StoreMachine(RuleBasedStateMachine):
         """Run, fence and id of every life there was, the youngest last."""
         self.records: list[Record] = []
         self.commit([enlist(worker) for worker in WORKERS[:2]])
-        self.commit([SubmitMany(tuple(self.new(0, y, y % 4)._replace(depth_max=None) for y in range(5)))])
+        self.commit(
+            [SubmitMany(tuple(self.new(0, y, y % 4)._replace(depth_max=None) for y in range(5)))]
+        )
 
     def teardown(self) -> None:
         if hasattr(self, "store"):
@@ -187,7 +200,9 @@ class StoreMachine(RuleBasedStateMachine):
         lives = held if held and z else self.lives or [(999, 1, "a")]  # mostly one that goes on
         pk, fence, whose = lives[-1 - x % len(lives)]
         run = self.model.by_pk(pk)
-        seq = max((len(run.journal) if run else 0) + (z != 3), 1)  # or one that somebody has taken already
+        seq = max(
+            (len(run.journal) if run else 0) + (z != 3), 1
+        )  # or one that somebody has taken already
         queues = ((), (), ("q1", "q0"), ("q1", "none"))[z]
         workflows = ((), (), (ITEM, "f1"), ("f1", "f0", EACH))[x % 4]
         match kind:
@@ -200,9 +215,13 @@ class StoreMachine(RuleBasedStateMachine):
                 return self.new(x, y, z)._replace(worker=worker, delay=0.0)
             case "claim":
                 returned = (None, 0, 1, 2)[x % 4]
-                return Claim(worker, f"c{x}{y}", (), queues, workflows, limit=y % 4, returned=returned)
+                return Claim(
+                    worker, f"c{x}{y}", (), queues, workflows, limit=y % 4, returned=returned
+                )
             case "claim_suspect":
-                return Claim(worker, f"c{x}{y}", (), queues, workflows, limit=1 + y % 3, suspects=True)
+                return Claim(
+                    worker, f"c{x}{y}", (), queues, workflows, limit=1 + y % 3, suspects=True
+                )
             case "claim_id":
                 return Claim(worker, f"c{x}{y}", ids=(id, IDS[x % 7]), limit=1 + z % 2)
             case "record":
@@ -221,7 +240,9 @@ class StoreMachine(RuleBasedStateMachine):
                 failed = Release(pk, fence, "failed", delay=y % 3 * 2.0, failed=True)
                 return failed if whose in ITEMS else None
             case "wait" if whose not in ITEMS:
-                children = tuple(child for child, parent in PARENTS.items() if parent == whose)[: z % 3]
+                children = tuple(child for child, parent in PARENTS.items() if parent == whose)[
+                    : z % 3
+                ]
                 return Release(
                     pk, fence, "waits", waiting=True, due=NEVER if y % 2 else self.clock.now + y, seen=z,
                     waits=(("n0",), ("n0", "n1"), ())[y % 3], children=children,
@@ -230,13 +251,17 @@ class StoreMachine(RuleBasedStateMachine):
                 return None
             case "send":
                 most = (None, 2)[y % 2]
-                return Send(self.one_of(("waiting",), y, id), f"n{z % 3}", f"m{x % 4}", str(x), most)
+                return Send(
+                    self.one_of(("waiting",), y, id), f"n{z % 3}", f"m{x % 4}", str(x), most
+                )
             case "cancel":
                 return Cancel(id, f"why {x}")
             case "cancel_parked":
                 return Cancel(self.one_of(("parked", "dead"), y, id), f"why {x}")
             case "retry":
-                return Retry(self.one_of(("failed", "cancelled", "dead"), y, id), token, (None, x)[z == 2])
+                return Retry(
+                    self.one_of(("failed", "cancelled", "dead"), y, id), token, (None, x)[z == 2]
+                )
             case "resume":
                 return Resume(self.one_of(("parked", "done")[x % 2 :], y, id), token)
             case "undo":
@@ -259,7 +284,9 @@ class StoreMachine(RuleBasedStateMachine):
                 return DeregisterWorker(worker)
             case "drain":
                 return Drain(
-                    worker, f"why {x}", tuple(fence for _, fence, _ in held)[: (0, 1, 2, None)[x % 4]]
+                    worker,
+                    f"why {x}",
+                    tuple(fence for _, fence, _ in held)[: (0, 1, 2, None)[x % 4]],
                 )
             case "sweep":
                 return Sweep(backoff=z * 1.0, backoff_max=3.0)
@@ -299,7 +326,10 @@ class StoreMachine(RuleBasedStateMachine):
             assert (row.ended is not None) == (row.status in ENDED)
             journal = self.store.journal(run.pk)
             assert [entry.seq for entry in journal] == [*range(1, len(journal) + 1)]
-            own = [(entry.kind, entry.value if entry.seq in run.recorded else None) for entry in journal]
+            own = [
+                (entry.kind, entry.value if entry.seq in run.recorded else None)
+                for entry in journal
+            ]
             assert own == run.journal
             mail = self.store.messages(run.pk)
             assert [(m.number, (m.name, m.id), m.value) for m in mail] == [
@@ -324,7 +354,11 @@ class StoreMachine(RuleBasedStateMachine):
         assert set(workers) == set(self.model.workers)
         for id, hand in self.model.workers.items():
             row, held = workers[id], self.model.held(id)
-            assert (row.lease_until, row.lease, bool(row.draining)) == (hand.until, hand.lease, hand.draining)
+            assert (row.lease_until, row.lease, bool(row.draining)) == (
+                hand.until,
+                hand.lease,
+                hand.draining,
+            )
             assert row.held == len(held)
             assert set(self.store.held(id)) == {(run.pk, run.fence, run.id) for run in held}
             asked = {(run.id, run.cancel) for run in held if run.cancel is not None}

@@ -107,7 +107,9 @@ def test_prune_looks_for_those_above_and_below_a_run_by_their_indexes(store):
         "below USING INDEX runs_parent (parent=?)",
     ):
         assert any(line.startswith(f"SEARCH {seek}") for line in plan), plan
-    assert not any(line.startswith(("SCAN runs", "SCAN above", "SCAN below")) for line in plan), plan
+    assert not any(line.startswith(("SCAN runs", "SCAN above", "SCAN below")) for line in plan), (
+        plan
+    )
 
 
 def test_prune_in_batches_skips_kept_dead_letters_once(store):
@@ -122,7 +124,9 @@ def test_prune_in_batches_skips_kept_dead_letters_once(store):
 
 def with_letters(store, count):
     """So many dead letters, and behind them thirty that are done."""
-    store.commit([SubmitMany([Submit(f"r{n}", "flow", "{}", "t", "00" * 16) for n in range(count + 30)])])
+    store.commit(
+        [SubmitMany([Submit(f"r{n}", "flow", "{}", "t", "00" * 16) for n in range(count + 30)])]
+    )
     store._db.execute(
         "UPDATE runs SET status = iif(pk <= ?, 'dead', 'done'), ended = pk, ready = 0", (count,)
     )

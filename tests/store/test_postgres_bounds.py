@@ -178,7 +178,9 @@ def test_nothing_scans_children_added_after_analyze(store, schema) -> None:
         store.commit([Settle(row.pk, row.fence, "done") for row in rows[:1]])
         before = entries_read(db, store, "runs_ended")
         assert store.commit([Prune(2e9, 20)]) == [20]
-        assert entries_read(db, store, "runs_ended") - before < 6_000, "each that stays is passed once"
+        assert entries_read(db, store, "runs_ended") - before < 6_000, (
+            "each that stays is passed once"
+        )
 
 
 def test_children_of_a_full_queue_are_found_without_looking_at_all_of_them(store, schema) -> None:
@@ -196,9 +198,13 @@ def test_children_of_a_full_queue_are_found_without_looking_at_all_of_them(store
         assert entries_read(db, store) - before < 500
 
 
-def test_bulk_submit_costs_in_proportion_and_its_repeat_has_a_short_answer(store, monkeypatch) -> None:
+def test_bulk_submit_costs_in_proportion_and_its_repeat_has_a_short_answer(
+    store, monkeypatch
+) -> None:
     def seconds(count: int) -> float:
-        many = SubmitMany(tuple(Submit(f"{count}-{n}", "f", "[]", "t", "s", "big") for n in range(count)))
+        many = SubmitMany(
+            tuple(Submit(f"{count}-{n}", "f", "[]", "t", "s", "big") for n in range(count))
+        )
         began = cpu_seconds(store)
         assert len(store.commit([many])[0]) == count
         return cpu_seconds(store) - began
@@ -214,7 +220,9 @@ def test_bulk_submit_costs_in_proportion_and_its_repeat_has_a_short_answer(store
         read(self, text, shape)
 
     monkeypatch.setattr(batch.Answer, "__init__", noted)
-    again = SubmitMany(tuple(Submit(f"10000-{n}", "f", "[]", "t", "s", "big") for n in range(10_000)))
+    again = SubmitMany(
+        tuple(Submit(f"10000-{n}", "f", "[]", "t", "s", "big") for n in range(10_000))
+    )
     outcomes = store.commit([again])[0]
     assert [outcome.row.id for outcome in outcomes] == [run.id for run in again.runs]
     assert max(lengths) < 500_000
@@ -317,7 +325,9 @@ def test_worker_that_enlists_during_a_sweep_is_not_swept(store, other, schema) -
         name = f"holders_{migrate.version()}"
         (text,) = db.execute(f"SELECT pg_get_functiondef('{name}'::regproc)").fetchone()
         # The sweep looks twice. It is held back when it has locked whoever seemed dead and looks again.
-        hold_back = f"IF nextval('looks') > 1 THEN PERFORM pg_advisory_xact_lock_shared({GATE}); END IF;"
+        hold_back = (
+            f"IF nextval('looks') > 1 THEN PERFORM pg_advisory_xact_lock_shared({GATE}); END IF;"
+        )
         slow = text.replace("BEGIN\n", f"BEGIN\n    {hold_back}\n", 1)
         assert slow != text
         db.execute(slow)
@@ -357,7 +367,12 @@ def test_sessions_created_in_opposite_orders_do_not_deadlock(store, other, schem
 
     def keep(into: PostgresStore, names: str, tag: str) -> None:
         for turn in range(30):
-            into.commit([UpdateSession(f"{turn}-{name}", f"{tag}{turn}{name}", {"a": "1"}) for name in names])
+            into.commit(
+                [
+                    UpdateSession(f"{turn}-{name}", f"{tag}{turn}{name}", {"a": "1"})
+                    for name in names
+                ]
+            )
 
     with connected(schema) as db:
         before = db.execute(deadlocks).fetchone()
@@ -479,7 +494,9 @@ def test_prune_that_takes_longer_than_a_call_may_is_done_in_parts(store, outside
     store.commit([Submit(f"r{number}", "flow", "[]", f"r{number}", "s") for number in range(runs)])
     outsider.execute("UPDATE runs SET status = 'done', ended = 1")
     outsider.execute(SLOW)
-    outsider.execute("CREATE TRIGGER slow BEFORE DELETE ON runs FOR EACH ROW EXECUTE FUNCTION slow()")
+    outsider.execute(
+        "CREATE TRIGGER slow BEFORE DELETE ON runs FOR EACH ROW EXECUTE FUNCTION slow()"
+    )
     try:
         store.call_timeout = WAIT_SECONDS
         store._writer.execute("SET statement_timeout = '3s'")

@@ -43,7 +43,11 @@ def walked(db, store: PostgresStore) -> int:
 
 def put(store: PostgresStore, name: str, count: int) -> None:
     store.commit(
-        [SubmitMany(tuple(Submit(f"{name}{n}", "", "{}", "t", "s", queue="q") for n in range(count)))]
+        [
+            SubmitMany(
+                tuple(Submit(f"{name}{n}", "", "{}", "t", "s", queue="q") for n in range(count))
+            )
+        ]
     )
 
 
@@ -105,7 +109,9 @@ def test_claim_does_not_scan_claimed_runs_while_a_transaction_is_open(store, sch
         costs = []
         for turn in range(20):
             before = walked(db, store)
-            assert take(store, f"n{turn}") == [f"new{n}" for n in range(10 + turn * 10, 20 + turn * 10)]
+            assert take(store, f"n{turn}") == [
+                f"new{n}" for n in range(10 + turn * 10, 20 + turn * 10)
+            ]
             store.peek(("q",), ("",))
             costs.append(walked(db, store) - before)
         assert max(costs) < 100
@@ -116,7 +122,9 @@ def test_claim_does_not_scan_claimed_runs_while_a_transaction_is_open(store, sch
         idle.execute("ROLLBACK")
 
 
-def test_claims_do_not_rescan_pages_of_claimed_runs_before_a_vacuum(store, schema, monkeypatch) -> None:
+def test_claims_do_not_rescan_pages_of_claimed_runs_before_a_vacuum(
+    store, schema, monkeypatch
+) -> None:
     """Entries that are known to be dead cost little, but thousands of pages of them lie in the way of who consumes thousands a second."""
     scans = []
     learn = store._scan_cursors.learn
@@ -139,7 +147,9 @@ def test_claims_do_not_rescan_pages_of_claimed_runs_before_a_vacuum(store, schem
         store._scan_cursors._until = math.inf
         for turn in range(20):
             scans.clear()
-            assert take(store, f"n{turn}") == [f"new{n}" for n in range(20 + turn * 10, 30 + turn * 10)]
+            assert take(store, f"n{turn}") == [
+                f"new{n}" for n in range(20 + turn * 10, 30 + turn * 10)
+            ]
             assert scans[0][1] < WALK_MAX / 2
 
 

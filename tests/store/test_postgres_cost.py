@@ -26,7 +26,9 @@ SET_BY_THE_CLAIM = {"status", "fence", "worker", "token", "ready", "waits"}
 UNUSUAL = {"bigint": 7, "double precision": 7.25, "text": '"x"'}
 TYPE = "SELECT data_type FROM information_schema.columns WHERE table_schema = current_schema() AND table_name = 'runs' AND column_name = %s"
 LOG = "SELECT pg_current_wal_insert_lsn() - '0/0'"
-CALLS = "SELECT coalesce(sum(calls), 0) FROM pg_stat_user_functions WHERE schemaname = current_schema()"
+CALLS = (
+    "SELECT coalesce(sum(calls), 0) FROM pg_stat_user_functions WHERE schemaname = current_schema()"
+)
 
 
 @pytest.fixture
@@ -56,7 +58,9 @@ def submissions(count: int) -> tuple[Submit, ...]:
 
 
 def claim(store: PostgresStore, token: str, limit: int, *acks: Ack) -> list[RunRow]:
-    return store.commit([*acks, Claim(WORKER, token, queues=("q",), workflows=("",), limit=limit)])[-1]
+    return store.commit([*acks, Claim(WORKER, token, queues=("q",), workflows=("",), limit=limit)])[
+        -1
+    ]
 
 
 def acks(rows: list[RunRow]) -> list[Ack]:
@@ -123,7 +127,11 @@ def test_function_calls_in_the_server_do_not_grow_with_the_items(store, db) -> N
             found.append(
                 (
                     calls(lambda count=count: store.commit([SubmitMany(submissions(count))])),
-                    calls(lambda count=count, rows=rows: rows.extend(claim(store, f"{count:016x}", count))),
+                    calls(
+                        lambda count=count, rows=rows: rows.extend(
+                            claim(store, f"{count:016x}", count)
+                        )
+                    ),
                     calls(lambda rows=rows: store.commit(acks(rows))),
                 )
             )
@@ -174,7 +182,9 @@ def test_claim_larger_than_one_answer_is_shortened(store, monkeypatch) -> None:
     late: list[int] = []
     read = store._read
     with monkeypatch.context() as patched:
-        patched.setattr(store, "_read", lambda text, values: late.extend(values[0]) or read(text, values))
+        patched.setattr(
+            store, "_read", lambda text, values: late.extend(values[0]) or read(text, values)
+        )
         rows = claim(store, "fedcba9876543210", SLOTS)
     assert late == [row.pk for row in rows[-len(late) :]]
     assert SLOTS - len(late) >= ANSWER_MAX // SHORT_BYTES
@@ -194,7 +204,9 @@ def test_claim_returns_every_field_of_a_new_run(store, db) -> None:
 
 
 def test_claim_returns_every_field_of_a_run_with_a_history(store) -> None:
-    store.commit([*(Submit(id, "", "{}", "t", "s", queue="q") for id in ("failed", "given", "cancelled"))])
+    store.commit(
+        [*(Submit(id, "", "{}", "t", "s", queue="q") for id in ("failed", "given", "cancelled"))]
+    )
     store.commit([Cancel("cancelled", "not now"), Retry("cancelled", "again")])
     rows = claim(store, "t1", 5)
     assert len(rows) == 3
@@ -202,7 +214,9 @@ def test_claim_returns_every_field_of_a_run_with_a_history(store) -> None:
     by_id = {row.id: row for row in rows}
     store.commit(
         [
-            Release(by_id["failed"].pk, by_id["failed"].fence, "no luck", interrupted=False, failed=True),
+            Release(
+                by_id["failed"].pk, by_id["failed"].fence, "no luck", interrupted=False, failed=True
+            ),
             Release(by_id["given"].pk, by_id["given"].fence, "its worker drains"),
         ]
     )

@@ -96,7 +96,8 @@ class Recording(threading.Thread):
         while not self.stop:
             seq = self.acknowledged + 1
             outcome = persist(
-                self.store, Record(self.row.pk, seq, self.row.fence, "step", f"s#{seq}", 1.0, value=str(seq))
+                self.store,
+                Record(self.row.pk, seq, self.row.fence, "step", f"s#{seq}", 1.0, value=str(seq)),
             )
             if outcome is not None:
                 self.refused.append(outcome)
@@ -160,7 +161,9 @@ def test_recover_waits_until_a_lost_commit_is_over(address) -> None:
         command = Settle(row.pk, row.fence, "done", "1")
         with db.transaction():
             db.execute("SELECT 1 FROM runs FOR UPDATE")
-            cut = threading.Thread(target=lambda: (wait_until_blocked(address, store), _shut(store)))
+            cut = threading.Thread(
+                target=lambda: (wait_until_blocked(address, store), _shut(store))
+            )
             cut.start()
             with pytest.raises(CommitUnknown):
                 store.commit([command])
@@ -215,7 +218,9 @@ def test_single_entry_of_an_old_epoch_is_refused(address) -> None:
         assert store._writer.is_prepared
 
         def short(seq: int) -> bool:
-            entry = Record(row.pk, seq, row.fence, "step", "käse", 1.5, value='"x"', asked=True, attempt=2)
+            entry = Record(
+                row.pk, seq, row.fence, "step", "käse", 1.5, value='"x"', asked=True, attempt=2
+            )
             return store._writer.record(record_values(entry, store._id, store._epoch))
 
         assert short(1)
@@ -226,8 +231,12 @@ def test_single_entry_of_an_old_epoch_is_refused(address) -> None:
             db.execute("UPDATE writers SET epoch = epoch + 1")
             assert not short(2), "nobody waits for who shuts others out"
         assert not short(2)
-        assert [(entry.seq, entry.key, entry.asked) for entry in store.journal(row.pk)] == [(1, "käse", True)]
-        assert store.commit([Record(row.pk, 2, row.fence, "step", "k", 1.0)]) == [None], "a new epoch"
+        assert [(entry.seq, entry.key, entry.asked) for entry in store.journal(row.pk)] == [
+            (1, "käse", True)
+        ]
+        assert store.commit([Record(row.pk, 2, row.fence, "step", "k", 1.0)]) == [None], (
+            "a new epoch"
+        )
 
 
 def test_writer_without_a_row_starts_a_new_epoch(address) -> None:
@@ -255,7 +264,9 @@ def test_journal_that_lost_its_tail_refuses_entries_after_a_gap(address, monkeyp
         monkeypatch.setattr(store_module, "HERE_SECONDS", WAIT_SECONDS)
         assert store.try_commit([step(3)]) == [hole]
         assert store.commit([step(3), step(2, other)]) == [hole, None], "one of each run"
-        assert store.commit([step(3), step(4), step(3, other)]) == [hole, hole, None], "several of a run"
+        assert store.commit([step(3), step(4), step(3, other)]) == [hole, hole, None], (
+            "several of a run"
+        )
         assert store.commit([step(4), SetWaiting(row.pk, row.fence, ())]) == [hole, None], (
             "beside another verb"
         )
@@ -263,7 +274,9 @@ def test_journal_that_lost_its_tail_refuses_entries_after_a_gap(address, monkeyp
         assert store.commit([DeleteSession("s", "f", record=step(3))]) == [hole]
         assert store.session("s") is None
         assert [entry.seq for entry in store.journal(row.pk)] == [1]
-        assert store.commit([step(1), step(2), step(3), step(3, other)]) == [None] * 4, "some of it repeated"
+        assert store.commit([step(1), step(2), step(3), step(3, other)]) == [None] * 4, (
+            "some of it repeated"
+        )
         assert store.commit([kept(4), step(5), step(7)]) == [1, None, hole]
         assert [entry.seq for entry in store.journal(row.pk)] == [1, 2, 3, 4, 5]
         assert [entry.seq for entry in store.journal(other.pk)] == [1, 2, 3]

@@ -62,7 +62,9 @@ def test_forked_child_must_open_the_store_again_and_its_parent_goes_on(schema) -
     store = PostgresStore.at(schema, heartbeat=0.05)
     store.open()
     store.acquire_liveness("w")
-    store.commit([RegisterWorker("w", "host", 1, 60.0), Submit("r", "flow", "[]", "t", "s", worker="w")])
+    store.commit(
+        [RegisterWorker("w", "host", 1, 60.0), Submit("r", "flow", "[]", "t", "s", worker="w")]
+    )
     row = store.run("r")
     assert row is not None
     sessions = [store._writer.db().info.backend_pid, store._reader.db().info.backend_pid]

@@ -59,7 +59,9 @@ def proxied(postgres_server) -> Iterator[tuple[FaultProxy, PostgresStore, psycop
         store.call_timeout = WAIT_SECONDS
         store.open()
         store.acquire_liveness("w")
-        store.commit([RegisterWorker("w", "host", 1, 600.0), Submit("r", "flow", "[]", "t", "s", worker="w")])
+        store.commit(
+            [RegisterWorker("w", "host", 1, 600.0), Submit("r", "flow", "[]", "t", "s", worker="w")]
+        )
         store.run("r")  # it has a connection for reads from now on
         with connected(direct) as db:
             yield proxy, store, db
@@ -197,7 +199,9 @@ def test_store_uses_the_time_of_the_server(stores, schema, monkeypatch) -> None:
     with connected(schema) as db:
         began = seconds(db)
         store.acquire_liveness("w")
-        store.commit([RegisterWorker("w", "host", 1, 60.0), Submit("r", "flow", "[]", "t", "s", worker="w")])
+        store.commit(
+            [RegisterWorker("w", "host", 1, 60.0), Submit("r", "flow", "[]", "t", "s", worker="w")]
+        )
         row = store.run("r")
         store.commit([Record(row.pk, 1, row.fence, "step", "k", 1.0)])
         assert began <= row.created <= seconds(db)
@@ -205,13 +209,16 @@ def test_store_uses_the_time_of_the_server(stores, schema, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "trouble", ["new connections hang", "a read is under way", "new connections hang and a read is under way"]
+    "trouble",
+    ["new connections hang", "a read is under way", "new connections hang and a read is under way"],
 )
 def test_heart_beats_on_after_its_session_is_cut(proxied, trouble) -> None:
     """It beats over another connection that is free."""
     proxy, store, db = proxied
     db.execute("SELECT pg_advisory_lock(%s)", (BUSY,))
-    reading = threading.Thread(target=lambda: store._read(f"SELECT pg_advisory_xact_lock({BUSY})::text"))
+    reading = threading.Thread(
+        target=lambda: store._read(f"SELECT pg_advisory_xact_lock({BUSY})::text")
+    )
     if "read" in trouble:
         reading.start()
         waits = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
@@ -231,7 +238,11 @@ def test_heart_beats_on_after_its_session_is_cut(proxied, trouble) -> None:
 
 def test_heart_connects_itself_while_every_connection_is_busy(proxied) -> None:
     _, store, db = proxied
-    with store._writing, store._reading, mock.patch.object(store._listener, "_session", side_effect=OSError):
+    with (
+        store._writing,
+        store._reading,
+        mock.patch.object(store._listener, "_session", side_effect=OSError),
+    ):
         cut_ears(db)
         wait_until(lambda: not holders(db))
         wait_for_beats(db)

@@ -64,7 +64,9 @@ def entry(row, seq: int = 1) -> Record:
 
 def expire(outsider: psycopg.Connection) -> None:
     """The worker's lease ran out long ago, and the store has been in use all the time."""
-    outsider.execute("UPDATE workers SET lease = 1, lease_until = lease_until - 700, renewed = renewed - 700")
+    outsider.execute(
+        "UPDATE workers SET lease = 1, lease_until = lease_until - 700, renewed = renewed - 700"
+    )
     outsider.execute("UPDATE pulse SET awake = awake - 700")
 
 
@@ -164,7 +166,9 @@ def test_worker_with_a_locked_run_can_drain_and_leave(store, outsider):
     expire(outsider)
     assert store.commit([Sweep()])[0].runs == ("locked",)
     row = store.run("locked")
-    assert (row.status, row.deaths, row.interruptions) == ("queued", 0, 1), "interrupted, not at fault"
+    assert (row.status, row.deaths, row.interruptions) == ("queued", 0, 1), (
+        "interrupted, not at fault"
+    )
 
 
 def test_sweep_does_not_wait_for_a_locked_worker(store, outsider):
@@ -200,13 +204,18 @@ def test_locked_run_blocks_neither_other_runs_nor_lease_renewals(schema):
 
     async def main() -> None:
         options = {"lease": 10.0, "heartbeat": 0.5, "ramp": 0.0, "workflows": [counting]}
-        async with Outlast(schema, worker=True, **options) as one, Outlast(schema, worker=True, **options):
+        async with (
+            Outlast(schema, worker=True, **options) as one,
+            Outlast(schema, worker=True, **options),
+        ):
             with connected(schema) as db:
                 before = {row.id for row in await one.workers()}
                 runs = [await one.submit(counting(id), id=id, delay=0.5) for id in ids]
                 with locked(db, ids[0]):
                     await asyncio.gather(*(run.result(timeout=200) for run in runs[1:]))
-                    (at,) = db.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
+                    (at,) = db.execute(
+                        "SELECT extract(epoch FROM clock_timestamp())::float8"
+                    ).fetchone()
                     renewed = "SELECT count(*) FROM workers WHERE renewed > %s"
                     while db.execute(renewed, (at,)).fetchone() != (2,):
                         await asyncio.sleep(0.1)

@@ -70,7 +70,10 @@ def test_concurrent_opens_create_one_schema(address) -> None:
     with ThreadPoolExecutor(6) as pool:
         assert list(pool.map(open_one, range(6))) == [[]] * 6
     with connected(address) as db:
-        assert db.execute("SELECT count(*), max(version) FROM meta").fetchone() == (1, migrate.version())
+        assert db.execute("SELECT count(*), max(version) FROM meta").fetchone() == (
+            1,
+            migrate.version(),
+        )
         assert db.execute("SELECT count(*) FROM pulse").fetchone() == (1,)
 
 
@@ -104,7 +107,9 @@ def test_workers_go_on_during_a_migration(address) -> None:
 
     def work() -> None:
         while not stop.is_set():
-            assert store.commit([Record(row.pk, recorded[0] + 1, row.fence, "step", "k", 1.0)]) == [None]
+            assert store.commit([Record(row.pk, recorded[0] + 1, row.fence, "step", "k", 1.0)]) == [
+                None
+            ]
             recorded[0] += 1
 
     with ThreadPoolExecutor(1) as pool:
@@ -189,7 +194,18 @@ def test_every_function_that_reads_tables_is_volatile(address) -> None:
         steady = db.execute(
             "SELECT proname FROM pg_proc WHERE pronamespace = current_schema()::regnamespace AND provolatile <> 'v' ORDER BY 1"
         ).fetchall()
-    pure = {"key", "texts", "refused", "waits", "times", "cancelled", "exact", "made", "readiness", "with"}
+    pure = {
+        "key",
+        "texts",
+        "refused",
+        "waits",
+        "times",
+        "cancelled",
+        "exact",
+        "made",
+        "readiness",
+        "with",
+    }
     assert {name for (name,) in steady} == {f"{name}_{migrate.version()}" for name in pure}
 
 

@@ -28,7 +28,9 @@ class PostgresMachine(StoreMachine):
         """Its session has gone, and its heart does not beat any more: for all to see at once."""
         self.store.release_liveness(worker)
         with connected(self.address) as db:
-            while db.execute("SELECT 1 FROM presence WHERE worker = %s AND beat > 0", (worker,)).fetchone():
+            while db.execute(
+                "SELECT 1 FROM presence WHERE worker = %s AND beat > 0", (worker,)
+            ).fetchone():
                 time.sleep(0.002)
             db.execute(
                 "INSERT INTO presence (worker, beat, every, server) VALUES (%s, 0, 0.2, pg_postmaster_start_time())"

@@ -50,7 +50,9 @@ def test_runs_are_executed_through_a_pooler(pooler, schema, words) -> None:
         store.commit([RegisterWorker(f"w{number}", "host", 1, 60.0)])
         while rows := store.commit([Claim(f"w{number}", f"{number}-{done}", limit=3)])[0]:
             store.commit([Record(row.pk, 1, row.fence, "step", "k", 1.0) for row in rows])
-            assert store.commit([Settle(row.pk, row.fence, "done") for row in rows]) == [None] * len(rows)
+            assert store.commit([Settle(row.pk, row.fence, "done") for row in rows]) == [
+                None
+            ] * len(rows)
             assert len(store.journal(rows[0].pk)) == 1
             done += len(rows)
         return done

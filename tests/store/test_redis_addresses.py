@@ -57,7 +57,9 @@ def test_unsafe_server_is_warned_of_once_and_refused_if_strict(options, said, ca
         for _ in range(2):
             with opened(server.url):
                 pass
-        assert [record.levelname for record in caplog.records if said in record.message] == ["WARNING"]
+        assert [record.levelname for record in caplog.records if said in record.message] == [
+            "WARNING"
+        ]
         for strict in ("strict", "strict=1"):
             with pytest.raises(SettingsError, match=said):
                 store_at(f"{server.url}?{strict}").open()
@@ -121,9 +123,7 @@ def test_errors_and_logs_do_not_contain_the_password(caplog):
                     store.commit([Submit("a", "flow", "[]", "t", "s")])
         with redis.Redis.from_url(server.url, password="changed") as client:
             client.config_set("requirepass", "")
-    everything = (
-        f"{wrong.value!r} {wrong.value.__cause__!r} {lost.value!r} {lost.value.__cause__!r} {caplog.text}"
-    )
+    everything = f"{wrong.value!r} {wrong.value.__cause__!r} {lost.value!r} {lost.value.__cause__!r} {caplog.text}"
     assert "secret" not in everything
     assert "right" not in everything
 
@@ -137,7 +137,12 @@ def test_documented_rights_suffice_and_without_info_only_leases_count(caplog):
             store.listen(lambda: None)
             row = held(store)
             store.commit(
-                [step(row, 1), Send("r", "m", "1", "1"), UpdateSession("s", "t", {"a": "1"}), Sweep()]
+                [
+                    step(row, 1),
+                    Send("r", "m", "1", "1"),
+                    UpdateSession("s", "t", {"a": "1"}),
+                    Sweep(),
+                ]
             )
             store.recover()
             assert len(store.journal(row.pk)) == 1

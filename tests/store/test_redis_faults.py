@@ -122,7 +122,9 @@ def test_full_server_refuses_writes_and_writes_nothing_in_part(store, client, se
         with pytest.raises(StoreUnavailable, match="memory is full"):
             store.commit([command])
     assert contents(server) == before
-    assert store.commit([Prune(store.now() + 1, items=True)]) == [1], "what frees memory is not refused"
+    assert store.commit([Prune(store.now() + 1, items=True)]) == [1], (
+        "what frees memory is not refused"
+    )
     client.config_set("maxmemory", 0)
     assert store.commit([step(row, 2)]) == [None]
 
@@ -145,8 +147,13 @@ def test_replica_refuses_writes_and_is_reported(server, store, client, caplog):
 def tcp_server(*options):
     """A server with a TCP port, which replicas need. A port that somebody else took is replaced."""
     for _ in range(10):
-        port = str(random.randrange(15_000, 30_000))  # below the ports that the kernel gives to clients
-        with suppress_taken(port) as free, servers.redis_server(None, "--port", port, *options) as server:
+        port = str(
+            random.randrange(15_000, 30_000)
+        )  # below the ports that the kernel gives to clients
+        with (
+            suppress_taken(port) as free,
+            servers.redis_server(None, "--port", port, *options) as server,
+        ):
             free.append(port)
             yield server, port
             return
@@ -247,9 +254,9 @@ def test_script_that_fails_at_any_write_writes_nothing(server, store, monkeypatc
             else:
                 break
         after = contents(server)
-        assert {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)} == set(), (
-            number
-        )
+        assert {
+            key for key in before.keys() | after.keys() if before.get(key) != after.get(key)
+        } == set(), number
     assert number > 60
     assert len(outcomes) == len(batch)
     assert contents(server) != before
@@ -283,11 +290,16 @@ def test_prune_leaves_no_key_behind(server, store, client):
         store.commit(
             [
                 Submit(f"i{number}", "", "1", "t", "s", queue="items"),
-                UpdateSession(f"s{number}", "t", {"a": "1"}, ttl=1.0, appends={"l": Append(("1",))}),
+                UpdateSession(
+                    f"s{number}", "t", {"a": "1"}, ttl=1.0, appends={"l": Append(("1",))}
+                ),
             ]
         )
         store.commit([Cancel(f"i{number}", "no"), DeleteSession(f"s{number}", "f")])
-    assert store.commit([Prune(store.now() + 100), Prune(store.now() + 100, sessions=True)]) == [9, 3]
+    assert store.commit([Prune(store.now() + 100), Prune(store.now() + 100, sessions=True)]) == [
+        9,
+        3,
+    ]
     left = sorted(key.removeprefix("{outlast}:") for key in client.keys())
     assert left == [
         "counters",

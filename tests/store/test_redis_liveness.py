@@ -103,7 +103,9 @@ def test_killed_process_is_dead_long_before_its_lease_ends(store, place, client,
         worker.wait_for_line("held")
         assert living_for(store, 1.5 * MISSED_SECONDS_MIN)
         worker.kill()
-        assert wait_for_death(store) >= MISSED_SECONDS_MIN, "a broken connection has time to come back"
+        assert wait_for_death(store) >= MISSED_SECONDS_MIN, (
+            "a broken connection has time to come back"
+        )
     before = server_time(client)
     assert store.commit([Sweep()])[0].runs == ("r",)
     assert store.run("r").reason == "its worker died"
@@ -203,7 +205,9 @@ def test_commit_rings_only_for_what_others_may_wait_for(store, place, client):
     other.close()
 
 
-def test_ear_that_lost_its_connection_while_busy_subscribes_to_everything_again(store, place, client):
+def test_ear_that_lost_its_connection_while_busy_subscribes_to_everything_again(
+    store, place, client
+):
     block, blocked, resume = threading.Event(), threading.Event(), threading.Event()
     rung, prefix = threading.Event(), store._address.prefix
 
@@ -222,7 +226,9 @@ def test_ear_that_lost_its_connection_while_busy_subscribes_to_everything_again(
     other.commit([Submit("a", "flow", "[]", "t", "s")])
     assert blocked.wait(WAIT_SECONDS)
     client.client_kill_filter(_type="pubsub")
-    holds = [threading.Thread(target=store.acquire_liveness, args=(worker,)) for worker in ("w1", "w2")]
+    holds = [
+        threading.Thread(target=store.acquire_liveness, args=(worker,)) for worker in ("w1", "w2")
+    ]
     for hold in holds:
         hold.start()
     block.clear()

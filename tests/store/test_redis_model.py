@@ -45,7 +45,9 @@ class RedisMachine(StoreMachine):
         self.model = Model(self.clock)
         self.lives, self.records = [], []
         self.commit([enlist(worker) for worker in WORKERS[:2]])
-        self.commit([SubmitMany(tuple(self.new(0, y, y % 4)._replace(depth_max=None) for y in range(5)))])
+        self.commit(
+            [SubmitMany(tuple(self.new(0, y, y % 4)._replace(depth_max=None) for y in range(5)))]
+        )
 
     def the_store_is_opened_again(self) -> None:
         self.store.close()

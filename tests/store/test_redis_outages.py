@@ -89,7 +89,9 @@ def test_store_is_unavailable_while_the_server_is_down_and_goes_on_afterwards(se
             StoreUnavailable, match=r"cannot be reached\. Check that it runs, and the address\."
         ):
             store.run("r")
-    with pytest.raises(StoreUnavailable, match=r"cannot be reached\. Check that it runs, and the address\."):
+    with pytest.raises(
+        StoreUnavailable, match=r"cannot be reached\. Check that it runs, and the address\."
+    ):
         store_at(server.url).open()
     server.start()
     assert persist(store, [step(row, 1), step(row, 2)]) == [None, None]
@@ -118,7 +120,9 @@ def test_server_that_lost_its_last_second_reuses_no_fence_and_accepts_no_gap(ser
     store.commit([step(row, 2)])
     later = held(store, "later")
     _restore(server, before)
-    assert store.commit([step(row, 3)])[0].why == "fence", "the server has not got the second entry any more"
+    assert store.commit([step(row, 3)])[0].why == "fence", (
+        "the server has not got the second entry any more"
+    )
     assert store.commit([step(row, 2)]) == [None]
     again = held(store, "later")
     assert again.fence > later.fence
@@ -142,16 +146,27 @@ def test_torn_append_only_file_keeps_whole_batches_only(server, store):
     store.commit([step(row, 1)])
     (file,) = [*server.data.glob("appendonly.aof"), *server.data.glob("*/*.incr.aof")]
     start = file.stat().st_size
-    store.commit([step(row, 2), Send("r", "m", "1", "1"), UpdateSession("s", "t", {"a": "1"}), step(row, 3)])
+    store.commit(
+        [step(row, 2), Send("r", "m", "1", "1"), UpdateSession("s", "t", {"a": "1"}), step(row, 3)]
+    )
     whole = file.read_bytes()
-    for cut in (start, start + 1, start + 40, (start + len(whole)) // 2, len(whole) - 1, len(whole)):
+    for cut in (
+        start,
+        start + 1,
+        start + 40,
+        (start + len(whole)) // 2,
+        len(whole) - 1,
+        len(whole),
+    ):
         server.stop(signal.SIGKILL)
         file.write_bytes(whole[:cut])
         server.start()
         with opened(server.url) as other:
             seqs = [entry.seq for entry in other.journal(row.pk)]
             there = (len(other.messages(row.pk)), other.session("s") is not None)
-            assert (seqs, there) == (([1, 2, 3], (1, True)) if cut == len(whole) else ([1], (0, False)))
+            assert (seqs, there) == (
+                ([1, 2, 3], (1, True)) if cut == len(whole) else ([1], (0, False))
+            )
 
 
 def test_server_is_unavailable_while_it_loads_its_data():
@@ -182,7 +197,11 @@ def test_commit_over_a_lost_connection_is_unknown_and_its_repeat_changes_nothing
     row = held(store)
     with cut_before_the_answer(server, store), pytest.raises(CommitUnknown):
         store.commit([step(row, 1), Send("r", "m", "1", "1")])
-    assert persist(store, [step(row, 1), Send("r", "m", "1", "1"), step(row, 2)]) == [None, None, None]
+    assert persist(store, [step(row, 1), Send("r", "m", "1", "1"), step(row, 2)]) == [
+        None,
+        None,
+        None,
+    ]
     assert [entry.seq for entry in store.journal(row.pk)] == [1, 2]
     assert len(store.messages(row.pk)) == 1
 

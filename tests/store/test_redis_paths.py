@@ -49,13 +49,17 @@ def claim(store, count, queue="items", token="c"):
 
 def items(count, name="i", **fields):
     return SubmitMany(
-        tuple(Submit(f"{name}{n}", "", "1", "t", "s", queue="items", **fields) for n in range(count))
+        tuple(
+            Submit(f"{name}{n}", "", "1", "t", "s", queue="items", **fields) for n in range(count)
+        )
     )
 
 
 def records_of(store):
     rows = [held(store, f"r{number}") for number in range(3)]
-    store.commit([record(rows[0], 1), record(rows[1], 1, "done"), record(rows[1], 2, "done", "other")])
+    store.commit(
+        [record(rows[0], 1), record(rows[1], 1, "done"), record(rows[1], 2, "done", "other")]
+    )
     return [
         record(rows[0], 2), record(rows[0], 3, "intent"), record(rows[1], 3, "done"), record(rows[1], 4), record(rows[2], 1, "child"),
         record(rows[0], 3, "intent"), record(rows[2], 3),
@@ -70,7 +74,10 @@ def acks_of(store):
 def settles_of(store):
     rows = [held(store, f"r{number}") for number in range(4)]
     store.commit(
-        [SaveProgress(rows[0].pk, rows[0].fence, "k", 1, "1"), SetWaiting(rows[1].pk, rows[1].fence, ("m",))]
+        [
+            SaveProgress(rows[0].pk, rows[0].fence, "k", 1, "1"),
+            SetWaiting(rows[1].pk, rows[1].fence, ("m",)),
+        ]
     )
     return [
         Settle(rows[0].pk, rows[0].fence, "done", "1"), Settle(rows[1].pk, rows[1].fence, "failed", None, "e", "why", 0),
@@ -87,7 +94,10 @@ def claims_of(store):
             items(1, "l", priority=3),
         ]
     )
-    return [Claim("w", "c", queues=("items",), limit=4), Claim("w", "d", queues=("items",), limit=4)]
+    return [
+        Claim("w", "c", queues=("items",), limit=4),
+        Claim("w", "d", queues=("items",), limit=4),
+    ]
 
 
 def submits_of(store):
@@ -107,7 +117,9 @@ def test_fast_path_that_fails_at_any_write_writes_nothing(own_server, make, monk
         for number in range(1, 1000):
             with monkeypatch.context() as patch:
                 for name, script in whole.items():
-                    patch.setattr(scripts, name, lambda number=number, script=script: planted(number, script))
+                    patch.setattr(
+                        scripts, name, lambda number=number, script=script: planted(number, script)
+                    )
                 try:
                     store.commit(batch)
                 except StoreBroken as error:
@@ -115,7 +127,9 @@ def test_fast_path_that_fails_at_any_write_writes_nothing(own_server, make, monk
                 else:
                     break
             after = contents(own_server)
-            assert {k for k in before.keys() | after.keys() if before.get(k) != after.get(k)} == set(), number
+            assert {
+                k for k in before.keys() | after.keys() if before.get(k) != after.get(k)
+            } == set(), number
         assert number > 4
         assert contents(own_server) != before
 
@@ -136,7 +150,9 @@ def test_fast_path_and_full_script_leave_the_same_keys(own_server, make, monkeyp
         ):
             batch = make(store)
             for name in ("commit_script", "record_script"):
-                patch.setattr(scripts, name, lambda script=script: scripts.Script(script.encode(), "0" * 40))
+                patch.setattr(
+                    scripts, name, lambda script=script: scripts.Script(script.encode(), "0" * 40)
+                )
             outcomes = store.commit(batch)
             prefix = store._address.prefix.encode()
             kept = {
@@ -177,7 +193,9 @@ def test_last_change_of_a_batch_to_a_run_wins(store):
         [record(row, 1), SetWaiting(row.pk, row.fence, ("m",)), record(row, 2), Settle(row.pk, row.fence, "done"), record(row, 3)]
     )[:4] == [None] * 4  # fmt: skip
     assert [entry.seq for entry in store.journal(row.pk)] == [1, 2]
-    store.commit([Submit("a", "flow", "[]", "t", "s"), Cancel("a", "no"), Prune(store.now() + 9, limit=9)])
+    store.commit(
+        [Submit("a", "flow", "[]", "t", "s"), Cancel("a", "no"), Prune(store.now() + 9, limit=9)]
+    )
     assert store.runs(RunQuery()) == []
 
 
@@ -193,7 +211,10 @@ def test_cost_of_a_claim_does_not_grow_with_the_number_of_workflows(redis_server
     seconds = {}
     for kinds in (1, 200):
         queue = f"q{kinds}"
-        runs = (Submit(f"{queue}-{n}", f"f{n % kinds}", "1", "t", "s", queue=queue) for n in range(1_000))
+        runs = (
+            Submit(f"{queue}-{n}", f"f{n % kinds}", "1", "t", "s", queue=queue)
+            for n in range(1_000)
+        )
         store.commit([SubmitMany(tuple(runs))])
         times = []
         for number in range(5):
@@ -207,7 +228,8 @@ def test_cost_of_a_claim_does_not_grow_with_the_number_of_workflows(redis_server
 def test_claims_come_in_order_over_many_lines(store):
     store.commit([RegisterWorker("w", "host", 1, 60.0)])
     runs = [
-        Submit(f"r{n:03}", f"f{n % 7}", "1", "t", "s", queue=f"q{n % 3}", priority=n % 4) for n in range(150)
+        Submit(f"r{n:03}", f"f{n % 7}", "1", "t", "s", queue=f"q{n % 3}", priority=n % 4)
+        for n in range(150)
     ]
     store.commit([SubmitMany(tuple(runs))])
     wanted = sorted(runs, key=lambda run: -run.priority)
@@ -218,9 +240,13 @@ def test_claims_come_in_order_over_many_lines(store):
 
 
 def test_prune_finds_runs_behind_many_that_must_stay(store, monkeypatch):
-    store.commit([RegisterWorker("w", "host", 1, 60.0), Submit("parent", "flow", "1", "t", "s", worker="w")])
+    store.commit(
+        [RegisterWorker("w", "host", 1, 60.0), Submit("parent", "flow", "1", "t", "s", worker="w")]
+    )
     for part in range(3):
-        children = (Submit(f"c{part}-{n}", "flow", "1", "t", "s", parent="parent") for n in range(1_000))
+        children = (
+            Submit(f"c{part}-{n}", "flow", "1", "t", "s", parent="parent") for n in range(1_000)
+        )
         store.commit([SubmitMany(tuple(children))])
         rows = claim(store, 1_000, "default", f"c{part}")
         store.commit([Settle(row.pk, row.fence, "done") for row in rows])

@@ -31,7 +31,9 @@ def store(path):
     store = SQLiteStore(path)
     store.open()
     store.acquire_liveness("w")
-    store.commit([RegisterWorker("w", "host", 1, 1000.0), *(submit(f"r{number}") for number in range(5))])
+    store.commit(
+        [RegisterWorker("w", "host", 1, 1000.0), *(submit(f"r{number}") for number in range(5))]
+    )
     yield store
     store.close()
 
@@ -61,7 +63,9 @@ def ids_in(path) -> set[str]:
 
 def run_outside(script: str, path) -> None:
     """Run a program that has nothing to do with this process: SQLite shares its locks within a process."""
-    subprocess.run([sys.executable, "-c", f"import os, sqlite3\npath = {str(path)!r}\n{script}"], check=True)
+    subprocess.run(
+        [sys.executable, "-c", f"import os, sqlite3\npath = {str(path)!r}\n{script}"], check=True
+    )
 
 
 REMOVALS = {
@@ -132,7 +136,9 @@ def test_what_was_acknowledged_before_the_removal_is_saved_at_once(path, store, 
             store.commit([submit("late")])
         copy = shutil.copy(path, path.with_name("copy.db"))
     with closing(sqlite3.connect(copy)) as db:
-        assert {id for (id,) in db.execute("SELECT id FROM runs")} == {f"r{number}" for number in range(5)}
+        assert {id for (id,) in db.execute("SELECT id FROM runs")} == {
+            f"r{number}" for number in range(5)
+        }
 
 
 @pytest.mark.parametrize("removal", ["remove -wal", "remove -shm", "remove both"])
@@ -181,7 +187,9 @@ os._exit(0)
     store.close()
     with closing(sqlite3.connect(path)) as db:
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-        assert db.execute("SELECT DISTINCT reason FROM runs").fetchall() == [("written outside twice",)]
+        assert db.execute("SELECT DISTINCT reason FROM runs").fetchall() == [
+            ("written outside twice",)
+        ]
 
 
 def test_closing_does_not_copy_a_truncated_log(path, store):
@@ -327,7 +335,9 @@ def test_no_process_joins_a_log_that_was_replaced_by_an_older_copy(path, store, 
 @pytest.mark.parametrize(
     ("owner", "name"), [(SharedFiles, "check"), (SQLiteStore, "_connect")], ids=["before", "after"]
 )
-def test_process_can_open_the_database_while_the_last_user_closes_it(path, monkeypatch, owner, name):
+def test_process_can_open_the_database_while_the_last_user_closes_it(
+    path, monkeypatch, owner, name
+):
     """SQLite removes `-wal` and `-shm` with the last connection, before or after the first check."""
     original = getattr(owner, name)
 

@@ -103,7 +103,9 @@ def test_writers_do_not_wait_for_a_process_killed_inside_the_turnstile(store, wh
         assert store.commit([submit("r")])[0].new
 
 
-def test_store_is_unavailable_while_a_process_is_stopped_inside_a_transaction(tmp_path, monkeypatch):
+def test_store_is_unavailable_while_a_process_is_stopped_inside_a_transaction(
+    tmp_path, monkeypatch
+):
     """The stopped process holds SQLite's own lock, so nobody can write."""
     script = """
 store = SQLiteStore(sys.argv[1])

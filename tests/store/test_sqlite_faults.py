@@ -73,7 +73,10 @@ def test_full_disk_loses_nothing_and_the_store_goes_on_when_there_is_room(small_
     store.close()
     check_file(small_disk / "outlast.db")
     again = opened(small_disk / "outlast.db")
-    assert {row.id for row in again.runs(RunQuery())} == {"more", *(f"r{number}" for number in acknowledged)}
+    assert {row.id for row in again.runs(RunQuery())} == {
+        "more",
+        *(f"r{number}" for number in acknowledged),
+    }
 
 
 def test_creating_a_store_on_a_full_disk_fails_with_a_reason(small_disk):
@@ -167,7 +170,9 @@ def test_damaged_page_is_a_broken_store(path, opened, damage):
         opened(path).runs(RunQuery(limit=1000))
 
 
-@pytest.mark.parametrize("change", ["DROP TABLE runs", "ALTER TABLE runs RENAME COLUMN fence TO height"])
+@pytest.mark.parametrize(
+    "change", ["DROP TABLE runs", "ALTER TABLE runs RENAME COLUMN fence TO height"]
+)
 def test_removed_or_changed_table_is_a_broken_store(path, opened, change):
     store = opened(path)
     with closing(sqlite3.connect(path)) as other:
@@ -201,7 +206,9 @@ sys.stdin.readline()
         child.kill()
     with path.with_name("outlast.db-wal").open("ab") as log:
         log.write(os.urandom(4096 + 24 + 100))
-    assert {row.id for row in opened(path).runs(RunQuery())} == {f"r{number}" for number in range(20)}
+    assert {row.id for row in opened(path).runs(RunQuery())} == {
+        f"r{number}" for number in range(20)
+    }
 
 
 KEEP_LOCK = """

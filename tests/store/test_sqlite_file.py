@@ -19,7 +19,9 @@ from outlast.store.sqlite.store import SQLiteStore
 from outlast.testing.conformance.harness import NOBODY
 from support.waiting import wait_until
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # what is tested is just that
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*fork.*:DeprecationWarning"
+)  # what is tested is just that
 
 
 @pytest.fixture
@@ -81,7 +83,11 @@ def test_closed_store_leaves_only_the_database_and_the_turnstile(path):
     store.release_liveness("w")
     store.close()
     assert sorted(p.name for p in path.parent.iterdir()) == ["outlast.db", "outlast.db.d"]
-    assert sorted(p.name for p in path.with_name("outlast.db.d").iterdir()) == ["files", "gate", "room"]
+    assert sorted(p.name for p in path.with_name("outlast.db.d").iterdir()) == [
+        "files",
+        "gate",
+        "room",
+    ]
 
 
 def test_ids_never_become_paths(store, path):
@@ -169,7 +175,9 @@ def test_older_store_is_migrated_and_keeps_its_rows(store, path, monkeypatch):
     store.commit([submit("r")])
     store.close()
     steps = module._migrations()
-    monkeypatch.setattr(module, "_migrations", lambda: [*steps, ADD_COLUMN, "CREATE TABLE extra (x);"])
+    monkeypatch.setattr(
+        module, "_migrations", lambda: [*steps, ADD_COLUMN, "CREATE TABLE extra (x);"]
+    )
     newer = SQLiteStore(path)
     newer.open()
     newer.commit([submit("r2")])
@@ -229,7 +237,9 @@ def test_folder_beside_can_be_removed_while_in_use(store, path):
     assert store.run("r") is not None
 
 
-@pytest.mark.parametrize(("query", "level"), [("", 2), ("?synchronous=full", 2), ("?synchronous=NORMAL", 1)])
+@pytest.mark.parametrize(
+    ("query", "level"), [("", 2), ("?synchronous=full", 2), ("?synchronous=NORMAL", 1)]
+)
 def test_address_sets_the_durability_of_commits(path, query, level):
     store = store_at(f"sqlite:///{path}{query}")
     store.open()
@@ -274,7 +284,9 @@ def test_path_may_have_any_name(tmp_path, monkeypatch):
         assert (tmp_path / name).is_file()
 
 
-def test_relative_path_stays_where_it_was_when_the_program_changes_its_folder(tmp_path, monkeypatch):
+def test_relative_path_stays_where_it_was_when_the_program_changes_its_folder(
+    tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     store = store_at("sqlite:///outlast.db")
     store.open()

@@ -99,7 +99,9 @@ def test_worker_that_starts_on_a_full_disk_exits_as_unavailable(path):
     assert "Traceback" not in err
 
 
-@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="the limit cannot be lifted from outside")
+@pytest.mark.skipif(
+    not hasattr(resource, "prlimit"), reason="the limit cannot be lifted from outside"
+)
 def test_worker_that_starts_on_a_full_disk_goes_on_when_there_is_room(path):
     with worker(path, patience=600) as process:
         lines = []

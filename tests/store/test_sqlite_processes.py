@@ -18,7 +18,9 @@ from outlast.store.sqlite.store import SQLiteStore
 from outlast.testing.conformance.harness import NOBODY
 from support.waiting import wait_until
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # what is tested is just that
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*fork.*:DeprecationWarning"
+)  # what is tested is just that
 
 
 @pytest.fixture
@@ -132,7 +134,9 @@ sys.stdin.readline()
         (entry,) = store.journal(store.run("r").pk)
         facts = json.loads(entry.value)
         assert facts["by"] == "lock"
-        assert worker.renewed <= facts["seen"] < last_beat + 0.001, "it was last seen at its last heartbeat"
+        assert worker.renewed <= facts["seen"] < last_beat + 0.001, (
+            "it was last seen at its last heartbeat"
+        )
     assert not [p for p in store.path.with_name("outlast.db.d").iterdir() if "mortal" in p.name]
 
 

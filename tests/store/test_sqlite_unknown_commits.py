@@ -136,7 +136,10 @@ def story(store):
     store.acquire_liveness("w2")
     do(RegisterWorker("w", "host", 1, 1000.0), RegisterWorker("w2", "host", 1, 15.0))
     one = do(submit("one")._replace(worker="w"), submit("two"), submit("three"))[0].row
-    do(*(Record(one.pk, seq, one.fence, "step", str(seq), 1.0) for seq in (1, 2)), Send("one", "m", "1", "1"))
+    do(
+        *(Record(one.pk, seq, one.fence, "step", str(seq), 1.0) for seq in (1, 2)),
+        Send("one", "m", "1", "1"),
+    )
     two, three = do(Claim("w2", "c1", limit=5), UpdateSession("s", "k1", {"a": "1"}, version=0))[0]
     do(
         Record(two.pk, 1, two.fence, "step", "k", 1.0),
@@ -144,7 +147,12 @@ def story(store):
         Send("two", "m", "1", "1"),
     )
     do(Release(one.pk, one.fence, "drain"), Settle(three.pk, three.fence, "failed", reason="why"))
-    do(Retry("three", "t1"), Cancel("two", "stop"), Send("one", "m", "1", "2"), Send("one", "m", "2", "2"))
+    do(
+        Retry("three", "t1"),
+        Cancel("two", "stop"),
+        Send("one", "m", "1", "2"),
+        Send("one", "m", "2", "2"),
+    )
     (one,) = do(Claim("w", "c2", ids=("one",)), Renew("w", 1000.0))[0]
     do(
         Settle(one.pk, one.fence, "parked", reason="who knows"),
@@ -159,7 +167,11 @@ def story(store):
     turns = {"turns": Append(("1", "2", "3"), keep=2)}
     do(
         UpdateSession(
-            "s", "k4", {"b": "3"}, appends=turns, record=Record(two.pk, 2, two.fence, "session", "k", 1.0)
+            "s",
+            "k4",
+            {"b": "3"},
+            appends=turns,
+            record=Record(two.pk, 2, two.fence, "session", "k", 1.0),
         )
     )
     conflict = Record(two.pk, 3, two.fence, "session", "k", 1.0)
@@ -180,9 +192,14 @@ def story(store):
     do(*[Claim("w", "c3", ids=("two",)), UpdateSession("s2", "k3", {"c": "3"})])
     assert said[-1] == [["two"], 1]  # it was swept
     items = [
-        submit(f"item{number}")._replace(workflow="", queue="items", attempts_max=1) for number in range(4)
+        submit(f"item{number}")._replace(workflow="", queue="items", attempts_max=1)
+        for number in range(4)
     ]
-    do(SubmitMany(tuple(items[:3])), SubmitMany((items[0], items[3])), SetQueueLimits("items", 9, 3))
+    do(
+        SubmitMany(tuple(items[:3])),
+        SubmitMany((items[0], items[3])),
+        SetQueueLimits("items", 9, 3),
+    )
     acked, nacked, asked = do(Claim("w", "c4", queues=("items",), limit=5))[0]
     do(
         Ack(acked.pk, acked.fence, "items"),
@@ -252,7 +269,9 @@ def test_any_unknown_commit_leads_to_the_same_state(tmp_path, opened):
     for number, plan in enumerate(
         (["landed"] * 200, ["lost", "landed"] * 100, ["lost", "lost", None, "landed"] * 60)
     ):
-        repeats = [fault for commit in range(commits) for fault in (*plan[commit : commit + 2], None)]
+        repeats = [
+            fault for commit in range(commits) for fault in (*plan[commit : commit + 2], None)
+        ]
         assert tell(f"many-{number}", repeats) == expected
 
 
@@ -303,7 +322,9 @@ def can_trace() -> bool:
 
 @pytest.mark.skipif(not can_trace(), reason="strace is not installed, or may not trace here")
 @pytest.mark.parametrize("when", ["12..14", "15+3", "20..60+7"])
-def test_failing_fdatasync_loses_no_acknowledged_commit_and_repeats_none(path, opened, tmp_path, when):
+def test_failing_fdatasync_loses_no_acknowledged_commit_and_repeats_none(
+    path, opened, tmp_path, when
+):
     inject = ("strace", "-f", "-qq", "-o", str(tmp_path / "trace"), "-e", "trace=fdatasync,fsync",
               "-e", f"inject=fdatasync,fsync:error=EIO:when={when}")  # fmt: skip
     opened(path).close()  # the child's first commits are its own, not migrations
@@ -315,9 +336,14 @@ def test_failing_fdatasync_loses_no_acknowledged_commit_and_repeats_none(path, o
         child.wait()
     assert int(unknown) > 0, unavailable
     store = opened(path)
-    assert {row.id for row in store.runs(RunQuery())} == {"own", *(f"r{number}" for number in range(30))}
+    assert {row.id for row in store.runs(RunQuery())} == {
+        "own",
+        *(f"r{number}" for number in range(30)),
+    }
     own, r0 = store.run("own"), store.run("r0")
-    assert [(entry.seq, entry.key) for entry in store.journal(own.pk)] == [(n, str(n)) for n in range(1, 30)]
+    assert [(entry.seq, entry.key) for entry in store.journal(own.pk)] == [
+        (n, str(n)) for n in range(1, 30)
+    ]
     assert [(m.number, m.id) for m in store.messages(r0.pk)] == [(n + 1, str(n)) for n in range(30)]
     store.close()
     check_file(path)

@@ -97,7 +97,9 @@ def test_verbs_are_written_and_answered_in_order(store, kind):
                 await asyncio.sleep(0)
         await over
         assert told == [(f"r{n}", True) for n in range(300)]
-        assert [command.id for batch in store.calls for command in batch] == [f"r{n}" for n in range(300)]
+        assert [command.id for batch in store.calls for command in batch] == [
+            f"r{n}" for n in range(300)
+        ]
 
     with_writer(store, scenario, batch_max=20, kind=kind)
 

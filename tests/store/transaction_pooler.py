@@ -21,7 +21,9 @@ class Pooler:
         self._writers: list[asyncio.StreamWriter] = []
 
     async def serve(self, ready: threading.Event, stop: asyncio.Event) -> None:
-        self.idle: asyncio.Queue[tuple[int, asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
+        self.idle: asyncio.Queue[tuple[int, asyncio.StreamReader, asyncio.StreamWriter]] = (
+            asyncio.Queue()
+        )
         for number in range(self.count):
             reader, writer = await asyncio.open_unix_connection(str(self.server_socket))
             words = b"user\0postgres\0database\0postgres\0client_encoding\0UTF8\0\0"
@@ -35,7 +37,9 @@ class Pooler:
             await stop.wait()
         for writer in self._writers:
             writer.close()
-        await asyncio.gather(*(writer.wait_closed() for writer in self._writers), return_exceptions=True)
+        await asyncio.gather(
+            *(writer.wait_closed() for writer in self._writers), return_exceptions=True
+        )
 
     async def _until_ready(self, reader: asyncio.StreamReader) -> bytes:
         """What the server says of itself when a session begins."""
@@ -67,7 +71,13 @@ class Pooler:
                 writer.write(b"N")
             key = b"K" + struct.pack("!iii", 12, 1_000_000 + number, 1)
             writer.write(
-                b"R" + struct.pack("!ii", 8, 0) + self.greeting + key + b"Z" + struct.pack("!i", 5) + b"I"
+                b"R"
+                + struct.pack("!ii", 8, 0)
+                + self.greeting
+                + key
+                + b"Z"
+                + struct.pack("!i", 5)
+                + b"I"
             )
             while True:
                 await self._transaction(number, reader, writer)

@@ -119,7 +119,9 @@ class Stage:
         return states
 
     def until_appended(self, count: int) -> None:
-        self.agent.wait_until(lambda: sum("append" in line for line in self.agent.messages) >= count)
+        self.agent.wait_until(
+            lambda: sum("append" in line for line in self.agent.messages) >= count
+        )
 
     def saved(self) -> str:
         """Return what the store has of the answer."""

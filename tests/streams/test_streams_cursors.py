@@ -124,7 +124,9 @@ def test_what_arrives_between_a_save_and_its_write_is_not_written_with_it(world)
 
 @pytest.mark.parametrize("by", GOING_ON)
 @pytest.mark.parametrize("when", ["called", "first"])
-def test_provider_that_refuses_to_go_on_is_asked_for_a_clean_start_in_the_same_attempt(world, by, when):
+def test_provider_that_refuses_to_go_on_is_asked_for_a_clean_start_in_the_same_attempt(
+    world, by, when
+):
     async def refusing(so_far):
         if so_far:
             raise CannotResume("400: this model takes no prefill")

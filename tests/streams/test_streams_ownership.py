@@ -207,7 +207,9 @@ def test_client_is_bound_and_not_part_of_what_is_asked(world):
 
 @pytest.mark.parametrize("by", WAYS)
 @pytest.mark.parametrize("where", ["waiting for the model", "with the consumer"])
-def test_drain_closes_the_source_at_once_and_the_next_life_goes_on_from_the_last_chunk(world, by, where):
+def test_drain_closes_the_source_at_once_and_the_next_life_goes_on_from_the_last_chunk(
+    world, by, where
+):
     @step
     async def busy() -> str:
         async with resume_stream(opener(by), by=by) as stream:

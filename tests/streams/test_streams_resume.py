@@ -210,7 +210,9 @@ def test_trim_moves_the_place_to_go_on_from_back(world):
         texts.append(so_far)
         assert so_far == so_far.rstrip()
         for word in (
-            ["one", " ", "two", " \n", "three"][2 if so_far else 0 :] if so_far != "one two" else ["\n", "3"]
+            ["one", " ", "two", " \n", "three"][2 if so_far else 0 :]
+            if so_far != "one two"
+            else ["\n", "3"]
         ):
             await asyncio.sleep(1)
             yield word

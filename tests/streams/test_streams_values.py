@@ -20,10 +20,16 @@ from outlast.testing import App
 @pytest.mark.parametrize("by", WAYS)
 def test_stream_of_bytes(world, by):
     def as_bytes(item):
-        return item.encode() + b"\xff" if isinstance(item, str) else (item[0].encode() + b"\xff", item[1])
+        return (
+            item.encode() + b"\xff"
+            if isinstance(item, str)
+            else (item[0].encode() + b"\xff", item[1])
+        )
 
     async def source(*so_far):
-        first = [one.replace(b"\xff", b"").decode() if isinstance(one, bytes) else one for one in so_far]
+        first = [
+            one.replace(b"\xff", b"").decode() if isinstance(one, bytes) else one for one in so_far
+        ]
         seen.append(so_far)
         async for item in opener(by)(*first):
             yield as_bytes(item)

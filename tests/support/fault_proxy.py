@@ -32,7 +32,10 @@ class Link:
         """Nothing is passed on in either direction, and neither side is told."""
         self.marked = False
         """The request that is under way is one whose reply is to be cut."""
-        self.pending: dict[socket.socket, deque[tuple[float, bytes]]] = {client: deque(), server: deque()}
+        self.pending: dict[socket.socket, deque[tuple[float, bytes]]] = {
+            client: deque(),
+            server: deque(),
+        }
         """Chunks on their way to each side, and when they are due."""
 
     @property

@@ -8,7 +8,8 @@ ANYTHING = "…"
 def matches(expected: str, printed: str) -> bool:
     """`…` alone on a line is any number of lines, also none; inside a line it is anything but a line's end."""
     pattern = "".join(
-        r"(?:.*\n)*?" if line == ANYTHING else f"{line_pattern(line)}\n" for line in _trimmed(expected)
+        r"(?:.*\n)*?" if line == ANYTHING else f"{line_pattern(line)}\n"
+        for line in _trimmed(expected)
     )
     return re.fullmatch(pattern, "".join(f"{line}\n" for line in _trimmed(printed))) is not None
 

@@ -19,7 +19,12 @@ TABLES = (
 )  # fmt: skip
 
 EMPTY = "; ".join(
-    ["BEGIN", *(f"DELETE FROM {table}" for table in TABLES), "UPDATE pulse SET beat = 0, awake = 0", "COMMIT"]
+    [
+        "BEGIN",
+        *(f"DELETE FROM {table}" for table in TABLES),
+        "UPDATE pulse SET beat = 0, awake = 0",
+        "COMMIT",
+    ]
 )
 _emptying: dict[str, psycopg.Connection] = {}
 """By address, the sessions that empty schemas."""

@@ -28,7 +28,9 @@ OUTPUT_SHOWN = 3000
 
 def clean_environment(**variables: str) -> dict[str, str]:
     """Return this process's environment without Outlast's settings, plus `variables`."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("OUTLAST_")}
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith("OUTLAST_")
+    }
     return {**inherited, **variables}
 
 
@@ -84,7 +86,11 @@ class Program:
     @property
     def lines(self) -> list[str]:
         """The complete lines of stdout so far."""
-        return [line.rstrip("\n") for line in self.output.splitlines(keepends=True) if line.endswith("\n")]
+        return [
+            line.rstrip("\n")
+            for line in self.output.splitlines(keepends=True)
+            if line.endswith("\n")
+        ]
 
     def describe(self) -> str:
         """Return what the message of a failed assertion should show."""
@@ -94,7 +100,11 @@ class Program:
         )
 
     def wait_until(
-        self, condition: Callable[[], T], *, timeout: float = WAIT_SECONDS, pause: float = PAUSE_SECONDS
+        self,
+        condition: Callable[[], T],
+        *,
+        timeout: float = WAIT_SECONDS,
+        pause: float = PAUSE_SECONDS,
     ) -> T:
         """Return the first true result of `condition`. Fail at once if the process ends before."""
 
@@ -150,7 +160,10 @@ class Program:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.kill()
 

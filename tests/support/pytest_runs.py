@@ -5,7 +5,9 @@ from pathlib import Path
 from support.processes import Program
 
 # Only the plugin of Outlast is tested. To import the others takes longer than the tests.
-_WITHOUT = [f"-pno:{name}" for name in ("cacheprovider", "xdist", "hypothesispytest", "anyio", "timeout")]
+_WITHOUT = [
+    f"-pno:{name}" for name in ("cacheprovider", "xdist", "hypothesispytest", "anyio", "timeout")
+]
 
 
 def run_pytest(folder: Path, tests: str, *options: str) -> str:

@@ -33,7 +33,9 @@ class Snapshot(NamedTuple):
 
     def deaths(self) -> list[tuple[str, str]]:
         """Return (run, worker) for every death in a journal."""
-        return sorted((id, json.loads(entry["value"])["worker"]) for id, entry in self._entries("death"))
+        return sorted(
+            (id, json.loads(entry["value"])["worker"]) for id, entry in self._entries("death")
+        )
 
     def kinds(self, id: str) -> list[str]:
         return [entry["kind"] for entry in self.journals.get(id, [])]
@@ -86,7 +88,9 @@ def _snapshot(connection: sqlite3.Connection) -> Snapshot:
     for entry in connection.execute("SELECT * FROM entries ORDER BY run, seq"):
         journals[ids[entry["run"]]].append(dict(entry))
     for id, journal in journals.items():
-        assert [entry["seq"] for entry in journal] == list(range(1, len(journal) + 1)), f"a gap in {id}"
+        assert [entry["seq"] for entry in journal] == list(range(1, len(journal) + 1)), (
+            f"a gap in {id}"
+        )
         fences = [abs(entry["fence"]) for entry in journal]
         assert fences == sorted(fences), f"an entry of {id} under an old fence"
     workers = {row["id"]: dict(row) for row in connection.execute("SELECT * FROM workers")}

@@ -31,7 +31,9 @@ class Zygote:
         with there:
             program, null = Path(__file__).with_name("zygote.py"), subprocess.DEVNULL
             command = [sys.executable, str(program), str(there.fileno())]
-            self._process = subprocess.Popen(command, pass_fds=[there.fileno()], stdin=null, stdout=null)
+            self._process = subprocess.Popen(
+                command, pass_fds=[there.fileno()], stdin=null, stdout=null
+            )
         atexit.register(self.end)
 
     def end(self) -> None:
@@ -42,7 +44,9 @@ class Zygote:
         with self._turn:
             self._asked += 1
             number = self._asked
-            socket.send_fds(self._requests, [json.dumps({"number": number, **request}).encode()], fds)
+            socket.send_fds(
+                self._requests, [json.dumps({"number": number, **request}).encode()], fds
+            )
             while answer := self._requests.recv(100):
                 answered, value = json.loads(answer)
                 if answered == number:  # and not one whom a time-out kept from taking it

@@ -96,7 +96,9 @@ def _postgres_tables(address: str, names: Collection[str]) -> dict[str, Table]:
     tables: dict[str, Table] = {}
     with psycopg.connect(server[:-1]) as db:
         db.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")  # one moment
-        for name in names if db.execute("SELECT to_regclass(%s)", [f"{schema}.runs"]).fetchone()[0] else ():
+        for name in (
+            names if db.execute("SELECT to_regclass(%s)", [f"{schema}.runs"]).fetchone()[0] else ()
+        ):
             found = db.execute(sql.SQL("SELECT * FROM {}").format(sql.Identifier(schema, name)))
             tables[name] = [column.name for column in found.description], found.fetchall()
     return tables

@@ -39,7 +39,9 @@ def asked(requests: socket.socket) -> tuple[dict[str, Any], list[int]]:
             os._exit(0)  # whoever asked is gone
         request = json.loads(body)
         if "reap" in request:
-            requests.send(json.dumps([request["number"], os.waitpid(request["reap"], 0)[1]]).encode())
+            requests.send(
+                json.dumps([request["number"], os.waitpid(request["reap"], 0)[1]]).encode()
+            )
         elif pid := os.fork():
             for fd in fds:
                 os.close(fd)
@@ -65,7 +67,9 @@ def become(request: dict[str, Any], fds: list[int]) -> None:
         sys.warnoptions[:] = options
         warnings._processoptions(options)  # type: ignore[attr-defined]
     if request["unbuffered"]:
-        sys.stdout = sys.__stdout__ = io.TextIOWrapper(io.FileIO(1, "wb", closefd=False), write_through=True)
+        sys.stdout = sys.__stdout__ = io.TextIOWrapper(
+            io.FileIO(1, "wb", closefd=False), write_through=True
+        )
     gc.enable()
 
 
@@ -94,7 +98,9 @@ def end(code: object) -> None:
         code = 1
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    if (main := vars(sys.modules["__main__"])) is not globals():  # `-m` has taken its module away itself
+    if (
+        main := vars(sys.modules["__main__"])
+    ) is not globals():  # `-m` has taken its module away itself
         main.clear()
     gc.collect()
     sys.stdout.flush()  # a pipe that is closed ends it as the interpreter does

@@ -69,8 +69,14 @@ http = http_effect("http", timeout=1)
             lambda: async_double(1),
             "step async_double is async and this workflow is sync: make it a plain function",
         ),
-        (lambda: acted(1), "effect acted is async and this workflow is sync: make it a plain function"),
-        (lambda: http("GET", "http://127.0.0.1:1/"), "effect http is async and this workflow is sync"),
+        (
+            lambda: acted(1),
+            "effect acted is async and this workflow is sync: make it a plain function",
+        ),
+        (
+            lambda: http("GET", "http://127.0.0.1:1/"),
+            "effect http is async and this workflow is sync",
+        ),
         (lambda: double.aio(1), r"this workflow is sync: use `double\(\.\.\.\)`"),
     ],
     ids=["step", "effect", "http_effect", "aio"],
@@ -109,7 +115,9 @@ def test_sync_calls_in_an_async_run_name_the_async_call(app):
     "with_context", [False, True], ids=["bare thread", "thread with the workflow's context"]
 )
 @pytest.mark.parametrize(
-    "what", [lambda: double(1), lambda: sleep(1), lambda: receive("x")], ids=["step", "sleep", "receive"]
+    "what",
+    [lambda: double(1), lambda: sleep(1), lambda: receive("x")],
+    ids=["step", "sleep", "receive"],
 )
 def test_thread_started_by_a_sync_workflow_cannot_call_steps(app, what, with_context):
     told = []
@@ -128,7 +136,9 @@ def test_thread_started_by_a_sync_workflow_cannot_call_steps(app, what, with_con
         thread.join(WAIT_SECONDS)
         return double(2)
 
-    if with_context:  # its calls are known to be the run's, which must not end as if nothing had been
+    if (
+        with_context
+    ):  # its calls are known to be the run's, which must not end as if nothing had been
         with pytest.raises(NotInRun, match="its own thread"):
             app.start(spawning()).result()
     else:
@@ -137,7 +147,15 @@ def test_thread_started_by_a_sync_workflow_cannot_call_steps(app, what, with_con
 
 
 def test_sync_functions_outside_a_run_raise_not_in_run():
-    for mistake in (lambda: sleep(1), lambda: receive("note"), now, uuid, random, current, lambda: double(1)):
+    for mistake in (
+        lambda: sleep(1),
+        lambda: receive("note"),
+        now,
+        uuid,
+        random,
+        current,
+        lambda: double(1),
+    ):
         with pytest.raises(NotInRun):
             mistake()
 

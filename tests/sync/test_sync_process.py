@@ -77,7 +77,9 @@ def test_sync_program_resumes_at_the_step_that_was_interrupted(tmp_path, how, se
     with start() as second:
         assert second.wait() == 0, second.describe()
     assert "['10', 'went on', '4']" in second.lines
-    assert logged() == ["first", "child", "pause", "pause", "last"], "only the interrupted step is repeated"
+    assert logged() == ["first", "child", "pause", "pause", "last"], (
+        "only the interrupted step is repeated"
+    )
 
 
 def test_running_step_is_not_released_when_ctrl_c_interrupts_the_end_of_the_block(tmp_path):

@@ -222,7 +222,11 @@ def test_run_inside_a_run_is_a_child_run(app):
     started = app.start(parent(), id="p")
     assert started.result() == [2, 4, 12]
     assert kinds(app, "p") == ["child", "child", "child"]
-    assert sorted(info.workflow for info in app.runs(parent="p")) == ["async_child", "child", "child"]
+    assert sorted(info.workflow for info in app.runs(parent="p")) == [
+        "async_child",
+        "child",
+        "child",
+    ]
 
 
 def test_a_child_that_fails_raises_in_its_parent(app):

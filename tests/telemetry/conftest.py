@@ -29,7 +29,11 @@ class Heard(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.NOTSET)
         self.records: list[logging.LogRecord] = []
-        self._formatters = (JSONFormatter(), TextFormatter(), logging.Formatter("%(message)s %(name)s"))
+        self._formatters = (
+            JSONFormatter(),
+            TextFormatter(),
+            logging.Formatter("%(message)s %(name)s"),
+        )
 
     def emit(self, record: logging.LogRecord) -> None:
         self.records.append(record)

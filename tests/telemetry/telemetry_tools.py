@@ -30,7 +30,16 @@ class Worker(Program):
         environ = clean_environment(
             **SETTINGS, OUTLAST_STORE=address, OUTLAST_HTTP="127.0.0.1:0", GATE=str(folder), PYTHONPATH=str(PROGRAMS), **env,
         )  # fmt: skip
-        command = [sys.executable, "-u", "-m", "outlast", "worker", PROGRAMS / flows, "--log", "json"]
+        command = [
+            sys.executable,
+            "-u",
+            "-m",
+            "outlast",
+            "worker",
+            PROGRAMS / flows,
+            "--log",
+            "json",
+        ]
         super().__init__(command, folder, env=environ)
 
     def wait_for_file(self, name: str) -> None:

@@ -33,7 +33,9 @@ def test_log_lines_are_json_without_a_terminal(tmp_path, form):
 
 
 def test_text_format_appends_fields(tmp_path):
-    assert printed(tmp_path, '"text"').endswith("outlast.mine  hello run=r1 step=s#1 attempt=2 fence=7\n")
+    assert printed(tmp_path, '"text"').endswith(
+        "outlast.mine  hello run=r1 step=s#1 attempt=2 fence=7\n"
+    )
 
 
 def test_existing_logging_setup_is_kept_unless_a_format_is_given(tmp_path):

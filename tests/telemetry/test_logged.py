@@ -209,13 +209,17 @@ def test_log_values_adds_values_to_log_lines(world, heard):
     assert f'step carry#1(card="{SECRET}") of run fine: "{SECRET}"' in messages or any(
         message.startswith("step carry#1(") and message.count(SECRET) == 2 for message in messages
     )
-    assert f"bad payload: {SECRET}" in JSONFormatter().format(_one(heard, "item one failed, attempt 1"))
+    assert f"bad payload: {SECRET}" in JSONFormatter().format(
+        _one(heard, "item one failed, attempt 1")
+    )
 
 
 def test_log_values_truncates_long_values(world, heard):
     walk(world, log_values=5)
     assert SECRET not in heard.text()
-    assert "run fails failed: ValueError: no su…" in [record.getMessage() for record in heard.records]
+    assert "run fails failed: ValueError: no su…" in [
+        record.getMessage() for record in heard.records
+    ]
 
 
 def test_failed_attempt_is_logged_with_step_and_number(world, heard):
@@ -223,7 +227,12 @@ def test_failed_attempt_is_logged_with_step_and_number(world, heard):
     told = [record for record in heard.records if record.getMessage().startswith("attempt ")]
     lines = {record.getMessage().partition(";")[0]: record for record in told}
     first = lines["attempt 1 of step raises#1 of run fails failed: ValueError"]
-    assert (first.run, first.step, first.attempt, first.levelno) == ("fails", "raises#1", 1, logging.INFO)
+    assert (first.run, first.step, first.attempt, first.levelno) == (
+        "fails",
+        "raises#1",
+        1,
+        logging.INFO,
+    )
     assert "; the next in 0.0" in first.getMessage()
     assert "attempt 2 of step raises#1 of run fails failed: ValueError" not in lines, (
         "then the run has failed"
@@ -253,7 +262,9 @@ def test_failed_inner_attempt_is_logged_without_arguments(world, heard):
             await run.result(timeout=100)
 
     world.do(first)
-    found = next(record for record in heard.records if record.getMessage().startswith("attempt 1 of step "))
+    found = next(
+        record for record in heard.records if record.getMessage().startswith("attempt 1 of step ")
+    )
     assert found.getMessage().startswith(
         "attempt 1 of step within in around#1 of run n failed: LookupError; "
     )
@@ -297,7 +308,9 @@ def test_a_run_that_is_undone_or_fails_by_itself_is_told_with_the_step_or_withou
 
     world.do(first)
     said = "run undone failed: pydantic_core._pydantic_core.ValidationError"
-    assert [record.step for record in heard.records if record.getMessage() == said][-1] == "invalid#1"
+    assert [record.step for record in heard.records if record.getMessage() == said][
+        -1
+    ] == "invalid#1"
     assert _one(heard, "run own_fault failed: LookupError").step is None
 
 
@@ -345,7 +358,11 @@ def calls() -> list[tuple[str, ast.Call]]:
             if node.func.value.id != "log" or not node.args:
                 continue
             first = node.args[0]
-            text = first.value if isinstance(first, ast.Constant) else texts.get(getattr(first, "id", ""), "")
+            text = (
+                first.value
+                if isinstance(first, ast.Constant)
+                else texts.get(getattr(first, "id", ""), "")
+            )
             if any(f"{what} %s" in str(text) for what in ("run", "item", "step", "effect")):
                 found.append((f"{path.relative_to(SOURCE)}:{node.lineno} {text}", node))
     return found
@@ -354,7 +371,9 @@ def calls() -> list[tuple[str, ast.Call]]:
 def test_run_log_lines_name_their_run():
     found = calls()
     assert len(found) >= 15
-    without = [where for where, call in found if not any(word.arg == "extra" for word in call.keywords)]
+    without = [
+        where for where, call in found if not any(word.arg == "extra" for word in call.keywords)
+    ]
     assert without == []
 
 
@@ -405,13 +424,17 @@ def test_dead_letter_is_logged_although_the_store_is_away(tmp_path, heard, monke
             await item.nack(reason="no")
             await wait_until_async(lambda: called)
             (counter,) = [
-                one for one in app._open.meters.counters if one.metric.name == "outlast_dead_letters_total"
+                one
+                for one in app._open.meters.counters
+                if one.metric.name == "outlast_dead_letters_total"
             ]
             assert counter.counts[("mail",)] == 1
 
     asyncio.run(main())
     assert called[0].status == "dead" and store.times == 0
-    at_once = "mail/one is a dead letter; why is told when the store answers again: the disk is away"
+    at_once = (
+        "mail/one is a dead letter; why is told when the store answers again: the disk is away"
+    )
     messages = [record.getMessage() for record in heard.records]
     assert messages.count(at_once) == 1
     assert any(message.startswith("item mail/one is a dead letter: ") for message in messages)

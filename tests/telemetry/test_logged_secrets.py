@@ -36,7 +36,10 @@ def test_configured_secrets_are_masked_in_log_lines(hiding):
     hiding.hide(PASSWORD, "abc")
     quoted = "p%22%C3%A4%2Fss%20w%C3%B6rd"
     made = record(
-        f"at postgresql://me:{quoted}@host", ValueError(PASSWORD), run=f"r {PASSWORD}", workers=[PASSWORD]
+        f"at postgresql://me:{quoted}@host",
+        ValueError(PASSWORD),
+        run=f"r {PASSWORD}",
+        workers=[PASSWORD],
     )
     for formatter in (JSONFormatter(), TextFormatter()):
         line = formatter.format(made)
@@ -51,7 +54,12 @@ def test_configured_secrets_are_masked_in_log_lines(hiding):
 def test_quoted_secrets_are_masked_in_log_lines(hiding, formatter):
     secret = 'qu"ote\\back\nslash-ü'
     hiding.hide(secret)
-    for text in (f"{secret!r}", f"{[secret]}", json.dumps(secret), json.dumps(secret, ensure_ascii=False)):
+    for text in (
+        f"{secret!r}",
+        f"{[secret]}",
+        json.dumps(secret),
+        json.dumps(secret, ensure_ascii=False),
+    ):
         record = logging.makeLogRecord({"name": "x", "levelname": "INFO", "msg": "%s", "args": (text,), "reason": text, "event": text})  # fmt: skip
         said = formatter.format(record)
         assert "***" in said
@@ -120,5 +128,7 @@ def test_error_with_a_failing_str_is_still_logged():
         def __str__(self) -> str:
             raise RuntimeError("no")
 
-    assert format_error(Unsayable(), 100).endswith("Unsayable: (its message could not be read: RuntimeError)")
+    assert format_error(Unsayable(), 100).endswith(
+        "Unsayable: (its message could not be read: RuntimeError)"
+    )
     assert str(redact(Unsayable(), 100)) == "(its message could not be read: RuntimeError)"

@@ -134,7 +134,11 @@ def test_steps_are_counted_by_kind_and_outcome(world):
         ("fails", "failed"): 1,
         ("cancels", "done"): 1,
     }
-    assert found["outlast_compensations_total"] == {("registered",): 3, ("done",): 2, ("failed",): 0}
+    assert found["outlast_compensations_total"] == {
+        ("registered",): 3,
+        ("done",): 2,
+        ("failed",): 0,
+    }
     assert found["outlast_parked_total"] == {}
 
 
@@ -240,7 +244,9 @@ def test_woken_run_does_not_count_as_recovered(world):
         await app.start(waits(), id="run")
         await asyncio.sleep(5)
         await app.drain("test")
-        return numbers(app, "outlast_recovery_seconds")["death",], numbers(app, "outlast_runs_total")
+        return numbers(app, "outlast_recovery_seconds")["death",], numbers(
+            app, "outlast_runs_total"
+        )
 
     assert world.do(taken_up) == (1, {("waits", "waiting"): 1})
     world.restart(after=5 * 3600.0)
@@ -326,7 +332,11 @@ def test_disabled_metrics_count_and_export_nothing(world):
     async def main(app):
         await (await app.start(everything(), id="run")).result()
         app.status_provider.refresh()
-        return list(app.status_provider.samples()), app._open.meters.steps.counts, app._open.writer.commits
+        return (
+            list(app.status_provider.samples()),
+            app._open.meters.steps.counts,
+            app._open.writer.commits,
+        )
 
     assert world.do(main) == ([], {}, ())
 
@@ -371,7 +381,12 @@ def test_commit_metrics_count_verbs_and_stale_fences():
     commits.add([None], 3.0)
     commits.failed("unknown")
     commands, total = buckets(names.COMMIT_VERBS, merged([commits.commands])[()])
-    assert (dict(commands)["1.0"], dict(commands)["5.0"], dict(commands)["+Inf"], total) == (1, 2, 2, 4)
+    assert (dict(commands)["1.0"], dict(commands)["5.0"], dict(commands)["+Inf"], total) == (
+        1,
+        2,
+        2,
+        4,
+    )
     seconds, _ = buckets(names.COMMIT_SECONDS_TAKEN, merged([commits.seconds, commits.seconds])[()])
     assert (dict(seconds)["0.001"], dict(seconds)["+Inf"]) == (2, 4), "of two threads: their sums"
     assert (commits.stale, commits.failures.counts["unknown",]) == (1, 1)

@@ -20,7 +20,11 @@ def documented() -> dict[str, tuple[str, tuple[str, ...]]]:
     return {
         name: (
             kind,
-            tuple(re.findall(r"`(\w+)`(?= \(|,|$)", re.sub(r"\([^)]*\)", "()", labels).replace(" ()", ""))),
+            tuple(
+                re.findall(
+                    r"`(\w+)`(?= \(|,|$)", re.sub(r"\([^)]*\)", "()", labels).replace(" ()", "")
+                )
+            ),
         )
         for name, kind, labels in ROW.findall(PAGE.read_text())
     }
@@ -56,7 +60,9 @@ def test_workers_export_all_metrics_through_death_and_drain(start, tmp_path):
     assert found["outlast_runs_in_hand",] == 1
     assert found["outlast_deaths_total",] == 1
     assert found["outlast_recovery_seconds_count", "death"] == 1
-    assert 0 < found["outlast_recovery_seconds_sum", "death"] < 3600, "by its lock, not by its lease"
+    assert 0 < found["outlast_recovery_seconds_sum", "death"] < 3600, (
+        "by its lock, not by its lease"
+    )
     assert found["outlast_replayed_steps_total", "journey"] == 2
 
     second.terminate()
@@ -83,8 +89,13 @@ def test_workers_export_all_metrics_through_death_and_drain(start, tmp_path):
     third.scrape_until("outlast_runs_total", "journey", "done")
 
     exported = {metric_of(name) for name, *_ in third.scrape()}
-    stalls = {STALLS.name, STALL_SECONDS.name}  # shown once a step has blocked the loop: none does here
-    assert exported | stalls == {metric.name for metric in METRICS}, "all of the table, and nothing else"
+    stalls = {
+        STALLS.name,
+        STALL_SECONDS.name,
+    }  # shown once a step has blocked the loop: none does here
+    assert exported | stalls == {metric.name for metric in METRICS}, (
+        "all of the table, and nothing else"
+    )
     third.terminate()
     assert third.wait() == 0
 

@@ -13,7 +13,13 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased, Sampler, TraceIdRatioBased
+from opentelemetry.sdk.trace.sampling import (
+    ALWAYS_OFF,
+    ALWAYS_ON,
+    ParentBased,
+    Sampler,
+    TraceIdRatioBased,
+)
 from opentelemetry.trace import StatusCode
 from telemetry_tools import outside
 
@@ -32,7 +38,9 @@ class Sent:
         self._exporter = InMemorySpanExporter()
         self.provider = TracerProvider(sampler=sampler, shutdown_on_exit=False)
         self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
-        monkeypatch.setattr(trace, "_TRACER_PROVIDER", self.provider)  # it can be set once in a process
+        monkeypatch.setattr(
+            trace, "_TRACER_PROVIDER", self.provider
+        )  # it can be set once in a process
 
     @property
     def all(self) -> list:
@@ -125,7 +133,9 @@ async def two() -> str:
 
 def parent(sent: Sent, span):
     (above,) = [
-        one for one in sent.all if span.parent is not None and one.context.span_id == span.parent.span_id
+        one
+        for one in sent.all
+        if span.parent is not None and one.context.span_id == span.parent.span_id
     ]
     return above
 
@@ -137,13 +147,19 @@ def test_step_spans_are_children_of_their_life(world, sent):
     assert parent(sent, sent.one("step work")) is life
     assert parent(sent, sent.one("client call")) is sent.one("step work")
     assert parent(sent, sent.one("in a thread")) is sent.one("step in_thread")
-    inner = next(span for span in sent.named("step within") if span.context.trace_id == life.context.trace_id)
+    inner = next(
+        span for span in sent.named("step within") if span.context.trace_id == life.context.trace_id
+    )
     assert parent(sent, inner) is sent.one("step work")
     assert sent.one("step shaky").attributes["outlast.attempt"] == 2
     assert sent.one("step work").attributes["outlast.key"] == "work#1"
     assert sent.one("step work").status.status_code is StatusCode.OK
     facts = life.attributes
-    assert (facts["outlast.run"], facts["outlast.workflow"], facts["outlast.life"]) == ("run", "flow", 1)
+    assert (facts["outlast.run"], facts["outlast.workflow"], facts["outlast.life"]) == (
+        "run",
+        "flow",
+        1,
+    )
     assert facts["outlast.end"] == "done"
     assert facts["outlast.fence"] > 0
     assert facts["outlast.worker"]
@@ -212,12 +228,24 @@ def test_failed_spans_name_the_error_type(world, sent):
     with pytest.raises(ValueError, match=SECRET):
         world.run(fails())
     failed = sent.one("step broken")
-    assert (failed.status.status_code, failed.attributes["error.type"]) == (StatusCode.ERROR, "ValueError")
+    assert (failed.status.status_code, failed.attributes["error.type"]) == (
+        StatusCode.ERROR,
+        "ValueError",
+    )
     first, second = sent.named("run fails")
-    assert (first.attributes["outlast.end"], first.attributes["outlast.undoing"]) == ("undoing", False)
-    assert (second.attributes["outlast.end"], second.attributes["outlast.undoing"]) == ("failed", True)
+    assert (first.attributes["outlast.end"], first.attributes["outlast.undoing"]) == (
+        "undoing",
+        False,
+    )
+    assert (second.attributes["outlast.end"], second.attributes["outlast.undoing"]) == (
+        "failed",
+        True,
+    )
     assert second.status.status_code is StatusCode.ERROR
-    assert sent.one("effect charge").context.trace_id == sent.one("compensation refund").context.trace_id
+    assert (
+        sent.one("effect charge").context.trace_id
+        == sent.one("compensation refund").context.trace_id
+    )
 
 
 @effect(timeout=5)
@@ -279,7 +307,11 @@ def test_unknown_effect_span_names_its_error(world, sent, flow, name):
     with pytest.raises(RunParked):
         world.run(flow())
     assert said(sent.one(f"effect {name}")) == ("interrupted", StatusCode.ERROR, "ConnectionError")
-    assert said(sent.one(f"run {flow.name}")) == ("parked", StatusCode.ERROR, "outlast.errors.RunParked")
+    assert said(sent.one(f"run {flow.name}")) == (
+        "parked",
+        StatusCode.ERROR,
+        "outlast.errors.RunParked",
+    )
 
 
 def test_interrupted_retry_span_names_the_last_error(world, sent):
@@ -332,7 +364,10 @@ def test_lives_share_a_trace_and_name_the_cause(world, sent):
     world.run(two())
     first, third = sent.named("run two")
     assert first.context.trace_id == third.context.trace_id
-    assert (first.parent.span_id, first.parent.trace_id) == (third.parent.span_id, third.parent.trace_id)
+    assert (first.parent.span_id, first.parent.trace_id) == (
+        third.parent.span_id,
+        third.parent.trace_id,
+    )
     assert first.attributes["outlast.end"] == "released"
     assert "outlast.cause" not in first.attributes
     assert (third.attributes["outlast.cause"], third.attributes["outlast.life"]) == ("death", 3)
@@ -388,7 +423,10 @@ def test_refused_start_span_names_the_error(world, sent):
 
     world.do(main)
     _, refused = sent.named("start two")
-    assert (refused.status.status_code, refused.status.description) == (StatusCode.ERROR, "Conflict")
+    assert (refused.status.status_code, refused.status.description) == (
+        StatusCode.ERROR,
+        "Conflict",
+    )
     assert refused.attributes["error.type"] == "Conflict"
     assert SECRET not in refused.to_json()
 

@@ -31,7 +31,9 @@ async def sleeper(seconds: float) -> None:
 
 def shown(app, name: str) -> dict[tuple[str, ...], float]:
     return {
-        tuple(one.labels.values()): one.value for one in app.status_provider.samples() if one.name == name
+        tuple(one.labels.values()): one.value
+        for one in app.status_provider.samples()
+        if one.name == name
     }
 
 
@@ -96,7 +98,9 @@ def test_a_drain_does_not_wait_for_a_look(address):
     async def main() -> None:
         async with Outlast(address, worker=True, workflows=[sleeper]) as app:
             called = slow(app._open.store, "drains", gate)
-            asking = asyncio.create_task(asyncio.to_thread(app._open.store_stats.refresh, WAIT_SECONDS))
+            asking = asyncio.create_task(
+                asyncio.to_thread(app._open.store_stats.refresh, WAIT_SECONDS)
+            )
             await wait_until_async(lambda: called)
             await app.drain("test")
             assert not asking.done()
@@ -277,7 +281,9 @@ def test_look_without_a_thread_is_retried(address, monkeypatch):
 # -- drains
 
 
-def drain(number: int, ended: float | None, report: str = '{"seconds": 4.0, "released": 2}') -> DrainRow:
+def drain(
+    number: int, ended: float | None, report: str = '{"seconds": 4.0, "released": 2}'
+) -> DrainRow:
     began = NOW - 900 + number
     return DrainRow(f"w{number}", "host", 1, "test", began, ended, 3, report, ())
 
@@ -323,7 +329,9 @@ def test_damaged_drain_row_hides_no_other(damage):
         drain(3, NOW - 2)._replace(reason=damage, host=damage, worker=damage),
     ]
     found = recent(
-        lambda _: [*rows, *(drain(1, None)._replace(began=damage) for _ in range(DRAINS_FEW))], NOW, 30
+        lambda _: [*rows, *(drain(1, None)._replace(began=damage) for _ in range(DRAINS_FEW))],
+        NOW,
+        30,
     )
     assert found.ends == {"clean": 2}
 
@@ -344,7 +352,11 @@ def test_long_drain_is_not_missed():
 def test_drain_metrics_exist_before_the_first_drain(world):
     async def main(app):
         app.status_provider.refresh()
-        return {metric.name: shown(app, metric.name) for metric in names.METRICS if "recent" in metric.name}
+        return {
+            metric.name: shown(app, metric.name)
+            for metric in names.METRICS
+            if "recent" in metric.name
+        }
 
     found = world.do(main)
     assert found["outlast_recent_drains"] == {("clean",): 0, ("left",): 0, ("cut_short",): 0}

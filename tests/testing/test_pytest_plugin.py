@@ -161,7 +161,9 @@ def test_replay_can_be_turned_off_for_all_tests(tmp_path):
 
 def test_the_plugin_imports_nothing_of_outlast():
     code = "import outlast_pytest, sys; print([name for name in sys.modules if name.startswith('outlast.')])"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
     assert out == "[]\n"
 
 

@@ -32,7 +32,9 @@ def output_of(folder, test: str) -> list[str]:
     lines = out.splitlines()
     begin = next(number for number, line in enumerate(lines) if f" {test} " in line)
     return lines[
-        begin + 1 : next(number for number, line in enumerate(lines) if "short test summary" in line)
+        begin + 1 : next(
+            number for number, line in enumerate(lines) if "short test summary" in line
+        )
     ]
 
 

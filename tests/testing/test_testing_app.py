@@ -72,7 +72,9 @@ def test_virtual_clock_waits_for_the_thread_of_an_evicted_sync_workflow(
 
     def post_and_dawdle(loop, callback, *args):
         SelectorEventLoop.call_soon_threadsafe(loop, callback, *args)
-        if threading.current_thread().name == "outlast-run":  # as one that gets no turn on a busy machine
+        if (
+            threading.current_thread().name == "outlast-run"
+        ):  # as one that gets no turn on a busy machine
             posts.append(callback)
             time.sleep(SHORT)
 

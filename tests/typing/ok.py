@@ -145,9 +145,13 @@ async def inside(topic: str) -> None:
     assert_type(await tally([topic]), dict[str, int])
 
     # -- asyncio, as written
-    assert_type(await asyncio.gather(research(topic), count.aio(topic), report(topic)), tuple[str, int, str])
+    assert_type(
+        await asyncio.gather(research(topic), count.aio(topic), report(topic)), tuple[str, int, str]
+    )
     assert_type(await asyncio.gather(report(topic), long_report(topic)), tuple[str, Report])
-    assert_type(await asyncio.gather(agent.think(topic), agent.remember.aio(topic)), tuple[str, int])
+    assert_type(
+        await asyncio.gather(agent.think(topic), agent.remember.aio(topic)), tuple[str, int]
+    )
     assert_type(await asyncio.gather(*[research(one) for one in topic]), list[str])
     assert_type(await asyncio.gather(*[long_report(one) for one in topic]), list[Report])
     assert_type(asyncio.create_task(research(topic)), asyncio.Task[str])
@@ -240,7 +244,9 @@ async def streaming(prompt: str) -> str:
     assert_type(resume_stream(partial(say, prompt)), ResumableStream[str])
     assert_type(resume_stream(lambda: say(prompt)), ResumableStream[str])
     assert_type(resume_stream(follow, prompt, by="cursor"), ResumableStream[str])
-    assert_type(resume_stream(lambda cursor: follow(cursor, prompt), by="cursor"), ResumableStream[str])
+    assert_type(
+        resume_stream(lambda cursor: follow(cursor, prompt), by="cursor"), ResumableStream[str]
+    )
     assert_type(resume_stream(follow_some, by="cursor", type=bytes), ResumableStream[bytes])
     assert_type(resume_stream(raw, type=bytes).text, bytes)
     return answer.text
@@ -265,7 +271,9 @@ async def program() -> None:
         assert_type(await started.result(timeout=3), str)
         assert_type(await started.info(), RunInfo)
         assert_type(await app.start(tally(["a"])), Run[dict[str, int]])
-        assert_type(await app.submit(long_report("tides"), queue="slow", priority=1, delay=3), Run[Report])
+        assert_type(
+            await app.submit(long_report("tides"), queue="slow", priority=1, delay=3), Run[Report]
+        )
         assert_type(await app.submit_many([report("tides"), report("moon")]), list[Run[str]])
         assert_type(app.get(long_report, "r-2"), Run[Report])
         assert_type(await app.get(shout, "r-3").result(), str)
@@ -278,9 +286,13 @@ async def program() -> None:
         await app.resume("r-1")
         assert_type(await app.prune(3600), int)
         assert_type([one async for one in app.each(["a"], id="e-1")], list[str])
-        assert_type([one async for one in app.each([Report("a", 1)], id="e-2", key=topic_of)], list[Report])
+        assert_type(
+            [one async for one in app.each([Report("a", 1)], id="e-2", key=topic_of)], list[Report]
+        )
         assert_type(await app.map(plain_count, ["a"], id="m-1"), dict[str, int])
-        assert_type(await app.map(async_report, range(3), id="m-2", concurrency=2), dict[str, Report])
+        assert_type(
+            await app.map(async_report, range(3), id="m-2", concurrency=2), dict[str, Report]
+        )
         async with app.unit("order"):
             pass
         with app.unit("order"):

@@ -33,7 +33,13 @@ async def pay(amount: int, *, to: str = "ann", key: str = KEY) -> Receipt:
 
 
 @effect(
-    timeout=30, name="file", retries=2, backoff=0.5, backoff_max=9, failed_on=(OSError, ValueError), undo=None
+    timeout=30,
+    name="file",
+    retries=2,
+    backoff=0.5,
+    backoff_max=9,
+    failed_on=(OSError, ValueError),
+    undo=None,
 )
 def write(path: str, key: str = KEY) -> int:
     return len(path + key)

@@ -102,7 +102,8 @@ def program() -> None:
         assert_type(started.info(), RunInfo)
         assert_type(app.start(later("tides")).result(), int)
         assert_type(
-            app.submit(tally(["a"]), id="t-1", queue="slow", priority=1, delay=3), Run[dict[str, int]]
+            app.submit(tally(["a"]), id="t-1", queue="slow", priority=1, delay=3),
+            Run[dict[str, int]],
         )
         assert_type(app.submit_many([report("tides"), report("moon")]), list[Run[str]])
         assert_type(app.get(tally, "t-1"), Run[dict[str, int]])

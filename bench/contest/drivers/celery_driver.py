@@ -29,7 +29,8 @@ def _made(store: str, given: argparse.Namespace):
 
     address = urlsplit(store)
     app = Celery(
-        "bench", broker=f"redis+socket://{address.path}?virtual_host={parse_qs(address.query)['db'][0]}"
+        "bench",
+        broker=f"redis+socket://{address.path}?virtual_host={parse_qs(address.query)['db'][0]}",
     )
     app.conf.update(
         task_default_queue=QUEUE,
@@ -41,7 +42,9 @@ def _made(store: str, given: argparse.Namespace):
     )
     if given.longest:
         app.conf.worker_prefetch_multiplier = 1
-    if given.silence:  # a visibility that is shorter than a task has it done twice: nothing renews it
+    if (
+        given.silence
+    ):  # a visibility that is shorter than a task has it done twice: nothing renews it
         app.conf.broker_transport_options = {
             "visibility_timeout": given.longest + given.silence + HELD_SECONDS_MAX,
             "unacked_restore_interval": 1,
@@ -72,7 +75,9 @@ def work(given: argparse.Namespace) -> None:
     app, *_ = _made(given.store, given)
     worker_ready.connect(lambda **_: ready(), weak=False)
     pool = LONG if given.longest else SHORT
-    app.worker_main(["worker", *pool, "--concurrency", str(given.slots), "--hostname", given.name, *QUIET])
+    app.worker_main(
+        ["worker", *pool, "--concurrency", str(given.slots), "--hostname", given.name, *QUIET]
+    )
 
 
 class _Producer:
@@ -98,7 +103,8 @@ class _Producer:
     async def left(self) -> int:
         channel = self._producer.channel
         waiting = sum(
-            channel.client.llen(channel._q_for_pri(QUEUE, level)) for level in channel.priority_steps
+            channel.client.llen(channel._q_for_pri(QUEUE, level))
+            for level in channel.priority_steps
         )
         found: int = waiting + channel.client.hlen(channel.unacked_key)
         return found

@@ -78,7 +78,10 @@ class Meter:
 
 def cpu_seconds() -> float:
     """Of this process, all its threads, and the children it has waited for."""
-    own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    own, children = (
+        resource.getrusage(resource.RUSAGE_SELF),
+        resource.getrusage(resource.RUSAGE_CHILDREN),
+    )
     return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
 
 
@@ -87,7 +90,9 @@ def tree_cpu_seconds(root: int) -> float:
     rows, tree = list(_processes()), {root}
     while found := {pid for pid, parent, *_ in rows if parent in tree} - tree:
         tree |= found
-    return sum(own + waited_for for pid, _, own, waited_for in rows if pid in tree) / os.sysconf("SC_CLK_TCK")
+    return sum(own + waited_for for pid, _, own, waited_for in rows if pid in tree) / os.sysconf(
+        "SC_CLK_TCK"
+    )
 
 
 def _processes() -> Iterator[tuple[int, int, int, int]]:
@@ -159,11 +164,15 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--store", required=True)
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--steps", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=1.0, help="how long to go on at least (steps)")
+    parser.add_argument(
+        "--seconds", type=float, default=1.0, help="how long to go on at least (steps)"
+    )
     parser.add_argument(
         "--variant", default="", help="one of several configurations of the contender (steps)"
     )
-    parser.add_argument("--server", type=int, help="the pid of the store's server, to see its CPU (steps)")
+    parser.add_argument(
+        "--server", type=int, help="the pid of the store's server, to see its CPU (steps)"
+    )
     parser.add_argument("--slots", type=int, default=20)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--first", type=int, default=0)
@@ -177,7 +186,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--until-done", action="store_true", help="answer when the store has none left (submit)"
     )
-    parser.add_argument("--warm-up", type=int, default=0, help="jobs before those that are counted (submit)")
+    parser.add_argument(
+        "--warm-up", type=int, default=0, help="jobs before those that are counted (submit)"
+    )
     parser.add_argument(
         "--pause", type=float, default=0.1, help="seconds between two jobs, on average (pulse)"
     )
@@ -190,7 +201,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--silence", type=float, default=0.0, help="time-out for a silent worker; 0: the default"
     )
-    parser.add_argument("--name", default="a", help="of a worker, where the contender has names for them")
+    parser.add_argument(
+        "--name", default="a", help="of a worker, where the contender has names for them"
+    )
     parser.add_argument(
         "--grace", type=float, default=10.0, help="what a worker has between SIGTERM and SIGKILL"
     )

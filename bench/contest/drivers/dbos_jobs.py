@@ -79,12 +79,18 @@ def with_wal(store: str) -> None:
 
 class _Producer:
     def __init__(self, given: argparse.Namespace) -> None:
-        wal = ", SQLite with a write-ahead log (not its default)" if given.store.startswith("sqlite") else ""
+        wal = (
+            ", SQLite with a write-ahead log (not its default)"
+            if given.store.startswith("sqlite")
+            else ""
+        )
         self.config = CONFIG.format(slots=given.slots, poll=POLL_SECONDS, wal=wal)
         self.client = DBOSClient(system_database_url=url_of(given.store), application_name=APP)
         self._engine = sqlalchemy.create_engine(url_of(given.store))
         schema = "" if given.store.startswith("sqlite") else "dbos."
-        self._left = f"SELECT count(*) FROM {schema}workflow_status WHERE status IN ('ENQUEUED', 'PENDING')"
+        self._left = (
+            f"SELECT count(*) FROM {schema}workflow_status WHERE status IN ('ENQUEUED', 'PENDING')"
+        )
 
     async def put(self, jobs: Sequence[Job]) -> None:
         with self._engine.begin() as connection:

@@ -60,7 +60,9 @@ def work(given: argparse.Namespace) -> None:
     """Becomes the `dramatiq` command."""
     os.environ[WORKER] = given.name
     told = given.longest > given.grace
-    os.environ[GIVEN] = json.dumps({"store": given.store, "silence": given.silence, "told_to_stop": told})
+    os.environ[GIVEN] = json.dumps(
+        {"store": given.store, "silence": given.silence, "told_to_stop": told}
+    )
     processes, threads = (1, given.slots) if given.longest else SHORT
     wait_ms = int((given.grace - MARGIN_SECONDS) * 1000)
     words = ["--processes", processes, "--threads", threads, "--worker-shutdown-timeout", wait_ms]
@@ -72,7 +74,9 @@ class _Producer:
     def __init__(self, given: argparse.Namespace) -> None:
         self.config = CONFIG.format(processes=SHORT[0], threads=SHORT[1])
         self._kind = given.kind
-        self._broker, self._whole, self._staged = _declared(given.store, given.silence, told_to_stop=False)
+        self._broker, self._whole, self._staged = _declared(
+            given.store, given.silence, told_to_stop=False
+        )
 
     async def put(self, jobs: Sequence[Job]) -> None:
         for job in jobs:

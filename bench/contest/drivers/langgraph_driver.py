@@ -93,12 +93,17 @@ def _saver_name(given: argparse.Namespace, prefix: str) -> str:
 
 
 def _in_threads(given: argparse.Namespace, count: int) -> Laps:
-    with _savers(given.store, count) as savers, ThreadPoolExecutor(min(THREADS, given.runs)) as pool:
+    with (
+        _savers(given.store, count) as savers,
+        ThreadPoolExecutor(min(THREADS, given.runs)) as pool,
+    ):
         graphs = [_graph(_noop, saver) for saver in savers]
 
         def execute(name: str, runs: int, steps: int) -> None:
             def one(number: int) -> int:
-                total: int = graphs[number % count].invoke(**_call(f"{name}-{number}", steps))["total"]
+                total: int = graphs[number % count].invoke(**_call(f"{name}-{number}", steps))[
+                    "total"
+                ]
                 return total
 
             assert list(pool.map(one, range(runs))) == [sum(range(steps))] * runs
@@ -108,7 +113,9 @@ def _in_threads(given: argparse.Namespace, count: int) -> Laps:
             execute(name, runs, steps)
         if given.store.startswith("sqlite:"):
             own = savers[0].conn
-            laps.found["settings"] = {name: _told(own.execute(f"PRAGMA {name}")) for name in SQLITE_SETTINGS}
+            laps.found["settings"] = {
+                name: _told(own.execute(f"PRAGMA {name}")) for name in SQLITE_SETTINGS
+            }
         return laps
 
 
@@ -145,9 +152,12 @@ async def _in_asyncio(given: argparse.Namespace, count: int) -> Laps:
 
         async def execute(name: str, runs: int, steps: int) -> None:
             calls = [
-                graphs[number % count].ainvoke(**_call(f"{name}-{number}", steps)) for number in range(runs)
+                graphs[number % count].ainvoke(**_call(f"{name}-{number}", steps))
+                for number in range(runs)
             ]
-            assert [state["total"] for state in await asyncio.gather(*calls)] == [sum(range(steps))] * runs
+            assert [state["total"] for state in await asyncio.gather(*calls)] == [
+                sum(range(steps))
+            ] * runs
 
         laps = Laps(given, meter)
         for name, runs, steps in laps:
@@ -167,7 +177,8 @@ async def _async_savers(store: str, count: int, stack: AsyncExitStack) -> list[A
 
         path = store.removeprefix("sqlite:///")
         savers = [
-            await stack.enter_async_context(AsyncSqliteSaver.from_conn_string(path)) for _ in range(count)
+            await stack.enter_async_context(AsyncSqliteSaver.from_conn_string(path))
+            for _ in range(count)
         ]
         for saver in savers:
             await saver.setup()
@@ -194,7 +205,9 @@ def _counted(store: str, lap: str) -> dict[str, Any]:
 
     with psycopg.connect(store, row_factory=dict_row) as db:
         (recorded,) = (db.execute(f"{COUNT} %s", (f"{lap}-%",)).fetchone() or {}).values()
-        settings = {name: (db.execute(f"SHOW {name}").fetchone() or {})[name] for name in POSTGRES_SETTINGS}
+        settings = {
+            name: (db.execute(f"SHOW {name}").fetchone() or {})[name] for name in POSTGRES_SETTINGS
+        }
     return {"recorded": recorded, "settings": settings}
 
 

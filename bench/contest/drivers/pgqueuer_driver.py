@@ -21,9 +21,7 @@ SLOTS_COUNTED = 20
 """With so many a limit to the tasks at a time is set, which must be twice a batch; with more there is none (its default), and a batch is as many."""
 LOOK_SECONDS = 0.5
 """Of a worker that must notice another's death: how often it looks without being told. The default is 30."""
-CONFIG = (
-    "`pgq run` on uvloop, one asyncpg connection, {words}; put by `enqueue` with a list, in one statement"
-)
+CONFIG = "`pgq run` on uvloop, one asyncpg connection, {words}; put by `enqueue` with a list, in one statement"
 
 
 def work(given: argparse.Namespace) -> None:

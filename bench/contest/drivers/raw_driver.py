@@ -59,9 +59,14 @@ def _sqlite(given: argparse.Namespace) -> dict[str, Any]:
     laps = _measure(given, [commit])
     found = laps.found
     found["recorded"] = db.execute(f"{COUNT} ?", (f"{laps.last}-%",)).fetchone()[0]
-    found["settings"] = {name: str(db.execute(f"PRAGMA {name}").fetchone()[0]) for name in SQLITE_SETTINGS}
+    found["settings"] = {
+        name: str(db.execute(f"PRAGMA {name}").fetchone()[0]) for name in SQLITE_SETTINGS
+    }
     db.close()
-    return {**found, "config": "one connection, BEGIN IMMEDIATE, one INSERT, COMMIT; WAL, synchronous=FULL"}
+    return {
+        **found,
+        "config": "one connection, BEGIN IMMEDIATE, one INSERT, COMMIT; WAL, synchronous=FULL",
+    }
 
 
 def _postgres(given: argparse.Namespace) -> dict[str, Any]:
@@ -81,7 +86,9 @@ def _postgres(given: argparse.Namespace) -> dict[str, Any]:
         laps = _measure(given, [commit_by(db) for db in dbs])
         found = laps.found
         found["recorded"] = dbs[0].execute(f"{COUNT} %s", (f"{laps.last}-%",)).fetchone()[0]
-        found["settings"] = {name: dbs[0].execute(f"SHOW {name}").fetchone()[0] for name in POSTGRES_SETTINGS}
+        found["settings"] = {
+            name: dbs[0].execute(f"SHOW {name}").fetchone()[0] for name in POSTGRES_SETTINGS
+        }
     return {
         **found,
         "config": f"psycopg, {connections} connection{'s, a thread each' * (connections > 1)}; one INSERT a commit, prepared",
@@ -101,7 +108,8 @@ def _execute(commits: list[Commit], name: str, runs: int, steps: int) -> None:
         _share(commits[0], [f"{name}-{number}" for number in range(runs)], steps)
         return
     shares = [
-        [f"{name}-{number}" for number in range(first, runs, len(commits))] for first in range(len(commits))
+        [f"{name}-{number}" for number in range(first, runs, len(commits))]
+        for first in range(len(commits))
     ]
     threads = [
         threading.Thread(target=_share, args=(commit, share, steps))

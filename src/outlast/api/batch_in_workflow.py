@@ -47,7 +47,9 @@ class InsideEach(AsyncIterator[T], Generic[T]):
         self._host = execution.host
         self._reader = _Reader(items, key, execution.engine.settings.id_length_max)
         self._step: Step[[], Any] = Step(self._reader.next, name=name)
-        self._step.is_measured = False  # how long the next item takes says nothing, and names are many
+        self._step.is_measured = (
+            False  # how long the next item takes says nothing, and names are many
+        )
         self._ended = False
 
     def __aiter__(self) -> InsideEach[T]:
@@ -138,7 +140,9 @@ def map(
         this = BODY.get()
         assert this is not None
         child = child_id(execution.id, this.key, engine.settings.id_length_max)
-        mapping = MapJob(engine, fn, items, id=child, key=key, concurrency=concurrency, parent=execution.id)
+        mapping = MapJob(
+            engine, fn, items, id=child, key=key, concurrency=concurrency, parent=execution.id
+        )
         try:
             return await mapping.results()
         except Draining as draining:  # interrupted is not failed

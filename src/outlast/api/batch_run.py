@@ -117,7 +117,9 @@ class BatchRun:
         engine = self.engine
         self._check_same(row)
         if row.status == "done":
-            await engine.writer.execute(Resume(self.id, secrets.token_hex(8)))  # refused if another was first
+            await engine.writer.execute(
+                Resume(self.id, secrets.token_hex(8))
+            )  # refused if another was first
         elif row.status == "parked" or row.status in ENDED:
             command = "resume" if row.status == "parked" else "retry"
             why = f" ({row.reason})" if row.reason else ""
@@ -146,7 +148,9 @@ class BatchRun:
     async def _open(self, row: RunRow, total: int | None) -> None:
         if row.cancel is not None:
             await self._cancelled(row.cancel)
-        self._seq = await self.engine.read(self.engine.store.last_seq, row.pk) if row.lives > 1 else 0
+        self._seq = (
+            await self.engine.read(self.engine.store.last_seq, row.pk) if row.lives > 1 else 0
+        )
         if total is not None:
             await self.write(self.note("items", "", json.dumps({"total": total})))
 
@@ -221,7 +225,9 @@ class BatchRun:
         """Give the run back, for whoever asks for it again. A repeat is harmless."""
         row = self._row
         if row is not None:
-            why = why.encode(errors="backslashreplace").decode()[: self.engine.settings.error_text_max]
+            why = why.encode(errors="backslashreplace").decode()[
+                : self.engine.settings.error_text_max
+            ]
             # Due, so that it can be claimed by its id at any time; nobody claims it otherwise.
             back = Release(row.pk, row.fence, why, waiting=True, due=self.engine.store.now())
             self.engine.writer.enqueue(back, partial(self._given_back, row.fence))

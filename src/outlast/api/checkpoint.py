@@ -34,7 +34,11 @@ class Checkpoint:
     """
 
     def __init__(
-        self, task_id: str, ttl: float | None, settings: Settings, find: Callable[[], Engine] | None = None
+        self,
+        task_id: str,
+        ttl: float | None,
+        settings: Settings,
+        find: Callable[[], Engine] | None = None,
     ) -> None:
         self._session = Session(task_id, ttl, settings, find, CHECKPOINT)
 
@@ -83,7 +87,9 @@ class Checkpoint:
     def result(self, step: str, default: D, *, type: type[T]) -> Awaits[T | D]: ...
     @overload
     def result(self, step: str, default: None = None, *, type: type[T]) -> Awaits[T | None]: ...
-    def result(self, step: str, default: Any = None, *, type: builtins.type[Any] = object) -> Awaits[Any]:
+    def result(
+        self, step: str, default: Any = None, *, type: builtins.type[Any] = object
+    ) -> Awaits[Any]:
         """What a step was marked with, or `default` if it was not."""
         return self._session.get(_mark(step), default, type=type)
 

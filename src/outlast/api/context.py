@@ -95,17 +95,23 @@ class Current:
         only: it must not block. NotInRun in a workflow's own code."""
         if self._body is None:
             raise refused(
-                NotInRun("current().on_drain() is a step's: a workflow stops at its next call by itself.")
+                NotInRun(
+                    "current().on_drain() is a step's: a workflow stops at its next call by itself."
+                )
             )
         if not callable(fn) or inspect.iscoroutinefunction(fn):
-            raise TypeError(f"current().on_drain() takes a plain function, which must not block, not {fn!r}.")
+            raise TypeError(
+                f"current().on_drain() takes a plain function, which must not block, not {fn!r}."
+            )
         body, drain = self._body.outer, self._execution.engine.drain
         body.aware = True
         body.listeners.append((self._body, fn))
         if drain.started.done():
             self._execution.host.call_soon_threadsafe(body.tell, drain.reason)
 
-    def cost(self, /, *, tokens: float = 0, usd: float | Decimal = 0.0, **more: float | Decimal) -> None:
+    def cost(
+        self, /, *, tokens: float = 0, usd: float | Decimal = 0.0, **more: float | Decimal
+    ) -> None:
         """Say what the step has cost: `current().cost(tokens=1200, usd=0.018)`, and by other names (`seconds_gpu=3`). Several
         calls add up, exactly. It is recorded with the step, with each failed attempt, and with a step in a step's body.
 

@@ -30,7 +30,9 @@ def default_name(fn: Callable[..., Any], given: str | None, what: str) -> str:
 def check_options(what: str, name: str, **numbers: float | None) -> dict[str, Any]:
     for option, value in numbers.items():
         if value is not None and not (isinstance(value, (int, float)) and 0 <= value < math.inf):
-            raise SettingsError(f"{option} of {what} {name} must be a number of at least 0, not {value!r}.")
+            raise SettingsError(
+                f"{option} of {what} {name} must be a number of at least 0, not {value!r}."
+            )
     return numbers
 
 
@@ -63,6 +65,10 @@ def check_known_options(kind: str, options: Iterable[str], known: Sequence[str])
         if option not in known:
             from difflib import get_close_matches  # not at every start
 
-            near = [_MEANT[option]] if _MEANT.get(option) in known else get_close_matches(option, known, 1)
+            near = (
+                [_MEANT[option]]
+                if _MEANT.get(option) in known
+                else get_close_matches(option, known, 1)
+            )
             hint = f" Did you mean {near[0]}?" if near else ""
             raise TypeError(f"@{kind} has no option {option!r}.{hint} It has {', '.join(known)}.")

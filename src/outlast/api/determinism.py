@@ -30,8 +30,20 @@ _STEP = "a step"
 _EXACT: Mapping[str, str] = {
     **dict.fromkeys(
         [
-            *("time.time", "time.time_ns", "time.monotonic", "time.monotonic_ns", "time.perf_counter"),
-            *("time.perf_counter_ns", "time.process_time", "time.localtime", "time.gmtime", "time.ctime"),
+            *(
+                "time.time",
+                "time.time_ns",
+                "time.monotonic",
+                "time.monotonic_ns",
+                "time.perf_counter",
+            ),
+            *(
+                "time.perf_counter_ns",
+                "time.process_time",
+                "time.localtime",
+                "time.gmtime",
+                "time.ctime",
+            ),
             *("datetime.datetime.now", "datetime.datetime.utcnow", "datetime.datetime.today"),
             "datetime.date.today",
         ],
@@ -41,7 +53,16 @@ _EXACT: Mapping[str, str] = {
     "time.sleep": _SLEEP,
     **dict.fromkeys(
         [
-            *("open", "input", "io.open", "os.open", "os.system", "os.popen", "os.listdir", "os.scandir"),
+            *(
+                "open",
+                "input",
+                "io.open",
+                "os.open",
+                "os.system",
+                "os.popen",
+                "os.listdir",
+                "os.scandir",
+            ),
             *("os.walk", "os.urandom", "os.getrandom", "urllib.request.urlopen"),
             *(f"pathlib.Path().{name}" for name in ("open", "read_text", "read_bytes")),
             *(

@@ -54,14 +54,18 @@ class Each(AsyncIterator[T], Generic[T]):
         if self._ended:
             raise StopAsyncIteration
         if self._over or self._asked:
-            what = "is asked for two items at once" if self._asked else "was left: make the call again"
+            what = (
+                "is asked for two items at once" if self._asked else "was left: make the call again"
+            )
             raise OutlastError(f"each {self._id!r} {what}.")
         self._asked = True
         try:
             return await self._next()
         except StopAsyncIteration:
             raise
-        except BaseException as error:  # cancelled too: what it raised may hold this iterator for long
+        except (
+            BaseException
+        ) as error:  # cancelled too: what it raised may hold this iterator for long
             self._leave(f"{type(error).__name__} ended it: {error}")
             raise
         finally:

@@ -28,7 +28,16 @@ S = TypeVar("S")
 __all__ = ["KEY", "Effect", "EffectBase", "Happened", "SyncEffect", "compensate_with", "effect"]
 
 COMPENSATION_RETRIES = 5
-OPTIONS = ("timeout", "name", "retries", "backoff", "backoff_max", "failed_on", "idempotent", "undo")
+OPTIONS = (
+    "timeout",
+    "name",
+    "retries",
+    "backoff",
+    "backoff_max",
+    "failed_on",
+    "idempotent",
+    "undo",
+)
 
 _NEEDED: Any = object()
 
@@ -52,7 +61,12 @@ class EffectBase(StepBase[P, R]):
         undo: None = _NEEDED,
     ) -> None:
         super().__init__(
-            fn, name=name, retries=retries, backoff=backoff, backoff_max=backoff_max, timeout=timeout
+            fn,
+            name=name,
+            retries=retries,
+            backoff=backoff,
+            backoff_max=backoff_max,
+            timeout=timeout,
         )
         if timeout is None or not 0 < timeout < math.inf:
             raise SettingsError(
@@ -68,14 +82,20 @@ class EffectBase(StepBase[P, R]):
             )
         failed = failed_on if isinstance(failed_on, tuple) else (failed_on,)
         if not all(isinstance(one, type) and issubclass(one, BaseException) for one in failed):
-            raise SettingsError(f"failed_on of effect {self.name} takes exception types, not {failed_on!r}.")
+            raise SettingsError(
+                f"failed_on of effect {self.name} takes exception types, not {failed_on!r}."
+            )
         everything = next((one for one in failed if one in (Exception, BaseException)), None)
         if everything is not None:
             raise SettingsError(
                 f"failed_on of effect {self.name} names {everything.__name__}: that is every error, also a lost connection or a fault that comes after "
                 "the act has happened. Name those that can only come if it did not: the other side's refusals, ConnectionRefusedError."
             )
-        self.failed_on, self.idempotent, self.undo_needed = failed, bool(idempotent), undo is not None
+        self.failed_on, self.idempotent, self.undo_needed = (
+            failed,
+            bool(idempotent),
+            undo is not None,
+        )
         self.code = f"{fn.__module__}:{fn.__qualname__}:{self.name}"
         """Where it is: recorded as a hint, for where two effects have one name."""
         self.key_name = key_name(fn)
@@ -107,7 +127,9 @@ class EffectBase(StepBase[P, R]):
         self, fn: Callable[Concatenate[R, Q], Coroutine[Any, Any, S]], /
     ) -> Effect[Concatenate[R, Q], S]: ...
     @overload
-    def compensate(self, fn: Callable[Concatenate[R, Q], S], /) -> SyncEffect[Concatenate[R, Q], S]: ...
+    def compensate(
+        self, fn: Callable[Concatenate[R, Q], S], /
+    ) -> SyncEffect[Concatenate[R, Q], S]: ...
     @overload
     def compensate(
         self,
@@ -159,7 +181,12 @@ class EffectBase(StepBase[P, R]):
         self.signature.returns()
         return effect_executor.call(loop.execution, EffectCall(self, args, kwargs))
 
-    def _within(self, body: StepExecution, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:  # noqa: ARG002 - a step's
+    def _within(
+        self,
+        body: StepExecution,  # noqa: ARG002
+        args: tuple[Any, ...],  # noqa: ARG002
+        kwargs: dict[str, Any],  # noqa: ARG002
+    ) -> NoReturn:
         self._inside()
 
     def _inside(self) -> NoReturn:
@@ -263,5 +290,7 @@ class _Compensation(Generic[R]):
         self, fn: Callable[Concatenate[R, Q], Coroutine[Any, Any, S]], /
     ) -> Effect[Concatenate[R, Q], S]: ...
     @overload
-    def __call__(self, fn: Callable[Concatenate[R, Q], S], /) -> SyncEffect[Concatenate[R, Q], S]: ...
+    def __call__(
+        self, fn: Callable[Concatenate[R, Q], S], /
+    ) -> SyncEffect[Concatenate[R, Q], S]: ...
     def __call__(self, fn: Any, /) -> Any: ...

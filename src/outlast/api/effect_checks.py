@@ -38,10 +38,14 @@ def check_verify(effect: str, act: Callable[..., Any], fn: Any) -> None:
     given, taken = _hints(act), _hints(fn)
     _check_types(what, given, taken, parameters)
     for answer in _members(taken.get("return", Any)):
-        if answer in (Any, None, type(None), NoReturn, typing.Never) or isinstance(answer, typing.TypeVar):
+        if answer in (Any, None, type(None), NoReturn, typing.Never) or isinstance(
+            answer, typing.TypeVar
+        ):
             continue
         if typing.get_origin(answer) is not Happened and answer is not Happened:
-            raise TypeError(f"{what} returns {_name(answer)}: it must answer Happened(result) or None.")
+            raise TypeError(
+                f"{what} returns {_name(answer)}: it must answer Happened(result) or None."
+            )
         for result in typing.get_args(answer):
             if _clash(given.get("return", Any), result):
                 raise TypeError(
@@ -55,13 +59,19 @@ def check_compensation(effect: str, act: Callable[..., Any], fn: Any) -> None:
     _check_function(what, fn)
     parameters = inspect.signature(fn).parameters
     names = list(parameters)
-    wrong = sorted(set(names[1:]) - set(inspect.signature(act).parameters) - {key_name(fn), EFFECT_KEY})
+    wrong = sorted(
+        set(names[1:]) - set(inspect.signature(act).parameters) - {key_name(fn), EFFECT_KEY}
+    )
     if not names or wrong:
         asks = f"asks for {', '.join(wrong)}" if wrong else "takes nothing"
-        raise TypeError(f"{what} {asks}: it takes the result, then what it names of the effect's parameters.")
+        raise TypeError(
+            f"{what} {asks}: it takes the result, then what it names of the effect's parameters."
+        )
     first, *others = parameters.values()
     if first.kind in (first.KEYWORD_ONLY, first.VAR_KEYWORD) or first.default is KEY:
-        raise TypeError(f"{what} must take the result first, by position; {first.name} is not that.")
+        raise TypeError(
+            f"{what} must take the result first, by position; {first.name} is not that."
+        )
     _check_by_name(what, others)
     given, taken = _hints(act), _hints(fn)
     _check_types(what, given, taken, names[1:])
@@ -86,14 +96,20 @@ def _check_function(what: str, fn: Any) -> None:
 def _check_by_name(what: str, parameters: Iterable[inspect.Parameter]) -> None:
     for parameter in parameters:
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise TypeError(f"{what} takes its arguments by name, and {parameter} cannot be given so.")
+            raise TypeError(
+                f"{what} takes its arguments by name, and {parameter} cannot be given so."
+            )
 
 
-def _check_types(what: str, given: dict[str, Any], taken: dict[str, Any], names: Iterable[str]) -> None:
+def _check_types(
+    what: str, given: dict[str, Any], taken: dict[str, Any], names: Iterable[str]
+) -> None:
     for name in names:
         ours, theirs = given.get(name, Any), taken.get(name, Any)
         if _clash(ours, theirs):
-            raise TypeError(f"{what} takes {name} as {_name(theirs)}, and the effect as {_name(ours)}.")
+            raise TypeError(
+                f"{what} takes {name} as {_name(theirs)}, and the effect as {_name(ours)}."
+            )
 
 
 def _hints(fn: Any) -> dict[str, Any]:
@@ -126,7 +142,9 @@ def _is_class(hint: Any) -> bool:
 
 
 def _related(one: type, other: type) -> bool:
-    return (one in _NUMBERS and other in _NUMBERS) or issubclass(one, other) or issubclass(other, one)
+    return (
+        (one in _NUMBERS and other in _NUMBERS) or issubclass(one, other) or issubclass(other, one)
+    )
 
 
 def _name(hint: Any) -> str:

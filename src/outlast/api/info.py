@@ -59,7 +59,9 @@ class RunInfo:
             created=_time(row.created) or datetime.now(UTC),
             started=_time(row.started),
             ended=_time(row.ended),
-            due=_time(row.due) if row.status in ("queued", "waiting") and not _is_never(row.due) else None,
+            due=_time(row.due)
+            if row.status in ("queued", "waiting") and not _is_never(row.due)
+            else None,
             worker=row.worker,
             fence=abs(row.fence) if isinstance(row.fence, int) else 0,
             deaths=row.deaths,

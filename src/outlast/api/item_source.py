@@ -91,7 +91,9 @@ class FromAsync(Generic[T]):
                 while len(self._there) >= self._want:
                     self._wanted.clear()
                     await self._wanted.wait()
-        except BaseException as error:  # a CancelledError too: it must not pass for the end of the items
+        except (
+            BaseException
+        ) as error:  # a CancelledError too: it must not pass for the end of the items
             self._error = error
         finally:
             self._ended = True

@@ -220,7 +220,9 @@ def returned_by(fn: Callable[..., Any]) -> Any:
     if not inspect.isroutine(plain) and not isinstance(plain, type):
         plain = type(plain).__call__
     try:
-        hints = typing.get_type_hints(plain, include_extras=True) if not isinstance(plain, type) else {}
+        hints = (
+            typing.get_type_hints(plain, include_extras=True) if not isinstance(plain, type) else {}
+        )
     except Exception as error:
         raise Unrecordable(f"the annotations of {fn!r} cannot be resolved: {error}") from error
     returned = hints.get("return", plain if isinstance(plain, type) else Any)

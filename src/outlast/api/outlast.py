@@ -7,7 +7,15 @@ import logging
 import math
 import secrets
 import sys
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+)
 from contextlib import AbstractAsyncContextManager, suppress
 from datetime import timedelta
 from types import EllipsisType
@@ -100,7 +108,9 @@ class Outlast:
         self._store: Store | None = None
         self._lifecycle = AppLifecycle(lifespan)
         self._hooks = {
-            what: hook for what, hook in (("parked", on_parked), ("dead", on_dead)) if hook is not None
+            what: hook
+            for what, hook in (("parked", on_parked), ("dead", on_dead))
+            if hook is not None
         }
         self._engine: Engine | None = None
         self._inline = False
@@ -139,7 +149,9 @@ class Outlast:
         self._workflows = (*self._workflows, *workflows)
         for workflow in self._workflows:
             if not isinstance(workflow, Workflow):
-                raise TypeError(f"workflows= takes functions decorated with @workflow, not {workflow!r}.")
+                raise TypeError(
+                    f"workflows= takes functions decorated with @workflow, not {workflow!r}."
+                )
 
     async def __aenter__(self) -> Self:
         if self._engine is not None:
@@ -306,13 +318,17 @@ class Outlast:
             engine.submission(call, id, queue=queue, priority=priority, delay=delay)
             for call, id in zip(calls, names, strict=True)
         ]
-        with engine.spans.starting("submit", commands[0].workflow if commands else "nothing") as link:
+        with engine.spans.starting(
+            "submit", commands[0].workflow if commands else "nothing"
+        ) as link:
             of = {command.token: call for command, call in zip(commands, calls, strict=True)}
             outcomes = await enqueue(
                 engine,
                 commands,
                 wait,
-                lambda workflow, args, command: joins(workflow, args, of[command.token], on_conflict),
+                lambda workflow, args, command: joins(
+                    workflow, args, of[command.token], on_conflict
+                ),
             )
             link(_seeds(commands, outcomes))
         for call, outcome in zip(calls, outcomes, strict=True):
@@ -324,7 +340,9 @@ class Outlast:
 
     def queue(self, name: str) -> Queue:
         """A queue of plain work items."""
-        return Queue(lambda: self._open, check_name(name, self.settings.name_length_max, "queue name"))
+        return Queue(
+            lambda: self._open, check_name(name, self.settings.name_length_max, "queue name")
+        )
 
     async def queues(self) -> list[QueueInfo]:
         """Every queue: what is in it, and its limits."""
@@ -341,7 +359,11 @@ class Outlast:
     # -- plain scripts
 
     def each(
-        self, items: Iterable[T] | AsyncIterable[T], *, id: str, key: Callable[[T], str] | None = None
+        self,
+        items: Iterable[T] | AsyncIterable[T],
+        *,
+        id: str,
+        key: Callable[[T], str] | None = None,
     ) -> AsyncIterator[T]:
         """Go through items one after the other, and go on where a death or a drain ended it: `async for item in app.each(...)`.
 
@@ -475,7 +497,9 @@ class Outlast:
 
     # -- acting on runs
 
-    async def send(self, id: str, name: str, value: Any = None, *, message_id: str | None = None) -> None:
+    async def send(
+        self, id: str, name: str, value: Any = None, *, message_id: str | None = None
+    ) -> None:
         """Send a message, durable when this returns; a `receive(name)` of the run takes it, now or later.
 
         The same message_id again is harmless. UnknownRun, or WrongStatus once the run has ended, or for an item of a queue; LimitExceeded for more than `messages_max`, or one longer than `message_size_max`.
@@ -486,12 +510,18 @@ class Outlast:
         text = encode_message(value)
         size_max = min(self.settings.message_size_max, self.settings.value_size_max)
         if len(text) > size_max:
-            limit = "message_size_max" if size_max == self.settings.message_size_max else "value_size_max"
+            limit = (
+                "message_size_max"
+                if size_max == self.settings.message_size_max
+                else "value_size_max"
+            )
             raise LimitExceeded(limit, size_max, len(text), f"message {name!r}")
         allowed = self.settings.messages_max
         outcome = await self._open.writer.execute(Send(id, name, message, text, allowed))
         if isinstance(outcome, Refused) and outcome.why == DEPTH:
-            raise LimitExceeded("messages_max", allowed, int(outcome.detail) + 1, f"messages to run {id!r}")
+            raise LimitExceeded(
+                "messages_max", allowed, int(outcome.detail) + 1, f"messages to run {id!r}"
+            )
         self._done(id, outcome, "sent to")
 
     async def cancel(self, id: str, why: str = "cancelled by its user") -> str:
@@ -543,7 +573,9 @@ class Outlast:
         effect_log, _ = await engine.read(effect_log_of, engine, row)
         return EffectInfo.of(effect_log)
 
-    async def prune(self, older_than: timedelta | float, *, batch: int = 500, dead: bool = False) -> int:
+    async def prune(
+        self, older_than: timedelta | float, *, batch: int = 500, dead: bool = False
+    ) -> int:
         """Delete runs that ended longer ago than this, with their journals, in batches. How many were deleted. Sessions that have expired are
         deleted too, and not counted.
 
@@ -593,7 +625,9 @@ class Outlast:
             if outcome.why == UNKNOWN:
                 raise UnknownRun(id)
             if outcome.detail == "item":
-                raise WrongStatus(f"{id!r} is an item of a queue, not a run: it cannot be {command}.")
+                raise WrongStatus(
+                    f"{id!r} is an item of a queue, not a run: it cannot be {command}."
+                )
             status = "being undone" if outcome.detail == "undoing" else outcome.detail
             raise WrongStatus(f"run {id!r} is {status}: it cannot be {command} now.")
         return outcome
@@ -610,7 +644,9 @@ def run(
     """Execute a workflow in this process and return its result. Kill it anywhere, start it again with the same id, and
     it goes on from its last recorded step. `on_conflict` is that of `Outlast.start`."""
     if not isinstance(call, Call):
-        raise TypeError(f"run() takes a call of a workflow, like run(report('tides')), not {call!r}.")
+        raise TypeError(
+            f"run() takes a call of a workflow, like run(report('tides')), not {call!r}."
+        )
     if asyncio._get_running_loop() is not None or (THREAD.get() is not None and BODY.get() is None):
         raise refused(
             NotInRun(

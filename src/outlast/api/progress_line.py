@@ -22,7 +22,9 @@ class ProgressLine:
         self._began = time.monotonic()
         self._said = 0.0
         self.skipped = self.done = 0
-        self._to: TextIO | None = sys.stderr if sys.stderr is not None and sys.stderr.isatty() else None
+        self._to: TextIO | None = (
+            sys.stderr if sys.stderr is not None and sys.stderr.isatty() else None
+        )
 
     def skip(self, count: int) -> None:
         """Done in an earlier life."""
@@ -38,7 +40,9 @@ class ProgressLine:
 
     def text(self, seconds: float) -> str:
         past = self.skipped + self.done
-        words = f"{self._name}: {past:,}" + (f"/{self.total:,} done" if self.total is not None else " done")
+        words = f"{self._name}: {past:,}" + (
+            f"/{self.total:,} done" if self.total is not None else " done"
+        )
         if not self.done or seconds <= 0:
             return words
         rate = self.done / seconds
@@ -55,7 +59,9 @@ class ProgressLine:
             _shown.append(self)
         if _shown[0] is self:
             self._said = now
-            self._write(CLEAR + self.text(now - self._began)[: shutil.get_terminal_size().columns - 1])
+            self._write(
+                CLEAR + self.text(now - self._began)[: shutil.get_terminal_size().columns - 1]
+            )
 
     def close(self) -> None:
         """Take the line away. A repeat is harmless."""

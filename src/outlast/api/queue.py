@@ -88,11 +88,15 @@ class Item:
     def _failed(self, delay: float | None, reason: str) -> Release:
         pause = min(2.0 ** min(self._row.failures, 60), DELAY_MAX) if delay is None else delay
         text = reason[: self._engine.settings.error_text_max] or "nacked"
-        return Release(self._row.pk, self._row.fence, text, delay=pause, interrupted=False, failed=True)
+        return Release(
+            self._row.pk, self._row.fence, text, delay=pause, interrupted=False, failed=True
+        )
 
     async def _say(self, command: Ack | Release) -> None:
         if self._is_said and not self._lost and isinstance(command, Release):
-            raise WrongStatus(f"item {self.id!r} of queue {self.queue!r} was acked or nacked already.")
+            raise WrongStatus(
+                f"item {self.id!r} of queue {self.queue!r} was acked or nacked already."
+            )
         answer: asyncio.Future[Any] = self._engine.loop.create_future()
 
         def heard(_: Any, outcome: Any) -> None:
@@ -144,7 +148,13 @@ class Queue:
         self._open, self.name = engine, name
 
     async def put(
-        self, payload: Any, *, id: str | None = None, priority: int = 0, delay: float = 0.0, wait: float = 0.0
+        self,
+        payload: Any,
+        *,
+        id: str | None = None,
+        priority: int = 0,
+        delay: float = 0.0,
+        wait: float = 0.0,
     ) -> str:
         """Put an item, durable when this returns. Its id, which is an idempotency key until a while after its ack.
 
@@ -152,7 +162,9 @@ class Queue:
         way out. Conflict if the id is in the queue with another payload.
         """
         ids = None if id is None else [id]
-        return (await self.put_many([payload], ids=ids, priority=priority, delay=delay, wait=wait))[0]
+        return (await self.put_many([payload], ids=ids, priority=priority, delay=delay, wait=wait))[
+            0
+        ]
 
     async def put_many(
         self,
@@ -184,7 +196,9 @@ class Queue:
         for command, outcome in zip(commands, outcomes, strict=True):
             row = outcome.row
             if row is not None and (row.workflow, row.args) != (ITEM, command.args):
-                there = f"item {row.args}" if row.workflow == ITEM else f"{row.workflow}({row.args})"
+                there = (
+                    f"item {row.args}" if row.workflow == ITEM else f"{row.workflow}({row.args})"
+                )
                 raise Conflict(command.id, there[:500], f"item {command.args}"[:500])
         return names
 
@@ -221,7 +235,9 @@ class Queue:
                 pause.append(0.0 if claimable.overdue else LOOK_SECONDS)
             if min(pause) > 0:
                 await engine.notifier.wait(min(pause), seen)
-        raise Draining(f"this process is on its way out: nothing is claimed from queue {self.name!r}.")
+        raise Draining(
+            f"this process is on its way out: nothing is claimed from queue {self.name!r}."
+        )
 
     async def _claim_one(self, engine: Engine) -> RunRow | None:
         for suspects in (False, True):
@@ -251,7 +267,9 @@ class Queue:
         engine = self._open()
         return await engine.read(engine.store.depth, self.name)
 
-    async def limit(self, *, depth: int | None = UNCHANGED, concurrency: int | None = UNCHANGED) -> None:
+    async def limit(
+        self, *, depth: int | None = UNCHANGED, concurrency: int | None = UNCHANGED
+    ) -> None:
         """Give the queue limits of its own, over all processes: how many may be queued, how many may execute at once. None takes
         a limit away; one that is not named stays."""
         engine = self._open()
@@ -260,13 +278,19 @@ class Queue:
         given |= dict.fromkeys(kept)
         for what, limit in given.items():
             if limit is not None and (type(limit) is not int or limit < 1):
-                raise ValueError(f"{what}={limit!r} must be a whole number from 1, or None for no limit.")
+                raise ValueError(
+                    f"{what}={limit!r} must be a whole number from 1, or None for no limit."
+                )
         keeps = ("depth" in kept, "concurrency" in kept)
-        await engine.writer.execute(SetQueueLimits(self.name, given["depth"], given["concurrency"], *keeps))
+        await engine.writer.execute(
+            SetQueueLimits(self.name, given["depth"], given["concurrency"], *keeps)
+        )
 
     def _id(self, engine: Engine, id: str) -> str:
         check_id(id, engine.settings.id_length_max, "item id")
-        return check_id(f"{self.name}/{id}", engine.settings.id_length_max, "item id with its queue's name")
+        return check_id(
+            f"{self.name}/{id}", engine.settings.id_length_max, "item id with its queue's name"
+        )
 
     def __repr__(self) -> str:
         return f"<queue {self.name!r}>"
@@ -300,7 +324,9 @@ class Consumer:
         self._unheard, self._all_heard = 0, asyncio.Event()
         """Of how many items it was said, and is not known yet what came of it."""
         self._claiming = True
-        self.claimer = Claimer(engine, (queue,), lambda: (ITEM,), concurrency, self._begin, self._say)
+        self.claimer = Claimer(
+            engine, (queue,), lambda: (ITEM,), concurrency, self._begin, self._say
+        )
 
     async def work(self) -> None:
         engine = self._engine
@@ -332,7 +358,9 @@ class Consumer:
         self.stop_all()
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=timeout)
-        if self._unheard:  # one of them may be a dead letter by now: its hook is called before an app is left
+        if (
+            self._unheard
+        ):  # one of them may be a dead letter by now: its hook is called before an app is left
             self._all_heard.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(timeout):
@@ -407,7 +435,11 @@ class Consumer:
                     self._engine.redact_exception(error),
                 )
                 log.warning(
-                    "item %s failed, attempt %d", item.id, item.attempts, exc_info=redacted, extra=facts
+                    "item %s failed, attempt %d",
+                    item.id,
+                    item.attempts,
+                    exc_info=redacted,
+                    extra=facts,
                 )
                 command = item._failed(None, repr(error))
             else:
@@ -458,7 +490,9 @@ class Consumer:
             engine.hooks.tell("dead", item._row.id)
         elif isinstance(outcome, (Refused, StoreError)):
             facts = engine.log_fields(item._row)
-            log.error("what became of item %s could not be written: %s", item.id, outcome, extra=facts)
+            log.error(
+                "what became of item %s could not be written: %s", item.id, outcome, extra=facts
+            )
 
 
 def _end_of(command: Ack | Release, outcome: Any) -> str:

@@ -46,7 +46,9 @@ class Run(Generic[R]):
 def _decoded(text: str) -> BaseException:
     try:
         return decode_error(text)
-    except ValueError as unreadable:  # damaged, or by a stranger's hand: that it failed is known all the same
+    except (
+        ValueError
+    ) as unreadable:  # damaged, or by a stranger's hand: that it failed is known all the same
         return StepFailed(UNREADABLE, str(unreadable), "")
 
 
@@ -58,15 +60,23 @@ def conclude(id: str, end: RunOutcome, codec: Any) -> Any:
         error = _decoded(end.error) if end.error else RunFailed(id)
         if isinstance(error, StepFailed):
             raise RunFailed(id, str(error), error.traceback_text) from error.__cause__
-        if isinstance(error, asyncio.CancelledError):  # the workflow's own: its starter was not cancelled
-            raise RunFailed(id, "its workflow raised CancelledError, though nobody had cancelled it")
+        if isinstance(
+            error, asyncio.CancelledError
+        ):  # the workflow's own: its starter was not cancelled
+            raise RunFailed(
+                id, "its workflow raised CancelledError, though nobody had cancelled it"
+            )
         error.add_note(
             f"This is how run {id!r} ended, from its journal. After fixing the cause, run: outlast retry {quote(id)}"
         )
         raise error
     if end.status == "parked":
         raise RunParked(id, end.reason or "")  # which says what to do
-    ended = RunDead(id, end.reason or "") if end.status == "dead" else RunCancelled(id, end.reason or "")
+    ended = (
+        RunDead(id, end.reason or "")
+        if end.status == "dead"
+        else RunCancelled(id, end.reason or "")
+    )
     wanted = "Once the cause is mended" if end.status == "dead" else "To have it all the same"
     ended.add_note(f"{wanted}: outlast retry {quote(id)}, then the same call again.")
     raise ended

@@ -67,7 +67,9 @@ class SessionInfo:
     @classmethod
     def of(cls, row: SessionRow) -> SessionInfo:
         expires = None if row.expires is None else _moment(row.expires)
-        return cls(row.id, row.version, _moment(row.updated), expires, tuple(row.fields), dict(row.lists))
+        return cls(
+            row.id, row.version, _moment(row.updated), expires, tuple(row.fields), dict(row.lists)
+        )
 
 
 class Session:
@@ -106,12 +108,16 @@ class Session:
     def get(self, field: str, default: D, *, type: type[T]) -> Awaits[T | D]: ...
     @overload
     def get(self, field: str, default: None = None, *, type: type[T]) -> Awaits[T | None]: ...
-    def get(self, field: str, default: Any = None, *, type: builtins.type[Any] = object) -> Awaits[Any]:
+    def get(
+        self, field: str, default: Any = None, *, type: builtins.type[Any] = object
+    ) -> Awaits[Any]:
         """A field's value, as plain JSON or as `type` (Unrecordable if it does not fit), or `default` if there is none. A list is
         given whole."""
         codec = codec_for(type)
         what = f"field {field!r} of {self._at}"
-        return self._get("get", field, lambda text: default if text is None else _decoded(codec, text, what))
+        return self._get(
+            "get", field, lambda text: default if text is None else _decoded(codec, text, what)
+        )
 
     def _get(self, name: str, field: str, decode: Callable[[str | None], T]) -> Awaits[T]:
         field, at = self._field(field), self._at
@@ -121,7 +127,10 @@ class Session:
             return row, _ABSENT if value is None else f"{_FOUND}{value}}}"
 
         return self._look(
-            name, (field,), find, lambda text: decode(None if text == _ABSENT else text[len(_FOUND) : -1])
+            name,
+            (field,),
+            find,
+            lambda text: decode(None if text == _ABSENT else text[len(_FOUND) : -1]),
         )
 
     @overload
@@ -199,7 +208,9 @@ class Session:
         texts = tuple(self._encoded(field, value) for value in values)
         self._check_size(texts)
         more = {self._field(field): Append(texts, keep)}
-        return self._write(Change(self._at, self._name("append"), _token(), (field, values), appends=more))
+        return self._write(
+            Change(self._at, self._name("append"), _token(), (field, values), appends=more)
+        )
 
     def delete(self, *fields: str) -> Awaits[int]:
         """Delete fields, lists too. The session's new version; 0 if it is not there. `clear()` deletes the whole of it."""
@@ -227,7 +238,9 @@ class Session:
             self._field(field): self._encoded(field, value) for field, value in fields.items()
         }
         self._check_size(tuple(text for text in texts.values() if text is not None))
-        wanted = Change(self._at, self._name(name), _token(), (fields,), texts, version=version, quiet=quiet)
+        wanted = Change(
+            self._at, self._name(name), _token(), (fields,), texts, version=version, quiet=quiet
+        )
         return self._write(wanted)
 
     def _name(self, what: str) -> str:
@@ -298,7 +311,9 @@ class Session:
     def _check_size(self, texts: tuple[str, ...]) -> None:
         size, size_max = sum(map(len, texts)), self._settings.value_size_max
         if size > size_max:
-            raise LimitExceeded("value_size_max", size_max, size, f"what is written to {self._at} at once")
+            raise LimitExceeded(
+                "value_size_max", size_max, size, f"what is written to {self._at} at once"
+            )
 
     def __repr__(self) -> str:
         return f"<{self._at}>"
@@ -311,14 +326,18 @@ def not_in_run(what: str) -> NotInRun:
     )
 
 
-async def list_sessions(engine: Engine, prefix: str, limit: int, space: str = SESSION) -> list[SessionInfo]:
+async def list_sessions(
+    engine: Engine, prefix: str, limit: int, space: str = SESSION
+) -> list[SessionInfo]:
     """Page by page: those changed last first."""
     if type(limit) is not int or limit < 0:
         raise ValueError(f"limit={limit!r} must be a whole number from 0.")
     found: list[SessionInfo] = []
     query = SessionQuery(space, prefix)
     while len(found) < limit:
-        rows = await engine.read(engine.store.sessions, query._replace(limit=min(PAGE, limit - len(found))))
+        rows = await engine.read(
+            engine.store.sessions, query._replace(limit=min(PAGE, limit - len(found)))
+        )
         found += map(SessionInfo.of, rows)
         if len(rows) < PAGE:
             break
@@ -330,7 +349,9 @@ async def prune_sessions(engine: Engine, batch: int) -> int:
     """Delete what has expired, and what is left of what was cleared, in batches, as soon as nobody can repeat a change of it. How many there were."""
     deleted, count = 0, 1
     while count:
-        count = await engine.writer.execute(Prune(engine.store.now() - SESSION_MEMORY, batch, sessions=True))
+        count = await engine.writer.execute(
+            Prune(engine.store.now() - SESSION_MEMORY, batch, sessions=True)
+        )
         deleted += count
     return deleted
 
@@ -369,7 +390,9 @@ def _checked(ttl: float | None) -> float | None:
     if ttl is None:
         return None
     if isinstance(ttl, bool) or not isinstance(ttl, (int, float)) or not 0 < ttl <= TTL_MAX:
-        shown = f"{ttl!r:.40}" if not isinstance(ttl, int) or abs(ttl) < 1e18 else "a very large number"
+        shown = (
+            f"{ttl!r:.40}" if not isinstance(ttl, int) or abs(ttl) < 1e18 else "a very large number"
+        )
         raise SettingsError(
             f"ttl={shown} must be a number of seconds greater than 0, up to a hundred years; or None: then it never expires."
         )

@@ -8,7 +8,12 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
-from outlast.api.definition_checks import check_function, check_known_options, check_options, default_name
+from outlast.api.definition_checks import (
+    check_function,
+    check_known_options,
+    check_options,
+    default_name,
+)
 from outlast.codec.signature import Signature
 from outlast.errors import NotInRun
 from outlast.execution import step_execution
@@ -48,7 +53,12 @@ class StepBase(Generic[P, R]):
         self.fn: Callable[..., Any] = fn
         self.name = default_name(fn, name, self.kind)
         check_options(
-            self.kind, self.name, retries=retries, backoff=backoff, backoff_max=backoff_max, timeout=timeout
+            self.kind,
+            self.name,
+            retries=retries,
+            backoff=backoff,
+            backoff_max=backoff_max,
+            timeout=timeout,
         )
         self.retries, self.backoff, self.backoff_max = int(retries), backoff, backoff_max
         self.retry_on, self.timeout = retry_on, timeout
@@ -66,7 +76,9 @@ class StepBase(Generic[P, R]):
         if type(loop) is RunLoop:
             execution = loop.execution
             self.signature.returns()
-            call_site = execution.reserve_call("step", self.name, self.signature.fingerprint(args, kwargs))
+            call_site = execution.reserve_call(
+                "step", self.name, self.signature.fingerprint(args, kwargs)
+            )
             call_site.codec = self.signature.returns
             if (
                 call_site.key not in execution.journal.placed
@@ -124,7 +136,9 @@ class Step(StepBase[P, R]):
     @overload
     def __get__(self, instance: None, owner: type[Any]) -> Step[P, R]: ...
     @overload
-    def __get__(self: Step[Concatenate[S, Q], R], instance: S, owner: type[Any]) -> BoundStep[Q, R]: ...
+    def __get__(
+        self: Step[Concatenate[S, Q], R], instance: S, owner: type[Any]
+    ) -> BoundStep[Q, R]: ...
     def __get__(self, instance: Any, owner: type[Any]) -> Any:
         return self if instance is None else BoundStep(self, instance)
 

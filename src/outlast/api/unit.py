@@ -70,7 +70,10 @@ class Unit:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         engine, execution = self._engine, self._execution
         if engine is None:
@@ -113,10 +116,18 @@ class Unit:
         return self.__enter__()
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         execution = self._execution
-        if error is not None and self.members and execution is not None and not self._is_left(error):
+        if (
+            error is not None
+            and self.members
+            and execution is not None
+            and not self._is_left(error)
+        ):
             try:
                 await self._undo(execution, error)
             finally:
@@ -130,7 +141,8 @@ class Unit:
         if isinstance(error, (Evicted, Diverged, GeneratorExit)):
             return True
         return execution is not None and (
-            execution.end_reason is not None or (error is not None and execution.cancelling is not None)
+            execution.end_reason is not None
+            or (error is not None and execution.cancelling is not None)
         )
 
     async def _undo(self, execution: RunExecution, error: BaseException) -> None:
@@ -146,7 +158,9 @@ class Unit:
             firsts and SEQ not in error.__dict__
         ):  # if this ends the run, a retry begins with what is undone now
             error.__dict__[SEQ] = min(firsts)
-        task = execution.loop.create_task(undo_members(execution, members), name=f"undo {self.name}")
+        task = execution.loop.create_task(
+            undo_members(execution, members), name=f"undo {self.name}"
+        )
         cancelled: asyncio.CancelledError | None = None
         while not task.done():
             try:

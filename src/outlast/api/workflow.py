@@ -59,7 +59,9 @@ class Call(Coroutine[Any, Any, R_co]):
     The arguments are checked and encoded here: TypeError or Unrecordable before anything is written.
     """
 
-    def __init__(self, workflow: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(
+        self, workflow: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         self.workflow = workflow
         self.args = workflow.signature.encode(args, kwargs)
         self._coro: Coroutine[Any, Any, R_co] | None = None

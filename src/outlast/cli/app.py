@@ -47,7 +47,10 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def outlast_command(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
 ) -> None:
     pass

@@ -32,7 +32,8 @@ RECOVERY_SECONDS = 5.0
 def bench(
     *,
     seconds: Annotated[
-        float, typer.Option("--seconds", min=1, max=3600, help="How long commits and steps are measured.")
+        float,
+        typer.Option("--seconds", min=1, max=3600, help="How long commits and steps are measured."),
     ] = 12.0,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -48,8 +49,12 @@ def bench(
             existing(store)
         from outlast.tools.bench.bench import bench as measured
 
-        logging.getLogger("outlast").addHandler(logging.NullHandler())  # what it would warn of is reported
-        say(f"measuring {masked(loaded.settings.store)} for about {seconds + RECOVERY_SECONDS:.0f} s")
+        logging.getLogger("outlast").addHandler(
+            logging.NullHandler()
+        )  # what it would warn of is reported
+        say(
+            f"measuring {masked(loaded.settings.store)} for about {seconds + RECOVERY_SECONDS:.0f} s"
+        )
         figures = measured(loaded, seconds)
         if as_json:
             document(figures.document())
@@ -95,7 +100,10 @@ def _table(figures: Figures) -> list[Text]:
 
     columns = [
         Column(""),
-        *(Column(name, right=True) for name in ("STEPS/S", "P50", "P99", "CPU/STEP", "STEPS/COMMIT")),
+        *(
+            Column(name, right=True)
+            for name in ("STEPS/S", "P50", "P99", "CPU/STEP", "STEPS/COMMIT")
+        ),
     ]
     commit = figures.commit
     rows = [["one durable commit", "-", ms(commit.p50), ms(commit.p99), "-", "-"]]

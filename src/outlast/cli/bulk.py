@@ -10,7 +10,14 @@ import typer
 from outlast.api.outlast import Outlast
 from outlast.cli.exit_codes import code_of
 from outlast.cli.options import checked_id
-from outlast.cli.output import answering, document, error_document, error_message, say, where_explained
+from outlast.cli.output import (
+    answering,
+    document,
+    error_document,
+    error_message,
+    say,
+    where_explained,
+)
 from outlast.cli.stores import acting
 from outlast.errors import OutlastError, StoreError
 from outlast.store.fleet import Fleet

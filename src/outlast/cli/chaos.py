@@ -97,23 +97,30 @@ def trial(
     args: Annotated[
         list[str] | None,
         typer.Option(
-            "--args", metavar="JSON", help="Its arguments, a list or an object; {n} in a text is the number."
+            "--args",
+            metavar="JSON",
+            help="Its arguments, a list or an object; {n} in a text is the number.",
         ),
     ] = None,
     seed: Annotated[
         int | None,
         typer.Option(
-            "--seed", min=0, max=SEED_MAX, help="What blow falls when, on whom. Else made up, and told."
+            "--seed",
+            min=0,
+            max=SEED_MAX,
+            help="What blow falls when, on whom. Else made up, and told.",
         ),
     ] = None,
     seconds: Annotated[
         float, typer.Option("--seconds", min=1, max=SECONDS_MAX, help="How long blows fall.")
     ] = 60.0,
     workers: Annotated[
-        int | None, typer.Option("--workers", min=1, max=200, help="How many. Else 3; with a file: store 1.")
+        int | None,
+        typer.Option("--workers", min=1, max=200, help="How many. Else 3; with a file: store 1."),
     ] = None,
     concurrency: Annotated[
-        int, typer.Option("--concurrency", min=1, max=CONCURRENCY_MAX, help="Runs at a time of each.")
+        int,
+        typer.Option("--concurrency", min=1, max=CONCURRENCY_MAX, help="Runs at a time of each."),
     ] = 10,
     rate: Annotated[
         float, typer.Option("--rate", min=0.1, max=RATE_MAX, help="Runs submitted in a second.")
@@ -136,21 +143,29 @@ def trial(
         ),
     ] = None,
     grace: Annotated[
-        float, typer.Option("--grace", min=1, max=SECONDS_MAX, help="Seconds a worker has after SIGTERM.")
+        float,
+        typer.Option("--grace", min=1, max=SECONDS_MAX, help="Seconds a worker has after SIGTERM."),
     ] = 5.0,
     lease: Annotated[
-        float, typer.Option("--lease", min=0.5, max=SECONDS_MAX, help="Seconds a worker may be silent.")
+        float,
+        typer.Option("--lease", min=0.5, max=SECONDS_MAX, help="Seconds a worker may be silent."),
     ] = 2.0,
     settle: Annotated[
         float,
         typer.Option(
-            "--settle", min=0, max=SECONDS_MAX, help="Seconds to wait at the end until every run has ended."
+            "--settle",
+            min=0,
+            max=SECONDS_MAX,
+            help="Seconds to wait at the end until every run has ended.",
         ),
     ] = 60.0,
     objective: Annotated[
         float,
         typer.Option(
-            "--objective", min=0, max=SECONDS_MAX, help="Seconds in which a run must go on after a blow."
+            "--objective",
+            min=0,
+            max=SECONDS_MAX,
+            help="Seconds in which a run must go on after a blow.",
         ),
     ] = 30.0,
     server: Annotated[
@@ -244,7 +259,10 @@ def verify(
     since: Annotated[
         float,
         typer.Option(
-            "--since", parser=_age, metavar="AGE", help="Runs that were alive since so long ago: 30m, 2h, 1d."
+            "--since",
+            parser=_age,
+            metavar="AGE",
+            help="Runs that were alive since so long ago: 30m, 2h, 1d.",
         ),
     ],
     objective: Annotated[
@@ -256,7 +274,10 @@ def verify(
         ),
     ] = 60.0,
     thorough: Annotated[
-        bool, typer.Option("--thorough", help="Read the journals also of runs that were done in one life.")
+        bool,
+        typer.Option(
+            "--thorough", help="Read the journals also of runs that were done in one life."
+        ),
     ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -305,7 +326,9 @@ def _work(
 
     if not modules:
         if submit or args:
-            raise typer.BadParameter("what to submit is of a MODULE: name that too.", param_hint="--submit")
+            raise typer.BadParameter(
+                "what to submit is of a MODULE: name that too.", param_hint="--submit"
+            )
         return Demo(seed), []
     if len(args or ()) > len(submit or ()):
         raise typer.BadParameter(
@@ -315,7 +338,9 @@ def _work(
         flows = {flow.name: flow for flow in worker_target(modules).workflows}
     there = ", ".join(safe(one) for one in sorted(flows)) or "none"
     if not submit:
-        raise typer.BadParameter(f"name a workflow to submit. There: {there}.", param_hint="--submit")
+        raise typer.BadParameter(
+            f"name a workflow to submit. There: {there}.", param_hint="--submit"
+        )
     calls = []
     for name, text in _calls(submit, args):
         if name not in flows:
@@ -333,7 +358,9 @@ def _work(
         for number in range(len(calls)):
             work.piece(number)
     except Exception as error:
-        raise typer.BadParameter(one_line(f"{type(error).__name__}: {error}"), param_hint="--args") from None
+        raise typer.BadParameter(
+            one_line(f"{type(error).__name__}: {error}"), param_hint="--args"
+        ) from None
     return work, modules
 
 
@@ -353,11 +380,13 @@ def _folder(given: Path | None) -> Path:
             tempfile.TemporaryFile(dir=given).close()
     except OSError as error:
         raise typer.BadParameter(
-            f"{safe(str(given))} can be no report's folder: {one_line(str(error))}.", param_hint="--report"
+            f"{safe(str(given))} can be no report's folder: {one_line(str(error))}.",
+            param_hint="--report",
         ) from None
     if not empty:
         raise typer.BadParameter(
-            f"{safe(str(given))} is not empty: a report has a folder of its own.", param_hint="--report"
+            f"{safe(str(given))} is not empty: a report has a folder of its own.",
+            param_hint="--report",
         )
     return given.absolute()
 
@@ -394,7 +423,9 @@ def _print(verdict: Verdict) -> None:
             out.print(Text(f"            … and {check.violations - len(check.evidence)} more"))
         for text in check.unknown:
             out.print(Text(f"            not known: {one_line(text)}", style=COLOURS["not known"]))
-    looked = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in verdict.looked_at.items())
+    looked = ", ".join(
+        f"{count} {name.replace('_', ' ')}" for name, count in verdict.looked_at.items()
+    )
     out.print(Text(f"looked at {looked}"))
     out.print(Text(_verdict(verdict), style=f"bold {COLOURS[verdict.outcome]}"))
 
@@ -405,7 +436,9 @@ def _verdict(verdict: Verdict) -> str:
     if verdict.outcome == "ok":
         return "verdict: ok"
     return (
-        f"verdict: violated ({of})" if verdict.violated else f"verdict: nothing is violated; not known: {of}"
+        f"verdict: violated ({of})"
+        if verdict.violated
+        else f"verdict: nothing is violated; not known: {of}"
     )
 
 

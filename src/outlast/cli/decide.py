@@ -25,24 +25,32 @@ def decide(
     effect: Annotated[
         str,
         typer.Argument(
-            metavar="EFFECT", help="Its place, as `outlast show` has it, or its name if there is just one."
+            metavar="EFFECT",
+            help="Its place, as `outlast show` has it, or its name if there is just one.",
         ),
     ],
     *,
     happened: Annotated[
         str | None,
         typer.Option(
-            "--happened", metavar="RESULT", help="It happened, with this result: JSON, as it would return it."
+            "--happened",
+            metavar="RESULT",
+            help="It happened, with this result: JSON, as it would return it.",
         ),
     ] = None,
-    did_not: Annotated[bool, typer.Option("--did-not", help="It did not: it is done again.")] = False,
+    did_not: Annotated[
+        bool, typer.Option("--did-not", help="It did not: it is done again.")
+    ] = False,
     compensate: Annotated[
-        bool, typer.Option("--compensate", help="Undo it as if it had happened, and the run with it.")
+        bool,
+        typer.Option("--compensate", help="Undo it as if it had happened, and the run with it."),
     ] = False,
     result: Annotated[
         str | None,
         typer.Option(
-            "--result", metavar="JSON", help="With --compensate: the result to undo; null unless given."
+            "--result",
+            metavar="JSON",
+            help="With --compensate: the result to undo; null unless given.",
         ),
     ] = None,
     intent: Annotated[
@@ -79,16 +87,23 @@ def decide(
         if as_json:
             document({"run": run_document(row), "effect": effect})
             return
-        then = f"it is being undone, to end as {becomes(row)}" if row.undoing is not None else "it goes on"
+        then = (
+            f"it is being undone, to end as {becomes(row)}"
+            if row.undoing is not None
+            else "it goes on"
+        )
         say(f"run {id} is queued again: {stopped(then)} {taken_up(row, fleet, store)}")
 
 
-def _said(happened: str | None, did_not: bool, compensate: bool, result: str | None) -> dict[str, Any]:
+def _said(
+    happened: str | None, did_not: bool, compensate: bool, result: str | None
+) -> dict[str, Any]:
     """What `app.decide` takes. A usage error unless it is just one thing."""
     ways = "--happened RESULT, --did-not or --compensate"
     if (happened is not None) + did_not + compensate != 1:
         raise typer.BadParameter(
-            f"say one of {ways}. {command('show', 'ID', store=None)} shows what there is.", param_hint=ways
+            f"say one of {ways}. {command('show', 'ID', store=None)} shows what there is.",
+            param_hint=ways,
         )
     if result is not None and not compensate:
         raise typer.BadParameter(
@@ -97,7 +112,10 @@ def _said(happened: str | None, did_not: bool, compensate: bool, result: str | N
     if happened is not None:
         return {"happened": _parsed(happened, "--happened")}
     if compensate:
-        return {"compensate": True, "result": None if result is None else _parsed(result, "--result")}
+        return {
+            "compensate": True,
+            "result": None if result is None else _parsed(result, "--result"),
+        }
     return {"did_not": True}
 
 

@@ -23,7 +23,10 @@ def demo(
     pace: Annotated[
         float,
         typer.Option(
-            "--pace", min=0.25, max=PACE_MAX, help="How fast the stand-in answers: 2 is twice as fast."
+            "--pace",
+            min=0.25,
+            max=PACE_MAX,
+            help="How fast the stand-in answers: 2 is twice as fast.",
         ),
     ] = 1.0,
     store_file: Annotated[

@@ -41,7 +41,9 @@ def doctor(
     *,
     settings: Annotated[
         bool,
-        typer.Option("--settings", help="Only show every setting in force, and where it came from."),
+        typer.Option(
+            "--settings", help="Only show every setting in force, and where it came from."
+        ),
     ] = False,
     manifest: Annotated[
         list[Path] | None,
@@ -64,14 +66,23 @@ def doctor(
     manifest = [*(manifest or ()), *(files or ())]
     with answering(as_json):
         if settings and manifest:
-            raise SettingsError("--settings is about this environment, --manifest about files: one of them.")
+            raise SettingsError(
+                "--settings is about this environment, --manifest about files: one of them."
+            )
         findings = (
-            _of_files(manifest, rollout_budget) if manifest else _of_here(store, as_json, settings=settings)
+            _of_files(manifest, rollout_budget)
+            if manifest
+            else _of_here(store, as_json, settings=settings)
         )
     if findings is None:
         return
     if as_json:
-        document({"ok": not _wrong(findings, strict), "findings": [_document_of(one) for one in findings]})
+        document(
+            {
+                "ok": not _wrong(findings, strict),
+                "findings": [_document_of(one) for one in findings],
+            }
+        )
     else:
         _show(findings)
     if _wrong(findings, strict):
@@ -95,7 +106,9 @@ def _of_files(files: list[Path], budget: float | None) -> list[Finding]:
         found
         + said
         + examine(
-            Facts(load({"store": "memory:"}, NO_FILES), "", workloads=workloads, rollout_budget=budget),
+            Facts(
+                load({"store": "memory:"}, NO_FILES), "", workloads=workloads, rollout_budget=budget
+            ),
             IN_MANIFESTS,
         )
     )
@@ -109,12 +122,16 @@ def _of_here(store: str | None, as_json: bool, *, settings: bool) -> list[Findin
         else:
             for line in _lines(loaded):
                 console().print(line)
-        store_at(loaded.address(), heartbeat=loaded.settings.heartbeat)  # an address that a store answers to
+        store_at(
+            loaded.address(), heartbeat=loaded.settings.heartbeat
+        )  # an address that a store answers to
         return None
     from outlast.tools.doctor.facts import gather
     from outlast.tools.doctor.registry import HERE, examine
 
-    logging.getLogger("outlast.store").addHandler(logging.NullHandler())  # what it warns of is a finding
+    logging.getLogger("outlast.store").addHandler(
+        logging.NullHandler()
+    )  # what it warns of is a finding
     return examine(gather(loaded), HERE)
 
 
@@ -150,7 +167,9 @@ def _show(findings: list[Finding]) -> None:
             fix = _broken(Text(one_line(one.fix)), out, 13 + width)
             out.print(Text.assemble(f"{'':<{8 + width}}  -> ", fix))
     say(f"{_counted(findings, Level.ERROR)}, {_counted(findings, Level.WARNING)}.")
-    for name in dict.fromkeys(one.check for one in findings if one.level in (Level.ERROR, Level.WARNING)):
+    for name in dict.fromkeys(
+        one.check for one in findings if one.level in (Level.ERROR, Level.WARNING)
+    ):
         say(where_explained(name))
 
 
@@ -201,7 +220,11 @@ def _lines(loaded: Loaded) -> list[Text]:
         origin = loaded.origins[field.name]
         style = "" if origin.kind is Kind.DEFAULT else "bold"
         rows.append(
-            [Cell(field.name), Cell(safe(_text(value)), style), Cell(safe(_from(loaded, field.name)), style)]
+            [
+                Cell(field.name),
+                Cell(safe(_text(value)), style),
+                Cell(safe(_from(loaded, field.name)), style),
+            ]
         )
     return grid([Column("SETTING"), Column("VALUE"), Column("FROM")], rows)
 

@@ -99,7 +99,9 @@ def drain(
     worker: Annotated[
         str | None,
         typer.Option(
-            "--worker", metavar="ID", help="This one, of whatever host; the beginning of its id is enough."
+            "--worker",
+            metavar="ID",
+            help="This one, of whatever host; the beginning of its id is enough.",
         ),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Every worker of this host.")] = False,
@@ -115,13 +117,17 @@ def drain(
     if worker is not None and every:
         raise typer.BadParameter("--worker and --all exclude each other.", param_hint="--worker")
     if timeout is not None and not wait:
-        raise typer.BadParameter("without --wait there is nothing to wait for.", param_hint="--timeout")
+        raise typer.BadParameter(
+            "without --wait there is nothing to wait for.", param_hint="--timeout"
+        )
     with answering(as_json):
         patience = Patience(timeout)
         why = why[: Settings.load({}).error_text_max]
         opened = patience.with_store(lambda: _opened(store))
         try:
-            choice = patience.with_store(lambda: _choose(opened, worker, every=every, address=store))
+            choice = patience.with_store(
+                lambda: _choose(opened, worker, every=every, address=store)
+            )
             asked = [patience.with_store(partial(_ask, opened, row, why)) for row in choice.workers]
             if wait:
                 hear = math.inf if choice.on_record else time.monotonic() + HEAR_SECONDS
@@ -193,7 +199,9 @@ def _nobody(fleet: Fleet, host: str, address: str | None) -> str:
     dead = [row for row in fleet.workers if row.host == host]
     elsewhere = [row for row in fleet.workers if row.host != host and fleet.state(row) != "dead"]
     if dead:
-        said.append(f"those of this host seem dead, and the next sweep buries them: {_listed(dead)}")
+        said.append(
+            f"those of this host seem dead, and the next sweep buries them: {_listed(dead)}"
+        )
     if elsewhere:
         ask = command("drain", "--worker", "ID", store=address)
         said.append(f"on other hosts: {_listed(elsewhere, hosts=True)}; {ask} asks one of them")
@@ -201,12 +209,18 @@ def _nobody(fleet: Fleet, host: str, address: str | None) -> str:
         said.append(
             "nobody has this store open; if a worker runs here, --store or OUTLAST_STORE must name its store"
         )
-    return ". ".join(f"{one[0].upper()}{one[1:]}" if number else one for number, one in enumerate(said)) + "."
+    return (
+        ". ".join(
+            f"{one[0].upper()}{one[1:]}" if number else one for number, one in enumerate(said)
+        )
+        + "."
+    )
 
 
 def _listed(rows: Sequence[WorkerRow], *, hosts: bool = False) -> str:
     shown = [
-        f"{safe(str(row.id))} ({safe(row.host) if hosts else f'pid {row.pid}'})" for row in rows[:LISTED_MAX]
+        f"{safe(str(row.id))} ({safe(row.host) if hosts else f'pid {row.pid}'})"
+        for row in rows[:LISTED_MAX]
     ]
     more = [f"and {len(rows) - LISTED_MAX} more"] if len(rows) > LISTED_MAX else []
     return ", ".join([*shown, *more])
@@ -239,7 +253,9 @@ def _wait(store: Store, asked: Asked, patience: Patience, hear: float) -> Asked:
     while asked.state != "gone":
         row, dead = patience.with_store(look)
         if row is None or dead:
-            return asked._replace(state="gone", drain=drain_of(store, asked.worker), dead=row is not None)
+            return asked._replace(
+                state="gone", drain=drain_of(store, asked.worker), dead=row is not None
+            )
         drain = drain_of(store, asked.worker) if row.draining else None
         if drain is not None and drain.ended is not None:
             over = over or time.monotonic()
@@ -282,8 +298,12 @@ def _sentence(asked: Asked, choice: Choice, timeout: float | None) -> str:
         if asked.drain is None and not choice.on_record:
             return f"{who} was asked and has not begun to drain: does it consume a queue? A program that only submits does not hear of it."
         stands = (
-            "has not begun to drain: is its event loop blocked?" if asked.drain is None else "still drains."
+            "has not begun to drain: is its event loop blocked?"
+            if asked.drain is None
+            else "still drains."
         )
         return f"{who} is not gone after {span(timeout or 0.0)}: it {stands} The request stays; `outlast drain --wait` waits on."
-    said = f"{who} is gone, and left no drain report." if asked.drain is None else outcome(asked.drain)
+    said = (
+        f"{who} is gone, and left no drain report." if asked.drain is None else outcome(asked.drain)
+    )
     return f"{said} What it still held is given back by the next sweep." if asked.dead else said

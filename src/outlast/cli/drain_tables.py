@@ -59,7 +59,9 @@ def _drain(report: DrainReport, state: str) -> list[Cell]:
 
 def full_lines(report: DrainReport, state: str) -> list[Text]:
     """Everything that is known of one drain."""
-    head = Text.assemble(("worker ", "bold"), (safe(report.worker), "bold"), "  ", (state, STATES[state]))
+    head = Text.assemble(
+        ("worker ", "bold"), (safe(report.worker), "bold"), "  ", (state, STATES[state])
+    )
     return [head, *(_row(name, text) for name, text in _facts(report)), *_details(report)]
 
 
@@ -69,7 +71,10 @@ def _facts(report: DrainReport) -> Iterator[tuple[str, str]]:
     yield "reason", one_line(report.reason) or "-"
     yield "took", "-" if report.seconds is None else span(report.seconds)
     if report.layers:
-        yield "layers", ", ".join(f"{safe(str(name))} by {span(by)}" for name, by in report.layers.items())
+        yield (
+            "layers",
+            ", ".join(f"{safe(str(name))} by {span(by)}" for name, by in report.layers.items()),
+        )
     names = ("completed", "released", "waiting", "checkpointed", "given_back")
     yield (
         "runs",
@@ -79,7 +84,10 @@ def _facts(report: DrainReport) -> Iterator[tuple[str, str]]:
     if any(report.units.values()):
         yield (
             "units",
-            ", ".join(f"{count} {safe(str(name)).replace('_', ' ')}" for name, count in report.units.items()),
+            ", ".join(
+                f"{count} {safe(str(name)).replace('_', ' ')}"
+                for name, count in report.units.items()
+            ),
         )
     if report.compensations:
         yield (
@@ -87,7 +95,10 @@ def _facts(report: DrainReport) -> Iterator[tuple[str, str]]:
             f"{report.compensations} on record of what was released, waiting or checkpointed",
         )
     if cost := _cost(report):
-        yield "cost", f"{cost} on record of what was released, waiting or checkpointed: not spent again"
+        yield (
+            "cost",
+            f"{cost} on record of what was released, waiting or checkpointed: not spent again",
+        )
     recovered = report.recoveries
     if recovered:
         spread = ", ".join(f"{name} {span(recovered[name])}" for name in ("p50", "p95", "max"))

@@ -49,7 +49,8 @@ def drains(
     ] = None,
     *,
     limit: Annotated[
-        int, typer.Option("--limit", min=1, max=DRAINS_MAX, help="No more than so many, the newest.")
+        int,
+        typer.Option("--limit", min=1, max=DRAINS_MAX, help="No more than so many, the newest."),
     ] = 20,
     watch: WatchOption = False,
     store: StoreOption = None,
@@ -59,7 +60,10 @@ def drains(
     with answering(as_json):
         if worker is None:
             view = View(
-                lambda opened: _look(opened, limit), _lines, _document, "no worker has drained here yet."
+                lambda opened: _look(opened, limit),
+                _lines,
+                _document,
+                "no worker has drained here yet.",
             )
         else:
             name = worker
@@ -76,9 +80,13 @@ def outcome(row: DrainRow) -> str:
     """What came of a drain, as a sentence."""
     report = DrainReport.of(row)
     counts = {name: getattr(report, name) for name in COUNTS} | {"left": len(report.left)}
-    parts = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items() if count)
+    parts = ", ".join(
+        f"{count} {name.replace('_', ' ')}" for name, count in counts.items() if count
+    )
     if report.cut_short:
-        return f"worker {row.worker} was gone before it could report: {parts or 'nothing was left'}."
+        return (
+            f"worker {row.worker} was gone before it could report: {parts or 'nothing was left'}."
+        )
     if row.ended is None:
         return f"worker {row.worker} left no drain report; it drained because of {row.reason or 'a request'}."
     took = "" if report.seconds is None else f" in {span(report.seconds)}"
@@ -96,7 +104,9 @@ def _look_at(store: Store, worker: str) -> Drains:
         row for row in every.rows if worker and str(row.worker).startswith(worker)
     ]
     if not found:
-        raise NoDrain(f"no drain of a worker {worker!r} is on record; the last {DRAINS_MAX:,} are kept.")
+        raise NoDrain(
+            f"no drain of a worker {worker!r} is on record; the last {DRAINS_MAX:,} are kept."
+        )
     if len(found) > 1:
         names = ", ".join(safe(row.worker) for row in found[:LISTED_MAX]) + (
             ", …" if len(found) > LISTED_MAX else ""

@@ -48,7 +48,11 @@ def told(
         if undo:
             by = _fact(facts, "effect")
             what = "about to be undone" + ("" if _says_nothing(by) else f" by {by}")
-        again = " (the one before it was too slow: nothing was done under it)" if facts.get("again") else ""
+        again = (
+            " (the one before it was too slow: nothing was done under it)"
+            if facts.get("again")
+            else ""
+        )
         return f"{what}, key {_fact(facts, 'key')}{again}", ""
     if entry.kind == "verify":
         if entry.args is not None:
@@ -61,9 +65,14 @@ def told(
         following = history.by_seq.get(entry.seq + 1)
         if following is not None and following.kind == "undoing":
             given = str(facts.get("value"))
-            with_result = "" if given == "null" else f", as if it had happened with {recorded(given, room)}"
+            with_result = (
+                "" if given == "null" else f", as if it had happened with {recorded(given, room)}"
+            )
             return f"somebody decided: undo it{with_result}", HISTORY
-        return f"somebody decided: it happened, with {recorded(str(facts.get('value')), room)}", HISTORY
+        return (
+            f"somebody decided: it happened, with {recorded(str(facts.get('value')), room)}",
+            HISTORY,
+        )
     if entry.kind == "undoing":
         return f"from here on it is undone, to end as {verdict(facts, room)}", HISTORY
     if entry.kind == "compensation":
@@ -80,7 +89,9 @@ def _outcome(entry: Entry, undo: bool, room: int | None) -> tuple[str, str] | No
     error = recorded_error(entry.error, room) if entry.error else ""
     if entry.kind == "step":
         tries = f"attempt {entry.attempt}, " if (entry.attempt or 1) > 1 else ""
-        took = f" ({tries}{span(entry.seconds)}{cost_of(entry)})" if entry.seconds is not None else ""
+        took = (
+            f" ({tries}{span(entry.seconds)}{cost_of(entry)})" if entry.seconds is not None else ""
+        )
         if entry.error == LEFT_OPEN:
             return "left open: whether it happened is not known", BAD
         if entry.value is None:
@@ -104,13 +115,19 @@ def effect_lines(history: History, began: float, room: int | None) -> list[Text]
     """A line for each effect, in the order in which they were first meant; several of one name in the order of their calls."""
     effect_log = history.effect_log
     if effect_log is None:
-        return [Text("Its effects cannot be read: the journal is damaged, or another version's.", BAD)]
-    own = _in_order([one for one in reversed(list(effect_log)) if one.intent or one.kind == "compensation"])
+        return [
+            Text("Its effects cannot be read: the journal is damaged, or another version's.", BAD)
+        ]
+    own = _in_order(
+        [one for one in reversed(list(effect_log)) if one.intent or one.kind == "compensation"]
+    )
     undone = sorted(one.undone for one in own if one.undone is not None)
     rows = [_row(one, effect_log, history, undone, began, room) for one in own]
     if not any(one.units for one in own):
         return grid(EFFECTS, rows)
-    return grid(IN_UNITS, [[*row, Cell(_units(one) or "-")] for row, one in zip(rows, own, strict=True)])
+    return grid(
+        IN_UNITS, [[*row, Cell(_units(one) or "-")] for row, one in zip(rows, own, strict=True)]
+    )
 
 
 def _units(one: EffectRecord) -> str:
@@ -173,7 +190,9 @@ def _raised(error: str, one: EffectRecord) -> str:
     if error == CANCELLED:
         return "cancelled"
     name, colon, message = recorded_error(error, None).partition(":")
-    return ("no result: " if one.happened else "raised ") + name.rpartition(".")[2] + colon + message
+    return (
+        ("no result: " if one.happened else "raised ") + name.rpartition(".")[2] + colon + message
+    )
 
 
 def _undo(

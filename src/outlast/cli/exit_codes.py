@@ -44,7 +44,9 @@ OF_STATUS = {"done": OK, "failed": FAILED, "dead": FAILED, "parked": PARKED, "ca
 """What `outlast run` exits with, by how the run ended."""
 
 # Typer re-wraps a paragraph unless it begins with \b.
-EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code:>3}  {meaning}" for code, meaning in MEANINGS.items())
+EPILOG = "\b\nExit codes:\n" + "\n".join(
+    f"  {code:>3}  {meaning}" for code, meaning in MEANINGS.items()
+)
 
 
 def code_of(error: OutlastError) -> int:

@@ -38,13 +38,17 @@ _HEADS = {
 def explain(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help="Backpressure, OutlastDeadLetters, 75, stuck, grace, …"),
+        typer.Argument(
+            metavar="NAME", help="Backpressure, OutlastDeadLetters, 75, stuck, grace, …"
+        ),
     ] = None,
     *,
     write: Annotated[
         Path | None,
         typer.Option(
-            "--write", metavar="FOLDER", help="Write errors.md and runbook.md into this folder instead."
+            "--write",
+            metavar="FOLDER",
+            help="Write errors.md and runbook.md into this folder instead.",
         ),
     ] = None,
     as_json: JsonOption = False,
@@ -65,7 +69,9 @@ def _explain(name: str, as_json: bool) -> None:
     entry = find(name)
     if entry is None:
         like = close(name)
-        there = f"Is it one of {', '.join(like)}?" if like else "`outlast explain` lists all there are."
+        there = (
+            f"Is it one of {', '.join(like)}?" if like else "`outlast explain` lists all there are."
+        )
         raise typer.BadParameter(f"nothing here is called {safe(name)}. {there}", param_hint="NAME")
     if as_json:
         document(_document(entry))
@@ -77,12 +83,16 @@ def _list(as_json: bool) -> None:
     from outlast.explain.texts import FILES, entries
 
     if as_json:
-        document([{"name": one.name, "kind": one.kind, "summary": one.summary} for one in entries()])
+        document(
+            [{"name": one.name, "kind": one.kind, "summary": one.summary} for one in entries()]
+        )
         return
     width = max(len(one.name) for one in entries())
     for kind in FILES:
         those = [one for one in entries() if one.kind == kind]
-        _print([f"{_HEADS[kind]}:", *(f"  {one.name:<{width}}  {one.summary}" for one in those), ""])
+        _print(
+            [f"{_HEADS[kind]}:", *(f"  {one.name:<{width}}  {one.summary}" for one in those), ""]
+        )
 
 
 def _document(entry: Entry) -> dict[str, object]:
@@ -119,14 +129,18 @@ def _write(folder: Path, name: str | None, as_json: bool) -> None:
     from outlast.explain.pages import PAGES
 
     if name is not None:
-        raise typer.BadParameter("--write writes all there is: give no name with it.", param_hint="NAME")
+        raise typer.BadParameter(
+            "--write writes all there is: give no name with it.", param_hint="NAME"
+        )
     texts = {file: page() for file, page in PAGES.items()}
     for file, text in texts.items():
         try:
             folder.mkdir(parents=True, exist_ok=True)
             write_whole(folder / file, text)
         except OSError as error:
-            raise OutlastError(f"{folder / file} cannot be written: {error.strerror or error}.") from None
+            raise OutlastError(
+                f"{folder / file} cannot be written: {error.strerror or error}."
+            ) from None
     if as_json:
         document({"written": [str(folder / file) for file in texts]})
     else:

@@ -33,18 +33,24 @@ class Queues(NamedTuple):
     now: float
 
 
-def workers(watch: WatchOption = False, store: StoreOption = None, as_json: JsonOption = False) -> None:
+def workers(
+    watch: WatchOption = False, store: StoreOption = None, as_json: JsonOption = False
+) -> None:
     """List who is alive: every process that has the store open, and what it takes and holds."""
     with answering(as_json):
         shown(
             store,
-            View(Fleet.with_stalls, _worker_lines, _workers_document, "nobody has this store open."),
+            View(
+                Fleet.with_stalls, _worker_lines, _workers_document, "nobody has this store open."
+            ),
             watch=watch,
             as_json=as_json,
         )
 
 
-def queues(watch: WatchOption = False, store: StoreOption = None, as_json: JsonOption = False) -> None:
+def queues(
+    watch: WatchOption = False, store: StoreOption = None, as_json: JsonOption = False
+) -> None:
     """List the queues: what is in them, how old it is, how much comes and goes, and what nobody takes."""
     with answering(as_json):
         shown(
@@ -60,7 +66,9 @@ def limit(
     *,
     depth: Annotated[
         int | None,
-        typer.Option("--depth", min=1, max=LIMIT_MAX, help="Refuse a submission when so many are queued."),
+        typer.Option(
+            "--depth", min=1, max=LIMIT_MAX, help="Refuse a submission when so many are queued."
+        ),
     ] = None,
     concurrency: Annotated[
         int | None,
@@ -84,9 +92,14 @@ def limit(
 
     Without any option they are only shown.
     """
-    for name, given, none in (("depth", depth, no_depth), ("concurrency", concurrency, no_concurrency)):
+    for name, given, none in (
+        ("depth", depth, no_depth),
+        ("concurrency", concurrency, no_concurrency),
+    ):
         if given is not None and none:
-            raise typer.BadParameter(f"--{name} and --no-{name} exclude each other.", param_hint=f"--{name}")
+            raise typer.BadParameter(
+                f"--{name} and --no-{name} exclude each other.", param_hint=f"--{name}"
+            )
     changes: dict[str, int | None] = {}
     if depth is not None or no_depth:
         changes["depth"] = depth
@@ -105,7 +118,9 @@ def limit(
         if as_json:
             document({"queue": queue, "depth": depth_max, "concurrency": concurrency_max})
         else:
-            say(f"queue {queue}: depth {_or_none(depth_max)}, concurrency {_or_none(concurrency_max)}.")
+            say(
+                f"queue {queue}: depth {_or_none(depth_max)}, concurrency {_or_none(concurrency_max)}."
+            )
 
 
 def _or_none(limit: int | None) -> str:

@@ -38,7 +38,10 @@ def worker_lines(fleet: Fleet) -> list[Text]:
     )
     lines = grid(WORKERS, cells)
     lines += [
-        Text(f"worker {safe(id)} was struck off and still has runs: the next sweep gives them back.", BAD)
+        Text(
+            f"worker {safe(id)} was struck off and still has runs: the next sweep gives them back.",
+            BAD,
+        )
         for id in fleet.struck_off
     ]
     return [*lines, *_stall_lines(fleet)]
@@ -51,7 +54,9 @@ def _stall_lines(fleet: Fleet) -> list[Text]:
     lines = [_stall(one, fleet.now, "") for one in fleet.stalls if one.worker in here]
     lines += [_stall(one, fleet.now, ", which has ended") for one in ended[:ENDED_STALLS_MAX]]
     if len(ended) > ENDED_STALLS_MAX:
-        lines.append(Text(f"{len(ended) - ENDED_STALLS_MAX} older ones of ended workers: --json has them."))
+        lines.append(
+            Text(f"{len(ended) - ENDED_STALLS_MAX} older ones of ended workers: --json has them.")
+        )
     return [Text("nobody has this store open."), *lines] if lines and not here else lines
 
 
@@ -85,13 +90,17 @@ def _worker(row: WorkerRow, state: str, now: float) -> list[Cell]:
     ]
 
 
-def queue_lines(rows: Sequence[QueueRow], unknown: Mapping[str, Sequence[str]], now: float) -> list[Text]:
+def queue_lines(
+    rows: Sequence[QueueRow], unknown: Mapping[str, Sequence[str]], now: float
+) -> list[Text]:
     cells = each_shown(
         rows, lambda row: _queue(row, now), lambda row, why: unreadable(QUEUES, str(row.name), why)
     )
     lines = grid(QUEUES, cells)
     lines += [
-        line for apart in each_shown(rows, lambda row: _apart(row, now), lambda *_: []) for line in apart
+        line
+        for apart in each_shown(rows, lambda row: _apart(row, now), lambda *_: [])
+        for line in apart
     ]
     lines += [
         Text(
@@ -108,8 +117,14 @@ def _apart(row: QueueRow, now: float) -> list[Text]:
     """What is seldom anything but 0 has no column."""
     lines = []
     if row.returned:
-        since = "" if row.returned_since is None else f", one for {span(max(0.0, now - row.returned_since))}"
-        lines.append(Text(f"{safe(row.name)}: {row.returned} of those queued came back{since}.", "yellow"))
+        since = (
+            ""
+            if row.returned_since is None
+            else f", one for {span(max(0.0, now - row.returned_since))}"
+        )
+        lines.append(
+            Text(f"{safe(row.name)}: {row.returned} of those queued came back{since}.", "yellow")
+        )
     if row.undoing:
         lines.append(Text(f"{safe(row.name)}: {row.undoing} being undone.", "yellow"))
     if row.stuck:

@@ -33,7 +33,9 @@ def grid(columns: Sequence[Column], rows: Collection[Sequence[Cell]]) -> list[Te
     if not rows:
         return []
     head = [Cell(column.name, "bold") for column in columns]
-    widths = [max(cell_len(row[number].text) for row in (head, *rows)) for number in range(len(columns))]
+    widths = [
+        max(cell_len(row[number].text) for row in (head, *rows)) for number in range(len(columns))
+    ]
     return [_line(columns, row, widths) for row in (head, *rows)]
 
 

@@ -17,7 +17,11 @@ from outlast.store.rows import Entry, Message, RunQuery, RunRow
 
 class History:
     def __init__(
-        self, row: RunRow, entries: Sequence[Entry], messages: Sequence[Message], done: int | None = None
+        self,
+        row: RunRow,
+        entries: Sequence[Entry],
+        messages: Sequence[Message],
+        done: int | None = None,
     ) -> None:
         self.row, self.entries, self.messages = row, entries, messages
         self.done = done
@@ -92,7 +96,9 @@ class History:
             if entry.kind == "retry":
                 start = None if facts.get("undoing") else self._journal.effect_log.cut(start)
             self._journal.add(entry)
-        except Exception:  # damaged, or another version's: for those who only look, no reason to stop
+        except (
+            Exception
+        ):  # damaged, or another version's: for those who only look, no reason to stop
             self._journal = None
         return start
 

@@ -16,7 +16,14 @@ from outlast.cli.documents import (
     run_document,
     whole_run_document,
 )
-from outlast.cli.options import IdArgument, JsonOption, NewerThan, OlderThan, StoreOption, checked_id
+from outlast.cli.options import (
+    IdArgument,
+    JsonOption,
+    NewerThan,
+    OlderThan,
+    StoreOption,
+    checked_id,
+)
 from outlast.cli.output import answering, document, say, where_explained
 from outlast.cli.stores import reading
 from outlast.errors import UnknownRun
@@ -47,7 +54,8 @@ def runs(
     status: Annotated[
         list[StatusName] | None,
         typer.Option(
-            "--status", help="Only these; may be repeated. delayed: those queued that are not due yet."
+            "--status",
+            help="Only these; may be repeated. delayed: those queued that are not due yet.",
         ),
     ] = None,
     workflow: Annotated[
@@ -62,12 +70,18 @@ def runs(
         ),
     ] = None,
     undoing: Annotated[
-        bool, typer.Option("--undoing", help="Only those that are being undone; parked, they are stuck.")
+        bool,
+        typer.Option("--undoing", help="Only those that are being undone; parked, they are stuck."),
     ] = False,
     items: Annotated[
-        bool, typer.Option("--items", help="Plain work items instead. Dead letters are listed of both kinds.")
+        bool,
+        typer.Option(
+            "--items", help="Plain work items instead. Dead letters are listed of both kinds."
+        ),
     ] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000_000, help="How many at the most.")] = 100,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, max=1_000_000, help="How many at the most.")
+    ] = 100,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -95,7 +109,12 @@ def runs(
             rows = opened.runs(query)
         rows, more = rows[:limit], len(rows) > limit
         if as_json:
-            document({"runs": each_document(rows, lambda row: run_document(row, now), "id"), "more": more})
+            document(
+                {
+                    "runs": each_document(rows, lambda row: run_document(row, now), "id"),
+                    "more": more,
+                }
+            )
             return
         from outlast.cli.table import print_runs
 
@@ -146,7 +165,9 @@ def show(
 
 def _whole_document(history: History, now: float) -> dict[str, Any]:
     effects = None if history.effect_log is None else EffectInfo.of(history.effect_log)
-    items = {} if history.done is None else {"items": {"done": history.done, "total": history.total}}
+    items = (
+        {} if history.done is None else {"items": {"done": history.done, "total": history.total}}
+    )
     return {
         "run": whole_run_document(history.row, now),
         **items,

@@ -27,25 +27,33 @@ def manifest(
     write: Annotated[
         Path | None,
         typer.Option(
-            "--write", metavar="FOLDER", help="Write every kind into this folder instead, over what is there."
+            "--write",
+            metavar="FOLDER",
+            help="Write every kind into this folder instead, over what is there.",
         ),
     ] = None,
     store: Annotated[
         Backend | None,
         typer.Option("--store", help="What the workers share; sqlite: one worker with a volume."),
     ] = None,
-    grace: Annotated[int, typer.Option("--grace", help="OUTLAST_GRACE, in seconds.")] = _DEFAULT.grace,
+    grace: Annotated[
+        int, typer.Option("--grace", help="OUTLAST_GRACE, in seconds.")
+    ] = _DEFAULT.grace,
     pre_stop: Annotated[
-        int, typer.Option("--pre-stop", help="Seconds that the preStop command waits for the drain.")
+        int,
+        typer.Option("--pre-stop", help="Seconds that the preStop command waits for the drain."),
     ] = _DEFAULT.pre_stop,
-    lease: Annotated[int, typer.Option("--lease", help="OUTLAST_LEASE, in seconds.")] = _DEFAULT.lease,
+    lease: Annotated[
+        int, typer.Option("--lease", help="OUTLAST_LEASE, in seconds.")
+    ] = _DEFAULT.lease,
     replicas: Annotated[
         int | None, typer.Option("--replicas", min=1, help="Workers; with autoscaling, at least.")
     ] = None,
     replicas_max: Annotated[
         int | None,
         typer.Option(
-            "--replicas-max", help=f"What autoscaling ends at; {_DEFAULT.replicas_max} unless given."
+            "--replicas-max",
+            help=f"What autoscaling ends at; {_DEFAULT.replicas_max} unless given.",
         ),
     ] = None,
     concurrency: Annotated[
@@ -55,7 +63,10 @@ def manifest(
         int, typer.Option("--port", help="Of the HTTP server: probes and metrics.")
     ] = _DEFAULT.port,
     objective: Annotated[
-        int, typer.Option("--objective", help="Seconds in which an interrupted run is to go on: for alerts.")
+        int,
+        typer.Option(
+            "--objective", help="Seconds in which an interrupted run is to go on: for alerts."
+        ),
     ] = _DEFAULT.objective,
     runbook_base: Annotated[
         str,
@@ -68,7 +79,8 @@ def manifest(
     name: Annotated[str, typer.Option("--name", help="What it is called.")] = _DEFAULT.name,
     image: Annotated[str, typer.Option("--image", help="The container's image.")] = _DEFAULT.image,
     module: Annotated[
-        str, typer.Option("--module", metavar="MODULE[:APP]", help="What `outlast worker` is given.")
+        str,
+        typer.Option("--module", metavar="MODULE[:APP]", help="What `outlast worker` is given."),
     ] = _DEFAULT.module,
     as_json: JsonOption = False,
 ) -> None:
@@ -89,16 +101,22 @@ def manifest(
         if replicas_max is None:
             numbers = replace(numbers, replicas_max=max(numbers.replicas_max, replicas or 1))
         used = {
-            one: _for(found, numbers, store, replicas, only=kind is not None) for one, found in chosen.items()
+            one: _for(found, numbers, store, replicas, only=kind is not None)
+            for one, found in chosen.items()
         }
         texts = {one: found.write(used[one]) for one, found in chosen.items()}
         if write is not None:
             for one, text in texts.items():
                 _put(write / DOCUMENTS[one].path, text)
         if as_json:
-            told = used["compose" if kind is None else kind.value]  # of all kinds one that may have any store
+            told = used[
+                "compose" if kind is None else kind.value
+            ]  # of all kinds one that may have any store
             document(
-                {"numbers": asdict(told) | {"period": told.period, "stop": told.stop}, "documents": texts}
+                {
+                    "numbers": asdict(told) | {"period": told.period, "stop": told.stop},
+                    "documents": texts,
+                }
             )
         elif write is None:
             sys.stdout.write("".join(texts.values()))
@@ -107,13 +125,20 @@ def manifest(
 
 
 def _for(
-    found: Document, numbers: DeploymentConfig, store: Backend | None, replicas: int | None, *, only: bool
+    found: Document,
+    numbers: DeploymentConfig,
+    store: Backend | None,
+    replicas: int | None,
+    *,
+    only: bool,
 ) -> DeploymentConfig:
     """The numbers with the store that was asked for; where none was, or among all kinds one cannot have it, with the one that this kind is mostly for."""
     backend = found.stores[0] if store is None else store.value
     if backend not in found.stores:
         if only:
-            raise SettingsError(f"this kind is for --store {' or '.join(found.stores)}, not {backend}.")
+            raise SettingsError(
+                f"this kind is for --store {' or '.join(found.stores)}, not {backend}."
+            )
         backend = found.stores[0]
     embedded = backend == "sqlite"
     count = 1 if embedded and not (only and replicas) else replicas or _DEFAULT.replicas

@@ -55,7 +55,9 @@ def migrate(
 def _script(store: Store) -> str:
     script: Callable[[], str] | None = getattr(store, "script", None)
     if script is None:
-        raise SettingsError("--sql is for Postgres: any other store is migrated where it is opened.")
+        raise SettingsError(
+            "--sql is for Postgres: any other store is migrated where it is opened."
+        )
     return script()
 
 

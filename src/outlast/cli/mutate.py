@@ -88,13 +88,19 @@ def resume(ids: IdsArgument, store: StoreOption = None, as_json: JsonOption = Fa
 
 def send(
     id: IdArgument,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The message's name, as the run receives it.")],
-    value: Annotated[str | None, typer.Argument(metavar="JSON", help="Its value; null unless given.")] = None,
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The message's name, as the run receives it.")
+    ],
+    value: Annotated[
+        str | None, typer.Argument(metavar="JSON", help="Its value; null unless given.")
+    ] = None,
     *,
     message_id: Annotated[
         str | None,
         typer.Option(
-            "--message-id", metavar="ID", help="The same id again is harmless. Made up unless given."
+            "--message-id",
+            metavar="ID",
+            help="The same id again is harmless. Made up unless given.",
         ),
     ] = None,
     store: StoreOption = None,
@@ -125,7 +131,9 @@ def prune(
     *,
     dead: Annotated[
         bool,
-        typer.Option("--dead", help="Dead letters too. What they have done outside is then never undone."),
+        typer.Option(
+            "--dead", help="Dead letters too. What they have done outside is then never undone."
+        ),
     ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -175,7 +183,9 @@ def _queue_again(
 ) -> None:
     def sentence(acted: Acted) -> str:
         row, fleet = acted
-        undoing = f", and is being undone, to end as {becomes(row)}" if row.undoing is not None else ""
+        undoing = (
+            f", and is being undone, to end as {becomes(row)}" if row.undoing is not None else ""
+        )
         return f"{stopped(f'{noun(row)} {row.id} is queued again{undoing}')} {taken_up(row, fleet, store)}"
 
     do_to(ids, Deed(act, lambda acted: {"run": run_document(acted.row)}, sentence), store, as_json)
@@ -184,7 +194,9 @@ def _queue_again(
 def _refuse_undoing(row: RunRow, store: str | None) -> None:
     if row.undoing is None:
         return
-    stuck = f" It is stuck: {command('retry', row.id, store=store)}." if row.status == "parked" else ""
+    stuck = (
+        f" It is stuck: {command('retry', row.id, store=store)}." if row.status == "parked" else ""
+    )
     raise WrongStatus(
         f"run {row.id!r} is being undone already, to end as {stopped(becomes(row))} {command('show', row.id, store=store)} shows how far it is.{stuck}"
     )
@@ -194,7 +206,9 @@ def _refuse_parked(row: RunRow, store: str | None) -> None:
     if row.status != "parked":
         return
     decide = (
-        f" What is to be decided: {command('show', row.id, store=store)}." if waits_for_a_person(row) else ""
+        f" What is to be decided: {command('show', row.id, store=store)}."
+        if waits_for_a_person(row)
+        else ""
     )
     raise WrongStatus(
         f"run {row.id!r} is parked, and has not ended: it is not retried but goes on, by {command('resume', row.id, store=store)}.{decide}"

@@ -45,27 +45,37 @@ StoreOption = Annotated[
         help="The store. Else OUTLAST_STORE, DATABASE_URL, REDIS_URL, …; else sqlite:///outlast.db.",
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, for programs.")]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="One JSON document on stdout, for programs.")
+]
 WatchOption = Annotated[
     bool,
-    typer.Option("--watch", help="Look again every second, until Ctrl-C; with --json one document a line."),
+    typer.Option(
+        "--watch", help="Look again every second, until Ctrl-C; with --json one document a line."
+    ),
 ]
 RunIdOption = Annotated[
-    str | None, typer.Option("--id", help="The run's id, its idempotency key. Made up unless given.")
+    str | None,
+    typer.Option("--id", help="The run's id, its idempotency key. Made up unless given."),
 ]
 KwargsOption = Annotated[
     str | None, typer.Option("--kwargs", metavar="JSON", help="Arguments by name, a JSON object.")
 ]
 TargetArgument = Annotated[
-    str, typer.Argument(metavar="FILE:WORKFLOW", help="agent.py:report, or a module: pkg.mod:report.")
+    str,
+    typer.Argument(metavar="FILE:WORKFLOW", help="agent.py:report, or a module: pkg.mod:report."),
 ]
 ArgsArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="ARG", help="JSON each, or plain text. After -- if one begins with a dash."),
+    typer.Argument(
+        metavar="ARG", help="JSON each, or plain text. After -- if one begins with a dash."
+    ),
 ]
 DelayOption = Annotated[
     float,
-    typer.Option("--delay", parser=_seconds, metavar="SECONDS", help="Not before so long: 30, 30s, 5m, 2h."),
+    typer.Option(
+        "--delay", parser=_seconds, metavar="SECONDS", help="Not before so long: 30, 30s, 5m, 2h."
+    ),
 ]
 WaitOption = Annotated[
     float,
@@ -77,12 +87,20 @@ WaitOption = Annotated[
     ),
 ]
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The run's id.")]
-IdsArgument = Annotated[list[str], typer.Argument(metavar="ID", help="The run's id, or those of several.")]
+IdsArgument = Annotated[
+    list[str], typer.Argument(metavar="ID", help="The run's id, or those of several.")
+]
 WhyOption = Annotated[
-    str, typer.Option("--why", parser=_storable, metavar="TEXT", help="The reason, as the run is told it.")
+    str,
+    typer.Option(
+        "--why", parser=_storable, metavar="TEXT", help="The reason, as the run is told it."
+    ),
 ]
 DrainWhyOption = Annotated[
-    str, typer.Option("--why", parser=_storable, metavar="TEXT", help="The reason, as steps are told it.")
+    str,
+    typer.Option(
+        "--why", parser=_storable, metavar="TEXT", help="The reason, as steps are told it."
+    ),
 ]
 TimeoutOption = Annotated[
     float | None,
@@ -92,11 +110,15 @@ TimeoutOption = Annotated[
 ]
 OlderThan = Annotated[
     float | None,
-    typer.Option("--older-than", parser=_age, metavar="AGE", help="Created longer ago than 30s, 5m, 2h, 7d."),
+    typer.Option(
+        "--older-than", parser=_age, metavar="AGE", help="Created longer ago than 30s, 5m, 2h, 7d."
+    ),
 ]
 NewerThan = Annotated[
     float | None,
-    typer.Option("--newer-than", parser=_age, metavar="AGE", help="Created less long ago than this."),
+    typer.Option(
+        "--newer-than", parser=_age, metavar="AGE", help="Created less long ago than this."
+    ),
 ]
 RolloutBudget = Annotated[
     float | None,
@@ -109,7 +131,9 @@ RolloutBudget = Annotated[
 ]
 EndedBefore = Annotated[
     float,
-    typer.Option("--older-than", parser=_age, metavar="AGE", help="Ended longer ago than 30s, 5m, 2h, 7d."),
+    typer.Option(
+        "--older-than", parser=_age, metavar="AGE", help="Ended longer ago than 30s, 5m, 2h, 7d."
+    ),
 ]
 
 ID_LENGTH_MAX = 10_000

@@ -89,7 +89,11 @@ def tell(error: OutlastError) -> None:
 def error_document(error: OutlastError) -> dict[str, Any]:
     """An error for programs."""
     facts = {name: getattr(error, name) for name in FACTS.get(type(error), ())}
-    said = {"type": type(error).__name__, "message": error_message(error), "exit_code": code_of(error)}
+    said = {
+        "type": type(error).__name__,
+        "message": error_message(error),
+        "exit_code": code_of(error),
+    }
     return {"error": {**said, "explain": error.explained_as, **facts}}
 
 
@@ -108,7 +112,11 @@ def _unknown_effect(error: UnknownEffect) -> str:
     there = ", ".join(error.there)
     if len(error.there) > 1:
         return f"several effects of run {error.id!r} wait for a decision, and {error.effect!r} is not the place of one. Name one by its place: {there}."
-    does = f"This one does: {there}" if there else f"`outlast show {quote(error.id)}` says what it waits for"
+    does = (
+        f"This one does: {there}"
+        if there
+        else f"`outlast show {quote(error.id)}` says what it waits for"
+    )
     return f"no effect {error.effect!r} of run {error.id!r} waits for a decision. {does}."
 
 

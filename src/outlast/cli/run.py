@@ -93,7 +93,14 @@ def _interrupted(code: int, order: Order, as_json: bool) -> NoReturn:
     how = "interrupted" if code == INTERRUPTED else "terminated"
     say(f"{how}. To go on: {order.to_go_on()}")
     if as_json:
-        document({"id": order.id, "status": "interrupted", "exit": code, "again": order.again().strip("`")})
+        document(
+            {
+                "id": order.id,
+                "status": "interrupted",
+                "exit": code,
+                "again": order.again().strip("`"),
+            }
+        )
     raise typer.Exit(code)
 
 
@@ -118,11 +125,17 @@ async def _execution(workflow: Workflow[..., Any], order: Order, store: Store) -
         return await app._or_exit(_until_ended(app, store, workflow, order))
 
 
-async def _until_ended(app: Outlast, store: Store, workflow: Workflow[..., Any], order: Order) -> RunRow:
+async def _until_ended(
+    app: Outlast, store: Store, workflow: Workflow[..., Any], order: Order
+) -> RunRow:
     before = store.run(order.id)
     await app.start(_call(workflow, order, before), id=order.id)
     order.is_recorded = True
-    if before is not None and before.worker is not None and before.worker not in store.dead_workers():
+    if (
+        before is not None
+        and before.worker is not None
+        and before.worker not in store.dead_workers()
+    ):
         say(f"run {order.id} is under way in another process; waiting for its end.")
     elif before is not None and (why := _not_due(before, store.now())) is not None:
         say(
@@ -195,10 +208,10 @@ def _how_it_ended(row: RunRow, store: str | None) -> str:
     if row.status == "parked":
         return f"run {row.id} is parked{reason}. Look: {hint('show')}. To go on: {hint('resume')}, {again}."
     if row.status == "cancelled":
-        return f"run {row.id} was cancelled{reason}. To run it all the same: {hint('retry')}, {again}."
+        return (
+            f"run {row.id} was cancelled{reason}. To run it all the same: {hint('retry')}, {again}."
+        )
     if row.status == "dead":
         return f"run {row.id} is a dead letter{reason}. Look: {hint('show')}. Once mended: {hint('retry')}, {again}."
     error = recorded_error(row.error, 2_000) if row.error else "it does not say why"
-    return (
-        f"run {row.id} failed: {stopped(error)} Look: {hint('show')}. Once mended: {hint('retry')}, {again}."
-    )
+    return f"run {row.id} failed: {stopped(error)} Look: {hint('show')}. Once mended: {hint('retry')}, {again}."

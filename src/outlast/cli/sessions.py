@@ -41,7 +41,9 @@ class UnknownSession(UnknownRun):
 def sessions(
     id: Annotated[
         str | None,
-        typer.Argument(metavar="ID", help="Show this one: its fields, and the last items of its lists."),
+        typer.Argument(
+            metavar="ID", help="Show this one: its fields, and the last items of its lists."
+        ),
     ] = None,
     *,
     prefix: Annotated[
@@ -128,7 +130,9 @@ def _show(id: str, space: str, count: int, store: str | None, as_json: bool) -> 
     out = console()
     out.print(safe(row.id), style="bold")
     left = (
-        "never" if row.expires is None else f"{moment(row.expires)} (in {span(max(0.0, row.expires - now))})"
+        "never"
+        if row.expires is None
+        else f"{moment(row.expires)} (in {span(max(0.0, row.expires - now))})"
     )
     for name, value in (
         ("version", str(row.version)),

@@ -93,7 +93,9 @@ def patiently(store: Store, action: Callable[[], T]) -> T:
             unknown = unknown or isinstance(error, CommitUnknown)
             if time.monotonic() + AGAIN_SECONDS > deadline:
                 if unknown:
-                    raise StoreUnavailable(f"{error} Whether it was written is not known.") from None
+                    raise StoreUnavailable(
+                        f"{error} Whether it was written is not known."
+                    ) from None
                 raise
             if not told:
                 told = True
@@ -106,11 +108,15 @@ def acting(address: str | None, action: Callable[[Outlast, Store], Awaitable[T]]
     return doing(existing(address), action)
 
 
-def doing(store: Store, action: Callable[[Outlast, Store], Awaitable[T]], like: Outlast | None = None) -> T:
+def doing(
+    store: Store, action: Callable[[Outlast, Store], Awaitable[T]], like: Outlast | None = None
+) -> T:
     """The same on any store, which is made if it is not there; with the settings of another Outlast, if given. It serves no HTTP: in a container
     `OUTLAST_HTTP` is the worker's, which has the port."""
     given = (
-        {name: value for name, value in like._given.items() if name != "store"} if like is not None else {}
+        {name: value for name, value in like._given.items() if name != "store"}
+        if like is not None
+        else {}
     )
     # What it would warn of ends as the error that this command reports.
     logging.getLogger("outlast").addHandler(logging.NullHandler())

@@ -41,15 +41,22 @@ def submit(
     *,
     id: RunIdOption = None,
     kwargs: KwargsOption = None,
-    queue: Annotated[str, typer.Option("--queue", metavar="NAME", help="The queue it waits in.")] = "default",
+    queue: Annotated[
+        str, typer.Option("--queue", metavar="NAME", help="The queue it waits in.")
+    ] = "default",
     priority: Annotated[
         int,
-        typer.Option("--priority", min=-PRIORITY_MAX, max=PRIORITY_MAX, help="The highest is claimed first."),
+        typer.Option(
+            "--priority", min=-PRIORITY_MAX, max=PRIORITY_MAX, help="The highest is claimed first."
+        ),
     ] = 0,
     delay: DelayOption = 0.0,
     wait: WaitOption = 0.0,
     join: Annotated[
-        bool, typer.Option("--join", help="Accept a run that has the id with other arguments; it keeps them.")
+        bool,
+        typer.Option(
+            "--join", help="Accept a run that has the id with other arguments; it keeps them."
+        ),
     ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,

@@ -26,7 +26,9 @@ def load(target: str) -> Workflow[..., Any]:
     """The workflow that `agent.py:report` or `pkg.mod:report` names. A usage error if there is none."""
     place, colon, name = target.rpartition(":")
     if not colon or not place or not name:
-        raise refusal(f"{safe(target)!r} is not FILE:WORKFLOW, like agent.py:report or pkg.mod:report.")
+        raise refusal(
+            f"{safe(target)!r} is not FILE:WORKFLOW, like agent.py:report or pkg.mod:report."
+        )
     return _find(imported(place), place, name)
 
 
@@ -49,7 +51,9 @@ def call_of(workflow: Workflow[..., Any], args: Sequence[str], kwargs: str | Non
         return recorded_call(workflow, json.dumps(bound))
     except (OutlastError, TypeError, ValueError) as error:
         why = error.__cause__ if isinstance(error, OutlastError) and error.__cause__ else error
-        raise refusal(f"the arguments do not fit {workflow.name}: {one_line(str(why))}", "ARG") from None
+        raise refusal(
+            f"the arguments do not fit {workflow.name}: {one_line(str(why))}", "ARG"
+        ) from None
 
 
 def recorded_call(workflow: Workflow[..., Any], text: str) -> Call[Any]:
@@ -61,7 +65,9 @@ def recorded_call(workflow: Workflow[..., Any], text: str) -> Call[Any]:
 def _values(workflow: Workflow[..., Any], texts: Sequence[str]) -> list[Any]:
     hints = workflow.signature.resolve()
     positional = [
-        p for p in workflow.signature._parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+        p
+        for p in workflow.signature._parameters
+        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
     ]
     values = [_value(text) for text in texts]
     for number, (parameter, value) in enumerate(zip(positional, values, strict=False)):
@@ -91,7 +97,9 @@ def _is_there(path: Path, parameter: str) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError as error:  # in a folder that this user may not enter
-        raise refusal(f"{safe(str(path))!r} cannot be looked at: {error.strerror}.", parameter) from None
+        raise refusal(
+            f"{safe(str(path))!r} cannot be looked at: {error.strerror}.", parameter
+        ) from None
 
 
 def _import_file(place: str, parameter: str) -> ModuleType:
@@ -100,7 +108,9 @@ def _import_file(place: str, parameter: str) -> ModuleType:
         raise refusal(f"there is no file {safe(place)!r} here.", parameter)
     path = path.resolve()
     if not path.stem.isidentifier():
-        raise refusal(f"{safe(place)!r} cannot be imported: its name is not a Python name.", parameter)
+        raise refusal(
+            f"{safe(place)!r} cannot be imported: its name is not a Python name.", parameter
+        )
     known = sys.modules.get(path.stem)
     if known is not None:
         if getattr(known, "__file__", None) and Path(str(known.__file__)).resolve() == path:
@@ -168,12 +178,19 @@ def _find(module: ModuleType, place: str, name: str) -> Workflow[..., Any]:
     if isinstance(found, Workflow):
         return found
     workflows = {
-        value.name: (key, value) for key, value in vars(module).items() if isinstance(value, Workflow)
+        value.name: (key, value)
+        for key, value in vars(module).items()
+        if isinstance(value, Workflow)
     }
     if name in workflows:
         return workflows[name][1]
-    here = ", ".join(safe(key) for key, _ in workflows.values()) or "none: decorate a function with @workflow"
-    what = f"is not a workflow in {safe(place)}" if found is not None else f"is not in {safe(place)}"
+    here = (
+        ", ".join(safe(key) for key, _ in workflows.values())
+        or "none: decorate a function with @workflow"
+    )
+    what = (
+        f"is not a workflow in {safe(place)}" if found is not None else f"is not in {safe(place)}"
+    )
     raise refusal(f"{safe(name)!r} {what}. Workflows there: {here}.")
 
 

@@ -70,7 +70,10 @@ def _header(history: History, fleet: Fleet, room: int | None) -> Iterator[tuple[
     if history.done is not None:
         args = value_of(row.args)
         yield "form", safe(str(args.get("form", "each")) if isinstance(args, dict) else "each")
-        yield "items", f"{history.done:,}" + (f" of {history.total:,}" if history.total else "") + " done"
+        yield (
+            "items",
+            f"{history.done:,}" + (f" of {history.total:,}" if history.total else "") + " done",
+        )
     elif row.workflow == ITEM:
         yield "item", "a plain one, without a workflow"
         yield "payload", recorded(row.args, room)
@@ -93,7 +96,8 @@ def _header(history: History, fleet: Fleet, room: int | None) -> Iterator[tuple[
         yield "worker", _worker(row.worker, holder, row.worker in fleet.dead)
     yield (
         "fence",
-        str(abs(row.fence)) + ("" if row.worker is not None or not row.fence else " (void: nobody holds it)"),
+        str(abs(row.fence))
+        + ("" if row.worker is not None or not row.fence else " (void: nobody holds it)"),
     )
     if row.deaths or row.interruptions or row.failures:
         yield "met", _met(row)
@@ -102,7 +106,9 @@ def _header(history: History, fleet: Fleet, room: int | None) -> Iterator[tuple[
 def _met(row: RunRow) -> str:
     deaths = _count(row.deaths, "death")
     if row.deaths_in_a_row:
-        deaths += f" ({row.deaths_in_a_row} of at most {row.attempts_max} in a row without a new entry)"
+        deaths += (
+            f" ({row.deaths_in_a_row} of at most {row.attempts_max} in a row without a new entry)"
+        )
     met = [deaths, _count(row.interruptions, "interruption")]
     if row.workflow == ITEM:
         met.append(f"{_count(row.failures, 'failure')} of at most {row.attempts_max}")
@@ -146,7 +152,10 @@ def _happened(entry: Entry, history: History, room: int | None, began: float) ->
     if entry.kind == "attempt":
         error = recorded_error(entry.error, room) if entry.error else ""
         due = f"; next at +{span(value - began)}" if isinstance(value, (int, float)) else ""
-        return f"attempt {entry.attempt} failed{_took(entry)}{cost_of(entry)}: {error}{due}", HISTORY
+        return (
+            f"attempt {entry.attempt} failed{_took(entry)}{cost_of(entry)}: {error}{due}",
+            HISTORY,
+        )
     if entry.kind == "message":
         message = history.mail.get(value) if isinstance(value, int) else None
         return (f"received {recorded(message.value, room)}" if message else "received"), ""
@@ -164,7 +173,9 @@ def _happened(entry: Entry, history: History, room: int | None, began: float) ->
         return _fact(facts, "why", room), HISTORY
     if entry.kind == "retry":
         start = history.cuts.get(entry.seq)
-        redo = f"entries from {start} on are void" if start is not None else "nothing recorded is void"
+        redo = (
+            f"entries from {start} on are void" if start is not None else "nothing recorded is void"
+        )
         return f"queued again; it was {_fact(facts, 'was', room)}; {redo}", HISTORY
     if entry.kind == "resume":
         return f"queued again; it was {_fact(facts, 'was', room)}", HISTORY
@@ -218,9 +229,7 @@ def _status(row: RunRow, fleet: Fleet, store: str | None, room: int | None) -> I
     at = f" (entry {row.failed_at})" if row.failed_at is not None else ""
     child = row.parent is not None and row.undoing is None and row.workflow != EACH
     retried = row.parent if child and row.parent is not None else row.id
-    retry = (
-        f"After fixing the cause: {command('retry', retried, store=store)}{' (its parent)' if child else ''}."
-    )
+    retry = f"After fixing the cause: {command('retry', retried, store=store)}{' (its parent)' if child else ''}."
     if row.status == "done":
         yield f"Done: {recorded(row.value, room)}"
     elif row.status == "failed":

@@ -48,11 +48,15 @@ def worker(
     concurrency: Annotated[
         int | None,
         typer.Option(
-            "--concurrency", min=1, max=CONCURRENCY_MAX, help="Runs at a time. Else OUTLAST_CONCURRENCY."
+            "--concurrency",
+            min=1,
+            max=CONCURRENCY_MAX,
+            help="Runs at a time. Else OUTLAST_CONCURRENCY.",
         ),
     ] = None,
     form: Annotated[
-        LogForm | None, typer.Option("--log", help="How to log. Else text on a terminal, json otherwise.")
+        LogForm | None,
+        typer.Option("--log", help="How to log. Else text on a terminal, json otherwise."),
     ] = None,
     store: StoreOption = None,
 ) -> None:
@@ -78,7 +82,9 @@ def worker(
         raise typer.Exit(code)
 
 
-def _app(place: WorkerTarget, queues: Sequence[str], concurrency: int | None, store: str | None) -> Outlast:
+def _app(
+    place: WorkerTarget, queues: Sequence[str], concurrency: int | None, store: str | None
+) -> Outlast:
     # Without a workflow it is there for what its lifespan consumes.
     chosen: dict[str, Any] = {"worker": bool(place.workflows), "workflows": place.workflows}
     if queues:

@@ -60,7 +60,8 @@ def _parts(target: str) -> tuple[str, str | None]:
         return target, None
     if not place or not name:
         raise refusal(
-            f"{safe(target)!r} is not MODULE or MODULE:APP, like agent.py or pkg.mod:app.", PARAMETER
+            f"{safe(target)!r} is not MODULE or MODULE:APP, like agent.py or pkg.mod:app.",
+            PARAMETER,
         )
     return place, name
 
@@ -83,8 +84,13 @@ def _app_of(module: ModuleType, place: str, name: str | None) -> Outlast | None:
             f"{safe(name)!r} is a workflow. A worker takes all of a module: `outlast worker {safe(place)}`.",
             PARAMETER,
         )
-    here = ", ".join(safe(key) for key, value in vars(module).items() if isinstance(value, Outlast)) or "none"
-    raise refusal(f"{safe(name)!r} is not an Outlast object in {safe(place)}. There: {here}.", PARAMETER)
+    here = (
+        ", ".join(safe(key) for key, value in vars(module).items() if isinstance(value, Outlast))
+        or "none"
+    )
+    raise refusal(
+        f"{safe(name)!r} is not an Outlast object in {safe(place)}. There: {here}.", PARAMETER
+    )
 
 
 def _workflows_of(module: ModuleType) -> Iterator[Workflow[..., Any]]:

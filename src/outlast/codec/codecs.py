@@ -61,14 +61,19 @@ class TypedCodec:
 
         self.annotation = annotation
         lossless = ConfigDict(
-            ser_json_bytes="base64", val_json_bytes="base64", ser_json_inf_nan="constants", defer_build=False
+            ser_json_bytes="base64",
+            val_json_bytes="base64",
+            ser_json_inf_nan="constants",
+            defer_build=False,
         )
         try:
             try:
                 self._adapter: TypeAdapter[Any] = TypeAdapter(annotation, config=lossless)
             except PydanticSchemaGenerationError:
                 raise
-            except PydanticUserError:  # models, dataclasses and typed dicts bring a config of their own
+            except (
+                PydanticUserError
+            ):  # models, dataclasses and typed dicts bring a config of their own
                 self._adapter = TypeAdapter(annotation)
         except Exception as error:
             raise Unrecordable(
@@ -88,7 +93,9 @@ class TypedCodec:
                 f"a value of type {type(value).__qualname__} does not fit {_name(self.annotation)}: {error}"
             ) from error
         many = text.count("[") + text.count("{") > plain.DEPTH_MAX
-        if many and plain.is_deeper(dumped, plain.DEPTH_MAX):  # which pydantic would refuse to read again
+        if many and plain.is_deeper(
+            dumped, plain.DEPTH_MAX
+        ):  # which pydantic would refuse to read again
             raise Unrecordable(f"a value is nested deeper than {plain.DEPTH_MAX} levels.")
         return text
 
@@ -132,7 +139,9 @@ def codec_for(annotation: Any) -> Codec:
     """The codec of an annotation. Unrecordable if there can be none."""
     if is_plain(annotation):
         return (
-            PLAIN if annotation in _ANYTHING or isinstance(annotation, TypeVar) else FittedCodec(annotation)
+            PLAIN
+            if annotation in _ANYTHING or isinstance(annotation, TypeVar)
+            else FittedCodec(annotation)
         )
     try:
         return _typed(annotation, str(annotation))
@@ -150,9 +159,18 @@ def _typed(annotation: Any, _: str) -> Codec:
 
 def is_plain(annotation: Any) -> bool:
     """Whether plain JSON brings values of this annotation back as they were."""
-    if annotation in (Any, None, type(None), bool, int, float, str, list, dict, object) or isinstance(
-        annotation, TypeVar
-    ):
+    if annotation in (
+        Any,
+        None,
+        type(None),
+        bool,
+        int,
+        float,
+        str,
+        list,
+        dict,
+        object,
+    ) or isinstance(annotation, TypeVar):
         return True
     origin, args = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
@@ -178,7 +196,9 @@ def fits(value: Any, annotation: Any) -> bool:
     if origin is list:
         return type(value) is list and all(fits(item, args[0]) for item in value)
     if origin is dict:
-        return type(value) is dict and all(type(k) is str and fits(v, args[1]) for k, v in value.items())
+        return type(value) is dict and all(
+            type(k) is str and fits(v, args[1]) for k, v in value.items()
+        )
     return any(fits(value, arg) for arg in args)
 
 

@@ -74,7 +74,9 @@ class Cost:
             )
         for name, amount in self:
             if amount > AMOUNT_MAX:
-                raise Unrecordable(f"current().cost({name}=…) takes at most {AMOUNT_MAX:,} in one step.")
+                raise Unrecordable(
+                    f"current().cost({name}=…) takes at most {AMOUNT_MAX:,} in one step."
+                )
         return self
 
     def plus(self, other: Cost, names_max: int | None = None) -> Cost:
@@ -97,7 +99,9 @@ class Cost:
 
     def document(self) -> dict[str, int | float]:
         """For programs: whole numbers as such, anything else as the nearest float."""
-        return {name: int(amount) if amount == int(amount) else float(amount) for name, amount in self}
+        return {
+            name: int(amount) if amount == int(amount) else float(amount) for name, amount in self
+        }
 
     def __str__(self) -> str:
         """For people."""

@@ -227,7 +227,9 @@ def _rebuild(recorded: dict[str, Any]) -> BaseException | None:
         error = found.__new__(found, *args)
         if type(error) is not found:
             return None
-        if isinstance(error, OSError) and not error.args:  # with an __init__ of its own it takes them there
+        if (
+            isinstance(error, OSError) and not error.args
+        ):  # with an __init__ of its own it takes them there
             error.args = tuple(args[:2])  # as OSError does: a file's name is no part of them
         return error if _restore(error, state) else None
     except Exception:
@@ -257,7 +259,9 @@ def _is_sound(error: UnicodeError, state: dict[str, Any]) -> bool:
         return False
     if not isinstance(error, (UnicodeEncodeError, UnicodeTranslateError)):
         return True
-    needed = _RESTORED[UnicodeEncodeError if isinstance(error, UnicodeEncodeError) else UnicodeTranslateError]
+    needed = _RESTORED[
+        UnicodeEncodeError if isinstance(error, UnicodeEncodeError) else UnicodeTranslateError
+    ]
     return all(type(state.get(name)) in kinds for name, kinds in needed.items()) and all(
         0 <= state[name] <= sys.maxsize for name in ("start", "end")
     )
@@ -286,7 +290,9 @@ def _is_restorable(kind: type[BaseException], name: str, value: Any) -> bool:
         return type(value) in _RESTORED[owner].get(name, ())
     defined = vars(owner)[name]
     # A default or a cached property may be set; a method, a property or a C member may not.
-    return not (callable(defined) or isinstance(defined, classmethod) or hasattr(type(defined), "__set__"))
+    return not (
+        callable(defined) or isinstance(defined, classmethod) or hasattr(type(defined), "__set__")
+    )
 
 
 def _find(name: str) -> type[BaseException] | None:
@@ -322,7 +328,11 @@ def _main_name() -> str:
 def _trace(error: BaseException) -> str:
     """The traceback from the user's own code on: how Outlast got there is no news."""
     tb = error.__traceback__
-    while tb is not None and tb.tb_next is not None and tb.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+    while (
+        tb is not None
+        and tb.tb_next is not None
+        and tb.tb_frame.f_code.co_filename.startswith(_PACKAGE)
+    ):
         tb = tb.tb_next
     if tb is None:
         return ""
@@ -338,9 +348,13 @@ def _without_pages(shown: traceback.TracebackException) -> None:
         one = waiting.pop()
         notes = one.__notes__
         if isinstance(notes, (list, tuple)):  # a program may put anything there
-            one.__notes__ = [note for note in notes if not (isinstance(note, str) and _PAGE.fullmatch(note))]
+            one.__notes__ = [
+                note for note in notes if not (isinstance(note, str) and _PAGE.fullmatch(note))
+            ]
         waiting += [
-            more for more in (one.__cause__, one.__context__, *(one.exceptions or ())) if more is not None
+            more
+            for more in (one.__cause__, one.__context__, *(one.exceptions or ()))
+            if more is not None
         ]
 
 
@@ -353,7 +367,9 @@ def message_of(error: BaseException) -> str:
 
 
 def _cut(text: str, length: int) -> str:
-    return text if len(text) <= length else f"{text[:length]}… ({len(text) - length} more characters)"
+    return (
+        text if len(text) <= length else f"{text[:length]}… ({len(text) - length} more characters)"
+    )
 
 
 def _cut_middle(text: str, length: int) -> str:

@@ -47,10 +47,17 @@ def said_of(value: Any) -> Any:
 @lru_cache(CLASSES_MAX)
 def _fields(kind: Any) -> tuple[_Field, ...]:
     """Of a pydantic dataclass's subclass too, which has fields that pydantic does not know."""
-    known: dict[str, Any] = getattr(kind, "model_fields", None) or getattr(kind, "__pydantic_fields__", {})
-    plain = {one.name: one for one in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else {}
+    known: dict[str, Any] = getattr(kind, "model_fields", None) or getattr(
+        kind, "__pydantic_fields__", {}
+    )
+    plain = (
+        {one.name: one for one in dataclasses.fields(kind)}
+        if dataclasses.is_dataclass(kind)
+        else {}
+    )
     return tuple(
-        _field(kind, name, known.get(name), plain.get(name)) for name in dict.fromkeys([*plain, *known])
+        _field(kind, name, known.get(name), plain.get(name))
+        for name in dict.fromkeys([*plain, *known])
     )
 
 

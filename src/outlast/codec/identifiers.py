@@ -18,7 +18,9 @@ def new_ids(count: int) -> list[str]:
     of its pages, however large it is, where ids of mere chance would touch a thousand.
     """
     start, chance = time.time_ns(), secrets.token_hex(8 * count)
-    return [f"{start + number:016x}{chance[16 * number : 16 * number + 16]}" for number in range(count)]
+    return [
+        f"{start + number:016x}{chance[16 * number : 16 * number + 16]}" for number in range(count)
+    ]
 
 
 def check_id(id: str, length_max: int, what: str = "id") -> str:
@@ -30,7 +32,9 @@ def check_name(name: str, length_max: int, what: str = "name") -> str:
     """A name may not contain `/` or `#` either: they divide the parts of a step's key."""
     _check(name, length_max, what, "name_length_max")
     if "/" in name or "#" in name:
-        raise BadName(f"{what} {name!r} contains '/' or '#', which divide the parts of a step's key.")
+        raise BadName(
+            f"{what} {name!r} contains '/' or '#', which divide the parts of a step's key."
+        )
     return name
 
 

@@ -82,7 +82,9 @@ def is_deeper(value: Any, levels: int) -> bool:
     level = [value]
     for _ in range(levels):
         below = [
-            list(one.values()) if type(one) is dict else one for one in level if type(one) in (list, dict)
+            list(one.values()) if type(one) is dict else one
+            for one in level
+            if type(one) in (list, dict)
         ]
         level = [one for inner in below for one in inner]
         if not level:

@@ -107,7 +107,9 @@ class Signature:
             parts.append(self._labels[name] + scalar(value))
         return "{" + ",".join(parts) + "}"
 
-    def copied(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def copied(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The same arguments, with a copy of what can be changed; what is unrecorded, or cannot be copied, goes on as it is."""
         if not kwargs and all(type(value) in SCALARS for value in args):
             return args, kwargs
@@ -187,7 +189,9 @@ class Signature:
                     decoded = tuple(decoded)
                 bound.arguments[parameter.name] = decoded
         if recorded:
-            raise TypeError(f"{self._fn.__qualname__} no longer takes {', '.join(sorted(recorded))}.")
+            raise TypeError(
+                f"{self._fn.__qualname__} no longer takes {', '.join(sorted(recorded))}."
+            )
         if not partly:
             self._signature.bind(*bound.args, **bound.kwargs)  # TypeError if it takes more by now
         return bound.args, bound.kwargs
@@ -237,7 +241,8 @@ def _codec(parameter: inspect.Parameter, hints: dict[str, Any]) -> Codec:
 
 def _is_unrecorded(hint: Any) -> bool:
     return any(
-        mark is Unrecorded or isinstance(mark, Unrecorded) for mark in getattr(hint, "__metadata__", ())
+        mark is Unrecorded or isinstance(mark, Unrecorded)
+        for mark in getattr(hint, "__metadata__", ())
     )
 
 

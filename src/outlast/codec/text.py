@@ -9,7 +9,9 @@ _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\x1b": "\\e"}
 
 def safe(text: str) -> str:
     """Everything that is not a printable character (controls, escapes, bidirectional marks, line ends) as an escape."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
+    return (
+        text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
+    )
 
 
 def one_line(text: str) -> str:
@@ -22,7 +24,11 @@ def iso(seconds: float | None) -> str | None:
     if seconds is None:
         return None
     try:
-        return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        return (
+            datetime.fromtimestamp(seconds, UTC)
+            .isoformat(timespec="microseconds")
+            .replace("+00:00", "Z")
+        )
     except (ValueError, OverflowError, OSError, TypeError):
         return None
 
@@ -31,4 +37,10 @@ def _escape(char: str) -> str:
     code = ord(char)
     if char in _NAMED:
         return _NAMED[char]
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return (
+        f"\\x{code:02x}"
+        if code < 0x100
+        else f"\\u{code:04x}"
+        if code < 0x10000
+        else f"\\U{code:08x}"
+    )

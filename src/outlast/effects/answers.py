@@ -58,11 +58,15 @@ class HTTPAnswer:
     """There was more of it than was to be kept."""
 
     @classmethod
-    def of(cls, status: int, headers: dict[str, str], content: bytes, *, is_cut: bool = False) -> HTTPAnswer:
+    def of(
+        cls, status: int, headers: dict[str, str], content: bytes, *, is_cut: bool = False
+    ) -> HTTPAnswer:
         try:
             return cls(status, headers, content.decode(), is_cut=is_cut)
         except UnicodeDecodeError:
-            return cls(status, headers, base64.b64encode(content).decode(), is_base64=True, is_cut=is_cut)
+            return cls(
+                status, headers, base64.b64encode(content).decode(), is_base64=True, is_cut=is_cut
+            )
 
     @property
     def content(self) -> bytes:
@@ -89,7 +93,12 @@ class HTTPFailure(OutlastError):
     """A call that was not answered as it should. `status` is 0 where there was no answer."""
 
     def __init__(self, method: str, url: str, status: int = 0, detail: str = "") -> None:
-        self.method, self.url, self.status, self.detail = method, url, status, detail[:BODY_SHOWN_MAX]
+        self.method, self.url, self.status, self.detail = (
+            method,
+            url,
+            status,
+            detail[:BODY_SHOWN_MAX],
+        )
         super().__init__(method, url, status, self.detail)
 
     def __str__(self) -> str:

@@ -59,7 +59,14 @@ TIDY_SECONDS = 3600.0
 NOTE_BYTES_MAX = 4096
 _NAME = re.compile(r"([0-9a-f]{16}-[0-9a-f]{32})\.(json|kept|new|tmp\.[0-9a-f]{16})", re.ASCII)
 """The files that are Outlast's: no other is removed."""
-_NOT_SUPPORTED = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
+_NOT_SUPPORTED = {
+    errno.EPERM,
+    errno.ENOTSUP,
+    errno.EOPNOTSUPP,
+    errno.ENOSYS,
+    errno.EMLINK,
+    errno.EXDEV,
+}
 
 
 @dataclass(frozen=True)
@@ -121,10 +128,15 @@ class AtomicDir:
         if os.name == "nt":
             return
         status, above = self.own.status, stat.S_IMODE(self.folder.status.st_mode)
-        mode, shared = stat.S_IMODE(status.st_mode), 0o700 if above & stat.S_IWOTH else above & 0o2775
+        mode, shared = (
+            stat.S_IMODE(status.st_mode),
+            0o700 if above & stat.S_IWOTH else above & 0o2775,
+        )
         if not self.folder.trusts(status.st_uid):
             raise Untrusted(self.own.path, f"it belongs to another user (uid {status.st_uid})")
-        if status.st_uid == os.geteuid() and (mode & stat.S_IWOTH or mode & 0o777 == 0o700 != shared):
+        if status.st_uid == os.geteuid() and (
+            mode & stat.S_IWOTH or mode & 0o777 == 0o700 != shared
+        ):
             self.own.change_mode(shared)  # it is new, or of an older version
         elif mode & stat.S_IWOTH:
             raise Untrusted(self.own.path, "everybody may write it")
@@ -139,7 +151,9 @@ class AtomicDir:
             try:
                 yield
             finally:
-                if fcntl is not None:  # said, not left to close(): a forked child has the descriptor too
+                if (
+                    fcntl is not None
+                ):  # said, not left to close(): a forked child has the descriptor too
                     fcntl.flock(fd, fcntl.LOCK_UN)
         finally:
             os.close(fd)
@@ -318,7 +332,9 @@ class AtomicDir:
             note = Note(**json.loads(text))
             # It says which file is removed: one of this write's, or none.
             named = _NAME.fullmatch(note.temp) if note.temp else None
-            is_own = note.temp == "" or (named is not None and named[1] == self.stem and ".tmp." in note.temp)
+            is_own = note.temp == "" or (
+                named is not None and named[1] == self.stem and ".tmp." in note.temp
+            )
         except (ValueError, TypeError, RecursionError):
             is_own = False
         if not is_own or type(note.fence) is not int:
@@ -341,7 +357,9 @@ class AtomicDir:
         """At one write in thirty, and hourly: remove what is too old, or too much of one file."""
         with contextlib.suppress(OSError):  # the write has happened: nothing here may say otherwise
             lock = self.own.regular("lock")
-            if lock is not None and (lock.st_mtime < time.time() - TIDY_SECONDS or not secrets.randbelow(30)):
+            if lock is not None and (
+                lock.st_mtime < time.time() - TIDY_SECONDS or not secrets.randbelow(30)
+            ):
                 self.own.touch("lock")
                 tidy(self.own)
 

@@ -30,7 +30,9 @@ class Untrusted(OSError):
 
     def __init__(self, path: str | Path, what: str) -> None:
         super().__init__(
-            errno.EPERM, f"{what}. Find out who made it, and remove it or use another directory", str(path)
+            errno.EPERM,
+            f"{what}. Find out who made it, and remove it or use another directory",
+            str(path),
         )
 
 
@@ -51,7 +53,11 @@ class Directory:
             return cls(path, -1)
         flags = os.O_RDONLY | DIRECTORY | NO_FOLLOW | CLOSE_ON_EXEC
         try:
-            fd = os.open(path, flags) if parent is None else os.open(path.name, flags, dir_fd=parent._fd)
+            fd = (
+                os.open(path, flags)
+                if parent is None
+                else os.open(path.name, flags, dir_fd=parent._fd)
+            )
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EMLINK):
                 raise Untrusted(path, "it is a symbolic link, or not a directory") from None
@@ -141,7 +147,9 @@ class Directory:
     def link(self, name: str, target: Directory, target_name: str) -> None:
         """Give it a second name in the other directory, where nothing has it yet."""
         if HAS_DIR_FD:
-            os.link(name, target_name, src_dir_fd=self._fd, dst_dir_fd=target._fd, follow_symlinks=False)
+            os.link(
+                name, target_name, src_dir_fd=self._fd, dst_dir_fd=target._fd, follow_symlinks=False
+            )
         else:
             os.link(self.path / name, target.path / target_name)
 

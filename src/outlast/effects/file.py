@@ -183,7 +183,9 @@ class FileEffect(SyncEffect[..., FileWritten]):
         mode: int | None = None,
         key: str = KEY,
     ) -> FileWritten:
-        return super().__call__(*_path(path, text, data), **_given(text=text, data=data, mode=mode, key=key))
+        return super().__call__(
+            *_path(path, text, data), **_given(text=text, data=data, mode=mode, key=key)
+        )
 
     def aio(
         self,
@@ -194,7 +196,9 @@ class FileEffect(SyncEffect[..., FileWritten]):
         mode: int | None = None,
         key: str = KEY,
     ) -> Awaits[FileWritten]:
-        return super().aio(*_path(path, text, data), **_given(text=text, data=data, mode=mode, key=key))
+        return super().aio(
+            *_path(path, text, data), **_given(text=text, data=data, mode=mode, key=key)
+        )
 
 
 def _path(path: str | os.PathLike[str], text: str | None, data: bytes | None) -> tuple[str]:
@@ -208,7 +212,9 @@ def _path(path: str | os.PathLike[str], text: str | None, data: bytes | None) ->
 
 
 def _given(**arguments: Any) -> dict[str, Any]:
-    return {name: value for name, value in arguments.items() if value is not None and value is not KEY}
+    return {
+        name: value for name, value in arguments.items() if value is not None and value is not KEY
+    }
 
 
 def file_effect(
@@ -226,13 +232,23 @@ def file_effect(
     """
     module = sys._getframe(1).f_globals.get("__name__", __name__)
     return _make(
-        name, module, undo=undo, timeout=timeout, retries=retries, backoff=backoff, backoff_max=backoff_max
+        name,
+        module,
+        undo=undo,
+        timeout=timeout,
+        retries=retries,
+        backoff=backoff,
+        backoff_max=backoff_max,
     )
 
 
 def _make(name: str, module: str, **options: Any) -> FileEffect:
     def act(
-        path: str, text: str | None = None, data: bytes | None = None, mode: int | None = None, key: str = KEY
+        path: str,
+        text: str | None = None,
+        data: bytes | None = None,
+        mode: int | None = None,
+        key: str = KEY,
     ) -> FileWritten:
         return write(path, _content(text, data), key=key, fence=current().fence, mode=mode)
 
@@ -242,7 +258,9 @@ def _make(name: str, module: str, **options: Any) -> FileEffect:
         if not happened(path, key=key, fence=current().fence):
             return None
         content = _content(text, data)
-        return Happened(FileWritten(str(real_path(path)), len(content), hashlib.sha256(content).hexdigest()))
+        return Happened(
+            FileWritten(str(real_path(path)), len(content), hashlib.sha256(content).hexdigest())
+        )
 
     def put_back(written: FileWritten, effect_key: str) -> None:
         undo(written.path, key=effect_key, fence=current().fence)

@@ -90,7 +90,9 @@ What it does not cover:
 
 HeaderValue = str | Callable[[], str | Awaitable[str]]
 
-_SECRET = re.compile(r"authori[sz]ation|cookie|token|secret|passw|api-?key|credential", re.IGNORECASE)
+_SECRET = re.compile(
+    r"authori[sz]ation|cookie|token|secret|passw|api-?key|credential", re.IGNORECASE
+)
 _OURS = frozenset(name.lower() for name in (KEY_HEADER, fencing.RUN_HEADER, fencing.FENCE_HEADER))
 
 
@@ -119,7 +121,13 @@ class HTTPEffect(Effect[..., HTTPAnswer]):
         check_recorded(url, headers or {})
         if (json is not None) + (form is not None) + (content is not None) > 1:
             raise ValueError("give one of json, form and content.")
-        options = {"json": json, "form": form, "content": content, "params": params, "headers": headers}
+        options = {
+            "json": json,
+            "form": form,
+            "content": content,
+            "params": params,
+            "headers": headers,
+        }
         given = {name: value for name, value in options.items() if value is not None}
         return self._call((method, url), given if key is KEY else {**given, "key": key})
 
@@ -180,12 +188,21 @@ def http_effect(
             f"client of HTTP effect {name!r} must be a function that returns an httpx.AsyncClient, not {client!r}: "
             "client=lambda: httpx.AsyncClient(...)."
         )
-    if verify_url is not None and "{key}" not in verify_url:  # it would take another call for this one
+    if (
+        verify_url is not None and "{key}" not in verify_url
+    ):  # it would take another call for this one
         raise SettingsError(
             f'verify_url of effect {name} must say where the key goes, or it would find any call: "https://…/charges?key={{key}}" (in an f-string {{{{key}}}}).'
         )
     sender = _Sender(
-        timeout, headers or {}, statuses, key_header, kept_headers, body_size_max, connect_timeout, client
+        timeout,
+        headers or {},
+        statuses,
+        key_header,
+        kept_headers,
+        body_size_max,
+        connect_timeout,
+        client,
     )
     return _make(
         name, sender, sys._getframe(1).f_globals.get("__name__", __name__), verify_url, timeout=timeout, retries=retries,
@@ -265,7 +282,9 @@ class _Sender:
                 return await self._answer(method, url, key, statuses, parts, way)
         except TimeoutError as error:
             failure = HTTPNotSent if way.ended_before(error) else HTTPUnclear
-            raise failure(method, url, 0, f"not answered in full within {self._timeout} s") from None
+            raise failure(
+                method, url, 0, f"not answered in full within {self._timeout} s"
+            ) from None
 
     async def _answer(
         self,
@@ -286,7 +305,9 @@ class _Sender:
                 data=parts.get("form"), content=parts.get("content"), extensions={"trace": way.see},
             )  # fmt: skip
         except Exception as error:  # its message may show a header: only what kind it was is told
-            raise HTTPNotSent(method, url, 0, f"the request could not be made: {_kind(error)}") from None
+            raise HTTPNotSent(
+                method, url, 0, f"the request could not be made: {_kind(error)}"
+            ) from None
         try:
             async with client:
                 way.begun = True
@@ -337,7 +358,9 @@ class _Sender:
             kept = {name: value for name, value in answer.headers.items() if name in self._kept}
             return HTTPAnswer.of(answer.status_code, kept, bytes(body), is_cut=is_cut)
         failure = HTTPRefused if what == "refused" else HTTPUnclear
-        raise failure(method, url, answer.status_code, _redirect(answer) + body.decode(errors="replace"))
+        raise failure(
+            method, url, answer.status_code, _redirect(answer) + body.decode(errors="replace")
+        )
 
     @staticmethod
     def _check_fence(answer: httpx.Response) -> None:
@@ -395,14 +418,18 @@ def check_recorded(url: str, headers: Mapping[str, str]) -> None:
                 f"http_effect(..., headers={{{name!r}: lambda: ...}}), which is not."
             )
     if "@" in urlsplit(url).netloc:
-        raise ValueError("the URL has a password in it, and what an effect is called with is recorded.")
+        raise ValueError(
+            "the URL has a password in it, and what an effect is called with is recorded."
+        )
 
 
 def _httpx(method: str, url: str) -> Any:
     try:
         import httpx
     except ImportError:
-        raise HTTPNotSent(method, url, 0, "httpx is missing: pip install 'outlast[httpx]'") from None
+        raise HTTPNotSent(
+            method, url, 0, "httpx is missing: pip install 'outlast[httpx]'"
+        ) from None
     return httpx
 
 

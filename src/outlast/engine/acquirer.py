@@ -93,7 +93,9 @@ class RunAcquirer:
         if engine.claimer is not None:
             engine.claimer.done(fence)
 
-    async def begin_claimed(self, rows: list[RunRow], workflow: Workflow[..., Any] | None = None) -> None:
+    async def begin_claimed(
+        self, rows: list[RunRow], workflow: Workflow[..., Any] | None = None
+    ) -> None:
         """Those in their first life at once; the others when their journals are read, all in one go."""
         engine = self._engine
         again: list[RunRow] = []
@@ -130,7 +132,12 @@ class RunAcquirer:
             try:
                 parent = engine.spans.above(store, row)
                 pasts.append(
-                    (whole_journal(store, row.pk), store.messages(row.pk), store.progress(row.pk), parent)
+                    (
+                        whole_journal(store, row.pk),
+                        store.messages(row.pk),
+                        store.progress(row.pk),
+                        parent,
+                    )
                 )
             except Exception as error:
                 pasts.append(error)
@@ -178,7 +185,11 @@ class RunAcquirer:
         if entries:
             self._count_recovery(execution, entries[-1])
         if execution.claimed and log.isEnabledFor(logging.INFO):
-            alone = ", alone: it died more than once without recording anything" if execution.suspect else ""
+            alone = (
+                ", alone: it died more than once without recording anything"
+                if execution.suspect
+                else ""
+            )
             log.info("run %s is claimed%s", row.id, alone, extra=engine.log_fields(row))
         if engine.settings.check_workflows and not isinstance(workflow, Unneeded):
             determinism.warn_once(workflow, engine.log_fields(row))
@@ -197,7 +208,9 @@ class RunAcquirer:
             now = self._engine.store.now()
             self._engine.meters.recovered(last.kind, now - said.get("seen", last.at))
 
-    async def _begin_after(self, earlier: RunExecution, row: RunRow, workflow: Workflow[..., Any]) -> None:
+    async def _begin_after(
+        self, earlier: RunExecution, row: RunRow, workflow: Workflow[..., Any]
+    ) -> None:
         await asyncio.wait([earlier.end])
         await self.begin_claimed([row._replace(lives=max(2, row.lives))], workflow)
 

@@ -70,7 +70,9 @@ class ClaimPacer:
             kept = min(slots - 1, -_floor(-slots * self._new_share))
             returned = min(returned, slots - kept - returned_held)
         else:  # too few slots to keep one free: new work has its share in time
-            turn = _floor((self._claims + 1) * self._new_share) > _floor(self._claims * self._new_share)
+            turn = _floor((self._claims + 1) * self._new_share) > _floor(
+                self._claims * self._new_share
+            )
         return Allowance(limit, max(0, _floor(returned)), turn)
 
     def took(self, returned: int, *, died: bool = False) -> None:

@@ -107,7 +107,9 @@ class Claimer:
             except (
                 Exception
             ) as error:  # a fault of ours: a worker that claims nothing any more would be worse
-                log.error("a round of claiming failed", exc_info=self._engine.redact_exception(error))
+                log.error(
+                    "a round of claiming failed", exc_info=self._engine.redact_exception(error)
+                )
                 pause = self._engine.settings.poll
             if pause > 0 and not self._stopped:
                 # `wait_for` would make a task of it, for every claim.
@@ -145,7 +147,9 @@ class Claimer:
         # Nothing more is to be had before somebody says so, or it comes due: known now, what was due is ready since the claim.
         claimable = await engine.read(engine.store.peek, self.queues, self._known())
         self._overdue_rounds = self._overdue_rounds + 1 if claimable.overdue and not claimed else 0
-        if claimable.overdue:  # each claim makes some of it ready, unless another program keeps it locked
+        if (
+            claimable.overdue
+        ):  # each claim makes some of it ready, unless another program keeps it locked
             return 0.0 if self._overdue_rounds < OVERDUE_ROUNDS else OVERDUE_SECONDS
         return self._pause(claimable)
 
@@ -219,7 +223,9 @@ class Claimer:
         engine = self._engine
         everybody = await engine.read(engine.store.workers)
         # One that only consumes items says nothing of what it claims; it knows of itself that it does.
-        workers = [worker for worker in everybody if worker.concurrency or worker.id == engine.worker.id]
+        workers = [
+            worker for worker in everybody if worker.concurrency or worker.id == engine.worker.id
+        ]
         busy = [worker for worker in workers if worker.held or worker.id == engine.worker.id]
         if patient and any(not worker.draining for worker in workers if worker not in busy):
             return False
@@ -234,5 +240,7 @@ class Claimer:
             if now >= self._reported.get(name, 0.0):
                 self._reported[name] = now + 60.0
                 log.warning(
-                    "runs of workflow %s wait for a worker that knows it", name, extra={"workflow": name}
+                    "runs of workflow %s wait for a worker that knows it",
+                    name,
+                    extra={"workflow": name},
                 )

@@ -52,13 +52,23 @@ async def decide(
     _check_seen(row.id, effect_record, intent)
     text = "null" if did_not else encode_message(result if compensate else happened)
     engine.check_size(text, f"the result of effect {effect}")
-    if not did_not and not (compensate and result is None):  # without a result it is undone without one
+    if not did_not and not (
+        compensate and result is None
+    ):  # without a result it is undone without one
         _check_result(effect_record, text)
     if did_not and not effect_record.intent:
-        raise SettingsError(f"{effect_record.place} was not begun: say that it happened, or retry the run.")
-    decision = {"what": "did_not" if did_not else "happened", "value": text, "intent": effect_record.intent}
+        raise SettingsError(
+            f"{effect_record.place} was not begun: say that it happened, or retry the run."
+        )
+    decision = {
+        "what": "did_not" if did_not else "happened",
+        "value": text,
+        "intent": effect_record.intent,
+    }
     ends_as = _verdict(row, effect_record) if compensate else None
-    command = Decide(row.id, effect_record.place, json.dumps(decision), last, secrets.token_hex(8), ends_as)
+    command = Decide(
+        row.id, effect_record.place, json.dumps(decision), last, secrets.token_hex(8), ends_as
+    )
     outcome = await engine.writer.execute(command)
     if isinstance(outcome, Refused):
         changed = outcome.why in (VERSION, STATUS)
@@ -82,11 +92,15 @@ def undecided(effect_log: EffectLog) -> list[EffectRecord]:
 def choose(run: str, effect_log: EffectLog, effect: str) -> EffectRecord:
     """By its place, or by its name where just one is of that name. UnknownEffect otherwise, with those that there are."""
     there = undecided(effect_log)
-    named = [one for one in there if one.place == effect] or [one for one in there if one.effect == effect]
+    named = [one for one in there if one.place == effect] or [
+        one for one in there if one.effect == effect
+    ]
     if len(named) == 1:
         return named[0]
     undone = effect_log.get(effect.removeprefix(UNDO)) if effect.startswith(UNDO) else None
-    if undone is not None and undone.undoable and effect_log.undoing is not None:  # not begun: undone by hand
+    if (
+        undone is not None and undone.undoable and effect_log.undoing is not None
+    ):  # not begun: undone by hand
         return EffectRecord(effect, "intent", 0, undone.compensation or undone.effect, undone.code)
     raise UnknownEffect(run, effect, [one.place for one in named or there])
 

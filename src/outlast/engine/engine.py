@@ -184,7 +184,10 @@ class Engine:
         """Open the store and listen to it. Wait as long as a write would if it is unavailable."""
         patience = self.settings.store_patience
         deadline = time.monotonic() + patience
-        for action in (self.store.open, partial(self.store.listen, self.notifier.notify_threadsafe)):
+        for action in (
+            self.store.open,
+            partial(self.store.listen, self.notifier.notify_threadsafe),
+        ):
             await patiently(
                 partial(self.in_thread, _until, deadline, action),
                 patience,
@@ -220,7 +223,9 @@ class Engine:
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=self.patience())
         batches = [one for one in self.active_scopes if one.kind in ("each", "map")]
-        self.hung |= {one.name for one in batches if one.goes_on(self.closing_thread, self.closing_task)}
+        self.hung |= {
+            one.name for one in batches if one.goes_on(self.closing_thread, self.closing_task)
+        }
 
     async def _close_consumers(self) -> None:
         """All of them in the time of one."""
@@ -279,7 +284,8 @@ class Engine:
         if self.drain.layer is not None:
             # A process of ours is ended by its deadline; another's may be past its drain.
             within = max(
-                AFTER_STORE_SECONDS, self.drain.left - min(AFTER_STORE_SECONDS, self.drain.grace / 8)
+                AFTER_STORE_SECONDS,
+                self.drain.left - min(AFTER_STORE_SECONDS, self.drain.grace / 8),
             )
         try:
             async with asyncio.timeout(within):
@@ -292,7 +298,8 @@ class Engine:
                 await self.in_thread(self._close_store)
         except TimeoutError:
             log.warning(
-                "the store did not answer: worker %s is not struck off, it will be swept", self.worker.id
+                "the store did not answer: worker %s is not struck off, it will be swept",
+                self.worker.id,
             )
         finally:
             self.pool.close()
@@ -353,7 +360,9 @@ class Engine:
 
     def submission(self, call: Call[Any], id: str, **fields: Any) -> Submit:
         if not hasattr(call, "workflow"):
-            raise TypeError(f"it takes a call of a workflow, like submit(report('tides')), not {call!r}.")
+            raise TypeError(
+                f"it takes a call of a workflow, like submit(report('tides')), not {call!r}."
+            )
         self.register_workflow(call.workflow)
         self.check_size(call.args, f"the arguments of {call.workflow.name}")
         call.workflow.signature.returns()
@@ -393,11 +402,15 @@ class Engine:
                 f"this process is on its way out: run {id!r} is not started. Submit it, or start it elsewhere."
             )
         if parent is not None:  # it goes where its parent goes
-            command = command._replace(parent=parent.id, queue=parent.queue, priority=parent.priority)
+            command = command._replace(
+                parent=parent.id, queue=parent.queue, priority=parent.priority
+            )
         await self._wait_for_isolated_run(command.parent)
         with self.spans.starting("start", command.workflow) as link:
             row = await asyncio.shield(
-                self.track_task(self.loop.create_task(self._start(call, command, on_conflict)), quiet=True)
+                self.track_task(
+                    self.loop.create_task(self._start(call, command, on_conflict)), quiet=True
+                )
             )
             link([row.seed])
         return row
@@ -410,7 +423,9 @@ class Engine:
             if not isinstance(outcome, Refused):
                 break
             if self.draining or outcome.why == DRAINING:
-                raise Draining(f"this process is on its way out: run {command.id!r} is not started.")
+                raise Draining(
+                    f"this process is on its way out: run {command.id!r} is not started."
+                )
             await self.worker.register(instead_of=worker)  # it was taken for dead since
         else:
             raise StoreUnavailable(
@@ -454,21 +469,36 @@ class Engine:
         self.wake_claimers()  # its parent may have waited for it, or its queue be less full
         over = execution.end_reason
         wanted = not execution.claimed and execution.idle is None and not self.draining
-        if wanted and isinstance(over, Evicted) and over.cause is None and execution.settlement is None:
+        if (
+            wanted
+            and isinstance(over, Evicted)
+            and over.cause is None
+            and execution.settlement is None
+        ):
             self.takeover.start(execution.row, execution.workflow)
 
     def _log_end(self, execution: RunExecution) -> None:
         verdict, facts = execution.settlement, self.log_fields(execution.row)
         if verdict is not None and verdict.status == "failed":
             error = (
-                format_recorded(verdict.error, self.log_values) if verdict.error else "it does not say why"
+                format_recorded(verdict.error, self.log_values)
+                if verdict.error
+                else "it does not say why"
             )
             step = execution.raised.get(verdict.failed_at or 0)
             log.warning(
-                "run %s failed: %s", execution.id, error, extra={**facts, "step": step, "status": "failed"}
+                "run %s failed: %s",
+                execution.id,
+                error,
+                extra={**facts, "step": step, "status": "failed"},
             )
         elif verdict is not None:
-            log.info("run %s is %s", execution.id, verdict.status, extra={**facts, "status": verdict.status})
+            log.info(
+                "run %s is %s",
+                execution.id,
+                verdict.status,
+                extra={**facts, "status": verdict.status},
+            )
         elif execution.how_it_ended != "parked":  # which is said by the hooks
             log.info(
                 "run %s is released: %s",
@@ -477,7 +507,9 @@ class Engine:
                 extra={**facts, "status": "released"},
             )
 
-    def log_fields(self, row: RunRow, step: str | None = None, attempt: int | None = None) -> dict[str, Any]:
+    def log_fields(
+        self, row: RunRow, step: str | None = None, attempt: int | None = None
+    ) -> dict[str, Any]:
         """What a log line says of a run, or of a step of it, beside its text."""
         return {
             "run": row.id, "workflow": row.workflow, "queue": row.queue, "fence": abs(row.fence),
@@ -496,7 +528,9 @@ class Engine:
     async def children_of(self, id: str) -> AsyncGenerator[RunRow, None]:
         """A run's children, newest first, a page at a time."""
         before = None
-        while rows := await self.read(self.store.runs, RunQuery(parent=id, limit=100, before_pk=before)):
+        while rows := await self.read(
+            self.store.runs, RunQuery(parent=id, limit=100, before_pk=before)
+        ):
             for row in rows:
                 before = row.pk
                 yield row
@@ -516,13 +550,18 @@ class Engine:
         """How a run ends, or that it was parked, wherever it executes."""
         while True:
             if self.closing:
-                raise StoreUnavailable(f"Outlast was closed while run {id!r} was under way; it is resumable.")
+                raise StoreUnavailable(
+                    f"Outlast was closed while run {id!r} was under way; it is resumable."
+                )
             execution = self.executions.get(id)
             if execution is not None:
                 end = await asyncio.shield(execution.end)
                 if end.status != "evicted":
                     return end
-                if isinstance(execution.end_reason, Evicted) and execution.end_reason.cause is not None:
+                if (
+                    isinstance(execution.end_reason, Evicted)
+                    and execution.end_reason.cause is not None
+                ):
                     raise execution.end_reason.cause
                 if self.closing:
                     raise StoreUnavailable(
@@ -535,7 +574,9 @@ class Engine:
             seen = self.notifier.count
             row = await self.read(self.store.run, id)
             if row is None:
-                return RunOutcome("failed", error=encode_error(LookupError(f"run {id} is gone"), 1000))
+                return RunOutcome(
+                    "failed", error=encode_error(LookupError(f"run {id} is gone"), 1000)
+                )
             if row.status in ENDED or row.status == "parked":
                 return RunOutcome(row.status, row.value, row.error, row.reason)
             await self.notifier.wait(min(self.settings.poll, self._poll_seconds(id)), seen)

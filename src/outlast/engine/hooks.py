@@ -70,7 +70,12 @@ class Hooks:
         ours = row.status == "dead" and not row.failures
         reason = format_reason(row.reason, engine.log_values, ours=ours)
         page = of_run(row.status, row.reason)
-        facts = {**engine.log_fields(row), "status": row.status, "reason": reason or None, "explain": page}
+        facts = {
+            **engine.log_fields(row),
+            "status": row.status,
+            "reason": reason or None,
+            "explain": page,
+        }
         why = reason or f"`outlast show {quote(id)}` says why"
         log.error("%s %s is %s: %s", kind, id, became, why, extra=facts)
         hook = self._hooks.get(what)

@@ -24,7 +24,11 @@ class IdleReleaser:
         assert engine.claimer is not None
         soon = engine.store.now() + engine.settings.linger
         for execution in list(engine.executions.values()):
-            rest = what_it_waits_for(execution) if execution.row.queue in engine.claimer.queues else None
+            rest = (
+                what_it_waits_for(execution)
+                if execution.row.queue in engine.claimer.queues
+                else None
+            )
             if rest is None or rest.due <= soon:
                 continue
             if execution.idle_since == rest.entry + 1:
@@ -36,5 +40,10 @@ class IdleReleaser:
     def watch(self) -> None:
         """As long as a worker has anything in hand."""
         engine = self._engine
-        if engine.claimer is not None and self._timer is None and engine.executions and not engine.closing:
+        if (
+            engine.claimer is not None
+            and self._timer is None
+            and engine.executions
+            and not engine.closing
+        ):
             self._timer = engine.loop.call_later(engine.settings.linger, self._release_idle)

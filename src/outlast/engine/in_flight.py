@@ -98,7 +98,9 @@ class InFlight:
     def can_isolate(self, row: RunRow) -> bool:
         """Whether a suspect would have the room to itself, or share it with its ancestors only."""
         line = self.ancestors_held(row.parent)
-        family = self.isolated is None or (self.isolated in self.held and self.held[self.isolated].id in line)
+        family = self.isolated is None or (
+            self.isolated in self.held and self.held[self.isolated].id in line
+        )
         return family and self.is_empty(but=line)
 
     def reserve(self) -> None:

@@ -79,7 +79,9 @@ class Lease:
             try:
                 if self.read_at < renewed_at:
                     self._try_reading()
-                outcome = self._writer.execute_urgent(Renew(self._worker, self._seconds), timeout=pause)
+                outcome = self._writer.execute_urgent(
+                    Renew(self._worker, self._seconds), timeout=pause
+                )
             except (StoreError, Empty) as error:
                 self._complain(str(error) or "no answer")
                 pause /= RETRIES

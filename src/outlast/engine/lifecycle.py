@@ -35,7 +35,9 @@ _leaving: set[asyncio.Task[Any]] = set()
 class AppLifecycle:
     """One an Outlast; it may be opened and left again and again."""
 
-    def __init__(self, lifespan: Callable[[Outlast], AbstractAsyncContextManager[Any]] | None) -> None:
+    def __init__(
+        self, lifespan: Callable[[Outlast], AbstractAsyncContextManager[Any]] | None
+    ) -> None:
         self.lifespan = lifespan
         self._lifespan_stack = AsyncExitStack()
         self.cleanup = CleanupRunner()
@@ -168,14 +170,18 @@ class AppLifecycle:
         try:
             if drain.layer is None:
                 try:
-                    hooks = spawn_detached(loop, self.cleanup.run(engine, engine.settings.close_timeout))
+                    hooks = spawn_detached(
+                        loop, self.cleanup.run(engine, engine.settings.close_timeout)
+                    )
                     await self._wait_uncancelled(hooks, on_cancelled=self.cleanup.cut)
                 finally:
                     await lifespan_stack.aclose()
             else:
                 await self._clean_up_in_time(engine, lifespan_stack)
         finally:
-            if drain.layer is not None:  # also if it began meanwhile: then there is nothing left to drain
+            if (
+                drain.layer is not None
+            ):  # also if it began meanwhile: then there is nothing left to drain
                 await self._wait_uncancelled(spawn_detached(loop, self._report(engine)))
 
     async def _clean_up_in_time(self, engine: Engine, lifespan_stack: AsyncExitStack) -> None:
@@ -189,7 +195,9 @@ class AppLifecycle:
     async def _call_hooks(self, engine: Engine) -> tuple[list[CleanupResult], float]:
         """And when the clean-up must be over, on the loop's clock."""
         drain, clock = engine.drain, engine.loop.time
-        await asyncio.wait([drain.over])  # if it began in the close, the loop may not have heard of it
+        await asyncio.wait(
+            [drain.over]
+        )  # if it began in the close, the loop may not have heard of it
         until = clock() + max(0.0, drain.left - AFTER_CLEANUP_SECONDS)
         return await self.cleanup.run(engine, until - clock(), before=1), until
 
@@ -207,7 +215,13 @@ class AppLifecycle:
         finally:
             if process is not None and not self.is_portal:
                 process.restore()
-                if self._cancelled and asyncio.current_task() is self._opener and self._opener is not None:
+                if (
+                    self._cancelled
+                    and asyncio.current_task() is self._opener
+                    and self._opener is not None
+                ):
                     self._opener.uncancel()  # ours: what comes now is the signal's own doing
                 process.raise_again()
-                await asyncio.sleep(0)  # where asyncio makes a KeyboardInterrupt of it, by a cancellation
+                await asyncio.sleep(
+                    0
+                )  # where asyncio makes a KeyboardInterrupt of it, by a cancellation

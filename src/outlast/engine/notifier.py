@@ -70,7 +70,9 @@ class ChangeNotifier:
         self.poll_every(seconds)
 
     def _arrived(self) -> None:
-        self._on_its_way = False  # before anybody looks: a change from now on is another notification
+        self._on_its_way = (
+            False  # before anybody looks: a change from now on is another notification
+        )
         if self._pausing:
             self._again = True
         else:

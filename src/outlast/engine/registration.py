@@ -25,7 +25,9 @@ log = logging.getLogger("outlast.worker")
 
 
 class WorkerRegistration:
-    def __init__(self, store: Store, writer: GroupCommitWriter, settings: Settings, *, inline: bool) -> None:
+    def __init__(
+        self, store: Store, writer: GroupCommitWriter, settings: Settings, *, inline: bool
+    ) -> None:
         self._store, self._writer, self._settings, self._inline = store, writer, settings, inline
         self._loop = asyncio.get_running_loop()
         self._changing = asyncio.Lock()
@@ -72,7 +74,9 @@ class WorkerRegistration:
             if not self._inline:
                 lost = partial(self._lost_from_thread, worker)
                 settings, asked = self._settings, self._store.asked
-                self._lease = Lease(self._writer, worker, settings.lease, settings.stall_max, lost, asked)
+                self._lease = Lease(
+                    self._writer, worker, settings.lease, settings.stall_max, lost, asked
+                )
                 self._lease.start()
                 self._tick()
 
@@ -81,7 +85,9 @@ class WorkerRegistration:
 
     def _registration(self, worker: str) -> RegisterWorker:
         host, pid, lease = socket.gethostname(), os.getpid(), self._settings.lease
-        return RegisterWorker(worker, host, pid, lease, self.queues, self.workflows, self.concurrency)
+        return RegisterWorker(
+            worker, host, pid, lease, self.queues, self.workflows, self.concurrency
+        )
 
     def _tick(self) -> None:
         """The loop's own sign of life, for the lease's thread."""
@@ -116,7 +122,9 @@ class WorkerRegistration:
         If that could not be written it keeps its lock, which the kernel lets go of when the process is gone: then it is known to
         be dead at once, and not when its lease has run out.
         """
-        async with self._changing:  # one that is just being enlisted anew is struck off under its new id
+        async with (
+            self._changing
+        ):  # one that is just being enlisted anew is struck off under its new id
             self._left = True
             self._stop()
             await self._writer.execute(DeregisterWorker(self.id))

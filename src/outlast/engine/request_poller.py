@@ -51,7 +51,9 @@ class RequestPoller:
         for execution in list(engine.executions.values()):
             if execution.mailbox.waiting:
                 self.poll_messages(execution)
-        if begun:  # a life began meanwhile, and what was read may have been wanted of the one before it
+        if (
+            begun
+        ):  # a life began meanwhile, and what was read may have been wanted of the one before it
             await self.poll_requests()
 
     def _requests(self, worker: str) -> tuple[str | None, list[tuple[str, str]]]:
@@ -71,7 +73,9 @@ class RequestPoller:
         await asyncio.sleep(0)
         self._looking.discard(execution.id)
         try:
-            messages = await engine.read(engine.store.messages, execution.pk, execution.mailbox.last)
+            messages = await engine.read(
+                engine.store.messages, execution.pk, execution.mailbox.last
+            )
         except StoreError as error:
             log.warning("could not look for messages: %s", error)
             messages = []  # but it may have some that it came with
@@ -88,4 +92,6 @@ class RequestPoller:
         waiting = execution.mailbox.waiting
         if execution.end_reason is None and self._waits.get(execution.id, waiting) != waiting:
             self._waits[execution.id] = waiting
-            engine.writer.enqueue(SetWaiting(execution.pk, execution.fence, waiting), lambda *_: None)
+            engine.writer.enqueue(
+                SetWaiting(execution.pk, execution.fence, waiting), lambda *_: None
+            )

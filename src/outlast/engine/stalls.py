@@ -100,7 +100,12 @@ class Stalls:
         if not name or (name not in self._counts and len(self._counts) >= STEPS_MAX):
             return None
         count = self._counts.get(name, 0) + 1
-        said = {"count": count, "seconds": round(seconds, 3), "at": engine.store.now(), "line": culprit.line}
+        said = {
+            "count": count,
+            "seconds": round(seconds, 3),
+            "at": engine.store.now(),
+            "line": culprit.line,
+        }
         return UpdateSession(
             engine.worker.id,
             secrets.token_hex(8),
@@ -165,7 +170,9 @@ class Stalls:
             ),
             None,
         )
-        if body is None and hasattr(task, "get_context"):  # a task of the step's own, since Python 3.12
+        if body is None and hasattr(
+            task, "get_context"
+        ):  # a task of the step's own, since Python 3.12
             body = task.get_context().get(BODY)
         if body is None:
             remedy = "Execute what blocks in a thread (asyncio.to_thread)."

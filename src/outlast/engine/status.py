@@ -53,4 +53,8 @@ class EngineStatus:
         """Nothing where `metrics` is 0."""
         from outlast.telemetry.export import samples
 
-        return samples(self._engine, ready=self.ready() is None) if self._engine.settings.metrics else ()
+        return (
+            samples(self._engine, ready=self.ready() is None)
+            if self._engine.settings.metrics
+            else ()
+        )

@@ -28,8 +28,14 @@ LOOK_SECONDS = 0.25
 
 
 def check_seconds(what: str, seconds: float) -> None:
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < math.inf:
-        raise SettingsError(f"{what}={seconds!r} must be a number of seconds, 0 or more, and finite.")
+    if (
+        isinstance(seconds, bool)
+        or not isinstance(seconds, (int, float))
+        or not 0 <= seconds < math.inf
+    ):
+        raise SettingsError(
+            f"{what}={seconds!r} must be a number of seconds, 0 or more, and finite."
+        )
 
 
 def check_on_conflict(on_conflict: str) -> None:
@@ -77,7 +83,9 @@ async def enqueue(
     for run in runs[:1]:  # they have these in common
         check_seconds("delay", run.delay)
         if type(run.priority) is not int or abs(run.priority) > PRIORITY_MAX:
-            raise SettingsError(f"priority={run.priority!r} must be a whole number within ±{PRIORITY_MAX:,}.")
+            raise SettingsError(
+                f"priority={run.priority!r} must be a whole number within ±{PRIORITY_MAX:,}."
+            )
     if len(runs) > engine.settings.submit_many_max:
         raise LimitExceeded(
             "submit_many_max", engine.settings.submit_many_max, len(runs), "runs in one commit"
@@ -86,7 +94,9 @@ async def enqueue(
     left, joined = list(runs), dict[str, Submitted]()
     while left:
         seen = engine.notifier.count
-        outcome = await engine.writer.execute(left[0] if len(left) == 1 else SubmitMany(tuple(left)))
+        outcome = await engine.writer.execute(
+            left[0] if len(left) == 1 else SubmitMany(tuple(left))
+        )
         if not isinstance(outcome, Refused):
             outcomes = outcome if isinstance(outcome, list) else [outcome]
             if len(left) == len(runs):
@@ -115,7 +125,9 @@ async def _without_joined(
     for run in runs:
         earlier = first.setdefault(run.id, run)
         if not joins(earlier.workflow, earlier.args, run):
-            raise Conflict(run.id, "something else in the same batch", f"{run.workflow}({run.args})"[:500])
+            raise Conflict(
+                run.id, "something else in the same batch", f"{run.workflow}({run.args})"[:500]
+            )
     rows = await engine.read(lambda: [engine.store.run(id) for id in first])
     there = {row.id: row for row in rows if row is not None}
     for run in runs:

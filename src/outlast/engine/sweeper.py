@@ -78,12 +78,16 @@ class Sweeper:
         if not await engine.read(engine.store.dead_workers):
             return False
         settings = engine.settings
-        swept: Swept = await engine.writer.execute(Sweep(settings.death_backoff, settings.death_backoff_max))
+        swept: Swept = await engine.writer.execute(
+            Sweep(settings.death_backoff, settings.death_backoff_max)
+        )
         if swept.workers:
             engine.meters.died(len(swept.workers))
             found = (len(swept.workers), len(swept.runs), len(swept.dead))
             facts = {"workers": list(swept.workers)}
-            say = log.warning if engine.claimer is not None else log.info  # to a lone program it is no news
+            say = (
+                log.warning if engine.claimer is not None else log.info
+            )  # to a lone program it is no news
             say("dead workers: %d; runs taken from them: %d; dead letters: %d", *found, extra=facts)
         for id in swept.dead:
             engine.hooks.tell("dead", id)
@@ -99,7 +103,9 @@ class Sweeper:
         await engine.writer.execute(SetWaiting(0, 0, ()))
         for run, fence, id in held:
             if fence not in engine.in_flight.held and id not in engine.hung:
-                await engine.writer.execute(Release(run, fence, "nobody had it in hand", interrupted=False))
+                await engine.writer.execute(
+                    Release(run, fence, "nobody had it in hand", interrupted=False)
+                )
 
     async def _tell_durations(self) -> None:
         """How long steps took, for the drains of others."""

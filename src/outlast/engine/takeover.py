@@ -69,7 +69,10 @@ class Takeover:
         told, log_backoff = HeldElsewhereNotice(engine), LogBackoff(engine.loop.time)
         patience = engine.loop.time() + engine.settings.suspect_patience
         while not engine.draining:
-            seen, pause = engine.notifier.count, min(engine.settings.heartbeat, engine.settings.poll)
+            seen, pause = (
+                engine.notifier.count,
+                min(engine.settings.heartbeat, engine.settings.poll),
+            )
             try:
                 row = await self._in_the_way(id)
                 if row is None:
@@ -104,7 +107,11 @@ class Takeover:
         """A run as it stands, swept if its worker is dead; None if there is nothing to take over."""
         engine = self._engine
         row = await engine.read(engine.store.run, id)
-        if row is not None and row.worker == engine.worker.id and row.fence not in engine.in_flight.held:
+        if (
+            row is not None
+            and row.worker == engine.worker.id
+            and row.fence not in engine.in_flight.held
+        ):
             # Left behind by a life here when the store did not answer, unless its claim is on its way.
             await engine.sweeper.tidy()
             row = await engine.read(engine.store.run, id)

@@ -62,8 +62,12 @@ async def _follow(execution: RunExecution, call_site: CallSite, call: Call[Any],
         execution.evict(refusal(error))
         return
     except Exception as error:
-        if execution.record("child", call_site.key, args=call_site.args, error=encode_error(error, text_max)):
-            execution.engine.meters.step(execution.workflow.name, call.workflow.name, "child", "failed")
+        if execution.record(
+            "child", call_site.key, args=call_site.args, error=encode_error(error, text_max)
+        ):
+            execution.engine.meters.step(
+                execution.workflow.name, call.workflow.name, "child", "failed"
+            )
         return
     error_text = end.error
     if end.status == "cancelled":
@@ -78,7 +82,9 @@ async def _follow(execution: RunExecution, call_site: CallSite, call: Call[Any],
         execution.engine.meters.step(execution.workflow.name, call.workflow.name, "child", ended)
 
 
-async def _end(execution: RunExecution, call_site: CallSite, call: Call[Any], id: str) -> RunOutcome:
+async def _end(
+    execution: RunExecution, call_site: CallSite, call: Call[Any], id: str
+) -> RunOutcome:
     engine = execution.engine
     if await _is_to_be_retried(execution, call_site, id):
         # Refused unless it had failed too, which is just as well.
@@ -138,7 +144,9 @@ def _launch(
                 exc_info=execution.engine.redact_exception(error),
                 extra=execution.log_fields(call_site.key),
             )
-            release.cannot_tell(execution, call_site.key, f"something is wrong with its children: {error!r}.")
+            release.cannot_tell(
+                execution, call_site.key, f"something is wrong with its children: {error!r}."
+            )
             await execution.host.create_future()
         execution.record("child", call_site.key, call_site.args, value="null")
 
@@ -175,7 +183,9 @@ async def _undo(execution: RunExecution, call_site: CallSite, id: str) -> None:
         if row.undoing is None and row.status in ENDED:
             return
         if row.status in ("parked", "dead"):
-            why = f"its child {id} is {row.status} and cannot be undone: `outlast retry {quote(id)}`."
+            why = (
+                f"its child {id} is {row.status} and cannot be undone: `outlast retry {quote(id)}`."
+            )
             release.cannot_tell(execution, call_site.key, why)
             await execution.host.create_future()
         if row.undoing is not None or row.workflow in engine.workflows:
@@ -199,7 +209,9 @@ async def _ask(execution: RunExecution, row: RunRow) -> None:
 def _is_left_alone(engine: Engine, row: RunRow) -> bool:
     """Nobody has it, and nobody will: it is a dead letter, or this is no worker and does not know its code."""
     elsewhere = engine.claimer is not None or row.workflow in engine.workflows
-    return row.status == "dead" or (row.worker is None and row.status not in ENDED and not elsewhere)
+    return row.status == "dead" or (
+        row.worker is None and row.status not in ENDED and not elsewhere
+    )
 
 
 class Unneeded:

@@ -32,7 +32,11 @@ def register(execution: RunExecution, effect_call: EffectCall) -> Coroutine[Any,
     """Have it recorded that this is to be done if the run is undone. Its place is taken now."""
     effect = effect_call.effect
     check_known(effect)
-    said: dict[str, Any] = {"effect": effect.name, "code": effect.code, "arguments": effect_call.arguments}
+    said: dict[str, Any] = {
+        "effect": effect.name,
+        "code": effect.code,
+        "arguments": effect_call.arguments,
+    }
     execution.engine.check_size(json.dumps(said), f"the arguments of {effect.name}")
     units = units_around(effect, needs_compensation=False)
     call_site = execution.reserve_call(
@@ -114,7 +118,8 @@ async def _compensate(execution: RunExecution, effect_record: EffectRecord) -> N
     if effect_record.kind == "child":
         call_site = execution.reserve_call_at("child", UNDO + effect_record.place, None)
         await _outcome(
-            execution, execution.outcome(call_site, partial(children.launch_undo, of=effect_record.place))
+            execution,
+            execution.outcome(call_site, partial(children.launch_undo, of=effect_record.place)),
         )
         return
     begun = execution.journal.effect_log.get(UNDO + effect_record.place)
@@ -126,15 +131,21 @@ async def _compensate(execution: RunExecution, effect_record: EffectRecord) -> N
     if effect_record.kind == "intent":
         compensation = effect.compensation
         if compensation is None or compensation.name != effect_record.compensation:
-            compensation = await _known(execution, effect_record.compensation or "", effect_record.code)
+            compensation = await _known(
+                execution, effect_record.compensation or "", effect_record.code
+            )
         if begun is not None and begun.intent:
             # What is on record counts, also if the code takes other arguments by now.
             effect_call = EffectCall.recorded(compensation, begun, resolve_only=False)
         else:
             assert effect_record.closed is not None
             result = effect_record.value if effect_record.closed.error is None else None
-            effect_call = await _undoing(execution, effect_record, effect_call, compensation, result)
-    call_site = execution.reserve_call_at("step", UNDO + effect_record.place, effect_call.fingerprint)
+            effect_call = await _undoing(
+                execution, effect_record, effect_call, compensation, result
+            )
+    call_site = execution.reserve_call_at(
+        "step", UNDO + effect_record.place, effect_call.fingerprint
+    )
     await _outcome(execution, effect_executor.attend(execution, call_site, effect_call))
 
 
@@ -172,7 +183,9 @@ async def _known(execution: RunExecution, name: str, module: str) -> EffectBase[
     if effect is None and execution.now() - execution.journal.effect_log.at > UNKNOWN_SECONDS:
         raise LookupError(f"no worker's code has had effect {name} for {UNKNOWN_SECONDS:.0f} s")
     if effect is None:
-        release.release(execution, f"effect {name} is not known to this worker's code", BACK_SECONDS)
+        release.release(
+            execution, f"effect {name} is not known to this worker's code", BACK_SECONDS
+        )
         await asyncio.Future(loop=execution.loop)
     assert effect is not None
     return effect
@@ -189,7 +202,10 @@ async def undo_members(execution: RunExecution, members: Sequence[CallSite]) -> 
         if call_site.coro is None:  # somebody has awaited it
             await execution.until_delivered(call_site)
     for call_site in reversed(members):
-        effect_call, effect_record = call_site.effect_call, execution.journal.effect_log.get(call_site.key)
+        effect_call, effect_record = (
+            call_site.effect_call,
+            execution.journal.effect_log.get(call_site.key),
+        )
         happened = call_site.text is not None and not call_site.undone
         if effect_call is None or effect_record is None or not happened:
             continue

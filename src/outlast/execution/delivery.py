@@ -34,7 +34,11 @@ def deliver_pending(execution: RunExecution) -> None:
             raise execution.diverge(
                 "a workflow that waits", f"more than {CALLBACKS_MAX:,} callbacks without waiting"
             )
-        if execution.refused is not None and execution.main is not None and execution.settlement is None:
+        if (
+            execution.refused is not None
+            and execution.main is not None
+            and execution.settlement is None
+        ):
             _finish(execution, execution.main)
             return
         if execution.end_reason is not None or execution.main is None:
@@ -130,7 +134,9 @@ def _answer(execution: RunExecution, entry: Entry | Record) -> None:
             try:
                 call_site.value = call_site.codec().decode(entry.value)
             except Unrecordable as error:
-                raise execution.diverge(describe(entry), f"a result of another type: {error}") from error
+                raise execution.diverge(
+                    describe(entry), f"a result of another type: {error}"
+                ) from error
             except VersionConflict as refused:
                 call_site.error = refused
                 refused.__dict__[SEQ] = entry.seq
@@ -202,7 +208,9 @@ def _finish(execution: RunExecution, main: RunTask) -> None:
         if execution.refused is None
         else f"a refused call: {execution.refused}"
     )
-    left = [entry for key, entry in execution.journal.placed.items() if key not in execution.call_sites]
+    left = [
+        entry for key, entry in execution.journal.placed.items() if key not in execution.call_sites
+    ]
     if left:
         raise execution.diverge(describe(left[0]), asked)
     for entry in execution.pending:

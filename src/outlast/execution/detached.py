@@ -17,7 +17,9 @@ T = TypeVar("T")
 _own: WeakSet[asyncio.Task[Any]] = WeakSet()
 
 
-def spawn_detached(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+def spawn_detached(
+    loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]
+) -> asyncio.Task[T]:
     """A task that the end of the loop does not find. Somebody whom it does find must wait for it, by `wait_uncancelled`."""
     task = asyncio.Task(work, loop=loop)
     asyncio._unregister_task(task)
@@ -27,10 +29,14 @@ def spawn_detached(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]
 
 def tasks_of(loop: asyncio.AbstractEventLoop) -> set[asyncio.Task[Any]]:
     """All that have not ended, these too: for tests, in which a process dies and its objects do not."""
-    return asyncio.all_tasks(loop) | {task for task in _own if task.get_loop() is loop and not task.done()}
+    return asyncio.all_tasks(loop) | {
+        task for task in _own if task.get_loop() is loop and not task.done()
+    }
 
 
-async def wait_uncancelled(work: asyncio.Future[T], on_cancelled: Callable[[], object] = lambda: None) -> T:
+async def wait_uncancelled(
+    work: asyncio.Future[T], on_cancelled: Callable[[], object] = lambda: None
+) -> T:
     """Until something has ended that must, however often who waits for it is cancelled; that is raised then. `told` is called each time."""
     cancelled: asyncio.CancelledError | None = None
     while not work.done():

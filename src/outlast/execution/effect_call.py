@@ -63,14 +63,18 @@ class EffectCall:
 
     __slots__ = ("args", "arguments", "effect", "fingerprint", "kwargs", "resolve_only")
 
-    def __init__(self, effect: EffectBase[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(
+        self, effect: EffectBase[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         """TypeError or Unrecordable if it cannot be called so, or not be recorded."""
         self.effect = effect
         name = effect.key_name
         if name is not None and effect.signature.bind(args, kwargs).get(name) is KEY:
             args, kwargs = effect.signature.having(args, kwargs, name)
         self.fingerprint: str | None = effect.signature.fingerprint(args, kwargs)
-        self.arguments, self.args, self.kwargs = effect.signature.round_trip(args, kwargs, partly=True)
+        self.arguments, self.args, self.kwargs = effect.signature.round_trip(
+            args, kwargs, partly=True
+        )
         """As they are recorded, and as reading that gives them: the caller may change its own meanwhile."""
         self.resolve_only = False
         """Nothing is to be done, but to find out whether it was."""
@@ -82,7 +86,9 @@ class EffectCall:
         """One that is known from the journal alone."""
         effect_call = cls.__new__(cls)
         effect_call.effect, effect_call.resolve_only = effect, resolve_only
-        effect_call.args, effect_call.kwargs = effect.signature.decode(effect_record.arguments, partly=True)
+        effect_call.args, effect_call.kwargs = effect.signature.decode(
+            effect_record.arguments, partly=True
+        )
         effect_call.fingerprint, effect_call.arguments = effect_record.args, effect_record.arguments
         return effect_call
 
@@ -108,7 +114,9 @@ class EffectCall:
         own = self.bound.get(name, KEY) if name is not None else KEY
         if own is not KEY:
             return str(own) if not generation else f"{own}:{generation}"
-        return blake2b(f"{generation}:{place}".encode(), key=bytes.fromhex(seed), digest_size=16).hexdigest()
+        return blake2b(
+            f"{generation}:{place}".encode(), key=bytes.fromhex(seed), digest_size=16
+        ).hexdigest()
 
     def for_verify(self, key: str) -> dict[str, Any]:
         """What the effect's verify asks for."""
@@ -129,7 +137,9 @@ class EffectCall:
             known[self.effect.key_name] = key
         known[EFFECT_KEY] = key
         names = [name for name in compensation.signature.names[1:] if name != compensation.key_name]
-        return EffectCall(compensation, (returned,), {name: known[name] for name in names if name in known})
+        return EffectCall(
+            compensation, (returned,), {name: known[name] for name in names if name in known}
+        )
 
 
 _known: dict[str, dict[str, EffectBase[..., Any]]] = {}

@@ -47,7 +47,9 @@ def call(execution: RunExecution, effect_call: EffectCall) -> Coroutine[Any, Any
     return attend(execution, call_site, effect_call)
 
 
-def attend(execution: RunExecution, call_site: CallSite, effect_call: EffectCall) -> Coroutine[Any, Any, Any]:
+def attend(
+    execution: RunExecution, call_site: CallSite, effect_call: EffectCall
+) -> Coroutine[Any, Any, Any]:
     """Have an errand done at a place that was taken for it."""
     call_site.effect_call, call_site.codec = effect_call, effect_call.effect.signature.returns
     return execution.make_awaitable(call_site, launch)
@@ -77,7 +79,9 @@ async def _perform(body: StepExecution, call_site: CallSite, effect_call: Effect
         outcome = await EffectExecutor(body, call_site, effect_call).execute()
     except asyncio.CancelledError:
         if execution.end_reason is None and body.leaving is None:
-            execution.evict(Evicted("its effect was cancelled from outside, as at the end of the program"))
+            execution.evict(
+                Evicted("its effect was cancelled from outside, as at the end of the program")
+            )
     except (SystemExit, KeyboardInterrupt):
         execution.evict(Evicted("its program ended in the middle of an effect"))
         raise
@@ -120,8 +124,14 @@ async def _perform(body: StepExecution, call_site: CallSite, effect_call: Effect
 
 def say_lost(execution: RunExecution, key: str, error: str | None) -> None:
     """What came of an effect cannot be recorded."""
-    came = "returned" if error is None else f"raised {format_recorded(error, execution.engine.log_values)}"
-    saying = "effect %s of run %s %s after this worker had lost the run: it may have been done twice"
+    came = (
+        "returned"
+        if error is None
+        else f"raised {format_recorded(error, execution.engine.log_values)}"
+    )
+    saying = (
+        "effect %s of run %s %s after this worker had lost the run: it may have been done twice"
+    )
     log.error(saying, key, execution.id, came, extra=execution.log_fields(key))
 
 
@@ -282,7 +292,11 @@ class EffectExecutor:
         execution = self.execution
         if self.engine.observe is not None:
             self.engine.observe(execution.id, self.call_site.key)
-        self.body.shielded, self.body.since, self.body.error_text = True, execution.host.time(), None
+        self.body.shielded, self.body.since, self.body.error_text = (
+            True,
+            execution.host.time(),
+            None,
+        )
         try:
             value = await self._timed(self._call(key))
         except asyncio.CancelledError as leaked:
@@ -295,7 +309,10 @@ class EffectExecutor:
         except _TooLate as late:
             return self._raised(StepTimeout(str(late)), did_not=False)
         except BaseException as error:
-            did_not = isinstance(error, self.effect.failed_on) or self.effect in self.engine.step_overrides
+            did_not = (
+                isinstance(error, self.effect.failed_on)
+                or self.effect in self.engine.step_overrides
+            )
             return self._raised(error, did_not=did_not)
         return self.result(value)._replace(seconds=execution.host.time() - self.body.since)
 
@@ -309,7 +326,9 @@ class EffectExecutor:
             timeout, margin = self.effect.timeout or 0.0, self.engine.settings.effect_margin
             now = self.execution.host.time()
             held_up = now - self.acted_at > timeout + max(SLOW_SECONDS, margin / 2)
-            self.over_at = max(self.acted_at + timeout, now + (timeout if held_up else 0.0)) + margin
+            self.over_at = (
+                max(self.acted_at + timeout, now + (timeout if held_up else 0.0)) + margin
+            )
 
     async def _call(self, key: str) -> Any:
         """The function itself, under its time-out. A thread cannot be stopped: what comes of it late is what came of it."""
@@ -318,7 +337,9 @@ class EffectExecutor:
             args, kwargs = effect.signature.having(args, kwargs, effect.key_name, key)
         fn = self.engine.step_overrides.get(effect, effect.fn)
         assert effect.timeout is not None
-        too_late = _TooLate(f"effect {effect.name} took longer than its timeout of {effect.timeout} s.")
+        too_late = _TooLate(
+            f"effect {effect.name} took longer than its timeout of {effect.timeout} s."
+        )
         if effect.is_async:
             try:
                 async with asyncio.timeout(effect.timeout) as limit:
@@ -360,7 +381,12 @@ class EffectExecutor:
             effect_record is not None and effect_record.doubtful
         )  # an earlier act may have happened all the same
         text = encode_error(error, self.engine.settings.error_text_max)
-        if did_not and not doubtful and not self.is_compensation and self.body.attempt > self.effect.retries:
+        if (
+            did_not
+            and not doubtful
+            and not self.is_compensation
+            and self.body.attempt > self.effect.retries
+        ):
             return Outcome(error=text)
         self._record_attempt(text, did_not=did_not)
         if self.execution.end_reason is not None:

@@ -146,7 +146,9 @@ class EffectLog:
     @property
     def opened(self) -> list[EffectRecord]:
         """Those of which nobody knows whether they happened, newest first; compensations too."""
-        return sorted((one for one in self.records.values() if one.open), key=lambda one: -one.first)
+        return sorted(
+            (one for one in self.records.values() if one.open), key=lambda one: -one.first
+        )
 
     @property
     def undoable(self) -> list[EffectRecord]:
@@ -221,7 +223,9 @@ class EffectLog:
 
     def _child(self, entry: Entry | Record) -> None:
         if entry.error is None:
-            self.records[entry.key] = EffectRecord(entry.key, "child", entry.seq, closed=entry, happened=True)
+            self.records[entry.key] = EffectRecord(
+                entry.key, "child", entry.seq, closed=entry, happened=True
+            )
             self._undid(entry)
 
     def _verify(self, entry: Entry | Record) -> None:
@@ -275,7 +279,10 @@ class EffectLog:
 
     def _undid(self, entry: Entry | Record) -> None:
         """If this is a compensation, what it compensates is undone."""
-        if entry.key.startswith(UNDO) and (what := self.records.get(entry.key[len(UNDO) :])) is not None:
+        if (
+            entry.key.startswith(UNDO)
+            and (what := self.records.get(entry.key[len(UNDO) :])) is not None
+        ):
             what.undone = entry.seq
 
     # -- a retry
@@ -285,7 +292,9 @@ class EffectLog:
         begin = min(start or math.inf, self.undoing or math.inf)
         while True:
             firsts = (
-                one.first for one in self.records.values() if one.undone is not None and one.undone >= begin
+                one.first
+                for one in self.records.values()
+                if one.undone is not None and one.undone >= begin
             )
             earlier = min(firsts, default=begin)
             if earlier >= begin:
@@ -297,7 +306,11 @@ class EffectLog:
         happened, or is open, is what it is."""
         self.undoing = None
         for place, effect_record in list(self.records.items()):
-            ended = effect_record.closed.seq if effect_record.closed is not None else effect_record.intent
+            ended = (
+                effect_record.closed.seq
+                if effect_record.closed is not None
+                else effect_record.intent
+            )
             if place.startswith(UNDO):
                 if ended >= start:
                     effect_record.reset()

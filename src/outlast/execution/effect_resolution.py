@@ -35,7 +35,11 @@ async def resolve(executor: EffectExecutor, effect_record: EffectRecord) -> Outc
     if effect.verifier is not None:
         return await _verify(executor, effect_record)
     if not effect.idempotent:
-        why = f" It raised {stopped(describe_error(effect_record.error))}" if effect_record.error else ""
+        why = (
+            f" It raised {stopped(describe_error(effect_record.error))}"
+            if effect_record.error
+            else ""
+        )
         return await executor.unknown(f"nobody can tell whether it happened.{why}")
     # A workflow that only gave up waiting goes on, and may do the same under another key.
     ends = executor.effect_call.resolve_only or (
@@ -54,7 +58,11 @@ async def until_over(executor: EffectExecutor, effect_record: EffectRecord) -> N
     span = effect_record.timeout + executor.engine.settings.effect_margin
     if executor.acted_at is None:
         # A thread went on until its process died, whatever its time-out was.
-        since = max(effect_record.at, effect_record.ended) if effect_record.threaded else effect_record.at
+        since = (
+            max(effect_record.at, effect_record.ended)
+            if effect_record.threaded
+            else effect_record.at
+        )
         _say_wait(executor, effect_record, since + span - executor.execution.now())
         await executor.until(since + span)
     elif executor.effect.idempotent and executor.effect.verifier is None:
@@ -96,7 +104,11 @@ async def decided(executor: EffectExecutor, decision: Decision) -> Outcome:
 async def _verify(executor: EffectExecutor, effect_record: EffectRecord) -> Outcome | None:
     while True:
         if effect_record.asked >= executor.engine.settings.verify_attempts:
-            doubt = describe_error(effect_record.doubt) if effect_record.doubt else "it does not say why"
+            doubt = (
+                describe_error(effect_record.doubt)
+                if effect_record.doubt
+                else "it does not say why"
+            )
             return await executor.unknown(f"verify could not tell: {stopped(doubt)}")
         await executor.until(effect_record.ask_at)
         try:
@@ -133,11 +145,15 @@ async def _ask(executor: EffectExecutor, effect_record: EffectRecord) -> Happene
     finally:
         body.idle = True
     if answer is not None and not isinstance(answer, Happened):
-        raise TypeError(f"verify of effect {effect.name} answers Happened(result) or None, not {answer!r}")
+        raise TypeError(
+            f"verify of effect {effect.name} answers Happened(result) or None, not {answer!r}"
+        )
     return answer
 
 
-async def _could_not_tell(executor: EffectExecutor, effect_record: EffectRecord, error: Exception) -> None:
+async def _could_not_tell(
+    executor: EffectExecutor, effect_record: EffectRecord, error: Exception
+) -> None:
     execution, key, asked = executor.execution, executor.call_site.key, effect_record.asked + 1
     said = format_error(error, executor.engine.log_values)
     log.warning(
@@ -162,5 +178,9 @@ def is_exhausted(executor: EffectExecutor, effect_record: EffectRecord) -> bool:
 
 
 def failures(effect_record: EffectRecord) -> str:
-    last = describe_error(effect_record.error) if effect_record.error else "something that is not on record"
+    last = (
+        describe_error(effect_record.error)
+        if effect_record.error
+        else "something that is not on record"
+    )
     return f"it has failed {effect_record.raised} times, at last by {stopped(last)}"

@@ -89,7 +89,12 @@ class Journal:
                     and effect_record.undone >= start
                 )
                 refused = entry.kind == "session" and (entry.value or "").startswith('{"conflict"')
-                if entry.error is None and not undone and not refused and not entry.key.startswith(UNDO):
+                if (
+                    entry.error is None
+                    and not undone
+                    and not refused
+                    and not entry.key.startswith(UNDO)
+                ):
                     self.salvage[entry.key] = entry
         self.effect_log.void(start)
 

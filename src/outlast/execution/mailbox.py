@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 class Mailbox:
-    def __init__(self, execution: RunExecution, messages: Iterable[Message], taken: set[int]) -> None:
+    def __init__(
+        self, execution: RunExecution, messages: Iterable[Message], taken: set[int]
+    ) -> None:
         self._execution = execution
         self._boxes: dict[str, asyncio.Queue[tuple[Message, int]]] = {}
         self._recorded: dict[int, Message] = {}

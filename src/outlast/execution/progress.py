@@ -129,7 +129,9 @@ class Progress(Generic[T]):
 
     def _schedule(self) -> None:
         """On the loop."""
-        pause = self._written_at + self._execution.engine.settings.progress_interval - self._loop.time()
+        pause = (
+            self._written_at + self._execution.engine.settings.progress_interval - self._loop.time()
+        )
         if pause <= 0:
             self.flush()
         else:
@@ -153,7 +155,9 @@ class Progress(Generic[T]):
         self._writing, self._written_at = True, self._loop.time()
         self._remember(text)
         self._execution.save(
-            SaveProgress(self._execution.pk, self._execution.fence, self._key, self._attempt, str(text)),
+            SaveProgress(
+                self._execution.pk, self._execution.fence, self._key, self._attempt, str(text)
+            ),
             self._written,
         )
 
@@ -194,7 +198,10 @@ class Progress(Generic[T]):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self in self._body.outer.progress:
             self._body.outer.progress.remove(self)
@@ -207,7 +214,10 @@ class Progress(Generic[T]):
         return self.__enter__()
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.__exit__(kind, error, trace)
         await asyncio.sleep(0)

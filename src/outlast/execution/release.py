@@ -66,23 +66,34 @@ def what_it_waits_for(execution: RunExecution, *, children_too: bool = False) ->
         or execution.deferred_calls
     )
     cancelling = execution.cancelling is not None or execution.cancel_asked
-    if busy or cancelling or execution.threads or (execution.thread is not None and execution.thread.busy):
+    if (
+        busy
+        or cancelling
+        or execution.threads
+        or (execution.thread is not None and execution.thread.busy)
+    ):
         return None
     if execution.unknown or execution.mailbox.has_news:
         return None
     called = [call_site for call_site in execution.call_sites.values() if call_site.coro is None]
     waiting = [
-        body.due for body in execution.step_executions.values() if body is not None and body.due is not None
+        body.due
+        for body in execution.step_executions.values()
+        if body is not None and body.due is not None
     ]
     children = tuple(call_site.child for call_site in called if call_site.child is not None)
     here = any(child in execution.engine.executions for child in children) and not children_too
     if not len(called) == len(children) + len(waiting) == len(execution.step_executions) or here:
         return None
     due = min(
-        execution.timers.next(), NEVER if execution.row.deadline is None else execution.row.deadline, *waiting
+        execution.timers.next(),
+        NEVER if execution.row.deadline is None else execution.row.deadline,
+        *waiting,
     )
     if due < NEVER or execution.mailbox.waiting or children:
-        return IdleState(due, execution.mailbox.waiting, children, execution.seq, execution.mailbox.last)
+        return IdleState(
+            due, execution.mailbox.waiting, children, execution.seq, execution.mailbox.last
+        )
     return None
 
 
@@ -92,8 +103,14 @@ def cannot_tell(execution: RunExecution, key: str, why: str) -> None:
     if key.startswith(UNDO) and not _is_of_children(execution, key):
         execution.engine.meters.compensation("failed")
     characters = execution.engine.log_values
-    said = f": {cut(why, characters)}" if characters else f" (`outlast show {quote(execution.id)}` says why)"
-    log.warning("effect %s of run %s is unknown%s", key, execution.id, said, extra=execution.log_fields(key))
+    said = (
+        f": {cut(why, characters)}"
+        if characters
+        else f" (`outlast show {quote(execution.id)}` says why)"
+    )
+    log.warning(
+        "effect %s of run %s is unknown%s", key, execution.id, said, extra=execution.log_fields(key)
+    )
     execution.host.call_soon(park_if_idle, execution)
 
 
@@ -104,7 +121,9 @@ def park_if_idle(execution: RunExecution) -> None:
         or (execution.thread is not None and execution.thread.busy)
         or execution.inner
     )
-    deferred = execution.deferred_calls and not execution.engine.draining  # in a drain that is another life's
+    deferred = (
+        execution.deferred_calls and not execution.engine.draining
+    )  # in a drain that is another life's
     written = not (execution.writing or execution.pending or deferred or execution.replaying)
     if execution.end_reason is None and written and not under_way and execution.unknown:
         execution.evict(parked(_what_is_unknown(execution)))
@@ -117,7 +136,9 @@ def _what_is_unknown(execution: RunExecution) -> str:
     # What a unit could not undo stops a run that has not ended: there is nothing to retry.
     again = "retry" if execution.undoing else "resume"
     dealt = [execution.journal.effect_log.get(key) for key in execution.unknown]
-    can = not execution.undoing and any(one is not None and one.compensation is not None for one in dealt)
+    can = not execution.undoing and any(
+        one is not None and one.compensation is not None for one in dealt
+    )
     compensate = ", or `--compensate`" if can else ""
     only = next(iter(execution.unknown)) if len(execution.unknown) == 1 else None
     effect = "EFFECT" if only is None else f"{only}{_which(execution, only)}"
@@ -140,7 +161,9 @@ def _which(execution: RunExecution, key: str) -> str:
     """Which of several intents at a place is meant: who decides must say so."""
     effect_record = execution.journal.effect_log.get(key)
     return (
-        f" --intent {effect_record.intent}" if effect_record is not None and effect_record.tried_anew else ""
+        f" --intent {effect_record.intent}"
+        if effect_record is not None and effect_record.tried_anew
+        else ""
     )
 
 

@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from outlast.codec.exceptions import CANCELLED
 from outlast.codec.reasons import NO_JOURNAL
 from outlast.errors import Diverged, Evicted, LimitExceeded, NotInRun
-from outlast.execution import compensation, delivery, effect_executor, release, run_outcome, session_calls
+from outlast.execution import (
+    compensation,
+    delivery,
+    effect_executor,
+    release,
+    run_outcome,
+    session_calls,
+)
 from outlast.execution.call_site import CallSite
 from outlast.execution.delivery import describe
 from outlast.execution.effect_log import KINDS as DEALT
@@ -204,7 +211,10 @@ class RunExecution:
             raise self.end_reason
         self.calls_made += 1
         if self.calls_made > self.engine.settings.journal_entries_max:
-            limit, what = self.engine.settings.journal_entries_max, f"the journal of run {self.id!r}"
+            limit, what = (
+                self.engine.settings.journal_entries_max,
+                f"the journal of run {self.id!r}",
+            )
             raise LimitExceeded("journal_entries_max", limit, self.calls_made, what)
         self.had_children = self.had_children or kind == "child"
         call_site = CallSite(kind, key, args)
@@ -222,7 +232,9 @@ class RunExecution:
         coro.__qualname__ = call_site.key  # type: ignore[attr-defined]
         return coro
 
-    async def outcome(self, call_site: CallSite, launch: Callable[[RunExecution, CallSite], None]) -> Any:
+    async def outcome(
+        self, call_site: CallSite, launch: Callable[[RunExecution, CallSite], None]
+    ) -> Any:
         """Wait, on the run loop, for the entry that answers a place."""
         call_site.launch, call_site.coro, call_site.awaited = launch, None, True
         if not call_site.delivered:
@@ -237,7 +249,9 @@ class RunExecution:
             if self.end_reason is not None:
                 raise self.end_reason
         if call_site.cancelled and call_site.effect_call is not None:
-            self.loop.call_soon(_cancel_again, asyncio.current_task(self.loop), call_site.messages[-1])
+            self.loop.call_soon(
+                _cancel_again, asyncio.current_task(self.loop), call_site.messages[-1]
+            )
         if call_site.error is not None:
             if call_site.cancelled and isinstance(call_site.error, asyncio.CancelledError):
                 call_site.error.args = call_site.cancelled_error().args
@@ -280,10 +294,14 @@ class RunExecution:
                 attempt=saved.attempt,
             )
         elif (
-            call_site.cancelled and call_site.kind in ("step", "session") and not self.is_open(call_site.key)
+            call_site.cancelled
+            and call_site.kind in ("step", "session")
+            and not self.is_open(call_site.key)
         ):  # before it could start in this life
             call_site.asked = True
-            self.record(call_site.kind, call_site.key, args=call_site.args, error=CANCELLED, asked=True)
+            self.record(
+                call_site.kind, call_site.key, args=call_site.args, error=CANCELLED, asked=True
+            )
         else:
             assert call_site.launch is not None
             launch, call_site.launch = call_site.launch, None
@@ -323,7 +341,19 @@ class RunExecution:
         seq = self.seq = self.seq + 1
         at = self.last_at = max(self.last_at, at_least, self.now())
         record = Record(
-            self.pk, seq, self.fence, kind, key, at, args, value, error, seconds, attempt, asked, cost
+            self.pk,
+            seq,
+            self.fence,
+            kind,
+            key,
+            at,
+            args,
+            value,
+            error,
+            seconds,
+            attempt,
+            asked,
+            cost,
         )
         if kind in DEALT or self.journal.effect_log.records:
             self.journal.effect_log.add(record)
@@ -428,7 +458,9 @@ class RunExecution:
             delivery.deliver_pending(self)
         except Diverged as diverged:
             self.end_reason = self.end_reason or diverged
-        except Exception as error:  # an entry that cannot be read: nothing more may happen to the run
+        except (
+            Exception
+        ) as error:  # an entry that cannot be read: nothing more may happen to the run
             log.error(
                 "run %s cannot go on",
                 self.id,
@@ -460,7 +492,11 @@ class RunExecution:
 
     def executing(self) -> list[StepExecution]:
         """Steps under way: not those that wait for their next attempt, nor what follows children."""
-        return [body for body in list(self.step_executions.values()) if body is not None and not body.idle]
+        return [
+            body
+            for body in list(self.step_executions.values())
+            if body is not None and not body.idle
+        ]
 
     def forget_unstarted(self, key: str) -> None:
         """A task that was to await a step has ended before its first turn: nobody will."""

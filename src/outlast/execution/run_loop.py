@@ -72,7 +72,9 @@ class RunTask(asyncio.Task[Any]):
         self._number: int = loop.number << 32 | crc32(scope.path.encode())
         super().__init__(coro, loop=loop, name=scope.path or "main", context=context)
 
-    def add_done_callback(self, fn: Callable[..., object], /, *, context: Context | None = None) -> None:
+    def add_done_callback(
+        self, fn: Callable[..., object], /, *, context: Context | None = None
+    ) -> None:
         """Refuse a thread that is to end with this task: the thread would execute the task's calls.
 
         This is how `anyio.to_thread` starts a worker, just before it passes the function to it.
@@ -113,7 +115,9 @@ class RunLoop(asyncio.AbstractEventLoop):
         self.execution = execution
         self.root = Scope("")
         self.ready: deque[asyncio.Handle] = deque()
-        self.tasks: dict[RunTask, None] = {}  # strong: a task that only a cycle holds must not vanish
+        self.tasks: dict[
+            RunTask, None
+        ] = {}  # strong: a task that only a cycle holds must not vanish
         self.open = False
         self.number: int = crc32(execution.id.encode()) >> 4
         """The run's part of the hashes of its tasks."""
@@ -207,7 +211,9 @@ class RunLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.Handle:
         if asyncio._get_running_loop() is not self:
             _refuse(self, "loop.call_soon_threadsafe was called from outside")
-        return self.call_soon(callback, *args, context=context)  # the workflow itself, in its certain order
+        return self.call_soon(
+            callback, *args, context=context
+        )  # the workflow itself, in its certain order
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
@@ -262,7 +268,9 @@ class RunLoop(asyncio.AbstractEventLoop):
                     "life. Give it steps, or tasks: as_completed([asyncio.create_task(...) for ...])."
                 )
             )
-        if maker == "wait_for":  # Python 3.11 makes a task here, later ones do not: one numbering for all
+        if (
+            maker == "wait_for"
+        ):  # Python 3.11 makes a task here, later ones do not: one numbering for all
             return parent
         return Scope(f"{parent.key(place)}/")
 

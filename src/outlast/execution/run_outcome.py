@@ -50,7 +50,9 @@ def build_settlement(execution: RunExecution, main: RunTask) -> Settle:
             error = cancelled
     if execution.timed_out:
         text = encode_error(RunTimeout(execution.id), text_max)
-        return Settle(execution.pk, execution.fence, "failed", error=text, failed_at=execution.cancel_seq)
+        return Settle(
+            execution.pk, execution.fence, "failed", error=text, failed_at=execution.cancel_seq
+        )
     if execution.cancelling is not None:
         return Settle(
             execution.pk,
@@ -90,7 +92,11 @@ def wind_down(execution: RunExecution) -> None:
             _say_not_awaited(execution, call_site)
         if call_site.coro is not None:
             call_site.coro.close()  # called, and not awaited: Python's own warning would name our line
-        if call_site.kind == "child" and call_site.stop is not None and execution.settlement is not None:
+        if (
+            call_site.kind == "child"
+            and call_site.stop is not None
+            and execution.settlement is not None
+        ):
             call_site.stop()  # a child that nobody waits for ends with its parent
     execution.engine.track_task(spawn_detached(execution.host, _conclude(execution)))
 
@@ -108,7 +114,9 @@ def _say_not_awaited(execution: RunExecution, call_site: CallSite) -> None:
     kind = "effect" if call_site.effect_call is not None else call_site.kind
     line = "" if call_site.line is None else f" at {shown(call_site.line)}"
     level = logging.ERROR if call_site.effect_call is not None else logging.WARNING
-    saying = "%s %s of run %s was called%s and not awaited: nothing was done. Await it: `await %s(...)`."
+    saying = (
+        "%s %s of run %s was called%s and not awaited: nothing was done. Await it: `await %s(...)`."
+    )
     name = call_site.key.rpartition("/")[2].partition("#")[0]
     log.log(
         level,
@@ -165,7 +173,9 @@ def _end_tasks(execution: RunExecution) -> None:
         loop.open = False
         loop.pump(10_000)
     if any(not task.done() for task in loop.tasks):
-        execution.engine.unfinished_loops.append(loop)  # kept, so that no finaliser executes its code
+        execution.engine.unfinished_loops.append(
+            loop
+        )  # kept, so that no finaliser executes its code
     for task in loop.tasks:
         task._log_destroy_pending = False  # type: ignore[attr-defined]
         if task.done() and not task.cancelled():
@@ -207,7 +217,10 @@ async def _conclude(execution: RunExecution) -> None:
                 execution.end_reason, execution.settlement = refusal(outcome), None
                 end = RunOutcome("evicted", reason=str(execution.end_reason))
             elif isinstance(last, Undo):
-                execution.end_reason, execution.settlement = Evicted("what it has done is being undone"), None
+                execution.end_reason, execution.settlement = (
+                    Evicted("what it has done is being undone"),
+                    None,
+                )
                 execution.is_to_be_undone = True
             elif isinstance(last, Settle):
                 end = RunOutcome(last.status, last.value, last.error, last.reason)
@@ -227,9 +240,13 @@ async def _cancelled(execution: RunExecution, why: str) -> Settle | Undo:
     Its `finally` blocks cannot execute. What it has done is in its journal, and is undone from there without its code.
     """
     asked = [entry.seq for entry in execution.pending if entry.kind == "cancel"]
-    failed_at = execution.cancel_seq if execution.cancel_seq is not None else min(asked, default=None)
+    failed_at = (
+        execution.cancel_seq if execution.cancel_seq is not None else min(asked, default=None)
+    )
     execution.end_reason = Evicted("the run has ended")
-    execution.settlement = Settle(execution.pk, execution.fence, "cancelled", reason=why, failed_at=failed_at)
+    execution.settlement = Settle(
+        execution.pk, execution.fence, "cancelled", reason=why, failed_at=failed_at
+    )
     if not await execution.engine.read(execution.engine.store.has_dealt, execution.id):
         return execution.settlement
     text = verdict("cancelled", reason=why, failed_at=failed_at)
@@ -294,7 +311,9 @@ async def _stopped(execution: RunExecution) -> None:
 def _threads(execution: RunExecution) -> list[asyncio.Future[Any]]:
     """Return the threads that may still execute something of the run and must end first."""
     own = (
-        [execution.thread.ended] if execution.thread is not None and not execution.thread.ended.done() else []
+        [execution.thread.ended]
+        if execution.thread is not None and not execution.thread.ended.done()
+        else []
     )
     if execution.settlement is None:
         return [*execution.threads, *own]
@@ -306,11 +325,15 @@ def _last_command(execution: RunExecution) -> Settle | Release | Undo | None:
     if isinstance(execution.end_reason, Evicted) and execution.end_reason.lost:
         return None
     if execution.step_executions or _threads(execution):
-        execution.engine.hung.add(execution.id)  # still executing: the run must not be given to anybody yet
+        execution.engine.hung.add(
+            execution.id
+        )  # still executing: the run must not be given to anybody yet
         return None
     if execution.settlement is not None:
         effect_log = execution.journal.effect_log
-        to_undo = execution.settlement.status != "done" and (effect_log.undoable or execution.children_left)
+        to_undo = execution.settlement.status != "done" and (
+            effect_log.undoable or execution.children_left
+        )
         if not execution.undoing and (effect_log.opened or to_undo):
             end = execution.settlement
             text = verdict(end.status, end.value, end.error, end.reason, end.failed_at)
@@ -318,13 +341,21 @@ def _last_command(execution: RunExecution) -> Settle | Release | Undo | None:
         return execution.settlement
     if isinstance(execution.end_reason, Diverged):
         return Settle(
-            execution.pk, execution.fence, "parked", reason=str(execution.end_reason), unless_cancelled=True
+            execution.pk,
+            execution.fence,
+            "parked",
+            reason=str(execution.end_reason),
+            unless_cancelled=True,
         )
     if isinstance(execution.end_reason, Evicted) and execution.end_reason.parked:
         return Settle(execution.pk, execution.fence, "parked", reason=str(execution.end_reason))
     if execution.delay is not None:
         return Release(
-            execution.pk, execution.fence, str(execution.end_reason), delay=execution.delay, interrupted=False
+            execution.pk,
+            execution.fence,
+            str(execution.end_reason),
+            delay=execution.delay,
+            interrupted=False,
         )
     if execution.idle is not None:
         due, names, children, _, seen = execution.idle

@@ -98,7 +98,15 @@ class Change:
         if self.forget:
             return DeleteSession(at.id, self.token, at.space, record)
         return UpdateSession(
-            at.id, self.token, self.fields, at.ttl, self.version, self.appends, at.space, record, at.extends
+            at.id,
+            self.token,
+            self.fields,
+            at.ttl,
+            self.version,
+            self.appends,
+            at.space,
+            record,
+            at.extends,
         )
 
     @property
@@ -109,7 +117,11 @@ class Change:
         """LimitExceeded if the session would be too large after it, as far as can be seen before. What is too large already can be made
         smaller."""
         settings = engine.settings
-        lists = {} if row is None else {name: n for name, n in row.lists.items() if name not in self.fields}
+        lists = (
+            {}
+            if row is None
+            else {name: n for name, n in row.lists.items() if name not in self.fields}
+        )
         before = set() if row is None else {*row.fields, *row.lists}
         after = {name for name in before if name not in self.fields} | set(self.appends)
         after |= {name for name, value in self.fields.items() if value is not None}
@@ -164,7 +176,9 @@ def touch(engine: Engine, at: At, row: SessionRow | None) -> None:
 
 def _touched(command: Any, outcome: Any) -> None:
     if isinstance(outcome, StoreError):
-        log.warning("the expiry of %s %r was not moved: %s", command.space, command.session, outcome)
+        log.warning(
+            "the expiry of %s %r was not moved: %s", command.space, command.session, outcome
+        )
 
 
 # -- in a workflow's own code
@@ -180,7 +194,9 @@ def look_in_run(execution: RunExecution, asked: Look[T]) -> Coroutine[Any, Any, 
 def change_in_run(execution: RunExecution, wanted: Change) -> Coroutine[Any, Any, Any]:
     call_site = execution.reserve_call("session", wanted.name, wanted.identity)
     call_site.codec = partial(_Reads, wanted.decode)
-    return execution.make_awaitable(call_site, partial(_launch, work=partial(_change, wanted=wanted)))
+    return execution.make_awaitable(
+        call_site, partial(_launch, work=partial(_change, wanted=wanted))
+    )
 
 
 class _Reads:

@@ -134,7 +134,9 @@ class StepExecution:
             if self.cost is None:
                 self.cost = cost
             else:
-                self.cost = self.cost.plus(cost).checked() if checked else self.cost.plus(cost, NAMES_MAX)
+                self.cost = (
+                    self.cost.plus(cost).checked() if checked else self.cost.plus(cost, NAMES_MAX)
+                )
 
     def take_cost(self) -> str | None:
         """For the entry that is to have it: what was spent since the last one, as it is recorded."""
@@ -177,7 +179,9 @@ class StepExecution:
         """An attempt of this step is over: so is its interest in drains."""
         outer = self.outer
         if outer.listeners:
-            outer.listeners = [one for one in outer.listeners if one[0] is not self and outer is not self]
+            outer.listeners = [
+                one for one in outer.listeners if one[0] is not self and outer is not self
+            ]
 
     def leave(self, why: str) -> None:
         """It will not end in time: it is told why, and cancelled as soon as no thread executes for it."""
@@ -203,7 +207,9 @@ class StepExecution:
     def ended(self, end: str, seconds: float | None = None, error: str | None = None) -> None:
         """It, or an attempt of it, has: how, and, where it succeeded, in how many seconds; or what it failed by."""
         self.how, self.error_text = (None, None) if end == "retried" else (end, error)
-        self.execution.engine.meters.step(self.execution.workflow.name, self.name, self.kind, end, seconds)
+        self.execution.engine.meters.step(
+            self.execution.workflow.name, self.name, self.kind, end, seconds
+        )
 
     def again(self, error: str, delay: float | None) -> None:
         """An attempt has failed: say so, and in how many seconds the next is made, if one is for certain."""
@@ -221,8 +227,13 @@ class StepExecution:
         """An attempt has failed and another will be made. Inner attempts are the outer one's own affair."""
         self.again(format_error(error, self.execution.engine.log_values), delay)
         if self.task is not None:
-            text = self.error_text = encode_error(error, self.execution.engine.settings.error_text_max)
-            due, seconds = str(self.execution.now() + delay), self.execution.host.time() - self.since
+            text = self.error_text = encode_error(
+                error, self.execution.engine.settings.error_text_max
+            )
+            due, seconds = (
+                str(self.execution.now() + delay),
+                self.execution.host.time() - self.since,
+            )
             self.execution.record(
                 "attempt", self.key, value=due, error=text, seconds=seconds, attempt=self.attempt, cost=self.take_cost()
             )  # fmt: skip
@@ -265,7 +276,9 @@ def _stop(body: StepExecution, call_site: CallSite) -> None:
         if not body.begun:
             body.execution.step_executions.pop(task, None)
             body.task = None
-            body.execution.record("step", call_site.key, call_site.args, error=CANCELLED, asked=True)
+            body.execution.record(
+                "step", call_site.key, call_site.args, error=CANCELLED, asked=True
+            )
             body.ended("cancelled")
 
 
@@ -291,7 +304,9 @@ async def _perform(
         elif body.leaving is not None:
             return
         elif task is not None and task.cancelling():
-            execution.evict(Evicted("its step was cancelled from outside, as at the end of the program"))
+            execution.evict(
+                Evicted("its step was cancelled from outside, as at the end of the program")
+            )
             return
         else:  # the body itself let one out that nobody had asked for
             error = encode_error(StepFailed("asyncio.CancelledError", str(cancelled)), text_max)
@@ -318,7 +333,11 @@ async def _perform(
 
 
 def _record(
-    body: StepExecution, call_site: CallSite, step: StepBase[..., Any], text: str | None, error: str | None
+    body: StepExecution,
+    call_site: CallSite,
+    step: StepBase[..., Any],
+    text: str | None,
+    error: str | None,
 ) -> None:
     """Have it written how a step has ended, and count it."""
     execution = body.execution
@@ -327,7 +346,15 @@ def _record(
     seconds = perf_counter() - body.started
     cost = None if body.cost is None else body.take_cost()
     recorded = execution.record(
-        "step", call_site.key, call_site.args, text, error, seconds, body.attempt, call_site.asked, cost=cost
+        "step",
+        call_site.key,
+        call_site.args,
+        text,
+        error,
+        seconds,
+        body.attempt,
+        call_site.asked,
+        cost=cost,
     )
     if error is None:
         took = execution.host.time() - body.since
@@ -339,7 +366,9 @@ def _record(
         body.ended("cancelled" if error == CANCELLED else "failed", error=error)
 
 
-async def attempt(body: StepExecution, step: StepBase[..., Any], args: Any, kwargs: Any) -> tuple[str, Any]:
+async def attempt(
+    body: StepExecution, step: StepBase[..., Any], args: Any, kwargs: Any
+) -> tuple[str, Any]:
     """Attempts until one succeeds or none is left: its value as text, and as every life will get it. The arguments are the body's own."""
     codec, engine, given = step.signature.returns(), body.execution.engine, (args, kwargs)
     while True:
@@ -390,7 +419,9 @@ def _say_if_changed(
     if step.signature.changed(before, args, kwargs):
         step.watched = 0
         saying = "step %s changes its arguments. They are copies: the workflow does not see that. Let it return what the workflow is to know."
-        log.warning(saying, step.name, extra=body.execution.log_fields(body.outer.key, body.attempt))
+        log.warning(
+            saying, step.name, extra=body.execution.log_fields(body.outer.key, body.attempt)
+        )
 
 
 async def _pause(body: StepExecution, seconds: float) -> None:
@@ -413,7 +444,11 @@ async def _pause(body: StepExecution, seconds: float) -> None:
 
 
 async def _bounded(
-    body: StepExecution, step: StepBase[..., Any], args: Any, kwargs: Any, thread: list[asyncio.Future[Any]]
+    body: StepExecution,
+    step: StepBase[..., Any],
+    args: Any,
+    kwargs: Any,
+    thread: list[asyncio.Future[Any]],
 ) -> Any:
     """One attempt with a time limit, in a thread if the step is sync."""
     fn = body.execution.engine.step_overrides.get(step, step.fn)
@@ -493,7 +528,9 @@ async def inner(body: StepExecution, step: StepBase[..., Any], args: Any, kwargs
         if execution.span is None:
             text, value = await attempt(within, step, args, kwargs)
         else:
-            text, value = await execution.span.around(within, partial(attempt, within, step, args, kwargs))
+            text, value = await execution.span.around(
+                within, partial(attempt, within, step, args, kwargs)
+            )
         seconds = perf_counter() - within.started
         await execution.record_and_wait(
             "inner", key, args=fingerprint, value=text, seconds=seconds, attempt=within.attempt, cost=within.take_cost()

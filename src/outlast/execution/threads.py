@@ -29,7 +29,9 @@ Make = Callable[[], Coroutine[Any, Any, Any]]
 
 
 class _Request:
-    def __init__(self, make: Make | None, value: Any = None, error: BaseException | None = None) -> None:
+    def __init__(
+        self, make: Make | None, value: Any = None, error: BaseException | None = None
+    ) -> None:
         self.make, self.value, self.error = make, value, error
         self.reply: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
 
@@ -41,7 +43,11 @@ class SyncWorkflowThread:
     """
 
     def __init__(
-        self, execution: RunExecution, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        execution: RunExecution,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> None:
         self._execution, self._fn, self._args, self._kwargs = execution, fn, args, kwargs
         self._asked: asyncio.Future[_Request] | None = None
@@ -55,9 +61,14 @@ class SyncWorkflowThread:
         """The run's main task, on the run loop."""
         context = copy_context()
         context.run(THREAD.set, self)
-        context.run(BODY.set, None)  # a step's body may have started this run: its calls are not the body's
+        context.run(
+            BODY.set, None
+        )  # a step's body may have started this run: its calls are not the body's
         threading.Thread(
-            target=context.run, args=(self._execute,), name=f"outlast-{self._execution.id}", daemon=True
+            target=context.run,
+            args=(self._execute,),
+            name=f"outlast-{self._execution.id}",
+            daemon=True,
         ).start()
         while True:
             self._asked = asyncio.Future(loop=self._execution.loop)
@@ -125,7 +136,9 @@ class SyncWorkflowThread:
         try:
             self._execution.host.call_soon_threadsafe(self._arrive, request)
         except RuntimeError as closed:  # the host's loop is closed: this life ended with it
-            raise self._execution.end_reason or NotInRun("the program's event loop is closed.") from closed
+            raise self._execution.end_reason or NotInRun(
+                "the program's event loop is closed."
+            ) from closed
 
     def _arrive(self, request: _Request) -> None:
         self.busy = False
@@ -145,7 +158,9 @@ class Executor(ThreadPoolExecutor):
     def __init__(self) -> None:
         super().__init__(thread_name_prefix="outlast-to-thread")
 
-    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> concurrent.futures.Future[T]:
+    def submit(
+        self, fn: Callable[..., T], /, *args: Any, **kwargs: Any
+    ) -> concurrent.futures.Future[T]:
         future = super().submit(fn, *args, **kwargs)
         body = BODY.get()
         if body is not None and asyncio._get_running_loop() is body.execution.host:
@@ -208,7 +223,9 @@ class Pool:
             if self._idle:
                 return self._idle.pop()
         queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        threading.Thread(target=self._serve, args=(queue,), name="outlast-step", daemon=True).start()
+        threading.Thread(
+            target=self._serve, args=(queue,), name="outlast-step", daemon=True
+        ).start()
         return queue
 
     def _serve(self, queue: SimpleQueue[Callable[[], None] | None]) -> None:

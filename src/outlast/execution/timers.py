@@ -52,7 +52,11 @@ class Timers:
     def overdue(self) -> list[str]:
         """At the end of replay: those that came due meanwhile, in the order of their times."""
         now = self._execution.now()
-        late = [(self._wall(handle), key) for key, handle in self._set.items() if self._wall(handle) <= now]
+        late = [
+            (self._wall(handle), key)
+            for key, handle in self._set.items()
+            if self._wall(handle) <= now
+        ]
         return [key for _, key in sorted(late)]
 
     def next(self) -> float:

@@ -35,7 +35,9 @@ class Units:
         self.committed = self.rolled_back = 0
 
 
-def units_around(effect: EffectBase[..., Any], *, needs_compensation: bool = True) -> list[UnitScope]:
+def units_around(
+    effect: EffectBase[..., Any], *, needs_compensation: bool = True
+) -> list[UnitScope]:
     """The units that the current code is in, innermost first. Raises if one of them could not undo the effect."""
     units: list[UnitScope] = []
     unit = UNIT.get()

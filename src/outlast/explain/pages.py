@@ -54,4 +54,6 @@ PAGES = {"errors.md": errors_page, "runbook.md": runbook_page}
 
 
 def _told(chosen: Iterable[Entry], mark: str) -> str:
-    return "\n".join(f"{mark} {entry.title}\n\n{entry.summary}\n\n{entry.body}\n" for entry in chosen)
+    return "\n".join(
+        f"{mark} {entry.title}\n\n{entry.summary}\n\n{entry.body}\n" for entry in chosen
+    )

@@ -16,5 +16,8 @@ PARKED = {
 def of_run(status: str, reason: str | None) -> str | None:
     """Of one that is parked or a dead letter; None for others."""
     if status == "parked":
-        return next((name for start, name in PARKED.items() if (reason or "").startswith(start)), "RunParked")
+        return next(
+            (name for start, name in PARKED.items() if (reason or "").startswith(start)),
+            "RunParked",
+        )
     return "RunDead" if status == "dead" else None

@@ -20,7 +20,8 @@ FILES = {
 PARTS = {
     "alert": ("Urgent?", "Look.", "Decide.", "Afterwards.", "Silence."),
     **dict.fromkeys(
-        ("error", "parked", "exit code", "check"), ("Looks like.", "Cause.", "Remedy.", "Meanwhile.")
+        ("error", "parked", "exit code", "check"),
+        ("Looks like.", "Cause.", "Remedy.", "Meanwhile."),
     ),
 }
 """What each entry says after its first sentence, in this order."""
@@ -43,7 +44,9 @@ class Entry(NamedTuple):
         labels = list(_LABEL.finditer(self.body))
         ends = [*(label.start() for label in labels[1:]), len(self.body)]
         found = zip(labels, ends, strict=True)
-        return {label[1].rstrip("."): self.body[label.end() : end].strip("\n") for label, end in found}
+        return {
+            label[1].rstrip("."): self.body[label.end() : end].strip("\n") for label, end in found
+        }
 
     @property
     def title(self) -> str:
@@ -74,7 +77,12 @@ def _entry(kind: str, name: str, text: str) -> Entry:
     return Entry(kind, name, summary, body)
 
 
-STATUSES = {"failed": "runfailed", "cancelled": "runcancelled", "parked": "runparked", "dead": "rundead"}
+STATUSES = {
+    "failed": "runfailed",
+    "cancelled": "runcancelled",
+    "parked": "runparked",
+    "dead": "rundead",
+}
 """What `outlast runs` says of a run, by the error that whoever waits for it gets."""
 
 

@@ -12,7 +12,9 @@ from outlast.errors import SettingsError
 
 LOOPBACK = "127.0.0.1"
 _BACKLOG = 64
-_ADDRESS = re.compile(r"(?:\[(?P<six>[^\[\]]+)\]|(?P<host>[^\s:\[\]/@]*)):(?P<port>[0-9]{1,5})", re.ASCII)
+_ADDRESS = re.compile(
+    r"(?:\[(?P<six>[^\[\]]+)\]|(?P<host>[^\s:\[\]/@]*)):(?P<port>[0-9]{1,5})", re.ASCII
+)
 
 _WRITE = (
     "Write host:port: 127.0.0.1:8080 or :8080 (this machine only), 0.0.0.0:8080 (everybody, as in a pod), [::1]:8080, "
@@ -72,7 +74,9 @@ def listen(address: str) -> socket.socket:
     try:
         family, kind, proto, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (OSError, UnicodeError) as error:
-        raise SettingsError(f"http={address!r}: {host!r} cannot be resolved ({error}). {_WRITE}") from None
+        raise SettingsError(
+            f"http={address!r}: {host!r} cannot be resolved ({error}). {_WRITE}"
+        ) from None
     listener = socket.socket(family, kind, proto)
     try:
         if sys.platform != "win32":  # there it would let two processes have one port

@@ -34,7 +34,11 @@ TELL_SECONDS = 10.0
 
 
 def application(
-    look: Callable[[], StatusProvider], *, secret: str = "", health_stall: float = 0.0, host: str = ""
+    look: Callable[[], StatusProvider],
+    *,
+    secret: str = "",
+    health_stall: float = 0.0,
+    host: str = "",
 ) -> Starlette:
     answers = _Answers(look, ShutdownAuthorizer(secret, host), health_stall)
     app = Starlette(
@@ -54,7 +58,9 @@ def application(
 Endpoint = Callable[["_Answers", Request], Awaitable[Response]]
 
 
-def _answer(status: int, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Response:
+def _answer(
+    status: int, body: Mapping[str, Any], headers: Mapping[str, str] | None = None
+) -> Response:
     return JSONResponse(body, status, headers={**(headers or {}), **_NO_STORE})
 
 
@@ -110,7 +116,9 @@ class _Answers:
     @_guarded
     async def metrics(self, request: Request) -> Response:
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        text = await run_in_threadpool(self._numbers, encode)  # the other routes are answered meanwhile
+        text = await run_in_threadpool(
+            self._numbers, encode
+        )  # the other routes are answered meanwhile
         return Response(text, headers={"content-type": content_type, **_NO_STORE})
 
     def _numbers(self, encode: Callable[[CollectorRegistry], bytes]) -> bytes:
@@ -128,7 +136,9 @@ class _Answers:
         provider = self._look()
         if provider is NOT_OPEN:
             return _answer(503, {"status": "not ready", "reason": provider.ready()})
-        provider.begin_drain(f"POST /shutdown from {peer_of(request.scope)}" + (f": {text}" if text else ""))
+        provider.begin_drain(
+            f"POST /shutdown from {peer_of(request.scope)}" + (f": {text}" if text else "")
+        )
         return _answer(202, {"status": "draining"})
 
     def _refuse(self, request: Request) -> Response:
@@ -140,5 +150,7 @@ class _Answers:
             before = f", and {self._refused} more since the last such line" if self._refused else ""
             self._refused, self._tell_at = 0, now + TELL_SECONDS
             path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
-            log.warning("%s %s from %s was refused%s", request.method, path, peer_of(request.scope), before)
+            log.warning(
+                "%s %s from %s was refused%s", request.method, path, peer_of(request.scope), before
+            )
         return _answer(403, {"error": REFUSED})

@@ -35,7 +35,9 @@ class Requests(h11.Connection):
     def next_event(self) -> Any:
         event = super().next_event()
         if isinstance(event, (h11.Request, h11.EndOfMessage)):
-            size = sum(len(name) + len(value) + 4 for name, value in event.headers)  # ": " and the line's end
+            size = sum(
+                len(name) + len(value) + 4 for name, value in event.headers
+            )  # ": " and the line's end
             if isinstance(event, h11.Request):
                 size += len(event.method) + len(event.target) + len(" HTTP/1.1") + 3
             if size > HEADERS_BYTES_MAX:

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 def routes(
-    app: StatusProvider | HasStatusProvider, *, secret: str | None = None, health_stall: float | None = None
+    app: StatusProvider | HasStatusProvider,
+    *,
+    secret: str | None = None,
+    health_stall: float | None = None,
 ) -> Starlette:
     """Return `/health`, `/ready`, `/shutdown`, `/metrics` and `/drain` of an Outlast as an app of their own.
 
@@ -31,7 +34,10 @@ def routes(
 
 
 def routes_at(
-    app: StatusProvider | HasStatusProvider, host: str, secret: str | None, health_stall: float | None
+    app: StatusProvider | HasStatusProvider,
+    host: str,
+    secret: str | None,
+    health_stall: float | None,
 ) -> Starlette:
     """Return the routes for a server that listens on `host`."""
     settings: Any = getattr(app, "settings", None)

@@ -73,7 +73,10 @@ class Server:
             self._url = url_of(self._listener)
             self._uvicorn = server_of(app)
             self._thread = threading.Thread(
-                target=self._serve, args=(self._uvicorn, self._listener), name="outlast-http", daemon=True
+                target=self._serve,
+                args=(self._uvicorn, self._listener),
+                name="outlast-http",
+                daemon=True,
             )
             _servers.add(self)
             self._thread.start()

@@ -45,7 +45,9 @@ class ShutdownAuthorizer:
     def __init__(self, secret: str, host: str = "") -> None:
         secret = secret.strip()  # a header's value cannot begin or end with a space
         if any(char < " " or char == "\x7f" for char in secret):
-            raise SettingsError("http_secret has a control character, which no HTTP header can carry.")
+            raise SettingsError(
+                "http_secret has a control character, which no HTTP header can carry."
+            )
         self._needs_secret, self._host = bool(secret), host.lower()
         # Without a secret there is one that nobody knows: both cases take the same way and time.
         self._secret = (secret or secrets.token_hex(32)).encode(errors="surrogateescape")
@@ -84,7 +86,9 @@ class ShutdownAuthorizer:
         host = (parts["six"] or parts["name"]).lower()
         if host == "localhost" or is_loopback(host):
             return True
-        if is_unspecified(host):  # browsers let a page send requests to 0.0.0.0, which is this machine
+        if is_unspecified(
+            host
+        ):  # browsers let a page send requests to 0.0.0.0, which is this machine
             return False
         server = scope.get("server")
         return host == self._host or (server is not None and is_same_address(host, str(server[0])))
@@ -126,7 +130,9 @@ async def said(request: Request) -> str:
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):
-        raise Unreadable(400, 'the body is not JSON; {"reason": "..."} or nothing is expected') from None
+        raise Unreadable(
+            400, 'the body is not JSON; {"reason": "..."} or nothing is expected'
+        ) from None
     reason = document.get("reason", "") if isinstance(document, dict) else None
     if not isinstance(reason, str):
         raise Unreadable(400, '{"reason": "..."}, with a text, or no body is expected')

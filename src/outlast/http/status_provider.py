@@ -90,7 +90,9 @@ NOT_OPEN = NotOpen()
 
 def status_provider_of(app: StatusProvider | HasStatusProvider) -> Callable[[], StatusProvider]:
     """How to look this app in the face: at each request anew, because it may be opened later, and again."""
-    if inspect.getattr_static(app, "status_provider", None) is None and isinstance(app, StatusProvider):
+    if inspect.getattr_static(app, "status_provider", None) is None and isinstance(
+        app, StatusProvider
+    ):
         provider = app
         return lambda: provider
     if inspect.getattr_static(app, "status_provider", app) is app:

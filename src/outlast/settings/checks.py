@@ -97,11 +97,14 @@ def _check_one(name: str, kind: str, value: Any) -> None:
         raise InvalidSettings(f"{said} must be {_KINDS[kind]}.", name)
     if kind == "str":
         if not value.strip() and name not in _MAY_BE_EMPTY:
-            raise InvalidSettings(f"{name} is empty. Give it a value, or leave it out for the default.", name)
+            raise InvalidSettings(
+                f"{name} is empty. Give it a value, or leave it out for the default.", name
+            )
         if any(char < " " or char == "\x7f" for char in value.strip()):
             what = "http_secret" if name in SECRET else said
             raise InvalidSettings(
-                f"{what} has a control character, which no address, name or HTTP header can carry.", name
+                f"{what} has a control character, which no address, name or HTTP header can carry.",
+                name,
             )
         return
     if not 0 <= value < math.inf:
@@ -116,7 +119,8 @@ def _check_texts(settings: Settings) -> None:
             check_name(name.strip(), settings.name_length_max, "queue name")
         except (BadName, LimitExceeded) as error:
             raise InvalidSettings(
-                f"queues={settings.queues!r}: {error} Write the names by commas: default,mail.", "queues"
+                f"queues={settings.queues!r}: {error} Write the names by commas: default,mail.",
+                "queues",
             ) from None
     if settings.http:
         from outlast.http.address import parse

@@ -38,9 +38,13 @@ def of_files(
                     f"{variables[variable].origin} and {pointer.origin} are both set. Remove one of them."
                 )
             origin = Origin(Kind.SECRET_FILE, pointer.text, str(pointer.origin))
-            found[name] = RawValue(_content(Path(pointer.text), f"{pointer.origin} names it"), origin)
+            found[name] = RawValue(
+                _content(Path(pointer.text), f"{pointer.origin} names it"), origin
+            )
         elif folder is not None and (path := _file(folder, variable)) is not None:
-            found[name] = RawValue(_content(path, f"it is in {folder}"), Origin(Kind.SECRET_FILE, str(path)))
+            found[name] = RawValue(
+                _content(path, f"it is in {folder}"), Origin(Kind.SECRET_FILE, str(path))
+            )
     return folder, found
 
 
@@ -71,7 +75,9 @@ def _check_names(folder: Path, known: Collection[str], *, asked_for: bool) -> No
     names = {f"{PREFIX}{name.upper()}" for name in known}
     try:
         there = sorted(path.name for path in folder.iterdir())
-        unknown = [name for name in there if name.upper().startswith(PREFIX) and name.upper() not in names]
+        unknown = [
+            name for name in there if name.upper().startswith(PREFIX) and name.upper() not in names
+        ]
     except OSError as error:
         wrong = f"{folder}: the files of secrets cannot be looked at ({error.strerror or error})."
     else:
@@ -109,7 +115,9 @@ def _content(path: Path, why: str) -> str:
     except UnicodeDecodeError:
         raise SettingsError(f"{path} is not UTF-8 text; {why}.") from None
     if len(content) > SIZE_MAX:
-        raise SettingsError(f"{path} has more than {SIZE_MAX:,} bytes, too many for a setting; {why}.")
+        raise SettingsError(
+            f"{path} has more than {SIZE_MAX:,} bytes, too many for a setting; {why}."
+        )
     text = text.removesuffix("\n").removesuffix("\r")
     if not text.strip():
         raise SettingsError(f"{path} is empty; {why}. Write the value into it, or remove it.")

@@ -125,7 +125,9 @@ def _given(name: str, value: Any) -> Any:
     return int(value) if name in SWITCHES and isinstance(value, bool) else value
 
 
-def _without_empty(first: Mapping[str, RawValue], second: Mapping[str, RawValue]) -> dict[str, RawValue]:
+def _without_empty(
+    first: Mapping[str, RawValue], second: Mapping[str, RawValue]
+) -> dict[str, RawValue]:
     """Empty is not set (compose files pass variables on that way) where the next source says something."""
     return {name: said for name, said in first.items() if said.text or name not in second}
 

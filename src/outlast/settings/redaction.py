@@ -48,7 +48,9 @@ def masked(address: str) -> str:
     elif slashes or at:
         end = min(place for mark in "/?#" if (place := f"{where}{mark}".find(mark)) >= 0)
         where = ",".join(map(_without_port, where[:end].split(","))) + where[end:]
-    if at and (slashes != "//" or not _is_plain(who) or scheme.lower().startswith(("redis", "unix"))):
+    if at and (
+        slashes != "//" or not _is_plain(who) or scheme.lower().startswith(("redis", "unix"))
+    ):
         # Of a name that is no plain one nobody knows what it is, and Redis has passwords without a name.
         user, colon, _ = who.partition(":")
         who = f"{user if colon and _is_plain(user) and (slashes or not scheme) else ''}:{MASK}"

@@ -122,7 +122,9 @@ class Settings:
 
     def __repr__(self) -> str:
         """Without its secrets: it may end up in a log."""
-        values = (f"{field.name}={shown(field.name, getattr(self, field.name))}" for field in fields(self))
+        values = (
+            f"{field.name}={shown(field.name, getattr(self, field.name))}" for field in fields(self)
+        )
         return f"Settings({', '.join(values)})"
 
     @property

@@ -77,7 +77,9 @@ def _libpq_options(query: str) -> str:
         if _LIBPQ.fullmatch(name):
             options[name] = value
         elif name == "ssl":  # asyncpg's, node's: never less safe than it was meant
-            options["sslmode"] = "require" if value.lower() in ("true", "1", "yes", "on", "") else value
+            options["sslmode"] = (
+                "require" if value.lower() in ("true", "1", "yes", "on", "") else value
+            )
         elif name == "pgbouncer" and value.lower() in ("true", "1"):  # Prisma's
             options["pooler"] = "yes"
     return urlencode(options, quote_via=quote)
@@ -89,7 +91,9 @@ def _redis(environ: Mapping[str, str]) -> str | None:
         return None
     head, _, query = address.partition("?")
     # Which database, and how TLS is done; the rest was meant for another client.
-    options = {name: value for name, value in parse_qsl(query) if name == "db" or name.startswith("ssl_")}
+    options = {
+        name: value for name, value in parse_qsl(query) if name == "db" or name.startswith("ssl_")
+    }
     return _strict(head, options)
 
 

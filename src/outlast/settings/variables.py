@@ -82,7 +82,9 @@ def of_env_file(
 def _refuse_pointers(found: Mapping[str, RawValue], path: Path) -> None:
     pointers = sorted(name for name in found if name == SECRETS_DIR or name.endswith("_FILE"))
     if pointers:
-        raise SettingsError(f"{', '.join(pointers)} in {path} would read other files. {trust_advice(path)}")
+        raise SettingsError(
+            f"{', '.join(pointers)} in {path} would read other files. {trust_advice(path)}"
+        )
 
 
 def trust_advice(path: Path | str) -> str:
@@ -135,7 +137,9 @@ def _read(path: Path, text: str, known: Collection[str]) -> dict[str, RawValue]:
         if not name.startswith(PREFIX) or name in found or name.startswith(_TESTS):
             continue
         if name == ENV_FILE:
-            raise SettingsError(f"{ENV_FILE} in {path} comes too late: it belongs in the environment.")
+            raise SettingsError(
+                f"{ENV_FILE} in {path} comes too late: it belongs in the environment."
+            )
         if value is None:
             raise SettingsError(f"{name} in {path} has no value: write {name}=…")
         if (reference := _REFERENCE.search(value)) is not None:
@@ -181,4 +185,7 @@ def _is_exempt(name: str, value: str) -> bool:
     if name.startswith(_TESTS) or _LINK.fullmatch(name):
         return True
     # OUTLAST_HTTP_PORT=8080 is somebody's mistake.
-    return _LINK_PORT.fullmatch(name) is not None and re.match(r"(?:tcp|udp|sctp)://", value) is not None
+    return (
+        _LINK_PORT.fullmatch(name) is not None
+        and re.match(r"(?:tcp|udp|sctp)://", value) is not None
+    )

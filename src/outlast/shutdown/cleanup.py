@@ -39,7 +39,9 @@ class CleanupRunner:
 
     def add(self, hook: Hook, timeout: float | None = None) -> None:
         name = getattr(hook, "__qualname__", None) or repr(hook)
-        in_thread = not (iscoroutinefunction(hook) or iscoroutinefunction(getattr(hook, "__call__", None)))  # noqa: B004
+        in_thread = not (
+            iscoroutinefunction(hook) or iscoroutinefunction(getattr(hook, "__call__", None))  # noqa: B004
+        )
         self._tasks.append(Task(name, hook, timeout, in_thread))
 
     async def run(self, engine: Engine, seconds: float, before: int = 0) -> list[CleanupResult]:
@@ -61,7 +63,9 @@ class CleanupRunner:
             self._calling.cancel()
 
 
-async def end(engine: Engine, name: str, hook: Callable[[], Awaitable[Any]], until: float) -> CleanupResult:
+async def end(
+    engine: Engine, name: str, hook: Callable[[], Awaitable[Any]], until: float
+) -> CleanupResult:
     """One that must end in the task that it began in: a lifespan."""
     part = max(SHARE_MIN, until - engine.loop.time())
     return await _bounded(engine, name, _here(hook, part), part)
@@ -92,7 +96,9 @@ async def _in_time(calling: asyncio.Task[None], seconds: float) -> bool:
         calling.cancel()
     if calling.done():
         gone = None if calling.cancelled() else calling.exception()
-        if isinstance(gone, (SystemExit, KeyboardInterrupt)):  # its task has let it out of the loop already
+        if isinstance(
+            gone, (SystemExit, KeyboardInterrupt)
+        ):  # its task has let it out of the loop already
             raise RuntimeError(f"it ended the program: {gone!r}")
         calling.result()
         return True

@@ -193,7 +193,9 @@ class Drain:
                 f"the store did not take that this worker drains: {str(error) or 'no answer'}"
             )
             log.warning(
-                "the store was not told that worker %s drains: %s", command.worker, str(error) or "no answer"
+                "the store was not told that worker %s drains: %s",
+                command.worker,
+                str(error) or "no answer",
             )
         else:
             self.report.layers["coordinate"] = self._elapsed()
@@ -213,7 +215,9 @@ class Drain:
                 self.report.blocked.append(f"the event loop stood still for {blocked:.1f} s")
             self.layer = "boundary"
             self.started.set_result(self.reason)
-            self._running = spawn_detached(self._loop, self._run())  # whoever leaves waits for `over`
+            self._running = spawn_detached(
+                self._loop, self._run()
+            )  # whoever leaves waits for `over`
 
     async def _run(self) -> None:
         engine, report = self._engine, self.report
@@ -300,9 +304,15 @@ class Drain:
         """A life has ended."""
         report = self.report
         evicted = execution.end_reason if isinstance(execution.end_reason, Evicted) else None
-        parked = isinstance(execution.end_reason, Diverged) or (evicted is not None and evicted.parked)
+        parked = isinstance(execution.end_reason, Diverged) or (
+            evicted is not None and evicted.parked
+        )
         if not execution.concluded or (evicted is not None and evicted.lost):
-            log.debug("run %s is not this worker's to give back", execution.id, extra=execution.log_fields())
+            log.debug(
+                "run %s is not this worker's to give back",
+                execution.id,
+                extra=execution.log_fields(),
+            )
         elif execution.settlement is not None or parked:
             report.completed += 1
         else:
@@ -341,7 +351,9 @@ class Drain:
             if not bodies:
                 threaded = execution.threads or execution.thread is not None
                 yield Remaining(
-                    "run", execution.id, why="a thread of it executes" if threaded else "it is being written"
+                    "run",
+                    execution.id,
+                    why="a thread of it executes" if threaded else "it is being written",
                 )
         for consumer in engine.consumers:
             for id in consumer.under_way:
@@ -369,7 +381,9 @@ class Drain:
     async def _learn(self) -> None:
         """What the store remembers of the durations of what is under way."""
         engine = self._engine
-        pairs = list({(execution.workflow.name, body.name) for execution, body in self._under_way()})
+        pairs = list(
+            {(execution.workflow.name, body.name) for execution, body in self._under_way()}
+        )
         if pairs:
             try:
                 engine.durations.learn(await engine.read(engine.store.durations, pairs))
@@ -386,7 +400,10 @@ class Drain:
             for execution, body in self._under_way()
             if body.leaving is not None and not body.is_effect
         ]
-        report.units = {"committed": engine.units.committed, "rolled_back": engine.units.rolled_back}
+        report.units = {
+            "committed": engine.units.committed,
+            "rolled_back": engine.units.rolled_back,
+        }
         for execution in list(engine.executions.values()):
             execution.checkpointed = execution.checkpointed or any(
                 execution.step_executions.values()
@@ -416,7 +433,9 @@ class Drain:
                 await self._coordinated.wait()
         # Since `_conclude` some may have ended; what hangs has been let go of, and still executes; what is no run's was cut.
         still = {one.id for one in self._what_is_left()} | engine.hung
-        report.left = [one for one in report.left if one.what in CUT_WITH_THE_PROCESS or one.id in still]
+        report.left = [
+            one for one in report.left if one.what in CUT_WITH_THE_PROCESS or one.id in still
+        ]
         if leaving and self.ends_here:
             report.seconds = report.layers["exit"] = self._elapsed()
         await self._store_report()

@@ -41,7 +41,9 @@ class ExitTimer:
             return
         self._orders = SimpleQueue()
         self._alarm_at = None  # a timer is not inherited
-        threading.Thread(target=_wait, args=(self._orders,), name="outlast-deadline", daemon=True).start()
+        threading.Thread(
+            target=_wait, args=(self._orders,), name="outlast-deadline", daemon=True
+        ).start()
         self._pid = os.getpid()
 
     def arm(self, seconds: float, code: int) -> None:
@@ -75,7 +77,10 @@ class ExitTimer:
             self._pid = 0
 
     def _alarm(self, at: float) -> None:
-        if not hasattr(signal, "setitimer") or signal.getsignal(signal.SIGALRM) is not signal.SIG_DFL:
+        if (
+            not hasattr(signal, "setitimer")
+            or signal.getsignal(signal.SIGALRM) is not signal.SIG_DFL
+        ):
             return
         if self._alarm_at is None:
             if signal.getitimer(signal.ITIMER_REAL)[0]:  # the program's
@@ -83,7 +88,9 @@ class ExitTimer:
         elif at >= self._alarm_at or not self._is_ours(self._alarm_at):
             return
         self._alarm_at = at
-        signal.setitimer(signal.ITIMER_REAL, max(at - time.monotonic(), 0.001))  # 0 would mean never
+        signal.setitimer(
+            signal.ITIMER_REAL, max(at - time.monotonic(), 0.001)
+        )  # 0 would mean never
 
     @staticmethod
     def _is_ours(at: float) -> bool:

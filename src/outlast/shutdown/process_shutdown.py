@@ -120,7 +120,9 @@ class ProcessShutdown:
             ending = self._ours is not None and self._drain.layer is not None
             main = threading.current_thread() is threading.main_thread()
             if ending and main and not self._signals.had_handler(signal.SIGTERM):
-                signal.signal(signal.SIGTERM, signal.SIG_IGN)  # before ours is taken away: there is no gap
+                signal.signal(
+                    signal.SIGTERM, signal.SIG_IGN
+                )  # before ours is taken away: there is no gap
             self._signals.restore()
         if self._drain.layer is None or self._ours is None:
             self._exit_timer.stop()
@@ -131,7 +133,12 @@ class ProcessShutdown:
 
     def raise_again(self) -> None:
         """The drain is over, in a program that left the signal's effect to Python: let it have that effect."""
-        if self._ours is None and self.ends and self._signals is not None and self.signal is not None:
+        if (
+            self._ours is None
+            and self.ends
+            and self._signals is not None
+            and self.signal is not None
+        ):
             self._signals.raise_again(self.signal)
 
     def _came(self, number: signal.Signals, at: float) -> None:

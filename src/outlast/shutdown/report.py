@@ -106,7 +106,9 @@ class DrainReport:
         said: dict[str, Any] = json.loads(row.report) if row.report else {}
         why = said.get("why", "")
         left = [
-            _known(Remaining, one if isinstance(one, dict) else {"what": "run", "id": one, "why": why})
+            _known(
+                Remaining, one if isinstance(one, dict) else {"what": "run", "id": one, "why": why}
+            )
             for one in said.pop("left", ())
         ]
         cleanup = [_known(CleanupResult, one) for one in said.pop("cleanup", ())]
@@ -142,7 +144,9 @@ class DrainReport:
 
 def _must_be(kind: type | tuple[type, ...], *values: object) -> None:
     if not all(isinstance(value, kind) for value in values):
-        raise TypeError(f"a report of a drain has no {[type(value).__name__ for value in values]} there")
+        raise TypeError(
+            f"a report of a drain has no {[type(value).__name__ for value in values]} there"
+        )
 
 
 def _moment(seconds: float) -> datetime | None:
@@ -158,7 +162,8 @@ def _known(kind: type[T], said: dict[str, Any]) -> T:
     fields = kind.__dataclass_fields__  # type: ignore[attr-defined]
     required = {"what": "", "id": "", "name": "", "seconds": 0.0}
     defaults = {
-        name: required[name] if one.default is MISSING else one.default for name, one in fields.items()
+        name: required[name] if one.default is MISSING else one.default
+        for name, one in fields.items()
     }
     return kind(**{name: said.get(name, default) for name, default in defaults.items()})
 

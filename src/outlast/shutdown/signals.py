@@ -62,7 +62,9 @@ class Signals:
         self._begin = begin
         self._numbers = tuple(signal.Signals(number) for number in numbers)
         self._watchdog = guard
-        self._handler = self._received  # one object, so that `is` tells whether it is still the current one
+        self._handler = (
+            self._received
+        )  # one object, so that `is` tells whether it is still the current one
         self._pid = 0
         self._previous: dict[int, Any] = {}
         self._again: set[int] = set()
@@ -88,14 +90,20 @@ class Signals:
         self._previous.clear()
         self._ways = ways = _Ways(self._watchdog)
         _installed.add(self)
-        threading.Thread(target=_listen, args=(self, ways), name="outlast-signals", daemon=True).start()
+        threading.Thread(
+            target=_listen, args=(self, ways), name="outlast-signals", daemon=True
+        ).start()
         ways.take()
         for number in self._numbers:
             previous = signal.getsignal(number)
             if previous is None:  # not Python's, and could not be put back
-                log.warning("%s belongs to a handler outside of Python, and is left to it", number.name)
+                log.warning(
+                    "%s belongs to a handler outside of Python, and is left to it", number.name
+                )
                 continue
-            if previous is signal.SIG_IGN:  # a shell's trap '' TERM, a script's &: somebody wants it so
+            if (
+                previous is signal.SIG_IGN
+            ):  # a shell's trap '' TERM, a script's &: somebody wants it so
                 continue
             self._previous[number] = previous
             signal.signal(number, self._handler)
@@ -111,7 +119,9 @@ class Signals:
             return
         if threading.current_thread() is not threading.main_thread():
             ways.muted = True
-            log.warning("signals can only be given back in the main thread", extra={"event": "signals_kept"})
+            log.warning(
+                "signals can only be given back in the main thread", extra={"event": "signals_kept"}
+            )
             return
         self._put_back()
         self._unlink(ways)
@@ -144,7 +154,9 @@ class Signals:
         if self.had_handler(number):
             return
         self._again.add(number)
-        if any(number in other._previous and number not in other._again for other in list(_installed)):
+        if any(
+            number in other._previous and number not in other._again for other in list(_installed)
+        ):
             return  # that one will
         if os.getpid() == 1 and signal.getsignal(number) is signal.SIG_DFL:
             os._exit(128 + number)
@@ -306,7 +318,9 @@ class _Ways:
         if old != self.wake_fd:
             _set_wakeup_fd(old)
         elif self._next is not None and _same_file(self.next_fd, self._next):
-            _set_wakeup_fd(self.next_fd)  # not if its loop has closed: the number may be another's by now
+            _set_wakeup_fd(
+                self.next_fd
+            )  # not if its loop has closed: the number may be another's by now
         _close(self.wake_fd)
         with contextlib.suppress(OSError):  # full: it has not begun to read, and will see the end
             self.bell.send(_END)
@@ -539,4 +553,6 @@ def _after_in_child() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_in_parent, after_in_child=_after_in_child)
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_after_in_parent, after_in_child=_after_in_child
+    )

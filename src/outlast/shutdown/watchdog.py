@@ -91,7 +91,9 @@ class WatchdogProcess:
         For drains that no signal began. False if there is no guard to hear it.
         """
         left = min(max(int(seconds * 1000), 0), _ARM_MILLISECONDS_MAX)
-        return self._tell(bytes((ARM, *(0x80 | (left >> shift) & 0x7F for shift in (21, 14, 7, 0)))))
+        return self._tell(
+            bytes((ARM, *(0x80 | (left >> shift) & 0x7F for shift in (21, 14, 7, 0))))
+        )
 
     def stop(self) -> None:
         """End it in an orderly way: what it counted is forgotten. Signals that use it go on without. Idempotent."""
@@ -148,7 +150,9 @@ class WatchdogProcess:
             (wake, other, relay),
         )  # before the spawn: another thread may fork meanwhile
         # Its mask is what this thread's is: from its first moment on, what ends the worker does not end it.
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, [getattr(signal, name) for name in _IGNORED])
+        mask = signal.pthread_sigmask(
+            signal.SIG_BLOCK, [getattr(signal, name) for name in _IGNORED]
+        )
         words = (str(other), str(relay_other), str(pid), repr(self.grace))
         try:
             for fd in (other, wake, relay, relay_other):

@@ -32,7 +32,9 @@ PORT_MAX = 65_535
 PORT = f"a number from 1 to {PORT_MAX}"
 
 
-def store_at(address: str, *, clock: Callable[[], float] | None = None, heartbeat: float = 0.2) -> Store:
+def store_at(
+    address: str, *, clock: Callable[[], float] | None = None, heartbeat: float = 0.2
+) -> Store:
     """The store of an address, not opened yet. SettingsError for one that no store answers to."""
     scheme, address = _with_scheme(address)
     if scheme == "memory":
@@ -97,7 +99,9 @@ def server_parts(address: str) -> SplitResult:
         shown = example.get(
             parts.scheme, f"{parts.scheme}:///database or {parts.scheme}://user@host/database"
         )
-        raise SettingsError(f"after {parts.scheme}: an address of a server has two slashes, as in {shown}.")
+        raise SettingsError(
+            f"after {parts.scheme}: an address of a server has two slashes, as in {shown}."
+        )
     return parts
 
 
@@ -131,9 +135,13 @@ def _sqlite_parts(address: str) -> tuple[str, dict[str, str]]:
     options = dict(parse_qsl(parts.query))
     unknown = set(options) - {"synchronous"}
     if unknown:
-        raise SettingsError(f"unknown option {', '.join(sorted(unknown))} in {shown!r}. Known: synchronous.")
+        raise SettingsError(
+            f"unknown option {', '.join(sorted(unknown))} in {shown!r}. Known: synchronous."
+        )
     if options.get("synchronous", "full").lower() not in ("full", "normal"):
         raise SettingsError(f"synchronous in {shown!r} must be full or normal.")
     if not path or "\0" in path:
-        raise SettingsError(f"{shown!r} has no usable path: sqlite:///outlast.db is a file in this folder.")
+        raise SettingsError(
+            f"{shown!r} has no usable path: sqlite:///outlast.db is a file in this folder."
+        )
     return path, {name: value.lower() for name, value in options.items()}

@@ -239,7 +239,13 @@ def verdict(
     failed_at: int | None = None,
 ) -> str:
     """How a run ends once it is undone, each as Settle takes it: as JSON."""
-    said = {"status": status, "value": value, "error": error, "reason": reason, "failed_at": failed_at}
+    said = {
+        "status": status,
+        "value": value,
+        "error": error,
+        "reason": reason,
+        "failed_at": failed_at,
+    }
     return json.dumps(said)
 
 

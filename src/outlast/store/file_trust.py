@@ -73,7 +73,9 @@ def owners_of(database: Path) -> Owners | None:
         return None
     found = database.stat()
     shared = found.st_mode & stat.S_IWGRP
-    return Owners(found.st_uid, found.st_gid, found.st_mode & (stat.S_IRGRP | stat.S_IWGRP) if shared else 0)
+    return Owners(
+        found.st_uid, found.st_gid, found.st_mode & (stat.S_IRGRP | stat.S_IWGRP) if shared else 0
+    )
 
 
 def give_folder(owners: Owners | None, folder: Path) -> None:
@@ -102,8 +104,12 @@ def give(owners: Owners | None, made: int) -> None:
     found = os.fstat(made)
     if owners is None or found.st_uid != os.geteuid():
         return
-    with suppress(OSError):  # a file system without owners or modes, or a root that may not give away
-        if found.st_uid == 0 != owners.user and (stat.S_ISDIR(found.st_mode) or found.st_nlink == 1):
+    with suppress(
+        OSError
+    ):  # a file system without owners or modes, or a root that may not give away
+        if found.st_uid == 0 != owners.user and (
+            stat.S_ISDIR(found.st_mode) or found.st_nlink == 1
+        ):
             os.fchown(made, owners.user, owners.group)
             found = os.fstat(made)
         mode = owners.mode | (stat.S_IXGRP if stat.S_ISDIR(found.st_mode) and owners.mode else 0)

@@ -73,7 +73,9 @@ class Fleet(NamedTuple):
     def known(self, queue: str) -> tuple[str, ...]:
         """Workflows that somebody takes from a queue."""
         return tuple(
-            sorted({name for worker in self._claiming(queue) for name in names_of(worker.workflows)})
+            sorted(
+                {name for worker in self._claiming(queue) for name in names_of(worker.workflows)}
+            )
         )
 
     def takes(self, row: RunRow) -> bool:

@@ -209,7 +209,9 @@ class Store(Protocol):
         """None too if it has expired."""
         ...
 
-    def items(self, session: str, field: str, last: int | None = None, space: str = SESSION) -> list[str]:
+    def items(
+        self, session: str, field: str, last: int | None = None, space: str = SESSION
+    ) -> list[str]:
         """The newest `last` values of a session's list (None: all), oldest first. Empty if it is none, or has expired."""
         ...
 

@@ -29,7 +29,9 @@ def each_document(
     rows: Iterable[Row], document: Callable[[Row], dict[str, Any]], name: str
 ) -> list[dict[str, Any]]:
     """The documents of rows; one that cannot be read is its name, and why."""
-    return each_shown(rows, document, lambda row, why: {name: str(getattr(row, name)), "unreadable": why})
+    return each_shown(
+        rows, document, lambda row, why: {name: str(getattr(row, name)), "unreadable": why}
+    )
 
 
 @contextmanager

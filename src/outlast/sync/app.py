@@ -6,7 +6,17 @@ import functools
 import threading
 from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterable, Iterator
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Self,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 from outlast.api import outlast as core
 from outlast.api.info import RunInfo
@@ -73,7 +83,9 @@ def blocking(method: Method[P, R]) -> Callable[Concatenate[Outlast, P], R]:
 @overload
 def giving_runs(method: Method[P, core.Run[R]]) -> Callable[Concatenate[Outlast, P], Run[R]]: ...
 @overload
-def giving_runs(method: Method[P, list[core.Run[R]]]) -> Callable[Concatenate[Outlast, P], list[Run[R]]]: ...
+def giving_runs(
+    method: Method[P, list[core.Run[R]]],
+) -> Callable[Concatenate[Outlast, P], list[Run[R]]]: ...
 def giving_runs(method: Method[P, Any]) -> Callable[Concatenate[Outlast, P], Any]:
     """The same, with sync runs for async ones."""
     wait = blocking(method)
@@ -175,7 +187,9 @@ class Outlast:
         """On the loop. A signal that would have ended the program does so when it is left, whatever its own thread does."""
         process, engine = self._process, self._app._engine
         if process is not None and engine is not None and process.ends and engine.drain.over.done():
-            threading.Thread(target=self._leave_by_signal, name="outlast-leave", daemon=True).start()
+            threading.Thread(
+                target=self._leave_by_signal, name="outlast-leave", daemon=True
+            ).start()
 
     def _leave_by_signal(self) -> None:
         portal, process = self._portal, self._process
@@ -248,7 +262,11 @@ class Outlast:
         self._app.unhealthy(reason)
 
     def each(
-        self, items: Iterable[T] | AsyncIterable[T], *, id: str, key: Callable[[T], str] | None = None
+        self,
+        items: Iterable[T] | AsyncIterable[T],
+        *,
+        id: str,
+        key: Callable[[T], str] | None = None,
     ) -> Iterator[T]:
         """Go through items one after the other, and go on where a death or a drain ended it: `for item in app.each(...)`.
 

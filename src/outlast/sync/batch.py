@@ -56,7 +56,9 @@ class Exchange(Generic[T]):
         self._wanted = asyncio.get_running_loop().create_future()
         if reply is None:
             self._task = asyncio.create_task(make())
-        elif self._given is not None and not self._given.done():  # else nobody waits for it any more
+        elif (
+            self._given is not None and not self._given.done()
+        ):  # else nobody waits for it any more
             if isinstance(reply, Exception):
                 self._given.set_exception(reply)
             else:

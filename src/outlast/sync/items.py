@@ -61,10 +61,18 @@ class Queue:
         self._portal, self._queue, self.name = portal, queue, queue.name
 
     def put(
-        self, payload: Any, *, id: str | None = None, priority: int = 0, delay: float = 0.0, wait: float = 0.0
+        self,
+        payload: Any,
+        *,
+        id: str | None = None,
+        priority: int = 0,
+        delay: float = 0.0,
+        wait: float = 0.0,
     ) -> str:
         """Put an item, durable when this returns. Its id, which is an idempotency key until a while after its ack."""
-        return self._portal.call(self._queue.put, payload, id=id, priority=priority, delay=delay, wait=wait)
+        return self._portal.call(
+            self._queue.put, payload, id=id, priority=priority, delay=delay, wait=wait
+        )
 
     def put_many(
         self,
@@ -77,7 +85,9 @@ class Queue:
     ) -> list[str]:
         """Put several items in one commit: all of them or none."""
         put_many = self._queue.put_many
-        return self._portal.call(put_many, payloads, ids=ids, priority=priority, delay=delay, wait=wait)
+        return self._portal.call(
+            put_many, payloads, ids=ids, priority=priority, delay=delay, wait=wait
+        )
 
     def claim(self, *, wait: float = 0.0) -> Item | None:
         """The next item, or None if there is none within `wait` seconds. Ack it or nack it."""
@@ -96,7 +106,9 @@ class Queue:
 
         def handle(item: core.Item) -> None:
             answer = fn(Item(self._portal, item))
-            if inspect.isawaitable(answer):  # of a lambda around a coroutine function: nobody awaits it here
+            if inspect.isawaitable(
+                answer
+            ):  # of a lambda around a coroutine function: nobody awaits it here
                 if inspect.iscoroutine(answer):
                     answer.close()
                 raise TypeError(wrong)

@@ -83,7 +83,9 @@ class Portal:
             log.warning("something on Outlast's event loop does not end; its thread is left behind")
 
 
-def _hand_over(coro: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> concurrent.futures.Future[T]:
+def _hand_over(
+    coro: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop
+) -> concurrent.futures.Future[T]:
     try:
         return asyncio.run_coroutine_threadsafe(coro, loop)
     except RuntimeError as closed:

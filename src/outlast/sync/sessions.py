@@ -71,7 +71,9 @@ class Session(_Waits):
     def last(self, field: str, count: int | None = 20) -> list[Any]: ...
     @overload
     def last(self, field: str, count: int | None = 20, *, type: type[T]) -> list[T]: ...
-    def last(self, field: str, count: int | None = 20, *, type: builtins.type[Any] = object) -> list[Any]:
+    def last(
+        self, field: str, count: int | None = 20, *, type: builtins.type[Any] = object
+    ) -> list[Any]:
         """The newest `count` items of a list (None: all of them), oldest first, each as `type`. Empty if there is no such list."""
         return self._wait(partial(self._session.last, field, count, type=type))
 
@@ -92,7 +94,9 @@ class Session(_Waits):
         self, fields: Mapping[str, Any] | None = None, /, *, version: int | None = None, **more: Any
     ) -> int:
         """Set several fields at once, all of them or none: `update(name="Ada", age=36)` or `update({"name": "Ada"})`. As `set` otherwise."""
-        return self._wait(partial(self._session.update, {**(fields or {}), **more}, version=version))
+        return self._wait(
+            partial(self._session.update, {**(fields or {}), **more}, version=version)
+        )
 
     def append(self, field: str, *values: Any, keep: int | None = None) -> int:
         """Add values to the end of a list, of which only the newest `keep` stay then (None: all). The session's new version. A field that
@@ -144,7 +148,9 @@ class Checkpoint(_Waits):
     def get(self, field: str, default: D, *, type: type[T]) -> T | D: ...
     @overload
     def get(self, field: str, default: None = None, *, type: type[T]) -> T | None: ...
-    def get(self, field: str | None = None, default: Any = None, *, type: builtins.type[Any] = object) -> Any:
+    def get(
+        self, field: str | None = None, default: Any = None, *, type: builtins.type[Any] = object
+    ) -> Any:
         """What was saved as `field`, or `default`; without a field, everything that was saved."""
         if field is None:
             return self._wait(self._checkpoint.get)

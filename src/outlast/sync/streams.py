@@ -40,7 +40,10 @@ class ResumableStream(StreamBase[C]):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         try:
             self._close(error)
@@ -92,7 +95,10 @@ class ResumableStream(StreamBase[C]):
             if error is None:
                 raise
             execution = self._progress._execution
-            redacted, facts = execution.engine.redact_exception(failed), execution.log_fields(self._step)
+            redacted, facts = (
+                execution.engine.redact_exception(failed),
+                execution.log_fields(self._step),
+            )
             log.warning(
                 "closing the stream %s of step %s failed",
                 self._name,
@@ -104,7 +110,11 @@ class ResumableStream(StreamBase[C]):
 
 @overload
 def resume_stream(
-    open: Callable[[*Ts], Iterator[C]], /, *args: *Ts, by: Literal["restart"] = ..., type: type[C] = ...
+    open: Callable[[*Ts], Iterator[C]],
+    /,
+    *args: *Ts,
+    by: Literal["restart"] = ...,
+    type: type[C] = ...,
 ) -> ResumableStream[C]: ...
 @overload
 def resume_stream(

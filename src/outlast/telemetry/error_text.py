@@ -19,7 +19,11 @@ def cut(text: str, characters: int) -> str:
 def format_error(error: BaseException, characters: int) -> str:
     """An error, for a message."""
     kind = type(error)
-    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    name = (
+        kind.__qualname__
+        if kind.__module__ == "builtins"
+        else f"{kind.__module__}.{kind.__qualname__}"
+    )
     return f"{name}: {cut(message_of(error), characters)}" if characters else name
 
 
@@ -29,7 +33,9 @@ def format_recorded(recorded: str, characters: int) -> str:
     return f"{name}: {cut(message, characters)}" if characters and message else name
 
 
-def redact(error: BaseException | None, characters: int, chain: int = CHAIN_MAX) -> BaseException | None:
+def redact(
+    error: BaseException | None, characters: int, chain: int = CHAIN_MAX
+) -> BaseException | None:
     """The same for `exc_info`: where it was raised, and by what, without what it says. Whatever handler a program has: it gets no more."""
     if error is None or chain == 0:
         return None
@@ -38,7 +44,9 @@ def redact(error: BaseException | None, characters: int, chain: int = CHAIN_MAX)
     text = (cut(message_of(error), characters),) if characters else ()
     redacted: BaseException = type(kind.__name__, (Exception,), names)(*text)
     redacted.__traceback__ = error.__traceback__
-    if error.__cause__ is not None:  # then what it was raised in is not shown; it is the same as a rule
+    if (
+        error.__cause__ is not None
+    ):  # then what it was raised in is not shown; it is the same as a rule
         redacted.__cause__ = redact(error.__cause__, characters, chain - 1)
     elif not error.__suppress_context__:
         redacted.__context__ = redact(error.__context__, characters, chain - 1)

@@ -28,9 +28,12 @@ def samples(engine: Engine, *, ready: bool) -> Iterator[Sample]:
         yield from _histogram(histogram.metric, [histogram])
     yield from _of_writer(engine.writer.commits)
     yield from _counts(
-        names.UNITS, [(("committed",), engine.units.committed), (("rolled_back",), engine.units.rolled_back)]
+        names.UNITS,
+        [(("committed",), engine.units.committed), (("rolled_back",), engine.units.rolled_back)],
     )
-    yield from _counts(names.COST_SAVED, [((unit,), float(amount)) for unit, amount in engine.saved])
+    yield from _counts(
+        names.COST_SAVED, [((unit,), float(amount)) for unit, amount in engine.saved]
+    )
     yield from _of_drain(engine)
     yield from engine.store_stats.samples()
 
@@ -39,7 +42,8 @@ def _of_writer(commits: Sequence[Commits]) -> Iterator[Sample]:
     yield from _histogram(names.COMMIT_VERBS, [one.commands for one in commits])
     yield from _histogram(names.COMMIT_SECONDS_TAKEN, [one.seconds for one in commits])
     failures = {
-        kind: sum(one.failures.counts[kind] for one in commits) for kind in names.COMMIT_FAILURES.values
+        kind: sum(one.failures.counts[kind] for one in commits)
+        for kind in names.COMMIT_FAILURES.values
     }
     yield from _counts(names.COMMIT_FAILURES, failures.items())
     yield from _counts(names.STALE_WRITES, [((), sum(one.stale for one in commits))])

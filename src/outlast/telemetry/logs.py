@@ -79,7 +79,11 @@ def hide(*secrets: str) -> None:
     """Have secrets replaced wherever they come up, also as an address has them, or what is printed for a program. Those of fewer than 4 characters are
     not: they would be found in every other word."""
     plain = {form for one in secrets for form in (one, unquote(one))}
-    forms = {form for one in plain for form in (one, quote(one, safe=""), quote_plus(one), *_escaped(one))}
+    forms = {
+        form
+        for one in plain
+        for form in (one, quote(one, safe=""), quote_plus(one), *_escaped(one))
+    }
     for secret in sorted(
         {*_secrets, *(form for form in forms if len(form) >= SECRET_MIN)}, key=len, reverse=True
     ):
@@ -89,7 +93,11 @@ def hide(*secrets: str) -> None:
 
 def _escaped(secret: str) -> tuple[str, ...]:
     """As it is in the repr of something, and in JSON."""
-    return repr(secret)[1:-1], json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]
+    return (
+        repr(secret)[1:-1],
+        json.dumps(secret)[1:-1],
+        json.dumps(secret, ensure_ascii=False)[1:-1],
+    )
 
 
 def hidden(text: str) -> str:
@@ -111,7 +119,9 @@ def configure(form: str | None = None) -> None:
         form = LogForm.TEXT if terminal else LogForm.JSON
     chosen = LogForm(form)
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JSONFormatter() if chosen is LogForm.JSON else TextFormatter(colour=terminal))
+    handler.setFormatter(
+        JSONFormatter() if chosen is LogForm.JSON else TextFormatter(colour=terminal)
+    )
     root.handlers[:] = [handler]
     if root.level in (logging.NOTSET, logging.WARNING):  # nobody chose it
         root.setLevel(logging.INFO)
@@ -152,4 +162,6 @@ def _plain(value: Any) -> Any:
 def _word(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     bare = text and not any(c.isspace() or c in "\"'=" for c in text)
-    return safe(text if bare or not isinstance(value, str) else json.dumps(text, ensure_ascii=False))
+    return safe(
+        text if bare or not isinstance(value, str) else json.dumps(text, ensure_ascii=False)
+    )

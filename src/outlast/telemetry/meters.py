@@ -81,7 +81,10 @@ class Commits:
     __slots__ = ("commands", "failures", "seconds", "stale")
 
     def __init__(self) -> None:
-        self.commands, self.seconds = Histogram(names.COMMIT_VERBS), Histogram(names.COMMIT_SECONDS_TAKEN)
+        self.commands, self.seconds = (
+            Histogram(names.COMMIT_VERBS),
+            Histogram(names.COMMIT_SECONDS_TAKEN),
+        )
         self.failures = Counter(names.COMMIT_FAILURES)
         self.stale = 0
 
@@ -89,7 +92,9 @@ class Commits:
         self.commands.add((), len(outcomes))
         self.seconds.add((), seconds)
         if Refused in map(type, outcomes):  # which is rare, and this is quick
-            self.stale += sum(type(outcome) is Refused and outcome.why == FENCE for outcome in outcomes)
+            self.stale += sum(
+                type(outcome) is Refused and outcome.why == FENCE for outcome in outcomes
+            )
 
     def failed(self, kind: str) -> None:
         self.failures.add((kind,))
@@ -136,7 +141,9 @@ class Meters:
             for counter in self.became.values():
                 counter.begin((queue,))
 
-    def step(self, workflow: str, step: str, kind: str, end: str, seconds: float | None = None) -> None:
+    def step(
+        self, workflow: str, step: str, kind: str, end: str, seconds: float | None = None
+    ) -> None:
         """A step has ended, or an attempt of it; where it succeeded, in so many seconds."""
         self.steps.add((workflow, step, kind, end))
         if seconds is not None:
@@ -194,12 +201,17 @@ def merged(histograms: Sequence[Histogram]) -> dict[Labels, list[float]]:
         for labels, counts in list(histogram.counts.items()):
             before = sums.get(labels)
             sums[labels] = (
-                list(counts) if before is None else [a + b for a, b in zip(before, counts, strict=True)]
+                list(counts)
+                if before is None
+                else [a + b for a, b in zip(before, counts, strict=True)]
             )
     return sums
 
 
 def buckets(metric: Metric, counts: Sequence[float]) -> tuple[tuple[tuple[str, float], ...], float]:
     """As they are exported: how many there were up to each bound, and their sum. `counts` is a copy: another thread may add to it."""
-    bounds = [*(f"{bound:g}" if bound != int(bound) else f"{bound:.1f}" for bound in metric.buckets), "+Inf"]
+    bounds = [
+        *(f"{bound:g}" if bound != int(bound) else f"{bound:.1f}" for bound in metric.buckets),
+        "+Inf",
+    ]
     return tuple(zip(bounds, accumulate(counts[:-1]), strict=True)), counts[-1]

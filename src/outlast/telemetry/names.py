@@ -55,7 +55,9 @@ def _each(*values: str) -> tuple[tuple[str, ...], ...]:
     return tuple((value,) for value in values)
 
 
-def _counter(name: str, help: str, *labels: str, values: tuple[tuple[str, ...], ...] | None = None) -> Metric:
+def _counter(
+    name: str, help: str, *labels: str, values: tuple[tuple[str, ...], ...] | None = None
+) -> Metric:
     return Metric(name, "counter", labels, help, ((),) if not labels else values or ())
 
 
@@ -63,7 +65,9 @@ def _gauge(name: str, help: str, *labels: str) -> Metric:
     return Metric(name, "gauge", labels, help)
 
 
-STARTED = _gauge("outlast_start_time_seconds", "When this process began to count, in seconds since 1970.")
+STARTED = _gauge(
+    "outlast_start_time_seconds", "When this process began to count, in seconds since 1970."
+)
 READY = _gauge("outlast_ready", "1 while this process takes work.")
 DRAINING = _gauge("outlast_draining", "1 while this process drains.")
 IN_HAND = _gauge("outlast_in_hand", "Runs and items that this process holds.")
@@ -77,10 +81,14 @@ STEP_SECONDS = Metric(
     "outlast_step_seconds", "histogram", ("workflow", "step"), "How long attempts took that succeeded.", (), SECONDS,
 )  # fmt: skip
 REPLAYED = _counter(
-    "outlast_replayed_steps_total", "Recorded results that were used again instead of executing.", "workflow"
+    "outlast_replayed_steps_total",
+    "Recorded results that were used again instead of executing.",
+    "workflow",
 )
 RUNS = _counter("outlast_runs_total", "Lives of runs that ended here, by what became of the run.", "workflow", "end")  # fmt: skip
-ITEMS = _counter("outlast_items_total", "Work items that left this process's hands.", "queue", "end")
+ITEMS = _counter(
+    "outlast_items_total", "Work items that left this process's hands.", "queue", "end"
+)
 UNITS = _counter("outlast_units_total", "Units that ended here.", "end", values=_each("committed", "rolled_back"))  # fmt: skip
 
 COMMIT_VERBS = Metric(
@@ -97,7 +105,9 @@ COMMIT_SECONDS_TAKEN = Metric(
 COMMIT_FAILURES = _counter(
     "outlast_commit_failures_total", "Transactions that failed.", "kind", values=_each("unavailable", "unknown", "bad_value", "fault"),
 )  # fmt: skip
-STALE_WRITES = _counter("outlast_stale_writes_total", "Verbs that the store refused because of their fence.")
+STALE_WRITES = _counter(
+    "outlast_stale_writes_total", "Verbs that the store refused because of their fence."
+)
 LEASES_LOST = _counter(
     "outlast_leases_lost_total", "How often this process was taken for dead while it lived."
 )
@@ -121,7 +131,8 @@ PARKED = _counter("outlast_parked_total", "Runs that this process saw parked.", 
 COST_SAVED = _counter("outlast_cost_saved_total", "What runs had recorded as spent when this process took them up after a death or an interruption.", "unit")  # fmt: skip
 
 DRAIN_SECONDS = _gauge(
-    "outlast_drain_seconds", "Of this process's drain: from the first sign until now, or until its end."
+    "outlast_drain_seconds",
+    "Of this process's drain: from the first sign until now, or until its end.",
 )
 DRAIN_RUNS = _counter(
     "outlast_drain_runs_total", "What became of what this process had in hand when its drain began.", "end", values=_each(*DRAIN_ENDS, "not_checkpointed"),
@@ -131,7 +142,9 @@ QUEUE_DEPTH = _gauge(
     "outlast_queue_depth", "Runs and items that are queued and due, in the whole store.", "queue"
 )
 QUEUE_OLDEST = _gauge("outlast_queue_oldest_seconds", "How long ago the oldest queued one that is due was submitted.", "queue")  # fmt: skip
-QUEUE_RUNS = _gauge("outlast_queue_runs", "Runs and items by status, in the whole store.", "queue", "status")
+QUEUE_RUNS = _gauge(
+    "outlast_queue_runs", "Runs and items by status, in the whole store.", "queue", "status"
+)
 QUEUE_RETURNED = _gauge("outlast_queue_returned_seconds", "How long the returned run has waited that waits longest.", "queue")  # fmt: skip
 RECENT_DRAINS = _gauge("outlast_recent_drains", "Drains of any worker that ended in the last 15 minutes.", "end")  # fmt: skip
 RECENT_DRAIN_RUNS = _gauge("outlast_recent_drain_runs", "What became of what those workers had in hand.", "end")  # fmt: skip

@@ -137,7 +137,10 @@ class ExecutionSpan:
         above = trace.set_span_in_context(trace.NonRecordingSpan(root), Context())
         self._trace_id, self._tracer = root.trace_id, tracer
         self._span = tracer.start_span(
-            f"run {name}", above, attributes=_facts(execution, row), links=self._parent_of(spans, execution)
+            f"run {name}",
+            above,
+            attributes=_facts(execution, row),
+            links=self._parent_of(spans, execution),
         )
         self._context = trace.set_span_in_context(self._span, Context())
 
@@ -188,7 +191,11 @@ class ExecutionSpan:
     def _end_step(self, span: Span, body: StepExecution, raised: BaseException | None) -> None:
         execution = body.execution
         span.set_attributes(
-            {"outlast.run": execution.id, "outlast.fence": execution.fence, "outlast.attempt": body.attempt}
+            {
+                "outlast.run": execution.id,
+                "outlast.fence": execution.fence,
+                "outlast.attempt": body.attempt,
+            }
         )
         if body.kind != "inner":  # whose key has arguments in it
             span.set_attribute("outlast.key", body.key)

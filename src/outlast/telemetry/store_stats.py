@@ -104,7 +104,9 @@ class StoreStatsPoller:
         under_way.wait(within)
 
     def _begin(self, under_way: threading.Event) -> None:
-        look = threading.Thread(target=self._look, args=(under_way,), name="outlast-look", daemon=True)
+        look = threading.Thread(
+            target=self._look, args=(under_way,), name="outlast-look", daemon=True
+        )
         if self._engine.inline:
             look.run()
             return
@@ -120,7 +122,9 @@ class StoreStatsPoller:
 
     def _whole_due(self, now: float) -> bool:
         """Not in a drain: a long read would hold up the store's end."""
-        return not self._engine.draining and (self._whole is None or now - self._whole.at >= self._keep)
+        return not self._engine.draining and (
+            self._whole is None or now - self._whole.at >= self._keep
+        )
 
     def _look(self, under_way: threading.Event) -> None:
         try:
@@ -128,7 +132,9 @@ class StoreStatsPoller:
             if self._whole_due(time.monotonic()):
                 self._whole = self._look_at_all()
             self._up = True
-        except Exception as error:  # whatever it is: the numbers say that the store was not to be seen
+        except (
+            Exception
+        ) as error:  # whatever it is: the numbers say that the store was not to be seen
             self._missed(error)
         finally:
             self._over(under_way)
@@ -155,7 +161,9 @@ class StoreStatsPoller:
     def _own(self) -> list[str]:
         """The queues that this process takes from."""
         engine = self._engine
-        consumed = [queue for consumer in list(engine.consumers) for queue in consumer.claimer.queues]
+        consumed = [
+            queue for consumer in list(engine.consumers) for queue in consumer.claimer.queues
+        ]
         return list(dict.fromkeys([*engine.worker.queues, *consumed]))
 
     def _look_at_all(self) -> Whole:
@@ -221,11 +229,15 @@ class StoreStatsPoller:
 def _is_whole(row: QueueRow) -> bool:
     """Whether it is made of a name and of numbers: a file may have anything there, which takes no other queue's numbers away."""
     name, *numbers = row
-    return isinstance(name, str) and all(one is None or isinstance(one, (int, float)) for one in numbers)
+    return isinstance(name, str) and all(
+        one is None or isinstance(one, (int, float)) for one in numbers
+    )
 
 
 def gauge(metric: Metric, value: float, *labels: str) -> Sample:
-    return Sample(metric.name, "gauge", metric.help, value, dict(zip(metric.labels, labels, strict=True)))
+    return Sample(
+        metric.name, "gauge", metric.help, value, dict(zip(metric.labels, labels, strict=True))
+    )
 
 
 def _oldest(ages: dict[str, float], name: str, now: float, since: float | None) -> None:
@@ -239,7 +251,9 @@ def _oldest(ages: dict[str, float], name: str, now: float, since: float | None) 
 def recent(drains: Callable[[int], Sequence[DrainRow]], now: float, grace: float) -> Recent:
     """Those that ended in the last 15 minutes. All are only asked for where the newest few may not be all of them: by the grace that this process has."""
     rows = drains(DRAINS_FEW)
-    if len(rows) >= DRAINS_FEW and _is_after(rows[-1].began, now - RECENT_SECONDS - SWEPT_SECONDS - grace):
+    if len(rows) >= DRAINS_FEW and _is_after(
+        rows[-1].began, now - RECENT_SECONDS - SWEPT_SECONDS - grace
+    ):
         rows = drains(DRAINS_MAX)
     found = Recent(Counter(), Counter(), [], 0)
     missed = 0

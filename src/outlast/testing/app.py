@@ -79,7 +79,9 @@ class App(Outlast):
         if calls is not None and not callable(calls):
             raise TypeError(f"stub(step, calls=...) takes a function, not {calls!r}.")
         if iscoroutinefunction(calls) and not step.is_async:
-            raise TypeError(f"step {step.name} is sync: stub(step, calls=...) takes a plain function for it.")
+            raise TypeError(
+                f"step {step.name} is sync: stub(step, calls=...) takes a plain function for it."
+            )
 
         def answer(*args: Any, **kwargs: Any) -> Any:
             if raises is not None:
@@ -156,7 +158,9 @@ class App(Outlast):
             for name, workflow in workflows.items():
                 if known.setdefault(name, workflow).fn is not workflow.fn:
                     ambiguous.add(name)
-        found = differences(self, {name: one for name, one in known.items() if name not in ambiguous})
+        found = differences(
+            self, {name: one for name, one in known.items() if name not in ambiguous}
+        )
         if found:
             raise ReplayDiffers(found)
 

@@ -148,7 +148,9 @@ class _Acts(dict[Any, Callable[..., Any]]):
     """Stand-ins for effects that are the effects themselves, but that die in their Nth act: before anything of it has happened, or when it
     all has and nobody knows yet."""
 
-    def __init__(self, plug: CrashingStore, point: Point | None, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, plug: CrashingStore, point: Point | None, loop: asyncio.AbstractEventLoop
+    ) -> None:
         super().__init__()
         self._plug, self._loop, self.count = plug, loop, 0
         self._at, self._when = (
@@ -350,7 +352,9 @@ class _Setting:
                 if ended is not None:
                     self._replay(power, ended, recorded)
                     return ended
-        raise Broke(f"not at its end after {LIVES_MAX} lives: {self._place(point)}, seed {self.seed}")
+        raise Broke(
+            f"not at its end after {LIVES_MAX} lives: {self._place(point)}, seed {self.seed}"
+        )
 
     def execution(
         self, power: _SurvivingState, point: Point | None, recorded: set[str]
@@ -402,7 +406,9 @@ class _Setting:
                 if world is not None:
                     world.cancel()
 
-    def _replay(self, power: _SurvivingState, ended: tuple[Any, str | None], recorded: set[str]) -> None:
+    def _replay(
+        self, power: _SurvivingState, ended: tuple[Any, str | None], recorded: set[str]
+    ) -> None:
         """The finished journal once more: it must lead to the same end, and nothing may be executed."""
         store = power.open()
         left = _left_undone(store)
@@ -414,7 +420,9 @@ class _Setting:
         power.save(store)
         again = self.execution(power, None, recorded)
         if again != ended:
-            raise Broke(f"replaying the finished journal led to {again}, it was {ended} (seed {self.seed})")
+            raise Broke(
+                f"replaying the finished journal led to {again}, it was {ended} (seed {self.seed})"
+            )
 
 
 def _left_undone(store: Store) -> list[str]:
@@ -470,7 +478,9 @@ def crash_processes(
     undisturbed = _process(target, args, place("undisturbed"), None, "after", timeout)
     expected = undisturbed.stdout
     if not expected:
-        raise Broke(f"{target} did not come to an end, undisturbed as it was: {undisturbed.stderr[-2000:]}")
+        raise Broke(
+            f"{target} did not come to an end, undisturbed as it was: {undisturbed.stderr[-2000:]}"
+        )
     end = json.loads(expected)
     report.result, report.error = end.get("result"), end.get("error")
     at = 1

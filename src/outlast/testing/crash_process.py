@@ -36,7 +36,9 @@ def main() -> None:
         if db == "-"
         else SQLiteStore(db, heartbeat=HEARTBEAT)
     )
-    plug: Any = CrashingStore(store, int(at) or None, when, lambda: os.kill(os.getpid(), signal.SIGKILL))  # type: ignore[arg-type]
+    plug: Any = CrashingStore(
+        store, int(at) or None, when, lambda: os.kill(os.getpid(), signal.SIGKILL)
+    )  # type: ignore[arg-type]
 
     call = workflow(*map(json.loads, args))
 
@@ -46,7 +48,9 @@ def main() -> None:
 
     try:
         end = {"result": json.loads(workflow.signature.returns().encode(asyncio.run(live())))}
-    except StoreError:  # no end of the run: it would be the same at every crash, as if nothing were wrong
+    except (
+        StoreError
+    ):  # no end of the run: it would be the same at every crash, as if nothing were wrong
         raise
     except Exception as error:
         end = {"error": f"{type(error).__name__}: {error}"}

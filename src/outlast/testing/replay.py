@@ -115,7 +115,11 @@ def differences(app: App, workflows: Mapping[str, Workflow[..., Any]]) -> list[D
     """
     from outlast.testing.app import App
 
-    if not isinstance(app.store, SQLiteStore) or app.store.path is not None or not app.store._opened:
+    if (
+        not isinstance(app.store, SQLiteStore)
+        or app.store.path is not None
+        or not app.store._opened
+    ):
         return []
     rows = [row for row in app.store.runs(RunQuery(limit=RUNS_MAX)) if _can_be_replayed(app, row)]
     rows = [row for row in rows if row.workflow in workflows]
@@ -123,14 +127,19 @@ def differences(app: App, workflows: Mapping[str, Workflow[..., Any]]) -> list[D
         return []
     clock = VirtualClock(app.clock() + 1)
     copy = SQLiteStore.from_image(app.store.image(), clock=clock)
-    settings = {name: value for name, value in app._given.items() if name not in ("store", "queues")}
+    settings = {
+        name: value for name, value in app._given.items() if name not in ("store", "queues")
+    }
     again = App(copy, clock=clock, **settings)
     again._is_replay = True
     bodies = again._stubs = _NoBodies()
 
     async def main(opened: Outlast) -> list[Difference]:
         lives = opened._open.executions = _Lives()
-        found = (await _difference(opened, copy, row, workflows[row.workflow], bodies, lives) for row in rows)
+        found = (
+            await _difference(opened, copy, row, workflows[row.workflow], bodies, lives)
+            for row in rows
+        )
         return [one async for one in found if one is not None]
 
     try:
@@ -188,7 +197,9 @@ async def _difference(
     if replayed[0] == recorded[0] == "returns" and after is not None and after.value == row.value:
         return None  # a result that knows no equality
     if execution is not None and execution.main is not None and execution.end_reason is None:
-        return differs("waits", _shown(recorded), users_line(workflow.fn.__module__, [execution.main]))
+        return differs(
+            "waits", _shown(recorded), users_line(workflow.fn.__module__, [execution.main])
+        )
     return differs(_shown(replayed), _shown(recorded), None)
 
 

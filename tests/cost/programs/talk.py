@@ -36,6 +36,12 @@ async def talk() -> int:
 if __name__ == "__main__":
     print(
         "result",
-        run(talk(), id="talk", store=f"sqlite:///{folder}/outlast.db", death_backoff=0.01, heartbeat=0.1),
+        run(
+            talk(),
+            id="talk",
+            store=f"sqlite:///{folder}/outlast.db",
+            death_backoff=0.01,
+            heartbeat=0.1,
+        ),
         flush=True,
     )

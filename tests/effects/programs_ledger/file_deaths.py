@@ -25,11 +25,15 @@ from outlast import StaleFence
 from outlast.effects import atomic_dir, file
 
 root, options = Path(sys.argv[1]), json.loads(sys.argv[2])
-before, at, how, other, changes = (options.get(name) for name in ("before", "at", "how", "other", "changes"))
+before, at, how, other, changes = (
+    options.get(name) for name in ("before", "at", "how", "other", "changes")
+)
 TRACED = {file.__file__, atomic_dir.__file__}
 OURS = "ours " * 50
 atomic_dir.LOCK_SECONDS = 0.001  # the only other process is stopped, or dead
-atomic_dir.secrets.randbelow = lambda _: 1  # tidy at no write: the number of lines must be the same each time
+atomic_dir.secrets.randbelow = lambda _: (
+    1
+)  # tidy at no write: the number of lines must be the same each time
 
 
 def at_each_line(call: Callable[[int], None]) -> None:

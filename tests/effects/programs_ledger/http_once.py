@@ -29,6 +29,10 @@ async def pay(kind: str, url: str) -> int:
 
 try:
     store = f"sqlite:///{folder}/outlast.db"
-    print(json.dumps(run(pay(kind, url), id="pay", store=store, effect_margin=0.5, verify_attempts=50)))
+    print(
+        json.dumps(
+            run(pay(kind, url), id="pay", store=store, effect_margin=0.5, verify_attempts=50)
+        )
+    )
 except OutlastError as error:
     print(json.dumps({"error": type(error).__name__, "message": str(error)}))

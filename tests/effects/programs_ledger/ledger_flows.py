@@ -31,14 +31,18 @@ note = file_effect("note", timeout=TIMEOUT, **PATIENT)
 @reserve.compensate(**PATIENT)
 async def release(answer: HTTPAnswer, effect_key: str, key: str = KEY) -> None:
     """Idempotent: the ledger knows its key."""
-    await reserve.request("POST", f"{URL}/undo-once?delay=0.05", key=key, json={"undoes": effect_key})
+    await reserve.request(
+        "POST", f"{URL}/undo-once?delay=0.05", key=key, json={"undoes": effect_key}
+    )
 
 
 @charge.compensate(**PATIENT)
 async def refund(answer: HTTPAnswer, effect_key: str, key: str = KEY) -> int:
     fault = random.Random(key).choice(["", "", "&fault=cut", "&fault=500"])
     url = f"{URL}/undo-once?delay=0.02{fault}"
-    return int((await charge.request("POST", url, key=key, json={"undoes": effect_key})).json()["n"])
+    return int(
+        (await charge.request("POST", url, key=key, json={"undoes": effect_key})).json()["n"]
+    )
 
 
 @ship.compensate(idempotent=False, failed_on=(HTTPNotSent, HTTPRefused), **PATIENT)
@@ -90,7 +94,9 @@ def query(number: int, what: str) -> str:
     """A delay, and for some a fault at the first time."""
     dice = random.Random(f"{number} {what}")
     delay = dice.choice([0, 0, 0.02, 0.1, 0.3, 0.8])
-    fault = dice.choice(["", "", "", "", "&fault=cut", "&fault=500", "&fault=503", "&fault=cut-before"])
+    fault = dice.choice(
+        ["", "", "", "", "&fault=cut", "&fault=500", "&fault=503", "&fault=cut-before"]
+    )
     return f"delay={delay}{fault}"
 
 
@@ -187,7 +193,14 @@ STATUS = {
 EXPECTED = {
     "order": {"reserve-1", "charge-1", "ship-1", "charge-2", "stamp-1"},
     "failing": {"charge-1", "reserve-1", "ship-1", "stamp-1"},
-    "in_units": {"reserve-1", "charge-rolled", "ship-rolled", "reserve-rolled", "charge-2", "ship-2"},
+    "in_units": {
+        "reserve-1",
+        "charge-rolled",
+        "ship-rolled",
+        "reserve-rolled",
+        "charge-2",
+        "ship-2",
+    },
     "parent": {"reserve-1", "charge-part", "ship-part", "ship-1"},
 }
 """What must have been applied; an endless one is cancelled at any point."""

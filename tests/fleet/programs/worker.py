@@ -26,7 +26,9 @@ from outlast import Outlast, RunInfo, StoreUnavailable, Workflow
 from outlast.store.address import store_at
 
 folder, options = sys.argv[1], json.loads(sys.argv[2])
-logging.basicConfig(level=logging.INFO, format="%(relativeCreated)d %(name)s %(levelname)s %(message)s")
+logging.basicConfig(
+    level=logging.INFO, format="%(relativeCreated)d %(name)s %(levelname)s %(message)s"
+)
 module = importlib.import_module(options.pop("module"))
 names, consume = options.pop("flows", ()), options.pop("consume", {})
 workflows = [
@@ -69,7 +71,9 @@ def befall(store: Any, fate: str) -> None:
 async def main() -> None:
     address, fate = Path(folder, "store").read_text(), options.pop("at_read", "")
     moved = clock if options.pop("clock", False) else None
-    store: Any = store_at(address, clock=moved, heartbeat=options["heartbeat"]) if fate or moved else address
+    store: Any = (
+        store_at(address, clock=moved, heartbeat=options["heartbeat"]) if fate or moved else address
+    )
     if fate:
         befall(store, fate)
     stop = asyncio.Event()

@@ -96,7 +96,9 @@ async def everything(start: int) -> dict[str, object]:
     total = 0
     for n in range(4):
         total += await tick(start + n)
-    spread = await asyncio.gather(*(tick(n) for n in range(3)), in_thread.aio("thread"), flaky("ok"))
+    spread = await asyncio.gather(
+        *(tick(n) for n in range(3)), in_thread.aio("thread"), flaky("ok")
+    )
     kept = await same(drawn)
     await sleep(0.02)
     nested = await outer(5)

@@ -46,7 +46,9 @@ class Executing(Program):
 def executing(
     folder: Path, name: str, *args: object, before: tuple[str, ...] = (), fork: bool = True
 ) -> Iterator[Executing]:
-    with Executing([*before, sys.executable, "-u", HERE / name, *args], folder, fork=fork) as program:
+    with Executing(
+        [*before, sys.executable, "-u", HERE / name, *args], folder, fork=fork
+    ) as program:
         program.wait_for("ready")
         yield program
 
@@ -61,4 +63,6 @@ def _init() -> None:
     except FileNotFoundError:
         pytest.skip("no `unshare` here: nothing was tested as PID 1")
     if done.returncode:
-        pytest.skip(f"no pid namespace may be made here, nothing was tested as PID 1: {done.stderr.strip()}")
+        pytest.skip(
+            f"no pid namespace may be made here, nothing was tested as PID 1: {done.stderr.strip()}"
+        )

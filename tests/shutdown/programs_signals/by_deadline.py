@@ -18,7 +18,9 @@ from outlast.shutdown.exit_timer import ExitTimer
 
 how = sys.argv[1]
 if how not in {"gil", "finalizing"}:
-    module.BACKSTOP = 60.0  # a busy machine may give the thread no turn for the 0.2 s before the timer
+    module.BACKSTOP = (
+        60.0  # a busy machine may give the thread no turn for the 0.2 s before the timer
+    )
 deadline = ExitTimer()
 deadline.start()
 deadline.start()
@@ -61,7 +63,9 @@ elif how == "computing":
     while True:
         pass
 elif how == "gil":
-    sys.setswitchinterval(1000)  # the deadline's thread gets no turn, however long it takes to begin
+    sys.setswitchinterval(
+        1000
+    )  # the deadline's thread gets no turn, however long it takes to begin
     deadline.arm(0.2, 75)
     sum(itertools.repeat(1, 10**11))
 elif how == "finalizing":

@@ -10,7 +10,9 @@ from programs_servers import LONG, PASSING, executing
 from outlast.shutdown.signals import SAME_SECONDS
 
 SIGTERM, SIGINT = signal.SIGTERM, signal.SIGINT
-either = pytest.mark.parametrize("number", [SIGTERM, pytest.param(SIGINT, marks=pytest.mark.extended)])
+either = pytest.mark.parametrize(
+    "number", [SIGTERM, pytest.param(SIGINT, marks=pytest.mark.extended)]
+)
 
 
 def assert_released(program, cleanups: int = 1) -> None:
@@ -129,7 +131,11 @@ def test_a_signal_does_not_cut_the_clean_up_of_a_program_that_closes(tmp_path):
     with executing(tmp_path, "plain.py", "closing") as program:
         program.send(SIGTERM)
         assert program.wait() == -SIGTERM
-        assert [word.split()[0] for word in program.said][-3:] == ["slow-cleanup", "cleanup", "lifespan-ends"]
+        assert [word.split()[0] for word in program.said][-3:] == [
+            "slow-cleanup",
+            "cleanup",
+            "lifespan-ends",
+        ]
 
 
 def test_outside_the_main_thread_a_warning_is_logged_and_drain_works(tmp_path):
@@ -162,7 +168,9 @@ def test_signals_0_installs_nothing(tmp_path, name):
         if LONG or (name == "plain.py") == (number == SIGTERM) == (gates[0] == "gate")
     ],
 )
-def test_two_in_one_program_both_drain_before_the_signal_has_its_effect(tmp_path, name, number, gates):
+def test_two_in_one_program_both_drain_before_the_signal_has_its_effect(
+    tmp_path, name, number, gates
+):
     stores = {"gate": "agents.db", "other-gate": "other.db"}
     with executing(tmp_path, name, "two") as program:
         program.wait_for("first-begins", 2)
@@ -203,7 +211,9 @@ def test_signals_to_children_do_not_drain_their_parent(tmp_path):
     with executing(tmp_path, "plain.py", "forks") as program:
         program.open_gate()
         assert program.word("child").split()[0] == "SIG_DFL"
-        assert {program.word(kind) for kind in ("forked", "fork", "spawn", "forkserver")} == {str(-SIGTERM)}
+        assert {program.word(kind) for kind in ("forked", "fork", "spawn", "forkserver")} == {
+            str(-SIGTERM)
+        }
         assert program.word("draining") == "False"
         program.send(SIGTERM)
         assert program.wait() == -SIGTERM
@@ -213,7 +223,9 @@ def test_signals_to_children_do_not_drain_their_parent(tmp_path):
 # --- without a loop ---
 
 
-@pytest.mark.parametrize("where", ["sleep", "lock", "computes", "result"] if LONG else ["lock", "result"])
+@pytest.mark.parametrize(
+    "where", ["sleep", "lock", "computes", "result"] if LONG else ["lock", "result"]
+)
 def test_sigterm_drains_a_sync_program_and_then_ends_it(tmp_path, where):
     with executing(tmp_path, "plain_sync.py", where) as program:
         program.wait_for("first-begins")
@@ -223,7 +235,9 @@ def test_sigterm_drains_a_sync_program_and_then_ends_it(tmp_path, where):
         assert_released(program)
 
 
-@pytest.mark.parametrize("where", ["sleep", "lock", "computes", "result"] if LONG else ["sleep", "computes"])
+@pytest.mark.parametrize(
+    "where", ["sleep", "lock", "computes", "result"] if LONG else ["sleep", "computes"]
+)
 def test_sigint_drains_a_sync_program_and_then_raises_keyboard_interrupt(tmp_path, where):
     with executing(tmp_path, "plain_sync.py", where) as program:
         program.wait_for("first-begins")

@@ -110,7 +110,9 @@ def assert_drained(program: Executing, reason: str) -> None:
         pytest.param("uvicorn-asyncio", SIGINT, marks=pytest.mark.extended),
     ],
 )
-def test_a_signal_drains_at_once_and_the_server_shuts_down_as_without(tmp_path, server, number, framework):
+def test_a_signal_drains_at_once_and_the_server_shuts_down_as_without(
+    tmp_path, server, number, framework
+):
     with serving(tmp_path, server, framework=framework) as program:
         request = Request(program, "/wait?gate=request")
         program.wait_for("first-begins")
@@ -146,7 +148,9 @@ def test_a_second_sigint_leaves_at_once_with_the_run_released(tmp_path, server):
         assert (program.times("cleanup"), program.times("lifespan-ends")) == (1, 1)
 
 
-@pytest.mark.parametrize("server", ["uvicorn-asyncio", "uvicorn-uvloop"] if LONG else ["uvicorn-asyncio"])
+@pytest.mark.parametrize(
+    "server", ["uvicorn-asyncio", "uvicorn-uvloop"] if LONG else ["uvicorn-asyncio"]
+)
 def test_a_server_that_stops_by_itself_drains_first(tmp_path, server):
     with serving(tmp_path, server) as program:
         program.wait_for("first-begins")
@@ -237,7 +241,9 @@ def test_a_request_gets_the_result_of_a_run_of_another_process_within_the_grace(
         assert_drained(program, "SIGTERM")
 
 
-@pytest.mark.parametrize("server", ["uvicorn-asyncio", pytest.param("gunicorn", marks=pytest.mark.extended)])
+@pytest.mark.parametrize(
+    "server", ["uvicorn-asyncio", pytest.param("gunicorn", marks=pytest.mark.extended)]
+)
 def test_a_step_that_hangs_in_a_thread_does_not_hold_up_the_server(tmp_path, server):
     with serving(tmp_path, server, in_thread=1, **PASSING) as program:
         program.wait_for("first-begins")
@@ -252,7 +258,9 @@ def test_a_step_that_hangs_in_a_thread_does_not_hold_up_the_server(tmp_path, ser
 # --- the routes, mounted ---
 
 
-@pytest.mark.parametrize("framework", [pytest.param("starlette", marks=pytest.mark.extended), "fastapi"])
+@pytest.mark.parametrize(
+    "framework", [pytest.param("starlette", marks=pytest.mark.extended), "fastapi"]
+)
 def test_the_routes_can_be_mounted_in_a_web_app(tmp_path, framework):
     with serving(tmp_path, framework=framework) as program:
         program.wait_for("first-begins")
@@ -284,7 +292,10 @@ def test_the_routes_can_be_mounted_in_a_web_app(tmp_path, framework):
         for number in (SIGTERM, SIGINT)
         for loop in ("asyncio", "uvloop")
         if LONG
-        or (loop == "asyncio" and (how == "outside") == ((first == "drained-first") == (number == SIGTERM)))
+        or (
+            loop == "asyncio"
+            and (how == "outside") == ((first == "drained-first") == (number == SIGTERM))
+        )
     ],
 )
 def test_a_signal_has_its_effect_when_the_server_and_the_outlast_around_it_have_ended(

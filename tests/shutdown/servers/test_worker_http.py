@@ -16,7 +16,9 @@ COMMAND = ("-m outlast", "worker", str(HERE / "flows.py"), "--log", "json")
 
 
 def working(folder, **env):
-    return executing(folder, *COMMAND, ready="at-the-gate", **{"outlast_http": "127.0.0.1:0", **env})
+    return executing(
+        folder, *COMMAND, ready="at-the-gate", **{"outlast_http": "127.0.0.1:0", **env}
+    )
 
 
 def wait_until_ready(program: Executing) -> None:
@@ -26,7 +28,18 @@ def wait_until_ready(program: Executing) -> None:
 def submit(program: Executing, workflow: str, *args: object, id: str = "run") -> None:
     store = f"sqlite:///{program.folder / 'agents.db'}"
     target = f"{HERE / 'flows.py'}:{workflow}"
-    command = [sys.executable, "-m", "outlast", "submit", target, *args, "--id", id, "--store", store]
+    command = [
+        sys.executable,
+        "-m",
+        "outlast",
+        "submit",
+        target,
+        *args,
+        "--id",
+        id,
+        "--store",
+        store,
+    ]
     env = clean_environment(PYTHONPATH=PYTHONPATH, WORDS=str(program.folder / "other-words"))
     with Program(command, program.folder, env=env) as submitting:
         assert submitting.wait() == 0, submitting.errors
@@ -66,7 +79,10 @@ def test_a_drain_can_be_watched_over_http(tmp_path, how):
         else:
             reason = "POST /shutdown from 127.0.0.1"
             assert program.post("/shutdown") == (202, {"status": "draining"})
-        assert program.get("/ready") == (503, {"status": "not ready", "reason": f"draining: {reason}"})
+        assert program.get("/ready") == (
+            503,
+            {"status": "not ready", "reason": f"draining: {reason}"},
+        )
         program.wait_until(lambda: program.get("/drain")[1]["layer"] == "boundary")
         view = program.get("/drain")[1]
         assert (view["draining"], view["reason"]) == (True, reason)
@@ -76,7 +92,11 @@ def test_a_drain_can_be_watched_over_http(tmp_path, how):
         assert under_way["why"] == "a step is under way"
         assert under_way["seconds"] >= 0
         numbers = metrics(program)
-        assert (numbers["outlast_draining"], numbers["outlast_ready"], numbers["outlast_runs_in_hand"]) == (
+        assert (
+            numbers["outlast_draining"],
+            numbers["outlast_ready"],
+            numbers["outlast_runs_in_hand"],
+        ) == (
             1,
             0,
             1,
@@ -95,7 +115,12 @@ def test_metrics_count_commits_and_runs(tmp_path):
         wait_until_ready(program)
         before = metrics(program)
         assert before["outlast_ready"] == 1
-        assert before["outlast_draining"] == before["outlast_runs_in_hand"] == before["outlast_in_hand"] == 0
+        assert (
+            before["outlast_draining"]
+            == before["outlast_runs_in_hand"]
+            == before["outlast_in_hand"]
+            == 0
+        )
         program.open_gate()
         submit(program, "two", "gate")
         program.wait_until(lambda: program.run("run").status == "done")
@@ -155,11 +180,15 @@ def _init():
     except FileNotFoundError:
         pytest.skip("no `unshare` here: nothing was tested as PID 1")
     if done.returncode:
-        pytest.skip(f"no pid namespace may be made here, nothing was tested as PID 1: {done.stderr.strip()}")
+        pytest.skip(
+            f"no pid namespace may be made here, nothing was tested as PID 1: {done.stderr.strip()}"
+        )
 
 
 @pytest.mark.usefixtures("_init")
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), *([(signal.SIGINT, 130)] if LONG else [])])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 0), *([(signal.SIGINT, 130)] if LONG else [])]
+)
 def test_as_pid_1_a_worker_drains_and_ends(tmp_path, number, code):
     with working(tmp_path, before=AS_INIT) as program:
         wait_until_ready(program)

@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from outlast.store.address import store_at
-from outlast.store.commands import Claim, DeregisterWorker, Record, RegisterWorker, Release, Settle, Submit
+from outlast.store.commands import (
+    Claim,
+    DeregisterWorker,
+    Record,
+    RegisterWorker,
+    Release,
+    Settle,
+    Submit,
+)
 from outlast.store.protocol import Store
 from outlast.store.rows import RunQuery, RunRow
 from outlast.tools.bench.names import QUEUE
@@ -33,7 +41,14 @@ def started(
     """Start a bench. It is killed when the `with` block ends."""
     parts = json.dumps({"shares": shares, "kills": kills, "at_work": at_work})
     return Program.python(
-        SHORT_BENCH, parts, "bench", "--store", address, *words, folder=folder, env=clean_environment(**env)
+        SHORT_BENCH,
+        parts,
+        "bench",
+        "--store",
+        address,
+        *words,
+        folder=folder,
+        env=clean_environment(**env),
     )
 
 
@@ -64,7 +79,9 @@ def others_work(store: Store) -> None:
     store.commit([Submit("item", "", "{}", "t-item", "seed", queue=QUEUE)])
     rows = store.commit([Claim("w", "token", ("done", "failed", "returned", "parked"), limit=9)])[0]
     by_id = {row.id: row for row in rows}
-    store.commit([Record(row.pk, 1, row.fence, "step", "s#1", store.now(), value="1") for row in rows])
+    store.commit(
+        [Record(row.pk, 1, row.fence, "step", "s#1", store.now(), value="1") for row in rows]
+    )
     for status in ("done", "failed", "parked"):
         store.commit([Settle(by_id[status].pk, by_id[status].fence, status)])
     store.commit([Release(by_id["returned"].pk, by_id["returned"].fence, "its worker drains")])

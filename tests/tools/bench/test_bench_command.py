@@ -96,7 +96,9 @@ def test_bench_leaves_the_runs_of_others_unchanged(place, tmp_path):
     with opened(place) as store:
         others_work(store)
         before = others_seen(store)
-        with started(place, tmp_path / "bench", "--seconds", 2, "--json", kills=3, **limits) as bench:
+        with started(
+            place, tmp_path / "bench", "--seconds", 2, "--json", kills=3, **limits
+        ) as bench:
             assert bench.wait() == 0, bench.describe()
         said = document(bench.output)
         check(said)
@@ -136,7 +138,9 @@ def in_part(place: str, folder: Path, part: str) -> Program:
     """Start a bench that comes to one part at once and stays there."""
     if part == "recovery":
         return started(place, folder, "--seconds", 1, at_work=3600.0)
-    return started(place, folder, "--seconds", 3600, shares=COMMITS if part == "commits" else LONE_RUN)
+    return started(
+        place, folder, "--seconds", 3600, shares=COMMITS if part == "commits" else LONE_RUN
+    )
 
 
 def recovers(store: Store) -> bool:
@@ -208,11 +212,24 @@ def test_drain_request_ends_the_bench(tmp_path, capsys):
 def test_other_workers_continue_during_a_bench(redis_server, tmp_path, capsys):
     """One of them claims from the same queue and does not know the workflows."""
     (tmp_path / "theirs.py").write_text(PROGRAM)
-    words = ("-m", "outlast", "worker", "theirs.py", "--queue", "default", "--queue", QUEUE, "--log", "json")
+    words = (
+        "-m",
+        "outlast",
+        "worker",
+        "theirs.py",
+        "--queue",
+        "default",
+        "--queue",
+        QUEUE,
+        "--log",
+        "json",
+    )
     with redis_place(redis_server.url) as place, opened(place) as store:
         with Program.python(*words, "--store", place, folder=tmp_path) as worker:
             (theirs,) = worker.wait_until(store.workers)
-            with started(place, tmp_path / "bench", "--seconds", 2, "--json", shares=(0, 0, 1)) as bench:
+            with started(
+                place, tmp_path / "bench", "--seconds", 2, "--json", shares=(0, 0, 1)
+            ) as bench:
                 wait_until(lambda: len(runs_of_benches(store)) > 50 or bench.has_ended)
                 store.commit([Submit("own", "theirs", "{}", "t-own", "seed")])
                 doctor = answer_of(["doctor", "--json", "--store", place], capsys)
@@ -309,8 +326,6 @@ def test_read_only_store_exits_with_75(postgres_server, capsys):
 
 
 def test_bench_is_imported_lazily():
-    code = (
-        "import sys, outlast, outlast.cli.app; print([name for name in sys.modules if 'measuring' in name])"
-    )
+    code = "import sys, outlast, outlast.cli.app; print([name for name in sys.modules if 'measuring' in name])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -35,9 +35,13 @@ def submit(store, *, workflow=STEPS) -> str:
     return id
 
 
-def enlist(store, worker: str, *, lease: float = 60.0, workflows: tuple[str, ...] = (STEPS,)) -> None:
+def enlist(
+    store, worker: str, *, lease: float = 60.0, workflows: tuple[str, ...] = (STEPS,)
+) -> None:
     store.acquire_liveness(worker)
-    store.commit([RegisterWorker(worker, socket.gethostname(), os.getpid(), lease, (QUEUE,), workflows, 1)])
+    store.commit(
+        [RegisterWorker(worker, socket.gethostname(), os.getpid(), lease, (QUEUE,), workflows, 1)]
+    )
 
 
 def claim(store, id: str, worker: str = "gone"):
@@ -120,7 +124,11 @@ def test_dead_workers_are_removed_before_their_lease_ends(store, file, monkeypat
     monkeypatch.setattr(measuring, "ALONE_SECONDS", 0.1)
     with guest(SQLiteStore(file), Settings()) as here:
         store.commit(
-            [RegisterWorker("unheld", socket.gethostname(), 4_000_000, 3600.0, (QUEUE,), (RECOVERY,), 1)]
+            [
+                RegisterWorker(
+                    "unheld", socket.gethostname(), 4_000_000, 3600.0, (QUEUE,), (RECOVERY,), 1
+                )
+            ]
         )
         here.see_off(frozenset({4_000_000}))
         assert [row.id for row in store.workers()] == [here.worker]
@@ -131,7 +139,11 @@ def test_dead_workers_are_removed_before_their_lease_ends(store, file, monkeypat
     [
         ("UP_SECONDS", 0.05, "the workers do not come up, in 0.05 s."),
         ("TAKEN_SECONDS", 0.01, "no worker takes the run, in 0.01 s."),
-        ("_environ", lambda *_: clean_environment(OUTLAST_LEASE="long"), "a worker does not start: "),
+        (
+            "_environ",
+            lambda *_: clean_environment(OUTLAST_LEASE="long"),
+            "a worker does not start: ",
+        ),
     ],
 )
 def test_recovery_that_cannot_be_measured_says_why_and_leaves_nothing(

@@ -19,8 +19,12 @@ def steps(runs: int, p50: float, used: float, waited: float = 0.0) -> Steps:
 QUIET = steps(100, 0.01, 0.3)
 
 
-def found(address: str, commit_ms: float, lone: Steps, hundred: Steps = QUIET) -> list[tuple[str, str]]:
-    return [(limit.by, limit.text) for limit in limits(address, commit(commit_ms / 1000), lone, hundred)]
+def found(
+    address: str, commit_ms: float, lone: Steps, hundred: Steps = QUIET
+) -> list[tuple[str, str]]:
+    return [
+        (limit.by, limit.text) for limit in limits(address, commit(commit_ms / 1000), lone, hundred)
+    ]
 
 
 def test_a_lone_step_that_is_mostly_its_commit_is_limited_by_it():
@@ -43,12 +47,16 @@ def test_the_cpu_of_a_step_is_not_shown_as_a_part_of_a_median_that_is_shorter():
     )[0]
     assert by == "store"
     assert (
-        "of the 1.00 ms of a step the smallest commit is 0.10 ms, and this process used 70% of a core" in text
+        "of the 1.00 ms of a step the smallest commit is 0.10 ms, and this process used 70% of a core"
+        in text
     )
 
 
 def test_who_has_synchronous_normal_already_is_not_told_of_it():
-    assert "synchronous" not in found("sqlite:///o.db?synchronous=NORMAL", 0.6, steps(1, 0.001, 0.9))[0][1]
+    assert (
+        "synchronous"
+        not in found("sqlite:///o.db?synchronous=NORMAL", 0.6, steps(1, 0.001, 0.9))[0][1]
+    )
 
 
 def test_a_lone_run_that_keeps_the_process_busy_is_limited_by_its_cpu():

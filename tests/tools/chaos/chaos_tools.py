@@ -48,4 +48,8 @@ def check_of(report: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def alarms(report: dict[str, Any]) -> dict[str, list[str]]:
-    return {check["name"]: check["evidence"] for check in report["verdict"]["checks"] if check["violations"]}
+    return {
+        check["name"]: check["evidence"]
+        for check in report["verdict"]["checks"]
+        if check["violations"]
+    }

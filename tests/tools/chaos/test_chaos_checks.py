@@ -10,7 +10,15 @@ import pytest
 
 from outlast import KEY, Happened, Outlast, compensate_with, effect, receive, step, unit, workflow
 from outlast.store.address import store_at
-from outlast.store.commands import Claim, Drain, RegisterWorker, Release, SetQueueLimits, Submit, Sweep
+from outlast.store.commands import (
+    Claim,
+    Drain,
+    RegisterWorker,
+    Release,
+    SetQueueLimits,
+    Submit,
+    Sweep,
+)
 from outlast.tools.chaos.checks import check
 from outlast.tools.chaos.findings import ASKS, Scope
 from outlast.tools.chaos.ledger_summary import LedgerSummary
@@ -87,7 +95,9 @@ async def endless(number: int) -> int:
 
 def fill(address: str) -> None:
     async def main() -> None:
-        async with Outlast(address, worker=True, ramp=0, workflows=[good, bad, child, mixed, endless]) as app:
+        async with Outlast(
+            address, worker=True, ramp=0, workflows=[good, bad, child, mixed, endless]
+        ) as app:
             runs = [await app.submit(flow(7), id=flow.name) for flow in (good, bad, mixed, endless)]
             for run in runs[:3]:
                 await asyncio.wait([asyncio.ensure_future(run.result(WAIT_SECONDS))])
@@ -202,7 +212,10 @@ def test_child_that_is_not_undone_with_its_parent_is_found(copy):
 
 def test_dead_letter_and_a_parked_run_are_found_but_not_old_ones(copy):
     tamper(copy, "UPDATE runs SET status = 'dead', reason = 'died 5 times' WHERE id = 'good'")
-    tamper(copy, "UPDATE runs SET status = 'parked', ended = NULL, reason = 'unknown' WHERE id = 'mixed'")
+    tamper(
+        copy,
+        "UPDATE runs SET status = 'parked', ended = NULL, reason = 'unknown' WHERE id = 'mixed'",
+    )
     found = alarms(judged(copy))["dead letters and parked"]
     assert sorted(found) == ["good is a dead letter: died 5 times", "mixed is parked: unknown"]
     assert alarms(judged(copy, since=1e11)) == {}
@@ -222,7 +235,9 @@ def test_run_that_ended_otherwise_than_meant_is_found(copy):
 def test_slow_recovery_is_found(copy):
     tamper(copy, "UPDATE runs SET lives = 2, deaths = 1 WHERE id = 'good'")
     tamper(
-        copy, f"UPDATE entries SET seq = 4, at = at + 500, fence = fence + 1 WHERE {OF} AND seq = 3", "good"
+        copy,
+        f"UPDATE entries SET seq = 4, at = at + 500, fence = fence + 1 WHERE {OF} AND seq = 3",
+        "good",
     )
     tamper(copy, "UPDATE runs SET fence = fence - 1 WHERE id = 'good'")
     tamper(
@@ -252,7 +267,9 @@ def written(path: Path, *, without: str = "", twice: str = "") -> LedgerSummary:
     for run, place, value, fence in rows:
         key = json.loads(value)["key"]
         undoes[run, place] = key
-        undone = undoes.get((run, place.removeprefix("undo:"))) if place.startswith("undo:") else None
+        undone = (
+            undoes.get((run, place.removeprefix("undo:"))) if place.startswith("undo:") else None
+        )
         if f"{run} {place}" == without:
             continue
         for _ in range(2 if f"{run} {place}" == twice else 1):
@@ -298,7 +315,10 @@ def test_action_that_no_journal_has_is_found(copy):
 
 def test_action_that_was_not_undone_is_found_by_the_ledger(copy):
     found = told(copy, written(copy, without="endless undo:pay#1"))
-    assert "endless: pay#1 is there 1 times by the ledger, and should be 0 times" in found["compensated"]
+    assert (
+        "endless: pay#1 is there 1 times by the ledger, and should be 0 times"
+        in found["compensated"]
+    )
 
 
 def test_action_that_was_intended_again_under_another_key_is_found(copy):
@@ -342,7 +362,9 @@ def test_item_that_is_done_and_was_never_handled_is_found(tmp_path):
 
     asyncio.run(handled())
     assert told(address, LedgerSummary()) == {
-        "none lost": ["mails/one is done, and the ledger has never heard of what is to be done for it"]
+        "none lost": [
+            "mails/one is done, and the ledger has never heard of what is to be done for it"
+        ]
     }
     summary = LedgerSummary(
         [{"n": 0, "what": "act", "key": "item mails/one", "run": "mails/one", "fence": 1}]
@@ -352,7 +374,9 @@ def test_item_that_is_done_and_was_never_handled_is_found(tmp_path):
 
 def test_result_of_a_step_whose_body_never_began_is_found(copy):
     summary = written(copy)
-    summary.add({"n": 0, "what": "began", "key": "think#1", "run": "good", "fence": 1, "attempt": 1})
+    summary.add(
+        {"n": 0, "what": "began", "key": "think#1", "run": "good", "fence": 1, "attempt": 1}
+    )
     found = told(copy, summary)["none lost"]
     assert found == ["mixed: think#1 has a result, and by the ledger its body never began"]
 
@@ -366,7 +390,9 @@ def test_where_no_lost_life_can_be_timed_recovery_is_not_known(copy):
         "good",
     )
     verdict = judged(copy, recovered=lambda *_: None)
-    assert verdict["recovery"].outcome == "not known" and "1 lives" in verdict["recovery"].unknown[0]
+    assert (
+        verdict["recovery"].outcome == "not known" and "1 lives" in verdict["recovery"].unknown[0]
+    )
 
 
 def test_step_that_began_after_its_result_was_on_record_is_found(copy):
@@ -375,16 +401,22 @@ def test_step_that_began_after_its_result_was_on_record_is_found(copy):
         ((fence,),) = db.execute(
             f"SELECT fence FROM entries WHERE key = 'think#1' AND {OF}", ("good",)
         ).fetchall()
-    summary.add({"n": 0, "what": "began", "key": "think#1", "run": "good", "fence": fence, "attempt": 1})
+    summary.add(
+        {"n": 0, "what": "began", "key": "think#1", "run": "good", "fence": fence, "attempt": 1}
+    )
     assert "redone" not in told(copy, summary)
-    summary.add({"n": 0, "what": "began", "key": "think#1", "run": "good", "fence": fence + 1, "attempt": 1})
+    summary.add(
+        {"n": 0, "what": "began", "key": "think#1", "run": "good", "fence": fence + 1, "attempt": 1}
+    )
     assert (
         f"think#1 began under fence {fence + 1}, after its result was recorded under {fence}"
         in told(copy, summary)["redone"][0]
     )
     again = written(copy)
     for _ in range(2):
-        again.add({"n": 0, "what": "began", "key": "think#1", "run": "good", "fence": fence, "attempt": 1})
+        again.add(
+            {"n": 0, "what": "began", "key": "think#1", "run": "good", "fence": fence, "attempt": 1}
+        )
     assert "began twice in one attempt of one life" in told(copy, again)["redone"][0]
 
 
@@ -396,9 +428,14 @@ def living(address):
     now = [1000.0]
     store = store_at(address, clock=lambda: now[0])
     store.open()
-    store.commit([Submit("r", "flow", "[]", "t", "00"), Submit("new", "flow", "[]", "u", "00", delay=0.0)])
     store.commit(
-        [RegisterWorker("w", "h", 1, 30.0, ("default",), ("flow",), 5), Claim("w", "t1", ids=("r",))]
+        [Submit("r", "flow", "[]", "t", "00"), Submit("new", "flow", "[]", "u", "00", delay=0.0)]
+    )
+    store.commit(
+        [
+            RegisterWorker("w", "h", 1, 30.0, ("default",), ("flow",), 5),
+            Claim("w", "t1", ids=("r",)),
+        ]
     )
     return store, now
 
@@ -437,7 +474,9 @@ def test_run_that_only_waited_and_that_nobody_takes_is_not_known(tmp_path):
         store.commit([Release(row.pk, row.fence, "it sleeps", waiting=True, due=now[0] + 1)])
         now[0] += 100
         verdict = check(store, Scope(since=0.0, objective=5))
-        assert alarms(verdict) == {} and "no living worker takes them" in verdict["ended"].unknown[0]
+        assert (
+            alarms(verdict) == {} and "no living worker takes them" in verdict["ended"].unknown[0]
+        )
 
 
 def test_run_that_waits_for_a_queue_at_its_limit_or_for_empty_hands_is_nobodys_fault(tmp_path):
@@ -471,7 +510,9 @@ def test_run_in_the_hands_of_a_worker_that_is_long_dead_is_found(tmp_path):
     with closing(store):
         now[0] += 300
         (found,) = alarms(check(store, Scope(since=0.0, objective=5)))["ended"]
-        assert found.startswith("r is held by worker w, whose lease ran out"), "though nobody could sweep it"
+        assert found.startswith("r is held by worker w, whose lease ran out"), (
+            "though nobody could sweep it"
+        )
         store.commit([RegisterWorker("x", "h", 2, 30.0, ("default",), ("flow",), 5)])
         (found,) = alarms(check(store, Scope(since=0.0, objective=5)))["ended"]
         assert found.startswith("r is held by worker w, whose lease ran out")
@@ -495,7 +536,9 @@ def test_run_in_the_hands_of_nobody_is_found(tmp_path):
 def test_drain_that_was_cut_short_is_found(tmp_path):
     store, now = living(f"sqlite:///{tmp_path}/o.db")
     with closing(store):
-        store.commit([Drain("w", "SIGTERM", keep=(store.run("r").fence,)), RegisterWorker("x", "h", 2, 30.0)])
+        store.commit(
+            [Drain("w", "SIGTERM", keep=(store.run("r").fence,)), RegisterWorker("x", "h", 2, 30.0)]
+        )
         assert alarms(check(store, Scope(since=0.0))) == {}, "it goes on"
         for _ in range(12):
             now[0] += 10

@@ -62,7 +62,9 @@ def verified_without_a_trace(path: Path) -> None:
     a drain that failed.
     """
     before, files = rows(path), path.read_bytes()
-    words = command("verify", "--since", "1h", "--thorough", "--json", "--store", f"sqlite:///{path}")
+    words = command(
+        "verify", "--since", "1h", "--thorough", "--json", "--store", f"sqlite:///{path}"
+    )
     with Program(words, path.parent / "verify") as verify:
         code = verify.wait()
     report = json.loads(verify.output)
@@ -85,7 +87,9 @@ def test_trial_that_stops_its_own_server_loses_nothing(tmp_path):
     assert report["verdict"]["looked_at"]["runs"] > 0
 
 
-def test_stopped_server_is_started_again_for_the_checks_and_its_data_are_kept_if_one_is_violated(tmp_path):
+def test_stopped_server_is_started_again_for_the_checks_and_its_data_are_kept_if_one_is_violated(
+    tmp_path,
+):
     """The runs never end and are not waited for, which violates a check on every machine."""
     code, report, said = chaos(
         tmp_path, PROGRAMS / "endless_flows.py", "--submit", "never_ends", "--args", '["x"]', "--server", "redis", "--blows", "server",
@@ -145,7 +149,9 @@ def test_file_store_gets_one_worker_and_work_while_it_is_dead(tmp_path):
     )  # fmt: skip
     assert (code, alarms(report)) == (0, {}), said
     assert report["options"]["workers"] == 1
-    assert check_of(report, "ended")["facts"]["statuses"] == {"done": report["work"]["acknowledged"]}
+    assert check_of(report, "ended")["facts"]["statuses"] == {
+        "done": report["work"]["acknowledged"]
+    }
 
 
 def test_effect_that_is_not_idempotent_as_declared_is_found(tmp_path):
@@ -164,7 +170,9 @@ def test_user_workflows_get_every_check_that_needs_no_ledger(tmp_path):
     )  # fmt: skip
     assert (code, alarms(report), report["outcome"]) == (0, {}, "not known"), said
     assert check_of(report, "redone")["not_known"] and not check_of(report, "ended")["not_known"]
-    assert check_of(report, "ended")["facts"]["statuses"] == {"done": report["work"]["acknowledged"]}
+    assert check_of(report, "ended")["facts"]["statuses"] == {
+        "done": report["work"]["acknowledged"]
+    }
 
 
 def test_worker_that_exceeds_its_grace_is_reported_and_killed(tmp_path):
@@ -233,7 +241,9 @@ def test_store_with_other_work_is_refused(tmp_path, monkeypatch, capsys):
         store.commit([RegisterWorker("w", "h", 1, 30.0), Cancel("theirs", "enough")])
     assert refused(tmp_path, monkeypatch, "--store", f"sqlite:///{tmp_path}/shared.db") == 2
     assert "1 workers live" in capsys.readouterr().err
-    assert refused(tmp_path, monkeypatch, "--store", f"sqlite:///{tmp_path}/shared.db", "--json") == 2
+    assert (
+        refused(tmp_path, monkeypatch, "--store", f"sqlite:///{tmp_path}/shared.db", "--json") == 2
+    )
     assert json.loads(capsys.readouterr().out)["error"]["exit_code"] == 2
     with closing(sqlite3.connect(tmp_path / "shared.db", isolation_level=None)) as db:
         db.execute("UPDATE workers SET lease_until = 'damaged'")
@@ -248,14 +258,19 @@ def test_seed_is_tried_once_in_a_store(tmp_path, monkeypatch, capsys):
     with closing(store):
         store.commit([Submit("chaos-5-000000-order", "order", "[]", "t", "00", queue="chaos-5")])
         store.commit([Cancel("chaos-5-000000-order", "enough")])
-    assert refused(tmp_path, monkeypatch, "--seed", 5, "--store", f"sqlite:///{tmp_path}/shared.db") == 2
+    assert (
+        refused(tmp_path, monkeypatch, "--seed", 5, "--store", f"sqlite:///{tmp_path}/shared.db")
+        == 2
+    )
     assert "seed 5 was tried in the store at" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("where", ["a-file", "a-file/below"])
 def test_unwritable_report_folder_is_refused(where, tmp_path, monkeypatch, capsys):
     (tmp_path / "a-file").write_text("x")
-    monkeypatch.setattr("outlast.tools.chaos.experiment.Experiment.run", lambda _: pytest.fail("it began"))
+    monkeypatch.setattr(
+        "outlast.tools.chaos.experiment.Experiment.run", lambda _: pytest.fail("it began")
+    )
     with pytest.raises(SystemExit) as ended:
         main(["chaos", "--report", str(tmp_path / where)])
     assert ended.value.code == 2
@@ -273,7 +288,15 @@ def test_report_is_written_whole_or_not_at_all(tmp_path):
 
 def test_death_of_the_ledger_fails_the_trial(tmp_path):
     words = command(
-        "--seconds", 600, "--kills-per-minute", 0, "--workers", 1, "--report", tmp_path / "report", "--json"
+        "--seconds",
+        600,
+        "--kills-per-minute",
+        0,
+        "--workers",
+        1,
+        "--report",
+        tmp_path / "report",
+        "--json",
     )
     with Program(words, tmp_path / "driver") as driver:
         log = tmp_path / "report" / "ledger.jsonl"

@@ -139,7 +139,9 @@ def test_drain_by_the_trial_itself_is_not_a_blow(fleet):
     faults.drain(first)
     faults.inject(Fault(0.0, "term", 0.9, 0.0, hard=False))
     wait_until(lambda: faults.go_on() or fleet.look() or faults.quiet)
-    assert [kind for _, kind in first.faults] == ["drain"] and [kind for _, kind in second.faults] == ["term"]
+    assert [kind for _, kind in first.faults] == ["drain"] and [
+        kind for _, kind in second.faults
+    ] == ["term"]
     verdict = Verdict([Check(name, "") for name in ASKS], {})
     verdict["redone"].facts["bodies_begun_again"] = 3
     own_checks(verdict, Options(seed=1), fleet, faults, load(acknowledged=["r"]))
@@ -149,14 +151,24 @@ def test_drain_by_the_trial_itself_is_not_a_blow(fleet):
 
 def load(**facts):
     return SimpleNamespace(
-        **{"acknowledged": [], "unsure": 0, "tried": 3, "away": None, "wrong": [], "decided": 0, **facts}
+        **{
+            "acknowledged": [],
+            "unsure": 0,
+            "tried": 3,
+            "away": None,
+            "wrong": [],
+            "decided": 0,
+            **facts,
+        }
     )
 
 
 def test_trial_without_work_or_blows_does_not_pass(fleet):
     faults = FaultInjector(fleet, 60.0)
     verdict = Verdict([Check(name, "") for name in ASKS], {})
-    own_checks(verdict, Options(seed=1), fleet, faults, load(unsure=3, away="the server cannot be reached"))
+    own_checks(
+        verdict, Options(seed=1), fleet, faults, load(unsure=3, away="the server cannot be reached")
+    )
     assert verdict["ended"].evidence == [
         "of 3 submissions 3 were never acknowledged: the server cannot be reached"
     ]
@@ -189,7 +201,10 @@ def test_blow_without_a_victim_is_reported_as_missed(fleet, monkeypatch):
     for kind in ("term", "server"):
         faults.inject(Fault(0.0, kind, 0.5, 0.0, hard=False))
     wait_until(lambda: faults.go_on() or faults.quiet)
-    assert sorted(fault.kind for fault in faults.missed) == ["server", "term"] and faults.injected == []
+    assert (
+        sorted(fault.kind for fault in faults.missed) == ["server", "term"]
+        and faults.injected == []
+    )
 
 
 class Desk:
@@ -276,12 +291,16 @@ def test_recovery_lasts_from_the_blow_to_the_next_claim(tmp_path):
     now = time.time()
     noise = "what a program prints is claimed to be no JSON\n"
     one = Struck(tmp_path, 1, noise + claimed("r", 5, now), (now + 10, "kill"))
-    two = Struck(tmp_path, 2, claimed("r", 9, now + 12.5) + claimed("s", 8, now), (now + 20, "term"))
+    two = Struck(
+        tmp_path, 2, claimed("r", 9, now + 12.5) + claimed("s", 8, now), (now + 20, "term")
+    )
     claims = Claims([one, two])
     assert claims.recovered("r", end(5, now + 11), None) == pytest.approx(2.5, abs=0.001), (
         "not from when it was noticed"
     )
-    assert claims.recovered("r", end(9, now + 21, "interruption"), None) is None, "nobody took it yet"
+    assert claims.recovered("r", end(9, now + 21, "interruption"), None) is None, (
+        "nobody took it yet"
+    )
     assert claims.recovered("r", end(5, now + 11), end(7, now + 12)) is None, (
         "an earlier claim was not logged"
     )
@@ -305,9 +324,9 @@ def test_survived_stop_is_not_the_cause_of_a_later_death(tmp_path):
     seconds = claims.recovered("r", end(5, now + 61, seen=now + 60), None)
     assert seconds == pytest.approx(2.0, abs=0.001) and list(claims.by_fault) == ["none"]
     one.resumed = [now + 59]
-    assert Claims([one, two]).recovered("r", end(5, now + 61, seen=now + 60), None) == pytest.approx(
-        61.0, abs=0.001
-    )
+    assert Claims([one, two]).recovered(
+        "r", end(5, now + 61, seen=now + 60), None
+    ) == pytest.approx(61.0, abs=0.001)
 
 
 @pytest.mark.parametrize("ahead", [-300.0, 300.0])

@@ -18,7 +18,11 @@ VOID = {"meta", "br"}
 
 
 def checks(evil: str = "r is lost") -> list[Check]:
-    found = [Check("recovery", "it went on", 3, facts={"objective": 30.0, **percentiles([1.0, 2.0, 9.5])})]
+    found = [
+        Check(
+            "recovery", "it went on", 3, facts={"objective": 30.0, **percentiles([1.0, 2.0, 9.5])}
+        )
+    ]
     found.append(Check("redone", "not again", 7, facts={"per_blow": 0.5}))
     found.append(Check("no stale fence", "none", 7, facts={"stale_writers_refused": 4}))
     broken = Check("none lost", "all is there", 2)
@@ -73,8 +77,15 @@ def test_page_is_whole_and_needs_nothing_from_elsewhere():
     parser = Whole()
     parser.feed(text)
     assert parser.open == []
-    assert {"svg", "table", "style"} <= parser.seen and not {"script", "link", "img", "iframe"} & parser.seen
-    assert re.findall(r"(?:href|src|url\()", text) == [] and "http" not in text.replace("http-equiv", "")
+    assert {"svg", "table", "style"} <= parser.seen and not {
+        "script",
+        "link",
+        "img",
+        "iframe",
+    } & parser.seen
+    assert re.findall(r"(?:href|src|url\()", text) == [] and "http" not in text.replace(
+        "http-equiv", ""
+    )
     for drawing in re.findall(r"<svg.*?</svg>", text, re.DOTALL):
         ET.fromstring(drawing)
 

@@ -27,7 +27,9 @@ def told(*entries: Entry, **more) -> JournalAudit:
 
 
 def step(seq, key="a#1", fence=1, value="1", at=None, **more):
-    return Entry(seq, "step", key, float(at if at is not None else seq), value=value, fence=fence, **more)
+    return Entry(
+        seq, "step", key, float(at if at is not None else seq), value=value, fence=fence, **more
+    )
 
 
 def intent(seq, key="pay#1", fence=1, id="K", compensation=None, **more):
@@ -35,11 +37,15 @@ def intent(seq, key="pay#1", fence=1, id="K", compensation=None, **more):
         "key": id, "effect": "pay", "code": "m", "arguments": "{}", "compensation": compensation, "timeout": 1.0,
         "threaded": False, "generation": 0,
     }  # fmt: skip
-    return Entry(seq, "intent", key, float(seq), value=json.dumps(said), attempt=1, fence=fence, **more)
+    return Entry(
+        seq, "intent", key, float(seq), value=json.dumps(said), attempt=1, fence=fence, **more
+    )
 
 
 def by_store(seq, kind, fence=1, at=None, **said):
-    return Entry(seq, kind, "", float(at if at is not None else seq), value=json.dumps(said), fence=-fence)
+    return Entry(
+        seq, kind, "", float(at if at is not None else seq), value=json.dumps(said), fence=-fence
+    )
 
 
 def test_journal_in_order_is_in_order():
@@ -60,7 +66,10 @@ def test_missing_entry_is_found_where_the_life_went_on_to_the_end():
 
 
 def test_missing_entry_is_no_loss_where_the_life_ended_for_it():
-    assert told(step(1), step(3, "b#1"), by_store(4, "interruption"), step(5, "c#1", fence=2)).damage == []
+    assert (
+        told(step(1), step(3, "b#1"), by_store(4, "interruption"), step(5, "c#1", fence=2)).damage
+        == []
+    )
     assert told(step(1), step(3, "b#1"), step(4, "c#1", fence=2)).damage == []
     assert told(step(1), step(3, "b#1"), status="running").damage == []
 
@@ -112,7 +121,10 @@ def test_compensations_in_the_wrong_order_are_found():
     begun = by_store(5, "undoing", status="failed")
 
     def undone(seq, place):
-        return [intent(seq, f"undo:{place}", 2, id=f"undo {place}"), step(seq + 1, f"undo:{place}", 2)]
+        return [
+            intent(seq, f"undo:{place}", 2, id=f"undo {place}"),
+            step(seq + 1, f"undo:{place}", 2),
+        ]
 
     assert told(*first, begun, *undone(6, "b#1"), *undone(8, "a#1")).disorder == []
     audit = told(*first, begun, *undone(6, "a#1"), *undone(8, "b#1"))
@@ -122,7 +134,9 @@ def test_compensations_in_the_wrong_order_are_found():
 
 def test_recovery_is_from_the_last_sign_of_life_to_the_beginning_of_the_next_step():
     audit = told(
-        step(1, at=10), by_store(2, "death", at=20, seen=12.0), step(3, "b#1", 2, at=25, seconds=4.0)
+        step(1, at=10),
+        by_store(2, "death", at=20, seen=12.0),
+        step(3, "b#1", 2, at=25, seconds=4.0),
     )
     assert [one.seconds for one in audit.recoveries] == [9.0]
 
@@ -130,7 +144,10 @@ def test_recovery_is_from_the_last_sign_of_life_to_the_beginning_of_the_next_ste
 def test_recovery_is_not_timed_where_the_run_may_have_waited_for_something_else():
     death = by_store(2, "death", at=20, seen=12.0)
     fired = Entry(3, "fired", "t#1", 4000.0, fence=2)
-    assert (told(step(1, at=10), death, fired).recoveries, told(step(1), death, fired).untimed) == ([], 1)
+    assert (told(step(1, at=10), death, fired).recoveries, told(step(1), death, fired).untimed) == (
+        [],
+        1,
+    )
     assert told(intent(1), death, step(3, "pay#1", 2, at=4000)).recoveries == [], (
         "its act might have been under way"
     )
@@ -142,7 +159,8 @@ def test_recovery_is_not_timed_where_the_run_may_have_waited_for_something_else(
 
 def test_what_cannot_be_read_is_damage_and_no_exception():
     audit = told(
-        Entry(1, "intent", "pay#1", 1.0, value="{", fence=1), Entry(2, "death", "", 2.0, value="[]", fence=-1)
+        Entry(1, "intent", "pay#1", 1.0, value="{", fence=1),
+        Entry(2, "death", "", 2.0, value="[]", fence=-1),
     )
     assert "entry 1 (intent) cannot be read" in audit.damage[0]
     assert len(audit.ends) == 1

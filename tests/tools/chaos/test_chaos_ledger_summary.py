@@ -22,7 +22,11 @@ def test_act_that_is_done_twice_is_seen_even_if_it_is_undone_once():
 
 def test_undoing_that_is_done_twice_or_of_nothing_is_seen():
     assert (
-        len(LedgerSummary([line("act"), line("undo", "u", undoes="k"), line("undo", "v", undoes="k")]).twice)
+        len(
+            LedgerSummary(
+                [line("act"), line("undo", "u", undoes="k"), line("undo", "v", undoes="k")]
+            ).twice
+        )
         == 1
     )
     assert len(LedgerSummary([line("undo", "u", undoes="never")]).twice) == 1
@@ -49,7 +53,10 @@ def test_act_under_an_older_fence_of_its_run_is_seen():
 
 
 def test_bodies_that_begin_again_in_the_same_attempt_are_counted():
-    begun = [line("began", "a", fence=fence, attempt=attempt) for fence, attempt in ((1, 1), (2, 1), (2, 2))]
+    begun = [
+        line("began", "a", fence=fence, attempt=attempt)
+        for fence, attempt in ((1, 1), (2, 1), (2, 2))
+    ]
     assert LedgerSummary(begun).redone == 1
 
 
@@ -83,7 +90,9 @@ def test_ledger_refuses_whoever_was_overtaken_also_by_a_question(ledger):
 def test_fault_meets_the_first_request_of_a_key_only(ledger, tmp_path):
     assert ask(ledger, "act", "a", fault="refuse") == {"refused": True}
     assert ask(ledger, "act", "b", fault="cut") is None
-    assert [one["key"] for one in lines(tmp_path / LOG)] == ["b"], "the answer was withheld, the act was not"
+    assert [one["key"] for one in lines(tmp_path / LOG)] == ["b"], (
+        "the answer was withheld, the act was not"
+    )
     assert "n" in ask(ledger, "act", "a", fault="refuse")
 
 

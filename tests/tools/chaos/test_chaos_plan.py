@@ -94,7 +94,9 @@ def test_what_is_submitted_follows_from_the_seed_and_the_number():
     pieces = [work.piece(number) for number in range(40)]
     assert [piece.id for piece in pieces] == [Demo(5).piece(number).id for number in range(40)]
     runs = [piece.id for piece in pieces if piece.call is not None]
-    assert len(runs) == 30 and {id.rpartition("-")[2] for id in runs} == {flow.name for flow in FLOWS}
+    assert len(runs) == 30 and {id.rpartition("-")[2] for id in runs} == {
+        flow.name for flow in FLOWS
+    }
     assert any(map(work.is_for_cancelling, runs))
 
 
@@ -102,7 +104,9 @@ def test_number_is_put_into_every_text_of_the_arguments():
     @workflow
     async def report(topic: str, more: dict, times: int = 1) -> None: ...
 
-    work = Work(5, [(report, {"topic": "t {n}", "more": {"a": ["{n}", 7]}}), (report, ["{n}{n}", {}])])
+    work = Work(
+        5, [(report, {"topic": "t {n}", "more": {"a": ["{n}", 7]}}), (report, ["{n}{n}", {}])]
+    )
     assert report.signature.decode(work.piece(2).call.args) == (("t 2", {"a": ["2", 7]}), {})
     assert work.piece(3).id == "chaos-5-000003-report" and '"33"' in work.piece(3).call.args
     with pytest.raises(ValueError, match="JSON list"):
@@ -110,12 +114,21 @@ def test_number_is_put_into_every_text_of_the_arguments():
 
 
 def ended(
-    id: str, status: str, value: str | None = None, error: str | None = None, parent: str | None = None
+    id: str,
+    status: str,
+    value: str | None = None,
+    error: str | None = None,
+    parent: str | None = None,
 ):
     empty = RunRow(**dict.fromkeys(RunRow._fields))
     error = None if error is None else json.dumps({"type": f"some.module:{error}", "message": "so"})
     return empty._replace(
-        id=id, status=status, value=value, error=error, parent=parent, workflow=id.rpartition("-")[2]
+        id=id,
+        status=status,
+        value=value,
+        error=error,
+        parent=parent,
+        workflow=id.rpartition("-")[2],
     )
 
 
@@ -129,7 +142,10 @@ def test_how_each_run_of_the_demo_must_end_is_said():
     assert work.amiss(ended("chaos-5-000014-fickle", "done", "2")) is None
     assert work.amiss(ended("chaos-5-items/chaos-5-000003", "done")) is None
     assert (
-        work.amiss(ended("chaos-5-000010-parent/part#1", "cancelled", parent="chaos-5-000010-parent")) is None
+        work.amiss(
+            ended("chaos-5-000010-parent/part#1", "cancelled", parent="chaos-5-000010-parent")
+        )
+        is None
     )
     assert work.amiss(ended("somebody-elses", "failed")) is None
 
@@ -144,5 +160,7 @@ def test_run_that_failed_for_another_reason_or_has_another_result_is_told():
     assert "meant to be done with 2 or failed by Abandoned" in work.amiss(
         ended("chaos-5-000014-fickle", "failed", error="Bug")
     )
-    assert "is cancelled, and is meant to be done" in work.amiss(ended("chaos-5-000013-order", "cancelled"))
+    assert "is cancelled, and is meant to be done" in work.amiss(
+        ended("chaos-5-000013-order", "cancelled")
+    )
     assert work.amiss(ended("chaos-5-items/chaos-5-000003", "cancelled"))

@@ -38,8 +38,12 @@ def test_draining_worker_does_not_strike_itself(monkeypatch):
     struck = []
 
     async def main() -> None:
-        async with Outlast("memory:", signals=0, chaos_kills_per_hour=1e9, chaos_mode="kill") as app:
-            self_kill._strike(app, asyncio.get_running_loop(), kill=True, end=lambda: struck.append("before"))
+        async with Outlast(
+            "memory:", signals=0, chaos_kills_per_hour=1e9, chaos_mode="kill"
+        ) as app:
+            self_kill._strike(
+                app, asyncio.get_running_loop(), kill=True, end=lambda: struck.append("before")
+            )
             await app.drain("enough")
             timer = self_kill.schedule_self_kill(app, end=lambda: struck.append("in a drain"))
             timer.join(WAIT_SECONDS)
@@ -53,8 +57,17 @@ def test_draining_worker_does_not_strike_itself(monkeypatch):
 )
 def test_willing_worker_strikes_itself_and_logs_it(mode, code, said, tmp_path):
     env = clean_environment(OUTLAST_CHAOS_KILLS_PER_HOUR="1000000", OUTLAST_CHAOS_MODE=mode)
-    words = ["worker", PROGRAMS / "user_flows.py", "--store", f"sqlite:///{tmp_path}/o.db", "--log", "text"]
-    with Program.python(PROGRAMS / "self_killing_worker.py", *words, folder=tmp_path, env=env) as worker:
+    words = [
+        "worker",
+        PROGRAMS / "user_flows.py",
+        "--store",
+        f"sqlite:///{tmp_path}/o.db",
+        "--log",
+        "text",
+    ]
+    with Program.python(
+        PROGRAMS / "self_killing_worker.py", *words, folder=tmp_path, env=env
+    ) as worker:
         assert worker.wait() == code, worker.describe()
     text = worker.output + worker.errors
     assert "strikes itself at random, 1e+06 times an hour" in text and said in text

@@ -79,7 +79,9 @@ def test_violation_is_reported_with_exit_code_1(tmp_path, capsys):
     address = f"sqlite:///{tmp_path}/o.db"
     fill(address)
     with closing(sqlite3.connect(tmp_path / "o.db", isolation_level=None)) as db:
-        db.execute("UPDATE runs SET status = 'parked', ended = NULL, reason = 'diverged' WHERE pk = 1")
+        db.execute(
+            "UPDATE runs SET status = 'parked', ended = NULL, reason = 'diverged' WHERE pk = 1"
+        )
     assert verify("--store", address) == 1
     said = capsys.readouterr().out
     assert (

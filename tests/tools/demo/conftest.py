@@ -76,7 +76,9 @@ def environment(tmp_path_factory) -> Path:
             for file in distribution(name).files or ():
                 if ".." not in file.parts and Path(str(file.locate())).exists():
                     (site / file).parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copy2(str(file.locate()), site / file)  # with its time, by which bytecode is valid
+                    shutil.copy2(
+                        str(file.locate()), site / file
+                    )  # with its time, by which bytecode is valid
         subprocess.run(
             [sys.executable, "-m", "pip", "--python", str(place / "bin" / "python"), "install", "--quiet", "--no-index", "--no-deps", str(wheel)],
             check=True, timeout=PLAY_SECONDS,
@@ -103,7 +105,11 @@ def recorded(environment, tmp_path_factory) -> Recorded:
         (folder / "queue.py").write_text("raise SystemExit('a module of the folder was imported')")
         (folder / "outlast-demo.db.bak").write_text("not the demo's")
         (folder / "demo.new").write_text("somebody's")
-        env = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "TMPDIR": os.environ.get("TMPDIR", "/tmp")}
+        env = {
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(folder),
+            "TMPDIR": os.environ.get("TMPDIR", "/tmp"),
+        }
         done = subprocess.run(
             [environment / "bin" / "python", "-P", "-c", KEEPING_PLAY, "demo", "--pace", PACE, "--record", "demo.svg"],
             cwd=folder, env=env | HOSTILE, capture_output=True, text=True, timeout=PLAY_SECONDS, check=False,
@@ -135,7 +141,8 @@ def good(tmp_path_factory) -> Facts:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(SQLiteStore, "progress", progress)
             facts = played(
-                folder, agent(folder, LOSES_AN_ANSWER, ("@effect(timeout=10)", "@effect(timeout=2)"))
+                folder,
+                agent(folder, LOSES_AN_ANSWER, ("@effect(timeout=10)", "@effect(timeout=2)")),
             )
         assert next(asked) > 2, "it waits for an answer to be saved"
         # Locks and sockets cannot be kept.

@@ -78,7 +78,9 @@ def quick_workers() -> Iterator[None]:
     """Give the workers of plays in this process QUICK's settings, and any time to start."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scenario, "START_SECONDS", 3600.0)
-        patch.setattr(scenario, "environ_of", lambda environ, **more: environ_of(environ, **more) | QUICK)
+        patch.setattr(
+            scenario, "environ_of", lambda environ, **more: environ_of(environ, **more) | QUICK
+        )
         yield
 
 

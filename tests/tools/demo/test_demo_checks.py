@@ -64,17 +64,23 @@ def test_checks_find_a_faulty_agent(tmp_path, fault):
 
 def no_death(facts: Facts) -> Facts:
     bees = facts.runs["bees"]
-    return replace(facts, runs=facts.runs | {"bees": bees._replace(row=bees.row._replace(deaths=0))})
+    return replace(
+        facts, runs=facts.runs | {"bees": bees._replace(row=bees.row._replace(deaths=0))}
+    )
 
 
 def other_result(facts: Facts) -> Facts:
     bees = facts.runs["bees"]
-    return replace(facts, runs=facts.runs | {"bees": bees._replace(row=bees.row._replace(value='"half"'))})
+    return replace(
+        facts, runs=facts.runs | {"bees": bees._replace(row=bees.row._replace(value='"half"'))}
+    )
 
 
 def not_done(facts: Facts) -> Facts:
     bees = facts.runs["tides"]
-    return replace(facts, runs=facts.runs | {"tides": bees._replace(row=bees.row._replace(status="parked"))})
+    return replace(
+        facts, runs=facts.runs | {"tides": bees._replace(row=bees.row._replace(status="parked"))}
+    )
 
 
 def not_there(facts: Facts) -> Facts:
@@ -102,7 +108,9 @@ def asked_twice(facts: Facts) -> Facts:
 
 
 def whole(facts: Facts) -> Facts:
-    answers = [replace(one, sent=108) if one.topic == "bees" else one for one in facts.played.model.answers]
+    answers = [
+        replace(one, sent=108) if one.topic == "bees" else one for one in facts.played.model.answers
+    ]
     return with_model(facts, answers=answers)
 
 
@@ -112,7 +120,9 @@ def nothing_kept(facts: Facts) -> Facts:
 
 
 def with_model(facts: Facts, **changes) -> Facts:
-    return replace(facts, played=replace(facts.played, model=replace(facts.played.model, **changes)))
+    return replace(
+        facts, played=replace(facts.played, model=replace(facts.played.model, **changes))
+    )
 
 
 def lost_message(facts: Facts) -> Facts:
@@ -162,7 +172,8 @@ def test_unseen_workers_are_left_out_of_the_summary(good):
 def test_worker_start_failure_ends_the_demo_with_its_output(tmp_path):
     with pytest.raises(DemoFailed, match="no such thing as this module"):
         played(
-            tmp_path, agent(tmp_path, ("import os\n", 'raise ImportError("no such thing as this module")\n'))
+            tmp_path,
+            agent(tmp_path, ("import os\n", 'raise ImportError("no such thing as this module")\n')),
         )
 
 

@@ -49,7 +49,9 @@ def test_only_a_part_of_one_step_is_redone_and_every_message_is_sent_once(found)
     assert found["redone"] == [{"request": "answer", "run": "bees", "begun": 2}]
     answer = found["answer"]
     assert 0 < answer["kept"] <= answer["arrived"] < answer["tokens"]
-    assert len({(one["to"], one["text"]) for one in found["messages"]}) == len(found["messages"]) == 7
+    assert (
+        len({(one["to"], one["text"]) for one in found["messages"]}) == len(found["messages"]) == 7
+    )
     assert found["tokens"]["saved"] > 0
 
 
@@ -72,7 +74,9 @@ def test_json_output_is_one_document(good, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     answer = answer_in(tmp_path, ["demo", "--json"], capsys)
     assert answer.code == 0, answer
-    assert answer.json == json.loads(json.dumps(document(good, checks(good), Path("outlast-demo.db"))))
+    assert answer.json == json.loads(
+        json.dumps(document(good, checks(good), Path("outlast-demo.db")))
+    )
 
 
 @pytest.mark.parametrize("words", [[], ["--json"]], ids=["text", "json"])
@@ -85,7 +89,11 @@ def test_demo_with_a_false_claim_exits_1(good, tmp_path, monkeypatch, capsys, wo
 
 def test_demo_leaves_its_store_and_other_files(recorded, capsys):
     folder = recorded.folder
-    for words, text in ((["runs"], "glaciers"), (["show", "bees"], "1 death"), (["drains"], "SIGTERM")):
+    for words, text in (
+        (["runs"], "glaciers"),
+        (["show", "bees"], "1 death"),
+        (["drains"], "SIGTERM"),
+    ):
         typed = [*words, "--store", "sqlite:///outlast-demo.db"]
         assert text in answer_in(folder, typed, capsys, OUTLAST_ENV_FILE="").out
     assert (folder / "outlast-demo.db.bak").read_text() == "not the demo's"
@@ -102,7 +110,10 @@ def test_demo_prints_a_line_every_few_seconds(monkeypatch):
     now = 100.0
     monkeypatch.setattr("outlast.tools.demo.view.time", SimpleNamespace(monotonic=lambda: now))
     said = io.StringIO()
-    lines, scene = Lines(said), State(works=[Work("tides", "running", 1, "thinks"), Work("bees", "done", 3)])
+    lines, scene = (
+        Lines(said),
+        State(works=[Work("tides", "running", 1, "thinks"), Work("bees", "done", 3)]),
+    )
     while scene.seconds < 20:
         now, scene.seconds = now + 0.25, scene.seconds + 0.25
         if scene.seconds == 3.0:
@@ -190,10 +201,14 @@ def test_a_picture_that_cannot_be_written_is_refused_before_anything_is_shown(tm
     shut.chmod(0o555)
     answer_in(tmp_path, ["demo", "--record", "demo.png"], capsys)
     with as_nobody():
-        answer = answer_of(["demo", "--record", f"{shut}/demo.svg", "--store-file", f"{shut}/x.db"], capsys)
+        answer = answer_of(
+            ["demo", "--record", f"{shut}/demo.svg", "--store-file", f"{shut}/x.db"], capsys
+        )
     shut.rmdir()
     assert answer.code == 2
-    assert "nothing can be written into that folder: Permission denied." in " ".join(answer.err.split())
+    assert "nothing can be written into that folder: Permission denied." in " ".join(
+        answer.err.split()
+    )
 
 
 def test_a_store_of_somebody_else_under_its_name_is_refused_and_not_touched(tmp_path, capsys):

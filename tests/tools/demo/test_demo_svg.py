@@ -20,7 +20,10 @@ BYTES_MAX = 150_000
 def frames(text: str) -> list[list[str]]:
     """The text of each, line by line."""
     root = ET.fromstring(text)
-    return [["".join(row.itertext()) for row in group.iter(f"{SVG}text")] for group in root.iter(f"{SVG}g")]
+    return [
+        ["".join(row.itertext()) for row in group.iter(f"{SVG}text")]
+        for group in root.iter(f"{SVG}g")
+    ]
 
 
 def end_of(transcript: str) -> list[str]:
@@ -66,11 +69,15 @@ def alike(transcript: str) -> list[str]:
 
 
 def test_the_transcript_of_the_documentation_is_what_the_demo_says_today(recorded):
-    assert alike((DOCS / "demo.txt").read_text()) == alike((recorded.folder / "demo.txt").read_text())
+    assert alike((DOCS / "demo.txt").read_text()) == alike(
+        (recorded.folder / "demo.txt").read_text()
+    )
 
 
 @pytest.mark.parametrize("where", ["docs", "recorded"])
-def test_a_picture_needs_nothing_else_moves_only_for_who_wants_it_and_says_what_it_is(where, recorded):
+def test_a_picture_needs_nothing_else_moves_only_for_who_wants_it_and_says_what_it_is(
+    where, recorded
+):
     text = ((DOCS if where == "docs" else recorded.folder) / "demo.svg").read_text()
     root = ET.fromstring(text)
     assert root.get("role") == "img"
@@ -103,7 +110,9 @@ def test_each_frame_is_to_be_seen_and_one_at_a_time():
     times = [
         [
             float(one)
-            for one in re.findall(r"(\d+\.\d+)% \{ visibility: visible|(?:^|\s)(\d+\.\d+)%, 100%", rule)
+            for one in re.findall(
+                r"(\d+\.\d+)% \{ visibility: visible|(?:^|\s)(\d+\.\d+)%, 100%", rule
+            )
             for one in one
             if one
         ]

@@ -47,7 +47,11 @@ def in_terminal(
     environ = clean(TERM="xterm-256color", **env)
     if fork:
         process = spawn(
-            [sys.executable, "-u", *words], stdout=follower, stderr=follower, cwd=folder, env=environ
+            [sys.executable, "-u", *words],
+            stdout=follower,
+            stderr=follower,
+            cwd=folder,
+            env=environ,
         )
     else:
         process = subprocess.Popen(
@@ -103,8 +107,13 @@ def resize_and_interrupt(pid: int, terminal: int) -> None:
 )  # fmt: skip
 def test_a_board_is_drawn_where_there_is_room_and_colour(tmp_path, columns, rows, env, view):
     terminal = env.pop("TERM", None)
-    words = ["-c", f"import os; os.environ.update({ ({'TERM': terminal} if terminal else {}) }); {WHICH}"]
-    code, said = in_terminal(words, columns, rows, tmp_path, fork="PYTHONIOENCODING" not in env, **env)
+    words = [
+        "-c",
+        f"import os; os.environ.update({ ({'TERM': terminal} if terminal else {}) }); {WHICH}",
+    ]
+    code, said = in_terminal(
+        words, columns, rows, tmp_path, fork="PYTHONIOENCODING" not in env, **env
+    )
     assert code == 0, said
     assert said.split()[-1].endswith(view)
 

@@ -5,13 +5,20 @@ import subprocess
 
 from support.waiting import WAIT_SECONDS
 
-EXTRAS = ("httpx", "starlette", "uvicorn", "psycopg", "redis", "prometheus_client", "opentelemetry", "yaml")
+EXTRAS = (
+    "httpx",
+    "starlette",
+    "uvicorn",
+    "psycopg",
+    "redis",
+    "prometheus_client",
+    "opentelemetry",
+    "yaml",
+)
 
 
 def test_wheel_environment_has_no_extras(environment):
-    script = (
-        "import importlib.util, sys; print([one for one in sys.argv[1:] if importlib.util.find_spec(one)])"
-    )
+    script = "import importlib.util, sys; print([one for one in sys.argv[1:] if importlib.util.find_spec(one)])"
     done = subprocess.run(
         [environment / "bin" / "python", "-c", script, *EXTRAS],
         capture_output=True,

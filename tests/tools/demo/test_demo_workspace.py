@@ -11,7 +11,14 @@ import pytest
 from outlast import Outlast, workflow
 from outlast.tools.demo.scenario import Scenario
 from outlast.tools.demo.view import View
-from outlast.tools.demo.workspace import QUEUE, RUNS_MAX, DemoRefused, address_of, make_room, taken_turn
+from outlast.tools.demo.workspace import (
+    QUEUE,
+    RUNS_MAX,
+    DemoRefused,
+    address_of,
+    make_room,
+    taken_turn,
+)
 from support.processes import Program
 
 
@@ -34,7 +41,9 @@ def store_with(path: Path, flow, queue: str) -> None:
 
 
 def everything(folder: Path) -> dict[str, bytes | None]:
-    return {str(one): one.read_bytes() if one.is_file() else None for one in sorted(folder.rglob("*"))}
+    return {
+        str(one): one.read_bytes() if one.is_file() else None for one in sorted(folder.rglob("*"))
+    }
 
 
 def test_the_store_of_an_earlier_demo_is_removed_and_nothing_beside_it(tmp_path):

@@ -64,10 +64,16 @@ def of_kind(found: list[dict], kind: str) -> dict:
 def worker_of(found: list[dict]) -> tuple[dict, dict, dict[str, str]]:
     """The pod's spec, its container, and the variables that have plain values."""
     (spec,) = [
-        one["spec"]["template"]["spec"] for one in found if one["kind"] in ("Deployment", "StatefulSet")
+        one["spec"]["template"]["spec"]
+        for one in found
+        if one["kind"] in ("Deployment", "StatefulSet")
     ]
     (container,) = spec["containers"]
-    return spec, container, {one["name"]: one["value"] for one in container["env"] if "value" in one}
+    return (
+        spec,
+        container,
+        {one["name"]: one["value"] for one in container["env"] if "value" in one},
+    )
 
 
 @pytest.fixture
@@ -79,7 +85,9 @@ def manifest(tmp_path, capsys):
 def test_the_folder_has_each_as_it_comes_out(kind):
     document = DOCUMENTS[kind]
     there = (DEPLOY / document.path).read_text(encoding="utf-8")
-    assert there == written(kind, document.stores[0]), "make it anew: outlast manifest --write deploy"
+    assert there == written(kind, document.stores[0]), (
+        "make it anew: outlast manifest --write deploy"
+    )
 
 
 @pytest.mark.parametrize(
@@ -94,12 +102,16 @@ def test_kubernetes_manifests_are_valid(kind, store, chosen):
 @pytest.mark.parametrize(("kind", "store"), [("deployment", "postgres"), ("statefulset", "sqlite")])
 def test_only_the_monitoring_namespace_may_reach_the_http_server_of_a_pod(kind, store):
     found = documents(kind, store, **OTHER)
-    (pod,) = [one["spec"]["template"] for one in found if one["kind"] in ("Deployment", "StatefulSet")]
+    (pod,) = [
+        one["spec"]["template"] for one in found if one["kind"] in ("Deployment", "StatefulSet")
+    ]
     policy = of_kind(found, "NetworkPolicy")["spec"]
     assert policy["podSelector"]["matchLabels"] == pod["metadata"]["labels"]
     assert policy["policyTypes"] == ["Ingress"]
     (rule,) = policy["ingress"]
-    assert rule["ports"] == [{"protocol": "TCP", "port": pod["spec"]["containers"][0]["ports"][0]["name"]}]
+    assert rule["ports"] == [
+        {"protocol": "TCP", "port": pod["spec"]["containers"][0]["ports"][0]["name"]}
+    ]
     assert rule["from"] == [
         {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
     ]
@@ -111,7 +123,9 @@ def test_compose_files_are_valid(store, chosen):
     (found,) = documents("compose", store, **chosen)
     schema("compose").validate(found)
     used = {
-        volume.partition(":")[0] for service in found["services"].values() for volume in service["volumes"]
+        volume.partition(":")[0]
+        for service in found["services"].values()
+        for volume in service["volumes"]
     }
     assert used == set(found["volumes"])
     wanted = {name for service in found["services"].values() for name in service.get("secrets", ())}
@@ -139,8 +153,14 @@ def test_numbers_of_a_pod_agree(kind, store, chosen):
     assert waits == n.pre_stop
     assert int(env["OUTLAST_GRACE"]) == n.grace
     assert spec["terminationGracePeriodSeconds"] == waits + n.grace + MARGIN
-    assert int(env["OUTLAST_HEALTH_STALL"]) >= spec["terminationGracePeriodSeconds"], "no probe ends a drain"
-    assert container["ports"][0]["containerPort"] == n.port == int(env["OUTLAST_HTTP"].rpartition(":")[2])
+    assert int(env["OUTLAST_HEALTH_STALL"]) >= spec["terminationGracePeriodSeconds"], (
+        "no probe ends a drain"
+    )
+    assert (
+        container["ports"][0]["containerPort"]
+        == n.port
+        == int(env["OUTLAST_HTTP"].rpartition(":")[2])
+    )
     for probe, path in (
         ("startupProbe", "/health"),
         ("readinessProbe", "/ready"),
@@ -160,15 +180,21 @@ def test_a_pod_has_the_certificate_that_its_example_of_an_address_names(chosen):
     assert options["sslmode"] == ["verify-full"]
     (file,) = options["sslrootcert"]  # else libpq looks into the home of a user who has none
     spec, container, _ = worker_of(documents("deployment", "postgres", **chosen))
-    (mount,) = [one for one in container["volumeMounts"] if one["mountPath"] == str(Path(file).parent)]
+    (mount,) = [
+        one for one in container["volumeMounts"] if one["mountPath"] == str(Path(file).parent)
+    ]
     (volume,) = [one for one in spec["volumes"] if one["name"] == mount["name"]]
     (item,) = volume["secret"]["items"]
-    assert (item["path"], volume["secret"]["secretName"]) == (Path(file).name, chosen.get("name", "agents"))
+    assert (item["path"], volume["secret"]["secretName"]) == (
+        Path(file).name,
+        chosen.get("name", "agents"),
+    )
     assert item["key"] in made
 
 
 @pytest.mark.parametrize(
-    ("kind", "store"), [case for case in CASES if case[0] not in ("alerts", "dashboard", "dockerignore")]
+    ("kind", "store"),
+    [case for case in CASES if case[0] not in ("alerts", "dashboard", "dockerignore")],
 )
 @pytest.mark.parametrize("chosen", [{}, OTHER], ids=["default", "other"])
 def test_the_doctor_finds_nothing_wrong(tmp_path, kind, store, chosen):
@@ -191,7 +217,10 @@ def test_a_roll_out_never_removes_more_than_it_adds():
     metric = scaler["metrics"][0]["external"]
     assert metric["metric"]["name"] == "outlast_queue_load_max"
     assert metric["metric"]["name"] in {recording.name for recording in RECORDINGS}
-    assert metric["target"] == {"type": "AverageValue", "averageValue": str(DeploymentConfig().concurrency)}
+    assert metric["target"] == {
+        "type": "AverageValue",
+        "averageValue": str(DeploymentConfig().concurrency),
+    }
     assert "replicas" not in of_kind(found, "Deployment")["spec"], "two owners of one number"
     (down,) = scaler["behavior"]["scaleDown"]["policies"]
     assert down["value"] == 1
@@ -217,7 +246,9 @@ def test_a_long_grace_is_still_what_kubernetes_takes():
 @pytest.mark.parametrize("lease", [5, 10, 30, 600])
 def test_a_loop_that_stands_still_is_noticed_within_its_lease(lease):
     _, _, env = worker_of(documents("deployment", "postgres", lease=lease))
-    settings = Settings.load({}, {name: value for name, value in env.items() if name != "OUTLAST_STORE"})
+    settings = Settings.load(
+        {}, {name: value for name, value in env.items() if name != "OUTLAST_STORE"}
+    )
     assert settings.stall_max < settings.lease
     assert list(leases(settings)) == []
 
@@ -239,7 +270,9 @@ def test_sqlite_has_one_pod_and_a_volume_of_its_own():
     (claim,) = state["volumeClaimTemplates"]
     assert {"name": claim["metadata"]["name"], "mountPath": "/data"} in container["volumeMounts"]
     assert env["OUTLAST_STORE"].startswith("sqlite:////data/")
-    assert spec["securityContext"]["fsGroup"] == spec["securityContext"]["runAsUser"], "it can write there"
+    assert spec["securityContext"]["fsGroup"] == spec["securityContext"]["runAsUser"], (
+        "it can write there"
+    )
 
 
 @pytest.mark.parametrize("store", DOCUMENTS["compose"].stores)
@@ -248,7 +281,9 @@ def test_the_compose_agent_is_given_longer_than_its_grace(store):
     agent = found["services"]["agent"]
     assert agent["stop_grace_period"] == f"{OTHER['grace'] + MARGIN}s"
     assert {"data:/data", "logs:/logs"} <= set(agent["volumes"])
-    env = {name: value for name, value in agent["environment"].items() if name != "OUTLAST_STORE_FILE"}
+    env = {
+        name: value for name, value in agent["environment"].items() if name != "OUTLAST_STORE_FILE"
+    }
     assert Settings.load({}, env).grace == OTHER["grace"]
 
 
@@ -256,8 +291,12 @@ def test_a_compose_file_has_the_servers_of_its_store_and_each_is_durable():
     found = {store: documents("compose", store)[0] for store in DOCUMENTS["compose"].stores}
     servers = {store: set(one["services"]) - {"agent"} for store, one in found.items()}
     assert servers == {"postgres": {"postgres"}, "redis": {"redis"}, "sqlite": set()}
-    assert ["secrets" in one for one in found.values()] == ["postgres" in of for of in servers.values()]
-    assert {store: set(one["volumes"]) - {"data", "logs"} for store, one in found.items()} == servers
+    assert ["secrets" in one for one in found.values()] == [
+        "postgres" in of for of in servers.values()
+    ]
+    assert {
+        store: set(one["volumes"]) - {"data", "logs"} for store, one in found.items()
+    } == servers
     redis = found["redis"]["services"]["redis"]["command"]
     assert redis[redis.index("--appendonly") + 1] == "yes"
     assert redis[redis.index("--maxmemory-policy") + 1] == "noeviction"
@@ -292,9 +331,14 @@ def test_the_unit_gives_longer_than_the_grace(store):
     service = unit["Service"]
     assert service["TimeoutStopSec"] == str(OTHER["grace"] + MARGIN)
     assert (service["KillMode"], service["KillSignal"]) == ("mixed", "SIGTERM")
-    assert service["ExecStart"] == f"/opt/bots/.venv/bin/outlast worker {OTHER['module']} --log json"
+    assert (
+        service["ExecStart"] == f"/opt/bots/.venv/bin/outlast worker {OTHER['module']} --log json"
+    )
     said = [
-        part for line in lines.splitlines() if line.startswith("Environment=") for part in line[12:].split()
+        part
+        for line in lines.splitlines()
+        if line.startswith("Environment=")
+        for part in line[12:].split()
     ]
     env = dict(part.split("=", 1) for part in said)
     assert ("OUTLAST_STORE_FILE" in env) == (store != "sqlite"), "a password is in no unit"
@@ -352,7 +396,11 @@ def test_the_dashboard_has_its_places_and_its_queries():
     taken: set[tuple[int, int]] = set()
     for panel in panels:
         at = panel["gridPos"]
-        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        cells = {
+            (x, y)
+            for x in range(at["x"], at["x"] + at["w"])
+            for y in range(at["y"], at["y"] + at["h"])
+        }
         assert not cells & taken, f"{panel['title']} lies on another"
         assert all(x < 24 for x, _ in cells)
         taken |= cells
@@ -396,7 +444,9 @@ def test_the_command_prints_what_the_folder_has(tmp_path, manifest):
     deployed = (tmp_path / "d/kubernetes/deployment.yaml").read_text()
     assert "on Redis" in deployed
     assert 'OUTLAST_GRACE, value: "90"' in deployed
-    assert "sqlite:////" in (tmp_path / "d/kubernetes/statefulset.yaml").read_text(), "the one that it can be"
+    assert "sqlite:////" in (tmp_path / "d/kubernetes/statefulset.yaml").read_text(), (
+        "the one that it can be"
+    )
     said = manifest("--kind", "systemd", "--json", "--grace", 90).json
     assert said["numbers"]["grace"] == 90
     many = manifest("--kind", "deployment", "--json", "--store", "redis", "--replicas", 20).json

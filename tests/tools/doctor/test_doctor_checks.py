@@ -18,7 +18,9 @@ from outlast.tools.doctor.host import Mount, Process
 
 NOW = 1_000_000.0
 QUEUE = QueueRow("default", 3, 1, 0, 0, 0, NOW - 5, 0, 0, None, None)
-WORKER = WorkerRow("w1", "host", 7, 0.0, NOW + 30, 0, 30.0, NOW, '["default"]', '["f"]', 20, None, 0)
+WORKER = WorkerRow(
+    "w1", "host", 7, 0.0, NOW + 30, 0, 30.0, NOW, '["default"]', '["f"]', 20, None, 0
+)
 FOLDER = Folder(
     Path("/data/x.db"),
     exists=True,
@@ -151,7 +153,9 @@ def test_one_is_counted_as_people_do(check, given, says):
     assert says in [one.what for one in check(facts(**given))]
 
 
-@pytest.mark.parametrize(("lease", "says"), [(2.0, "1.3"), (30.0, "20"), (1000.0, "667"), (0.5, "0.33")])
+@pytest.mark.parametrize(
+    ("lease", "says"), [(2.0, "1.3"), (30.0, "20"), (1000.0, "667"), (0.5, "0.33")]
+)
 def test_what_to_set_is_a_number_that_somebody_would_write(lease, says):
     found = next(iter(grace.leases(Settings(lease=lease, stall_max=lease, heartbeat=lease / 10))))
     assert found.fix == f"Set stall_max to {says} or less."

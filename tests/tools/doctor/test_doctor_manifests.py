@@ -113,7 +113,9 @@ def findings(folder: Path, name: str, text: str, **facts):
     path = folder / name
     path.write_text(text)
     workloads = tuple(read(path))
-    return examine(Facts(load({"store": "memory:"}, {}), "", workloads=workloads, **facts), IN_MANIFESTS)
+    return examine(
+        Facts(load({"store": "memory:"}, {}), "", workloads=workloads, **facts), IN_MANIFESTS
+    )
 
 
 def fired(found) -> set[tuple[str, str]]:
@@ -181,9 +183,7 @@ def test_what_is_wrong_is_told(tmp_path, name, old, new, check, level, says):
 
 
 def test_a_server_without_a_host_is_for_this_machine(tmp_path):
-    secret = (
-        "            - {name: OUTLAST_HTTP_SECRET, valueFrom: {secretKeyRef: {name: agents, key: http}}}\n"
-    )
+    secret = "            - {name: OUTLAST_HTTP_SECRET, valueFrom: {secretKeyRef: {name: agents, key: http}}}\n"
     text = (
         DEPLOYMENT.replace(secret, "")
         .replace("0.0.0.0:8080", ":8080")
@@ -200,8 +200,12 @@ def test_exec_in_a_shell_is_fine(tmp_path):
 
 
 def test_the_budget_of_a_rollout_may_be_given(tmp_path):
-    assert ("rollout", "warning") in fired(findings(tmp_path, "d.yaml", DEPLOYMENT, rollout_budget=60.0))
-    assert ("rollout", "warning") not in fired(findings(tmp_path, "d.yaml", DEPLOYMENT, rollout_budget=600.0))
+    assert ("rollout", "warning") in fired(
+        findings(tmp_path, "d.yaml", DEPLOYMENT, rollout_budget=60.0)
+    )
+    assert ("rollout", "warning") not in fired(
+        findings(tmp_path, "d.yaml", DEPLOYMENT, rollout_budget=600.0)
+    )
 
 
 def test_an_autoscaler_says_how_many_pods_there_may_be(tmp_path):
@@ -279,9 +283,12 @@ def test_a_wrong_variable_hides_nothing_but_what_goes_by_it(tmp_path):
     told = [one.what for one in found if (one.check, one.level) == ("settings", Level.ERROR)]
     assert len(told) == 2
     assert "OUTLAST_GRACES: no such setting" in told[0] and "OUTLAST_CONCURRENCY='many'" in told[1]
-    assert {("grace", "error"), ("lease", "warning"), ("http", "warning"), ("filesystem", "error")} <= fired(
-        found
-    )
+    assert {
+        ("grace", "error"),
+        ("lease", "warning"),
+        ("http", "warning"),
+        ("filesystem", "error"),
+    } <= fired(found)
     of_itself = findings(
         tmp_path, "w.yaml", WRONG.replace('OUTLAST_GRACE, value: "60"', "OUTLAST_GRACE, value: 1m")
     )
@@ -310,7 +317,9 @@ def test_a_shell_in_a_unit_is_told_in_the_words_of_units(tmp_path):
 )  # fmt: skip
 def test_what_is_in_order_says_in_which_way(tmp_path, old, new, says):
     assert old in UNIT
-    assert any(one.what.endswith(says) for one in findings(tmp_path, "a.service", UNIT.replace(old, new)))
+    assert any(
+        one.what.endswith(says) for one in findings(tmp_path, "a.service", UNIT.replace(old, new))
+    )
 
 
 MAPPED = """
@@ -348,7 +357,8 @@ def test_what_a_config_map_of_the_files_says_is_judged(tmp_path):
 def test_what_a_container_says_itself_goes_before_a_config_map(tmp_path):
     own = MAPPED.replace("env: [{", 'env: [{name: OUTLAST_GRACE, value: "30"}, {')
     assert not any(
-        one.check == "grace" and one.level is Level.ERROR for one in findings(tmp_path, "m.yaml", own)
+        one.check == "grace" and one.level is Level.ERROR
+        for one in findings(tmp_path, "m.yaml", own)
     )
 
 

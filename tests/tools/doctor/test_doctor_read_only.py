@@ -104,7 +104,9 @@ def reader():
         yield f"{server.url.replace('postgres@', 'reader@')}&schema_owner=postgres"
 
 
-@pytest.mark.parametrize("option", ["", "&migrate=no", "&options=-cdefault_transaction_read_only%3Don"])
+@pytest.mark.parametrize(
+    "option", ["", "&migrate=no", "&options=-cdefault_transaction_read_only%3Don"]
+)
 def test_a_role_that_may_only_read_gets_no_error(tmp_path, capsys, reader, option):
     answer = answer_in(tmp_path, ["doctor", "--json", "--store", f"{reader}{option}"], capsys)
     found = by_check(answer.json)
@@ -115,7 +117,9 @@ def test_a_role_that_may_only_read_gets_no_error(tmp_path, capsys, reader, optio
     assert ("ok", "no run is parked, dead or stuck; 0 queued, 1 delayed.") in found["runs"]
 
 
-def test_a_server_that_takes_no_writes_stays_an_error_for_a_role_that_may_write(tmp_path, capsys, reader):
+def test_a_server_that_takes_no_writes_stays_an_error_for_a_role_that_may_write(
+    tmp_path, capsys, reader
+):
     owner = reader.replace("reader@", "postgres@")
     read_only = f"{owner}&options=-cdefault_transaction_read_only%3Don"
     answer = answer_in(tmp_path, ["doctor", "--json", "--store", read_only], capsys)

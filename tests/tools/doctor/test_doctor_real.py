@@ -113,7 +113,9 @@ def test_no_store_is_made_by_looking(tmp_path, doctor):
 
 def test_a_folder_that_cannot_be_written():
     """To root everything can be, so the question is asked as another user where the tests are root's."""
-    folder = Path(tempfile.mkdtemp(prefix="outlast-closed-"))  # pytest's own folders are closed to that user
+    folder = Path(
+        tempfile.mkdtemp(prefix="outlast-closed-")
+    )  # pytest's own folders are closed to that user
     (folder / "shut").mkdir(mode=0o600)
     folder.chmod(0o555)
     code = f"""
@@ -127,7 +129,11 @@ if os.geteuid() == 0:
 print(facts._folder(store).writable, facts._folder(under).writable)
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_SECONDS, check=False
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS,
+        check=False,
     )
     (folder / "shut").rmdir()
     folder.rmdir()
@@ -176,7 +182,9 @@ def test_redis_says_what_it_can_lose(tmp_path, redis_server, doctor):
     assert code == 1
 
 
-@pytest.mark.parametrize("address", ["unix:///nowhere/none.sock", "postgresql://u:hush@127.0.0.1:1/x"])
+@pytest.mark.parametrize(
+    "address", ["unix:///nowhere/none.sock", "postgresql://u:hush@127.0.0.1:1/x"]
+)
 def test_a_store_that_cannot_be_reached_is_an_error(tmp_path, address, doctor):
     code, answer = doctor("--store", address)
     assert (code, answer["ok"]) == (1, False)
@@ -305,7 +313,9 @@ def test_runs_that_nobody_knows_and_steps_that_never_end(tmp_path, worker, outla
 
     process = worker()
     other = tmp_path / "other.py"
-    other.write_text("from outlast import workflow\n\n@workflow\nasync def stranger() -> None: ...\n")
+    other.write_text(
+        "from outlast import workflow\n\n@workflow\nasync def stranger() -> None: ...\n"
+    )
     assert outlast("submit", "other.py:stranger", "--store", "sqlite:///x.db").code == 0
     store = store_at(f"sqlite:///{tmp_path}/x.db")
     store.open()
@@ -318,6 +328,8 @@ def test_runs_that_nobody_knows_and_steps_that_never_end(tmp_path, worker, outla
     process.send_signal(signal.SIGKILL)
     process.wait()
     wait_until(
-        lambda: by_check(doctor("--store", "sqlite:///x.db")[1])["workers"] == ["warning", "warning"],
+        lambda: (
+            by_check(doctor("--store", "sqlite:///x.db")[1])["workers"] == ["warning", "warning"]
+        ),
         "it seems dead, and nobody else claims",
     )

@@ -88,8 +88,13 @@ def test_what_a_postgres_can_lose_and_how_it_is_reached():
     with servers.postgres_server(durable=True) as server:
         assert told(postgres, server.url) == []
         socket = Path(parse(server.url).options["host"]) / ".s.PGSQL.5432"
-        with tempfile.TemporaryDirectory(dir="/tmp") as folder, pooling(socket, Path(folder)) as pooler:
-            (found,) = told(postgres, f"postgresql://postgres@/postgres?host={pooler.own_socket.parent}")
+        with (
+            tempfile.TemporaryDirectory(dir="/tmp") as folder,
+            pooling(socket, Path(folder)) as pooler,
+        ):
+            (found,) = told(
+                postgres, f"postgresql://postgres@/postgres?host={pooler.own_socket.parent}"
+            )
             assert (found.level, "transaction pooler" in found.what) == (Level.NOTE, True)
 
 
@@ -101,8 +106,14 @@ def test_what_it_says_to_do_can_be_done():
         psycopg.connect(server.url, autocommit=True) as db,
     ):
         found = told(postgres, server.url)
-        assert {one.what.split()[0] for one in found} == {"fsync", "synchronous_commit", "full_page_writes"}
+        assert {one.what.split()[0] for one in found} == {
+            "fsync",
+            "synchronous_commit",
+            "full_page_writes",
+        }
         for one in found:
             name = one.what.split()[0]
-            sentence = "ALTER SYSTEM SET" if "ALTER SYSTEM" in one.fix else "ALTER ROLE postgres SET"
+            sentence = (
+                "ALTER SYSTEM SET" if "ALTER SYSTEM" in one.fix else "ALTER ROLE postgres SET"
+            )
             db.execute(f"{sentence} {name} = on")

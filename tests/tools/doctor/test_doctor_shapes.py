@@ -68,7 +68,9 @@ def findings(folder: Path, *files: tuple[str, str]) -> list:
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
         paths.append(path)
-    return examine(Facts(load({"store": "memory:"}, {}), "", workloads=tuple(read(*paths))), IN_MANIFESTS)
+    return examine(
+        Facts(load({"store": "memory:"}, {}), "", workloads=tuple(read(*paths))), IN_MANIFESTS
+    )
 
 
 def fired(found) -> set[tuple[str, str]]:
@@ -179,12 +181,16 @@ def test_what_is_wrong_in_any_shape_is_told(tmp_path, shape):
     name, text, check, level, says = WRONG[shape]
     found = findings(tmp_path, (name, text))
     assert [
-        one for one in found if (one.check, one.level) == (check, level) and says in one.what + one.fix
+        one
+        for one in found
+        if (one.check, one.level) == (check, level) and says in one.what + one.fix
     ], found
 
 
 def test_an_autoscaler_in_a_list_of_another_file_counts(tmp_path):
-    one = pods(kind="Deployment", spec="strategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}")
+    one = pods(
+        kind="Deployment", spec="strategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}"
+    )
     for scaler in (
         "kind: HorizontalPodAutoscaler\n  spec: {scaleTargetRef: {kind: Deployment, name: a}, maxReplicas: 500}",
         "kind: ScaledObject\n  spec: {scaleTargetRef: {name: a}, maxReplicaCount: 500}",
@@ -198,7 +204,9 @@ def test_what_was_laid_over_a_unit_counts(tmp_path):
     over = tmp_path / "a.service.d" / "override.conf"
     over.write_text("[Service]\nEnvironment=OUTLAST_GRACE=100\n")
     (one,) = [
-        one for one in findings(tmp_path, ("a.service", UNIT + "TimeoutStopSec=70")) if one.check == "grace"
+        one
+        for one in findings(tmp_path, ("a.service", UNIT + "TimeoutStopSec=70"))
+        if one.check == "grace"
     ]
     assert (one.level, "grace 100 s" in one.what) == (Level.ERROR, True)
     alone = fired(findings(tmp_path, ("a.service.d/override.conf", over.read_text())))
@@ -213,7 +221,10 @@ MERGES = "".join(f"x{n}: &a{n} {{<<: [{NINES.replace('{}', f'a{n - 1}')}]}}\n" f
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("x0: &a0 [q, q]\n" + LISTS + pods(env="{name: A, value: *a8}"), "more than 1,000,000 values"),
+        (
+            "x0: &a0 [q, q]\n" + LISTS + pods(env="{name: A, value: *a8}"),
+            "more than 1,000,000 values",
+        ),
         ("x0: &a0 {q: 1}\n" + MERGES + pods(), "more than 1,000,000 values"),
         ("kind: Deployment\nspec: &a {template: *a}\n", "more than 1,000,000 values"),
         ("a: " + "[" * 100_000, "nested too deeply"),
@@ -272,7 +283,9 @@ def test_a_check_that_fails_is_told_and_the_others_are_made(tmp_path, monkeypatc
     monkeypatch.setitem(examining.IN_MANIFESTS, "grace", broken)
     found = findings(tmp_path, ("d.yaml", pods()))
     assert fired(found) == {("grace", "note")}
-    assert "could not be made: ZeroDivisionError" in next(one.what for one in found if one.check == "grace")
+    assert "could not be made: ZeroDivisionError" in next(
+        one.what for one in found if one.check == "grace"
+    )
     assert {one.check for one in found} >= {"settings", "signals", "probes"}
 
 

@@ -11,7 +11,15 @@ from outlast.store.commands import ITEM
 from outlast.store.file.line_format import encode_row, number, with_crc
 from outlast.store.file.log import Part, commit_line
 from outlast.store.file.row_changes import SCHEMA, SEQUENCE, RowChange, Table
-from outlast.store.file.row_files import OWNERS, STORE, Owner, may_live, own_file, owner_of, shared_file
+from outlast.store.file.row_files import (
+    OWNERS,
+    STORE,
+    Owner,
+    may_live,
+    own_file,
+    owner_of,
+    shared_file,
+)
 
 
 class Length(NamedTuple):
@@ -169,9 +177,15 @@ def _event(change: RowChange) -> str:
         assert before is not None
         return _written("delete", table, {name: before[name] for name in table.key})
     if before is None:
-        new = {name: value for name, value in after.items() if value is not None or name not in table.implied}
+        new = {
+            name: value
+            for name, value in after.items()
+            if value is not None or name not in table.implied
+        }
         return _written("insert", table, new)
-    other = {name: value for name, value in after.items() if name in table.key or value != before[name]}
+    other = {
+        name: value for name, value in after.items() if name in table.key or value != before[name]
+    }
     return _written("update", table, other)
 
 

@@ -78,7 +78,9 @@ def sync_path(path: Path) -> None:
     if sys.platform == "win32" and path.is_dir():
         return  # there is no such thing: names are durable as the file system pleases
     try:
-        fd = os.open(path, (os.O_RDWR if sys.platform == "win32" else os.O_RDONLY) | FLAGS | NO_WAIT)
+        fd = os.open(
+            path, (os.O_RDWR if sys.platform == "win32" else os.O_RDONLY) | FLAGS | NO_WAIT
+        )
     except FileNotFoundError:
         return
     try:

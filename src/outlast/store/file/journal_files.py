@@ -21,7 +21,9 @@ REWRITE_RATIO = 4
 
 
 class Journals:
-    def __init__(self, folder: Path, lengths: dict[str, Length], row_files: dict[Owner, str]) -> None:
+    def __init__(
+        self, folder: Path, lengths: dict[str, Length], row_files: dict[Owner, str]
+    ) -> None:
         self.folder, self.lengths, self.row_files = folder, lengths, row_files
         self._short: dict[str, int] = {}
         """How long files were when they were last rewritten."""

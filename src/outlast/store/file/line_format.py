@@ -71,7 +71,9 @@ def number(value: float) -> str:
 def encode_row(row: Mapping[str, Any], json_columns: Collection[str]) -> str:
     return (
         "{"
-        + ", ".join(f'"{name}": {_encode(value, name in json_columns)}' for name, value in row.items())
+        + ", ".join(
+            f'"{name}": {_encode(value, name in json_columns)}' for name, value in row.items()
+        )
         + "}"
     )
 
@@ -108,7 +110,11 @@ def _is_deep(text: str) -> bool:
 @cache
 def _names(json_columns: frozenset[str]) -> re.Pattern[str]:
     """What a column begins with that is written as JSON; nothing at all where there is none."""
-    return re.compile(f'"({"|".join(sorted(json_columns))})": ') if json_columns else re.compile(r"(?!)")
+    return (
+        re.compile(f'"({"|".join(sorted(json_columns))})": ')
+        if json_columns
+        else re.compile(r"(?!)")
+    )
 
 
 def _json_column(value: Any, raw: str) -> str | bytes:

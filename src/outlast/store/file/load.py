@@ -210,7 +210,9 @@ class Loader:
 
 def _set_sequence(db: sqlite3.Connection, table: str, seq: int) -> None:
     """Numbers given out before are not given out again, though nobody has them now."""
-    if not db.execute("UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = ?", (seq, table)).rowcount:
+    if not db.execute(
+        "UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = ?", (seq, table)
+    ).rowcount:
         db.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, seq))
 
 

@@ -56,7 +56,9 @@ class History(NamedTuple):
 
 def commit_line(commit: int, at: float, parts: Sequence[Part]) -> bytes:
     return (
-        with_crc(f'{{"commit": {commit}, "at": {number(at)}, "parts": [{", ".join(map(_part_text, parts))}]')
+        with_crc(
+            f'{{"commit": {commit}, "at": {number(at)}, "parts": [{", ".join(map(_part_text, parts))}]'
+        )
         + b"\n"
     )
 

@@ -58,8 +58,14 @@ def _table(db: sqlite3.Connection, name: str) -> Table:
         name,
         tuple(columns),
         tuple(column for _, column in keys) or ("rowid",),
-        frozenset(column for _, column, type, *_ in described if type == "TEXT" and column in JSON_COLUMNS),
-        frozenset(column for _, column, _, needed, default, _ in described if default is None and not needed),
+        frozenset(
+            column for _, column, type, *_ in described if type == "TEXT" and column in JSON_COLUMNS
+        ),
+        frozenset(
+            column
+            for _, column, _, needed, default, _ in described
+            if default is None and not needed
+        ),
     )
 
 

@@ -25,7 +25,9 @@ OWNERS = {
 }
 """For each table with rows that belong to a run or a session: the table of these, and the column with their number."""
 
-_NAMES = re.compile(r"store\.jsonl|runs/\d{3,}\.jsonl|(runs|sessions)/\d{3,}/\d{6,}\.jsonl", re.ASCII)
+_NAMES = re.compile(
+    r"store\.jsonl|runs/\d{3,}\.jsonl|(runs|sessions)/\d{3,}/\d{6,}\.jsonl", re.ASCII
+)
 
 Owner = tuple[str, int]
 """A run or a session: its table and its number."""
@@ -54,7 +56,9 @@ def may_live(file: str) -> Iterator[Owner]:
     """Everybody who may live in a file, there or not."""
     table, *rest = file.removesuffix(".jsonl").split("/")
     if len(rest) == 1:
-        yield from ((table, number) for number in range(int(rest[0]) * 1000, int(rest[0]) * 1000 + 1000))
+        yield from (
+            (table, number) for number in range(int(rest[0]) * 1000, int(rest[0]) * 1000 + 1000)
+        )
     elif rest:
         yield (table, int(rest[1]))
 

@@ -35,7 +35,13 @@ from outlast.store.protocol import CommitUnknown, left_as_it_is
 from outlast.store.sqlite import statements as sql
 from outlast.store.sqlite.failures import translate
 from outlast.store.sqlite.liveness import LocalLiveness
-from outlast.store.sqlite.store import BUSY_SECONDS, SQLiteStore, _inherited, _migrations, _statements
+from outlast.store.sqlite.store import (
+    BUSY_SECONDS,
+    SQLiteStore,
+    _inherited,
+    _migrations,
+    _statements,
+)
 
 log = logging.getLogger("outlast.store")
 
@@ -55,7 +61,13 @@ class FileStore(SQLiteStore):
         self._share = self._files_per_byte = 0.0
 
     @classmethod
-    def at(cls, address: str, *, clock: Callable[[], float] | None = None, heartbeat: float = 0.2) -> Self:  # noqa: ARG003
+    def at(
+        cls,
+        address: str,
+        *,
+        clock: Callable[[], float] | None = None,
+        heartbeat: float = 0.2,  # noqa: ARG003
+    ) -> Self:
         """The store of an address, not opened yet. There is nobody else who would look for a heartbeat."""
         return cls(_path(address), clock=clock)
 
@@ -164,7 +176,9 @@ class FileStore(SQLiteStore):
         except OSError as error:
             if not self._log.clean:
                 raise
-            log.warning("%s: whether a journal is missing will not be noticed: %s", self.place, error)
+            log.warning(
+                "%s: whether a journal is missing will not be noticed: %s", self.place, error
+            )
         else:
             self._log.grown(len(line))
 
@@ -211,7 +225,9 @@ class FileStore(SQLiteStore):
             self._log.sync()
         except (OSError, StoreError) as error:
             log.warning(
-                "%s: its log could not be emptied, and will be when it is opened: %s", self.place, error
+                "%s: its log could not be emptied, and will be when it is opened: %s",
+                self.place,
+                error,
             )
 
     def die(self) -> None:
@@ -289,8 +305,13 @@ class FileStore(SQLiteStore):
             self._journals.place(batch)
             self._batch = None
             self._upkeep(batch)
-        except (OSError, StoreBroken) as error:  # who commits next is told, before anything of his is written
-            log.warning("%s: journals are behind the log, and will be mended: %s", self.place, error)
+        except (
+            OSError,
+            StoreBroken,
+        ) as error:  # who commits next is told, before anything of his is written
+            log.warning(
+                "%s: journals are behind the log, and will be mended: %s", self.place, error
+            )
         else:
             self._sound, self._behind = True, False
 
@@ -412,7 +433,11 @@ def _left_alone(lengths: dict[str, Length], history: History) -> tuple[Sum, Sum]
 def _report(path: Path, end: Tail) -> None:
     """Say so where a journal has not just missed the last lines of the log."""
     there = disk.read(path)[end.start :] if path.exists() else b""
-    if end.data is not None and there and not (end.data.startswith(there) and there.endswith(b"\n")):
+    if (
+        end.data is not None
+        and there
+        and not (end.data.startswith(there) and there.endswith(b"\n"))
+    ):
         log.warning(
             "%s: its end was not as the log has it; %d bytes were cut and written again from the log.",
             path,

@@ -29,9 +29,21 @@ LIBPQ = frozenset(
     (
         *("host", "hostaddr", "port", "dbname", "user", "password", "service", "options"),
         *("application_name", "fallback_application_name", "client_encoding"),
-        *("connect_timeout", "keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count"),
+        *(
+            "connect_timeout",
+            "keepalives",
+            "keepalives_idle",
+            "keepalives_interval",
+            "keepalives_count",
+        ),
         *("tcp_user_timeout", "target_session_attrs", "load_balance_hosts"),
-        *("min_protocol_version", "max_protocol_version", "channel_binding", "require_auth", "requirepeer"),
+        *(
+            "min_protocol_version",
+            "max_protocol_version",
+            "channel_binding",
+            "require_auth",
+            "requirepeer",
+        ),
         *("sslmode", "sslnegotiation", "sslcompression", "sslsni", "sslcertmode", "sslpassword"),
         *("sslcert", "sslkey", "sslrootcert", "sslcrl", "sslcrldir"),
         *("ssl_min_protocol_version", "ssl_max_protocol_version", "gssencmode", "krbsrvname"),
@@ -139,7 +151,9 @@ def _user_and_hosts(netloc: str) -> tuple[dict[str, str], dict[str, str]]:
         if not colon:
             host, port = each, ""
         if port and not (port.isascii() and port.isdigit() and 0 < int(port) <= PORT_MAX):
-            raise SettingsError(f"the port in a postgresql: address must be {PORT}. Or else: {BAD_ADDRESS}")
+            raise SettingsError(
+                f"the port in a postgresql: address must be {PORT}. Or else: {BAD_ADDRESS}"
+            )
         hosts.append(unquote(host).strip("[]"))
         ports.append(port)
     found = {"host": ",".join(hosts)} if any(hosts) else {}

@@ -49,7 +49,9 @@ class _Needs:
         return _dumps(found)
 
 
-def call(batch: Sequence[Command], scan_cursors: Any, place: Callable[[commands.Prune], Any]) -> Call:
+def call(
+    batch: Sequence[Command], scan_cursors: Any, place: Callable[[commands.Prune], Any]
+) -> Call:
     """`place`: where a Prune goes on. BadValue for what JSON cannot carry."""
     try:
         if all(type(command) is commands.Record for command in batch):
@@ -62,10 +64,14 @@ def call(batch: Sequence[Command], scan_cursors: Any, place: Callable[[commands.
 def _records(batch: Sequence[Any]) -> Call:
     """Most batches are entries and nothing else."""
     groups = _dumps([("Record", batch)])
-    return Call(_array({command.run for command in batch}), None, groups, [(commands.Record, list(batch))])
+    return Call(
+        _array({command.run for command in batch}), None, groups, [(commands.Record, list(batch))]
+    )
 
 
-def _mixture(batch: Sequence[Command], scan_cursors: Any, place: Callable[[commands.Prune], Any]) -> Call:
+def _mixture(
+    batch: Sequence[Command], scan_cursors: Any, place: Callable[[commands.Prune], Any]
+) -> Call:
     needs = _Needs()
     groups: list[Any] = []
     shape: list[tuple[type, list[Command]]] = []
@@ -130,7 +136,11 @@ def _word(part: Any) -> bytes:
 
 def _changes(
     needs: _Needs,
-    command: commands.Record | commands.SaveProgress | commands.SetWaiting | commands.Undo | commands.Ack,
+    command: commands.Record
+    | commands.SaveProgress
+    | commands.SetWaiting
+    | commands.Undo
+    | commands.Ack,
 ) -> None:
     needs.runs.add(command.run)
 
@@ -179,7 +189,9 @@ def _claim(needs: _Needs, command: commands.Claim) -> None:
         needs.claims += command.queues
 
 
-def _worker(needs: _Needs, command: commands.RegisterWorker | commands.Renew | commands.RequestDrain) -> None:
+def _worker(
+    needs: _Needs, command: commands.RegisterWorker | commands.Renew | commands.RequestDrain
+) -> None:
     needs.add("workers", command.worker)
 
 
@@ -220,7 +232,9 @@ _NEEDS: dict[type, Callable[[_Needs, Any], None]] = {
     commands.SetQueueLimits: lambda needs, command: needs.add("limits", command.queue),
     commands.UpdateSession: _session,
     commands.DeleteSession: _session,
-    commands.ExtendSession: lambda needs, command: needs.add("sessions", (command.space, command.session)),
+    commands.ExtendSession: lambda needs, command: needs.add(
+        "sessions", (command.space, command.session)
+    ),
 }
 
 
@@ -254,7 +268,9 @@ def _with_place(command: commands.Prune, place: Callable[[commands.Prune], Any])
 
 def _with_token(command: commands.Decide) -> commands.Decide:
     try:
-        return command._replace(decision=json.dumps(json.loads(command.decision) | {"token": command.token}))
+        return command._replace(
+            decision=json.dumps(json.loads(command.decision) | {"token": command.token})
+        )
     except (ValueError, TypeError) as error:
         raise BadValue(f"a decision must be a JSON object: {error}") from None
 
@@ -281,7 +297,8 @@ class Answer:
                 self.outcomes += [Submitted(None, new=True)] * len(some)
             else:
                 self.outcomes += [
-                    self._outcome(kind, each, command) for each, command in zip(group, some, strict=True)
+                    self._outcome(kind, each, command)
+                    for each, command in zip(group, some, strict=True)
                 ]
 
     def _outcome(self, kind: type, said: Any, command: Command) -> Any:
@@ -334,7 +351,9 @@ class Answer:
             return outcome
 
         self.outcomes = [filled(outcome) for outcome in self.outcomes]
-        return not any(outcome.row is not None and outcome.row.id == "" for outcome in _joined(self.outcomes))
+        return not any(
+            outcome.row is not None and outcome.row.id == "" for outcome in _joined(self.outcomes)
+        )
 
 
 def _joined(outcomes: Sequence[Any]) -> Iterator[Submitted]:

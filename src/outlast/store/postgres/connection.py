@@ -129,7 +129,9 @@ class Connection:
         return self._db
 
     def _connect(self) -> _Session:
-        options: dict[str, Any] = self.address.options | {"connect_timeout": self._connect_timeout()}
+        options: dict[str, Any] = self.address.options | {
+            "connect_timeout": self._connect_timeout()
+        }
         db = _Session.connect(autocommit=True, **options)
         db.seconds_max = self._seconds_max
         try:
@@ -165,7 +167,9 @@ class Connection:
         It does not bound the lookup of a host's name: only the resolver's own settings do (`options timeout:` and
         `attempts:` in resolv.conf, 10 s for each name server by default).
         """
-        given = self.address.options.get("connect_timeout") or os.environ.get("PGCONNECT_TIMEOUT", "")
+        given = self.address.options.get("connect_timeout") or os.environ.get(
+            "PGCONNECT_TIMEOUT", ""
+        )
         seconds_max = math.ceil(time_left(self._seconds_max))
         seconds = int(given) if given.isascii() and given.isdigit() else 0
         return min(seconds or seconds_max, seconds_max)
@@ -181,7 +185,9 @@ class Connection:
                 self._prepare(db)
                 return self._value(self._prepared(db, CALL, values, seconds))
             except (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement):
-                self.pooler = True  # it is another session than a moment ago, whatever the address says
+                self.pooler = (
+                    True  # it is another session than a moment ago, whatever the address says
+                )
                 db.prepare_threshold = None
         db.pgconn.send_query_params(self._statements[CALL].encode(), values)
         return self._value(self._result(db, seconds))

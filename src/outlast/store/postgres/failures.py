@@ -9,7 +9,14 @@ from __future__ import annotations
 import psycopg
 
 from outlast.codec.sentences import stopped
-from outlast.errors import OutlastError, SettingsError, StoreBroken, StoreError, StoreTooNew, StoreUnavailable
+from outlast.errors import (
+    OutlastError,
+    SettingsError,
+    StoreBroken,
+    StoreError,
+    StoreTooNew,
+    StoreUnavailable,
+)
 from outlast.store.postgres.address import Address
 from outlast.store.postgres.connection import Late
 from outlast.store.protocol import BadValue, CommitUnknown
@@ -89,11 +96,15 @@ def translate(error: Exception, address: Address, *, sent: bool, usable: bool) -
     ):
         return BadValue(said)  # psycopg could not make a request of it
     if sent and (not usable or not code or code.startswith("08") or code == "40003"):
-        return CommitUnknown(f"{address.place}: the connection was lost in the middle of a commit ({said}).")
+        return CommitUnknown(
+            f"{address.place}: the connection was lost in the middle of a commit ({said})."
+        )
     if code.startswith(BAD_VALUES):
         return BadValue(said)
     if code == TOO_OLD:
-        return StoreTooNew(f"{address.place}: {stopped(said)} Upgrade this Outlast. Nothing was changed.")
+        return StoreTooNew(
+            f"{address.place}: {stopped(said)} Upgrade this Outlast. Nothing was changed."
+        )
     if code in _BROKEN:
         return StoreBroken(f"{address.place}: {_BROKEN[code]} ({said})")
     if isinstance(error, Late):
@@ -101,7 +112,9 @@ def translate(error: Exception, address: Address, *, sent: bool, usable: bool) -
             f"{address.place}: {stopped(said)} Check the server, its pooler and the network."
         )
     # libpq gives no code with a connection that fails: the server's own words must do.
-    without_code = "it cannot be connected to. Check that it runs, the address, the user and the password."
+    without_code = (
+        "it cannot be connected to. Check that it runs, the address, the user and the password."
+    )
     advice = _ADVICE.get(code, "it cannot be used now." if code else without_code)
     return StoreUnavailable(
         f"{address.place}: {advice} Nothing acknowledged is lost; the runs are resumable. ({said})"

@@ -49,7 +49,9 @@ class Heartbeat:
         self._workers = workers
         if self._thread is None and not self._stop.is_set():
             self._beaten = time.monotonic()
-            self._thread = _started(threading.Thread(target=self._work, name="outlast-heart", daemon=True))
+            self._thread = _started(
+                threading.Thread(target=self._work, name="outlast-heart", daemon=True)
+            )
 
     def felt(self) -> None:
         """The ear has just beaten, or there is nothing to beat for."""
@@ -99,7 +101,9 @@ class Heartbeat:
         return self._helper is not None and self._helper.is_alive()
 
     def _beat_alone(self, workers: list[str]) -> None:
-        spare = self._spare = self._spare or Connection(self._address, seconds_max=self._call_timeout)
+        spare = self._spare = self._spare or Connection(
+            self._address, seconds_max=self._call_timeout
+        )
         try:
             spare.execute(self._format(sql.HEART), (workers, self._every, None))
         except (psycopg.Error, OSError, StoreError) as error:

@@ -97,7 +97,9 @@ def quoted(name: str) -> str:
 def functions(schema: str) -> str:
     """Their statements, for this schema and version."""
     text = "\n".join(_files("functions")).replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION")
-    settings = " ".join(f"SET {each}" for each in (f"search_path = {quoted(schema)}, pg_temp", *PLANS))
+    settings = " ".join(
+        f"SET {each}" for each in (f"search_path = {quoted(schema)}, pg_temp", *PLANS)
+    )
     words = {
         "SETTINGS": settings,
         "COLUMNS": ", ".join(f"r.{name}" for name in RunRow._fields),
@@ -115,7 +117,9 @@ def functions(schema: str) -> str:
         "GRACE": str(GRACE_SECONDS),
         "DAMAGED_SECONDS": str(DAMAGED_SECONDS),
     }
-    return re.sub(r"\b([A-Za-z_]+)__v\b", lambda found: words.get(found[1], f"{found[1]}_{version()}"), text)
+    return re.sub(
+        r"\b([A-Za-z_]+)__v\b", lambda found: words.get(found[1], f"{found[1]}_{version()}"), text
+    )
 
 
 @cache
@@ -146,7 +150,9 @@ def steps(schema: str, owner: str | None = None) -> list[str]:
         )
     fresh = _DROP.format(version=version(), fingerprint=fingerprint(schema))
     done = f"UPDATE meta SET functions = {schema_owner.literal(fingerprint(schema))} WHERE version = {version()};\n"
-    found.append(f"{head}{path}SET LOCAL check_function_bodies = off;\n{fresh}{functions(schema)}\n{done}")
+    found.append(
+        f"{head}{path}SET LOCAL check_function_bodies = off;\n{fresh}{functions(schema)}\n{done}"
+    )
     return found
 
 

@@ -41,7 +41,13 @@ class ScanCursorCache:
         return None if scan_cursors is None else json.dumps(scan_cursors)
 
     def learn(
-        self, seconds: float, walked: int, firsts: list[list[Any]] | None, now: float, *, floored: bool
+        self,
+        seconds: float,
+        walked: int,
+        firsts: list[list[Any]] | None,
+        now: float,
+        *,
+        floored: bool,
     ) -> None:
         """After a scan: how long it took, how many entries it walked over, and the first run of each line that had any."""
         with self._lock:

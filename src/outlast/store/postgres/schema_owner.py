@@ -65,7 +65,9 @@ END $owners$;
 def check(db: Connection) -> None:
     """Raise SettingsError if something in the schema belongs to a role that is not trusted."""
     address = db.address
-    query = _UNTRUSTED.format(schema=literal(address.schema), owner=literal(address.schema_owner or ""))
+    query = _UNTRUSTED.format(
+        schema=literal(address.schema), owner=literal(address.schema_owner or "")
+    )
     found = sorted(db.execute(query), key=lambda one: not one[0].startswith("schema "))
     if not found:
         return

@@ -68,13 +68,9 @@ JOURNAL = f"SELECT {_ENTRY} FROM {{s}}.entries WHERE run = %s AND seq > %s ORDER
 HISTORY = f"SELECT {_ENTRY} FROM {{s}}.entries WHERE run = %s AND kind <> 'done' ORDER BY seq"
 LAST_SEQ = "SELECT coalesce(max(seq), 0) FROM {s}.entries WHERE run = %s"
 HAS_DEALT = "SELECT {s}.has_dealt_{v}(r) FROM {s}.runs r WHERE id = %s"
-DONE = (
-    "SELECT key, value FROM {s}.entries WHERE kind = 'done' AND run = %s AND key = ANY(%s) ORDER BY key, seq"
-)
+DONE = "SELECT key, value FROM {s}.entries WHERE kind = 'done' AND run = %s AND key = ANY(%s) ORDER BY key, seq"
 DONE_COUNT = "SELECT count(*) FROM {s}.entries WHERE kind = 'done' AND run = %s"
-MESSAGES = (
-    "SELECT number, name, id, value, at FROM {s}.messages WHERE run = %s AND number > %s ORDER BY number"
-)
+MESSAGES = "SELECT number, name, id, value, at FROM {s}.messages WHERE run = %s AND number > %s ORDER BY number"
 PROGRESS = "SELECT key, value FROM {s}.progress WHERE run = %s"
 
 WORKERS = f"""
@@ -86,7 +82,9 @@ HOLDS = "SELECT pk, fence, id FROM {s}.runs WHERE worker = %s"
 CANCELS = "SELECT id, cancel FROM {s}.runs WHERE worker = %s AND cancel IS NOT NULL"
 DYING = "SELECT worker FROM {s}.dying_{v}(coalesce(%s, {s}.seconds_{v}()))"
 
-DRAINS = f"SELECT {', '.join(DrainRow._fields[:-1])} FROM {{s}}.drains ORDER BY number DESC LIMIT %s"
+DRAINS = (
+    f"SELECT {', '.join(DrainRow._fields[:-1])} FROM {{s}}.drains ORDER BY number DESC LIMIT %s"
+)
 RECOVERIES = "SELECT drain, seconds FROM {s}.recoveries WHERE drain = ANY(%s) ORDER BY seconds"
 MEASURED_PAIRS = "SELECT DISTINCT workflow, step FROM {s}.durations ORDER BY workflow, step"
 DURATIONS = """

@@ -118,7 +118,9 @@ class PostgresStore:
         self._id, self._epoch = uuid4().hex, 0
         self._scan_cursors = ScanCursorCache()
         ways = (self._beat_reading, self._beat_writing)
-        self._listener = Listener(self.address, self._heartbeat, self._named, ways, self.call_timeout)
+        self._listener = Listener(
+            self.address, self._heartbeat, self._named, ways, self.call_timeout
+        )
         self._place: tuple[Any, Any] = (None, None)
         self._prune_part = PRUNE_PART
         self._listener.learn = self._learn
@@ -126,7 +128,10 @@ class PostgresStore:
             if self.address.migrate and self.migrates:
                 if not migrate.check(self._writer):
                     self.migrate()
-            elif not self.migrates and (there := migrate.current(self._writer)[0]) < migrate.version():
+            elif (
+                not self.migrates
+                and (there := migrate.current(self._writer)[0]) < migrate.version()
+            ):
                 raise left_as_it_is(self.place, there, migrate.version())
             elif not migrate.check(self._writer):
                 raise StoreUnavailable(self._unmigrated())
@@ -203,7 +208,11 @@ class PostgresStore:
             db.forget_in_child()
         self._listener.forget_in_child()
         if not at_rest:
-            self._writing, self._reading, self._listing = threading.Lock(), threading.Lock(), threading.Lock()
+            self._writing, self._reading, self._listing = (
+                threading.Lock(),
+                threading.Lock(),
+                threading.Lock(),
+            )
 
     # -- writing
 
@@ -248,7 +257,9 @@ class PostgresStore:
         kinds = set(map(type, commands))
         if Prune in kinds:
             self._finish_prunes(commands, outcomes)
-        rings = answer.rings or any(_has_news(outcome) for outcome in outcomes if kinds & {Sweep, Drain})
+        rings = answer.rings or any(
+            _has_news(outcome) for outcome in outcomes if kinds & {Sweep, Drain}
+        )
         if rings or not kinds.isdisjoint(LOUD):
             self._ring(here=rings or not kinds.isdisjoint(LOUD_AT_HOME))
         return outcomes
@@ -337,7 +348,9 @@ class PostgresStore:
                     self._prune_part = 1  # the journals may be long
                     if definite:
                         sent = call(
-                            [self._part(command) for command in commands], scan_cursors, self._place_of
+                            [self._part(command) for command in commands],
+                            scan_cursors,
+                            self._place_of,
                         )
                         continue
                 if definite and error.sqlstate in (LOCKED, CANCELLED):
@@ -376,12 +389,16 @@ class PostgresStore:
         records = [getattr(command, "record", None) or command for command in commands]
         runs = [command.run for command in records if hasattr(command, "run")]
         ids = [command.id for command in records if hasattr(command, "id")]
-        sessions = [(command.space, command.session) for command in commands if hasattr(command, "session")]
+        sessions = [
+            (command.space, command.session) for command in commands if hasattr(command, "session")
+        ]
         try:
             rows = self._writer.execute(self._named(sql.LOCKED), (runs, ids))
             held = self._locked_sessions(sessions) if sessions else set()
         except psycopg.Error as error:
-            raise translate(error, self.address, sent=False, usable=self._writer.is_usable) from error
+            raise translate(
+                error, self.address, sent=False, usable=self._writer.is_usable
+            ) from error
         locked = {subject for pk, id in rows for subject in (("run", pk), ("id", id))}
         for command in commands:
             if hasattr(command, "session") and (command.space, command.session) in held:
@@ -391,7 +408,9 @@ class PostgresStore:
 
     def _locked_sessions(self, sessions: list[tuple[str, str]]) -> set[tuple[str, str]]:
         spaces, ids = map(list, zip(*sessions, strict=True))
-        rows = self._writer.execute(self._named(sql.LOCKED_SESSIONS), {"spaces": spaces, "ids": ids})
+        rows = self._writer.execute(
+            self._named(sql.LOCKED_SESSIONS), {"spaces": spaces, "ids": ids}
+        )
         return {(space, id) for space, id in rows}
 
     def _call(self, sent: Call, lock_wait: float, seconds: float | None) -> Answer:
@@ -438,7 +457,9 @@ class PostgresStore:
 
     def _check_open(self) -> None:
         if not self._opened:
-            raise StoreUnavailable(f"{self.place}: the store is not open (closed, or inherited over a fork).")
+            raise StoreUnavailable(
+                f"{self.place}: the store is not open (closed, or inherited over a fork)."
+            )
 
     # -- reading
 
@@ -462,7 +483,9 @@ class PostgresStore:
                 except (psycopg.Error, OSError, UnicodeEncodeError) as error:
                     if was_open and turn == 0 and not self._reader.is_usable:
                         continue  # it was lost since the last time: once more, on another
-                    raise translate(error, self.address, sent=False, usable=self._reader.is_usable) from error
+                    raise translate(
+                        error, self.address, sent=False, usable=self._reader.is_usable
+                    ) from error
         raise AssertionError("the second turn returns or raises")
 
     def run(self, id: str) -> RunRow | None:
@@ -474,7 +497,10 @@ class PostgresStore:
         parts = [text for name, text in sql.RUNS_WHERE.items() if values[name] is not None]
         if DELAYED in query.statuses:
             parts[0] = f"({parts[0]} OR {self._named(sql.IS_DELAYED)})"  # the statuses are first
-        return [RunRow(*row) for row in self._read(sql.RUNS, values, where=" AND ".join(parts) or "true")]
+        return [
+            RunRow(*row)
+            for row in self._read(sql.RUNS, values, where=" AND ".join(parts) or "true")
+        ]
 
     def journal(self, run: int, after: int = 0, limit: int = 10_000) -> list[Entry]:
         return [Entry(*row) for row in self._read(sql.JOURNAL, (run, after, limit))]
@@ -516,10 +542,14 @@ class PostgresStore:
         return [DrainRow._make((*row, tuple(seconds[row[0]]))) for row in rows]
 
     def durations(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], list[float]]:
-        found: dict[tuple[str, str], list[float]] = {(workflow, step): [] for workflow, step in pairs}
+        found: dict[tuple[str, str], list[float]] = {
+            (workflow, step): [] for workflow, step in pairs
+        }
         if found:
             workflows, steps = zip(*found, strict=True)
-            for workflow, step, seconds in self._read(sql.DURATIONS, (list(workflows), list(steps))):
+            for workflow, step, seconds in self._read(
+                sql.DURATIONS, (list(workflows), list(steps))
+            ):
                 found[workflow, step].append(seconds)
         return found
 
@@ -533,16 +563,22 @@ class PostgresStore:
         if not queues:
             return Claimable(ready=False, suspect=False, next_due=None, overdue=False, unknown=())
         scan_cursors = self._scan_cursors.text()
-        text = self._read(sql.LOOK, (json.dumps(queues, ensure_ascii=False), scan_cursors, self._at()))[0][0]
+        text = self._read(
+            sql.LOOK, (json.dumps(queues, ensure_ascii=False), scan_cursors, self._at())
+        )[0][0]
         now, due, firsts, suspects, seconds, walked = json.loads(text)
         if due is None or due > now:  # else the next claim has more to make ready than it remembers
             self._scan_cursors.learn(seconds, walked, firsts, now, floored=scan_cursors is not None)
-        found = claimable_of({first[1] for first in firsts or ()}, set(suspects or ()), due, now, workflows)
+        found = claimable_of(
+            {first[1] for first in firsts or ()}, set(suspects or ()), due, now, workflows
+        )
         if scan_cursors is None or found.ready:
             return found
         # What stands before the remembered places is seen when they are forgotten, and no bell rings for it again.
         again = now + self._scan_cursors.left()
-        return found._replace(next_due=again if found.next_due is None else min(found.next_due, again))
+        return found._replace(
+            next_due=again if found.next_due is None else min(found.next_due, again)
+        )
 
     def queues(self) -> list[QueueRow]:
         """On a connection of its own: it looks at every run, and other reads must not wait for that."""
@@ -550,7 +586,9 @@ class PostgresStore:
             self._check_open()
             db = Connection(self.address, seconds_max=LISTING_SECONDS)
             try:
-                return [QueueRow(*row) for row in db.execute(self._named(sql.QUEUES), (self._at(),))]
+                return [
+                    QueueRow(*row) for row in db.execute(self._named(sql.QUEUES), (self._at(),))
+                ]
             except (psycopg.Error, OSError) as error:
                 raise translate(error, self.address, sent=False, usable=False) from error
             finally:
@@ -569,8 +607,16 @@ class PostgresStore:
         found = sessions_of(self._read(sql.SESSION, (space, id, self._at())))
         return found[0] if found else None
 
-    def items(self, session: str, field: str, last: int | None = None, space: str = SESSION) -> list[str]:
-        values = {"session": session, "field": field, "last": last, "space": space, "now": self._at()}
+    def items(
+        self, session: str, field: str, last: int | None = None, space: str = SESSION
+    ) -> list[str]:
+        values = {
+            "session": session,
+            "field": field,
+            "last": last,
+            "space": space,
+            "now": self._at(),
+        }
         return [value for (value,) in reversed(self._read(sql.ITEMS, values))]
 
     def sessions(self, query: SessionQuery) -> list[SessionRow]:
@@ -639,5 +685,7 @@ def _blocked(place: str, error: Exception, address: Address) -> str:
 def _has_news(outcome: Any) -> bool:
     """A Sweep that found something, a Drain that gave something back."""
     return (
-        bool(outcome.workers) if isinstance(outcome, Swept) else isinstance(outcome, tuple) and bool(outcome)
+        bool(outcome.workers)
+        if isinstance(outcome, Swept)
+        else isinstance(outcome, tuple) and bool(outcome)
     )

@@ -71,14 +71,18 @@ def parse(address: str) -> Address:
     try:
         host, port = parts.hostname, parts.port
     except ValueError:
-        raise SettingsError(f"the port in a redis: address must be {PORT}. Or else: {BAD_ADDRESS}") from None
+        raise SettingsError(
+            f"the port in a redis: address must be {PORT}. Or else: {BAD_ADDRESS}"
+        ) from None
     place = masked(address).partition("?")[0]
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     unknown = sorted(set(options) - set(_OPTIONS))
     if unknown and "@" in parts.query and "@" not in parts.netloc:
         raise SettingsError(BAD_ADDRESS)  # what looks like an option may be a part of a password
     if unknown:
-        raise SettingsError(f"unknown option {', '.join(unknown)} in {place}. Known: {', '.join(_OPTIONS)}.")
+        raise SettingsError(
+            f"unknown option {', '.join(unknown)} in {place}. Known: {', '.join(_OPTIONS)}."
+        )
     path = unquote(parts.path)
     if parts.scheme == "unix":
         kind: Callable[..., object] = UnixDomainSocketConnection
@@ -109,7 +113,10 @@ def parse(address: str) -> Address:
         )
 
     def make(seconds: float) -> Wire:
-        timeouts = {"socket_timeout": seconds, "socket_connect_timeout": min(seconds, CONNECT_SECONDS)}
+        timeouts = {
+            "socket_timeout": seconds,
+            "socket_connect_timeout": min(seconds, CONNECT_SECONDS),
+        }
         return cast("Wire", kind(**where, **fixed, **timeouts))
 
     return Address(
@@ -225,14 +232,20 @@ class RedisConnection:
             raise refused(error, self._address.place) from error
         except UnicodeDecodeError as error:
             self.drop()
-            raise StoreBroken(f"{self._address.place}: a text in it is damaged ({error}).") from error
+            raise StoreBroken(
+                f"{self._address.place}: a text in it is damaged ({error})."
+            ) from error
         except BaseException:
             self.drop()  # an answer may still be on its way
             raise
         return answer
 
     def run(
-        self, script: Script, key: str, *arguments: str | bytes | float, seconds: float | None = None
+        self,
+        script: Script,
+        key: str,
+        *arguments: str | bytes | float,
+        seconds: float | None = None,
     ) -> Any:
         """Call a script by its SHA; one that the server does not know is sent whole."""
         try:

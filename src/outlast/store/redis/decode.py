@@ -43,7 +43,16 @@ _TEXTS = {
     "id", "workflow", "args", "queue", "status", "worker", "token", "seed", "parent", "waits", "cancel", "reason", "value", "error",
     "undoing",
 }  # fmt: skip
-_TIMES = {"created", "started", "due", "timeout", "deadline", "ended", "interrupted", "abandon_after"}
+_TIMES = {
+    "created",
+    "started",
+    "due",
+    "timeout",
+    "deadline",
+    "ended",
+    "interrupted",
+    "abandon_after",
+}
 
 
 def _fits(name: str, text: str) -> bool:
@@ -114,17 +123,27 @@ def drain_row(found: Sequence[Any]) -> DrainRow:
 def queue_row(found: Sequence[Any]) -> QueueRow:
     name, flat, oldest, submitted, ended, (returned, since, undoing, stuck), delayed = found
     it = _pairs(flat)
-    counts = (_as(int, it.get(status, "0")) for status in ("queued", "running", "waiting", "parked", "dead"))
+    counts = (
+        _as(int, it.get(status, "0"))
+        for status in ("queued", "running", "waiting", "parked", "dead")
+    )
     limits = (_as(int, it.get("depth_max")), _as(int, it.get("concurrency_max")))
     apart = (int(returned), _float(since), int(undoing), int(stuck), _as(int, delayed))
-    return QueueRow._make((name, *counts, _float(oldest), int(submitted), int(ended), *limits, *apart))
+    return QueueRow._make(
+        (name, *counts, _float(oldest), int(submitted), int(ended), *limits, *apart)
+    )
 
 
 def session_row(found: Sequence[Any]) -> SessionRow:
     id, version, updated, expires, fields, lists = found
     counts = {field: int(count) for field, count in sorted(_pairs(lists).items())}
     return SessionRow(
-        id, int(version), float(updated), _float(expires), dict(sorted(_pairs(fields).items())), counts
+        id,
+        int(version),
+        float(updated),
+        _float(expires),
+        dict(sorted(_pairs(fields).items())),
+        counts,
     )
 
 

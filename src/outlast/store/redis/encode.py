@@ -94,7 +94,11 @@ A number within the bounds of an integer is good as a float too."""
 
 def _plain(command: Any) -> dict[str, Any]:
     _check_fields(command)
-    return {name: value for name, value in zip(command._fields, command, strict=True) if value is not None}
+    return {
+        name: value
+        for name, value in zip(command._fields, command, strict=True)
+        if value is not None
+    }
 
 
 # -- entries
@@ -170,7 +174,9 @@ def _enlist(command: commands.RegisterWorker) -> dict[str, Any]:
     if command.worker == "":
         raise BadValue("a worker's id cannot be empty: that says that nobody has a run.")
     said = _plain(command)
-    "".join((*command.queues, *command.workflows)).encode()  # with its escapes json.dumps would take anything
+    "".join(
+        (*command.queues, *command.workflows)
+    ).encode()  # with its escapes json.dumps would take anything
     return said | {"queues": json.dumps(command.queues), "workflows": json.dumps(command.workflows)}
 
 
@@ -205,7 +211,9 @@ def _send(command: commands.Send) -> dict[str, Any]:
 
 def _keep(command: commands.UpdateSession) -> dict[str, Any]:
     said = _plain(command)
-    said["fields"] = [[field] if value is None else [field, value] for field, value in command.fields.items()]
+    said["fields"] = [
+        [field] if value is None else [field, value] for field, value in command.fields.items()
+    ]
     said["appends"] = [{"field": field} | _plain(more) for field, more in command.appends.items()]
     if command.record is not None:
         said["record"] = _noted(command.record)
@@ -243,7 +251,11 @@ def _is_text(value: Any) -> bool:
 
 
 def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and -INTEGER_MAX <= value <= INTEGER_MAX
+    return (
+        isinstance(value, int)
+        and not isinstance(value, bool)
+        and -INTEGER_MAX <= value <= INTEGER_MAX
+    )
 
 
 def _is_number(value: Any) -> bool:

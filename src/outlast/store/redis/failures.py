@@ -83,7 +83,9 @@ def fault(text: str, place: str, *, torn: bool) -> StoreError:
     if torn:
         return StoreBroken(f"{place}: a change failed, and could not be taken back whole: {text}")
     if code is not None:
-        return StoreUnavailable(f"{place}: {_ADVICE[code[1]]} Nothing was written. ({text.strip()})")
+        return StoreUnavailable(
+            f"{place}: {_ADVICE[code[1]]} Nothing was written. ({text.strip()})"
+        )
     return StoreBroken(
         f"{place}: something in it is not as Outlast left it, or Outlast has a fault. Nothing was written. ({text})"
     )

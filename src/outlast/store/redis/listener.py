@@ -125,7 +125,9 @@ class Listener:
                 pause = 0.01
                 with selectors.DefaultSelector() as selector:
                     self._read(connection, selector)
-            except Exception as error:  # whatever it is: without an ear everybody here would count as dead
+            except (
+                Exception
+            ) as error:  # whatever it is: without an ear everybody here would count as dead
                 log.debug("%s: the ear has no connection: %s", self._address.place, error)
             finally:
                 for held in tuple(self._wanted.values()):

@@ -43,7 +43,9 @@ class Reads:
 
     call_timeout = CALL_SECONDS
 
-    def __init__(self, address: Address, clock: Callable[[], float] | None, missed: MissedHeartbeats) -> None:
+    def __init__(
+        self, address: Address, clock: Callable[[], float] | None, missed: MissedHeartbeats
+    ) -> None:
         self._address, self._clock, self._missed = address, clock, missed
         self.place = address.place
         self._reading = threading.Lock()
@@ -54,7 +56,9 @@ class Reads:
 
     def _check_open(self) -> None:
         if not self._opened:
-            raise StoreUnavailable(f"{self.place}: the store is not open (closed, or inherited over a fork).")
+            raise StoreUnavailable(
+                f"{self.place}: the store is not open (closed, or inherited over a fork)."
+            )
 
     def now(self) -> float:
         return self._clock() if self._clock is not None else time.monotonic() + self._offset
@@ -81,7 +85,9 @@ class Reads:
                 stale = self._reader.is_open
                 try:
                     header = json.dumps(self._header())
-                    now, answer = self._reader.run(script, self._address.prefix, header, name, *sent)
+                    now, answer = self._reader.run(
+                        script, self._address.prefix, header, name, *sent
+                    )
                 except Lost as error:
                     self._missed.forget()
                     if again or not stale:
@@ -108,7 +114,9 @@ class Reads:
         while len(rows) < query.limit:
             page = {"of": of, "look": PAGE, "limit": min(query.limit - len(rows), PAGE)}
             if query.statuses:
-                page["statuses"] = dict.fromkeys((one for one in query.statuses if one != DELAYED), True)
+                page["statuses"] = dict.fromkeys(
+                    (one for one in query.statuses if one != DELAYED), True
+                )
             if before is not None:
                 page["before"] = before
             at, found = self._read("runs", json.dumps(asked | page, ensure_ascii=False))
@@ -142,7 +150,8 @@ class Reads:
         for start in range(0, len(keys), PAGE):
             flat = self._read("done", *integers(run), *keys[start : start + PAGE])
             found |= {
-                key: decode.entry(0, text).value for key, text in zip(flat[::2], flat[1::2], strict=True)
+                key: decode.entry(0, text).value
+                for key, text in zip(flat[::2], flat[1::2], strict=True)
             }
         return found
 
@@ -163,7 +172,9 @@ class Reads:
 
     def workers(self) -> list[WorkerRow]:
         rows = map(decode.worker_row, self._read("workers"))
-        return sorted(rows, key=lambda row: (row.started if isinstance(row.started, float) else 0.0, row.id))
+        return sorted(
+            rows, key=lambda row: (row.started if isinstance(row.started, float) else 0.0, row.id)
+        )
 
     def asked(self, worker: str) -> str | None:
         why: str | None = self._read("asked", worker)
@@ -171,7 +182,9 @@ class Reads:
 
     def drains(self, limit: int = 20) -> list[DrainRow]:
         return (
-            [decode.drain_row(found) for found in self._read("drains", *integers(limit))] if limit > 0 else []
+            [decode.drain_row(found) for found in self._read("drains", *integers(limit))]
+            if limit > 0
+            else []
         )
 
     def durations(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], list[float]]:
@@ -204,7 +217,9 @@ class Reads:
         found = self._read("session", space, id)
         return decode.session_row(found) if found else None
 
-    def items(self, session: str, field: str, last: int | None = None, space: str = SESSION) -> list[str]:
+    def items(
+        self, session: str, field: str, last: int | None = None, space: str = SESSION
+    ) -> list[str]:
         if last is not None and last <= 0:
             return []
         found: list[str] = self._read("items", space, session, field, "" if last is None else last)
@@ -217,7 +232,9 @@ class Reads:
         if query.before is not None:
             asked["before"], asked["id"] = query.before
         while len(rows) < query.limit:
-            looked, found = self._read("sessions", json.dumps(asked | {"skip": skip}, ensure_ascii=False))
+            looked, found = self._read(
+                "sessions", json.dumps(asked | {"skip": skip}, ensure_ascii=False)
+            )
             rows += map(decode.session_row, found)
             skip += int(looked)
             if int(looked) < PAGE:

@@ -81,4 +81,8 @@ def _script(main: str, parts_of_it: tuple[str, ...] = PARTS) -> Script:
 
 
 def _file(name: str) -> str:
-    return resources.files("outlast.store.redis").joinpath("lua", f"{name}.lua").read_text(encoding="utf-8")
+    return (
+        resources.files("outlast.store.redis")
+        .joinpath("lua", f"{name}.lua")
+        .read_text(encoding="utf-8")
+    )

@@ -219,7 +219,9 @@ class RedisStore(Reads):
             self._listener.notify()
         return outcomes
 
-    def _transact(self, commands: Sequence[Command], seconds: float | None = None) -> tuple[list[Any], bool]:
+    def _transact(
+        self, commands: Sequence[Command], seconds: float | None = None
+    ) -> tuple[list[Any], bool]:
         kinds = set(map(type, commands))
         arguments = encode(commands)
         self._meet_server()
@@ -233,7 +235,11 @@ class RedisStore(Reads):
         return self._outcomes(commands, answer)
 
     def _send(
-        self, kinds: set[type], header: dict[str, Any], arguments: list[Any], seconds: float | None = None
+        self,
+        kinds: set[type],
+        header: dict[str, Any],
+        arguments: list[Any],
+        seconds: float | None = None,
     ) -> Any:
         script = scripts.record_script() if kinds == {Record} else scripts.commit_script()
         try:
@@ -280,7 +286,11 @@ class RedisStore(Reads):
             if not more and turn is not None:  # at the end: now what stands before
                 at, turn, until = turn, None, before
             done = self._prune_more(prune, count, at)
-            count, at, more = count + done.gone, done.passed, bool(done.more) and done.passed < until
+            count, at, more = (
+                count + done.gone,
+                done.passed,
+                bool(done.more) and done.passed < until,
+            )
         if of_all:
             self._prune_from = at if more else 0
         return count
@@ -353,7 +363,9 @@ class RedisStore(Reads):
     # -- life signs
 
     def measured(self) -> list[tuple[str, str]]:
-        return sorted((workflow, step) for workflow, step in map(json.loads, self._read("measured")))
+        return sorted(
+            (workflow, step) for workflow, step in map(json.loads, self._read("measured"))
+        )
 
     def dead_workers(self) -> list[str]:
         dead, _ = self._look_for_missing()

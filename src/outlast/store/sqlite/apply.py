@@ -32,7 +32,15 @@ from outlast.store.sqlite import statements as sql
 class QueueCounts:
     """What a transaction knows and changes of one queue. Written once, at its end."""
 
-    __slots__ = ("concurrency_max", "depth_max", "listed", "more_queued", "more_running", "queued", "running")
+    __slots__ = (
+        "concurrency_max",
+        "depth_max",
+        "listed",
+        "more_queued",
+        "more_running",
+        "queued",
+        "running",
+    )
 
     def __init__(
         self,
@@ -76,7 +84,11 @@ class Transaction:
     """One transaction's view of the store: a connection, the time, and who is alive."""
 
     def __init__(
-        self, db: sqlite3.Connection, now: float, alive: workers.Alive, place: PruneCursor | None = None
+        self,
+        db: sqlite3.Connection,
+        now: float,
+        alive: workers.Alive,
+        place: PruneCursor | None = None,
     ) -> None:
         self.db, self.now, self.alive = db, now, alive
         self.place = place or PruneCursor()
@@ -105,7 +117,9 @@ class Transaction:
         if counts is None:
             row = self.db.execute(sql.QUEUE, (queue,)).fetchone()
             # A file may have anything there: a count that is none is 0, such a limit is none.
-            queued, running, *limits = (one if isinstance(one, int) else None for one in row or (None,) * 4)
+            queued, running, *limits = (
+                one if isinstance(one, int) else None for one in row or (None,) * 4
+            )
             counts = self._counts_by_queue[queue] = QueueCounts(queued or 0, running or 0, *limits)
             counts.listed = row is not None
         return counts
@@ -120,7 +134,9 @@ class Transaction:
             counts.more_queued += (after == "queued") - (before == "queued")
             if parent is None:
                 counts.more_running += (after == "running") - (before == "running")
-                self.rings = self.rings or (before == "running" and counts.concurrency_max is not None)
+                self.rings = self.rings or (
+                    before == "running" and counts.concurrency_max is not None
+                )
 
     # -- recording
 
@@ -186,10 +202,14 @@ class Transaction:
         self._insert(fresh)
         return outcomes
 
-    def _submit_many(self, command: commands.SubmitMany) -> list[commands.Submitted | Refused] | Refused:
+    def _submit_many(
+        self, command: commands.SubmitMany
+    ) -> list[commands.Submitted | Refused] | Refused:
         """Everything is checked before anything is written."""
         there = self._there(command.runs)
-        asked: dict[str, tuple[str, str]] = {id: (row.workflow, row.args) for id, row in there.items() if row}
+        asked: dict[str, tuple[str, str]] = {
+            id: (row.workflow, row.args) for id, row in there.items() if row
+        }
         fresh: dict[str, list[commands.Submit]] = {}
         for run in command.runs:
             if asked.setdefault(run.id, (run.workflow, run.args)) != (run.workflow, run.args):
@@ -251,7 +271,9 @@ class Transaction:
             self.db.execute(sql.RECOVERED, came_back)
         fence = self._next_fences(len(found)) - len(found)
         for number, (_, _, _, pk, queue, status, parent, abandoned_at) in enumerate(found, 1):
-            abandoned = abandoned_at is not None and abandoned_at < self.now and undo.abandon(self, pk)
+            abandoned = (
+                abandoned_at is not None and abandoned_at < self.now and undo.abandon(self, pk)
+            )
             values = (fence + number, command.worker, command.token, self.now, self.now, pk)
             self.db.execute(sql.CLAIM, values)
             self.moved(queue, parent, "queued" if abandoned else status, "running")
@@ -262,9 +284,13 @@ class Transaction:
         """The first `limit` of what is ready, as the contract orders it: one seek a line of the index."""
         self.db.execute(sql.COME_DUE, (self.now,))
         ready = 2 if command.suspects else 1
-        returned = command.limit if command.returned is None else min(command.returned, command.limit)
+        returned = (
+            command.limit if command.returned is None else min(command.returned, command.limit)
+        )
         found: list[Any] = []
-        for queue in dict.fromkeys(command.queues) or [name for (name,) in self.db.execute(sql.QUEUE_NAMES)]:
+        for queue in dict.fromkeys(command.queues) or [
+            name for (name,) in self.db.execute(sql.QUEUE_NAMES)
+        ]:
             room = self._queue_counts(queue).room()
             for workflow in ready_workflows(self.db, queue, ready):
                 wanted = workflow in command.workflows if command.workflows else workflow != EACH
@@ -278,7 +304,9 @@ class Transaction:
                     room < command.limit
                 ):  # children take no slot of it: their parents do, and may wait for them
                     found += self.db.execute(sql.CLAIMABLE_CHILDREN[0], (*line, ready, returned))
-                    found += self.db.execute(sql.CLAIMABLE_CHILDREN[1], (*line, ready, command.limit))
+                    found += self.db.execute(
+                        sql.CLAIMABLE_CHILDREN[1], (*line, ready, command.limit)
+                    )
         chosen: list[Any] = []
         taken: Counter[str] = Counter()
         back = 0
@@ -341,9 +369,13 @@ class Transaction:
             news = {"run": command.run, "seen": command.seen, **lists}
             if row.cancel is not None or self.db.execute(sql.NEWS, news).fetchone()[0]:
                 due = min(due, self.now)
-            after = row._replace(status="waiting", due=due, interrupted=None, waits=_names(command.waits))
+            after = row._replace(
+                status="waiting", due=due, interrupted=None, waits=_names(command.waits)
+            )
         elif command.failed:
-            after = row._replace(status="queued", due=self.now + command.delay, failures=row.failures + 1)
+            after = row._replace(
+                status="queued", due=self.now + command.delay, failures=row.failures + 1
+            )
             if after.failures >= row.attempts_max:
                 after = after._replace(status="dead")
         else:
@@ -422,10 +454,14 @@ class Transaction:
         if row.status in ENDED:
             return Refused(STATUS, row.status)
         if command.messages_max is not None:
-            sent, known = self.db.execute(sql.MAILBOX, {**command._asdict(), "run": row.pk}).fetchone()
+            sent, known = self.db.execute(
+                sql.MAILBOX, {**command._asdict(), "run": row.pk}
+            ).fetchone()
             if sent >= command.messages_max and not known:
                 return Refused(DEPTH, str(sent))
-        if self.db.execute(sql.SEND, {**command._asdict(), "run": row.pk, "now": self.now}).rowcount:
+        if self.db.execute(
+            sql.SEND, {**command._asdict(), "run": row.pk, "now": self.now}
+        ).rowcount:
             self.db.execute(sql.WAKE, {"run": row.pk, "name": command.name, "now": self.now})
         return None
 
@@ -452,7 +488,11 @@ class Transaction:
         runs = self.db.execute(which, values).fetchall()
         for statement in sql.PRUNE:
             self.db.executemany(statement, [(pk,) for _, pk in runs])
-        self.place = PruneCursor(command, *runs[-1]) if runs and len(runs) == command.limit else PruneCursor()
+        self.place = (
+            PruneCursor(command, *runs[-1])
+            if runs and len(runs) == command.limit
+            else PruneCursor()
+        )
         return len(runs)
 
     def standing(self, worker: str | None) -> int | None:
@@ -475,14 +515,23 @@ class Transaction:
     def _fenced(self, statement: str, values: Any) -> Refused | None:
         return None if self.db.execute(statement, values).rowcount else Refused(FENCE)
 
-    def _append(self, run: int, fence: int, kind: str, value: dict[str, Any] | str, key: str = "") -> int:
+    def _append(
+        self, run: int, fence: int, kind: str, value: dict[str, Any] | str, key: str = ""
+    ) -> int:
         """An entry by the store itself, in a command that has just made the fence void. Its seq.
 
         It is under the void fence: the life that lost the run may still record this seq, and under its own fence the entry
         would pass for that record's repeat.
         """
         text = value if isinstance(value, str) else json.dumps(value)
-        values = {"run": run, "fence": -abs(fence), "kind": kind, "key": key, "now": self.now, "value": text}
+        values = {
+            "run": run,
+            "fence": -abs(fence),
+            "kind": kind,
+            "key": key,
+            "now": self.now,
+            "value": text,
+        }
         return int(self.db.execute(sql.APPEND, values).fetchone()[0])
 
 

@@ -22,7 +22,9 @@ def drain(transaction: Transaction, command: commands.Drain) -> tuple[str, ...] 
         return Refused(WORKER, "not enlisted, or swept")
     if not draining:
         transaction.db.execute(sql.DRAIN, (command.worker,))
-        _forget(transaction, [command.worker])  # an earlier drain of a worker that is back under its id
+        _forget(
+            transaction, [command.worker]
+        )  # an earlier drain of a worker that is back under its id
     back = transaction.give_back_all_but(command.worker, command.keep, NOT_BEGUN)
     open_report(transaction, command.worker, command.reason)
     transaction.rings = transaction.rings or bool(back)
@@ -39,10 +41,14 @@ def report(transaction: Transaction, command: commands.StoreDrainReport) -> None
     _keep_newest(transaction)
 
 
-def cut_short(transaction: Transaction, worker: str, left: Sequence[str], why: str, seen: float) -> None:
+def cut_short(
+    transaction: Transaction, worker: str, left: Sequence[str], why: str, seen: float
+) -> None:
     """A draining worker died: close its report, if it did not do so itself."""
     text = json.dumps({"cut_short": True, "left": left, "why": why, "seen": seen})
-    transaction.db.execute(sql.DRAIN_SWEPT, {"worker": worker, "report": text, "now": transaction.now})
+    transaction.db.execute(
+        sql.DRAIN_SWEPT, {"worker": worker, "report": text, "now": transaction.now}
+    )
 
 
 def measured(transaction: Transaction, command: commands.RecordDurations) -> None:

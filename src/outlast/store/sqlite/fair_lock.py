@@ -100,7 +100,9 @@ class Queue:
         if self._stuck is not None and not self._stuck.over.is_set():
             return False
         if self._thread is None:
-            self._thread = threading.Thread(target=self._wait, name="outlast-turnstile", daemon=True)
+            self._thread = threading.Thread(
+                target=self._wait, name="outlast-turnstile", daemon=True
+            )
             self._thread.start()
         turn = self._stuck = _Turn(fd)
         self._asked.put(turn)

@@ -160,7 +160,9 @@ class OpenFiles:
         # SQLite takes no locks on the log, so closing this descriptor drops none.
         self._log = open_plain(self._paths[1], os.O_RDONLY)
         self._identities = tuple(
-            (path, found.st_dev, found.st_ino) for path in self._paths for found in [Path(path).stat()]
+            (path, found.st_dev, found.st_ino)
+            for path in self._paths
+            for found in [Path(path).stat()]
         )
         self._size, self._last_frame = os.fstat(self._log).st_size, 0
         self._frame_bytes: int = 24 + db.execute("PRAGMA page_size").fetchone()[0]

@@ -64,7 +64,9 @@ class LivenessLocks:
             raise
         self._held[worker] = fd
         if self._thread is None:
-            self._thread = threading.Thread(target=self._beat, name="outlast-heartbeat", daemon=True)
+            self._thread = threading.Thread(
+                target=self._beat, name="outlast-heartbeat", daemon=True
+            )
             self._thread.start()
 
     def release(self, worker: str) -> None:

@@ -65,7 +65,9 @@ class FifoNotifier:
             os.scandir(self._folder) as files,
         ):  # what was committed is: a lost ring fails nobody
             for file in files:
-                if file.name.startswith(PREFIX) and (self._path is None or file.name != self._path.name):
+                if file.name.startswith(PREFIX) and (
+                    self._path is None or file.name != self._path.name
+                ):
                     self._notify_one(file.path)
 
     def _notify_one(self, path: str) -> None:
@@ -77,7 +79,9 @@ class FifoNotifier:
                     Path(path).unlink()
             return
         try:
-            if stat.S_ISFIFO(os.fstat(fd).st_mode):  # nothing else is a bell, whoever has put it there
+            if stat.S_ISFIFO(
+                os.fstat(fd).st_mode
+            ):  # nothing else is a bell, whoever has put it there
                 with suppress(BlockingIOError):  # full of rings already
                     os.write(fd, b"!")
         finally:

@@ -53,7 +53,12 @@ def retry(transaction: Transaction, command: commands.Retry) -> Refused | None:
         return refused
     start = row.failed_at if row.undoing is None else None  # what is being undone is all still true
     _queue(transaction, row, command.token, again=True)
-    said = {"from": start, "was": row.status, "undoing": row.undoing is not None, "token": command.token}
+    said = {
+        "from": start,
+        "was": row.status,
+        "undoing": row.undoing is not None,
+        "token": command.token,
+    }
     transaction.mark(row, "retry", said)
     return None
 
@@ -82,7 +87,9 @@ def resume(transaction: Transaction, command: commands.Resume) -> Refused | None
     if row.status != "parked" and not (row.workflow == EACH and row.status == "done"):
         return Refused(STATUS, row.status)
     _queue(transaction, row, command.token, again=False)
-    transaction.mark(row, "resume", {"from": row.failed_at, "was": row.status, "token": command.token})
+    transaction.mark(
+        row, "resume", {"from": row.failed_at, "was": row.status, "token": command.token}
+    )
     return None
 
 

@@ -21,7 +21,11 @@ def keep(transaction: Transaction, command: commands.UpdateSession) -> int | Ref
     said = _said(transaction, command.record)
     if said is None:
         outcome = _change(transaction, command)
-        said = {"conflict": int(outcome.detail)} if isinstance(outcome, Refused) else {"version": outcome}
+        said = (
+            {"conflict": int(outcome.detail)}
+            if isinstance(outcome, Refused)
+            else {"version": outcome}
+        )
         _record(transaction, command.record, said)
     if isinstance(said, Refused):
         return said
@@ -41,11 +45,15 @@ def forget(transaction: Transaction, command: commands.DeleteSession) -> Refused
 
 
 def touch(transaction: Transaction, command: commands.ExtendSession) -> None:
-    transaction.db.execute(sql.SESSION_TOUCH, {**command._asdict(), **_times(transaction, command.ttl)})
+    transaction.db.execute(
+        sql.SESSION_TOUCH, {**command._asdict(), **_times(transaction, command.ttl)}
+    )
 
 
 def prune(transaction: Transaction, command: commands.Prune) -> int:
-    before = min(command.before, math.nextafter(transaction.now, math.inf))  # none that has not expired yet
+    before = min(
+        command.before, math.nextafter(transaction.now, math.inf)
+    )  # none that has not expired yet
     expired = transaction.db.execute(sql.SESSIONS_EXPIRED, (before, command.limit)).fetchall()
     _drop(transaction, expired)
     return len(expired)
@@ -115,8 +123,15 @@ def _make(
     """A row of its own, or a tombstone: of the one before nothing stays but the tokens."""
     if before is not None:
         _drop(transaction, [(before,)])
-    where = {"space": command.space, "session": command.session, "version": version, "tokens": tokens}
-    pk: int = transaction.db.execute(sql.SESSION_NEW, where | _times(transaction, ttl)).fetchone()[0]
+    where = {
+        "space": command.space,
+        "session": command.session,
+        "version": version,
+        "tokens": tokens,
+    }
+    pk: int = transaction.db.execute(sql.SESSION_NEW, where | _times(transaction, ttl)).fetchone()[
+        0
+    ]
     return pk
 
 

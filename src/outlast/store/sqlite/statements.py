@@ -53,9 +53,7 @@ READY_ITEM = {
     ready: f"SELECT 1 FROM runs WHERE ready > 0 AND ready = {ready} AND queue = ? AND workflow = '' LIMIT 1"
     for ready in (1, 2)
 }
-_ABANDONED_AT = (
-    "CASE WHEN undoing IS NULL AND cancel IS NULL AND started IS NOT NULL THEN due + abandon_after END"
-)
+_ABANDONED_AT = "CASE WHEN undoing IS NULL AND cancel IS NULL AND started IS NOT NULL THEN due + abandon_after END"
 CLAIMABLE = {
     (ready, new): f"""
     SELECT -priority, coalesce(interrupted + 0.0, 1e12), due + 0.0, pk, queue, status, parent, {_ABANDONED_AT} FROM runs
@@ -193,9 +191,7 @@ WAKE = f"""
 UPDATE runs SET due = min(due, :now), ready = {_READY}
 WHERE pk = :run AND status = 'waiting' AND instr(waits, char(10) || :name || char(10)) > 0
 """
-WAKE_PARENT = (
-    f"UPDATE runs SET due = min(due, :now), ready = {_READY} WHERE id = :parent AND status = 'waiting'"
-)
+WAKE_PARENT = f"UPDATE runs SET due = min(due, :now), ready = {_READY} WHERE id = :parent AND status = 'waiting'"
 
 CANCEL = f"""
 UPDATE runs SET cancel = coalesce(cancel, :why), due = min(due, :now),
@@ -229,9 +225,7 @@ UPDATE runs SET undoing = :verdict, status = 'queued', fence = -abs(fence), work
                 cancel = NULL, deadline = NULL, ended = NULL, error = NULL, reason = NULL, failed_at = NULL
 WHERE pk = :run
 """
-UNDONE_BY = (
-    "SELECT 1 FROM runs WHERE pk = ? AND fence = ? AND fence < 0 AND status = 'queued' AND undoing = ?"
-)
+UNDONE_BY = "SELECT 1 FROM runs WHERE pk = ? AND fence = ? AND fence < 0 AND status = 'queued' AND undoing = ?"
 HAS_DEALT = """
 SELECT 1 FROM runs WHERE parent = :id UNION ALL
 SELECT 1 FROM entries WHERE run = (SELECT pk FROM runs WHERE id = :id) AND kind IN ('intent', 'compensation', 'child') LIMIT 1
@@ -284,17 +278,13 @@ INSERT INTO drains (worker, host, pid, reason, began, ended, held, report)
 VALUES (:worker, '', 0, '', :now, :now, 0, :report)
 ON CONFLICT (worker) DO UPDATE SET ended = excluded.ended, report = excluded.report WHERE NOT swept
 """
-DRAIN_SWEPT = (
-    "UPDATE drains SET ended = :now, report = :report, swept = 1 WHERE worker = :worker AND ended IS NULL"
-)
+DRAIN_SWEPT = "UPDATE drains SET ended = :now, report = :report, swept = 1 WHERE worker = :worker AND ended IS NULL"
 DRAINS_TOO_MANY = """
 DELETE FROM drains WHERE number < (SELECT number FROM drains ORDER BY number DESC LIMIT 1 OFFSET :kept - 1) RETURNING worker
 """
 DRAIN_FORGET = ("DELETE FROM recoveries WHERE drain = ?", "DELETE FROM drains WHERE worker = ?")
 DRAINS = f"SELECT {', '.join(DrainRow._fields[:-1])} FROM drains ORDER BY number DESC LIMIT ?"
-RECOVERIES = (
-    "SELECT drain, seconds FROM recoveries WHERE drain IN (SELECT value FROM json_each(?)) ORDER BY seconds"
-)
+RECOVERIES = "SELECT drain, seconds FROM recoveries WHERE drain IN (SELECT value FROM json_each(?)) ORDER BY seconds"
 
 MEASURED = """
 INSERT INTO durations (workflow, step, number, seconds)
@@ -325,13 +315,13 @@ FROM (
     GROUP BY at, worker HAVING NOT sum(run = :run)
 )
 """
-FLEET_SIZE = (
-    "SELECT count(*) FROM (SELECT id FROM workers UNION SELECT worker FROM worker_deaths WHERE at = :now)"
-)
+FLEET_SIZE = "SELECT count(*) FROM (SELECT id FROM workers UNION SELECT worker FROM worker_deaths WHERE at = :now)"
 
 CUT_LEASES = "UPDATE workers SET lease_until = :now + lease WHERE lease_until > :now + lease + 1"
 
-PULSE = f"SELECT beat, awake, (SELECT coalesce(min(lease), 0) FROM workers WHERE {_A_LEASE}) FROM pulse"
+PULSE = (
+    f"SELECT beat, awake, (SELECT coalesce(min(lease), 0) FROM workers WHERE {_A_LEASE}) FROM pulse"
+)
 BEAT = "UPDATE pulse SET beat = ?, awake = ?"
 
 QUEUE = "SELECT queued, running, depth_max, concurrency_max FROM queues WHERE name = ?"
@@ -385,7 +375,9 @@ ORDER BY ended, pk LIMIT :limit
 """
 """Not what somebody above may still have to undo, nor (unless `:dead`) a dead letter and those above it."""
 PRUNABLE = f"SELECT ended, pk FROM runs WHERE (ended, pk) > (:last_ended, :last_pk) AND {_PRUNABLE}"
-PRUNABLE_BY_ID = f"SELECT ended, pk FROM runs WHERE id IN (SELECT value FROM json_each(:ids)) AND {_PRUNABLE}"
+PRUNABLE_BY_ID = (
+    f"SELECT ended, pk FROM runs WHERE id IN (SELECT value FROM json_each(:ids)) AND {_PRUNABLE}"
+)
 ACKED = "SELECT ended, pk FROM runs WHERE workflow = '' AND status = 'done' AND ended < :before ORDER BY ended LIMIT :limit"
 PRUNE = (
     "DELETE FROM entries WHERE run = ?",
@@ -449,15 +441,21 @@ SESSION_FORGET = (
     "DELETE FROM sessions WHERE pk = ?",
 )
 
-JOURNAL = f"SELECT {', '.join(Entry._fields)} FROM entries WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?"
+JOURNAL = (
+    f"SELECT {', '.join(Entry._fields)} FROM entries WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?"
+)
 LAST_SEQ = "SELECT coalesce(max(seq), 0) FROM entries WHERE run = ?"
 DONE = """
 SELECT key, value FROM entries INDEXED BY entries_done
 WHERE kind = 'done' AND run = ? AND key IN (SELECT value FROM json_each(?)) ORDER BY key, seq
 """
-HISTORY = f"SELECT {', '.join(Entry._fields)} FROM entries WHERE run = ? AND kind <> 'done' ORDER BY seq"
+HISTORY = (
+    f"SELECT {', '.join(Entry._fields)} FROM entries WHERE run = ? AND kind <> 'done' ORDER BY seq"
+)
 DONE_COUNT = "SELECT count(*) FROM entries INDEXED BY entries_done WHERE kind = 'done' AND run = ?"
-MESSAGES = "SELECT number, name, id, value, at FROM messages WHERE run = ? AND number > ? ORDER BY number"
+MESSAGES = (
+    "SELECT number, name, id, value, at FROM messages WHERE run = ? AND number > ? ORDER BY number"
+)
 WORKERS = f"""
 SELECT {", ".join(WorkerRow._fields[:-1])}, (SELECT count(*) FROM runs WHERE worker = workers.id) FROM workers ORDER BY started
 """

@@ -130,7 +130,9 @@ class SQLiteStore:
         self._liveness: LivenessLocks | LocalLiveness = LocalLiveness()
         self._notifier: FifoNotifier | LocalNotifier = LocalNotifier()
         self._write_lock: FairWriteLock | NoWriteLock = NoWriteLock()
-        self._db = self._reader = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        self._db = self._reader = sqlite3.connect(
+            ":memory:", isolation_level=None, check_same_thread=False
+        )
         if image is not None:
             self._db.deserialize(image)
         self._closing = [self._db.close, self._liveness.close, self._notifier.close]
@@ -185,7 +187,9 @@ class SQLiteStore:
         self._reader.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
         self._notifier = FifoNotifier(folder, owners)
         self._closing.append(self._notifier.close)
-        file_trust.say_if_open_to_others(path)  # last: whoever waits for a store opens it again and again
+        file_trust.say_if_open_to_others(
+            path
+        )  # last: whoever waits for a store opens it again and again
 
     def _open_read_only(self, path: Path) -> None:
         """Open a database that this process may not write. A commit raises StoreUnavailable."""
@@ -222,7 +226,9 @@ class SQLiteStore:
         files, self._files = self._files, None
         if files is None:
             return
-        last, first = (self._db, self._reader) if files.may_checkpoint() else (self._reader, self._db)
+        last, first = (
+            (self._db, self._reader) if files.may_checkpoint() else (self._reader, self._db)
+        )
         files.close()
         first.close()
         last.close()
@@ -252,7 +258,9 @@ class SQLiteStore:
             check_same_thread=False,
         )
         try:
-            db.execute(f"PRAGMA synchronous = {'FULL' if self._synchronous == 'full' else 'NORMAL'}")
+            db.execute(
+                f"PRAGMA synchronous = {'FULL' if self._synchronous == 'full' else 'NORMAL'}"
+            )
             db.execute("PRAGMA journal_size_limit = 67108864")
             db.execute("PRAGMA trusted_schema = OFF")  # a file may come from anywhere
         except BaseException:
@@ -261,7 +269,9 @@ class SQLiteStore:
         return db
 
     def _prepare(self, path: Path) -> None:
-        self._check_schema(self._db)  # first: a file that is not ours, or not for us, stays as it is
+        self._check_schema(
+            self._db
+        )  # first: a file that is not ours, or not for us, stays as it is
         mode = self._db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         if mode != "wal":
             raise StoreUnavailable(
@@ -425,7 +435,9 @@ class SQLiteStore:
             except (sqlite3.Error, OSError) as error:
                 raise translate(error, self.place, committing=False) from error
         if busy:
-            raise StoreUnavailable(f"{self.place}: another program reads it; the log cannot be emptied yet.")
+            raise StoreUnavailable(
+                f"{self.place}: another program reads it; the log cannot be emptied yet."
+            )
 
     def _check(self) -> None:
         """Raise StoreUnavailable or StoreBroken if nothing can be committed."""
@@ -467,7 +479,9 @@ class SQLiteStore:
         if self._lost is not None:
             raise StoreBroken(str(self._lost), gone=True)
         if not self._opened:
-            raise StoreUnavailable(f"{self.place}: the store is not open (closed, or inherited over a fork).")
+            raise StoreUnavailable(
+                f"{self.place}: the store is not open (closed, or inherited over a fork)."
+            )
 
     # -- reading
 
@@ -526,13 +540,17 @@ class SQLiteStore:
     def drains(self, limit: int = 20) -> list[DrainRow]:
         rows = self._read(sql.DRAINS, (limit,))
         seconds: dict[str, list[float]] = {row[0]: [] for row in rows}
-        known = [worker for worker in seconds if isinstance(worker, str)]  # whatever a file has there
+        known = [
+            worker for worker in seconds if isinstance(worker, str)
+        ]  # whatever a file has there
         for drain, took in self._read(sql.RECOVERIES, (json.dumps(known),)):
             seconds[drain].append(took)
         return [DrainRow._make((*row, tuple(seconds[row[0]]))) for row in rows]
 
     def durations(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], list[float]]:
-        found: dict[tuple[str, str], list[float]] = {(workflow, step): [] for workflow, step in pairs}
+        found: dict[tuple[str, str], list[float]] = {
+            (workflow, step): [] for workflow, step in pairs
+        }
         for workflow, step, seconds in self._read(sql.DURATIONS, (json.dumps(list(found)),)):
             found[workflow, step].append(seconds)
         return found
@@ -553,7 +571,8 @@ class SQLiteStore:
         def read(db: sqlite3.Connection) -> tuple[float | None, set[str], set[str]]:
             due: float | None = db.execute(sql.NEXT_DUE).fetchone()[0]
             ready, suspect = (
-                {name for queue in queues for name in ready_workflows(db, queue, number)} for number in (1, 2)
+                {name for queue in queues for name in ready_workflows(db, queue, number)}
+                for number in (1, 2)
             )
             return due, ready, suspect
 
@@ -586,7 +605,9 @@ class SQLiteStore:
         )
         return found[0] if found else None
 
-    def items(self, session: str, field: str, last: int | None = None, space: str = SESSION) -> list[str]:
+    def items(
+        self, session: str, field: str, last: int | None = None, space: str = SESSION
+    ) -> list[str]:
         values = {
             "space": space, "session": session, "field": field, "last": -1 if last is None else last, "now": self.now(),
         }  # fmt: skip
@@ -647,7 +668,9 @@ def _version_of(db: sqlite3.Connection, place: str) -> int:
     version: int = db.execute("PRAGMA user_version").fetchone()[0]
     ours = db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
     if not ours and (version or filled):
-        raise StoreBroken(f"{place}: this SQLite database is not one of Outlast's. Use a file of its own.")
+        raise StoreBroken(
+            f"{place}: this SQLite database is not one of Outlast's. Use a file of its own."
+        )
     return version
 
 

@@ -73,7 +73,9 @@ def _somebody_could(transaction: Transaction, row: RunRow) -> bool:
         row.queue in names_of(queues)
         and (workflows == "[]" or row.workflow in names_of(workflows))
         and workers.death(worker, until, transaction.now, transaction.alive) is None
-        for worker, until, queues, workflows in transaction.db.execute(sql.ABLE, (row.due,)).fetchall()
+        for worker, until, queues, workflows in transaction.db.execute(
+            sql.ABLE, (row.due,)
+        ).fetchall()
     )
 
 

@@ -105,7 +105,9 @@ def sweep(transaction: Transaction, command: commands.Sweep) -> commands.Swept:
         workers.append(worker)
     transaction.buried += workers
     transaction.rings = transaction.rings or bool(workers)
-    return commands.Swept(tuple(swept), tuple(dead), tuple(map(str, workers)))  # whatever a file has there
+    return commands.Swept(
+        tuple(swept), tuple(dead), tuple(map(str, workers))
+    )  # whatever a file has there
 
 
 def _holders(db: sqlite3.Connection, now: float) -> list[Holder]:
@@ -118,7 +120,13 @@ def _holders(db: sqlite3.Connection, now: float) -> list[Holder]:
 
 
 def _take(
-    transaction: Transaction, worker: str, why: str, seen: Seen, *, draining: bool, command: commands.Sweep
+    transaction: Transaction,
+    worker: str,
+    why: str,
+    seen: Seen,
+    *,
+    draining: bool,
+    command: commands.Sweep,
 ) -> dict[str, str]:
     """Take everything from a dead worker: the status after, by id."""
     taken: dict[str, str] = {}
@@ -137,11 +145,15 @@ def _take(
             innocent = progress or row.id in parents.values()
             alone = len(parents) == len(_line(row.id, parents))
             charged += [] if innocent else [row.pk]
-            taken[row.id] = _die(transaction, row, why, innocent=innocent, alone=alone, command=command)
+            taken[row.id] = _die(
+                transaction, row, why, innocent=innocent, alone=alone, command=command
+            )
             transaction.mark(row, "death", {"worker": str(worker), "why": why} | seen._asdict())
     if not draining and why != AWAY:
         who = {"now": transaction.now, "worker": str(worker)}
-        transaction.db.executemany(sql.RECORD_DEATH, [{**who, "run": run} for run in charged or [0]])
+        transaction.db.executemany(
+            sql.RECORD_DEATH, [{**who, "run": run} for run in charged or [0]]
+        )
         transaction.db.execute(sql.DEATHS_TOO_MANY, {"kept": FLEET_DEATHS_MAX})
     return taken
 
@@ -160,7 +172,13 @@ def _seen(
 
 
 def _die(
-    transaction: Transaction, row: RunRow, why: str, *, innocent: bool, alone: bool, command: commands.Sweep
+    transaction: Transaction,
+    row: RunRow,
+    why: str,
+    *,
+    innocent: bool,
+    alone: bool,
+    command: commands.Sweep,
 ) -> str:
     """Charge a run for the death of its worker unless it is innocent; return its status after it."""
     now = transaction.now

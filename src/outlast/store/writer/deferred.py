@@ -41,7 +41,9 @@ class DeferredCommands:
         """
         command, subject = waiting.command, subject_of(waiting)
         unsure = any(one.unsure for line in self._lines.values() for one in line)
-        if type(command) is DeregisterWorker or (unsure and type(command) is SetWaiting and command.run == 0):
+        if type(command) is DeregisterWorker or (
+            unsure and type(command) is SetWaiting and command.run == 0
+        ):
             subject = LAST
         elif subject not in self._lines:
             return False

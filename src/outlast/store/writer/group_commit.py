@@ -20,7 +20,15 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from outlast.errors import StoreError, StoreUnavailable
-from outlast.store.commands import Command, Record, SaveProgress, Send, Settle, Submit, UpdateSession
+from outlast.store.commands import (
+    Command,
+    Record,
+    SaveProgress,
+    Send,
+    Settle,
+    Submit,
+    UpdateSession,
+)
 from outlast.store.deadline import until
 from outlast.store.protocol import BadValue, Blocked, CommitUnknown, Store
 from outlast.store.writer.deferred import DeferredCommands
@@ -111,7 +119,9 @@ class GroupCommitWriter:
     def start(self) -> None:
         self._thread.start()
 
-    def enqueue(self, command: Command, done: Callable[[Command, Any], None], *, alone: bool = False) -> None:
+    def enqueue(
+        self, command: Command, done: Callable[[Command, Any], None], *, alone: bool = False
+    ) -> None:
         """Have a command written; `done(verb, outcome)` is called on the loop, in the order of `put`.
 
         `alone` says that nothing else is under way that could put a command before this one is written: then there is nothing
@@ -231,7 +241,11 @@ class GroupCommitWriter:
         elif self._command_pace * count_max > BATCH_SECONDS:
             count_max = max(BATCH_MIN, int(BATCH_SECONDS / self._command_pace))
         taken = _take(self._queue, count_max)
-        return [waiting for waiting in taken if not self._blocked.joins(waiting)] if self._blocked else taken
+        return (
+            [waiting for waiting in taken if not self._blocked.joins(waiting)]
+            if self._blocked
+            else taken
+        )
 
     def _rest(self) -> None:
         """Sleep until there is something to write, or a blocked verb is due for another try."""
@@ -247,7 +261,9 @@ class GroupCommitWriter:
         """Write a batch once. What could not be written returns to the head of its queue, or is set aside."""
         source = self._urgent if batch[0].in_thread else self._queue
         started = time.monotonic()
-        if self._failure is not None and not (batch := self._unexpired(batch, started, self._failure)):
+        if self._failure is not None and not (
+            batch := self._unexpired(batch, started, self._failure)
+        ):
             return
         commands = [waiting.command for waiting in batch]
         self.batches += 1
@@ -272,9 +288,7 @@ class GroupCommitWriter:
         except StoreError as error:
             _count_failure(self._there, error)
             self._deliver(batch, [error] * len(batch))
-        except (
-            Exception
-        ) as error:  # a fault of the store's own; without the thread every waiter would wait for ever
+        except Exception as error:  # a fault of the store's own; without the thread every waiter would wait for ever
             _count_failure(self._there, error)
             log.error("the store failed", exc_info=redact(error, self._log_values))
             text = format_error(error, self._log_values)
@@ -302,7 +316,12 @@ class GroupCommitWriter:
 
     def _answered(self) -> None:
         """Note that the store works."""
-        self._suspect, self._failure, self._urgent_failed, self._pause = False, None, False, PAUSE_MIN
+        self._suspect, self._failure, self._urgent_failed, self._pause = (
+            False,
+            None,
+            False,
+            PAUSE_MIN,
+        )
         self._blocked_in_a_row = 0
 
     def _one_by_one(self, batch: list[PendingCommand], source: deque[PendingCommand]) -> None:
@@ -331,7 +350,9 @@ class GroupCommitWriter:
             time.sleep(self._pause)
             self._pause = min(self._pause * 2, PAUSE_MAX)
 
-    def _unexpired(self, batch: list[PendingCommand], now: float, error: StoreError) -> list[PendingCommand]:
+    def _unexpired(
+        self, batch: list[PendingCommand], now: float, error: StoreError
+    ) -> list[PendingCommand]:
         expired, left = split_expired(batch, now)
         self._fail(expired, error)
         return left
@@ -351,7 +372,11 @@ class GroupCommitWriter:
     # -- commands that a locked row holds up
 
     def _isolate(
-        self, batch: list[PendingCommand], source: deque[PendingCommand], error: Blocked, seconds: float
+        self,
+        batch: list[PendingCommand],
+        source: deque[PendingCommand],
+        error: Blocked,
+        seconds: float,
     ) -> None:
         """Set aside the commands whose rows are locked, and return the others to the queue.
 
@@ -402,7 +427,13 @@ class InlineWriter(GroupCommitWriter):
     def start(self) -> None:
         self._scheduled = False
 
-    def enqueue(self, command: Command, done: Callable[[Command, Any], None], *, alone: bool = False) -> None:  # noqa: ARG002
+    def enqueue(
+        self,
+        command: Command,
+        done: Callable[[Command, Any], None],
+        *,
+        alone: bool = False,  # noqa: ARG002
+    ) -> None:
         self._queue.append(PendingCommand(command, done, time.monotonic() + self._patience))
         if not self._scheduled:
             self._scheduled = True
@@ -412,7 +443,9 @@ class InlineWriter(GroupCommitWriter):
         outcomes: list[Any] = []
         deadline = time.monotonic() + self._patience
         self._urgent.append(
-            PendingCommand(command, lambda _, outcome: outcomes.append(outcome), deadline, in_thread=True)
+            PendingCommand(
+                command, lambda _, outcome: outcomes.append(outcome), deadline, in_thread=True
+            )
         )
         while not outcomes:
             if batch := self._gather():
@@ -452,12 +485,16 @@ def _take(queue: deque[PendingCommand], count_max: int) -> list[PendingCommand]:
 def _characters(command: Command) -> int:
     """How long a command's texts are, about: of those commands of which many may wait."""
     if isinstance(command, Record):
-        return (len(command.value) if command.value else 0) + (len(command.args) if command.args else 0)
+        return (len(command.value) if command.value else 0) + (
+            len(command.args) if command.args else 0
+        )
     if isinstance(command, (Submit, Settle, SaveProgress, Send)):
         return sum(len(part) for part in command if isinstance(part, str))
     if isinstance(command, UpdateSession):
         appended = (value for append in command.appends.values() for value in append.values)
-        return sum(map(len, appended)) + sum(len(value) for value in command.fields.values() if value)
+        return sum(map(len, appended)) + sum(
+            len(value) for value in command.fields.values() if value
+        )
     return 0
 
 
@@ -466,4 +503,6 @@ def _tell(batch: list[PendingCommand], outcomes: list[Any]) -> None:
         try:
             waiting.done(waiting.command, outcome)
         except Exception:  # one that fails must not keep the others from hearing
-            log.exception("the outcome of %s could not be delivered", type(waiting.command).__name__)
+            log.exception(
+                "the outcome of %s could not be delivered", type(waiting.command).__name__
+            )

@@ -45,13 +45,20 @@ class AbandonmentContract(Contract):
         assert driver.row("c").abandon_after == 4.5
         assert driver.submit("d").abandon_after is None
 
-    def test_a_run_that_nobody_took_for_too_long_is_claimed_to_be_undone(self, driver: StoreDriver) -> None:
+    def test_a_run_that_nobody_took_for_too_long_is_claimed_to_be_undone(
+        self, driver: StoreDriver
+    ) -> None:
         register_worker(driver, "busy")
         row = left(driver, timeout=5.0)
         time_goes_by(driver, 101, "busy")
         (claimed,) = driver.claim("w2")
         assert claimed == driver.row()
-        assert (claimed.id, claimed.status, claimed.worker, claimed.deadline) == ("r", "running", "w2", None)
+        assert (claimed.id, claimed.status, claimed.worker, claimed.deadline) == (
+            "r",
+            "running",
+            "w2",
+            None,
+        )
         assert claimed.lives == 2
         assert counts(driver) == (0, 1)
         assert driver.kinds(row) == ["intent", "interruption", "undoing"]
@@ -71,7 +78,9 @@ class AbandonmentContract(Contract):
         for word in ("'r'", "101", "undone", "outlast retry r"):
             assert word in str(error)
 
-    def test_the_life_that_undoes_it_goes_on_after_the_stores_entry(self, driver: StoreDriver) -> None:
+    def test_the_life_that_undoes_it_goes_on_after_the_stores_entry(
+        self, driver: StoreDriver
+    ) -> None:
         register_worker(driver, "busy")
         left(driver)
         time_goes_by(driver, 101, "busy")

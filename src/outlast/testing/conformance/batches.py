@@ -90,7 +90,9 @@ class EachContract(Contract):
         assert driver.claim("w2", suspects=True) == []
         assert len(driver.claim("w2", suspects=True, workflows=(EACH,))) == 1
 
-    def test_nobody_is_told_that_a_workflow_of_this_name_is_unknown(self, driver: StoreDriver) -> None:
+    def test_nobody_is_told_that_a_workflow_of_this_name_is_unknown(
+        self, driver: StoreDriver
+    ) -> None:
         driver.suspect("suspect", workflow=EACH)
         driver.submit("each", workflow=EACH)
         look = driver.store.peek(("default",), ("flow",))
@@ -137,7 +139,9 @@ class EachContract(Contract):
     ) -> None:
         driver.ended("parked", "parked", workflow=EACH)
         driver.ended("failed", "failed", workflow=EACH)
-        assert driver.commit(Resume("parked", "t"), Resume("failed", "t"), Retry("failed", "t")) == [
+        assert driver.commit(
+            Resume("parked", "t"), Resume("failed", "t"), Retry("failed", "t")
+        ) == [
             None,
             Refused("status", "failed"),
             None,
@@ -146,7 +150,9 @@ class EachContract(Contract):
     def test_no_other_run_that_is_done_can_be(self, driver: StoreDriver) -> None:
         driver.ended()
         driver.ended("each", workflow=EACH)
-        assert driver.commit(Resume("r", "t"), Retry("each", "t")) == [Refused("status", "done")] * 2
+        assert (
+            driver.commit(Resume("r", "t"), Retry("each", "t")) == [Refused("status", "done")] * 2
+        )
 
     def test_a_repeat_of_its_claim_is_answered(self, driver: StoreDriver) -> None:
         driver.register_worker()

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from outlast.store.commands import CONFLICT, DEPTH, Cancel, Refused, SetQueueLimits, Submit, SubmitMany
+from outlast.store.commands import (
+    CONFLICT,
+    DEPTH,
+    Cancel,
+    Refused,
+    SetQueueLimits,
+    Submit,
+    SubmitMany,
+)
 from outlast.store.protocol import BadValue
 from outlast.testing.conformance.harness import EVERYTHING, Contract, StoreDriver
 
 
-def many(*ids: str, by: str = "somebody", queue: str = "default", depth_max: int | None = None) -> SubmitMany:
+def many(
+    *ids: str, by: str = "somebody", queue: str = "default", depth_max: int | None = None
+) -> SubmitMany:
     return SubmitMany(
-        tuple(Submit(id, "flow", f'["{id}"]', by, id, queue=queue, depth_max=depth_max) for id in ids)
+        tuple(
+            Submit(id, "flow", f'["{id}"]', by, id, queue=queue, depth_max=depth_max) for id in ids
+        )
     )
 
 
@@ -34,13 +46,23 @@ class ManyContract(Contract):
     def test_each_keeps_what_it_was_given(self, driver: StoreDriver) -> None:
         command = SubmitMany(
             (
-                Submit("a", "one", "1", "t", "s", queue="x", priority=3, timeout=9.0, attempts_max=7),
-                Submit("b", "two", "2", "t", "s", queue="y", delay=5.0, parent="a", interruptions_max=8),
+                Submit(
+                    "a", "one", "1", "t", "s", queue="x", priority=3, timeout=9.0, attempts_max=7
+                ),
+                Submit(
+                    "b", "two", "2", "t", "s", queue="y", delay=5.0, parent="a", interruptions_max=8
+                ),
             )
         )
         driver.one(command)
         a, b = driver.row("a"), driver.row("b")
-        assert (a.workflow, a.queue, a.priority, a.timeout, a.attempts_max) == ("one", "x", 3, 9.0, 7)
+        assert (a.workflow, a.queue, a.priority, a.timeout, a.attempts_max) == (
+            "one",
+            "x",
+            3,
+            9.0,
+            7,
+        )
         assert (b.workflow, b.queue, b.due, b.parent, b.interruptions_max) == (
             "two",
             "y",
@@ -56,12 +78,16 @@ class ManyContract(Contract):
         before = driver.store.runs(EVERYTHING)
         driver.clock.forward(1)
         assert [outcome.new for outcome in driver.one(command)] == [True] * 3
-        assert [outcome.new for batch in driver.commit(command, command) for outcome in batch] == [True] * 6
+        assert [outcome.new for batch in driver.commit(command, command) for outcome in batch] == [
+            True
+        ] * 6
         assert driver.store.runs(EVERYTHING) == before
         driver.take("b")
         assert [outcome.new for outcome in driver.one(command)] == [True, False, True]
 
-    def test_those_that_are_there_are_joined_and_the_others_are_new(self, driver: StoreDriver) -> None:
+    def test_those_that_are_there_are_joined_and_the_others_are_new(
+        self, driver: StoreDriver
+    ) -> None:
         driver.one(many("b"))
         outcomes = driver.one(many("a", "b", "c", by="another"))
         assert [outcome.new for outcome in outcomes] == [True, False, True]
@@ -125,7 +151,10 @@ class ManyContract(Contract):
 
     def test_what_was_queued_earlier_in_the_batch_takes_room(self, driver: StoreDriver) -> None:
         outcomes = driver.commit(
-            many("a", "b"), many("c", "d", depth_max=3), Cancel("a", "no"), many("c", "d", depth_max=3)
+            many("a", "b"),
+            many("c", "d", depth_max=3),
+            Cancel("a", "no"),
+            many("c", "d", depth_max=3),
         )
         assert outcomes[1] == Refused(DEPTH, "2/3/2")
         assert [outcome.new for outcome in outcomes[3]] == [True, True]

@@ -30,7 +30,9 @@ class ClaimContract(Contract):
         assert driver.claim("w2") == []
         assert driver.claim("w2", ids=("r",)) == []
 
-    def test_the_first_start_and_its_deadline_stay_over_later_claims(self, driver: StoreDriver) -> None:
+    def test_the_first_start_and_its_deadline_stay_over_later_claims(
+        self, driver: StoreDriver
+    ) -> None:
         first = driver.held(timeout=30.0)
         driver.clock.forward(5)
         driver.one(Release(first.pk, first.fence, "later"))
@@ -78,7 +80,9 @@ class ClaimContract(Contract):
             driver.clock.forward(1)
         assert ids(driver.claim(limit=10)) == ["high", "first", "second", "low"]
 
-    def test_interrupted_runs_go_before_new_ones_of_their_priority(self, driver: StoreDriver) -> None:
+    def test_interrupted_runs_go_before_new_ones_of_their_priority(
+        self, driver: StoreDriver
+    ) -> None:
         driver.submit("new")
         early, late = driver.held("early"), driver.held("late")
         driver.submit("urgent", priority=1)
@@ -132,7 +136,9 @@ class ClaimContract(Contract):
         assert len(driver.claim(ids=("a", "b", "c"), limit=2)) == 1
 
     @pytest.mark.parametrize("status", ["done", "failed", "cancelled", "parked", "running"])
-    def test_only_queued_and_waiting_runs_can_be_claimed(self, driver: StoreDriver, status: str) -> None:
+    def test_only_queued_and_waiting_runs_can_be_claimed(
+        self, driver: StoreDriver, status: str
+    ) -> None:
         row = driver.held()
         if status != "running":
             driver.settle(row, status)
@@ -166,7 +172,9 @@ class ClaimContract(Contract):
         """Priority, then interrupted before new, then the older interruption, then what was due earlier."""
         for priority in (0, 7, -7):
             for age, id in enumerate(("new", "newer")):
-                driver.submit(f"{id} {priority}", priority=priority, queue=f"q{age}", workflow=f"f{priority}")
+                driver.submit(
+                    f"{id} {priority}", priority=priority, queue=f"q{age}", workflow=f"f{priority}"
+                )
             driver.clock.forward(1)
         for id, priority in (("back", 0), ("back", 7), ("earlier", 7), ("earlier", 0)):
             driver.held(f"{id} {priority}", priority=priority, queue=f"q{priority}")
@@ -186,7 +194,10 @@ class ClaimContract(Contract):
     ) -> None:
         for number in range(12):
             driver.submit(
-                f"r{number}", queue=f"q{number % 3}", workflow=f"f{number % 4}", priority=number // 6
+                f"r{number}",
+                queue=f"q{number % 3}",
+                workflow=f"f{number % 4}",
+                priority=number // 6,
             )
         assert ids(driver.claim(limit=8)) == [f"r{number}" for number in (6, 7, 8, 9, 10, 11, 0, 1)]
 
@@ -209,7 +220,10 @@ class ClaimContract(Contract):
     def test_a_queue_that_is_named_twice_is_one_queue(self, driver: StoreDriver) -> None:
         driver.submit("a", queue="q")
         driver.submit("b", queue="q")
-        assert ids(driver.claim(queues=("q", "q"), workflows=("flow", "flow"), limit=5)) == ["a", "b"]
+        assert ids(driver.claim(queues=("q", "q"), workflows=("flow", "flow"), limit=5)) == [
+            "a",
+            "b",
+        ]
         assert [row.lives for row in map(driver.row, ("a", "b"))] == [1, 1]
 
     # -- what is left to others
@@ -239,7 +253,9 @@ class ClaimContract(Contract):
         driver.submit("new")
         assert ids(driver.claim(limit=3)) == ["back0", "back1", "back2"]
 
-    def test_suspects_are_claimed_by_who_asks_for_them_and_nobody_else(self, driver: StoreDriver) -> None:
+    def test_suspects_are_claimed_by_who_asks_for_them_and_nobody_else(
+        self, driver: StoreDriver
+    ) -> None:
         for number in range(2):
             driver.suspect(f"suspect{number}", priority=9 * number)
         driver.submit("new")
@@ -249,7 +265,9 @@ class ClaimContract(Contract):
         assert ids(driver.claim("w2", suspects=True)) == ["suspect1"]
         assert ids(driver.claim("w2", limit=5, suspects=True)) == ["suspect0"]
 
-    def test_workflows_that_a_worker_does_not_know_wait_for_one_that_does(self, driver: StoreDriver) -> None:
+    def test_workflows_that_a_worker_does_not_know_wait_for_one_that_does(
+        self, driver: StoreDriver
+    ) -> None:
         for number in range(5):
             driver.submit(f"newer{number}", workflow="newer", priority=9)
         driver.submit("known")

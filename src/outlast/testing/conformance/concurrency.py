@@ -69,7 +69,9 @@ class CrowdContract(Contract):
         """Each claims as much as it can get and counts, between its claim and its settle, what is under way."""
         driver.one(SetQueueLimits("default", None, 3))
         driver.commit(*(Submit(f"r{n}", "flow", "[]", f"s{n}", "seed") for n in range(60)))
-        driver.commit(*(Submit(f"c{n}", "flow", "[]", f"c{n}", "seed", parent="r0") for n in range(10)))
+        driver.commit(
+            *(Submit(f"c{n}", "flow", "[]", f"c{n}", "seed", parent="r0") for n in range(10))
+        )
         workers = [mine.register_worker(f"w{number}") for number, mine in enumerate(crowd)]
         left = 70
 
@@ -98,8 +100,12 @@ class CrowdContract(Contract):
         driver.one(SetQueueLimits("default", 10, None))
 
         def put(number: int) -> int:
-            commands: list[Command] = [Submit(f"{number}-{n}", "flow", "[]", "t", "s") for n in range(6)]
-            many = SubmitMany(tuple(Submit(f"{number}+{n}", "flow", "[]", "t", "s") for n in range(3)))
+            commands: list[Command] = [
+                Submit(f"{number}-{n}", "flow", "[]", "t", "s") for n in range(6)
+            ]
+            many = SubmitMany(
+                tuple(Submit(f"{number}+{n}", "flow", "[]", "t", "s") for n in range(3))
+            )
             outcomes = [crowd[number].one(command) for command in [*commands, many]]
             accepted = sum(not isinstance(outcome, Refused) for outcome in outcomes[:-1])
             return accepted + (0 if isinstance(outcomes[-1], Refused) else 3)
@@ -113,7 +119,9 @@ class CrowdContract(Contract):
         for turn in range(20):
             driver.submit(f"r{turn}")
             commands = [Claim(worker, f"{worker}-{turn}", ids=(f"r{turn}",)) for worker in workers]
-            outcomes = self._together(lambda number, commands=commands: crowd[number].one(commands[number]))  # type: ignore[misc]
+            outcomes = self._together(
+                lambda number, commands=commands: crowd[number].one(commands[number])
+            )  # type: ignore[misc]
             assert sorted(len(rows) for rows in outcomes) == [0] * (CROWD - 1) + [1]
 
     def test_one_id_that_many_submit_is_new_for_one(self, crowd: list[StoreDriver]) -> None:
@@ -155,7 +163,9 @@ class CrowdContract(Contract):
                 version, value = (session.version, int(session.fields["n"])) if session else (0, 0)
                 assert version == value, "a session is read as it was at one time"
                 kept = crowd[number].one(
-                    UpdateSession("s", f"{number}-{done}-{version}", {"n": str(value + 1)}, version=version)
+                    UpdateSession(
+                        "s", f"{number}-{done}-{version}", {"n": str(value + 1)}, version=version
+                    )
                 )
                 done += not isinstance(kept, Refused)
 
@@ -170,11 +180,15 @@ class CrowdContract(Contract):
         def append(number: int) -> None:
             for turn in range(20):
                 more = {"l": Append((f"{number}-{turn}a", f"{number}-{turn}b"))}
-                version = crowd[number].one(UpdateSession("s", f"{number}-{turn}", {}, appends=more))
+                version = crowd[number].one(
+                    UpdateSession("s", f"{number}-{turn}", {}, appends=more)
+                )
                 session = crowd[number].store.session("s")
                 assert session is not None
                 assert session.version >= version
-                assert session.lists == {"l": 2 * session.version}, "a session is read as it was at one time"
+                assert session.lists == {"l": 2 * session.version}, (
+                    "a session is read as it was at one time"
+                )
 
         self._together(append)
         items = driver.store.items("s", "l")
@@ -219,9 +233,13 @@ class CrowdContract(Contract):
         steps = Counter(int(e.key) for e in journal if e.kind == "step")
         assert steps == Counter({fence: recorded for fence, recorded in lives if recorded})
         order = [int(e.key) for e in journal if e.kind == "step"]
-        assert order == sorted(order), "the entries of an older fence never follow those of a younger one"
+        assert order == sorted(order), (
+            "the entries of an older fence never follow those of a younger one"
+        )
 
-    def test_readers_never_see_half_of_a_batch(self, driver: StoreDriver, crowd: list[StoreDriver]) -> None:
+    def test_readers_never_see_half_of_a_batch(
+        self, driver: StoreDriver, crowd: list[StoreDriver]
+    ) -> None:
         row = driver.held()
         stop = threading.Event()
 

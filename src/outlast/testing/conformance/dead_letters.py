@@ -39,12 +39,19 @@ class LetterContract(Contract):
         row = driver.take()
         assert driver.release(row, "deploy") == "dead"
         now = driver.row()
-        assert (now.status, now.ended, now.interruptions, now.deaths) == ("dead", driver.clock.now, 4, 0)
+        assert (now.status, now.ended, now.interruptions, now.deaths) == (
+            "dead",
+            driver.clock.now,
+            4,
+            0,
+        )
         assert "4 times" in (now.reason or "")
         assert "deploy" in (now.reason or "")
         assert driver.kinds(row) == ["interruption"] * 4
 
-    def test_a_release_into_death_is_accepted_again_and_changes_nothing(self, driver: StoreDriver) -> None:
+    def test_a_release_into_death_is_accepted_again_and_changes_nothing(
+        self, driver: StoreDriver
+    ) -> None:
         row = driver.held(interruptions_max=1)
         command = Release(row.pk, row.fence, "deploy")
         assert driver.one(command) == "dead"
@@ -120,22 +127,37 @@ class LetterContract(Contract):
         driver.clock.forward(5)
         assert driver.one(Cancel("r", "no use")) == "cancelled"
         now = driver.row()
-        assert (now.status, now.reason, now.ended, now.ready) == ("cancelled", "no use", driver.clock.now, 0)
+        assert (now.status, now.reason, now.ended, now.ready) == (
+            "cancelled",
+            "no use",
+            driver.clock.now,
+            0,
+        )
         assert driver.kinds(row) == ["death"]
         assert driver.one(Cancel("r", "again")) == Refused(STATUS, "cancelled")
 
-    def test_the_stale_life_of_a_cancelled_dead_letter_has_settled_nothing(self, driver: StoreDriver) -> None:
+    def test_the_stale_life_of_a_cancelled_dead_letter_has_settled_nothing(
+        self, driver: StoreDriver
+    ) -> None:
         """It was stopped past its lease and comes back: told that its result was taken, it would lose it."""
         stale = dead_letter(driver)
         driver.one(Cancel("r", "no use"))
         for status in ("done", "cancelled"):
-            assert driver.one(Settle(stale.pk, stale.fence, status, value='"late"')) == Refused(FENCE)
+            assert driver.one(Settle(stale.pk, stale.fence, status, value='"late"')) == Refused(
+                FENCE
+            )
         assert driver.row().value is None
 
-    def test_a_release_into_death_is_accepted_again_after_it_was_cancelled(self, driver: StoreDriver) -> None:
+    def test_a_release_into_death_is_accepted_again_after_it_was_cancelled(
+        self, driver: StoreDriver
+    ) -> None:
         row = driver.held(interruptions_max=1)
         command = Release(row.pk, row.fence, "deploy")
-        assert driver.commit(command, Cancel("r", "no use"), command) == ["dead", "cancelled", "cancelled"]
+        assert driver.commit(command, Cancel("r", "no use"), command) == [
+            "dead",
+            "cancelled",
+            "cancelled",
+        ]
 
     def test_a_retried_dead_letter_starts_with_clean_counts(self, driver: StoreDriver) -> None:
         row = dead_letter(driver)
@@ -145,7 +167,12 @@ class LetterContract(Contract):
         assert (now.status, now.due, now.ready, now.ended, now.reason) == (
             "queued", driver.clock.now, 1, None, None
         )  # fmt: skip
-        assert (now.deaths, now.deaths_in_a_row, now.interruptions_in_a_row, now.failures) == (0, 0, 0, 0)
+        assert (now.deaths, now.deaths_in_a_row, now.interruptions_in_a_row, now.failures) == (
+            0,
+            0,
+            0,
+            0,
+        )
         assert driver.kinds(row) == ["death", "retry"]
         assert [r.id for r in driver.claim("w2")] == ["r"]
 

@@ -84,7 +84,9 @@ class DeathContract(Contract):
         seen, by = seen_of(driver, row)
         assert (seen is not None and seen <= driver.clock.now, by) == (True, "lease")
 
-    def test_the_runs_of_a_dead_worker_are_queued_with_a_death_on_record(self, driver: StoreDriver) -> None:
+    def test_the_runs_of_a_dead_worker_are_queued_with_a_death_on_record(
+        self, driver: StoreDriver
+    ) -> None:
         row, second = driver.held(), driver.held("second")
         alive = driver.held("alive", "w2")
         driver.record(row, 1)
@@ -95,7 +97,12 @@ class DeathContract(Contract):
             "queued", None, 1, 0, driver.clock.now
         )  # fmt: skip
         step, death = driver.store.journal(row.pk)
-        assert (step.kind, death.kind, death.seq, death.at) == ("step", "death", 2, driver.clock.now)
+        assert (step.kind, death.kind, death.seq, death.at) == (
+            "step",
+            "death",
+            2,
+            driver.clock.now,
+        )
         assert json.loads(death.value or "")["worker"] == "w1"
         assert driver.kinds(second) == ["death"]
         assert driver.row("alive") == alive
@@ -157,10 +164,16 @@ class DeathContract(Contract):
         row = driver.held()
         driver.record(row, 1, kind=kind)
         now = driver.die(row)
-        assert (now.deaths_in_a_row, now.interrupted, now.due) == (0, driver.clock.now, driver.clock.now)
+        assert (now.deaths_in_a_row, now.interrupted, now.due) == (
+            0,
+            driver.clock.now,
+            driver.clock.now,
+        )
         assert [r.id for r in driver.claim("w2", limit=5)] == ["r", "new"]
 
-    @pytest.mark.parametrize("kinds", [(), ("fired",), ("message",), ("cancel",), ("fired", "message")])
+    @pytest.mark.parametrize(
+        "kinds", [(), ("fired",), ("message",), ("cancel",), ("fired", "message")]
+    )
     def test_a_run_that_recorded_nothing_of_its_own_is_a_suspect_the_second_time(
         self, driver: StoreDriver, kinds: tuple[str, ...]
     ) -> None:
@@ -182,9 +195,13 @@ class DeathContract(Contract):
         assert (now.deaths_in_a_row, now.ready, now.due) == (2, 2, driver.clock.now)
         assert now.interrupted == died_at.interrupted
         assert [r.id for r in driver.claim("w3", limit=5)] == ["new"]
-        assert [(r.id, r.is_suspect) for r in driver.claim("w3", limit=5, suspects=True)] == [("r", True)]
+        assert [(r.id, r.is_suspect) for r in driver.claim("w3", limit=5, suspects=True)] == [
+            ("r", True)
+        ]
 
-    def test_all_that_a_dead_worker_held_can_be_had_at_once_the_first_time(self, driver: StoreDriver) -> None:
+    def test_all_that_a_dead_worker_held_can_be_had_at_once_the_first_time(
+        self, driver: StoreDriver
+    ) -> None:
         driver.submit("new")
         ids = [f"r{number}" for number in range(10)]
         for id in ids:
@@ -283,9 +300,16 @@ class DeathContract(Contract):
         assert (row.status, row.ended, row.deaths, row.ready) == ("dead", driver.clock.now, 3, 0)
         assert "3 times" in (row.reason or "")
         assert driver.kinds(row) == ["death"] * 3
-        assert driver.claim("w3", suspects=True) == driver.claim("w3") == driver.claim("w3", ids=("r",)) == []
+        assert (
+            driver.claim("w3", suspects=True)
+            == driver.claim("w3")
+            == driver.claim("w3", ids=("r",))
+            == []
+        )
 
-    def test_a_run_of_one_attempt_that_dies_alone_is_a_dead_letter_at_once(self, driver: StoreDriver) -> None:
+    def test_a_run_of_one_attempt_that_dies_alone_is_a_dead_letter_at_once(
+        self, driver: StoreDriver
+    ) -> None:
         driver.held(attempts_max=1)
         assert driver.lease_over().dead == ("r",)
         assert "died once" in (driver.row().reason or "")
@@ -372,7 +396,12 @@ class DeathContract(Contract):
         driver.renew("w1", draining=True)
         assert driver.lease_over() == Swept(("r",), (), ("w1",))
         now = driver.row()
-        assert (now.status, now.deaths, now.deaths_in_a_row, now.interruptions) == ("queued", 0, 0, 1)
+        assert (now.status, now.deaths, now.deaths_in_a_row, now.interruptions) == (
+            "queued",
+            0,
+            0,
+            1,
+        )
         assert now.interrupted == driver.clock.now
         assert driver.kinds(row) == ["interruption"]
         assert [r.id for r in driver.claim("w2")] == ["r"]
@@ -385,7 +414,9 @@ class DeathContract(Contract):
         driver.lease_over()
         assert driver.kinds(row) == ["interruption"]
 
-    def test_a_draining_worker_can_bring_a_run_over_its_last_interruption(self, driver: StoreDriver) -> None:
+    def test_a_draining_worker_can_bring_a_run_over_its_last_interruption(
+        self, driver: StoreDriver
+    ) -> None:
         driver.held(interruptions_max=1)
         driver.renew("w1", draining=True)
         assert driver.lease_over() == Swept(("r",), ("r",), ("w1",))
@@ -400,7 +431,9 @@ class DeathContract(Contract):
         assert driver.release(driver.take()) == "queued"
         assert driver.release(driver.take()) == "dead"
 
-    def test_a_run_of_the_dead_keeps_the_place_of_its_first_interruption(self, driver: StoreDriver) -> None:
+    def test_a_run_of_the_dead_keeps_the_place_of_its_first_interruption(
+        self, driver: StoreDriver
+    ) -> None:
         row = driver.held()
         driver.release(row)
         first = driver.row().interrupted
@@ -416,7 +449,9 @@ class DeathContract(Contract):
         assert driver.lease_over() == Swept((), (), ("w1",))
         assert [driver.row(id) for id in ("done", "waiting", "queued")] == before
 
-    def test_entries_of_the_dead_life_are_refused_and_the_next_goes_on(self, driver: StoreDriver) -> None:
+    def test_entries_of_the_dead_life_are_refused_and_the_next_goes_on(
+        self, driver: StoreDriver
+    ) -> None:
         stale = driver.held()
         driver.record(stale, 1)
         driver.die(stale)

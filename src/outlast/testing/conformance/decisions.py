@@ -8,7 +8,17 @@ from typing import Any
 
 import pytest
 
-from outlast.store.commands import FENCE, STATUS, UNKNOWN, VERSION, Cancel, Decide, Refused, Resume, Settle
+from outlast.store.commands import (
+    FENCE,
+    STATUS,
+    UNKNOWN,
+    VERSION,
+    Cancel,
+    Decide,
+    Refused,
+    Resume,
+    Settle,
+)
 from outlast.store.protocol import BadValue
 from outlast.store.rows import RunRow
 from outlast.testing.conformance.harness import WAIT_SECONDS, Contract, StoreDriver
@@ -40,7 +50,12 @@ class DecisionContract(Contract):
         )  # fmt: skip
         assert counts(driver) == (1, 0)
         last = driver.store.journal(row.pk)[-1]
-        assert (last.seq, last.kind, last.key, last.at) == (2, "decision", "flow/pay#1", driver.clock.now)
+        assert (last.seq, last.kind, last.key, last.at) == (
+            2,
+            "decision",
+            "flow/pay#1",
+            driver.clock.now,
+        )
         assert json.loads(last.value or "") == {**json.loads(HAPPENED), "token": "t"}
         assert driver.take(worker="w2").lives == 2
 
@@ -53,13 +68,16 @@ class DecisionContract(Contract):
         driver.clock.forward(100)
         assert driver.commit(decision(id="decided", seen=2), Resume("resumed", "t")) == [None, None]
         one, other = (
-            driver.row(id)._replace(id="", pk=0, fence=0, token=None) for id in ("decided", "resumed")
+            driver.row(id)._replace(id="", pk=0, fence=0, token=None)
+            for id in ("decided", "resumed")
         )
         assert one == other
         assert one.deadline == driver.clock.now + 50.0
         assert driver.kinds(driver.row("decided")) == ["intent", "interruption", "decision"]
 
-    def test_the_same_decision_again_is_accepted_and_does_nothing(self, driver: StoreDriver) -> None:
+    def test_the_same_decision_again_is_accepted_and_does_nothing(
+        self, driver: StoreDriver
+    ) -> None:
         row = parked(driver)
         assert driver.commit(decision(), decision(decision='{"what":"did_not"}')) == [None, None]
         driver.settle(driver.take(), "parked")
@@ -122,7 +140,9 @@ class DecisionContract(Contract):
             driver.one(decision(decision=text))
         assert (driver.row(), driver.kinds(row)) == (before, ["intent"])
 
-    def test_the_life_that_parked_a_run_cannot_write_after_the_decision(self, driver: StoreDriver) -> None:
+    def test_the_life_that_parked_a_run_cannot_write_after_the_decision(
+        self, driver: StoreDriver
+    ) -> None:
         row = parked(driver)
         driver.one(decision())
         assert driver.record(row, 2) == Refused(FENCE)  # the number of the store's own entry
@@ -137,7 +157,12 @@ class DecisionContract(Contract):
         driver.clock.forward(5)
         assert driver.one(decision(verdict=VERDICT)) is None
         now = driver.row()
-        assert (now.status, now.undoing, now.deadline, now.cancel) == ("queued", VERDICT, None, None)
+        assert (now.status, now.undoing, now.deadline, now.cancel) == (
+            "queued",
+            VERDICT,
+            None,
+            None,
+        )
         assert counts(driver) == (2, 0)
         assert [(e.kind, e.key, e.value == VERDICT) for e in driver.store.journal(row.pk)[1:]] == [
             ("decision", "flow/pay#1", False),
@@ -152,7 +177,10 @@ class DecisionContract(Contract):
         assert driver.commit(command, command) == [None, None]
         driver.settle(driver.take(), "parked")
         assert driver.one(command) is None
-        assert (driver.row().status, driver.kinds(row)) == ("parked", ["intent", "decision", "undoing"])
+        assert (driver.row().status, driver.kinds(row)) == (
+            "parked",
+            ["intent", "decision", "undoing"],
+        )
 
     def test_a_decision_on_a_stuck_run_goes_on_with_the_undo(self, driver: StoreDriver) -> None:
         row = dealt(driver, timeout=5.0)
@@ -160,7 +188,11 @@ class DecisionContract(Contract):
         driver.settle(driver.take(), "parked", reason="stuck")
         driver.clock.forward(100)
         assert driver.one(decision(seen=2)) is None
-        assert (driver.row().status, driver.row().undoing, driver.row().deadline) == ("queued", VERDICT, None)
+        assert (driver.row().status, driver.row().undoing, driver.row().deadline) == (
+            "queued",
+            VERDICT,
+            None,
+        )
         assert driver.kinds(row) == ["intent", "undoing", "decision"]
 
     def test_a_decision_rings_the_bell(self, driver: StoreDriver) -> None:

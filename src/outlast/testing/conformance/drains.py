@@ -32,7 +32,9 @@ def own(id: str, worker: str = "w1") -> Submit:
 class DrainContract(Contract):
     # -- giving back
 
-    def test_what_has_not_begun_goes_back_free_and_what_has_begun_stays(self, driver: StoreDriver) -> None:
+    def test_what_has_not_begun_goes_back_free_and_what_has_begun_stays(
+        self, driver: StoreDriver
+    ) -> None:
         begun = driver.held("begun")
         before = [driver.held("one"), driver.held("two", priority=3)]
         driver.clock.forward(5)
@@ -59,7 +61,9 @@ class DrainContract(Contract):
             "w2": False,
         }
 
-    def test_what_it_gave_back_is_claimed_by_the_next_in_its_old_place(self, driver: StoreDriver) -> None:
+    def test_what_it_gave_back_is_claimed_by_the_next_in_its_old_place(
+        self, driver: StoreDriver
+    ) -> None:
         driver.release(driver.held("returned"))
         driver.clock.forward(1)
         for id in ("first", "second"):
@@ -72,7 +76,9 @@ class DrainContract(Contract):
         assert driver.row("returned").interrupted is not None
         assert [row.id for row in driver.claim("w2", limit=9)] == ["returned", "second", "first"]
 
-    def test_a_life_that_lost_its_run_by_a_drain_may_still_give_it_back(self, driver: StoreDriver) -> None:
+    def test_a_life_that_lost_its_run_by_a_drain_may_still_give_it_back(
+        self, driver: StoreDriver
+    ) -> None:
         row = driver.held()
         driver.one(Drain("w1", "SIGTERM"))
         assert driver.record(row, 1) == Refused("fence")
@@ -87,7 +93,9 @@ class DrainContract(Contract):
         assert driver.claim("w3") == []
         assert len(driver.claim("w3", suspects=True)) == 1
 
-    def test_a_run_that_had_died_once_and_not_begun_is_no_suspect_after_it(self, driver: StoreDriver) -> None:
+    def test_a_run_that_had_died_once_and_not_begun_is_no_suspect_after_it(
+        self, driver: StoreDriver
+    ) -> None:
         driver.die(driver.held())
         driver.take("r", "w2")
         assert driver.one(Drain("w2", "SIGTERM")) == ("r",)
@@ -95,7 +103,9 @@ class DrainContract(Contract):
         assert len(driver.claim("w3")) == 1
 
     @pytest.mark.parametrize("kind", ["step", "attempt", "inner", "child", "done"])
-    def test_one_that_had_got_somewhere_after_all_is_none(self, driver: StoreDriver, kind: str) -> None:
+    def test_one_that_had_got_somewhere_after_all_is_none(
+        self, driver: StoreDriver, kind: str
+    ) -> None:
         driver.suspect()
         row = driver.take("r", "w2")
         driver.record(row, 3, kind=kind)
@@ -130,7 +140,9 @@ class DrainContract(Contract):
         driver.one(Drain("w1", "SIGTERM"))
         assert [driver.row(id).ready for id in ("p", "q")] == [0, 1]
 
-    def test_the_counts_of_queues_follow_and_children_take_no_slot(self, driver: StoreDriver) -> None:
+    def test_the_counts_of_queues_follow_and_children_take_no_slot(
+        self, driver: StoreDriver
+    ) -> None:
         driver.one(SetQueueLimits("default", None, 2))
         begun = driver.held("begun")
         driver.held("waits for its turn")
@@ -146,7 +158,9 @@ class DrainContract(Contract):
     def test_a_drain_counts_within_its_batch(self, driver: StoreDriver) -> None:
         driver.register_worker("w2")
         driver.held("a")
-        back, rows, refused = driver.commit(Drain("w1", "x"), Claim("w2", "t", limit=5), Claim("w1", "t1"))
+        back, rows, refused = driver.commit(
+            Drain("w1", "x"), Claim("w2", "t", limit=5), Claim("w1", "t1")
+        )
         assert (back, [row.id for row in rows], refused.why) == (("a",), ["a"], DRAINING)
 
     def test_a_thousand_go_back_in_one_verb(self, driver: StoreDriver) -> None:
@@ -173,7 +187,9 @@ class DrainContract(Contract):
         assert driver.one(Drain("w1", "SIGTERM", (one.fence, two.fence))) == ()
         (first,) = driver.store.drains()
         driver.clock.forward(3)
-        assert driver.commit(Drain("w1", "again", (two.fence,)), Drain("w1", "again", (two.fence,))) == [
+        assert driver.commit(
+            Drain("w1", "again", (two.fence,)), Drain("w1", "again", (two.fence,))
+        ) == [
             ("one",),
             (),
         ]
@@ -188,7 +204,11 @@ class DrainContract(Contract):
         driver.register_worker()
         before = driver.submit()
         driver.one(Drain("w1", "x"))
-        for claim in (Claim("w1", "a"), Claim("w1", "b", ids=("r",)), Claim("w1", "c", suspects=True)):
+        for claim in (
+            Claim("w1", "a"),
+            Claim("w1", "b", ids=("r",)),
+            Claim("w1", "c", suspects=True),
+        ):
             assert driver.one(claim).why == DRAINING
         assert driver.row() == before
 
@@ -196,7 +216,10 @@ class DrainContract(Contract):
         driver.register_worker()
         before = driver.submit("there")
         driver.one(Drain("w1", "x"))
-        assert [outcome.why for outcome in driver.commit(own("new"), own("there"))] == [DRAINING, DRAINING]
+        assert [outcome.why for outcome in driver.commit(own("new"), own("there"))] == [
+            DRAINING,
+            DRAINING,
+        ]
         assert driver.store.run("new") is None
         assert driver.row("there") == before
 
@@ -205,7 +228,9 @@ class DrainContract(Contract):
         driver.one(Drain("w1", "x"))
         assert driver.submit().status == "queued"
 
-    def test_a_worker_that_drains_by_a_mere_renewal_is_refused_too(self, driver: StoreDriver) -> None:
+    def test_a_worker_that_drains_by_a_mere_renewal_is_refused_too(
+        self, driver: StoreDriver
+    ) -> None:
         driver.register_worker()
         driver.submit()
         driver.renew(draining=True)
@@ -236,7 +261,9 @@ class DrainContract(Contract):
         driver.commit(Renew("w1", LEASE), RegisterWorker("w1", "host", 1, LEASE))
         assert driver.one(Claim("w1", "t")).why == DRAINING
 
-    def test_a_worker_that_left_and_is_back_under_its_id_drains_anew(self, driver: StoreDriver) -> None:
+    def test_a_worker_that_left_and_is_back_under_its_id_drains_anew(
+        self, driver: StoreDriver
+    ) -> None:
         driver.register_worker()
         driver.one(Drain("w1", "first"))
         driver.one(DeregisterWorker("w1"))
@@ -257,11 +284,15 @@ class DrainContract(Contract):
         driver.one(Drain("w1", "x"))
         assert notified.wait(WAIT_SECONDS)
 
-    def test_a_request_to_drain_is_found_by_its_worker_and_the_first_stays(self, driver: StoreDriver) -> None:
+    def test_a_request_to_drain_is_found_by_its_worker_and_the_first_stays(
+        self, driver: StoreDriver
+    ) -> None:
         driver.register_worker()
         driver.register_worker("w2")
         assert driver.store.asked("w1") is None
-        assert driver.commit(RequestDrain("w1", "a new version"), RequestDrain("w1", "impatience")) == [
+        assert driver.commit(
+            RequestDrain("w1", "a new version"), RequestDrain("w1", "impatience")
+        ) == [
             None,
             None,
         ]

@@ -20,7 +20,9 @@ from outlast.testing.conformance.harness import (
 
 
 class DurabilityContract(Contract):
-    def test_to_open_or_close_again_is_harmless(self, make_store: MakeStore, clock: ManualClock) -> None:
+    def test_to_open_or_close_again_is_harmless(
+        self, make_store: MakeStore, clock: ManualClock
+    ) -> None:
         store = make_store(clock)
         store.close()
         store.open()
@@ -51,7 +53,9 @@ class DurabilityContract(Contract):
         assert driver.record(row, 2) is None
         assert len(driver.store.journal(row.pk)) == 2
 
-    def test_a_commit_of_something_others_wait_for_rings_the_bell(self, driver: StoreDriver) -> None:
+    def test_a_commit_of_something_others_wait_for_rings_the_bell(
+        self, driver: StoreDriver
+    ) -> None:
         driver.held()
         notified = threading.Event()
         driver.store.listen(notified.set)
@@ -106,7 +110,9 @@ class ReopeningContract(DurabilityContract):
         assert second.fence > abs(first.fence)
         assert second.pk > first.pk
 
-    def test_a_commit_elsewhere_rings_the_bell_here(self, driver: StoreDriver, opened: Opened) -> None:
+    def test_a_commit_elsewhere_rings_the_bell_here(
+        self, driver: StoreDriver, opened: Opened
+    ) -> None:
         driver.held()
         notified = threading.Event()
         opened().listen(notified.set)

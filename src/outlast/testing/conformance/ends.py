@@ -13,7 +13,9 @@ from outlast.testing.conformance.harness import Contract, StoreDriver
 
 class EndContract(Contract):
     @pytest.mark.parametrize("status", ["done", "failed", "cancelled"])
-    def test_a_settled_run_has_ended_with_what_was_said(self, driver: StoreDriver, status: str) -> None:
+    def test_a_settled_run_has_ended_with_what_was_said(
+        self, driver: StoreDriver, status: str
+    ) -> None:
         row = driver.held()
         driver.clock.forward(7)
         assert driver.one(Settle(row.pk, row.fence, status, '"v"', '"e"', "why", 4)) is None
@@ -40,7 +42,9 @@ class EndContract(Contract):
         assert driver.commit(command, command._replace(value='"second"')) == [None, None]
         assert driver.row() == before
 
-    def test_a_parked_runs_settle_is_accepted_again_after_it_was_cancelled(self, driver: StoreDriver) -> None:
+    def test_a_parked_runs_settle_is_accepted_again_after_it_was_cancelled(
+        self, driver: StoreDriver
+    ) -> None:
         row = driver.held()
         command = Settle(row.pk, row.fence, "parked")
         assert driver.commit(command, Cancel("r", "no")) == [None, "cancelled"]
@@ -55,12 +59,19 @@ class EndContract(Contract):
         assert driver.one(Settle(first.pk, first.fence, "failed")) == Refused(FENCE)
         assert (driver.row().status, driver.row().value) == ("done", '"second"')
 
-    def test_a_released_run_is_queued_with_an_interruption_on_record(self, driver: StoreDriver) -> None:
+    def test_a_released_run_is_queued_with_an_interruption_on_record(
+        self, driver: StoreDriver
+    ) -> None:
         row = driver.held()
         driver.clock.forward(3)
         assert driver.one(Release(row.pk, row.fence, "drain")) == "queued"
         now = driver.row()
-        assert (now.status, now.worker, now.reason, now.due) == ("queued", None, "drain", driver.clock.now)
+        assert (now.status, now.worker, now.reason, now.due) == (
+            "queued",
+            None,
+            "drain",
+            driver.clock.now,
+        )
         assert (now.interruptions, now.interrupted, now.deaths) == (1, driver.clock.now, 0)
         (entry,) = driver.store.journal(row.pk)
         assert (entry.kind, entry.at, json.loads(entry.value or "")) == (

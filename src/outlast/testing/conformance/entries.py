@@ -18,7 +18,10 @@ class EntryContract(Contract):
             "value": '{"a": 1}',
             "error": '"e"',
         }
-        assert driver.record(row, 1, **fields, seconds=0.5, attempt=3, asked=True, cost='{"usd":0.5}') is None
+        assert (
+            driver.record(row, 1, **fields, seconds=0.5, attempt=3, asked=True, cost='{"usd":0.5}')
+            is None
+        )
         assert driver.record(row, 2, kind="fired", key="t", at=13.0) is None
         assert driver.store.journal(row.pk) == [
             Entry(
@@ -40,7 +43,10 @@ class EntryContract(Contract):
 
     def test_a_batch_of_entries_keeps_its_order(self, driver: StoreDriver) -> None:
         row = driver.held()
-        assert driver.commit(*(entry(row, seq, value=str(seq)) for seq in range(1, 501))) == [None] * 500
+        assert (
+            driver.commit(*(entry(row, seq, value=str(seq)) for seq in range(1, 501)))
+            == [None] * 500
+        )
         assert [(e.seq, e.value) for e in driver.store.journal(row.pk)] == [
             (n, str(n)) for n in range(1, 501)
         ]
@@ -51,9 +57,14 @@ class EntryContract(Contract):
         assert driver.commit(first, first, entry(row, 2)) == [None, None, None]
         assert driver.one(first) is None
         assert driver.one(first._replace(value='"second"', at=99.0)) is None
-        assert [(e.seq, e.value) for e in driver.store.journal(row.pk)] == [(1, '"first"'), (2, None)]
+        assert [(e.seq, e.value) for e in driver.store.journal(row.pk)] == [
+            (1, '"first"'),
+            (2, None),
+        ]
 
-    def test_the_same_entry_again_is_accepted_even_when_its_fence_is_void(self, driver: StoreDriver) -> None:
+    def test_the_same_entry_again_is_accepted_even_when_its_fence_is_void(
+        self, driver: StoreDriver
+    ) -> None:
         row = driver.held()
         driver.record(row, 1)
         driver.settle(row)
@@ -81,7 +92,9 @@ class EntryContract(Contract):
         assert driver.store.journal(123_456) == []
         assert driver.store.messages(123_456) == []
 
-    def test_the_next_life_goes_on_after_the_entries_of_the_store_itself(self, driver: StoreDriver) -> None:
+    def test_the_next_life_goes_on_after_the_entries_of_the_store_itself(
+        self, driver: StoreDriver
+    ) -> None:
         first = driver.held()
         driver.record(first, 1)
         driver.one(Release(first.pk, first.fence, "drain"))

@@ -127,7 +127,9 @@ class FenceContract(Contract):
         driver.commit(entry(first, 1), entry(first, 2, kind="done", key="item"))
         lose(driver, first)
         second = driver.take(worker="w2")
-        driver.commit(UpdateSession("s", "t", {"a": "1"}, record=entry(second, 4)), entry(second, 5))
+        driver.commit(
+            UpdateSession("s", "t", {"a": "1"}, record=entry(second, 4)), entry(second, 5)
+        )
         own, other = first.fence, second.fence
         fences = {e.seq: e.fence for e in driver.store.journal(first.pk)}
         assert fences == {1: own, 2: own, 3: -own, 4: other, 5: other}
@@ -143,7 +145,9 @@ class FenceContract(Contract):
 
     @pytest.mark.parametrize("command", FENCED)
     @pytest.mark.parametrize("status", ["done", "failed", "cancelled", "parked"])
-    def test_a_fence_is_void_after_the_end(self, driver: StoreDriver, status: str, command: str) -> None:
+    def test_a_fence_is_void_after_the_end(
+        self, driver: StoreDriver, status: str, command: str
+    ) -> None:
         row = driver.held()
         driver.settle(row, status, value="1", reason="why")
         before = (driver.row(), driver.store.journal(row.pk))
@@ -152,7 +156,9 @@ class FenceContract(Contract):
         assert (driver.row(), driver.store.journal(row.pk)) == before
 
     @pytest.mark.parametrize("command", FENCED)
-    def test_a_number_that_no_life_was_given_is_no_fence(self, driver: StoreDriver, command: str) -> None:
+    def test_a_number_that_no_life_was_given_is_no_fence(
+        self, driver: StoreDriver, command: str
+    ) -> None:
         driver.submit("queued")
         voided = driver.ended("voided")
         current = driver.held("current")
@@ -227,13 +233,18 @@ class FenceContract(Contract):
     def test_the_fence_of_another_run_is_none(self, driver: StoreDriver) -> None:
         """Also where all fences of a batch are good, each for another run."""
         one, other = driver.held("one"), driver.held("other")
-        swapped = [entry(one, 1)._replace(fence=other.fence), entry(other, 1)._replace(fence=one.fence)]
+        swapped = [
+            entry(one, 1)._replace(fence=other.fence),
+            entry(other, 1)._replace(fence=one.fence),
+        ]
         assert [refused.why for refused in driver.commit(*swapped)] == [FENCE, FENCE]
         taken, stolen = driver.commit(entry(one, 1), entry(other, 1)._replace(fence=one.fence))
         assert (taken, stolen.why) == (None, FENCE)
         assert [len(driver.store.journal(row.pk)) for row in (one, other)] == [1, 0]
 
-    def test_a_writer_of_a_pruned_run_cannot_touch_the_next_run_of_that_id(self, driver: StoreDriver) -> None:
+    def test_a_writer_of_a_pruned_run_cannot_touch_the_next_run_of_that_id(
+        self, driver: StoreDriver
+    ) -> None:
         old = driver.ended()
         driver.clock.forward(1)
         driver.one(Prune(driver.clock.now))

@@ -196,7 +196,9 @@ def check_rows(store: Store) -> None:
         assert (queue.queued, queue.waiting, queue.parked, queue.dead) == (
             statuses["queued"], statuses["waiting"], statuses["parked"], statuses["dead"]
         ), queue  # fmt: skip
-        assert queue.running == sum(row.status == "running" and row.parent is None for row in there), queue
+        assert queue.running == sum(
+            row.status == "running" and row.parent is None for row in there
+        ), queue
         due = [row.created for row in there if row.status == "queued" and row.due <= now]
         assert queue.oldest == min(due, default=None), queue
         assert store.depth(name) == queue.ready
@@ -215,12 +217,14 @@ def check_rows(store: Store) -> None:
 def check_apart(queue: QueueRow, rows: Sequence[RunRow], now: float) -> None:
     """What came back, and what is being undone."""
     returned = [
-        row for row in rows if row.status == "queued" and (row.interrupted is not None or row.deaths_in_a_row)
+        row
+        for row in rows
+        if row.status == "queued" and (row.interrupted is not None or row.deaths_in_a_row)
     ]
     assert queue.returned == len(returned), queue
-    assert queue.returned_since == min((row.due for row in returned if 0 < row.due <= now), default=None), (
-        queue
-    )
+    assert queue.returned_since == min(
+        (row.due for row in returned if 0 < row.due <= now), default=None
+    ), queue
     undoing = Counter(row.status for row in rows if row.undoing is not None)
     assert queue.undoing == undoing["queued"] + undoing["running"] + undoing["waiting"], queue
     assert queue.stuck == undoing["parked"], queue

@@ -8,7 +8,18 @@ from outlast.store.commands import Claim, RegisterWorker, Renew, Swept
 from outlast.testing.conformance.harness import LEASE, NOBODY, Contract, StoreDriver
 
 DAY = 86400.0
-JUMPS = [LEASE / 2 + 1, LEASE, 10 * LEASE, DAY, 1000 * DAY, -1.0, -LEASE / 2, -LEASE, -DAY, -1000 * DAY]
+JUMPS = [
+    LEASE / 2 + 1,
+    LEASE,
+    10 * LEASE,
+    DAY,
+    1000 * DAY,
+    -1.0,
+    -LEASE / 2,
+    -LEASE,
+    -DAY,
+    -1000 * DAY,
+]
 
 
 class PulseContract(Contract):
@@ -37,7 +48,9 @@ class PulseContract(Contract):
         assert driver.store.dead_workers() == ["w1"]
         assert driver.sweep() == Swept(("r",), (), ("w1",))
 
-    def test_the_renewals_and_enlistments_of_others_keep_the_store_awake(self, driver: StoreDriver) -> None:
+    def test_the_renewals_and_enlistments_of_others_keep_the_store_awake(
+        self, driver: StoreDriver
+    ) -> None:
         driver.held()
         driver.register_worker("w2")
         driver.clock.forward(LEASE / 2)
@@ -64,7 +77,9 @@ class PulseContract(Contract):
         assert driver.store.dead_workers() == ["w1"]
         assert driver.sweep().runs == ("r",)
 
-    def test_what_is_no_sign_of_life_does_not_keep_the_store_awake(self, driver: StoreDriver) -> None:
+    def test_what_is_no_sign_of_life_does_not_keep_the_store_awake(
+        self, driver: StoreDriver
+    ) -> None:
         driver.held()
         driver.clock.forward(LEASE / 2 + 1)
         driver.one(Claim("w1", "t"))
@@ -73,7 +88,9 @@ class PulseContract(Contract):
         driver.clock.forward(LEASE / 2)
         assert driver.sweep() == NOBODY
 
-    def test_after_an_outage_nobody_is_charged_who_renews_within_a_lease(self, driver: StoreDriver) -> None:
+    def test_after_an_outage_nobody_is_charged_who_renews_within_a_lease(
+        self, driver: StoreDriver
+    ) -> None:
         workers = [f"w{number}" for number in range(20)]
         rows = [driver.held(f"r{number}", worker) for number, worker in enumerate(workers)]
         driver.clock.forward(10 * LEASE)  # the store was away: no sign of life could be written
@@ -108,11 +125,15 @@ class PulseContract(Contract):
         assert driver.row("alive") == alive
         assert [worker.id for worker in driver.store.workers()] == ["w2"]
 
-    def test_a_clock_that_was_set_back_leaves_no_lease_longer_than_a_lease(self, driver: StoreDriver) -> None:
+    def test_a_clock_that_was_set_back_leaves_no_lease_longer_than_a_lease(
+        self, driver: StoreDriver
+    ) -> None:
         driver.register_worker()
         driver.clock.forward(-DAY)
         driver.register_worker("w2")
-        assert all(worker.lease_until <= driver.clock.now + LEASE + 1 for worker in driver.store.workers())
+        assert all(
+            worker.lease_until <= driver.clock.now + LEASE + 1 for worker in driver.store.workers()
+        )
 
     def test_each_worker_has_its_own_lease(self, driver: StoreDriver) -> None:
         driver.one(RegisterWorker("long", "host", 1, 4 * LEASE))

@@ -56,7 +56,9 @@ class ItemContract(Contract):
         (row,) = driver.claim(queues=("items",), workflows=(ITEM,))
         assert (row.id, row.workflow, row.args, row.status) == ("i", ITEM, '{"n": 1}', "running")
 
-    def test_who_claims_workflows_gets_no_items_and_the_other_way_round(self, driver: StoreDriver) -> None:
+    def test_who_claims_workflows_gets_no_items_and_the_other_way_round(
+        self, driver: StoreDriver
+    ) -> None:
         driver.put("item", queue="mixed")
         driver.submit("run", queue="mixed")
         assert [r.id for r in driver.claim(workflows=("flow",), limit=5)] == ["run"]
@@ -77,7 +79,11 @@ class ItemContract(Contract):
         driver.clock.forward(3)
         assert driver.one(ack(row)) is None
         now = driver.store.run("i")
-        assert now is None or (now.status, now.ended, now.worker) == ("done", driver.clock.now, None)
+        assert now is None or (now.status, now.ended, now.worker) == (
+            "done",
+            driver.clock.now,
+            None,
+        )
         assert driver.claim() == []
         (queue,) = driver.store.queues()
         assert (queue.queued, queue.running) == (0, 0)
@@ -94,7 +100,9 @@ class ItemContract(Contract):
     @pytest.mark.parametrize(
         "since", ["given back", "nacked", "claimed", "swept", "cancelled", "swept and cancelled"]
     )
-    def test_an_ack_of_who_has_lost_the_item_is_refused(self, driver: StoreDriver, since: str) -> None:
+    def test_an_ack_of_who_has_lost_the_item_is_refused(
+        self, driver: StoreDriver, since: str
+    ) -> None:
         driver.put()
         (row,) = driver.claim()
         if "swept" in since:
@@ -117,7 +125,9 @@ class ItemContract(Contract):
             assert driver.one(Ack(row.pk, wrong + fence * 1000, "items")) == Refused(FENCE)
         assert driver.row("i") == row
 
-    def test_acked_items_can_be_pruned_by_themselves_with_their_journals(self, driver: StoreDriver) -> None:
+    def test_acked_items_can_be_pruned_by_themselves_with_their_journals(
+        self, driver: StoreDriver
+    ) -> None:
         driver.put()
         (row,) = driver.claim()
         driver.release(row)
@@ -134,7 +144,12 @@ class ItemContract(Contract):
         assert driver.one(Prune(driver.clock.now + 1, items=True)) == 1
         assert driver.store.run("i") is None
         assert driver.store.journal(row.pk) == []
-        assert {r.id for r in driver.store.runs(RunQuery())} == {"dead", "cancelled", "queued", "run"}
+        assert {r.id for r in driver.store.runs(RunQuery())} == {
+            "dead",
+            "cancelled",
+            "queued",
+            "run",
+        }
         assert driver.one(Prune(driver.clock.now + 1)) == 2
         assert driver.one(Prune(driver.clock.now + 1, dead=True)) == 1
 
@@ -210,7 +225,9 @@ class ItemContract(Contract):
         assert (now.status, now.reason, now.ended) == ("cancelled", "no", driver.clock.now)
         assert driver.claim() == []
 
-    def test_an_item_that_somebody_has_is_asked_and_can_still_be_acked(self, driver: StoreDriver) -> None:
+    def test_an_item_that_somebody_has_is_asked_and_can_still_be_acked(
+        self, driver: StoreDriver
+    ) -> None:
         driver.put()
         (row,) = driver.claim()
         assert driver.one(Cancel("i", "no")) == "running"
@@ -227,5 +244,10 @@ class ItemContract(Contract):
         driver.one(Cancel("i", "no"))
         end(driver, row)
         now = driver.row("i")
-        assert (now.status, now.reason, now.ended, now.ready) == ("cancelled", "no", driver.clock.now, 0)
+        assert (now.status, now.reason, now.ended, now.ready) == (
+            "cancelled",
+            "no",
+            driver.clock.now,
+            0,
+        )
         assert driver.claim("w2") == driver.claim("w2", suspects=True) == []

@@ -70,7 +70,8 @@ class LimitContract(Contract):
     ) -> None:
         driver.one(SetQueueLimits("default", 1_150, None))
         outcomes = [
-            driver.one(SubmitMany(tuple(new(f"{turn}-{n}") for n in range(100)))) for turn in range(12)
+            driver.one(SubmitMany(tuple(new(f"{turn}-{n}") for n in range(100))))
+            for turn in range(12)
         ]
         assert [isinstance(outcome, Refused) for outcome in outcomes] == [False] * 11 + [True]
         singles = driver.commit(*(new(f"s{n}") for n in range(60)))
@@ -78,11 +79,15 @@ class LimitContract(Contract):
         assert driver.store.depth("default") == 1_150
         driver.register_worker()
         assert len(driver.claim(queues=("default",), workflows=("flow",), limit=5)) == 5
-        deadline = time.monotonic() + WAIT_SECONDS  # a count may be a moment old, by the store's own clock
+        deadline = (
+            time.monotonic() + WAIT_SECONDS
+        )  # a count may be a moment old, by the store's own clock
         while isinstance(driver.one(new("late")), Refused):
             assert time.monotonic() < deadline
 
-    def test_a_submission_that_the_queue_has_no_room_for_is_refused(self, driver: StoreDriver) -> None:
+    def test_a_submission_that_the_queue_has_no_room_for_is_refused(
+        self, driver: StoreDriver
+    ) -> None:
         driver.submit("a", depth_max=2)
         driver.submit("b", depth_max=2)
         assert driver.one(new("c", 2)) == Refused(DEPTH, "2/2/1")
@@ -104,12 +109,16 @@ class LimitContract(Contract):
         ]
         assert outcomes[2] == Refused(DEPTH, "2/2/1")
 
-    def test_a_run_that_is_there_is_joined_however_full_the_queue_is(self, driver: StoreDriver) -> None:
+    def test_a_run_that_is_there_is_joined_however_full_the_queue_is(
+        self, driver: StoreDriver
+    ) -> None:
         driver.submit("a")
         outcome = driver.one(new("a", 0))
         assert (outcome.new, outcome.row) == (False, driver.row("a"))
 
-    def test_a_run_that_its_submitter_executes_itself_needs_no_room(self, driver: StoreDriver) -> None:
+    def test_a_run_that_its_submitter_executes_itself_needs_no_room(
+        self, driver: StoreDriver
+    ) -> None:
         driver.register_worker()
         driver.one(SetQueueLimits("default", 0, None))
         assert driver.one(new("a", 0, worker="w1")).new
@@ -145,7 +154,9 @@ class LimitContract(Contract):
         ]
         outcomes = driver.commit(*batch)
         for queue, some in (("one", outcomes[::2]), ("two", outcomes[1::2])):
-            refused = {n: outcome.detail for n, outcome in enumerate(some) if isinstance(outcome, Refused)}
+            refused = {
+                n: outcome.detail for n, outcome in enumerate(some) if isinstance(outcome, Refused)
+            }
             assert refused == full
             assert driver.store.depth(queue) == len(asked) - len(full)
 
@@ -164,7 +175,9 @@ class LimitContract(Contract):
         assert driver.one(new("a", 2)).new
         assert driver.one(new("b", 2)) == Refused(DEPTH, "2/2/1")
 
-    def test_a_claim_a_cancellation_and_a_change_of_limits_make_room(self, driver: StoreDriver) -> None:
+    def test_a_claim_a_cancellation_and_a_change_of_limits_make_room(
+        self, driver: StoreDriver
+    ) -> None:
         driver.submit("a")
         driver.submit("b")
         driver.one(SetQueueLimits("default", 2, None))
@@ -202,7 +215,9 @@ class LimitContract(Contract):
         driver.settle(first[0])
         assert [row.id for row in driver.claim("w3", limit=5)] == ["r3"]
 
-    @pytest.mark.parametrize("end", [settled, parked, waiting, given_back, failed, died, left, acked])
+    @pytest.mark.parametrize(
+        "end", [settled, parked, waiting, given_back, failed, died, left, acked]
+    )
     def test_however_a_life_ends_its_place_is_free(
         self, driver: StoreDriver, end: Callable[[StoreDriver, RunRow], None]
     ) -> None:
@@ -224,7 +239,14 @@ class LimitContract(Contract):
             SetQueueLimits("default", None, 2), Claim("w1", "t1"), Claim("w1", "t2"), Claim("w1", "t3"),
             SetQueueLimits("default", None, 3), Claim("w1", "t4", limit=4),
         )  # fmt: skip
-        assert [None if rows is None else len(rows) for rows in outcomes] == [None, 1, 1, 0, None, 1]
+        assert [None if rows is None else len(rows) for rows in outcomes] == [
+            None,
+            1,
+            1,
+            0,
+            None,
+            1,
+        ]
 
     def test_children_take_no_place(self, driver: StoreDriver) -> None:
         """A child executes with its parent: counted, the two could wait for each other for ever."""
@@ -274,7 +296,9 @@ class LimitContract(Contract):
         for id in ("a", "b", "c"):
             driver.submit(id)
         rows = driver.claim(limit=2)
-        assert driver.commit(SetQueueLimits("default", None, 1), SetQueueLimits("default", None, 1)) == [
+        assert driver.commit(
+            SetQueueLimits("default", None, 1), SetQueueLimits("default", None, 1)
+        ) == [
             None,
             None,
         ]
@@ -291,7 +315,9 @@ class LimitContract(Contract):
         driver.submit("free", queue="open")
         assert [row.id for row in driver.claim(limit=3)] == ["f0", "free"]
 
-    def test_a_queue_is_listed_with_its_limits_before_anything_was_in_it(self, driver: StoreDriver) -> None:
+    def test_a_queue_is_listed_with_its_limits_before_anything_was_in_it(
+        self, driver: StoreDriver
+    ) -> None:
         driver.one(SetQueueLimits("new", 10, 2))
         (queue,) = driver.store.queues()
         assert (queue.name, queue.queued, queue.running, queue.depth_max, queue.concurrency_max) == (
@@ -301,7 +327,9 @@ class LimitContract(Contract):
         (queue,) = driver.store.queues()
         assert (queue.queued, queue.depth_max, queue.concurrency_max) == (1, 10, 2)
 
-    def test_of_two_who_set_another_limit_each_neither_undoes_the_others(self, driver: StoreDriver) -> None:
+    def test_of_two_who_set_another_limit_each_neither_undoes_the_others(
+        self, driver: StoreDriver
+    ) -> None:
         driver.commit(
             SetQueueLimits("default", 10, None, keep_concurrency=True),
             SetQueueLimits("default", None, 2, keep_depth=True),

@@ -7,7 +7,9 @@ from outlast.testing.conformance.harness import Contract, StoreDriver
 
 
 class MeasureContract(Contract):
-    def test_what_was_measured_is_read_by_workflow_and_step_oldest_first(self, driver: StoreDriver) -> None:
+    def test_what_was_measured_is_read_by_workflow_and_step_oldest_first(
+        self, driver: StoreDriver
+    ) -> None:
         samples = (("flow", "a", 1.5), ("flow", "b", 9.0), ("other", "a", 7.0), ("flow", "a", 0.5))
         assert driver.one(RecordDurations(samples)) is None
         assert driver.one(RecordDurations((("flow", "a", 4.0),))) is None
@@ -27,13 +29,19 @@ class MeasureContract(Contract):
     def test_only_the_last_ones_of_each_are_kept(self, driver: StoreDriver) -> None:
         driver.one(RecordDurations((("flow", "rare", 1.0),)))
         for first in range(0, 3 * DURATIONS_MAX, 70):
-            driver.one(RecordDurations(tuple(("flow", "often", float(first + n)) for n in range(70))))
-        driver.one(RecordDurations(tuple(("flow", "at once", float(n)) for n in range(2 * DURATIONS_MAX))))
+            driver.one(
+                RecordDurations(tuple(("flow", "often", float(first + n)) for n in range(70)))
+            )
+        driver.one(
+            RecordDurations(tuple(("flow", "at once", float(n)) for n in range(2 * DURATIONS_MAX)))
+        )
         found = driver.store.durations([("flow", "rare"), ("flow", "often"), ("flow", "at once")])
         last = first + 70
         assert found["flow", "rare"] == [1.0]
         assert found["flow", "often"] == [float(n) for n in range(last - DURATIONS_MAX, last)]
-        assert found["flow", "at once"] == [float(n) for n in range(DURATIONS_MAX, 2 * DURATIONS_MAX)]
+        assert found["flow", "at once"] == [
+            float(n) for n in range(DURATIONS_MAX, 2 * DURATIONS_MAX)
+        ]
 
     def test_a_repeat_counts_again(self, driver: StoreDriver) -> None:
         command = RecordDurations((("flow", "a", 1.0),))

@@ -10,7 +10,9 @@ from outlast.testing.conformance.harness import Contract, StoreDriver
 
 
 class MailContract(Contract):
-    def test_messages_are_numbered_from_one_in_the_order_they_were_sent(self, driver: StoreDriver) -> None:
+    def test_messages_are_numbered_from_one_in_the_order_they_were_sent(
+        self, driver: StoreDriver
+    ) -> None:
         row = driver.submit()
         driver.one(Send("r", "a", "1", '"x"'))
         driver.clock.forward(1)
@@ -34,7 +36,9 @@ class MailContract(Contract):
             (2, "2", "4"),
         ]
 
-    def test_a_mailbox_has_a_limit_and_a_repeat_is_no_other_message(self, driver: StoreDriver) -> None:
+    def test_a_mailbox_has_a_limit_and_a_repeat_is_no_other_message(
+        self, driver: StoreDriver
+    ) -> None:
         row = driver.submit()
         sent = driver.commit(*(Send("r", "a", str(n), str(n), 2) for n in (1, 2, 3, 2)))
         assert sent == [None, None, Refused(DEPTH, "2"), None]
@@ -45,7 +49,9 @@ class MailContract(Contract):
 
     def test_a_message_beyond_the_limit_wakes_nobody(self, driver: StoreDriver) -> None:
         row = driver.held()
-        assert driver.one(Release(row.pk, row.fence, "waits", waiting=True, waits=("a",))) == "waiting"
+        assert (
+            driver.one(Release(row.pk, row.fence, "waits", waiting=True, waits=("a",))) == "waiting"
+        )
         assert driver.one(Send("r", "a", "1", "1", 0)) == Refused(DEPTH, "0")
         assert driver.claim() == []
 
@@ -55,13 +61,17 @@ class MailContract(Contract):
         assert [m.value for m in driver.store.messages(one.pk)] == ["1"]
         assert [(m.number, m.value) for m in driver.store.messages(two.pk)] == [(1, "2")]
 
-    def test_a_message_does_not_hurry_a_run_that_is_queued_for_later(self, driver: StoreDriver) -> None:
+    def test_a_message_does_not_hurry_a_run_that_is_queued_for_later(
+        self, driver: StoreDriver
+    ) -> None:
         driver.submit(delay=100.0)
         driver.one(Send("r", "a", "1", "1"))
         assert driver.claim() == []
 
     @pytest.mark.parametrize("status", ["running", "parked"])
-    def test_a_run_that_is_under_way_or_parked_can_be_sent_to(self, driver: StoreDriver, status: str) -> None:
+    def test_a_run_that_is_under_way_or_parked_can_be_sent_to(
+        self, driver: StoreDriver, status: str
+    ) -> None:
         row = driver.held()
         if status == "parked":
             driver.settle(row, "parked")

@@ -33,7 +33,9 @@ class LookContract(Contract):
         assert driver.store.queues() == []
         assert driver.store.depth("default") == 0
 
-    def test_a_ready_run_is_seen_by_who_knows_its_queue_and_workflow(self, driver: StoreDriver) -> None:
+    def test_a_ready_run_is_seen_by_who_knows_its_queue_and_workflow(
+        self, driver: StoreDriver
+    ) -> None:
         driver.submit(queue="q", workflow="w")
         assert driver.store.peek(("q",), ("w",)) == NOTHING._replace(ready=True)
         assert driver.store.peek(("p", "q"), ("v", "w")) == NOTHING._replace(ready=True)
@@ -44,21 +46,29 @@ class LookContract(Contract):
         driver.store.peek(("default",), ("flow",))
         assert driver.row() == before
 
-    def test_what_is_claimed_waits_or_has_ended_is_not_there_to_claim(self, driver: StoreDriver) -> None:
+    def test_what_is_claimed_waits_or_has_ended_is_not_there_to_claim(
+        self, driver: StoreDriver
+    ) -> None:
         driver.held("running")
         driver.wait(driver.held("waiting"))
         driver.ended("parked", status="parked")
         driver.ended("done")
         assert driver.store.peek(("default",), ("flow",)) == NOTHING
 
-    def test_workflows_that_it_does_not_know_are_named_and_items_are_not(self, driver: StoreDriver) -> None:
+    def test_workflows_that_it_does_not_know_are_named_and_items_are_not(
+        self, driver: StoreDriver
+    ) -> None:
         driver.submit("a", workflow="newer")
         driver.submit("b", workflow="even newer")
         driver.submit("c", workflow="newer")
         driver.submit("elsewhere", workflow="other", queue="other")
         driver.put("item", queue="default")
-        assert driver.store.peek(("default",), ("flow",)) == NOTHING._replace(unknown=("even newer", "newer"))
-        assert driver.store.peek(("default",), ("newer", "even newer")) == NOTHING._replace(ready=True)
+        assert driver.store.peek(("default",), ("flow",)) == NOTHING._replace(
+            unknown=("even newer", "newer")
+        )
+        assert driver.store.peek(("default",), ("newer", "even newer")) == NOTHING._replace(
+            ready=True
+        )
         assert driver.store.peek(("default",), (ITEM,)).ready
 
     def test_a_suspect_is_seen_apart(self, driver: StoreDriver) -> None:
@@ -66,7 +76,9 @@ class LookContract(Contract):
         assert driver.store.peek(("default",), ("flow",)) == NOTHING._replace(suspect=True)
         assert driver.store.peek(("default",), ("other",)) == NOTHING._replace(unknown=("flow",))
         driver.submit("new")
-        assert driver.store.peek(("default",), ("flow",)) == NOTHING._replace(ready=True, suspect=True)
+        assert driver.store.peek(("default",), ("flow",)) == NOTHING._replace(
+            ready=True, suspect=True
+        )
 
     def test_the_next_due_time_is_told(self, driver: StoreDriver) -> None:
         driver.submit("later", delay=20.0)
@@ -80,7 +92,9 @@ class LookContract(Contract):
         assert [row.id for row in driver.claim(limit=5)] == ["soon"]
         assert driver.store.peek(("default",), ("flow",)) == NOTHING._replace(next_due=first + 5.0)
 
-    def test_who_looks_and_claims_what_it_sees_finds_everything_in_time(self, driver: StoreDriver) -> None:
+    def test_who_looks_and_claims_what_it_sees_finds_everything_in_time(
+        self, driver: StoreDriver
+    ) -> None:
         """The way of a claimer: it sleeps until the next due time, and never sleeps over a run."""
         for number in range(5):
             driver.submit(f"r{number}", delay=number * 10.0, queue=f"q{number % 2}")
@@ -98,7 +112,9 @@ class LookContract(Contract):
             driver.clock.now = claimable.next_due
         assert started == {f"r{number}": number * 10.0 for number in range(5)}
 
-    def test_a_suspect_that_comes_due_is_seen_after_a_claim_at_the_latest(self, driver: StoreDriver) -> None:
+    def test_a_suspect_that_comes_due_is_seen_after_a_claim_at_the_latest(
+        self, driver: StoreDriver
+    ) -> None:
         driver.submit(attempts_max=9)
         for turn in range(2):
             row = driver.die(driver.take(worker=f"w{turn}"), backoff=5.0)
@@ -163,7 +179,9 @@ class LookContract(Contract):
         driver.settle(driver.claim("w3")[0])
         assert returned(driver) == (0, None)
 
-    def test_what_came_back_and_is_due_later_is_counted_and_has_not_waited(self, driver: StoreDriver) -> None:
+    def test_what_came_back_and_is_due_later_is_counted_and_has_not_waited(
+        self, driver: StoreDriver
+    ) -> None:
         driver.release(driver.held(), delay=10.0)
         driver.wait(driver.held("waits"))
         assert returned(driver) == (1, None)
@@ -222,14 +240,18 @@ class LookContract(Contract):
                 driver.one(Resume("r", "t"))
                 assert counts() == (1, 0)
 
-    def test_an_item_that_is_acked_is_not_counted_as_being_undone(self, driver: StoreDriver) -> None:
+    def test_an_item_that_is_acked_is_not_counted_as_being_undone(
+        self, driver: StoreDriver
+    ) -> None:
         row = driver.held(workflow=ITEM)
         driver.one(Undo(row.pk, row.fence, verdict("failed")))
         held = driver.take()
         assert driver.one(Ack(held.pk, held.fence, held.queue)) is None
         assert [queue.undoing for queue in driver.store.queues()] == [0]
 
-    def test_queues_are_listed_by_name_also_when_they_are_empty_again(self, driver: StoreDriver) -> None:
+    def test_queues_are_listed_by_name_also_when_they_are_empty_again(
+        self, driver: StoreDriver
+    ) -> None:
         for queue in ("b", "a", "c"):
             driver.submit(queue, queue=queue)
         driver.settle(driver.take("b"))
@@ -242,7 +264,9 @@ class LookContract(Contract):
         driver.settle(driver.held(queue="q", parent="somebody"), "parked")
         assert [(q.name, q.running, q.parked) for q in driver.store.queues()] == [("q", 0, 1)]
 
-    def test_a_queue_whose_only_run_came_and_went_in_one_batch_is_listed(self, driver: StoreDriver) -> None:
+    def test_a_queue_whose_only_run_came_and_went_in_one_batch_is_listed(
+        self, driver: StoreDriver
+    ) -> None:
         driver.commit(Submit("r", "flow", "[]", "t", "s", queue="q"), Cancel("r", "no"))
         assert [(q.name, q.queued, q.ended) for q in driver.store.queues()] == [("q", 0, 1)]
 
@@ -262,11 +286,21 @@ class LookContract(Contract):
         driver.put("i")
         rows.append(driver.take("i"))
         first, second = sorted(driver.store.workers(), key=lambda worker: worker.id)
-        assert (first.host, first.pid, first.lease, first.renewed) == ("host", 7, 30.0, driver.clock.now)
-        assert (json.loads(first.queues), json.loads(first.workflows)) == (["q", "p"], ["flow", "other"])
+        assert (first.host, first.pid, first.lease, first.renewed) == (
+            "host",
+            7,
+            30.0,
+            driver.clock.now,
+        )
+        assert (json.loads(first.queues), json.loads(first.workflows)) == (
+            ["q", "p"],
+            ["flow", "other"],
+        )
         assert (first.concurrency, first.held) == (20, 4)
         assert (json.loads(second.queues), second.concurrency, second.held) == ([], 0, 0)
-        assert sorted(driver.store.held("w1")) == sorted((row.pk, row.fence, row.id) for row in rows)
+        assert sorted(driver.store.held("w1")) == sorted(
+            (row.pk, row.fence, row.id) for row in rows
+        )
         assert driver.store.held("w2") == driver.store.held("nobody") == []
         driver.settle(rows[0])
         assert {worker.id: worker.held for worker in driver.store.workers()} == {"w1": 3, "w2": 0}
@@ -276,7 +310,11 @@ class LookContract(Contract):
         driver.clock.forward(5)
         driver.one(RegisterWorker("w1", "host", 7, 40.0, ("p",), (), 5))
         (worker,) = driver.store.workers()
-        assert (json.loads(worker.queues), json.loads(worker.workflows), worker.concurrency) == (["p"], [], 5)
+        assert (json.loads(worker.queues), json.loads(worker.workflows), worker.concurrency) == (
+            ["p"],
+            [],
+            5,
+        )
         assert (worker.lease, worker.renewed, worker.lease_until) == (
             40.0,
             driver.clock.now,

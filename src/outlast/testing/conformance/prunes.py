@@ -54,7 +54,9 @@ class PruneContract(Contract):
         assert driver.store.messages(row.pk) == []
         assert driver.one(Prune(driver.clock.now + 1)) == 0
 
-    def test_the_id_of_a_pruned_run_can_be_used_again_for_a_new_one(self, driver: StoreDriver) -> None:
+    def test_the_id_of_a_pruned_run_can_be_used_again_for_a_new_one(
+        self, driver: StoreDriver
+    ) -> None:
         old = driver.ended()
         driver.one(Prune(driver.clock.now + 1))
         new = driver.submit()
@@ -111,7 +113,9 @@ class PruneContract(Contract):
         driver.ended("child", parent="parent")
         assert driver.one(Prune(driver.clock.now + 1)) == 2
 
-    def test_who_names_runs_deletes_these_if_they_may_go_and_no_others(self, driver: StoreDriver) -> None:
+    def test_who_names_runs_deletes_these_if_they_may_go_and_no_others(
+        self, driver: StoreDriver
+    ) -> None:
         held = driver.held("held")
         for id, parent in (("mine", None), ("too", None), ("other", None), ("child", "held")):
             driver.ended(id, parent=parent)
@@ -190,7 +194,9 @@ class PruneContract(Contract):
         assert driver.one(Prune(driver.clock.now + 1, ids=("r", "child"))) == 2
         assert [row.id for row in driver.store.runs(RunQuery())] == ["other"]
 
-    def test_a_dead_letter_keeps_those_below_it_as_they_are_undone_with_it(self, driver: StoreDriver) -> None:
+    def test_a_dead_letter_keeps_those_below_it_as_they_are_undone_with_it(
+        self, driver: StoreDriver
+    ) -> None:
         letter(driver)
         driver.ended("child", parent="r")
         driver.ended("grandchild", "failed", parent="child")
@@ -209,7 +215,11 @@ class PruneContract(Contract):
         driver.ended("sibling", parent="parent")
         driver.ended("aunt", parent="grandparent")
         assert driver.one(Prune(driver.clock.now + 1)) == 2
-        assert {row.id for row in driver.store.runs(RunQuery())} == {"grandparent", "parent", "dead"}
+        assert {row.id for row in driver.store.runs(RunQuery())} == {
+            "grandparent",
+            "parent",
+            "dead",
+        }
         assert driver.one(Cancel("dead", "given up")) == "queued"
         driver.settle(driver.take("dead"), "cancelled")
         assert driver.one(Prune(driver.clock.now + 1)) == 3
@@ -231,7 +241,9 @@ class PruneContract(Contract):
             driver.ended(f"old{number}")
         before = driver.clock.now + 1
         assert in_batches(driver, before, 3) == [3, 3, 1]
-        assert {row.id for row in driver.store.runs(RunQuery())} == {f"dead{number}" for number in range(7)}
+        assert {row.id for row in driver.store.runs(RunQuery())} == {
+            f"dead{number}" for number in range(7)
+        }
         assert driver.one(Prune(before, limit=5, dead=True)) == 5
         assert driver.one(Prune(before, limit=5, dead=True)) == 2
 
@@ -263,7 +275,8 @@ class PruneContract(Contract):
         )
         driver.commit(UpdateSession("gone", "1", {"f": "1"}, ttl=10.0), DeleteSession("gone", "2"))
         driver.commit(
-            UpdateSession("short", "1", {"f": "1"}), UpdateSession("short", "2", {"f": "2"}, ttl=10.0)
+            UpdateSession("short", "1", {"f": "1"}),
+            UpdateSession("short", "2", {"f": "2"}, ttl=10.0),
         )
         driver.clock.forward(100)
         assert driver.one(Prune(driver.clock.now, sessions=True)) == 2

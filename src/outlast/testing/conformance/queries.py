@@ -75,7 +75,8 @@ class QueryContract(Contract):
         }
         assert found == {at: ["r3", "r1"], at + 1: ["r1"], at + 21: []}
         assert [
-            row.id for row in driver.store.runs(RunQuery(ended_after=at, limit=1, before_pk=rows[3].pk))
+            row.id
+            for row in driver.store.runs(RunQuery(ended_after=at, limit=1, before_pk=rows[3].pk))
         ] == ["r1"]
 
     def test_runs_are_read_in_pages(self, driver: StoreDriver) -> None:

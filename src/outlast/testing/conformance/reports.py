@@ -37,10 +37,14 @@ class ReportContract(Contract):
         (opened,) = driver.store.drains()
         driver.clock.forward(2)
         assert driver.one(StoreDrainReport("w1", '{"completed": 1}')) is None
-        assert driver.store.drains() == [opened._replace(ended=driver.clock.now, report='{"completed": 1}')]
+        assert driver.store.drains() == [
+            opened._replace(ended=driver.clock.now, report='{"completed": 1}')
+        ]
         driver.clock.forward(1)
         assert driver.one(StoreDrainReport("w1", '{"completed": 2}')) is None
-        assert driver.store.drains() == [opened._replace(ended=driver.clock.now, report='{"completed": 2}')]
+        assert driver.store.drains() == [
+            opened._replace(ended=driver.clock.now, report='{"completed": 2}')
+        ]
 
     def test_a_repeat_of_the_drain_does_not_open_a_closed_report(self, driver: StoreDriver) -> None:
         driver.register_worker()
@@ -55,7 +59,9 @@ class ReportContract(Contract):
         driver.register_worker()
         driver.commit(Drain("w1", "SIGTERM"), DeregisterWorker("w1"))
         assert [(drain.worker, drain.ended) for drain in driver.store.drains()] == [("w1", None)]
-        assert driver.commit(StoreDrainReport("w1", '"late"'), StoreDrainReport("stranger", '"hello"')) == [
+        assert driver.commit(
+            StoreDrainReport("w1", '"late"'), StoreDrainReport("stranger", '"hello"')
+        ) == [
             None,
             None,
         ]
@@ -79,12 +85,20 @@ class ReportContract(Contract):
         assert report["seen"] == seen_of(driver, rows[0])[0]
         assert report["seen"] < driver.clock.now
 
-    def test_it_makes_one_where_a_mere_renewal_had_said_that_it_drains(self, driver: StoreDriver) -> None:
+    def test_it_makes_one_where_a_mere_renewal_had_said_that_it_drains(
+        self, driver: StoreDriver
+    ) -> None:
         driver.held()
         driver.renew(draining=True)
         driver.lease_over()
         (drain,) = driver.store.drains()
-        assert (drain.worker, drain.host, drain.pid, drain.reason, drain.held) == ("w1", "host", 1, "", 1)
+        assert (drain.worker, drain.host, drain.pid, drain.reason, drain.held) == (
+            "w1",
+            "host",
+            1,
+            "",
+            1,
+        )
         assert (drain.began, drain.ended) == (driver.clock.now, driver.clock.now)
         assert json.loads(drain.report or "")["left"] == ["r"]
 
@@ -106,7 +120,9 @@ class ReportContract(Contract):
         driver.lease_over()
         assert driver.store.drains() == [closed]
 
-    def test_the_death_of_a_worker_that_did_not_drain_makes_no_report(self, driver: StoreDriver) -> None:
+    def test_the_death_of_a_worker_that_did_not_drain_makes_no_report(
+        self, driver: StoreDriver
+    ) -> None:
         driver.held()
         assert driver.lease_over() == Swept(("r",), (), ("w1",))
         assert driver.store.drains() == []
@@ -116,7 +132,9 @@ class ReportContract(Contract):
             driver.register_worker(f"w{number}")
             driver.one(Drain(f"w{number}", "x"))
             driver.clock.forward(-1 if number % 2 else 1)  # clocks do
-        assert [drain.worker for drain in driver.store.drains()] == [f"w{n}" for n in range(24, 4, -1)]
+        assert [drain.worker for drain in driver.store.drains()] == [
+            f"w{n}" for n in range(24, 4, -1)
+        ]
         assert [drain.worker for drain in driver.store.drains(limit=2)] == ["w24", "w23"]
         assert len(driver.store.drains(limit=100)) == 25
 
@@ -172,7 +190,9 @@ class ReportContract(Contract):
         driver.take("r", "w9")
         assert driver.store.drains(1)[0].recoveries == (2.0,)
 
-    def test_what_was_cut_is_recovered_from_when_its_worker_was_last_seen(self, driver: StoreDriver) -> None:
+    def test_what_was_cut_is_recovered_from_when_its_worker_was_last_seen(
+        self, driver: StoreDriver
+    ) -> None:
         """Not from when somebody noticed: that is most of the time for which nobody executed it."""
         row, given_back = driver.held(), driver.held("given back")
         driver.one(Drain("w1", "x", (row.fence, given_back.fence)))
@@ -208,7 +228,10 @@ class ReportContract(Contract):
 
     def test_a_run_that_ended_first_is_never_recovered(self, driver: StoreDriver) -> None:
         """A dead letter, and an item that was cancelled, wait for somebody who tries again, not for a worker."""
-        letter, item = driver.held("letter", interruptions_max=1), driver.held("item", workflow=ITEM)
+        letter, item = (
+            driver.held("letter", interruptions_max=1),
+            driver.held("item", workflow=ITEM),
+        )
         driver.one(Drain("w1", "x", (letter.fence, item.fence)))
         assert (driver.release(letter), driver.release(item)) == ("dead", "queued")
         driver.one(Cancel("item", "not needed"))

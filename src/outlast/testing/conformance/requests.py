@@ -105,14 +105,20 @@ class RequestContract(Contract):
         driver.settle(driver.held(), "parked", unless_cancelled=True)
         assert driver.row().status == "parked"
 
-    def test_one_that_is_not_parked_holds_up_no_other_of_its_batch(self, driver: StoreDriver) -> None:
+    def test_one_that_is_not_parked_holds_up_no_other_of_its_batch(
+        self, driver: StoreDriver
+    ) -> None:
         rows = [driver.held(id) for id in ("a", "b", "c")]
         driver.one(Cancel("b", "stop"))
-        outcomes = driver.commit(*(Settle(r.pk, r.fence, "parked", unless_cancelled=True) for r in rows))
+        outcomes = driver.commit(
+            *(Settle(r.pk, r.fence, "parked", unless_cancelled=True) for r in rows)
+        )
         assert outcomes == [None, Refused(CANCEL, "stop"), None]
         assert [driver.row(id).status for id in ("a", "b", "c")] == ["parked", "running", "parked"]
 
-    def test_a_run_that_is_being_undone_is_parked_whoever_wanted_it_to_end(self, driver: StoreDriver) -> None:
+    def test_a_run_that_is_being_undone_is_parked_whoever_wanted_it_to_end(
+        self, driver: StoreDriver
+    ) -> None:
         row = driver.held()
         driver.one(Cancel("r", "stop"))
         driver.one(Undo(row.pk, row.fence, verdict("cancelled", reason="stop")))
@@ -120,7 +126,9 @@ class RequestContract(Contract):
         assert (driver.row().status, driver.row().undoing is not None) == ("parked", True)
 
     @pytest.mark.parametrize("status", ["done", "failed", "cancelled"])
-    def test_a_run_that_has_ended_cannot_be_cancelled(self, driver: StoreDriver, status: str) -> None:
+    def test_a_run_that_has_ended_cannot_be_cancelled(
+        self, driver: StoreDriver, status: str
+    ) -> None:
         before = driver.ended(status=status)
         assert driver.one(Cancel("r", "late")) == Refused(STATUS, status)
         assert driver.row() == before
@@ -152,7 +160,9 @@ class RequestContract(Contract):
         }  # fmt: skip
         assert [r.id for r in driver.claim()] == ["r"]
 
-    def test_a_cancelled_run_that_is_retried_is_no_longer_asked_to_end(self, driver: StoreDriver) -> None:
+    def test_a_cancelled_run_that_is_retried_is_no_longer_asked_to_end(
+        self, driver: StoreDriver
+    ) -> None:
         row = driver.held()
         driver.one(Cancel("r", "stop"))
         driver.settle(row, "cancelled")
@@ -184,7 +194,9 @@ class RequestContract(Contract):
         assert driver.row().status == "queued"
 
     @pytest.mark.parametrize("status", ["queued", "running", "parked", "done"])
-    def test_only_failed_cancelled_and_dead_runs_are_retried(self, driver: StoreDriver, status: str) -> None:
+    def test_only_failed_cancelled_and_dead_runs_are_retried(
+        self, driver: StoreDriver, status: str
+    ) -> None:
         self._bring_to(driver, status)
         before = driver.row()
         assert driver.one(Retry("r", "t")) == Refused(STATUS, status)
@@ -199,7 +211,9 @@ class RequestContract(Contract):
         assert driver.row() == before
         assert driver.store.journal(before.pk) == []
 
-    def test_a_retry_is_found_again_among_values_that_are_not_json(self, driver: StoreDriver) -> None:
+    def test_a_retry_is_found_again_among_values_that_are_not_json(
+        self, driver: StoreDriver
+    ) -> None:
         row = driver.held()
         driver.commit(entry(row, 1, value="NaN"), entry(row, 2, value="{not json"))
         driver.settle(row, "failed")
@@ -252,7 +266,9 @@ class RequestContract(Contract):
         assert driver.one(Retry("child", "t")) is None
         assert driver.row("child").status == "queued"
 
-    def test_a_retry_of_a_child_is_repeated_after_its_parent_has_ended(self, driver: StoreDriver) -> None:
+    def test_a_retry_of_a_child_is_repeated_after_its_parent_has_ended(
+        self, driver: StoreDriver
+    ) -> None:
         parent = driver.held("parent")
         child = driver.ended("child", status="failed", parent="parent")
         assert driver.one(Retry("child", "t")) is None

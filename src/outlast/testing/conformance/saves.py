@@ -7,12 +7,22 @@ from typing import Any
 
 import pytest
 
-from outlast.store.commands import FENCE, DeregisterWorker, Prune, Refused, Resume, Retry, SaveProgress
+from outlast.store.commands import (
+    FENCE,
+    DeregisterWorker,
+    Prune,
+    Refused,
+    Resume,
+    Retry,
+    SaveProgress,
+)
 from outlast.store.rows import RunRow
 from outlast.testing.conformance.harness import Contract, StoreDriver
 
 
-def save(row: RunRow, value: str = '"text"', *, key: str = "step#1", attempt: int = 1) -> SaveProgress:
+def save(
+    row: RunRow, value: str = '"text"', *, key: str = "step#1", attempt: int = 1
+) -> SaveProgress:
     return SaveProgress(row.pk, row.fence, key, attempt, value)
 
 
@@ -37,7 +47,13 @@ def by_parking(driver: StoreDriver, row: RunRow) -> None:
     assert driver.one(Resume(row.id, "t")) is None
 
 
-LOSSES: list[Callable[[StoreDriver, RunRow], None]] = [by_release, by_waiting, by_leave, by_sweep, by_parking]
+LOSSES: list[Callable[[StoreDriver, RunRow], None]] = [
+    by_release,
+    by_waiting,
+    by_leave,
+    by_sweep,
+    by_parking,
+]
 
 
 class SaveContract(Contract):
@@ -45,11 +61,16 @@ class SaveContract(Contract):
         row, other = driver.held(), driver.held("other")
         assert driver.store.progress(row.pk) == {}
         assert driver.one(save(row, '"a"')) is None
-        assert driver.commit(save(row, '"ab"'), save(row, "1", key="step#1/in(x)#1")) == [None, None]
+        assert driver.commit(save(row, '"ab"'), save(row, "1", key="step#1/in(x)#1")) == [
+            None,
+            None,
+        ]
         assert driver.store.progress(row.pk) == {"step#1": '"ab"', "step#1/in(x)#1": "1"}
         assert driver.store.progress(other.pk) == driver.store.progress(row.pk + 1000) == {}
 
-    def test_it_is_no_entry_of_the_journal_and_changes_nothing_else(self, driver: StoreDriver) -> None:
+    def test_it_is_no_entry_of_the_journal_and_changes_nothing_else(
+        self, driver: StoreDriver
+    ) -> None:
         row = driver.held()
         before = driver.row()
         driver.one(save(row))
@@ -62,7 +83,9 @@ class SaveContract(Contract):
         assert driver.one(command) is None
         assert driver.store.progress(row.pk) == {"step#1": '"text"'}
 
-    def test_one_of_an_older_attempt_changes_nothing_and_is_accepted(self, driver: StoreDriver) -> None:
+    def test_one_of_an_older_attempt_changes_nothing_and_is_accepted(
+        self, driver: StoreDriver
+    ) -> None:
         row = driver.held()
         driver.one(save(row, '"second"', attempt=2))
         assert driver.one(save(row, '"first"', attempt=1)) is None
@@ -84,7 +107,9 @@ class SaveContract(Contract):
         assert driver.one(save(again, '"more"', attempt=2)) is None
         assert driver.store.progress(row.pk) == {"step#1": '"more"'}
 
-    def test_a_new_life_saves_whatever_attempt_the_last_one_had_come_to(self, driver: StoreDriver) -> None:
+    def test_a_new_life_saves_whatever_attempt_the_last_one_had_come_to(
+        self, driver: StoreDriver
+    ) -> None:
         """Attempts of a step within a step begin anew in every life."""
         row = driver.held()
         driver.one(save(row, '"third"', attempt=3))
@@ -171,7 +196,11 @@ class SaveContract(Contract):
     def test_a_refused_one_fails_alone_in_a_mixed_batch(self, driver: StoreDriver) -> None:
         good, stale = driver.held("good"), driver.held("stale")
         driver.release(stale)
-        assert driver.commit(save(good), save(stale), save(good, '"more"')) == [None, Refused(FENCE), None]
+        assert driver.commit(save(good), save(stale), save(good, '"more"')) == [
+            None,
+            Refused(FENCE),
+            None,
+        ]
         assert driver.store.progress(good.pk) == {"step#1": '"more"'}
 
     def test_values_and_keys_are_what_they_are(self, driver: StoreDriver) -> None:

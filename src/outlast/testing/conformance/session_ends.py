@@ -78,13 +78,22 @@ class SessionEndContract(Contract):
 
     def test_nothing_of_an_expired_session_comes_back(self, driver: StoreDriver) -> None:
         driver.commit(
-            UpdateSession("s", "t1", {"a": "1"}, appends={"l": Append(("1",)), "m": Append(("2",))}),
+            UpdateSession(
+                "s", "t1", {"a": "1"}, appends={"l": Append(("1",)), "m": Append(("2",))}
+            ),
             UpdateSession("s", "t2", {"b": "2"}, ttl=10.0),
         )
         driver.clock.forward(11)
         assert driver.one(UpdateSession("s", "t3", {"c": "3"}, version=2)) == Refused(VERSION, "0")
-        assert driver.one(UpdateSession("s", "t4", {"c": "3"}, version=0, appends={"m": Append(("3",))})) == 1
-        assert driver.store.session("s") == SessionRow("s", 1, driver.clock.now, None, {"c": "3"}, {"m": 1})
+        assert (
+            driver.one(
+                UpdateSession("s", "t4", {"c": "3"}, version=0, appends={"m": Append(("3",))})
+            )
+            == 1
+        )
+        assert driver.store.session("s") == SessionRow(
+            "s", 1, driver.clock.now, None, {"c": "3"}, {"m": 1}
+        )
         assert (driver.store.items("s", "l"), driver.store.items("s", "m")) == ([], ["3"])
 
     def test_a_session_that_is_there_again_outlives_the_expiry_of_the_one_before(
@@ -108,7 +117,9 @@ class SessionEndContract(Contract):
         driver.clock.forward(2)
         assert driver.store.session("s") is None
 
-    def test_a_touch_never_shortens_the_time_and_never_is_the_longest(self, driver: StoreDriver) -> None:
+    def test_a_touch_never_shortens_the_time_and_never_is_the_longest(
+        self, driver: StoreDriver
+    ) -> None:
         driver.one(UpdateSession("s", "t1", {"a": "1"}, ttl=10.0, appends={"l": Append(("1",))}))
         first = kept(driver)
         assert driver.commit(ExtendSession("s", 0.5), ExtendSession("s", 9.9)) == [None, None]
@@ -167,7 +178,13 @@ class SessionEndContract(Contract):
             UpdateSession("s", "t1", {"a": "1"}),
             UpdateSession("s", "t2", {}, appends={"l": Append(("1",))}),
         )
-        assert driver.commit(first, second, DeleteSession("s", "f"), first, second) == [1, 2, None, 1, 2]
+        assert driver.commit(first, second, DeleteSession("s", "f"), first, second) == [
+            1,
+            2,
+            None,
+            1,
+            2,
+        ]
         assert driver.store.session("s") is None
         driver.clock.forward(1)
         assert driver.commit(second, first) == [2, 1]
@@ -184,12 +201,20 @@ class SessionEndContract(Contract):
         assert driver.commit(forgetting, anew, forgetting) == [None, 1, None]
         driver.clock.forward(1)
         assert driver.one(forgetting) is None
-        assert [driver.one(command) for command in (before, anew) if was_there] == [1, 1][: 2 * was_there]
-        assert (kept(driver).version, kept(driver).fields, kept(driver).lists) == (1, {"b": "2"}, {})
+        assert [driver.one(command) for command in (before, anew) if was_there] == [1, 1][
+            : 2 * was_there
+        ]
+        assert (kept(driver).version, kept(driver).fields, kept(driver).lists) == (
+            1,
+            {"b": "2"},
+            {},
+        )
         assert driver.commit(DeleteSession("s", "f2"), forgetting, anew) == [None, None, 1]
         assert driver.store.session("s") is None
 
-    def test_of_the_tokens_that_outlive_a_session_the_newest_stay(self, driver: StoreDriver) -> None:
+    def test_of_the_tokens_that_outlive_a_session_the_newest_stay(
+        self, driver: StoreDriver
+    ) -> None:
         half = TOKENS_MAX // 2
         commands = [UpdateSession("s", f"t{n}", {"n": str(n)}) for n in range(half)]
         driver.commit(*commands, DeleteSession("s", "f"))
@@ -203,7 +228,9 @@ class SessionEndContract(Contract):
         ]
         assert driver.one(commands[0]) == half + 1
 
-    def test_the_tokens_of_an_expired_session_are_known_until_it_is_pruned(self, driver: StoreDriver) -> None:
+    def test_the_tokens_of_an_expired_session_are_known_until_it_is_pruned(
+        self, driver: StoreDriver
+    ) -> None:
         command = UpdateSession("s", "t1", {"a": "1"}, ttl=10.0)
         driver.commit(command, UpdateSession("s", "t2", {"a": "2"}, ttl=10.0))
         driver.clock.forward(11)
@@ -221,7 +248,9 @@ class SessionEndContract(Contract):
         self, driver: StoreDriver
     ) -> None:
         forgotten, forgetting = driver.clock.now, DeleteSession("s", "f")
-        driver.commit(UpdateSession("s", "t1", {"a": "1"}, appends={"l": Append(("1",))}), forgetting)
+        driver.commit(
+            UpdateSession("s", "t1", {"a": "1"}, appends={"l": Append(("1",))}), forgetting
+        )
         driver.clock.forward(5)
         assert driver.one(Prune(forgotten, sessions=True)) == 0  # before, not at
         assert driver.one(Prune(forgotten + 1, sessions=True)) == 1
@@ -232,7 +261,9 @@ class SessionEndContract(Contract):
 
     def test_a_change_that_only_deletes_makes_no_session(self, driver: StoreDriver) -> None:
         deleting = UpdateSession("s", "d1", {"a": None, "l": None})
-        assert driver.commit(deleting, deleting, UpdateSession("s", "d2", {"a": None}, version=0)) == [
+        assert driver.commit(
+            deleting, deleting, UpdateSession("s", "d2", {"a": None}, version=0)
+        ) == [
             0,
             0,
             0,
@@ -247,7 +278,9 @@ class SessionEndContract(Contract):
         assert driver.store.session("s") is None
         assert driver.one(UpdateSession("s", "t2", {"a": None, "b": "2"})) == 1
 
-    def test_a_recorded_change_that_only_deletes_what_is_not_there_says_so(self, driver: StoreDriver) -> None:
+    def test_a_recorded_change_that_only_deletes_what_is_not_there_says_so(
+        self, driver: StoreDriver
+    ) -> None:
         row = driver.held()
         command = UpdateSession("s", "d1", {"a": None}, record=noted(row, 1))
         assert driver.one(command) == 0
@@ -257,12 +290,19 @@ class SessionEndContract(Contract):
         assert driver.one(command) == 0
         assert kept(driver).fields == {"a": "1"}
 
-    def test_expired_sessions_of_every_space_are_pruned_the_oldest_first(self, driver: StoreDriver) -> None:
+    def test_expired_sessions_of_every_space_are_pruned_the_oldest_first(
+        self, driver: StoreDriver
+    ) -> None:
         start = driver.clock.now
         for n, space in enumerate((SESSION, CHECKPOINT, SESSION), 1):
             driver.one(
                 UpdateSession(
-                    f"s{n}", "t", {"a": "1"}, ttl=10.0 * n, appends={"l": Append(("1",))}, space=space
+                    f"s{n}",
+                    "t",
+                    {"a": "1"},
+                    ttl=10.0 * n,
+                    appends={"l": Append(("1",))},
+                    space=space,
                 )
             )
         driver.one(UpdateSession("ever", "t", {"a": "1"}))
@@ -290,14 +330,17 @@ class SessionEndContract(Contract):
 
     def test_a_session_that_was_touched_in_time_is_not_pruned(self, driver: StoreDriver) -> None:
         driver.commit(
-            UpdateSession("s", "t1", {"a": "1"}, ttl=10.0), UpdateSession("t", "t1", {"a": "1"}, ttl=10.0)
+            UpdateSession("s", "t1", {"a": "1"}, ttl=10.0),
+            UpdateSession("t", "t1", {"a": "1"}, ttl=10.0),
         )
         driver.clock.forward(9)
         driver.commit(ExtendSession("s", 10.0), UpdateSession("t", "t2", {}))
         driver.clock.forward(5)
         assert driver.one(Prune(driver.clock.now, sessions=True)) == 0
 
-    def test_pruning_sessions_leaves_runs_and_pruning_runs_leaves_sessions(self, driver: StoreDriver) -> None:
+    def test_pruning_sessions_leaves_runs_and_pruning_runs_leaves_sessions(
+        self, driver: StoreDriver
+    ) -> None:
         driver.ended()
         driver.one(UpdateSession("s", "t1", {"a": "1"}, ttl=10.0))
         driver.clock.forward(11)

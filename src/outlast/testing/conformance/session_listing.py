@@ -18,7 +18,9 @@ from outlast.testing.conformance.session_driver import ids
 
 
 class SessionListingContract(Contract):
-    def test_sessions_are_listed_by_their_last_change_the_newest_first(self, driver: StoreDriver) -> None:
+    def test_sessions_are_listed_by_their_last_change_the_newest_first(
+        self, driver: StoreDriver
+    ) -> None:
         for id in ("a", "c", "b"):
             driver.one(UpdateSession(id, "t1", {"f": id}, appends={"l": Append(("1", "2"))}))
             driver.clock.forward(1)
@@ -28,7 +30,9 @@ class SessionListingContract(Contract):
         assert [session.id for session in listed] == ["a", "b", "c"]
         assert listed == [driver.store.session(id) for id in ("a", "b", "c")]
 
-    def test_a_list_of_sessions_knows_its_space_and_not_what_has_expired(self, driver: StoreDriver) -> None:
+    def test_a_list_of_sessions_knows_its_space_and_not_what_has_expired(
+        self, driver: StoreDriver
+    ) -> None:
         driver.commit(
             UpdateSession("a", "t", {}, ttl=10.0), UpdateSession("b", "t", {}, ttl=20.0), UpdateSession("c", "t", {}), UpdateSession("d", "t", {}, space=CHECKPOINT)
         )  # fmt: skip
@@ -43,7 +47,23 @@ class SessionListingContract(Contract):
     @pytest.mark.parametrize(
         ("prefix", "found"),
         [
-            ("", ["🌊2", "🌊1", "\\d", "é", "a_b", "aXb", "a%", "a", "Ab", "100%_y", "100%_x", "1000"]),
+            (
+                "",
+                [
+                    "🌊2",
+                    "🌊1",
+                    "\\d",
+                    "é",
+                    "a_b",
+                    "aXb",
+                    "a%",
+                    "a",
+                    "Ab",
+                    "100%_y",
+                    "100%_x",
+                    "1000",
+                ],
+            ),
             ("a", ["a_b", "aXb", "a%", "a"]),
             ("a_", ["a_b"]),
             ("a%", ["a%"]),
@@ -62,8 +82,23 @@ class SessionListingContract(Contract):
             ("^", []),
         ],
     )
-    def test_a_prefix_is_taken_literally(self, driver: StoreDriver, prefix: str, found: list[str]) -> None:
-        names = ("100%_x", "100%_y", "1000", "a", "a%", "a_b", "aXb", "Ab", "é", "🌊1", "🌊2", "\\d")
+    def test_a_prefix_is_taken_literally(
+        self, driver: StoreDriver, prefix: str, found: list[str]
+    ) -> None:
+        names = (
+            "100%_x",
+            "100%_y",
+            "1000",
+            "a",
+            "a%",
+            "a_b",
+            "aXb",
+            "Ab",
+            "é",
+            "🌊1",
+            "🌊2",
+            "\\d",
+        )
         driver.commit(*(UpdateSession(id, "t", {}) for id in names))
         assert ids(driver, prefix=prefix) == sorted(found, reverse=True)
 
@@ -74,9 +109,13 @@ class SessionListingContract(Contract):
         driver.commit(*(UpdateSession(id, "t", {}) for id in names))
         assert ids(driver) == sorted(names, reverse=True)
 
-    def test_sessions_are_listed_page_by_page_none_twice_and_none_left_out(self, driver: StoreDriver) -> None:
+    def test_sessions_are_listed_page_by_page_none_twice_and_none_left_out(
+        self, driver: StoreDriver
+    ) -> None:
         for n in range(23):
-            driver.one(UpdateSession(f"p{n:02}", "t", {"f": "1"}, ttl=1e6, appends={"l": Append(("1",))}))
+            driver.one(
+                UpdateSession(f"p{n:02}", "t", {"f": "1"}, ttl=1e6, appends={"l": Append(("1",))})
+            )
             driver.one(UpdateSession(f"q{n:02}", "t", {}))
             if n % 3 == 0:
                 driver.clock.forward(0.123_456_7)
@@ -95,7 +134,11 @@ class SessionListingContract(Contract):
             space = CHECKPOINT if n % 4 == 1 else SESSION
             driver.one(
                 UpdateSession(
-                    f"{'x' if n % 4 == 2 else 'p'}{n}", "t", {}, ttl=1.0 if n % 4 == 3 else None, space=space
+                    f"{'x' if n % 4 == 2 else 'p'}{n}",
+                    "t",
+                    {},
+                    ttl=1.0 if n % 4 == 3 else None,
+                    space=space,
                 )
             )
             driver.clock.forward(0.001)

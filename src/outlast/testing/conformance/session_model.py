@@ -37,14 +37,22 @@ class SessionModelContract(Contract):
             whole = turn % 10 == 9 or isinstance(command, Prune)
             touched = () if isinstance(command, Prune) else ((command.session, command.space),)
             for key in KEYS if whole else touched:
-                assert driver.store.session(*key) == model.session(key, driver.clock.now), (turn, command)
+                assert driver.store.session(*key) == model.session(key, driver.clock.now), (
+                    turn,
+                    command,
+                )
                 for field in "abc":
                     for last in (None, 2):
                         found = driver.store.items(key[0], field, last, key[1])
-                        assert found == model.items(key, field, last, driver.clock.now), (turn, command)
+                        assert found == model.items(key, field, last, driver.clock.now), (
+                            turn,
+                            command,
+                        )
             for space in (SESSION, CHECKPOINT) if whole else ():
                 listed = [
-                    session for key in KEYS if key[1] == space and (session := driver.store.session(*key))
+                    session
+                    for key in KEYS
+                    if key[1] == space and (session := driver.store.session(*key))
                 ]
                 listed.sort(key=lambda row: (row.updated, row.id), reverse=True)
                 assert driver.store.sessions(SessionQuery(space)) == listed
@@ -53,7 +61,9 @@ class SessionModelContract(Contract):
 KEYS = (("s", SESSION), ("s", CHECKPOINT), ("t", SESSION))
 
 
-def chosen(chance: random.Random, turn: int) -> UpdateSession | ExtendSession | DeleteSession | Prune:
+def chosen(
+    chance: random.Random, turn: int
+) -> UpdateSession | ExtendSession | DeleteSession | Prune:
     id, space = chance.choice(KEYS)
     what, ttl = chance.random(), chance.choice((None, 4.0, 8.0))
     token = f"t{turn - chance.choice((0, 0, 0, 1, 5))}"
@@ -64,16 +74,20 @@ def chosen(chance: random.Random, turn: int) -> UpdateSession | ExtendSession | 
     if what < 0.25:
         return Prune(1e12, limit=chance.choice((1, 9)), sessions=True)
     fields = {
-        field: chance.choice((None, f"{turn}{field}")) for field in chance.sample("abc", chance.randrange(3))
+        field: chance.choice((None, f"{turn}{field}"))
+        for field in chance.sample("abc", chance.randrange(3))
     }
     appends = {
         field: Append(
-            tuple(f"{turn}.{n}" for n in range(chance.randrange(1, 4))), chance.choice((None, 1, 2, 5))
+            tuple(f"{turn}.{n}" for n in range(chance.randrange(1, 4))),
+            chance.choice((None, 1, 2, 5)),
         )
         for field in chance.sample("abc", chance.randrange(3))
     }
     version = chance.choice((None, None, 0, 1, 2, 3))
-    return UpdateSession(id, token, fields, ttl, version, appends, space, extends=chance.random() < 0.5)
+    return UpdateSession(
+        id, token, fields, ttl, version, appends, space, extends=chance.random() < 0.5
+    )
 
 
 class Model:
@@ -116,7 +130,12 @@ class Model:
         version = session["version"] if session else 0
         if command.version not in (None, version):
             return Refused(VERSION, str(version))
-        if not version and command.fields and not command.appends and set(command.fields.values()) == {None}:
+        if (
+            not version
+            and command.fields
+            and not command.appends
+            and set(command.fields.values()) == {None}
+        ):
             self._put(key, 0, now, now, {}, tokens, command.token)
             return 0
         fields = dict(session["fields"]) if session else {}

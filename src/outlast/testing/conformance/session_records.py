@@ -40,7 +40,9 @@ class SessionRecordContract(Contract):
         self, driver: StoreDriver
     ) -> None:
         row = driver.held()
-        command = UpdateSession("s", "t1", {"n": "1"}, appends={"l": Append(("1",))}, record=noted(row, 1))
+        command = UpdateSession(
+            "s", "t1", {"n": "1"}, appends={"l": Append(("1",))}, record=noted(row, 1)
+        )
         assert driver.commit(command, command) == [1, 1]
         driver.one(UpdateSession("s", "elsewhere", {"n": "9"}, appends={"l": Append(("2",))}))
         before, journal = kept(driver), driver.store.journal(row.pk)
@@ -75,9 +77,13 @@ class SessionRecordContract(Contract):
         assert kept(driver).fields == {"a": "2"}
         driver.one(DeleteSession("s", "f"))
         driver.one(UpdateSession("s", "t4", {}))
-        assert driver.one(command) == Refused(VERSION, "2")  # though now that version is the current one
+        assert driver.one(command) == Refused(
+            VERSION, "2"
+        )  # though now that version is the current one
         assert kept(driver).fields == {}
-        assert driver.one(UpdateSession("s", "t5", {"a": "5"}, version=1, record=noted(row, 2))) == 2
+        assert (
+            driver.one(UpdateSession("s", "t5", {"a": "5"}, version=1, record=noted(row, 2))) == 2
+        )
 
     def test_a_recorded_change_under_another_fence_is_refused_and_changes_nothing(
         self, driver: StoreDriver
@@ -88,7 +94,9 @@ class SessionRecordContract(Contract):
         driver.release(row)
         after = driver.take()
         journal, seq = driver.store.journal(row.pk), driver.store.last_seq(row.pk) + 1
-        change = UpdateSession("s", "t2", {"a": "2"}, appends={"l": Append(("2",))}, record=noted(row, seq))
+        change = UpdateSession(
+            "s", "t2", {"a": "2"}, appends={"l": Append(("2",))}, record=noted(row, seq)
+        )
         for stale in (
             change,
             change._replace(version=7),
@@ -97,8 +105,12 @@ class SessionRecordContract(Contract):
         ):
             assert driver.one(stale) == Refused(FENCE)
         for void in (-row.fence, -after.fence, 0):
-            assert driver.one(change._replace(record=noted(row, seq)._replace(fence=void))) == Refused(FENCE)
-        assert driver.one(change._replace(record=noted(row, seq)._replace(run=row.pk + 99))) == Refused(FENCE)
+            assert driver.one(
+                change._replace(record=noted(row, seq)._replace(fence=void))
+            ) == Refused(FENCE)
+        assert driver.one(
+            change._replace(record=noted(row, seq)._replace(run=row.pk + 99))
+        ) == Refused(FENCE)
         assert kept(driver) == before
         assert driver.store.items("s", "l") == ["1"]
         assert driver.store.journal(row.pk) == journal
@@ -111,7 +123,9 @@ class SessionRecordContract(Contract):
         driver.record(first, 1)
         driver.release(first)
         second = driver.take()
-        assert driver.one(UpdateSession("s", "t", {"a": "1"}, record=noted(second, 1))) == Refused(FENCE)
+        assert driver.one(UpdateSession("s", "t", {"a": "1"}, record=noted(second, 1))) == Refused(
+            FENCE
+        )
         assert driver.one(DeleteSession("s", "f", record=noted(second, 1))) == Refused(FENCE)
         assert driver.store.session("s") is None
 
@@ -122,7 +136,9 @@ class SessionRecordContract(Contract):
         assert driver.one(UpdateSession("s", "t", {"a": "1"}, record=noted(row, 1))) == 1
         assert driver.one(UpdateSession("s", "t", {"a": "2"}, record=noted(row, 2))) == 1
         assert kept(driver).fields == {"a": "1"}
-        assert [json.loads(e.value or "") for e in driver.store.journal(row.pk)] == [{"version": 1}] * 2
+        assert [json.loads(e.value or "") for e in driver.store.journal(row.pk)] == [
+            {"version": 1}
+        ] * 2
 
     def test_forgetting_with_a_record_happens_once(self, driver: StoreDriver) -> None:
         row = driver.held()
@@ -142,7 +158,9 @@ class SessionRecordContract(Contract):
         assert driver.store.last_seq(row.pk) == 3
         assert kept(driver).fields == {"b": "1"}
 
-    def test_recorded_changes_stand_between_other_entries_of_a_batch(self, driver: StoreDriver) -> None:
+    def test_recorded_changes_stand_between_other_entries_of_a_batch(
+        self, driver: StoreDriver
+    ) -> None:
         row, other = driver.held(), driver.held("other")
         outcomes = driver.commit(
             entry(row, 1),

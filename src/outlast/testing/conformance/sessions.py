@@ -26,13 +26,18 @@ class SessionContract(Contract):
     def test_fields_that_are_kept_come_back_with_a_version(self, driver: StoreDriver) -> None:
         assert driver.store.session("s") is None
         assert driver.one(UpdateSession("s", "t1", {"b": "1", "a": "2"})) == 1
-        assert driver.store.session("s") == SessionRow("s", 1, driver.clock.now, None, {"a": "2", "b": "1"})
+        assert driver.store.session("s") == SessionRow(
+            "s", 1, driver.clock.now, None, {"a": "2", "b": "1"}
+        )
 
     def test_fields_come_in_the_order_of_their_names(self, driver: StoreDriver) -> None:
         names = ["b", "a", "é", "Z", "\uffff", "🌊", "", "a b", "10", "9"]
         driver.one(
             UpdateSession(
-                "s", "t1", dict.fromkeys(names, "1"), appends={f"l{name}": Append(("1",)) for name in names}
+                "s",
+                "t1",
+                dict.fromkeys(names, "1"),
+                appends={f"l{name}": Append(("1",)) for name in names},
             )
         )
         session = kept(driver)
@@ -43,10 +48,14 @@ class SessionContract(Contract):
         driver.one(UpdateSession("s", "t1", {"a": "1", "b": "2"}))
         driver.clock.forward(1)
         assert driver.one(UpdateSession("s", "t2", {"b": None, "c": "3", "absent": None})) == 2
-        assert driver.store.session("s") == SessionRow("s", 2, driver.clock.now, None, {"a": "1", "c": "3"})
+        assert driver.store.session("s") == SessionRow(
+            "s", 2, driver.clock.now, None, {"a": "1", "c": "3"}
+        )
 
     def test_a_session_without_fields_is_there(self, driver: StoreDriver) -> None:
-        assert driver.commit(UpdateSession("s", "t1", {"a": "1"}), UpdateSession("s", "t2", {"a": None})) == [
+        assert driver.commit(
+            UpdateSession("s", "t1", {"a": "1"}), UpdateSession("s", "t2", {"a": None})
+        ) == [
             1,
             2,
         ]
@@ -72,22 +81,29 @@ class SessionContract(Contract):
     def test_a_refused_change_changes_nothing_neither_a_list_nor_the_expiry(
         self, driver: StoreDriver
     ) -> None:
-        driver.one(UpdateSession("s", "t1", {"a": "1"}, ttl=10.0, appends={"l": Append(("1", "2"))}))
+        driver.one(
+            UpdateSession("s", "t1", {"a": "1"}, ttl=10.0, appends={"l": Append(("1", "2"))})
+        )
         before = driver.store.session("s")
         driver.clock.forward(1)
         refused = UpdateSession(
             "s", "t2", {"a": None, "l": "3"}, ttl=99.0, version=7, appends={"m": Append(("1",))}
         )
         assert driver.one(refused) == Refused(VERSION, "1")
-        assert driver.one(UpdateSession("other", "t2", {"a": "1"}, version=7)) == Refused(VERSION, "0")
+        assert driver.one(UpdateSession("other", "t2", {"a": "1"}, version=7)) == Refused(
+            VERSION, "0"
+        )
         assert driver.store.session("s") == before
         assert driver.store.items("s", "l") == ["1", "2"]
         assert driver.store.session("other") is None
 
-    def test_of_two_changes_to_one_version_in_a_batch_one_is_refused(self, driver: StoreDriver) -> None:
+    def test_of_two_changes_to_one_version_in_a_batch_one_is_refused(
+        self, driver: StoreDriver
+    ) -> None:
         driver.one(UpdateSession("s", "t1", {"a": "1"}))
         assert driver.commit(
-            UpdateSession("s", "t2", {"a": "2"}, version=1), UpdateSession("s", "t3", {"a": "3"}, version=1)
+            UpdateSession("s", "t2", {"a": "2"}, version=1),
+            UpdateSession("s", "t3", {"a": "3"}, version=1),
         ) == [
             2,
             Refused(VERSION, "2"),
@@ -119,10 +135,15 @@ class SessionContract(Contract):
 
     # -- lists
 
-    def test_what_is_appended_comes_back_oldest_first_and_from_the_end(self, driver: StoreDriver) -> None:
+    def test_what_is_appended_comes_back_oldest_first_and_from_the_end(
+        self, driver: StoreDriver
+    ) -> None:
         assert driver.one(UpdateSession("s", "t1", {}, appends={"l": Append(("1", "2"))})) == 1
         assert (
-            driver.one(UpdateSession("s", "t2", {}, appends={"l": Append(("3",)), "m": Append(("9",))})) == 2
+            driver.one(
+                UpdateSession("s", "t2", {}, appends={"l": Append(("3",)), "m": Append(("9",))})
+            )
+            == 2
         )
         assert kept(driver) == SessionRow("s", 2, driver.clock.now, None, {}, {"l": 3, "m": 1})
         assert driver.store.items("s", "l") == ["1", "2", "3"]
@@ -139,7 +160,9 @@ class SessionContract(Contract):
         assert driver.store.items("s", "absent", 5) == []
 
     def test_the_same_value_may_be_there_often(self, driver: StoreDriver) -> None:
-        driver.commit(*(UpdateSession("s", f"t{n}", {}, appends={"l": Append(("1", "1"))}) for n in range(3)))
+        driver.commit(
+            *(UpdateSession("s", f"t{n}", {}, appends={"l": Append(("1", "1"))}) for n in range(3))
+        )
         assert driver.store.items("s", "l") == ["1"] * 6
 
     def test_only_the_newest_are_kept(self, driver: StoreDriver) -> None:
@@ -158,14 +181,19 @@ class SessionContract(Contract):
     def test_a_new_list_too_keeps_only_the_newest(self, driver: StoreDriver) -> None:
         driver.one(
             UpdateSession(
-                "s", "t", {}, appends={"l": Append(("1", "2", "3"), keep=1), "m": Append(("1",), keep=5)}
+                "s",
+                "t",
+                {},
+                appends={"l": Append(("1", "2", "3"), keep=1), "m": Append(("1",), keep=5)},
             )
         )
         assert (driver.store.items("s", "l"), driver.store.items("s", "m")) == (["3"], ["1"])
         assert kept(driver).lists == {"l": 1, "m": 1}
 
     def test_a_field_that_is_set_is_no_list_any_more(self, driver: StoreDriver) -> None:
-        driver.one(UpdateSession("s", "t1", {}, appends={"f": Append(("1", "2")), "l": Append(("3",))}))
+        driver.one(
+            UpdateSession("s", "t1", {}, appends={"f": Append(("1", "2")), "l": Append(("3",))})
+        )
         driver.one(UpdateSession("s", "t2", {"f": "value"}))
         assert (kept(driver).fields, kept(driver).lists) == ({"f": "value"}, {"l": 1})
         assert driver.store.items("s", "f") == []
@@ -196,7 +224,9 @@ class SessionContract(Contract):
 
     def test_fields_are_set_before_values_are_appended(self, driver: StoreDriver) -> None:
         """So one change can put a new list in the place of an old one."""
-        driver.one(UpdateSession("s", "t1", {}, appends={"f": Append(("1", "2")), "g": Append(("1",))}))
+        driver.one(
+            UpdateSession("s", "t1", {}, appends={"f": Append(("1", "2")), "g": Append(("1",))})
+        )
         both = {"f": Append(("3",)), "g": Append(("4", "5"))}
         assert driver.one(UpdateSession("s", "t2", {"f": None, "g": "value"}, appends=both)) == 2
         assert kept(driver) == SessionRow("s", 2, driver.clock.now, None, {}, {"f": 1, "g": 2})
@@ -230,7 +260,9 @@ class SessionContract(Contract):
     def test_the_same_id_in_two_spaces_is_two_sessions(self, driver: StoreDriver) -> None:
         driver.one(UpdateSession("s", "t1", {"a": "1"}, appends={"l": Append(("1",))}))
         driver.one(
-            UpdateSession("s", "t1", {"a": "2"}, ttl=10.0, appends={"l": Append(("2",))}, space=CHECKPOINT)
+            UpdateSession(
+                "s", "t1", {"a": "2"}, ttl=10.0, appends={"l": Append(("2",))}, space=CHECKPOINT
+            )
         )
         assert driver.one(UpdateSession("s", "t2", {"b": "3"}, version=1, space=CHECKPOINT)) == 2
         assert kept(driver) == SessionRow("s", 1, driver.clock.now, None, {"a": "1"}, {"l": 1})
@@ -260,7 +292,10 @@ class SessionContract(Contract):
         for number, (session, field) in enumerate((left, right)):
             driver.one(
                 UpdateSession(
-                    session, "t", {f"{field}+": str(number)}, appends={field: Append((str(number),))}
+                    session,
+                    "t",
+                    {f"{field}+": str(number)},
+                    appends={field: Append((str(number),))},
                 )
             )
         for number, (session, field) in enumerate((left, right)):

@@ -65,7 +65,9 @@ class StormContract(Contract):
         driver.submit(attempts_max=2)
         driver.die(driver.take(worker="w1"))
         other(driver)
-        assert driver.die(driver.take(worker="w2"), backoff=0.0).status == ("queued" if counts else "dead")
+        assert driver.die(driver.take(worker="w2"), backoff=0.0).status == (
+            "queued" if counts else "dead"
+        )
 
     def test_a_storm_that_was_over_before_does_not_count(self, driver: StoreDriver) -> None:
         for name in ("a", "b", "c"):
@@ -106,7 +108,9 @@ class StormContract(Contract):
             driver.lease_over(lease=SHORT, backoff=0.0)
         assert (driver.row().status, driver.row().deaths) == ("dead", 3)
 
-    def test_the_deaths_of_few_among_many_workers_do_not_excuse_a_run(self, driver: StoreDriver) -> None:
+    def test_the_deaths_of_few_among_many_workers_do_not_excuse_a_run(
+        self, driver: StoreDriver
+    ) -> None:
         alive = [driver.register_worker(f"alive{number}") for number in range(4)]
         driver.submit(attempts_max=2)
         for turn in range(2):

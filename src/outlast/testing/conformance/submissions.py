@@ -9,7 +9,16 @@ from outlast.testing.conformance.harness import Contract, StoreDriver
 
 SECOND = "t2"
 NEW = Submit(
-    "r", "flow", '["tides"]', "t1", "seed", queue="slow", priority=3, delay=5.0, timeout=60.0, parent="p"
+    "r",
+    "flow",
+    '["tides"]',
+    "t1",
+    "seed",
+    queue="slow",
+    priority=3,
+    delay=5.0,
+    timeout=60.0,
+    parent="p",
 )
 
 
@@ -52,7 +61,9 @@ class SubmissionContract(Contract):
         assert driver.one(NEW).new
         assert driver.row() == first
 
-    def test_a_repeat_in_the_same_batch_is_new_too_and_another_token_joins(self, driver: StoreDriver) -> None:
+    def test_a_repeat_in_the_same_batch_is_new_too_and_another_token_joins(
+        self, driver: StoreDriver
+    ) -> None:
         """As the writer commits what many gave it at once."""
         outcomes = driver.commit(NEW, NEW, NEW._replace(token=SECOND), NEW._replace(id="other"))
         assert [outcome.new for outcome in outcomes] == [True, True, False, True]
@@ -104,7 +115,9 @@ class SubmissionContract(Contract):
         assert not again.new
         assert again.row == first.row
 
-    def test_a_worker_that_is_not_enlisted_cannot_submit_for_itself(self, driver: StoreDriver) -> None:
+    def test_a_worker_that_is_not_enlisted_cannot_submit_for_itself(
+        self, driver: StoreDriver
+    ) -> None:
         outcome = driver.one(NEW._replace(worker="stranger"))
         assert isinstance(outcome, Refused)
         assert outcome.why == WORKER

@@ -32,7 +32,9 @@ from outlast.store.commands import (
 from outlast.store.rows import RunQuery, RunRow
 from outlast.testing.conformance.harness import WAIT_SECONDS, Contract, StoreDriver
 
-VERDICT = '{"status":"failed","value":null,"error":"{\\"type\\":\\"E\\"}","reason":"r","failed_at":3}'
+VERDICT = (
+    '{"status":"failed","value":null,"error":"{\\"type\\":\\"E\\"}","reason":"r","failed_at":3}'
+)
 
 
 def dealt(driver: StoreDriver, id: str = "r", kind: str = "intent", **fields: Any) -> RunRow:
@@ -81,7 +83,11 @@ def counts(driver: StoreDriver, queue: str = "default") -> tuple[int, int]:
 def told(driver: StoreDriver, row: RunRow) -> dict[str, Any]:
     """The verdict, which row and journal must agree on."""
     last = driver.store.journal(row.pk)[-1]
-    assert (last.kind, last.value, last.at) == ("undoing", driver.row(row.id).undoing, driver.clock.now)
+    assert (last.kind, last.value, last.at) == (
+        "undoing",
+        driver.row(row.id).undoing,
+        driver.clock.now,
+    )
     verdict: dict[str, Any] = json.loads(last.value or "")
     return verdict
 
@@ -104,7 +110,12 @@ class UndoContract(Contract):
         assert counts(driver) == (0, 1)
         driver.clock.forward(3)
         now = undoing(driver, row)
-        assert (now.status, now.fence, now.worker, now.undoing) == ("queued", -row.fence, None, VERDICT)
+        assert (now.status, now.fence, now.worker, now.undoing) == (
+            "queued",
+            -row.fence,
+            None,
+            VERDICT,
+        )
         assert (now.due, now.ready, now.ended, now.waits) == (driver.clock.now, 1, None, "")
         assert (now.cancel, now.deadline, now.timeout) == (None, None, 50.0)
         assert counts(driver) == (1, 0)
@@ -113,10 +124,16 @@ class UndoContract(Contract):
             2, "undoing", "", driver.clock.now, VERDICT
         )  # fmt: skip
 
-    def test_to_be_undone_is_no_interruption_but_goes_before_new_work(self, driver: StoreDriver) -> None:
+    def test_to_be_undone_is_no_interruption_but_goes_before_new_work(
+        self, driver: StoreDriver
+    ) -> None:
         driver.submit("new")
         now = undoing(driver, dealt(driver))
-        assert (now.interruptions, now.interruptions_in_a_row, now.interrupted) == (0, 0, driver.clock.now)
+        assert (now.interruptions, now.interruptions_in_a_row, now.interrupted) == (
+            0,
+            0,
+            driver.clock.now,
+        )
         assert driver.kinds(now) == ["intent", "undoing"]
         assert [row.id for row in driver.claim("w2", limit=5)] == ["r", "new"]
 
@@ -154,7 +171,9 @@ class UndoContract(Contract):
         assert row.lives == 2  # a first life would read no journal
         assert counts(driver) == (0, 1)
 
-    def test_an_undo_is_accepted_again_while_nobody_has_claimed_the_run(self, driver: StoreDriver) -> None:
+    def test_an_undo_is_accepted_again_while_nobody_has_claimed_the_run(
+        self, driver: StoreDriver
+    ) -> None:
         row = dealt(driver)
         command = Undo(row.pk, row.fence, VERDICT)
         assert driver.one(command) is None
@@ -166,7 +185,9 @@ class UndoContract(Contract):
         driver.take(worker="w2")
         assert driver.one(command) == Refused(FENCE)
 
-    def test_an_undo_of_a_life_whose_run_was_taken_away_is_refused(self, driver: StoreDriver) -> None:
+    def test_an_undo_of_a_life_whose_run_was_taken_away_is_refused(
+        self, driver: StoreDriver
+    ) -> None:
         row = dealt(driver)
         driver.die(row)
         before = (driver.row(), driver.store.journal(row.pk))
@@ -184,14 +205,21 @@ class UndoContract(Contract):
     def test_what_is_being_undone_is_not_undone_once_more(self, driver: StoreDriver) -> None:
         undoing(driver, dealt(driver))
         row = driver.take()
-        assert driver.one(Undo(row.pk, row.fence, '{"status":"done"}')) == Refused(STATUS, "undoing")
+        assert driver.one(Undo(row.pk, row.fence, '{"status":"done"}')) == Refused(
+            STATUS, "undoing"
+        )
         assert (driver.row(), driver.kinds(row)) == (row, ["intent", "undoing"])
 
-    def test_nothing_more_is_written_by_the_life_that_wanted_the_undo(self, driver: StoreDriver) -> None:
+    def test_nothing_more_is_written_by_the_life_that_wanted_the_undo(
+        self, driver: StoreDriver
+    ) -> None:
         row = dealt(driver)
         undoing(driver, row)
         before = (driver.row(), driver.store.journal(row.pk))
-        late: list[Command] = [Settle(row.pk, row.fence, "failed"), SetWaiting(row.pk, row.fence, ("a",))]
+        late: list[Command] = [
+            Settle(row.pk, row.fence, "failed"),
+            SetWaiting(row.pk, row.fence, ("a",)),
+        ]
         assert driver.commit(*late) == [Refused(FENCE)] * 2
         assert driver.record(row, 2) == Refused(FENCE)  # the number of the store's own entry
         assert driver.record(row, 3) == Refused(FENCE)
@@ -209,7 +237,9 @@ class UndoContract(Contract):
     # -- how it goes on, and ends
 
     @pytest.mark.parametrize("status", ["done", "failed", "cancelled"])
-    def test_a_run_that_is_settled_is_no_longer_being_undone(self, driver: StoreDriver, status: str) -> None:
+    def test_a_run_that_is_settled_is_no_longer_being_undone(
+        self, driver: StoreDriver, status: str
+    ) -> None:
         undoing(driver, dealt(driver))
         row = driver.take()
         driver.settle(row, status)
@@ -257,7 +287,11 @@ class UndoContract(Contract):
         driver.settle(driver.take(), "parked")
         driver.clock.forward(100)
         assert driver.one(Resume("r", "t")) is None
-        assert (driver.row().status, driver.row().undoing, driver.row().deadline) == ("queued", VERDICT, None)
+        assert (driver.row().status, driver.row().undoing, driver.row().deadline) == (
+            "queued",
+            VERDICT,
+            None,
+        )
 
     @pytest.mark.parametrize("end", ["parked", "dead"])
     def test_a_stuck_run_is_retried_to_be_undone_further_and_nothing_is_voided(
@@ -288,7 +322,9 @@ class UndoContract(Contract):
         assert (driver.row().undoing, driver.row().deadline) == (None, driver.clock.now + 5.0)
         assert json.loads(driver.store.journal(row.pk)[-1].value or "")["from"] == 1
 
-    def test_a_parked_run_that_is_not_being_undone_is_not_retried(self, driver: StoreDriver) -> None:
+    def test_a_parked_run_that_is_not_being_undone_is_not_retried(
+        self, driver: StoreDriver
+    ) -> None:
         driver.settle(dealt(driver), "parked")
         assert driver.one(Retry("r", "t")) == Refused(STATUS, "parked")
 
@@ -296,7 +332,9 @@ class UndoContract(Contract):
         undoing(driver, dealt(driver))
         assert driver.one(Send("r", "a", "1", "1")) is None
 
-    def test_a_dead_letter_that_is_not_undone_yet_stays_with_its_children(self, driver: StoreDriver) -> None:
+    def test_a_dead_letter_that_is_not_undone_yet_stays_with_its_children(
+        self, driver: StoreDriver
+    ) -> None:
         """Pruned, nobody would know any more what was left undone in the world."""
         dead_undoing(driver)
         driver.ended("child", parent="r")
@@ -350,7 +388,9 @@ class UndoContract(Contract):
         assert driver.one(Cancel("r", "no")) == "cancelled"
         assert (driver.row().undoing, driver.kinds(row)) == (None, [kind])
 
-    def test_a_run_that_has_an_effect_and_goes_on_is_asked_as_any_other(self, driver: StoreDriver) -> None:
+    def test_a_run_that_has_an_effect_and_goes_on_is_asked_as_any_other(
+        self, driver: StoreDriver
+    ) -> None:
         row = dealt(driver)
         assert driver.one(Cancel("r", "stop")) == "running"
         driver.release(row)
@@ -358,7 +398,9 @@ class UndoContract(Contract):
         assert (driver.row().cancel, driver.row().undoing) == ("stop", None)
 
     @pytest.mark.parametrize("status", ["queued", "running", "waiting", "parked", "dead"])
-    def test_a_run_that_is_being_undone_cannot_be_cancelled(self, driver: StoreDriver, status: str) -> None:
+    def test_a_run_that_is_being_undone_cannot_be_cancelled(
+        self, driver: StoreDriver, status: str
+    ) -> None:
         if status == "dead":
             dead_undoing(driver)
         else:
@@ -393,13 +435,20 @@ class UndoContract(Contract):
         assert told(driver, child) == {
             "status": "cancelled", "value": None, "error": None, "reason": "its parent failed", "failed_at": None
         }  # fmt: skip
-        assert (now.status, now.value, now.ended, now.due) == ("queued", '"paid"', None, driver.clock.now)
+        assert (now.status, now.value, now.ended, now.due) == (
+            "queued",
+            '"paid"',
+            None,
+            driver.clock.now,
+        )
         assert (now.fence, now.deadline) == (-child.fence, None)
         assert counts(driver) == (2, 1)
         claimed = driver.claim("w2", limit=5)
         assert [(each.id, each.lives) for each in claimed] == [("child", 2), ("new", 1)]
 
-    def test_to_undo_a_child_again_changes_nothing_and_tells_how_far_it_is(self, driver: StoreDriver) -> None:
+    def test_to_undo_a_child_again_changes_nothing_and_tells_how_far_it_is(
+        self, driver: StoreDriver
+    ) -> None:
         parent = driver.held("parent")
         child = dealt(driver, "child", parent="parent")
         driver.settle(child)
@@ -421,7 +470,9 @@ class UndoContract(Contract):
         assert driver.row("child") == before
 
     @pytest.mark.parametrize("status", ["running", "parked", "failed", "cancelled"])
-    def test_a_child_that_is_not_done_stays_as_it_is(self, driver: StoreDriver, status: str) -> None:
+    def test_a_child_that_is_not_done_stays_as_it_is(
+        self, driver: StoreDriver, status: str
+    ) -> None:
         child = dealt(driver, "child", parent="parent")
         if status != "running":
             driver.settle(child, status)
@@ -450,7 +501,10 @@ class UndoContract(Contract):
         assert counts(driver) == (2, 0)
         assert driver.kinds(child).count("undoing") == 1
         claimed = driver.claim("w2", limit=5)
-        assert [(each.id, each.undoing is not None) for each in claimed] == [("child", True), ("new", False)]
+        assert [(each.id, each.undoing is not None) for each in claimed] == [
+            ("child", True),
+            ("new", False),
+        ]
 
     @pytest.mark.parametrize("status", AT_REST)
     def test_a_child_at_rest_stays_as_it_is_if_that_is_not_asked_for(
@@ -472,7 +526,9 @@ class UndoContract(Contract):
         assert driver.one(UndoChild("child", "parent", "why", unheld=True)) == status
         assert (driver.row("child"), driver.kinds(child)) == (before, ["intent"])
 
-    def test_an_unheld_child_that_has_not_begun_has_nothing_to_undo(self, driver: StoreDriver) -> None:
+    def test_an_unheld_child_that_has_not_begun_has_nothing_to_undo(
+        self, driver: StoreDriver
+    ) -> None:
         before = driver.submit("child", parent="parent")
         assert driver.one(UndoChild("child", "parent", "why", unheld=True)) == "queued"
         assert (driver.row("child"), driver.kinds(before)) == (before, [])
@@ -502,7 +558,9 @@ class UndoContract(Contract):
             driver.settle(dealt(driver, id, kind, parent="parent"))
             assert driver.one(UndoChild(id, "parent", "why", unheld=True)) == status
 
-    def test_the_life_that_an_unheld_child_had_writes_nothing_more(self, driver: StoreDriver) -> None:
+    def test_the_life_that_an_unheld_child_had_writes_nothing_more(
+        self, driver: StoreDriver
+    ) -> None:
         child = dealt(driver, "child", parent="parent")
         driver.release(child)
         driver.one(UndoChild("child", "parent", "why", unheld=True))
@@ -512,7 +570,9 @@ class UndoContract(Contract):
         assert (driver.row("child"), driver.kinds(child)) == before
 
     @pytest.mark.parametrize("unheld", [False, True])
-    def test_only_its_own_parent_can_have_a_child_undone(self, driver: StoreDriver, unheld: bool) -> None:
+    def test_only_its_own_parent_can_have_a_child_undone(
+        self, driver: StoreDriver, unheld: bool
+    ) -> None:
         for id, parent in (("child", "parent"), ("root", None)):
             driver.settle(dealt(driver, id, parent=parent))
         for command in (
@@ -541,7 +601,9 @@ class UndoContract(Contract):
             driver.one(command)
             assert notified.wait(WAIT_SECONDS)
 
-    def test_a_slot_of_a_limited_queue_is_free_while_a_run_is_to_be_undone(self, driver: StoreDriver) -> None:
+    def test_a_slot_of_a_limited_queue_is_free_while_a_run_is_to_be_undone(
+        self, driver: StoreDriver
+    ) -> None:
         driver.one(SetQueueLimits("q", None, 1))
         row = dealt(driver, queue="q")
         driver.submit("next", queue="q")
@@ -549,7 +611,9 @@ class UndoContract(Contract):
         undoing(driver, row)
         assert [each.id for each in driver.claim("w2", queues=("q",), limit=5)] == ["r"]
 
-    def test_a_release_under_the_fence_of_an_undo_tells_that_it_is_queued(self, driver: StoreDriver) -> None:
+    def test_a_release_under_the_fence_of_an_undo_tells_that_it_is_queued(
+        self, driver: StoreDriver
+    ) -> None:
         """A life that gives back what it has asked to be undone has nothing to give back."""
         row = dealt(driver)
         undoing(driver, row)

@@ -95,7 +95,9 @@ class ValueContract(Contract):
         assert driver.store.cancels("w1") == [(id, id)]
         query = RunQuery(workflow=id, queue=id, parent=id, waiting_for=id)
         assert [found.id for found in driver.store.runs(query)] == [id]
-        assert driver.commit(Settle(row.pk, row.fence, "cancelled", reason=id), DeleteSession(id, id)) == [
+        assert driver.commit(
+            Settle(row.pk, row.fence, "cancelled", reason=id), DeleteSession(id, id)
+        ) == [
             None,
             None,
         ]
@@ -151,7 +153,9 @@ class ValueContract(Contract):
         assert [[getattr(e, name) for name in fields] for e in driver.store.journal(row.pk)] == [
             ["rome"] * 6
         ] * 4
-        assert [(m.name, m.id, m.value) for m in driver.store.messages(row.pk)] == [("rome", "rome", "rome")]
+        assert [(m.name, m.id, m.value) for m in driver.store.messages(row.pk)] == [
+            ("rome", "rome", "rome")
+        ]
 
     def test_no_value_and_an_empty_one_are_two_things(self, driver: StoreDriver) -> None:
         row = driver.held()
@@ -201,13 +205,19 @@ class ValueContract(Contract):
         self, driver: StoreDriver
     ) -> None:
         row = driver.held()
-        for bad in (entry(row, 2, attempt=10**30), entry(row, 2, at=float("nan")), entry(row, 2, key=None)):
+        for bad in (
+            entry(row, 2, attempt=10**30),
+            entry(row, 2, at=float("nan")),
+            entry(row, 2, key=None),
+        ):
             with pytest.raises(BadValue):
                 driver.commit(entry(row, 1), bad)
         assert driver.store.journal(row.pk) == []
         assert driver.record(row, 1) is None
 
-    def test_reading_what_cannot_be_stored_finds_nothing_or_is_a_bad_value(self, driver: StoreDriver) -> None:
+    def test_reading_what_cannot_be_stored_finds_nothing_or_is_a_bad_value(
+        self, driver: StoreDriver
+    ) -> None:
         for read in (
             lambda: driver.store.run("\ud800"),
             lambda: driver.store.session("\ud800"),

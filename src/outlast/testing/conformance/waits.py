@@ -87,11 +87,16 @@ class WaitingContract(Contract):
 
     def test_a_repeat_is_accepted_and_changes_nothing(self, driver: StoreDriver) -> None:
         row = driver.held()
-        command = Release(row.pk, row.fence, "waits", waiting=True, due=driver.clock.now + 9, waits=("a",))
+        command = Release(
+            row.pk, row.fence, "waits", waiting=True, due=driver.clock.now + 9, waits=("a",)
+        )
         assert driver.one(command) == "waiting"
         before = driver.row()
         driver.clock.forward(5)
-        assert driver.commit(command, command._replace(due=driver.clock.now)) == ["waiting", "waiting"]
+        assert driver.commit(command, command._replace(due=driver.clock.now)) == [
+            "waiting",
+            "waiting",
+        ]
         assert driver.row() == before
         driver.one(Send("r", "a", "1", "1"))
         driver.take()
@@ -126,7 +131,9 @@ class WaitingContract(Contract):
         self, driver: StoreDriver, seen: int, due: bool
     ) -> None:
         row = driver.held()
-        driver.commit(Send("r", "a", "1", "1"), Send("r", "a", "2", "1"), Send("r", "other", "3", "1"))
+        driver.commit(
+            Send("r", "a", "1", "1"), Send("r", "a", "2", "1"), Send("r", "other", "3", "1")
+        )
         now = driver.wait(row, waits=("a",), seen=seen)
         assert (now.due == driver.clock.now, now.ready) == (due, int(due))
         assert [r.id for r in driver.claim()] == ["r"] * due
@@ -137,7 +144,9 @@ class WaitingContract(Contract):
         driver.wait(row, waits=("a",))
         assert driver.claim() == []
 
-    def test_what_is_due_already_stays_due_when_there_is_more_to_know(self, driver: StoreDriver) -> None:
+    def test_what_is_due_already_stays_due_when_there_is_more_to_know(
+        self, driver: StoreDriver
+    ) -> None:
         row = driver.held()
         driver.one(Send("r", "a", "1", "1"))
         past = driver.clock.now - 5
@@ -150,7 +159,9 @@ class WaitingContract(Contract):
         assert driver.one(Cancel("r", "stop")) == "waiting"
         assert [r.cancel for r in driver.claim()] == ["stop"]
 
-    def test_a_cancel_request_before_it_waits_makes_it_due_at_once(self, driver: StoreDriver) -> None:
+    def test_a_cancel_request_before_it_waits_makes_it_due_at_once(
+        self, driver: StoreDriver
+    ) -> None:
         row = driver.held()
         driver.one(Cancel("r", "stop"))
         assert driver.wait(row).due == driver.clock.now
@@ -210,14 +221,18 @@ class WaitingContract(Contract):
         driver.wait(row, children=("child", "child"))
         assert driver.claim("w2") == []
 
-    def test_a_child_that_was_cancelled_before_it_started_wakes_its_parent(self, driver: StoreDriver) -> None:
+    def test_a_child_that_was_cancelled_before_it_started_wakes_its_parent(
+        self, driver: StoreDriver
+    ) -> None:
         row = driver.held()
         driver.submit("child", parent="r", delay=100.0)
         driver.wait(row, children=("child",))
         assert driver.one(Cancel("child", "no")) == "cancelled"
         assert [r.id for r in driver.claim("w2")] == ["r"]
 
-    def test_an_end_does_not_hurry_a_parent_that_is_queued_for_later(self, driver: StoreDriver) -> None:
+    def test_an_end_does_not_hurry_a_parent_that_is_queued_for_later(
+        self, driver: StoreDriver
+    ) -> None:
         row = driver.held()
         child = driver.held("child", parent="r")
         driver.release(row, delay=100.0)
@@ -239,7 +254,9 @@ class WaitingContract(Contract):
         assert driver.one(Settle(stale.pk, stale.fence, "done")).why == FENCE
         driver.settle(heard)
         assert driver.row() == before
-        outcomes = driver.commit(*(Settle(row.pk, row.fence, "done") for row in (stale, heard, good)))
+        outcomes = driver.commit(
+            *(Settle(row.pk, row.fence, "done") for row in (stale, heard, good))
+        )
         assert (outcomes[0].why, outcomes[1:]) == (FENCE, [None, None])
         assert driver.row() == before
         assert driver.row("other").ready == 1
@@ -252,13 +269,17 @@ class WaitingContract(Contract):
         assert [r.id for r in driver.claim(limit=5)] == ["r"]
         assert driver.claim("w2", limit=5) == []
 
-    def test_a_waiting_run_cannot_be_retried_and_outlives_its_worker(self, driver: StoreDriver) -> None:
+    def test_a_waiting_run_cannot_be_retried_and_outlives_its_worker(
+        self, driver: StoreDriver
+    ) -> None:
         before = driver.wait(driver.held())
         assert driver.one(Retry("r", "t")).why == "status"
         assert driver.lease_over().runs == ()
         assert driver.row() == before
 
-    def test_many_sleepers_are_not_in_the_way_of_one_that_is_awake(self, driver: StoreDriver) -> None:
+    def test_many_sleepers_are_not_in_the_way_of_one_that_is_awake(
+        self, driver: StoreDriver
+    ) -> None:
         driver.register_worker()
         for number in range(200):
             driver.wait(driver.held(f"s{number}", priority=9))

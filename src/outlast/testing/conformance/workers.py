@@ -35,7 +35,9 @@ class WorkerContract(Contract):
         assert isinstance(outcome, Refused)
         assert outcome.why == WORKER
 
-    def test_a_worker_that_leaves_gives_its_runs_back_interrupted(self, driver: StoreDriver) -> None:
+    def test_a_worker_that_leaves_gives_its_runs_back_interrupted(
+        self, driver: StoreDriver
+    ) -> None:
         row = driver.held()
         driver.register_worker("w2")
         other = driver.held("other", "w2")
@@ -48,7 +50,9 @@ class WorkerContract(Contract):
 
     def test_to_leave_again_is_harmless(self, driver: StoreDriver) -> None:
         row = driver.held()
-        assert driver.commit(DeregisterWorker("w1"), DeregisterWorker("w1"), DeregisterWorker("never")) == [
+        assert driver.commit(
+            DeregisterWorker("w1"), DeregisterWorker("w1"), DeregisterWorker("never")
+        ) == [
             None,
             None,
             None,

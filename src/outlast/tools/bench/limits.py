@@ -86,4 +86,10 @@ def _waits_for(kind: str) -> str:
 def ms(seconds: float) -> str:
     """Milliseconds, as exactly as a person wants them."""
     value = seconds * 1000
-    return f"{value:.3f} ms" if value < 0.1 else f"{value:.2f} ms" if value < 10 else f"{value:,.0f} ms"
+    return (
+        f"{value:.3f} ms"
+        if value < 0.1
+        else f"{value:.2f} ms"
+        if value < 10
+        else f"{value:,.0f} ms"
+    )

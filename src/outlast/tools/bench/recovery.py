@@ -38,7 +38,9 @@ def recovery(guest: Guest, address: str) -> Recovery:
     if address.startswith("memory:"):
         return Recovery(not_measured="a memory: store ends with its process.")
     if address.startswith("file:"):
-        return Recovery(not_measured="a file: store is for one process at a time: no other can take over.")
+        return Recovery(
+            not_measured="a file: store is for one process at a time: no other can take over."
+        )
     if sys.platform == "win32":
         return Recovery(not_measured="it needs the signals of POSIX systems.")
     with TemporaryDirectory(prefix="outlast-bench-") as name:
@@ -58,14 +60,25 @@ def recovery(guest: Guest, address: str) -> Recovery:
 
 def _environ(address: str, ledger: Path) -> dict[str, str]:
     """As of whoever asks, so that its lease and heartbeat are what is measured. The address is in no command line, where others could read it."""
-    own = {"STORE": address, "HTTP": "", "CHAOS_KILLS_PER_HOUR": "0", "JOURNAL_ENTRIES_MAX": "1000000"}
-    return {**os.environ, **{f"OUTLAST_{name}": value for name, value in own.items()}, LEDGER: str(ledger)}
+    own = {
+        "STORE": address,
+        "HTTP": "",
+        "CHAOS_KILLS_PER_HOUR": "0",
+        "JOURNAL_ENTRIES_MAX": "1000000",
+    }
+    return {
+        **os.environ,
+        **{f"OUTLAST_{name}": value for name, value in own.items()},
+        LEDGER: str(ledger),
+    }
 
 
 def _kills(guest: Guest, fleet: Fleet, ledger: Path) -> list[float]:
     fleet.start_all()
     _until_up(fleet)
-    guest.write([Submit(new_id(), RECOVERY, "{}", secrets.token_hex(8), secrets.token_hex(16), queue=QUEUE)])
+    guest.write(
+        [Submit(new_id(), RECOVERY, "{}", secrets.token_hex(8), secrets.token_hex(16), queue=QUEUE)]
+    )
     laps = [_kill(guest, fleet, ledger)]
     while len(laps) < KILLS:
         fleet.start(_empty_lane(fleet))
@@ -81,7 +94,9 @@ def _kill(guest: Guest, fleet: Fleet, ledger: Path) -> float:
     killed = time.monotonic()
     fleet.kill(holder)
     note = _until(
-        lambda: _other(ledger, holder.pid, killed), TAKEN_SECONDS, "no other worker takes the run over"
+        lambda: _other(ledger, holder.pid, killed),
+        TAKEN_SECONDS,
+        "no other worker takes the run over",
     )
     return note.at - killed
 

@@ -93,7 +93,11 @@ def _stepping(pulses: dict[str, Pulse]) -> Workflow[[str, int], None]:
 
 
 async def _at_once(
-    app: Outlast, flow: Workflow[[str, int], None], pulses: dict[str, Pulse], runs: int, seconds: float
+    app: Outlast,
+    flow: Workflow[[str, int], None],
+    pulses: dict[str, Pulse],
+    runs: int,
+    seconds: float,
 ) -> Steps:
     name, pulse = f"{runs}", Pulse()
     pulses[name] = pulse
@@ -123,7 +127,9 @@ async def _at_once(
     )  # fmt: skip
 
 
-async def _lane(app: Outlast, flow: Workflow[[str, int], None], name: str, pulse: Pulse, lane: int) -> None:
+async def _lane(
+    app: Outlast, flow: Workflow[[str, int], None], name: str, pulse: Pulse, lane: int
+) -> None:
     """One run after the other."""
     while pulse.going:
         run = await app.submit(flow(name, lane), id=new_id(), queue=QUEUE)

@@ -57,7 +57,10 @@ def check(store: Store, scope: Scope) -> Verdict:
 def _pages(store: Store, scope: Scope) -> Iterator[list[RunRow]]:
     """What has not ended, then what has since: one that ends meanwhile is there twice rather than not at all."""
     for queue in sorted(scope.queues) if scope.queues is not None else [None]:
-        for query in (RunQuery(queue=queue, statuses=OPEN), RunQuery(queue=queue, ended_after=scope.since)):
+        for query in (
+            RunQuery(queue=queue, statuses=OPEN),
+            RunQuery(queue=queue, ended_after=scope.since),
+        ):
             before: int | None = None
             while page := store.runs(query._replace(limit=PAGE, before_pk=before)):
                 yield page
@@ -82,7 +85,12 @@ def _look_at(store: Store, scope: Scope, found: Findings, there: LiveWorkers, ro
         if again is None:
             found.passed_over += 1  # pruned
             return
-        if (again.pk, again.fence, again.status, again.lives) == (row.pk, row.fence, row.status, row.lives):
+        if (again.pk, again.fence, again.status, again.lives) == (
+            row.pk,
+            row.fence,
+            row.status,
+            row.lives,
+        ):
             break
         row = again
     else:
@@ -125,7 +133,12 @@ def _audit(store: Store, row: RunRow) -> JournalAudit:
 
 
 def _ended(
-    store: Store, scope: Scope, found: Findings, there: LiveWorkers, row: RunRow, audit: JournalAudit
+    store: Store,
+    scope: Scope,
+    found: Findings,
+    there: LiveWorkers,
+    row: RunRow,
+    audit: JournalAudit,
 ) -> None:
     ended, stuck = found["ended"], found["dead letters and parked"]
     ended.looked_at += 1
@@ -202,12 +215,15 @@ def _agree(summary: LedgerSummary, found: Findings, row: RunRow, audit: JournalA
     acted = summary.of_run.get(row.id, set())
     if row.workflow == ITEM:
         if row.status == "done" and not acted:
-            lost.violate(f"{row.id} is done, and the ledger has never heard of what is to be done for it")
+            lost.violate(
+                f"{row.id} is done, and the ledger has never heard of what is to be done for it"
+            )
         return
     for key in sorted(acted - audit.keys):
         lost.violate(f"{row.id}: the ledger has {key}, and no entry of the run intended it")
     for key in sorted(
-        acted & audit.keys - {effect_record.key for effect_record in audit.effect_log.records.values()}
+        acted
+        & audit.keys - {effect_record.key for effect_record in audit.effect_log.records.values()}
     ):
         if summary.balance[key]:
             found["no action twice"].violate(
@@ -231,7 +247,10 @@ def _agree(summary: LedgerSummary, found: Findings, row: RunRow, audit: JournalA
                 f"{row.id}: {effect_record.place} happened by the journal: {effect_record.happened}, by the ledger: {effect_record.key in summary.done}"
             )
         balance = 1 if effect_record.happened and effect_record.undone is None else 0
-        if not effect_record.place.startswith("undo:") and summary.balance[effect_record.key] != balance:
+        if (
+            not effect_record.place.startswith("undo:")
+            and summary.balance[effect_record.key] != balance
+        ):
             stuck.violate(
                 f"{row.id}: {effect_record.place} is there {summary.balance[effect_record.key]} times by the ledger, and should be {balance} times"
             )
@@ -282,7 +301,9 @@ def _redone(summary: LedgerSummary, redone: Check, row: RunRow, audit: JournalAu
 def _lost(found: Findings, wanted: set[str] | None) -> None:
     lost = found["none lost"]
     if wanted is None:
-        lost.is_unknown("whether everything that was acknowledged is there: only who submitted it knows")
+        lost.is_unknown(
+            "whether everything that was acknowledged is there: only who submitted it knows"
+        )
         return
     lost.looked_at += len(wanted)
     for id in sorted(wanted - found.there):
@@ -319,7 +340,10 @@ def _outside(scope: Scope, found: Findings) -> None:
 
 
 def _recovery(scope: Scope, found: Findings) -> None:
-    recovery, all_of_them = found["recovery"], [one for some in found.recoveries.values() for one in some]
+    recovery, all_of_them = (
+        found["recovery"],
+        [one for some in found.recoveries.values() for one in some],
+    )
     recovery.looked_at = len(all_of_them)
     recovery.facts |= {
         "objective": scope.objective, **percentiles(all_of_them),

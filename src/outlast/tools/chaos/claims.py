@@ -49,12 +49,18 @@ class Claims:
             self.overtaken += member.log.read_bytes().count(OVERTAKEN)
         for run, by_fence in (signs or {}).items():
             logged = {claim.fence for claim in found[run]}
-            found[run] += [Claim(fence, at, None) for fence, at in by_fence.items() if fence not in logged]
-        self._of = {run: sorted(claims, key=lambda claim: claim.fence) for run, claims in found.items()}
+            found[run] += [
+                Claim(fence, at, None) for fence, at in by_fence.items() if fence not in logged
+            ]
+        self._of = {
+            run: sorted(claims, key=lambda claim: claim.fence) for run, claims in found.items()
+        }
         self.by_fault: dict[str, list[float]] = defaultdict(list)
         """Recoveries by what had befallen the worker."""
 
-    def recovered(self, run: str, end: ExecutionEnd, following_end: ExecutionEnd | None) -> float | None:
+    def recovered(
+        self, run: str, end: ExecutionEnd, following_end: ExecutionEnd | None
+    ) -> float | None:
         """Seconds from the blow that ended a life (or from when it gave the run back) until the next claim. None if nothing was heard of that one."""
         claims = self._of.get(run, [])
         number = bisect_right([claim.fence for claim in claims], end.fence)

@@ -75,7 +75,11 @@ class Options:
 
     def plan(self) -> tuple[Fault, ...]:
         return plan(
-            self.seed, seconds=self.seconds, per_minute=self.per_minute, kinds=self.kinds, lease=self.lease
+            self.seed,
+            seconds=self.seconds,
+            per_minute=self.per_minute,
+            kinds=self.kinds,
+            lease=self.lease,
         )
 
 
@@ -111,7 +115,9 @@ class Experiment:
     def run(self) -> Outcome:
         options = self._options
         if sys.platform == "win32":
-            raise ChaosRefused("chaos strikes with the signals of POSIX systems: it does not run on Windows.")
+            raise ChaosRefused(
+                "chaos strikes with the signals of POSIX systems: it does not run on Windows."
+            )
         with set_up_store(options.store, options.server, self._folder) as where:
             if where.exclusive and options.workers != 1:
                 raise ChaosRefused(
@@ -167,7 +173,10 @@ class Experiment:
             load.stop(0.0)
         summary = self._book()
         claims = Claims(
-            fleet.members, summary.signs if summary is not None else None, ahead=ahead, lease=options.lease
+            fleet.members,
+            summary.signs if summary is not None else None,
+            ahead=ahead,
+            lease=options.lease,
         )
         self._view.say("checking what is on record")
         verdict = self._checked(where, since, load, claims, summary)
@@ -204,7 +213,9 @@ class Experiment:
                 assert process.stdout is not None
                 said = process.stdout.readline()
                 if not said:
-                    raise ChaosFailed(f"the ledger did not start: see {self._folder / 'ledger.log'}")
+                    raise ChaosFailed(
+                        f"the ledger did not start: see {self._folder / 'ledger.log'}"
+                    )
                 self._ledgers = process
                 yield int(said)
             finally:
@@ -228,9 +239,19 @@ class Experiment:
 
     def _fleet(self, where: StoreSetup, port: int | None) -> Fleet:
         options = self._options
-        command = ["worker", *options.modules, "--store", where.address, "--queue", self._work.queue]
+        command = [
+            "worker",
+            *options.modules,
+            "--store",
+            where.address,
+            "--queue",
+            self._work.queue,
+        ]
         command += ["--concurrency", str(options.concurrency), "--log", "json"]
-        own = {"CHAOS_ITEMS": self._work.items or "", **({PORT: str(port)} if port is not None else {})}
+        own = {
+            "CHAOS_ITEMS": self._work.items or "",
+            **({PORT: str(port)} if port is not None else {}),
+        }
         environ = {**worker_environ(options, os.environ), **own}
         return Fleet(options.workers, command, environ, self._folder)
 
@@ -265,13 +286,20 @@ class Experiment:
             if time.monotonic() > until:
                 return None
             self._tick(fleet, load, faults)
-            if where.exclusive and faults.quiet and time.monotonic() > turn and fleet.there("alive"):
+            if (
+                where.exclusive
+                and faults.quiet
+                and time.monotonic() > turn
+                and fleet.there("alive")
+            ):
                 for member in fleet.there("alive"):  # whoever follows it looks first
                     faults.drain(member)
                 turn = time.monotonic() + 5.0
         return time.monotonic() - began
 
-    def _end(self, where: StoreSetup, fleet: Fleet, load: LoadGenerator, faults: FaultInjector) -> None:
+    def _end(
+        self, where: StoreSetup, fleet: Fleet, load: LoadGenerator, faults: FaultInjector
+    ) -> None:
         """Everybody is gone, and a server that was away is back: what is on record is to be read."""
         self._view.phase = "ending"
         fleet.followed = False
@@ -324,7 +352,9 @@ def worker_environ(options: Options, environ: Mapping[str, str]) -> dict[str, st
         "CHAOS_KILLS_PER_HOUR": 0, **({"ENV_FILE": ""} if options.demo else {}),
     }  # fmt: skip
     given = {
-        name: value for name, value in environ.items() if name not in ("OUTLAST_STORE", "SHUTDOWN_TIMEOUT")
+        name: value
+        for name, value in environ.items()
+        if name not in ("OUTLAST_STORE", "SHUTDOWN_TIMEOUT")
     }
     return {
         **{f"OUTLAST_{name}": str(value) for name, value in short.items()},
@@ -341,10 +371,14 @@ def _made_ready(where: StoreSetup, options: Options, work: Work) -> float:
     store.open()
     with closing(store):
         now = store.now()
-        others = [worker.id for worker in store.workers() if not number_of(worker.lease_until) <= now]
+        others = [
+            worker.id for worker in store.workers() if not number_of(worker.lease_until) <= now
+        ]
         left = store.runs(RunQuery(statuses=("queued", "running"), limit=1))
         if (others or left) and not options.shared:
-            what = f"{len(others)} workers live" if others else f"there is work to do ({left[0].id})"
+            what = (
+                f"{len(others)} workers live" if others else f"there is work to do ({left[0].id})"
+            )
             raise ChaosRefused(
                 f"{what} in the store at {store.place}. Chaos kills only what it starts, but its load and its sweeps are everybody's: give it a store of "
                 "its own, or --shared if this is meant."
@@ -389,12 +423,16 @@ def own_checks(
             f"of {load.tried} submissions {load.unsure} were never acknowledged: {load.away or 'no reason was given'}"
         )
     if not faults.injected and (planned := len(options.plan())):
-        verdict["recovery"].violate(f"none of {planned} blows fell: there was nobody who could be struck")
+        verdict["recovery"].violate(
+            f"none of {planned} blows fell: there was nobody who could be struck"
+        )
     for text in load.wrong:
         verdict["none lost"].violate(text)
     ended.facts["acknowledged"] = len(load.acknowledged)
     verdict["dead letters and parked"].facts["decided_by_a_person"] = load.decided
-    struck = sum(kind in ("term", "kill", "stop") for member in fleet.members for _, kind in member.faults)
+    struck = sum(
+        kind in ("term", "kill", "stop") for member in fleet.members for _, kind in member.faults
+    )
     again = redone.facts.get("bodies_begun_again")
     redone.facts["blows_on_workers"] = struck
     if again is not None and struck:

@@ -54,7 +54,12 @@ class FaultInjector:
         keeps_everybody_out: Callable[[], bool] = lambda: False,
     ) -> None:
         """`keeps_everybody_out` says whether a process that was stopped has a lock in its hands without which nobody can work."""
-        self.fleet, self.grace, self._server, self._server_signal = fleet, grace, server, server_signal
+        self.fleet, self.grace, self._server, self._server_signal = (
+            fleet,
+            grace,
+            server,
+            server_signal,
+        )
         self._keeps_everybody_out = keeps_everybody_out
         self._under_way: list[Iterator[None]] = []
         self.injected: list[InjectedFault] = []
@@ -102,7 +107,9 @@ class FaultInjector:
             yield from self._ended_in_time(member)
 
     def _kill(self, fault: Fault) -> Iterator[None]:
-        member = yield from self._victim(fault, "alive", "draining", *(("starting",) if fault.hard else ()))
+        member = yield from self._victim(
+            fault, "alive", "draining", *(("starting",) if fault.hard else ())
+        )
         if member is not None:
             self._note(fault, [member], f"SIGKILL while {member.state}")
             self.fleet.kill(member)
@@ -190,7 +197,9 @@ class FaultInjector:
             self.fleet.stop(member)
             if not self._keeps_everybody_out():
                 return member
-            self.fleet.go_on(member)  # not now, but a moment later; others may have struck it by then
+            self.fleet.go_on(
+                member
+            )  # not now, but a moment later; others may have struck it by then
             member.faults.pop()
             member.resumed.pop()
             if time.monotonic() > until:
@@ -200,7 +209,9 @@ class FaultInjector:
         return None
 
     def _ended_in_time(self, member: Member, kind: str = "term") -> Iterator[None]:
-        if member.state == "starting":  # a signal before it has handlers ends it, as it would end any program
+        if (
+            member.state == "starting"
+        ):  # a signal before it has handlers ends it, as it would end any program
             self.fleet.kill(member)
             return
         began, stalled = time.monotonic(), self._stalled

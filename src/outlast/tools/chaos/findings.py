@@ -63,7 +63,9 @@ class Findings:
     """Runs that were done in one life, or were pruned meanwhile."""
     restless: int = 0
     """Runs that did not hold still."""
-    recoveries: dict[str, list[float]] = field(default_factory=lambda: {"interruption": [], "death": []})
+    recoveries: dict[str, list[float]] = field(
+        default_factory=lambda: {"interruption": [], "death": []}
+    )
     untimed: int = 0
     deaths: int = 0
     interruptions: int = 0
@@ -80,7 +82,9 @@ class Findings:
     def is_full(self, store: Store, queue: str) -> bool:
         if self.full is None:
             rows = [row for row in store.queues() if row.concurrency_max is not None]
-            self.full = frozenset(row.name for row in rows if row.running >= (row.concurrency_max or 0))
+            self.full = frozenset(
+                row.name for row in rows if row.running >= (row.concurrency_max or 0)
+            )
         return queue in self.full
 
     def __getitem__(self, name: str) -> Check:

@@ -114,7 +114,13 @@ class Fleet:
         self.before_start()
         number = len(self.members) + 1
         log = self.folder / f"worker-{number:04}.log"
-        words = [sys.executable, "-m", "outlast.tools.chaos.worker_main", str(os.getpid()), *self.command]
+        words = [
+            sys.executable,
+            "-m",
+            "outlast.tools.chaos.worker_main",
+            str(os.getpid()),
+            *self.command,
+        ]
         with log.open("wb") as out:
             process = subprocess.Popen(  # noqa: S603 - our own words
                 words, stdin=subprocess.PIPE, stdout=out, stderr=out, env=dict(self.environ), start_new_session=True
@@ -133,7 +139,9 @@ class Fleet:
     def there(self, *states: State) -> list[Member]:
         """Those in one of these states; without any, all that are not gone. By lane."""
         wanted = states or ("starting", "alive", "draining", "stopped")
-        return sorted((m for m in self.members if m.state in wanted), key=lambda m: (m.lane, m.number))
+        return sorted(
+            (m for m in self.members if m.state in wanted), key=lambda m: (m.lane, m.number)
+        )
 
     def look(self) -> None:
         """See who is up and who is gone, and start those that follow."""
@@ -149,7 +157,9 @@ class Fleet:
 
     def turn(self, member: Member, state: State) -> None:
         now = time.monotonic()
-        self.spans.append(Span(member.lane, member.state, member.since - self.began, now - self.began))
+        self.spans.append(
+            Span(member.lane, member.state, member.since - self.began, now - self.began)
+        )
         member.state, member.since = state, now
 
     # -- what befalls them
@@ -160,7 +170,9 @@ class Fleet:
             return
         # It is ours as long as nobody has waited for it: its number is nobody else's until then.
         if member.process.returncode is not None or start_time(member.pid) != member.started:
-            raise NotOurs(f"process {member.pid} is not the one that was started as worker {member.number}.")
+            raise NotOurs(
+                f"process {member.pid} is not the one that was started as worker {member.number}."
+            )
         if number in (signal.SIGKILL, signal.SIGSTOP, signal.SIGCONT):
             with suppress(ProcessLookupError):
                 os.killpg(member.pid, number)

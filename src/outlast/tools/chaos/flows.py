@@ -74,7 +74,9 @@ async def was_reserved(key: str = KEY) -> Happened[int | None] | None:
 
 
 @reserve.compensate(idempotent=False, **SURE)
-async def release(n: int | None, number: int, what: str, effect_key: str, key: str = KEY) -> int | None:
+async def release(
+    n: int | None, number: int, what: str, effect_key: str, key: str = KEY
+) -> int | None:
     return await ask("undo", key, undoes=effect_key, of=n, **_befalls(number, f"release {what}"))
 
 
@@ -90,8 +92,12 @@ async def charge(number: int, what: str, key: str = KEY) -> int | None:
 
 
 @charge.compensate(**SURE)
-async def refund(n: int | None, number: int, what: str, effect_key: str, key: str = KEY) -> int | None:
-    return await ask("undo_once", key, undoes=effect_key, of=n, **_befalls(number, f"refund {what}"))
+async def refund(
+    n: int | None, number: int, what: str, effect_key: str, key: str = KEY
+) -> int | None:
+    return await ask(
+        "undo_once", key, undoes=effect_key, of=n, **_befalls(number, f"refund {what}")
+    )
 
 
 @effect(timeout=TIMEOUT, **SURE)
@@ -120,8 +126,12 @@ async def mail(number: int, what: str, key: str = KEY) -> int | None:
 
 
 @mail.compensate(**SURE)
-async def apologise(n: int | None, number: int, what: str, effect_key: str, key: str = KEY) -> int | None:
-    return await ask("undo_once", key, undoes=effect_key, of=n, **_befalls(number, f"apologise {what}"))
+async def apologise(
+    n: int | None, number: int, what: str, effect_key: str, key: str = KEY
+) -> int | None:
+    return await ask(
+        "undo_once", key, undoes=effect_key, of=n, **_befalls(number, f"apologise {what}")
+    )
 
 
 # Workflows
@@ -235,7 +245,20 @@ async def family(number: int) -> int:
     return sum(await asyncio.gather(part(number), part(number)))
 
 
-FLOWS = (order, agent, sleeper, failing, letter, endless, agent, units, parent, family, order, fickle)
+FLOWS = (
+    order,
+    agent,
+    sleeper,
+    failing,
+    letter,
+    endless,
+    agent,
+    units,
+    parent,
+    family,
+    order,
+    fickle,
+)
 """In the order in which they are submitted, again and again."""
 
 

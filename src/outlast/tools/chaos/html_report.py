@@ -38,7 +38,9 @@ dt { color: var(--soft); font-size: .85rem; } dd { margin: 0; font-size: 1.15rem
 def page(report: dict[str, Any]) -> str:
     """Of a document of `report.document`."""
     verdict = report["verdict"]
-    words = {"ok": "Passed", "violated": "Violated", "not known": "Not all is known"}[report["outcome"]]
+    words = {"ok": "Passed", "violated": "Violated", "not known": "Not all is known"}[
+        report["outcome"]
+    ]
     if report["passed"] and report["outcome"] == "not known":
         words = "Nothing is violated; not all is known"
     parts = [
@@ -68,11 +70,17 @@ def command(report: dict[str, Any]) -> str:
     words = [
         "outlast chaos",
         *map(shlex.quote, options["modules"][: 0 if options["demo"] else None]),
-        *(f"--submit {shlex.quote(name)} --args {shlex.quote(text)}" for name, text in options["submit"]),
+        *(
+            f"--submit {shlex.quote(name)} --args {shlex.quote(text)}"
+            for name, text in options["submit"]
+        ),
         f"--seed {report['seed']}",
     ]
     words += [f"--{name} {options[name]:g}" for name in names]
-    words += [f"--kills-per-minute {options['per_minute']:g}", f"--blows {','.join(options['kinds'])}"]
+    words += [
+        f"--kills-per-minute {options['per_minute']:g}",
+        f"--blows {','.join(options['kinds'])}",
+    ]
     if options["server"]:
         words.append(f"--server {options['server']}")
     return " ".join(words)
@@ -96,13 +104,17 @@ def _numbers(report: dict[str, Any]) -> str:
     }
     return (
         "<dl>"
-        + "".join(f"<div><dt>{_e(name)}</dt><dd>{_e(value)}</dd></div>" for name, value in shown.items())
+        + "".join(
+            f"<div><dt>{_e(name)}</dt><dd>{_e(value)}</dd></div>" for name, value in shown.items()
+        )
         + "</dl>"
     )
 
 
 def _refused(facts: dict[str, Any]) -> str:
-    outside, inside = (facts.get(name) for name in ("stale_writers_refused", "lives_refused_by_the_store"))
+    outside, inside = (
+        facts.get(name) for name in ("stale_writers_refused", "lives_refused_by_the_store")
+    )
     return f"{inside or 0} inside, {'not known' if outside is None else outside} outside"
 
 
@@ -126,7 +138,9 @@ def _timeline(report: dict[str, Any]) -> str:
     ]
     for lane in range(lanes):
         y = TOP + lane * LANE
-        parts.append(f'<text x="{LEFT - 8}" y="{y + 13}" text-anchor="end">worker {lane + 1}</text>')
+        parts.append(
+            f'<text x="{LEFT - 8}" y="{y + 13}" text-anchor="end">worker {lane + 1}</text>'
+        )
         parts.append(
             f'<line x1="{LEFT}" y1="{y + 9}" x2="{WIDTH - RIGHT}" y2="{y + 9}" style="stroke: var(--line)"/>'
         )
@@ -141,18 +155,24 @@ def _timeline(report: dict[str, Any]) -> str:
     foot = TOP + lanes * LANE + LANE
     for number in range(int(end / step) + 1):
         at = x(number * step)
-        parts.append(f'<text x="{at:.1f}" y="{foot + 18}" text-anchor="middle">{number * step:g} s</text>')
+        parts.append(
+            f'<text x="{at:.1f}" y="{foot + 18}" text-anchor="middle">{number * step:g} s</text>'
+        )
     storm = x(report["options"]["seconds"])
     parts.append(
         f'<line x1="{storm:.1f}" y1="12" x2="{storm:.1f}" y2="{foot}" style="stroke: var(--soft)" stroke-dasharray="4 4"/>'
     )
-    parts.append(f'<text x="{storm - 4:.1f}" y="12" text-anchor="end">the last blow before this</text></svg>')
+    parts.append(
+        f'<text x="{storm - 4:.1f}" y="12" text-anchor="end">the last blow before this</text></svg>'
+    )
     keys = "".join(
         f'<span class="key" style="background: var(--{state})"></span>{state}'
         for state in ("starting", "alive", "draining", "stopped")
     )
     letters = ", ".join(f"{letter} {kind}" for kind, letter in LETTERS.items() if kind != "server")
-    parts.append(f"<figcaption>{keys}. Blows: {letters}, D the store's server.</figcaption></figure>")
+    parts.append(
+        f"<figcaption>{keys}. Blows: {letters}, D the store's server.</figcaption></figure>"
+    )
     return "\n".join(parts)
 
 
@@ -233,7 +253,9 @@ def _checks(checks: Sequence[dict[str, Any]]) -> str:
             left = check["violations"] - len(check["evidence"])
             said = "\n".join(check["evidence"]) + (f"\n… and {left} more" if left else "")
             more += f"<pre>{_e(said)}</pre>"
-        more += "".join(f'<p class="unknown">Not known: {_e(text)}.</p>' for text in check["not_known"])
+        more += "".join(
+            f'<p class="unknown">Not known: {_e(text)}.</p>' for text in check["not_known"]
+        )
         facts = f'<br><span class="soft">{_facts(check["facts"])}</span>' if check["facts"] else ""
         rows.append(
             f'<tr><td class="name">{_e(check["name"])}</td><td class="name {_class(check["outcome"])}">{_e(check["outcome"])}</td>'
@@ -246,7 +268,9 @@ def _facts(facts: dict[str, Any]) -> str:
     shown = []
     for name, value in facts.items():
         said = (
-            ", ".join(f"{inner} {one}" for inner, one in value.items()) if isinstance(value, dict) else value
+            ", ".join(f"{inner} {one}" for inner, one in value.items())
+            if isinstance(value, dict)
+            else value
         )
         shown.append(f"{_e(name.replace('_', ' '))}: {_e(said)}")
     return " · ".join(shown)

@@ -103,7 +103,9 @@ class JournalAudit:
             )
         for name, number in (("mark", row.mark), ("failed_at", row.failed_at)):
             if number is not None and number > self.last_seq:
-                self.damage.append(f"its {name} is entry {number}, and its last entry is {self.last_seq}")
+                self.damage.append(
+                    f"its {name} is entry {number}, and its last entry is {self.last_seq}"
+                )
 
     # -- in order, and under which fence
 
@@ -112,7 +114,9 @@ class JournalAudit:
             self.damage.append(f"entry {entry.seq} comes after entry {self.last_seq}")
         elif entry.seq > self.last_seq + 1:
             self._holes.append((entry.seq, abs(entry.fence)))
-        if entry.kind in ENDS_OF_LIVES or (self._holes and abs(entry.fence) > self._holes[-1][1] > 0):
+        if entry.kind in ENDS_OF_LIVES or (
+            self._holes and abs(entry.fence) > self._holes[-1][1] > 0
+        ):
             # A life that loses a write to the store ends, though what it had sent after it may be there.
             self._holes.clear()
 
@@ -126,7 +130,9 @@ class JournalAudit:
                 f"entry {entry.seq} ({entry.kind}) has fence {fence}, after one with {self._fence}"
             )
         elif entry.fence > 0 and fence == self._fence and self._void:
-            self.stale.append(f"entry {entry.seq} ({entry.kind}) has fence {fence}, which was void by then")
+            self.stale.append(
+                f"entry {entry.seq} ({entry.kind}) has fence {fence}, which was void by then"
+            )
         if fence > self._fence:
             self._fence, self._void = fence, False
         if entry.fence < 0 or entry.kind in VOIDING:

@@ -65,7 +65,9 @@ class LedgerSummary:
     @property
     def redone(self) -> int:
         """Bodies of steps that began again in the same attempt."""
-        return sum(len(times) - len({attempt for attempt, _ in times}) for times in self.begun.values())
+        return sum(
+            len(times) - len({attempt for attempt, _ in times}) for times in self.begun.values()
+        )
 
 
 def _name(key: str) -> str:

@@ -23,7 +23,8 @@ class LiveWorkers(NamedTuple):
     def would_take(self, row: RunRow) -> bool:
         known = row.workflow in (ITEM, EACH)
         return any(
-            row.queue in queues and (known or row.workflow in workflows) for queues, workflows in self.claims
+            row.queue in queues and (known or row.workflow in workflows)
+            for queues, workflows in self.claims
         )
 
 
@@ -79,7 +80,9 @@ def _held(store: Store, scope: Scope, found: Findings, there: LiveWorkers, row: 
             found["ended"].violate(
                 f"{row.id} is held by worker {row.worker}, whose lease ran out more than {scope.objective:g} s and another lease ago, and nobody has swept it"
             )
-    elif row.worker not in there.ids and _is_unknown(store, row.worker) and _is_so_still(store, row):
+    elif (
+        row.worker not in there.ids and _is_unknown(store, row.worker) and _is_so_still(store, row)
+    ):
         found["ended"].violate(f"{row.id} is held by worker {row.worker}, which is not enlisted")
 
 
@@ -99,4 +102,8 @@ def _is_unknown(store: Store, worker: str | None) -> bool:
 
 def _is_so_still(store: Store, row: RunRow) -> bool:
     again = store.run(row.id)
-    return again is not None and (again.fence, again.status, again.due) == (row.fence, row.status, row.due)
+    return again is not None and (again.fence, again.status, again.due) == (
+        row.fence,
+        row.status,
+        row.due,
+    )

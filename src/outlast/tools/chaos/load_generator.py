@@ -45,13 +45,24 @@ class LoadGenerator:
     """`round` does all that is due. `start` has it done by a thread of its own; without, whoever may open the store calls `visit`."""
 
     def __init__(
-        self, address: str, work: Work, *, rate: float, under_way_max: int, ledger: int | None = None
+        self,
+        address: str,
+        work: Work,
+        *,
+        rate: float,
+        under_way_max: int,
+        ledger: int | None = None,
     ) -> None:
         """`ledger` is the port of the one that can tell what nobody else can: then the desk is the person who is asked."""
         self._ledger = ledger
         self.decided = 0
         """How often it was."""
-        self.address, self.work, self._rate, self._under_way_max = address, work, rate, under_way_max
+        self.address, self.work, self._rate, self._under_way_max = (
+            address,
+            work,
+            rate,
+            under_way_max,
+        )
         self.acknowledged: list[str] = []
         """Ids, as the store has them, of what it has said is durable."""
         self.tried = 0
@@ -113,7 +124,9 @@ class LoadGenerator:
 
     def close(self) -> None:
         """Nothing new any more; what never ends is cancelled now."""
-        self._closing = True  # and no more than that: its thread may be acknowledging something just now
+        self._closing = (
+            True  # and no more than that: its thread may be acknowledging something just now
+        )
 
     @property
     def idle(self) -> bool:
@@ -176,7 +189,9 @@ class LoadGenerator:
         self._credit = min(self._credit + passed * self._rate, BATCH_MAX)
         count = int(self._credit)
         self._credit -= count
-        self._unsure += [self.work.piece(number) for number in range(self.tried, self.tried + count)]
+        self._unsure += [
+            self.work.piece(number) for number in range(self.tried, self.tried + count)
+        ]
         self.tried += count
 
     def _acknowledge(self, some: Iterable[Piece], prefix: str) -> None:
@@ -208,7 +223,9 @@ class LoadGenerator:
                     continue
                 # Under the run's last fence: an older life of it that still comes with its act is too late from now on.
                 try:
-                    done = await ask("asked", effect.key, self._ledger, run=row.id, fence=abs(row.fence))
+                    done = await ask(
+                        "asked", effect.key, self._ledger, run=row.id, fence=abs(row.fence)
+                    )
                     said: dict[str, Any] = {"did_not": True} if done is None else {"happened": done}
                     await app.decide(row.id, effect.place, intent=effect.intent, **said)
                 except (StaleFence, WrongStatus, UnknownEffect):

@@ -34,7 +34,13 @@ class Fault(NamedTuple):
 
 
 def plan(
-    seed: int, *, seconds: float, per_minute: float, kinds: Sequence[Kind], lease: float, first: float = 0.5
+    seed: int,
+    *,
+    seconds: float,
+    per_minute: float,
+    kinds: Sequence[Kind],
+    lease: float,
+    first: float = 0.5,
 ) -> tuple[Fault, ...]:
     """In order. Each kind falls once, in an order of its own, before any falls by chance, as long as there is time for that."""
     dice = random.Random(f"outlast chaos {seed}")  # noqa: S311 - chance that can be had again

@@ -62,4 +62,6 @@ def document(outcome: Outcome) -> dict[str, Any]:
 
 def passed(outcome: Outcome) -> bool:
     """Chaos's own workload leaves nothing unknown: if something is, that is no pass."""
-    return outcome.verdict.outcome == "ok" or (not outcome.options.demo and not outcome.verdict.violated)
+    return outcome.verdict.outcome == "ok" or (
+        not outcome.options.demo and not outcome.verdict.violated
+    )

@@ -27,7 +27,9 @@ def seconds_until(dice: random.Random, per_hour: float) -> float:
     return min(FIRST_SECONDS + dice.expovariate(per_hour / 3600), threading.TIMEOUT_MAX)
 
 
-def schedule_self_kill(app: Outlast, end: Callable[[], object] | None = None) -> threading.Timer | None:
+def schedule_self_kill(
+    app: Outlast, end: Callable[[], object] | None = None
+) -> threading.Timer | None:
     """Have this process strike itself once, some time after its first minute. Not in a drain. None: it is not willing."""
     settings = app.settings
     if not settings.chaos_kills_per_hour:
@@ -47,10 +49,14 @@ def schedule_self_kill(app: Outlast, end: Callable[[], object] | None = None) ->
     return timer
 
 
-def _strike(app: Outlast, loop: asyncio.AbstractEventLoop, *, kill: bool, end: Callable[[], object]) -> None:
+def _strike(
+    app: Outlast, loop: asyncio.AbstractEventLoop, *, kill: bool, end: Callable[[], object]
+) -> None:
     if app.draining:
         return
-    log.warning("chaos: this worker %s itself", "kills" if kill else "drains", extra={"event": "chaos"})
+    log.warning(
+        "chaos: this worker %s itself", "kills" if kill else "drains", extra={"event": "chaos"}
+    )
     if kill:
         end()
     else:

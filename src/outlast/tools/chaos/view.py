@@ -16,7 +16,13 @@ FRAME_SECONDS = 0.25
 LINE_SECONDS = 5.0
 FAULTS_SHOWN = 8
 MARKS = {"starting": "…", "alive": "●", "draining": "◐", "stopped": "‖", "dead": "x"}
-COLOURS = {"starting": "cyan", "alive": "green", "draining": "yellow", "stopped": "magenta", "dead": "red"}
+COLOURS = {
+    "starting": "cyan",
+    "alive": "green",
+    "draining": "yellow",
+    "stopped": "magenta",
+    "dead": "red",
+}
 
 
 class View:
@@ -78,12 +84,17 @@ class Screen(View):
         from rich.console import Group
         from rich.text import Text
 
-        text, last = Text(no_wrap=True, overflow="ellipsis"), Text(no_wrap=True, overflow="ellipsis")
+        text, last = (
+            Text(no_wrap=True, overflow="ellipsis"),
+            Text(no_wrap=True, overflow="ellipsis"),
+        )
         clock = "" if self.phase == "starting" else f"  {time.monotonic() - fleet.began:.0f} s"
         text.append(f"outlast chaos  {self.phase}{clock}\n\n", style="bold")
         for member in fleet.there():
             since = time.monotonic() - member.since
-            text.append(f"  {member.lane + 1:>3} {MARKS[member.state]} ", style=COLOURS[member.state])
+            text.append(
+                f"  {member.lane + 1:>3} {MARKS[member.state]} ", style=COLOURS[member.state]
+            )
             text.append(f"{member.state:<9}{since:6.1f} s  process {member.pid}\n")
         for fault in faults.injected[-FAULTS_SHOWN:]:
             last.append(f"{fault.at:7.1f} s  {fault.kind:<8}{_lanes(fault.lanes):<8}{fault.said}\n")

@@ -9,7 +9,17 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
-from outlast import KEY, CannotResume, Happened, current, effect, receive, resume_stream, step, workflow
+from outlast import (
+    KEY,
+    CannotResume,
+    Happened,
+    current,
+    effect,
+    receive,
+    resume_stream,
+    step,
+    workflow,
+)
 from outlast.tools.demo.web import NotFound, events, get, post
 
 MODEL = os.environ.get("MODEL_URL", "http://127.0.0.1:8765")
@@ -40,10 +50,14 @@ async def write(topic: str, notes: list[str]) -> str:
     return report
 
 
-async def tokens(cursor: str | None, topic: str, notes: list[str]) -> AsyncIterator[tuple[str, str]]:
+async def tokens(
+    cursor: str | None, topic: str, notes: list[str]
+) -> AsyncIterator[tuple[str, str]]:
     """The model's answer after `cursor`: each token with the id of its event."""
     try:
-        async with aclosing(events(f"{MODEL}/answer", topic=topic, notes=notes, after=cursor)) as stream:
+        async with aclosing(
+            events(f"{MODEL}/answer", topic=topic, notes=notes, after=cursor)
+        ) as stream:
             async for event in stream:
                 yield event.data, event.id
     except NotFound as error:
@@ -72,7 +86,9 @@ async def research(topic: str, ask_first: bool = False) -> str:
     await send("reader", f"I look into {topic}.")
     if ask_first:
         await send("editor", f"May I spend tokens on {topic}?")
-        if not await receive("approved", bool):  # it may take a day: no worker holds the run meanwhile
+        if not await receive(
+            "approved", bool
+        ):  # it may take a day: no worker holds the run meanwhile
             return "not approved"
     notes: list[str] = []
     while question := await think(topic, notes):

@@ -52,7 +52,9 @@ class Facts:
     @property
     def again(self) -> dict[Call, int]:
         """Requests that came more than once: steps whose body was begun again."""
-        return {call: count for call, count in Counter(self.played.model.calls).items() if count > 1}
+        return {
+            call: count for call, count in Counter(self.played.model.calls).items() if count > 1
+        }
 
     @property
     def steps(self) -> int:
@@ -89,7 +91,9 @@ class Facts:
         """The one that was under way when the signal came."""
         last = len(TOPICS[STOPPED].finds)
         entries = self.runs[STOPPED].entries if STOPPED in self.runs else ()
-        return next((one for one in entries if one.kind == "step" and one.key == f"search#{last}"), None)
+        return next(
+            (one for one in entries if one.kind == "step" and one.key == f"search#{last}"), None
+        )
 
     @property
     def _answers(self) -> list[Answer]:
@@ -100,7 +104,11 @@ def facts_of(played: ScenarioResult) -> Facts:
     store = store_at(played.address)
     store.open()
     with closing(store):
-        runs = {topic: _run_facts(store, row) for topic in TOPICS if (row := store.run(topic)) is not None}
+        runs = {
+            topic: _run_facts(store, row)
+            for topic in TOPICS
+            if (row := store.run(topic)) is not None
+        }
         return Facts(played, runs, _drains(store, played), played.outbox.messages)
 
 

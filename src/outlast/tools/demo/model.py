@@ -85,7 +85,11 @@ class Model:
             self._take(THINK_SECONDS)
         questions = list(TOPICS[topic].finds)
         question = questions[len(notes)] if len(notes) < len(questions) else ""
-        tokens = len(topic.split()) + len((question or "enough").split()) + sum(len(n.split()) for n in notes)
+        tokens = (
+            len(topic.split())
+            + len((question or "enough").split())
+            + sum(len(n.split()) for n in notes)
+        )
         with self._lock:
             self.used += tokens
         return {"search": question, "tokens": tokens}

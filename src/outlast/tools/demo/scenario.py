@@ -116,9 +116,23 @@ class Scenario:
 
     def _play(self, is_open: Callable[[], None]) -> float:
         """`is_open` is called as soon as others can see that somebody works in the store. When it began, by `time.time()`."""
-        with self._folder() as logs, alone(), self._model.open() as model, self._outbox.open() as outbox:
+        with (
+            self._folder() as logs,
+            alone(),
+            self._model.open() as model,
+            self._outbox.open() as outbox,
+        ):
             environ = environ_of(os.environ, MODEL_URL=model, OUTBOX_URL=outbox)
-            command = ["worker", self._agent, "--store", self._address, "--queue", QUEUE, "--log", "json"]
+            command = [
+                "worker",
+                self._agent,
+                "--store",
+                self._address,
+                "--queue",
+                QUEUE,
+                "--log",
+                "json",
+            ]
             self._fleet = Fleet(0, [*command, "--concurrency", "1"], environ, logs, followed=False)
             with Outlast(self._address, signals=0) as app, self._opened():
                 is_open()
@@ -159,9 +173,12 @@ class Scenario:
         self._until_true(lambda: self._is_on(CUT, c) or self._is_done(CUT), f"{CUT} to go on, on C")
         self._until_true(lambda: len(self._answers(CUT)) > 1, f"{CUT} to go on with its answer")
         self._say(
-            f"{CUT} goes on with its answer at token {self._answers(CUT)[1]} of {length_of(CUT)}", "good"
+            f"{CUT} goes on with its answer at token {self._answers(CUT)[1]} of {length_of(CUT)}",
+            "good",
         )
-        self._until_true(lambda: self._is_done(CUT) or self._is_done(STOPPED), f"{STOPPED} or {CUT} to end")
+        self._until_true(
+            lambda: self._is_done(CUT) or self._is_done(STOPPED), f"{STOPPED} or {CUT} to end"
+        )
         app.send(ASKS, "approved", value=True)
         self._say(f"the editor approves, as by `outlast send {ASKS} approved true`")
         self._until_true(lambda: all(map(self._is_done, TOPICS)), "every run to end")
@@ -187,7 +204,10 @@ class Scenario:
         self._struck.kill = time.time()
         self._fleet.kill(b)
         self._struck.codes["B"] = b.process.returncode
-        self._say(f"SIGKILL to B (process {b.pid}), at token {words} of {length_of(CUT)} of an answer", "bad")
+        self._say(
+            f"SIGKILL to B (process {b.pid}), at token {words} of {length_of(CUT)} of an answer",
+            "bad",
+        )
 
     def _answers(self, topic: str) -> list[int]:
         """Where each request for it began."""
@@ -217,7 +237,9 @@ class Scenario:
                     )
             if time.monotonic() > self._until:
                 tails = " ".join(f"{_name(one)}: {one.tail()}" for one in self._fleet.members)
-                raise DemoFailed(f"it waited too long for {what}. What the workers said last: {tails}")
+                raise DemoFailed(
+                    f"it waited too long for {what}. What the workers said last: {tails}"
+                )
             self._tick()
 
     def _tick(self) -> None:
@@ -230,7 +252,9 @@ class Scenario:
     def _look(self) -> None:
         """What is to be seen now, by the store and the servers."""
         by_pid = {member.pid: _name(member) for member in self._fleet.members}
-        self._names |= {row.id: by_pid[row.pid] for row in self._store.workers() if row.pid in by_pid}
+        self._names |= {
+            row.id: by_pid[row.pid] for row in self._store.workers() if row.pid in by_pid
+        }
         rows = {topic: row for topic in TOPICS if (row := self._store.run(topic)) is not None}
         saved = CUT in rows and bool(self._store.progress(rows[CUT].pk))
         works = [self._work(row) for row in rows.values()]
@@ -260,13 +284,18 @@ class Scenario:
         if name is not None and (topic, row.fence) not in self._lives:
             self._lives[topic, row.fence] = name
             again = row.lives > 1
-            self._say(f"{topic} {'goes on,' if again else 'begins'} on {name}", "good" if again else "plain")
+            self._say(
+                f"{topic} {'goes on,' if again else 'begins'} on {name}",
+                "good" if again else "plain",
+            )
         if row.status == "done" and not self._is_done(topic):
             self._say(f"{topic} is done, and its report is sent", "good")
 
     def _work(self, row: RunRow) -> Work:
         steps = sum(one.kind in ("step", "message") for one in self._store.journal(row.pk))
-        return Work(row.id, row.status, steps, self._model.doing.get(row.id, "") if row.worker else "")
+        return Work(
+            row.id, row.status, steps, self._model.doing.get(row.id, "") if row.worker else ""
+        )
 
     def _is_done(self, topic: str) -> bool:
         return self._state(topic) == "done"

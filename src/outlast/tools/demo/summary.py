@@ -39,7 +39,9 @@ def summary(facts: Facts, checked: Sequence[Check], file: Path) -> list[Line]:
     for text in wrong:
         lines += _part("NOT SO", safe(text), "bad")
     if not wrong:
-        lines += _part("Checked", f"all {len(checked)} claims hold, and outlast demo exits with 0", "good")
+        lines += _part(
+            "Checked", f"all {len(checked)} claims hold, and outlast demo exits with 0", "good"
+        )
     lines += _part("Note", GATES, "dim")
     lines += [(), (Part("Look closer".ljust(LABEL + 2), "title"), Part(look_closer(file)))]
     return lines
@@ -68,7 +70,8 @@ def outlast() -> str:
 
 def _timeline(facts: Facts) -> Iterator[Line]:
     moments = sorted(
-        (moment for told in facts.runs.values() for moment in _moments(facts, told)), key=lambda one: one[0]
+        (moment for told in facts.runs.values() for moment in _moments(facts, told)),
+        key=lambda one: one[0],
     )
     for at, id, text, mood in moments:
         clock = Part(f"{at - facts.played.began:6.1f} s  ", "dim")
@@ -90,8 +93,18 @@ def _moments(facts: Facts, told: RunFacts) -> Iterator[tuple[float, str, str, st
                 f"{lost} is told to stop in the middle of {under_way}",
                 "warn",
             )
-            yield entry.at, row.id, f"given back by {lost}: {under_way} has ended and is recorded", "warn"
-            yield after.at - (after.seconds or 0.0), row.id, f"goes on{on}, with {after.key}", "good"
+            yield (
+                entry.at,
+                row.id,
+                f"given back by {lost}: {under_way} has ended and is recorded",
+                "warn",
+            )
+            yield (
+                after.at - (after.seconds or 0.0),
+                row.id,
+                f"goes on{on}, with {after.key}",
+                "good",
+            )
         elif entry.kind == "death":
             yield (
                 facts.played.struck.kill,
@@ -149,7 +162,9 @@ def _part(label: str, text: str, mood: str = "plain") -> list[Line]:
     labels = [f"{label:<{LABEL}}  "]
     return [
         (Part(before, "title"), Part(line, mood))
-        for before, line in zip_longest(labels, wrap(text, WIDTH - LABEL - 2), fillvalue=" " * (LABEL + 2))
+        for before, line in zip_longest(
+            labels, wrap(text, WIDTH - LABEL - 2), fillvalue=" " * (LABEL + 2)
+        )
     ]
 
 

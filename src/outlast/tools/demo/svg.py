@@ -93,7 +93,9 @@ def _motion(seconds: Sequence[float]) -> str:
         here, then = 100 * begin / whole, 100 * (begin + length) / whole
         before = "0% { visibility: hidden } " if number else ""
         after = "" if number == len(seconds) - 1 else f"{then:.2f}%, 100% {{ visibility: hidden }} "
-        rules.append(f"@keyframes k{number} {{ {before}{here:.2f}% {{ visibility: visible }} {after}}}")
+        rules.append(
+            f"@keyframes k{number} {{ {before}{here:.2f}% {{ visibility: visible }} {after}}}"
+        )
         rules.append(f".f{number} {{ animation: k{number} {whole:.1f}s step-end infinite }}")
         begin += length
     return "\n@media (prefers-reduced-motion: no-preference) {\n" + "\n".join(rules) + "\n}\n"

@@ -22,9 +22,13 @@ def checks(facts: Facts) -> list[Check]:
     return [
         Check("every run is done, with the whole answer", tuple(_ended(facts))),
         Check(
-            "SIGTERM fell in the middle of a tool call, which ended and was recorded", tuple(_stopped(facts))
+            "SIGTERM fell in the middle of a tool call, which ended and was recorded",
+            tuple(_stopped(facts)),
         ),
-        Check("SIGKILL fell in the middle of an answer, which went on where it was", tuple(_cut(facts))),
+        Check(
+            "SIGKILL fell in the middle of an answer, which went on where it was",
+            tuple(_cut(facts)),
+        ),
         Check("nothing was begun again but that answer", tuple(_again(facts))),
         Check("every message was sent once", tuple(_sent(facts))),
         Check("no worker ended by itself", tuple(facts.played.surprises)),
@@ -77,7 +81,10 @@ def _sent(facts: Facts) -> Iterator[str]:
         yield f"{times} times to the {to}: {text[:40]}"
     keys = [message.key for message in facts.messages]
     meant = [
-        effect.key for told in facts.runs.values() for effect in told.effects if effect.state == "happened"
+        effect.key
+        for told in facts.runs.values()
+        for effect in told.effects
+        if effect.state == "happened"
     ]
     if sorted(keys) != sorted(meant):
         yield f"the outbox has {len(keys)} messages, and the journals {len(meant)} that happened: not the same keys"

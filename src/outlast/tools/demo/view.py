@@ -17,7 +17,14 @@ BOARD_COLUMNS, BOARD_ROWS = 78, 22
 FRAME_SECONDS = 0.1
 LINE_SECONDS = 5.0
 HAPPENINGS_SHOWN = 9
-STYLES = {"plain": "", "good": "green", "warn": "yellow", "bad": "bold red", "dim": "dim", "title": "bold"}
+STYLES = {
+    "plain": "",
+    "good": "green",
+    "warn": "yellow",
+    "bad": "bold red",
+    "dim": "dim",
+    "title": "bold",
+}
 MOODS: dict[str, Mood] = {"working": "good", "draining": "warn", "gone": "dim", "starting": "dim"}
 
 
@@ -62,7 +69,11 @@ class Lines(View):
         for one in scene.happenings[self._told :]:
             self._print(happened(one))
         if self._told == len(scene.happenings) and time.monotonic() > self._last + LINE_SECONDS:
-            doing = (f"{work.id} {work.doing or work.state}" for work in scene.works if work.state != "done")
+            doing = (
+                f"{work.id} {work.doing or work.state}"
+                for work in scene.works
+                if work.state != "done"
+            )
             words = shorten("; ".join(doing), WIDTH - len("123.4 s  ()"), placeholder=" …")
             self._print(f"{scene.seconds:5.1f} s  ({words})")
         self._told = len(scene.happenings)
@@ -123,7 +134,11 @@ def view_of(*, as_json: bool) -> View:
     """What fits where stdout goes: with --json, lines on stderr."""
     if as_json:
         return Lines(sys.stderr)
-    quiet = "NO_COLOR" in os.environ or "CI" in os.environ or os.environ.get("TERM") in ("dumb", "unknown")
+    quiet = (
+        "NO_COLOR" in os.environ
+        or "CI" in os.environ
+        or os.environ.get("TERM") in ("dumb", "unknown")
+    )
     if quiet or not sys.stdout.isatty():
         return Lines()
     size = os.get_terminal_size(sys.stdout.fileno())
@@ -150,7 +165,11 @@ def board(scene: State) -> list[Line]:
     lines += [_work(one) for one in scene.works]
     lines += [() for _ in range(3 - len(scene.works))]
     count = "message" if scene.messages == 1 else "messages"
-    lines += [(), (Part(f"  outbox {scene.messages} {count}    model {scene.tokens} tokens", "dim"),), ()]
+    lines += [
+        (),
+        (Part(f"  outbox {scene.messages} {count}    model {scene.tokens} tokens", "dim"),),
+        (),
+    ]
     for one in scene.happenings[-HAPPENINGS_SHOWN:]:
         lines.append((Part(f"{one.at:6.1f} s  ", "dim"), Part(one.text[: WIDTH - 10], one.mood)))
     lines += [() for _ in range(HAPPENINGS_SHOWN - len(scene.happenings))]
@@ -161,13 +180,22 @@ def _hand(one: Hand) -> Line:
     mark = {"working": "●", "draining": "◐", "starting": "○", "gone": "x"}[one.state]
     holds = f"holds {', '.join(one.runs)}" if one.runs else ""
     mood = MOODS[one.state]
-    return (Part(f"  {mark} {one.name}  {one.state:<9}", mood), Part(f" process {one.pid:<8} {holds}"))
+    return (
+        Part(f"  {mark} {one.name}  {one.state:<9}", mood),
+        Part(f" process {one.pid:<8} {holds}"),
+    )
 
 
 def _work(one: Work) -> Line:
-    mood = "good" if one.state == "done" else "dim" if one.state in ("waiting", "queued") else "plain"
+    mood = (
+        "good" if one.state == "done" else "dim" if one.state in ("waiting", "queued") else "plain"
+    )
     steps = "■" * one.steps + ("▸" if one.doing else "")
-    return (Part(f"  {one.id:<9} "), Part(f"{steps:<12} ", "good"), Part((one.doing or one.state)[:50], mood))
+    return (
+        Part(f"  {one.id:<9} "),
+        Part(f"{steps:<12} ", "good"),
+        Part((one.doing or one.state)[:50], mood),
+    )
 
 
 def happened(one: Happening) -> str:

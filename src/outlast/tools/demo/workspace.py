@@ -70,7 +70,9 @@ def make_room(path: Path) -> None:
     if not path.name:  # "", ".", "/": nothing could be beside it
         raise DemoRefused(f"{str(path)!r} is the name of a folder: --store-file names a file.")
     if not os.access(path.absolute().parent, os.W_OK):
-        raise DemoRefused(f"nothing can be written in {path.absolute().parent}: begin in another folder.")
+        raise DemoRefused(
+            f"nothing can be written in {path.absolute().parent}: begin in another folder."
+        )
     files = [path.with_name(path.name + end) for end in _OF_A_STORE]
     if not any(os.path.lexists(file) for file in files):
         return
@@ -97,7 +99,9 @@ def _check(path: Path, files: list[Path]) -> None:
         store.open()
         with closing(store):
             if not _is_a_demos(store):
-                raise DemoRefused(f"{path} has runs, queues or sessions that are not the demo's. {instead}")
+                raise DemoRefused(
+                    f"{path} has runs, queues or sessions that are not the demo's. {instead}"
+                )
             if _is_lived_in(store):
                 raise DemoRefused(
                     f"somebody works in {path}: another demo? Wait for its end, or name another with --store-file."
@@ -136,7 +140,13 @@ def environ_of(environ: Mapping[str, str], **more: str) -> dict[str, str]:
         for name, value in environ.items()
         if not name.upper().startswith("OUTLAST_") and name not in (GRACE, *STORES)
     }
-    return {**kept, "OUTLAST_ENV_FILE": "", "OUTLAST_SECRETS_DIR": "", "PYTHONSAFEPATH": "1", **more}
+    return {
+        **kept,
+        "OUTLAST_ENV_FILE": "",
+        "OUTLAST_SECRETS_DIR": "",
+        "PYTHONSAFEPATH": "1",
+        **more,
+    }
 
 
 @contextmanager

@@ -138,7 +138,10 @@ groups:
   - name: outlast
     rules:
 """
-    recorded = [f"      - record: {one.name}\n        expr: >-\n          {one.expr}\n" for one in RECORDINGS]
+    recorded = [
+        f"      - record: {one.name}\n        expr: >-\n          {one.expr}\n"
+        for one in RECORDINGS
+    ]
     return head + "\n".join([*recorded, *(_text(rule, n.runbook_base) for rule in rules(n))])
 
 

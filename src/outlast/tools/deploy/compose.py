@@ -54,10 +54,16 @@ secrets:
 def compose(n: DeploymentConfig) -> str:
     """Write a compose file with the agent and the server of its store, and nothing else."""
     postgres, redis = n.store == "postgres", n.store == "redis"
-    depends = "" if n.embedded else f"\n    depends_on:\n      {n.store}: {{condition: service_healthy}}"
+    depends = (
+        "" if n.embedded else f"\n    depends_on:\n      {n.store}: {{condition: service_healthy}}"
+    )
     secrets = "\n    secrets: [store]" if postgres else ""
     volumes = "".join(
-        [f"  {name}: {{}}\n" for name, is_there in (("redis", redis), ("postgres", postgres)) if is_there]
+        [
+            f"  {name}: {{}}\n"
+            for name, is_there in (("redis", redis), ("postgres", postgres))
+            if is_there
+        ]
     )
     return f"""\
 # Made by: {n.command("compose")}

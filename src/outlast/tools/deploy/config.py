@@ -66,7 +66,9 @@ class DeploymentConfig:
                 "Use --replicas 1, or --store postgres."
             )
         if self.replicas_max < self.replicas:
-            raise SettingsError(f"--replicas-max {self.replicas_max} is below --replicas {self.replicas}.")
+            raise SettingsError(
+                f"--replicas-max {self.replicas_max} is below --replicas {self.replicas}."
+            )
         Settings.load({"grace": float(self.grace), "lease": float(self.lease)}, NO_FILES)
 
     def _check_words(self) -> None:

@@ -21,7 +21,9 @@ DOCUMENTS = {
     "dockerfile": Document("Dockerfile", dockerfile.dockerfile),
     "dockerignore": Document(".dockerignore", dockerfile.dockerignore),
     "compose": Document("compose.yaml", compose.compose),
-    "deployment": Document("kubernetes/deployment.yaml", kubernetes.deployment, ("postgres", "redis")),
+    "deployment": Document(
+        "kubernetes/deployment.yaml", kubernetes.deployment, ("postgres", "redis")
+    ),
     "statefulset": Document("kubernetes/statefulset.yaml", kubernetes.statefulset, ("sqlite",)),
     "systemd": Document("systemd/agents.service", systemd.unit, ("sqlite", "postgres", "redis")),
     "alerts": Document("prometheus/alerts.yaml", alerts.alerts),

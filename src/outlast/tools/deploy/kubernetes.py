@@ -101,7 +101,11 @@ def _ca_said(n: DeploymentConfig) -> str:
 def _mounts(n: DeploymentConfig) -> str:
     if n.embedded:
         return "            - {name: data, mountPath: /data}\n"
-    return f"            - {{name: ca, mountPath: {_CA_FOLDER}, readOnly: true}}\n" if _ca_given(n) else ""
+    return (
+        f"            - {{name: ca, mountPath: {_CA_FOLDER}, readOnly: true}}\n"
+        if _ca_given(n)
+        else ""
+    )
 
 
 def _volumes(n: DeploymentConfig) -> str:
@@ -109,7 +113,9 @@ def _volumes(n: DeploymentConfig) -> str:
     if not _ca_given(n):
         return ""
     items = "items: [{key: ca.crt, path: ca.crt}], optional: true"
-    return f"        - {{name: ca, secret: {{secretName: {n.name}, {items}}}}}    # for sslrootcert\n"
+    return (
+        f"        - {{name: ca, secret: {{secretName: {n.name}, {items}}}}}    # for sslrootcert\n"
+    )
 
 
 def _pod(n: DeploymentConfig) -> str:

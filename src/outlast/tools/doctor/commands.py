@@ -53,7 +53,9 @@ def shell_in(words: Sequence[str]) -> Shell | None:
     """The shell that these words start, also behind a wrapper. None: there is none."""
     start = 0
     if words and name_of(words[0]) in WRAPPERS:
-        start = next((place for place, word in enumerate(words) if name_of(word) in SHELLS), len(words))
+        start = next(
+            (place for place, word in enumerate(words) if name_of(word) in SHELLS), len(words)
+        )
     if start < len(words) and name_of(words[start]) == "busybox":
         start += 1
     if start >= len(words):
@@ -132,12 +134,16 @@ def in_front(line: str, shell: str = "sh") -> InFront:
 def _is_alone(one: _Simple) -> bool:
     """In no pipe, not in a shell of its own, and not in the background."""
     before = "|" not in one.before.replace("||", "") and "(" not in one.before
-    return before and "|" not in one.after.replace("||", "") and "&" not in one.after.replace("&&", "")
+    return (
+        before and "|" not in one.after.replace("||", "") and "&" not in one.after.replace("&&", "")
+    )
 
 
 def _becomes(one: _Simple) -> bool:
     words = _plain(one.words)
-    return _is_alone(one) and len(words) > 1 and words[0] == "exec" and not set(words[1]) & set("<>")
+    return (
+        _is_alone(one) and len(words) > 1 and words[0] == "exec" and not set(words[1]) & set("<>")
+    )
 
 
 def calls_outlast(words: Sequence[str]) -> bool:
@@ -147,14 +153,20 @@ def calls_outlast(words: Sequence[str]) -> bool:
 def _place(words: Sequence[str]) -> int | None:
     """Where in these words `outlast` is called: as the program itself, by a runner, or as a module of Python's."""
     for place, word in enumerate(words):
-        if (name_of(word) == "outlast" and place == 0) or word == "outlast" or word.endswith("/bin/outlast"):
+        if (
+            (name_of(word) == "outlast" and place == 0)
+            or word == "outlast"
+            or word.endswith("/bin/outlast")
+        ):
             return place
     return None
 
 
 def outlast_words(command: Sequence[str] | None, shell: str | None) -> tuple[str, ...] | None:
     """What `outlast` is given. None: it is not called here."""
-    lines = [tuple(command or ())] if shell is None else [_plain(one.words) for one in _commands(shell)]
+    lines = (
+        [tuple(command or ())] if shell is None else [_plain(one.words) for one in _commands(shell)]
+    )
     for words in lines:
         place = _place(words)
         if place is not None:
@@ -183,7 +195,9 @@ def _is_for_outlast(args: Sequence[str], *, ours: bool) -> bool:
     """Other programs have a command `worker` too, but none that is given a file of Python's."""
     if not args or args[0] not in COMMANDS:
         return False
-    return ours or (args[0] == "worker" and any(word.partition(":")[0].endswith(".py") for word in args[1:]))
+    return ours or (
+        args[0] == "worker" and any(word.partition(":")[0].endswith(".py") for word in args[1:])
+    )
 
 
 def command_seconds(command: Sequence[str]) -> float | None:
@@ -192,7 +206,11 @@ def command_seconds(command: Sequence[str]) -> float | None:
     shell = shell_in(words)
     if shell is not None and shell.line is None:
         return None
-    lines = [words] if shell is None or shell.line is None else [one.words for one in _commands(shell.line)]
+    lines = (
+        [words]
+        if shell is None or shell.line is None
+        else [one.words for one in _commands(shell.line)]
+    )
     taken = [_seconds(_plain(one)) for one in lines]
     return None if None in taken else sum(one for one in taken if one is not None)
 
@@ -205,13 +223,17 @@ def _seconds(words: Sequence[str]) -> float | None:
     name, rest = name_of(words[0]), [word for word in words[1:] if not word.startswith("-")]
     if name == "sleep":
         lengths = [seconds_of(word) for word in rest]
-        return None if None in lengths or not rest else sum(one for one in lengths if one is not None)
+        return (
+            None if None in lengths or not rest else sum(one for one in lengths if one is not None)
+        )
     if name == "timeout":
         return seconds_of(rest[0]) if rest and not words[1].startswith("-") else None
     for place, word in enumerate(words):
         option, mark, value = word.partition("=")
         if option in ("--timeout", "--max-time"):
-            return seconds_of(value if mark else words[place + 1] if place + 1 < len(words) else None)
+            return seconds_of(
+                value if mark else words[place + 1] if place + 1 < len(words) else None
+            )
     if "drain" in words and "--wait" not in words:
         return 5.0  # it asks, and does not wait
     return None

@@ -16,8 +16,12 @@ _NETWORK = ("nfs", "cifs", "smb", "9p", "fuse", "glusterfs", "ceph")
 
 
 def workloads(path: str, document: dict[str, Any]) -> Iterator[Workload]:
-    services = {text_of(name): table(said) for name, said in table(document.get("services")).items()}
-    volumes = {text_of(name): _named(table(said)) for name, said in table(document.get("volumes")).items()}
+    services = {
+        text_of(name): table(said) for name, said in table(document.get("services")).items()
+    }
+    volumes = {
+        text_of(name): _named(table(said)) for name, said in table(document.get("volumes")).items()
+    }
     for name in services:
         said, elsewhere = _whole(services, name)
         period = said.get("stop_grace_period")

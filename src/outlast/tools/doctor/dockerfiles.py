@@ -38,7 +38,12 @@ def dockerfile(path: str, text: str) -> Workload:
         else:
             stage = _after(stage, word, rest)
     return Workload(
-        kind="Dockerfile", name="", file=path, env=stage.env, stop_signal=stage.stop, **_started(stage)
+        kind="Dockerfile",
+        name="",
+        file=path,
+        env=stage.env,
+        stop_signal=stage.stop,
+        **_started(stage),
     )
 
 
@@ -59,7 +64,8 @@ def _after(stage: _Stage, word: str, rest: str) -> _Stage:
         return replace(stage, stop=rest)
     if word == "ARG":
         return replace(
-            stage, args={**stage.args, **{key: value_of(value, known) for key, value in _pairs(rest)}}
+            stage,
+            args={**stage.args, **{key: value_of(value, known) for key, value in _pairs(rest)}},
         )
     if word == "ENV":
         return replace(

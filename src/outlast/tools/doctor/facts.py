@@ -118,14 +118,20 @@ def gather(loaded: Loaded, *, proc: Path = Path("/proc")) -> Facts:
     facts["store"] = seen
     host = socket.gethostname()
     mine = [worker for worker in seen.workers if worker.host == host and worker.id not in seen.dead]
-    facts["processes"] = {worker.id: chain for worker in mine if (chain := ancestry(worker.pid, proc))}
+    facts["processes"] = {
+        worker.id: chain for worker in mine if (chain := ancestry(worker.pid, proc))
+    }
     return Facts(**facts)
 
 
 def _is_read_only(facts: Mapping[str, Any]) -> bool:
     """Return whether the mode of a file, or the rights of a Postgres role, let this user only read."""
     folder: Folder | None = facts["folder"]
-    return folder.read_only if folder is not None else facts.get("server", {}).get("may_write") is False
+    return (
+        folder.read_only
+        if folder is not None
+        else facts.get("server", {}).get("may_write") is False
+    )
 
 
 def _unopened(scheme: str, there: int, known: int) -> str | None:
@@ -147,9 +153,7 @@ def _looked_at(store: Store) -> InStore:
     """A file store is put in order by whoever opens it, and is nobody else's meanwhile: so a copy of it is looked at."""
     folder = getattr(store, "folder", None)
     if folder is None:
-        store.migrates = (
-            False  # as every command that only reads: a user without the right to write can open it then
-        )
+        store.migrates = False  # as every command that only reads: a user without the right to write can open it then
         store.open()
         with closing(store):
             return in_store(store)
@@ -165,7 +169,9 @@ def _looked_at(store: Store) -> InStore:
 
 
 def _copied(folder: Path, copy: Path) -> Path:
-    if (size := sum(one.stat().st_size for one in folder.rglob("*") if one.is_file())) > COPY_BYTES_MAX:
+    if (
+        size := sum(one.stat().st_size for one in folder.rglob("*") if one.is_file())
+    ) > COPY_BYTES_MAX:
         raise Unseen(f"it has {size / 1e6:.0f} MB: too much to look into it without opening it.")
     with (folder / "lock").open("rb") as file:
         if not lock(file.fileno(), shared=True):
@@ -220,7 +226,9 @@ def _open_to_others(path: Path) -> tuple[str, ...]:
 
 def _is_writable(path: Path, there: Path) -> bool:
     """Also what lies beside a database and is made by its first user, who may have been another: -wal, -shm and the folder of locks."""
-    return os.access(there, os.W_OK | os.X_OK) and all(os.access(one, os.W_OK) for one in _files_of(path))
+    return os.access(there, os.W_OK | os.X_OK) and all(
+        os.access(one, os.W_OK) for one in _files_of(path)
+    )
 
 
 def _files_of(path: Path) -> list[Path]:
@@ -264,7 +272,9 @@ def _postgres(address: str) -> Mapping[str, Any]:
             "transaction_read_only",
         )
         values = {name: db.execute("SELECT current_setting(%s)", (name,))[0][0] for name in names}
-        ((used,),) = db.execute("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'")
+        ((used,),) = db.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"
+        )
         ((replica,),) = db.execute("SELECT pg_is_in_recovery()")
         rights = db.execute(
             "SELECT has_table_privilege(c.oid, 'INSERT, UPDATE') FROM pg_class c "

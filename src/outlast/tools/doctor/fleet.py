@@ -55,7 +55,10 @@ def runs(facts: Facts) -> Iterator[Finding]:
                 "Are there enough workers with free slots (`outlast workers`)? Is the queue limited (`outlast queues`)?", where,
             )  # fmt: skip
     if not trouble:
-        ready, delayed = sum(one.ready for one in found.queues), sum(one.delayed for one in found.queues)
+        ready, delayed = (
+            sum(one.ready for one in found.queues),
+            sum(one.delayed for one in found.queues),
+        )
         yield ok("runs", f"no run is parked, dead or stuck; {ready} queued, {delayed} delayed.")
 
 
@@ -84,7 +87,11 @@ def drains(facts: Facts) -> Iterator[Finding]:
     found = facts.store
     if found is None:
         return
-    recent = [one for one in found.drains if one.began and found.now - one.began.timestamp() < RECENT_SECONDS]
+    recent = [
+        one
+        for one in found.drains
+        if one.began and found.now - one.began.timestamp() < RECENT_SECONDS
+    ]
     cut = [one for one in recent if one.cut_short]
     stubborn = sorted({step for one in recent for step in one.not_checkpointed})
     if cut:

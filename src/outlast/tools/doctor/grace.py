@@ -22,7 +22,9 @@ def grace(facts: Facts) -> Iterator[Finding]:
     """Here the surroundings cannot be asked how long they give."""
     seconds = facts.loaded.settings.grace
     pod = "KUBERNETES_SERVICE_HOST" in os.environ
-    where = "this pod's terminationGracePeriodSeconds is" if pod else "what the surroundings give is"
+    where = (
+        "this pod's terminationGracePeriodSeconds is" if pod else "what the surroundings give is"
+    )
     yield note(
         "grace",
         f"grace is {seconds:g} s; {where} not to be seen from here.",
@@ -32,7 +34,12 @@ def grace(facts: Facts) -> Iterator[Finding]:
 
 def step_seconds(settings: Settings) -> float:
     """How long a step has in a drain before it is told to stop."""
-    return settings.grace - settings.checkpoint_reserve - settings.exit_reserve - exit_seconds(settings.grace)
+    return (
+        settings.grace
+        - settings.checkpoint_reserve
+        - settings.exit_reserve
+        - exit_seconds(settings.grace)
+    )
 
 
 def steps(facts: Facts) -> Iterator[Finding]:
@@ -40,7 +47,9 @@ def steps(facts: Facts) -> Iterator[Finding]:
         return
     has = step_seconds(facts.loaded.settings)
     never, mostly = [], []
-    measured = {pair: found for pair, found in facts.store.durations.items() if len(found) >= SAMPLES_MIN}
+    measured = {
+        pair: found for pair, found in facts.store.durations.items() if len(found) >= SAMPLES_MIN
+    }
     for (workflow, step), found in sorted(measured.items()):
         if min(found) > has:
             never.append(f"{step} of {workflow} (at least {min(found):.0f} s)")

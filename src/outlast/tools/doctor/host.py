@@ -30,7 +30,9 @@ class Mount(NamedTuple):
 def process(pid: int, proc: Path = Path("/proc")) -> Process | None:
     try:
         status = (proc / str(pid) / "status").read_text(errors="replace")
-        command = (proc / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
+        command = (
+            (proc / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
+        )
     except OSError:
         return None
     said = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)

@@ -41,7 +41,9 @@ def scaled(documents: list[dict[str, Any]]) -> Scaled:
 
 def config_maps(documents: list[dict[str, Any]]) -> ConfigMaps:
     """What config maps have, by namespace and name."""
-    return {_named(one): table(one.get("data")) for one in documents if one.get("kind") == "ConfigMap"}
+    return {
+        _named(one): table(one.get("data")) for one in documents if one.get("kind") == "ConfigMap"
+    }
 
 
 def _named(document: dict[str, Any]) -> tuple[str, str]:
@@ -49,7 +51,9 @@ def _named(document: dict[str, Any]) -> tuple[str, str]:
     return text_of(said.get("namespace")), text_of(said.get("name"))
 
 
-def workloads(path: str, document: dict[str, Any], scaled: Scaled, maps: ConfigMaps) -> Iterator[Workload]:
+def workloads(
+    path: str, document: dict[str, Any], scaled: Scaled, maps: ConfigMaps
+) -> Iterator[Workload]:
     kind = text_of(document.get("kind"))
     spec = table(document.get("spec"))
     job = table(table(spec.get("jobTemplate")).get("spec")) if kind == "CronJob" else spec
@@ -61,7 +65,9 @@ def workloads(path: str, document: dict[str, Any], scaled: Scaled, maps: ConfigM
     strategy = table(spec.get("strategy") or spec.get("updateStrategy"))
     update = table(strategy.get("rollingUpdate"))
     period = pod.get("terminationGracePeriodSeconds")
-    volumes = {text_of(one.get("name")): _volume(one) for one in map(table, listed(pod.get("volumes")))}
+    volumes = {
+        text_of(one.get("name")): _volume(one) for one in map(table, listed(pod.get("volumes")))
+    }
     for claim in map(table, listed(spec.get("volumeClaimTemplates"))):
         volumes[text_of(table(claim.get("metadata")).get("name"))] = "claim"
     for container in _staying(pod):
@@ -116,19 +122,26 @@ def _env(container: dict[str, Any], maps: Mapping[str, dict[str, Any]]) -> dict[
         elif "$(" in text_of(value):  # of another variable of the pod
             value = ELSEWHERE
         found[name] = value
-    unquoted = tuple(name for name, value in found.items() if not (value is None or isinstance(value, str)))
+    unquoted = tuple(
+        name for name, value in found.items() if not (value is None or isinstance(value, str))
+    )
     env = {name: text_of(value) for name, value in found.items()}
     return {"env": env, "env_unquoted": unquoted, "env_elsewhere": elsewhere}
 
 
-def _env_from(container: dict[str, Any], maps: Mapping[str, dict[str, Any]]) -> tuple[dict[str, Any], bool]:
+def _env_from(
+    container: dict[str, Any], maps: Mapping[str, dict[str, Any]]
+) -> tuple[dict[str, Any], bool]:
     """Whole config maps, and whether there are others that are not in these files, or secrets."""
     found: dict[str, Any] = {}
     elsewhere = False
     for one in map(table, listed(container.get("envFrom"))):
         data = maps.get(text_of(table(one.get("configMapRef")).get("name")))
         elsewhere = elsewhere or data is None
-        found |= {text_of(one.get("prefix")) + text_of(name): value for name, value in (data or {}).items()}
+        found |= {
+            text_of(one.get("prefix")) + text_of(name): value
+            for name, value in (data or {}).items()
+        }
     return found, elsewhere
 
 
@@ -151,7 +164,9 @@ def _probe(probe: Any) -> tuple[str | None, float | None]:
     said = table(probe)
     path = table(said.get("httpGet")).get("path")
     every, times = seconds_of(said.get("periodSeconds")), seconds_of(said.get("failureThreshold"))
-    patience = (10.0 if every is None else every) * (3.0 if times is None else times) if said else None
+    patience = (
+        (10.0 if every is None else every) * (3.0 if times is None else times) if said else None
+    )
     return (None if path is None else text_of(path).partition("?")[0]), patience
 
 
@@ -177,7 +192,8 @@ def _knows_75(job: dict[str, Any]) -> bool:
         if rule.get("action") != "Ignore":
             continue
         if any(
-            one.get("type") == "DisruptionTarget" for one in map(table, listed(rule.get("onPodConditions")))
+            one.get("type") == "DisruptionTarget"
+            for one in map(table, listed(rule.get("onPodConditions")))
         ):
             return True
         if not codes:

@@ -94,4 +94,6 @@ def http(facts: Facts) -> Iterator[Finding]:
             "Set OUTLAST_HTTP_SECRET to 32 random characters, as by `openssl rand -hex 16`.",
         )  # fmt: skip
     else:
-        yield ok("http", f"the HTTP server ({settings.http}) has a secret for /shutdown and /drain.")
+        yield ok(
+            "http", f"the HTTP server ({settings.http}) has a secret for /shutdown and /drain."
+        )

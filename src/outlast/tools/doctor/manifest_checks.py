@@ -49,7 +49,11 @@ def _understood(workload: Workload) -> tuple[dict[str, str], dict[str, SettingsE
     }
     if _why_not(env) is None:
         return env, {}
-    left = {name: env.pop(name) for name in list(env) if name.upper().startswith(PREFIX) or name == GRACE}
+    left = {
+        name: env.pop(name)
+        for name in list(env)
+        if name.upper().startswith(PREFIX) or name == GRACE
+    }
     while True:  # one may need another to be there: a reserve the grace that it is a part of
         fits = next((name for name in left if _why_not({**env, name: left[name]}) is None), None)
         if fits is None:
@@ -139,7 +143,9 @@ def grace(facts: Facts) -> Iterator[Finding]:
             )
         before = one.pre_stop or 0.0
         needs = before + chosen.grace + MARGIN_MIN
-        parts = f"grace {chosen.grace:g} s" + (f" after a preStop of {before:g} s" if before else "")
+        parts = f"grace {chosen.grace:g} s" + (
+            f" after a preStop of {before:g} s" if before else ""
+        )
         if period < needs:
             yield error("grace", f"{said}, and the worker takes up to {parts}: its drain is cut short by SIGKILL.", f"Set {one.period_name} to {math.ceil(needs + 3)} or more, or lower OUTLAST_GRACE.", one.where)  # fmt: skip
         else:
@@ -197,7 +203,9 @@ def signals(facts: Facts) -> Iterator[Finding]:
                 "process": "what steps have started is left behind when the worker is gone",
                 "none": "nothing is stopped at all",
             }[one.kill_mode]  # fmt: skip
-            yield warning("signals", f"KillMode={one.kill_mode}: {why}.", "Set KillMode=mixed.", one.where)
+            yield warning(
+                "signals", f"KillMode={one.kill_mode}: {why}.", "Set KillMode=mixed.", one.where
+            )
         if not trouble and (one.command or one.kind in ("compose", "systemd", "Dockerfile")):
             yield ok("signals", "SIGTERM goes to the worker itself.", one.where)
 
@@ -221,7 +229,10 @@ def rollout(facts: Facts) -> Iterator[Finding]:
         if one.kind not in ("Deployment", "StatefulSet") or chosen is None:
             continue
         replicas = one.replicas or 1
-        surge, unavailable = _share(one.surge, replicas, up=True), _share(one.unavailable, replicas, up=False)
+        surge, unavailable = (
+            _share(one.surge, replicas, up=True),
+            _share(one.unavailable, replicas, up=False),
+        )
         if one.kind == "StatefulSet":  # one after another, and each in the place of the old one
             surge = unavailable = 0
         # A file has one owner: there the old pod must be gone before the new one comes.
@@ -229,11 +240,15 @@ def rollout(facts: Facts) -> Iterator[Finding]:
             ("sqlite:", "file:")
         ):
             how = (
-                "Recreate" if one.recreate else f"maxUnavailable {one.unavailable} above maxSurge {one.surge}"
+                "Recreate"
+                if one.recreate
+                else f"maxUnavailable {one.unavailable} above maxSurge {one.surge}"
             )
             yield warning("rollout", f"a roll-out removes more workers than it adds ({how}): what they leave waits for room.", "Set maxSurge: 1 and maxUnavailable: 0.", one.where)  # fmt: skip
         together = replicas if one.recreate else max(1, surge + unavailable)
-        seconds = math.ceil(replicas / together) * ((one.pre_stop or 0.0) + chosen.grace + START_SECONDS)
+        seconds = math.ceil(replicas / together) * (
+            (one.pre_stop or 0.0) + chosen.grace + START_SECONDS
+        )
         budget = facts.rollout_budget or ROLLOUT_SECONDS
         said = f"{counted(replicas, 'pod')}, {together} at a time, each up to {(one.pre_stop or 0.0) + chosen.grace:g} s of drain: a roll-out takes up to {seconds / 60:.0f} minutes"
         if seconds > budget:
@@ -294,7 +309,9 @@ def _at(one: Workload, address: str, scheme: str, rest: str) -> Finding:
 def redis(facts: Facts) -> Iterator[Finding]:
     """Of a Redis beside workers, unless all of them are known to have another store: a cache may lose what it likes."""
     stores = [_store_of(one) for one in _mine(facts)]
-    if stores and not any(store is None or store.startswith(("redis", "unix:")) for store in stores):
+    if stores and not any(
+        store is None or store.startswith(("redis", "unix:")) for store in stores
+    ):
         return
     for one in facts.workloads:
         repository = one.image.partition("@")[0]
@@ -306,7 +323,9 @@ def redis(facts: Facts) -> Iterator[Finding]:
 def _redis(one: Workload, *, elsewhere: bool) -> Finding:
     lines = one.shell if one.shell is not None else " ".join(one.command or ())
     words = [word.strip("'\"") for word in lines.lower().split()]
-    said = {word: words[place + 1] for place, word in enumerate(words[:-1]) if word.startswith("--")}
+    said = {
+        word: words[place + 1] for place, word in enumerate(words[:-1]) if word.startswith("--")
+    }
     policy = said.get("--maxmemory-policy", "noeviction")
     if "--appendonly" not in said and (
         elsewhere or one.script or any(word.endswith(".conf") for word in words)
@@ -332,7 +351,11 @@ def http(facts: Facts) -> Iterator[Finding]:
         elif not one.env.get("OUTLAST_HTTP_SECRET") and "OUTLAST_HTTP_SECRET_FILE" not in one.env:
             yield warning("http", f"the HTTP server is open to others ({address}) and has no secret.", "Set OUTLAST_HTTP_SECRET from a secret. A sidecar makes everybody loopback, and lets them end the worker.", one.where)  # fmt: skip
         else:
-            yield ok("http", f"the HTTP server ({address}) is open to others, and has a secret.", one.where)
+            yield ok(
+                "http",
+                f"the HTTP server ({address}) is open to others, and has a secret.",
+                one.where,
+            )
 
 
 def probes(facts: Facts) -> Iterator[Finding]:
@@ -342,7 +365,11 @@ def probes(facts: Facts) -> Iterator[Finding]:
             yield error("probes", "the liveness probe asks for /ready, which says 503 in a drain: the kubelet kills a worker that is being stopped in an orderly way.", "Ask for /health.", one.where)  # fmt: skip
         elif unheard:
             yield error("probes", unheard, "OUTLAST_HTTP=0.0.0.0:PORT, with the port that the probes ask for.", one.where)  # fmt: skip
-        elif one.liveness is not None and one.liveness_patience is not None and one.liveness_patience < 20:
+        elif (
+            one.liveness is not None
+            and one.liveness_patience is not None
+            and one.liveness_patience < 20
+        ):
             yield warning("probes", f"the liveness probe loses patience after {one.liveness_patience:g} s: a loop that is busy for so long is killed, with everything under way.", "Raise failureThreshold or periodSeconds.", one.where)  # fmt: skip
         elif one.probed:
             yield ok("probes", "no probe ends a drain.", one.where)

@@ -45,9 +45,14 @@ def _in_folder(folder: Path) -> tuple[list[Path], list[Finding]]:
     taken = [path for path in named if path not in other]
     if not taken:
         raise SettingsError(f"{folder} has no manifest in it: no .yaml, .yml, .service or Dockerfile that is one.")  # fmt: skip
-    folders = [path.name for path in inside if path.is_dir() and not path.name.endswith(".service.d")]
+    folders = [
+        path.name for path in inside if path.is_dir() and not path.name.endswith(".service.d")
+    ]
     more = f" The folders in it ({', '.join(folders)}) are not looked into." if folders else ""
-    left_out = [note("files", f"{path.name} is left out: it {NEITHER}.", where=str(folder)) for path in other]
+    left_out = [
+        note("files", f"{path.name} is left out: it {NEITHER}.", where=str(folder))
+        for path in other
+    ]
     return taken, [
         *left_out,
         ok("files", f"read: {', '.join(path.name for path in taken)}.{more}", str(folder)),
@@ -100,7 +105,9 @@ def _text(path: Path) -> str:
             with path.open("rb") as file:
                 data = file.read(FILE_BYTES_MAX + 1)
         if len(data) > FILE_BYTES_MAX:
-            raise SettingsError(f"{path} has more than {FILE_BYTES_MAX:,} bytes: that is no manifest.")
+            raise SettingsError(
+                f"{path} has more than {FILE_BYTES_MAX:,} bytes: that is no manifest."
+            )
         return data.decode("utf-8-sig").replace("\r\n", "\n")
     except OSError as error:
         raise SettingsError(f"{path} cannot be read: {error.strerror or error}.") from None
@@ -110,7 +117,9 @@ def _text(path: Path) -> str:
 
 def _drop_ins(path: Path) -> list[Path]:
     """What `systemctl edit` has laid beside a unit, in the order in which systemd reads it."""
-    return sorted(path.with_name(f"{path.name}.d").glob("*.conf")) if path.suffix == ".service" else []
+    return (
+        sorted(path.with_name(f"{path.name}.d").glob("*.conf")) if path.suffix == ".service" else []
+    )
 
 
 def _is_dockerfile(path: Path) -> bool:

@@ -71,5 +71,6 @@ def _waits_in_front(chain: tuple[Process, ...]) -> bool:
     if not between or first.pid != 1 or first.name in TELL_ALL:
         return False
     return all(
-        one.name in SHELLS and any(not word.startswith("-") for word in one.command[1:]) for one in between
+        one.name in SHELLS and any(not word.startswith("-") for word in one.command[1:])
+        for one in between
     )

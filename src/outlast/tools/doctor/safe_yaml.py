@@ -66,7 +66,9 @@ def _yaml(path: str, text: str) -> Iterator[Any]:
     try:
         import yaml
     except ImportError:
-        raise SettingsError("--manifest reads YAML with PyYAML: pip install 'outlast[manifest]'.") from None
+        raise SettingsError(
+            "--manifest reads YAML with PyYAML: pip install 'outlast[manifest]'."
+        ) from None
     loader = None
     try:
         loader = _loader()(text)
@@ -113,7 +115,9 @@ def _weight(node: Any, known: dict[int, int]) -> int:
     """How many values a node comes to once everything that it refers to is written out. What refers to itself never ends."""
     if id(node) in known:
         return known[id(node)]
-    known[id(node)] = NODES_MAX + 1  # until it is counted: who comes here again goes round in a circle
+    known[id(node)] = (
+        NODES_MAX + 1
+    )  # until it is counted: who comes here again goes round in a circle
     inner = node.value if isinstance(node.value, list) else ()
     parts = [part for one in inner for part in (one if isinstance(one, tuple) else (one,))]
     known[id(node)] = min(NODES_MAX + 1, 1 + sum(_weight(part, known) for part in parts))

@@ -52,7 +52,8 @@ def postgres(facts: Facts) -> Iterator[Finding]:
     if facts.read_only and said.get("replica"):
         found = True
         yield note(
-            "postgres", "this server is a standby: what it shows may be older than what the primary has."
+            "postgres",
+            "this server is a standby: what it shows may be older than what the primary has.",
         )
     elif not facts.read_only and (said.get("replica") or said.get("transaction_read_only") == "on"):
         found = True
@@ -78,7 +79,9 @@ def postgres(facts: Facts) -> Iterator[Finding]:
 
 def _silent(scheme: str, facts: Facts) -> Iterator[Finding]:
     if facts.scheme == scheme and facts.server_error:
-        yield note(scheme.removesuffix("ql"), f"the server says nothing of itself: {facts.server_error}")
+        yield note(
+            scheme.removesuffix("ql"), f"the server says nothing of itself: {facts.server_error}"
+        )
 
 
 def _skew(check: str, facts: Facts) -> Iterator[Finding]:

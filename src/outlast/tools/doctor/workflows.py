@@ -21,10 +21,14 @@ def determinism(file: Path) -> list[Finding]:
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{file}: this file cannot be read: {error}") from None
     except (SyntaxError, ValueError) as error:
-        return [Finding(CHECK, Level.ERROR, f"this is not valid Python: {error}", "Fix it.", str(file))]
+        return [
+            Finding(CHECK, Level.ERROR, f"this is not valid Python: {error}", "Fix it.", str(file))
+        ]
     if not count:
         what = "no function here is decorated with @workflow"
-        return [Finding(CHECK, Level.NOTE, what, "Name the file that defines the workflows.", str(file))]
+        return [
+            Finding(CHECK, Level.NOTE, what, "Name the file that defines the workflows.", str(file))
+        ]
     if not suspects:
         what = f"{counted(count, 'workflow')}: no call whose answer differs in a replay was found"
         return [Finding(CHECK, Level.OK, what, where=str(file))]

@@ -28,7 +28,10 @@ AS_INIT = ("unshare", "-Urpf", "--kill-child", "--mount-proc")
 LONG = "OUTLAST_TEST_KILLS" in os.environ
 """Whether this is `make soak`, which tries every combination."""
 
-PASSING = {"passing": True, **{f"outlast_{name}": value for name, value in passing_grace.SETTINGS.items()}}
+PASSING = {
+    "passing": True,
+    **{f"outlast_{name}": value for name, value in passing_grace.SETTINGS.items()},
+}
 """Of a program whose grace passes when the test says so, with `Executing.let_pass`."""
 
 
@@ -69,7 +72,9 @@ class Executing(Program):
 
     def wait_for(self, start: str, times: int = 1) -> None:
         """Wait until `times` of its words start with `start`."""
-        self.wait_until(lambda: len([said for said in self.said if said.startswith(start)]) >= times)
+        self.wait_until(
+            lambda: len([said for said in self.said if said.startswith(start)]) >= times
+        )
 
     def word(self, start: str) -> str:
         """Return what follows this word on its line."""
@@ -99,7 +104,9 @@ class Executing(Program):
 
     def is_draining(self, store: str = "agents.db") -> bool:
         file = self.folder / store
-        return file.exists() and any(row["draining"] for row in read_snapshot(file).workers.values())
+        return file.exists() and any(
+            row["draining"] for row in read_snapshot(file).workers.values()
+        )
 
     # --- over HTTP ---
 
@@ -113,7 +120,9 @@ class Executing(Program):
 
     def request(self, method: str, path: str) -> httpx.Response:
         """Send a request. Without TLS no certificates need to be loaded, which takes longer than all else."""
-        return httpx.request(method, self.url + path, timeout=WAIT_SECONDS, trust_env=False, verify=False)
+        return httpx.request(
+            method, self.url + path, timeout=WAIT_SECONDS, trust_env=False, verify=False
+        )
 
     @property
     def url(self) -> str:
@@ -185,7 +194,9 @@ def executing(
     """Execute a program of this folder (`plain.py`), or a command of this Python's (`-m uvicorn`)."""
     what = [str(HERE / name)] if name.endswith(".py") else name.split()
     command = [*before, sys.executable, "-u", *what, *map(str, args)]
-    with Executing(folder, command, {name.upper(): str(value) for name, value in env.items()}) as program:
+    with Executing(
+        folder, command, {name.upper(): str(value) for name, value in env.items()}
+    ) as program:
         try:
             if before:
                 (program.pid,) = program.wait_until(lambda: _children(program.process.pid))
@@ -201,6 +212,8 @@ def executing(
 
 def _children(pid: int) -> list[int]:
     try:
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        return [
+            int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        ]
     except (FileNotFoundError, ProcessLookupError):
         return []

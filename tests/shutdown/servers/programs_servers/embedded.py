@@ -16,7 +16,9 @@ async def plain_web(scope, receive, send) -> None:
     assert scope["type"] == "http"
     say("request-begins")
     await pass_gate(scope["query_string"].decode().partition("=")[2])
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send(
+        {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]}
+    )
     await send({"type": "http.response.body", "body": b"{}"})
 
 
@@ -57,7 +59,9 @@ async def plain() -> None:
 async def main() -> None:
     before = handlers(), wakeup_fd()
     try:
-        await {"outside": outside, "outside-and-on": lambda: outside(then=3600), "plain": plain}[how]()
+        await {"outside": outside, "outside-and-on": lambda: outside(then=3600), "plain": plain}[
+            how
+        ]()
     finally:
         say("restored", (handlers(), wakeup_fd()) == before)
 

@@ -8,7 +8,18 @@ import sys
 import threading
 import time
 
-from said import cleanup, handlers, is_armed, leftovers, living, one, say, two, two_in_thread, wakeup_fd
+from said import (
+    cleanup,
+    handlers,
+    is_armed,
+    leftovers,
+    living,
+    one,
+    say,
+    two,
+    two_in_thread,
+    wakeup_fd,
+)
 
 from outlast import Outlast
 

@@ -26,7 +26,13 @@ async def with_outlast(web):
     """Use the lifespan of Outlast, and say what the tests want to know."""
     before = handlers()
     async with lifespan(app)(web) as state:
-        workflow = one if os.environ.get("STEPS") else two_in_thread if os.environ.get("IN_THREAD") else two
+        workflow = (
+            one
+            if os.environ.get("STEPS")
+            else two_in_thread
+            if os.environ.get("IN_THREAD")
+            else two
+        )
         run = await app.start(workflow("gate"), id="run")
         asyncio.get_running_loop().create_task(watch(run))
         say("ready", os.getpid())

@@ -24,7 +24,14 @@ async def lying(number: int) -> None:
 
 if __name__ == "__main__":
     options = Options(
-        seed=1, seconds=1.0, workers=1, rate=4.0, per_minute=0.0, settle=20.0, modules=(__file__,), demo=True
+        seed=1,
+        seconds=1.0,
+        workers=1,
+        rate=4.0,
+        per_minute=0.0,
+        settle=20.0,
+        modules=(__file__,),
+        demo=True,
     )
     outcome = Experiment(options, Work(1, [(lying, [1])]), Path(sys.argv[1]), View()).run()
     print(json.dumps(document(outcome)))
