@@ -1,4 +1,4 @@
-"""Outlast keeps AI agents alive through every kind of death.
+"""Keep AI agents alive through every kind of death.
 
     from outlast import run, step, workflow
 
@@ -11,7 +11,7 @@
 
     print(run(report("tides"), id="report-1"))   # kill it anywhere, start it again
 
-The same id goes on after the last recorded step.
+A run started again with the same id continues after its last recorded step.
 """
 
 from outlast.api.batch_in_workflow import each, map  # noqa: A004 - the design's word
@@ -69,7 +69,7 @@ from outlast.shutdown.report import DrainReport
 from outlast.streams import resume_stream
 
 __version__ = "0.1.0"
-"""The version of this library, as `outlast --version` says it."""
+"""The library's version, as `outlast --version` prints it."""
 
 __all__ = [
     "KEY", "Abandoned", "Backpressure", "BadName", "Call", "CannotResume", "Checkpoint", "Conflict", "Current", "Diverged", "DrainReport", "Draining", "DuplicateName", "Effect", "EffectInfo", "Evicted", "Happened",

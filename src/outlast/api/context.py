@@ -1,6 +1,7 @@
-"""What a workflow may ask for besides steps: `current`, `now`, `uuid`, `random`, `sleep`, `receive`.
+"""Provide what a workflow may ask for besides steps: `current`, `now`, `sleep`, `receive` and more.
 
-They raise NotInRun outside a run. Each gives the same answer in every life of the run.
+`uuid` and `random` belong here too. All of them raise NotInRun outside a run. `now`, `uuid`,
+`random`, `sleep` and `receive` give the same answer in every life of the run.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ T = TypeVar("T")
 
 
 class Current:
-    """The run, and within a step's body the step, that executes now."""
+    """The run that executes now, and within a step's body the step."""
 
     __slots__ = ("_body", "_execution")
 
@@ -47,23 +48,28 @@ class Current:
 
     @property
     def workflow(self) -> str:
-        """The name of the run's workflow."""
+        """Return the name of the run's workflow."""
         return self._execution.workflow.name
 
     @property
     def fence(self) -> int:
-        """The number of this claim of the run. It only grows: hand it to outside systems, so that they can refuse an
-        older one. It differs from life to life: a workflow must not decide by it."""
+        """Return the fence: the number of this claim of the run.
+
+        It only grows. Hand it to outside systems so that they can refuse an older one. It differs
+        from life to life, so a workflow must not branch on it.
+        """
         return self._execution.fence
 
     @property
     def step(self) -> str | None:
-        """The key of the step that executes, None in the workflow's own code."""
+        """Return the key of the step that executes, or None in the workflow's own code."""
         return self._body.key if self._body else None
 
     @property
     def attempt(self) -> int:
-        """Which attempt of the step this is, from 1. NotInRun in the workflow's own code."""
+        """Return the number of the step's attempt, from 1. Raise NotInRun in the workflow's own
+        code.
+        """
         if self._body is None:
             raise refused(
                 NotInRun(
@@ -74,14 +80,21 @@ class Current:
 
     @property
     def draining(self) -> bool:
-        """Whether this process is on its way out. In a workflow's own code it differs from life to life: decide nothing by it."""
+        """Return whether this process is draining.
+
+        In a workflow's own code the answer differs from life to life, so do not branch on it.
+        """
         if self._body is not None:
             self._body.outer.aware = True
         return self._execution.engine.draining
 
     @property
     def seconds_left(self) -> float | None:
-        """In a drain: seconds until this step is told to stop, or, once it was, until it must have. None otherwise."""
+        """Return the seconds that a drain leaves to this step, or None if there is no drain.
+
+        The time counts down until the step is asked to stop, and after that until it must have
+        stopped.
+        """
         if self._body is not None:
             self._body.outer.aware = True
         return (
@@ -91,8 +104,11 @@ class Current:
         )
 
     def on_drain(self, fn: Callable[[str], object]) -> None:
-        """Have `fn(why)` called when a drain begins, or now if one has. On the event loop, once, and in the step's own attempt
-        only: it must not block. NotInRun in a workflow's own code."""
+        """Register `fn(why)` to be called when a drain begins, or now if one has begun.
+
+        It is called once, on the event loop, and only during this attempt of the step. It must not
+        block. Raise NotInRun in a workflow's own code.
+        """
         if self._body is None:
             raise refused(
                 NotInRun(
@@ -112,11 +128,14 @@ class Current:
     def cost(
         self, /, *, tokens: float = 0, usd: float | Decimal = 0.0, **more: float | Decimal
     ) -> None:
-        """Say what the step has cost: `current().cost(tokens=1200, usd=0.018)`, and by other names (`seconds_gpu=3`). Several
-        calls add up, exactly. It is recorded with the step, with each failed attempt, and with a step in a step's body.
+        """Record what the step has cost: `current().cost(tokens=1200, usd=0.018)`.
 
-        Unrecordable if an amount is no number, negative or not finite, or a name is none; nothing is added then. NotInRun in a
-        workflow's own code. From any thread.
+        Other names are allowed (`seconds_gpu=3`). Several calls add up exactly. The cost is
+        recorded with the step, with each failed attempt, and with a step in a step's body. Any
+        thread may call this.
+
+        Raise Unrecordable, and add nothing, if an amount is not a number, negative or not finite,
+        or if a name is invalid. Raise NotInRun in a workflow's own code.
         """
         if self._body is None:
             raise refused(
@@ -133,7 +152,7 @@ class Current:
 
 
 def current() -> Current:
-    """The run that executes here, in a workflow or in a step."""
+    """Return the run that executes here, in a workflow or in a step. Raise NotInRun elsewhere."""
     execution = _execution()
     if execution is not None:
         return Current(execution, None)
@@ -148,7 +167,7 @@ def progress() -> Progress[Any]: ...
 @overload
 def progress(type: type[T]) -> Progress[T]: ...
 def progress(type: type[Any] = object) -> Progress[Any]:
-    """In a step: what it has saved of itself, for an attempt after a death, a drain or a failure to go on from.
+    """Return what this step has saved, so that a later attempt continues from there.
 
         async with progress(str) as p:
             text = p.value or ""
@@ -156,28 +175,35 @@ def progress(type: type[Any] = object) -> Progress[Any]:
                 text += token
                 p.save(text)
 
-    Saving is cheap: the last value is written now and then (`progress_interval`), and at once when a drain stops the step.
+    The saved value survives a death, a drain or a failed attempt. Saving is cheap: the last value
+    is written every `progress_interval`, and at once when a drain stops the step.
     """
     return Progress(body_of("progress"), codec_for(Any if type is object else type))
 
 
 def now() -> datetime:
-    """The run's time (UTC): when the last thing that reached it was recorded. It stands still in between."""
+    """Return the run's time (UTC): when the last event that reached the run was recorded.
+
+    The time stands still in between.
+    """
     return datetime.fromtimestamp(_workflow("now").wall, UTC)
 
 
 def uuid() -> UUID:
-    """In a workflow: a random UUID (version 4), the same in every life. It follows from the run's seed and the place of the call."""
+    """Return a random UUID (version 4) that is the same in every life. For a workflow's own code.
+
+    It is derived from the run's seed and the call site.
+    """
     return UUID(bytes=_chance("uuid", 16), version=4)
 
 
 def random() -> float:
-    """A random number, 0 <= x < 1, the same in every life."""
+    """Return a random number, 0 <= x < 1, that is the same in every life."""
     return (int.from_bytes(_chance("random", 8), "big") >> 11) / (1 << 53)
 
 
 async def sleep(seconds: float) -> None:
-    """Sleep durably: the time goes on while no process is alive."""
+    """Sleep durably: the time passes even while no process is alive."""
     _workflow("sleep").check()
     await asyncio.sleep(seconds)
 
@@ -187,9 +213,11 @@ async def receive(name: str, *, timeout: float | None = None) -> Any: ...
 @overload
 async def receive(name: str, type: type[T], *, timeout: float | None = None) -> T: ...
 async def receive(name: str, type: type[Any] = object, *, timeout: float | None = None) -> Any:
-    """Wait for a message of this name, sent with `app.send(id, name, value)` before or after; oldest first.
+    """Wait for a message with this name and return it, oldest first.
 
-    It is read as `type`; Unrecordable if it does not fit (a retry of a run that this ended leaves the message out). TimeoutError after `timeout` seconds.
+    `app.send(id, name, value)` sends it, before or after this call. The message is read as `type`.
+    Raise Unrecordable if it does not fit; if that ends the run, a retry skips the message. Raise
+    TimeoutError after `timeout` seconds.
     """
     execution = _workflow("receive")
     execution.check()
@@ -203,7 +231,8 @@ async def receive(name: str, type: type[Any] = object, *, timeout: float | None 
         unfit = Unrecordable(
             f"message {name!r} ({message.value[:80]}) is not what receive() asked for: {error}"
         )
-        unfit.__dict__[SEQ] = seq  # a retry leaves this message out
+        # A retry skips this message.
+        unfit.__dict__[SEQ] = seq
         raise unfit from error
 
 

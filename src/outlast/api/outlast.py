@@ -1,4 +1,4 @@
-"""`Outlast`: the library in a user's own program; and `run`, the whole thing in one call."""
+"""Define `Outlast`, the app a program opens, and `run`, which executes one workflow in one call."""
 
 from __future__ import annotations
 
@@ -78,18 +78,22 @@ T = TypeVar("T")
 
 
 class Outlast:
-    """Durable runs in your own program. An async context manager:
+    """Execute durable runs in your own program. Use it as an async context manager:
 
         async with Outlast(store="sqlite:///agents.db") as app:
             run = await app.start(report("tides"), id="report-1")
             print(await run.result())
 
-    With `worker=True` it also executes what others submit: runs of the `workflows` it is given, from its `queues`, as many at
-    once as `concurrency` says.
-    `lifespan(self)` is an async context manager around everything that executes here: for pools and clients. `on_parked` and
-    `on_dead` are called with a `RunInfo` when a run has come to need a person.
-    Settings are keywords here, OUTLAST_… in the environment, or in files (`outlast doctor --settings` shows them). Leaving the
-    block stops what executes here and gives the runs back; they go on where they are started again.
+    With `worker=True` it also executes runs that other processes submit: runs of the given
+    `workflows`, from its `queues`, up to `concurrency` at once.
+
+    `lifespan(self)` is an async context manager around everything that executes here. Use it for
+    pools and clients. Outlast calls `on_parked` and `on_dead` with a `RunInfo` when a run needs a
+    person.
+
+    Pass settings as keywords, as OUTLAST_… environment variables, or in files (`outlast doctor
+    --settings` shows them). Leaving the block stops the work that executes here and releases its
+    runs. They continue when they are started again.
     """
 
     def __init__(
@@ -115,9 +119,9 @@ class Outlast:
         self._engine: Engine | None = None
         self._inline = False
         self._leaving = "the program closed Outlast"
-        """What runs that are given back when it closes are told."""
+        """The reason that runs released at close are given."""
         self._say_waiting: Callable[[str], None] | None = None
-        """How a command says that it waits for its store; None: the log does."""
+        """Reports that a command waits for its store. None: the engine logs it."""
         self._worker = False
         self._workflows: tuple[Workflow[..., Any], ...] = ()
         self.configure(store, worker=worker, queues=queues, workflows=workflows, **settings)
@@ -131,7 +135,10 @@ class Outlast:
         workflows: Iterable[Workflow[..., Any]] = (),
         **settings: Unpack[SettingsOptions],
     ) -> None:
-        """Before it is opened: say some things otherwise than when it was made. What is not named stays."""
+        """Override constructor options before opening. Options that are not named stay as they are.
+
+        Raise OutlastError if this Outlast is open.
+        """
         if self._engine is not None:
             raise OutlastError("this Outlast is open: it can be configured only before that.")
         if isinstance(store, str):
@@ -197,19 +204,23 @@ class Outlast:
             raise OutlastError("this Outlast is not open: use `async with Outlast(...) as app:`.")
         return self._engine
 
-    # -- the end
+    # -- shutdown
 
     @property
     def draining(self) -> bool:
-        """Whether this process is on its way out."""
+        """Return whether this process is draining."""
         return self._open.draining
 
     async def drain(
         self, reason: str = "its program asked for it", *, grace: float | None = None
     ) -> DrainReport:
-        """Let what is under way come to its next boundary, give everything back, and take nothing more; in `grace` seconds at the
-        most (by default the setting). Returns when that is done: the process goes on, and so does this Outlast, for whoever wants
-        to look or to submit. Any number of drains is one."""
+        """Drain: bring work in flight to its next boundary, release everything, and claim nothing
+        more.
+
+        The drain takes at most `grace` seconds (by default the setting). This returns when the
+        drain is over. The process goes on, and this Outlast still answers queries and accepts
+        submissions. All calls share one drain.
+        """
         if grace is not None and not 0 < grace < math.inf:
             raise SettingsError(f"grace={grace!r} must be a number of seconds greater than 0.")
         drain = self._open.drain
@@ -219,35 +230,45 @@ class Outlast:
         return report
 
     async def wait_drain(self) -> str:
-        """Until a drain begins: its reason."""
+        """Wait until a drain begins and return its reason."""
         return await asyncio.shield(self._open.drain.started)
 
     async def run_until_drain(self, coro: Coroutine[Any, Any, R]) -> R | None:
-        """Execute a coroutine that need not end by itself, a `while True` agent. When a drain begins it is cancelled, but not
-        within a unit: that may end first. What it returned, or None if the drain came first; also if it goes on all the same
-        when the drain is over."""
+        """Execute a coroutine that need not end by itself, such as a `while True` agent.
+
+        When a drain begins, the coroutine is cancelled, but a unit that it is in may end first.
+        Return the coroutine's result, or None if the drain came first, even if the coroutine is
+        still running when the drain is over.
+        """
         return await until_drain(self._open, coro)
 
     def on_cleanup(self, fn: CleanupHook, *, timeout: float | None = None) -> CleanupHook:
-        """Have something done when this Outlast is left, before its lifespan ends: newest first, within what is left of the grace
-        and `timeout` seconds. A plain function is called in a thread. One that fails is reported, and stops nothing."""
+        """Register a function to call when this Outlast closes, before its lifespan ends.
+
+        Functions are called newest first, within the rest of the grace period and `timeout`
+        seconds. A plain function is called in a thread. A failure is reported and does not stop the
+        others.
+        """
         if not callable(fn):
             raise TypeError(f"on_cleanup() takes a function, not {fn!r}.")
         self._lifecycle.cleanup.add(fn, timeout)
         return fn
 
     def unhealthy(self, reason: str | None) -> None:
-        """Say that this process should get no requests (`/ready` says 503, with the reason); None: that it may again."""
+        """Declare that this process should get no requests. Pass None to clear it.
+
+        `/ready` then answers 503 with the reason.
+        """
         self._open.unhealthy = reason
 
     async def drains(self, *, limit: int = 20) -> list[DrainReport]:
-        """The last drains of whatever worker, newest first."""
+        """Return the latest drains of all workers, newest first."""
         engine = self._open
         return [DrainReport.of(row) for row in await engine.read(engine.store.drains, limit)]
 
     @property
     def status_provider(self) -> EngineStatus:
-        """What the HTTP routes show."""
+        """Return the status that the HTTP routes show."""
         from outlast.engine.status import EngineStatus
 
         return EngineStatus(self._open)
@@ -257,11 +278,13 @@ class Outlast:
     async def start(
         self, call: Call[R], *, id: str | None = None, on_conflict: OnConflict = "raise"
     ) -> Run[R]:
-        """Execute a run here, in the background.
+        """Execute a run in this process, in the background.
 
-        The id is its idempotency key: a finished run is not executed again, one under way is joined, one whose process died
-        goes on. Other arguments under the same id raise Conflict. With `on_conflict="join"` the existing run of this
-        workflow is returned whatever its arguments, and keeps them. Another workflow is always a Conflict.
+        The id is the idempotency key. A finished run is not executed again, a run in flight is
+        joined, and a run whose process died continues. Other arguments under the same id raise
+        Conflict. With `on_conflict="join"` the existing run of this workflow is returned whatever
+        its arguments, and keeps them. An id that belongs to another workflow always raises
+        Conflict.
         """
         engine, id = self._open, self._id(id)
         check_on_conflict(on_conflict)
@@ -279,11 +302,12 @@ class Outlast:
         wait: float = 0.0,
         on_conflict: OnConflict = "raise",
     ) -> Run[R]:
-        """Queue a run for the workers, durable when this returns.
+        """Queue a run for the workers. It is durable when this returns.
 
-        The same id again returns the run that is there. Other arguments raise Conflict, unless `on_conflict` is "join":
-        see `start`. Higher priorities go first. It is not claimed before `delay` seconds have passed. Backpressure if the
-        queue is full, unless there is room within `wait` seconds (`math.inf`: however long it takes).
+        Submitting the same id again returns the existing run. Other arguments raise Conflict unless
+        `on_conflict` is "join"; see `start`. Higher priorities go first. Workers do not claim the
+        run before `delay` seconds have passed. Raise Backpressure if the queue is full and has no
+        room within `wait` seconds (`math.inf`: wait without limit).
         """
         runs = await self.submit_many(
             [call],
@@ -307,7 +331,7 @@ class Outlast:
         wait: float = 0.0,
         on_conflict: OnConflict = "raise",
     ) -> list[Run[R]]:
-        """Queue several runs in one commit: all of them or none."""
+        """Queue several runs in one commit, all of them or none. The options are those of `submit`."""
         engine, calls = self._open, list(calls)
         check_on_conflict(on_conflict)
         names = new_ids(len(calls)) if ids is None else [self._id(id) for id in ids]
@@ -339,18 +363,18 @@ class Outlast:
     # -- queues and workers
 
     def queue(self, name: str) -> Queue:
-        """A queue of plain work items."""
+        """Return the queue of plain work items with this name."""
         return Queue(
             lambda: self._open, check_name(name, self.settings.name_length_max, "queue name")
         )
 
     async def queues(self) -> list[QueueInfo]:
-        """Every queue: what is in it, and its limits."""
+        """Return every queue with its contents and limits."""
         engine = self._open
         return [QueueInfo.of(row) for row in await engine.read(engine.store.queues)]
 
     async def workers(self) -> list[WorkerInfo]:
-        """Every process that has the store open for work."""
+        """Return every process that has the store open for work."""
         engine = self._open
         dead = set(await engine.read(engine.store.dead_workers))
         rows = await engine.read(engine.store.workers)
@@ -365,11 +389,12 @@ class Outlast:
         id: str,
         key: Callable[[T], str] | None = None,
     ) -> AsyncIterator[T]:
-        """Go through items one after the other, and go on where a death or a drain ended it: `async for item in app.each(...)`.
+        """Iterate over items one by one, and resume after a death or a drain.
 
-        An item is done when the next is asked for, and skipped from then on. `key` says what an item is known by from life to
-        life; text and whole numbers are their own keys. Draining is raised at the next item when a drain has begun: the loop never
-        ends by that. LeaseLost if another process has it by now.
+        Use it as `async for item in app.each(...)`. An item is done when the loop asks for the next
+        one, and is skipped from then on. `key` identifies an item across restarts; text and whole
+        numbers are their own keys. Once a drain has begun, the next item raises Draining: a drain
+        never ends the loop normally. Raise LeaseLost if another process has taken over.
         """
         return Each(self._outside("each"), items, id=id, key=key)
 
@@ -402,31 +427,47 @@ class Outlast:
         key: Callable[[Any], str] | None = None,
         concurrency: int | None = None,
     ) -> dict[str, Any]:
-        """Call a function for every item, `concurrency` at once (by default the setting), and keep what it returns: a dict by the
-        items' keys, in their order. The same call again has only the rest done. A plain function is called in a thread.
+        """Call a function for every item and return the results as a dict by item key, in item
+        order.
 
-        What an item raises is raised here, when the others under way have ended. So is Draining, if a drain began.
+        At most `concurrency` calls run at once (by default the setting). Results are recorded: the
+        same call again processes only the remaining items. A plain function is called in a thread.
+        If an item raises, its exception is raised here after the other calls in flight have ended.
+        If a drain begins, Draining is raised.
         """
         engine = self._outside("map")
         return await MapJob(engine, fn, items, id=id, key=key, concurrency=concurrency).results()
 
     def unit(self, name: str) -> Unit:
-        """A part of the work that a drain does not cut in two, in a run or outside: `async with app.unit("order"):`, or `with`."""
+        """Return a unit: work that a drain does not interrupt halfway, in a run or outside one.
+
+        Use it as `async with app.unit("order"):`, or with `with`.
+        """
         return Unit(name, lambda: self._open)
 
     # -- sessions
 
     def session(self, id: str, *, ttl: float | EllipsisType | None = ...) -> Session:
-        """State that outlives its process, shared by every process that has the store open: a user's, a conversation's. Each access keeps
-        it for `ttl` seconds more; None: for ever; not said: for a day at least, without shortening what it has. In a workflow's own code each call of it is recorded."""
+        """Return a session: state that outlives its process, such as a user's or a conversation's.
+
+        Every process that has the store open shares it. Each access keeps it for `ttl` seconds
+        more. None keeps it forever. Without `ttl`, an access keeps it for at least a day and never
+        shortens its expiry. In a workflow's own code each call on the session is recorded.
+        """
         return Session(id, ttl, self.settings, lambda: self._open)
 
     async def sessions(self, prefix: str = "", *, limit: int = 100) -> list[SessionInfo]:
-        """Sessions whose ids begin with `prefix`, those changed last first. It moves no expiry."""
+        """Return the sessions whose ids begin with `prefix`, most recently changed first.
+
+        Listing does not extend a session's expiry.
+        """
         return await list_sessions(self._outside("sessions", "a step"), prefix, limit)
 
     def checkpoint(self, task_id: str, *, ttl: float | None = None) -> Checkpoint:
-        """Where a script was, for one without a workflow. It stays until it is cleared, or is not used for `ttl` seconds."""
+        """Return a checkpoint: the saved position of a script that has no workflow.
+
+        It stays until it is cleared, or until it is not used for `ttl` seconds.
+        """
         return Checkpoint(task_id, ttl, self.settings, lambda: self._open)
 
     def _outside(self, what: str, instead: str | None = None) -> Engine:
@@ -444,13 +485,16 @@ class Outlast:
     # -- finding
 
     def get(self, workflow: Workflow[..., R], id: str) -> Run[R]:
-        """A run by its id; its result is typed by the workflow."""
+        """Return the run with this id. The workflow gives its result a type."""
         engine = self._open
         engine.register_workflow(workflow)
         return Run(engine, self._id(id), workflow)
 
     async def result(self, id: str, timeout: float | None = None) -> Any:
-        """Wait for a run's end: its result as plain JSON, or how it ended."""
+        """Wait for a run to end and return its result as plain JSON, or raise how it ended.
+
+        Raise UnknownRun if there is no such run, and TimeoutError after `timeout` seconds.
+        """
         engine = self._open
         await self._row(id)
         async with asyncio.timeout(timeout):
@@ -471,9 +515,13 @@ class Outlast:
         newer_than: timedelta | float | None = None,
         limit: int = 100,
     ) -> list[RunInfo]:
-        """Return runs, newest first. `delayed` in `status` means those that are queued and not due yet, which `queued` includes. Ages are
-        seconds or timedeltas, since their creation. With `items`, plain work items instead; None: both. With `undoing`, only those
-        that are being undone."""
+        """Return runs, newest first.
+
+        `status` may include `delayed`: queued runs that are not due yet, which `queued` also
+        includes. Ages are seconds or timedeltas since creation. `items=True` returns plain work
+        items instead of runs, and None returns both. `undoing=True` returns only runs that are
+        being compensated.
+        """
         engine = self._open
         now = engine.store.now()
         query = RunQuery(
@@ -491,7 +539,7 @@ class Outlast:
         return [RunInfo.of(row) for row in await engine.read(engine.store.runs, query)]
 
     async def journal(self, id: str) -> list[Entry]:
-        """Everything recorded of a run, in order."""
+        """Return every journal entry of a run, in order."""
         engine, row = self._open, await self._row(id)
         return await engine.read(whole_journal, engine.store, row.pk)
 
@@ -500,9 +548,11 @@ class Outlast:
     async def send(
         self, id: str, name: str, value: Any = None, *, message_id: str | None = None
     ) -> None:
-        """Send a message, durable when this returns; a `receive(name)` of the run takes it, now or later.
+        """Send a message to a run. It is durable when this returns.
 
-        The same message_id again is harmless. UnknownRun, or WrongStatus once the run has ended, or for an item of a queue; LimitExceeded for more than `messages_max`, or one longer than `message_size_max`.
+        A `receive(name)` of the run takes it, now or later. Sending the same message_id again is
+        harmless. Raise UnknownRun, WrongStatus if the run has ended or the id is a queue item, or
+        LimitExceeded for more than `messages_max` messages or one longer than `message_size_max`.
         """
         check_name(name, self.settings.name_length_max, "message name")
         message = check_id(message_id or uuid4().hex, self.settings.id_length_max, "message id")
@@ -525,7 +575,10 @@ class Outlast:
         self._done(id, outcome, "sent to")
 
     async def cancel(self, id: str, why: str = "cancelled by its user") -> str:
-        """Ask a run to end: it is told why, its `finally` blocks execute, no new step starts. Its status after."""
+        """Ask a run to end and return its status afterwards.
+
+        The run receives the reason, its `finally` blocks execute, and no new step starts.
+        """
         self._id(id)
         why = why.encode(errors="backslashreplace").decode()[: self.settings.error_text_max]
         status: str = self._done(id, await self._open.cancel(id, why), "cancelled")
@@ -534,8 +587,9 @@ class Outlast:
     async def retry(self, id: str) -> None:
         """Queue a failed, cancelled or dead run again, from the step that ended it.
 
-        A child is retried by its parent. Alone it is retried only while the parent waits for it, or to undo it further; otherwise
-        this raises WrongStatus, which names the run to retry.
+        A parent retries its children. A child can be retried on its own only while its parent waits
+        for it, or to continue its compensation. Otherwise this raises WrongStatus, which names the
+        run to retry.
         """
         self._done(id, await retry(self._open, await self._row(id)), "retried")
 
@@ -555,12 +609,20 @@ class Outlast:
         result: Any = None,
         intent: int | None = None,
     ) -> None:
-        """Say what came of an effect of which nobody could tell, so that its parked run goes on. `effect` is its place, as `show` and the
-        run's `reason` name it, or its name if there is just one.
+        """Decide the outcome of an effect that Outlast could not determine, so that its parked run
+        goes on.
 
-        One of: `happened=RESULT` (it did, with that result), `did_not=True` (it is done again), `compensate=True` (the run is undone, and this effect
-        with it, as if it had happened with `result`). `intent` is the number of the intent that is meant (`EffectInfo.intent`); where there were several
-        it must be said. UnknownEffect, WrongStatus, SettingsError or Unrecordable before anything is written.
+        `effect` is its call site, as `show` and the run's `reason` name it, or its name if only one
+        effect has that name. Pass exactly one of:
+
+        - `happened=RESULT`: it happened, with that result.
+        - `did_not=True`: it did not happen, and is executed again.
+        - `compensate=True`: the run is compensated, and this effect with it, as if it had happened
+          with `result`.
+
+        `intent` is the number of the intent (`EffectInfo.intent`). It is required where there were
+        several. Raise UnknownEffect, WrongStatus, SettingsError or Unrecordable before anything is
+        written.
         """
         row = await self._row(id)
         await decide(
@@ -568,7 +630,7 @@ class Outlast:
         )  # fmt: skip
 
     async def effects(self, id: str) -> list[EffectInfo]:
-        """What a run has done to the outside world, or meant to, in that order."""
+        """Return the effects that a run performed or intended, in that order."""
         engine, row = self._open, await self._row(id)
         effect_log, _ = await engine.read(effect_log_of, engine, row)
         return EffectInfo.of(effect_log)
@@ -576,11 +638,12 @@ class Outlast:
     async def prune(
         self, older_than: timedelta | float, *, batch: int = 500, dead: bool = False
     ) -> int:
-        """Delete runs that ended longer ago than this, with their journals, in batches. How many were deleted. Sessions that have expired are
-        deleted too, and not counted.
+        """Delete runs that ended longer ago than `older_than`, with their journals, in batches.
 
-        Dead letters stay, with those above and below them: what they did outside is undone only when they are cancelled. With `dead` they are
-        forgotten too, and what they did stays done; only one whose undoing has begun stays until it is undone.
+        Return how many runs were deleted. Expired sessions are deleted too, and not counted. Dead
+        letters stay, with their parents and children, because their effects are compensated only
+        when they are cancelled. With `dead` they are deleted too and their effects stand, except
+        for a run whose compensation has begun: it stays until it is compensated.
         """
         engine, deleted = self._open, 0
         if batch < 1:
@@ -589,7 +652,8 @@ class Outlast:
         while True:
             count: int = await engine.writer.execute(Prune(before, batch, dead=dead))
             deleted += count
-            if not count:  # fewer than asked for may be all that there was time for
+            # A batch smaller than asked for may be all that there was time for. Only 0 means done.
+            if not count:
                 break
         await prune_sessions(engine, batch)
         return deleted
@@ -597,7 +661,10 @@ class Outlast:
     # -- helpers
 
     async def _or_exit(self, coro: Coroutine[Any, Any, R]) -> R:
-        """In a process of ours: what a coroutine returns, or the end of the process (SystemExit) if it was interrupted."""
+        """Return the coroutine's result, or raise SystemExit if a drain interrupted it.
+
+        Only for a process that Outlast owns.
+        """
         engine, process = self._open, self._lifecycle.process
         task = engine.loop.create_task(coro)
         engine.drain.started.add_done_callback(lambda _: _say_waiting(engine))
@@ -641,8 +708,11 @@ def run(
     on_conflict: OnConflict = "raise",
     **settings: Unpack[SettingsOptions],
 ) -> R:
-    """Execute a workflow in this process and return its result. Kill it anywhere, start it again with the same id, and
-    it goes on from its last recorded step. `on_conflict` is that of `Outlast.start`."""
+    """Execute a workflow in this process and return its result.
+
+    After a crash, the same call with the same id continues from the last recorded step.
+    `on_conflict` works as in `Outlast.start`.
+    """
     if not isinstance(call, Call):
         raise TypeError(
             f"run() takes a call of a workflow, like run(report('tides')), not {call!r}."
@@ -679,13 +749,14 @@ def run(
                 f"{named}. What it recorded is kept: the same call{' ' if id else ' with an id= '}goes on from there."
             )
         raise
-    # Here, not in the coroutine: whoever reads the traceback of a run that failed or is parked has nothing to look for in ours.
+    # Conclude here, not in the coroutine: the traceback of a failed or parked run then has no
+    # frames of the event loop.
     result: R = conclude(run_id, end, call.workflow.signature.returns())
     return result
 
 
 def _say_waiting(engine: Engine) -> None:
-    """A person at a terminal, or who reads the log of a pod, wants to know what it waits for."""
+    """Tell a person at the terminal or reading the pod's log what the process waits for."""
     drain = engine.drain
     if engine.executions:
         steps = f"{len(engine.executions)} run" + ("s" if len(engine.executions) > 1 else "")
@@ -695,13 +766,16 @@ def _say_waiting(engine: Engine) -> None:
 
 
 def _say(words: str) -> None:
-    with suppress(OSError, ValueError):  # nobody reads it
+    # stderr may be closed.
+    with suppress(OSError, ValueError):
         sys.stderr.write(f"outlast: {words}\n")
         sys.stderr.flush()
 
 
 def _warn_of_patterns(queues: Iterable[str]) -> None:
-    """Log a warning for queue names that look like patterns: they are legal names, and match nothing else."""
+    """Log a warning for queue names that look like patterns. They are legal but match only
+    literally.
+    """
     for name in queues:
         if any(mark in name for mark in "*?["):
             log.warning(
@@ -731,6 +805,6 @@ __all__ = ["Outlast", "Run", "RunInfo", "run"]
 
 
 def _seeds(commands: Iterable[Submit], outcomes: Iterable[Submitted]) -> Iterator[str]:
-    """Of the runs that were submitted, or were there already."""
+    """Yield the seeds of the runs that were submitted or existed already."""
     for command, outcome in zip(commands, outcomes, strict=True):
         yield command.seed if outcome.row is None else outcome.row.seed

@@ -1,4 +1,4 @@
-"""`Run`: a run as its starter sees it."""
+"""Define `Run`, a handle on a run."""
 
 from __future__ import annotations
 
@@ -18,14 +18,21 @@ R = TypeVar("R")
 
 
 class Run(Generic[R]):
-    """A run, wherever it executes. `await run.result()` is its workflow's result, or raises how it ended."""
+    """A handle on a run, wherever it executes.
+
+    `await run.result()` returns its workflow's result, or raises how it ended.
+    """
 
     def __init__(self, engine: Engine, id: str, workflow: Workflow[..., R] | None) -> None:
         self._engine, self.id, self._workflow = engine, id, workflow
 
     async def result(self, timeout: float | None = None) -> R:
-        """Wait for the end. A failure is raised as the workflow's own exception where that is safe, else as RunFailed;
-        RunCancelled, RunTimeout, RunParked and RunDead say how else it ended. TimeoutError after `timeout` seconds."""
+        """Wait for the run to end and return its result.
+
+        A failure is raised as the workflow's own exception where that is safe, else as RunFailed.
+        RunCancelled, RunTimeout, RunParked and RunDead say how else it ended. Raise TimeoutError
+        after `timeout` seconds.
+        """
         async with asyncio.timeout(timeout):
             end = await self._engine.wait_until_ended(self.id)
         codec = self._workflow.signature.returns() if self._workflow is not None else PLAIN
@@ -33,7 +40,7 @@ class Run(Generic[R]):
         return result
 
     async def info(self) -> RunInfo:
-        """How it stands now."""
+        """Return the run's current state. Raise UnknownRun if it does not exist."""
         row = await self._engine.read(self._engine.store.run, self.id)
         if row is None:
             raise UnknownRun(self.id)
@@ -48,12 +55,13 @@ def _decoded(text: str) -> BaseException:
         return decode_error(text)
     except (
         ValueError
-    ) as unreadable:  # damaged, or by a stranger's hand: that it failed is known all the same
+        # The record is damaged or was edited by hand. The run failed all the same.
+    ) as unreadable:
         return StepFailed(UNREADABLE, str(unreadable), "")
 
 
 def conclude(id: str, end: RunOutcome, codec: Any) -> Any:
-    """The result of a run that ended, or the exception that says how it did."""
+    """Return the result of a run that ended, or raise the exception that says how it ended."""
     if end.status == "done":
         return codec.decode(end.value) if end.value is not None else None
     if end.status == "failed":
@@ -61,8 +69,10 @@ def conclude(id: str, end: RunOutcome, codec: Any) -> Any:
         if isinstance(error, StepFailed):
             raise RunFailed(id, str(error), error.traceback_text) from error.__cause__
         if isinstance(
-            error, asyncio.CancelledError
-        ):  # the workflow's own: its starter was not cancelled
+            error,
+            asyncio.CancelledError,
+            # The workflow raised it itself. Its caller was not cancelled.
+        ):
             raise RunFailed(
                 id, "its workflow raised CancelledError, though nobody had cancelled it"
             )
@@ -71,7 +81,8 @@ def conclude(id: str, end: RunOutcome, codec: Any) -> Any:
         )
         raise error
     if end.status == "parked":
-        raise RunParked(id, end.reason or "")  # which says what to do
+        # The reason says what to do.
+        raise RunParked(id, end.reason or "")
     ended = (
         RunDead(id, end.reason or "")
         if end.status == "dead"

@@ -1,4 +1,4 @@
-"""`@workflow` and what calling one gives: a `Call`."""
+"""Define `@workflow` and `Call`, the object that calling a workflow returns."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Workflow(Generic[P, R]):
-    """A decorated function. Calling it gives a `Call`, which `run`, `app.start` or `app.submit` turn into a run.
+    """A decorated function. Calling it returns a `Call`.
 
-    `name` is what its runs are recorded under; `fn` is the plain function; `timeout` bounds a run, from its first start;
-    `abandon_after`: see `workflow`.
+    `run`, `app.start` and `app.submit` turn the call into a run. Its runs are recorded under
+    `name`. `fn` is the plain function. `timeout` bounds a run, counted from its first start. For
+    `abandon_after` see `workflow`.
     """
 
     def __init__(
@@ -56,7 +57,8 @@ class Workflow(Generic[P, R]):
 class Call(Coroutine[Any, Any, R_co]):
     """A workflow with its arguments. Inside a run, `await call` is a child run.
 
-    The arguments are checked and encoded here: TypeError or Unrecordable before anything is written.
+    The constructor checks and encodes the arguments: it raises TypeError or Unrecordable before
+    anything is written.
     """
 
     def __init__(
@@ -77,7 +79,7 @@ class Call(Coroutine[Any, Any, R_co]):
             self.__qualname__ = call_site.key
 
     def again(self) -> Call[R_co]:
-        """The same call, to be made anew: its place in a run is taken here."""
+        """Return the same call with a call site of its own, reserved here."""
         args, kwargs = self.workflow.signature.decode(self.args)
         return Call(self.workflow, args, kwargs)
 
