@@ -1,4 +1,7 @@
-"""A batch of commands as one call, and its answer as outcomes. What the functions in the server take and give is said in `functions/10_commit.sql`."""
+"""Encode a batch of commands as one call, and decode the answer into outcomes.
+
+`functions/10_commit.sql` documents what the server-side functions take and return.
+"""
 
 from __future__ import annotations
 
@@ -15,26 +18,26 @@ from outlast.store.rows import RunRow
 
 FIELDS = len(RunRow._fields)
 BRIEF = 9
-"""Parts of a row as the function `brief` sends it."""
+"""Number of fields in a row as the function `brief` sends it."""
 
 
 class Call(NamedTuple):
     runs: str
-    """The numbers of runs that fenced commands name, as an array of Postgres."""
+    """The numbers of the runs that fenced commands name, as a PostgreSQL array."""
     needs: str | None
     groups: str
     shape: list[tuple[type, list[Command]]]
-    """The kinds of its groups, and the commands of each."""
+    """The kind of each group, and its commands."""
 
 
 class _Needs:
-    """What a batch must lock: see the function `lock`."""
+    """Collect what a batch must lock: see the function `lock`."""
 
     def __init__(self) -> None:
         self.runs: set[int] = set()
         self.lists: dict[str, list[Any]] = {}
         self.depth_max: dict[str, int | None] = {}
-        """The least that is asked for, of each queue."""
+        """The lowest limit that a command sets, by queue."""
         self.claims: list[str] | None = []
 
     def add(self, what: str, *things: Any) -> None:
@@ -52,7 +55,10 @@ class _Needs:
 def call(
     batch: Sequence[Command], scan_cursors: Any, place: Callable[[commands.Prune], Any]
 ) -> Call:
-    """`place`: where a Prune goes on. BadValue for what JSON cannot carry."""
+    """Encode a batch. `place` returns where a Prune continues.
+
+    Raise BadValue for a value that JSON cannot carry.
+    """
     try:
         if all(type(command) is commands.Record for command in batch):
             return _records(batch)
@@ -62,7 +68,7 @@ def call(
 
 
 def _records(batch: Sequence[Any]) -> Call:
-    """Most batches are entries and nothing else."""
+    """Encode a batch of Records only, the most frequent kind."""
     groups = _dumps([("Record", batch)])
     return Call(
         _array({command.run for command in batch}), None, groups, [(commands.Record, list(batch))]
@@ -92,7 +98,8 @@ def _mixture(
         shape.append((kind, some))
     waits = [kind for kind, _ in shape if kind in _WAIT_FOR_RUNS]
     if len(waits) == 1 and waits[0] in _IN_ORDER and "ids" not in needs.lists:
-        needs.runs.clear()  # they are locked by its statement, and no other one waits for any
+        # The group's own statement locks these runs, and no other group waits for any.
+        needs.runs.clear()
         needs.lists.pop("enders", None)
     return Call(_array(needs.runs), needs.document(), _dumps(groups), shape)
 
@@ -109,7 +116,10 @@ def _array(numbers: set[int]) -> str:
 
 
 def record_values(command: Command, writer: str, epoch: int) -> list[bytes | None] | None:
-    """For the statement RECORD. None if the command is another, or has something in it that the server would not take, or not as it is."""
+    """Return the values for the statement RECORD.
+
+    Return None for another command, or for a value that the server would refuse or change.
+    """
     if type(command) is not commands.Record:
         return None
     try:
@@ -120,8 +130,9 @@ def record_values(command: Command, writer: str, epoch: int) -> list[bytes | Non
 
 
 def _word(part: Any) -> bytes:
-    """A value as libpq takes it. ValueError."""
-    if isinstance(part, str):  # of whatever class: as JSON has it
+    """Return a value as libpq takes it. Raise ValueError for one that it cannot carry."""
+    # Subclasses of str count too, as they do in JSON.
+    if isinstance(part, str):
         word = str.encode(part)
         if b"\0" in word:
             raise ValueError("libpq would end it there")
@@ -131,7 +142,7 @@ def _word(part: Any) -> bytes:
     return repr(part).encode()
 
 
-# -- what a command needs
+# -- the locks that a command needs
 
 
 def _changes(
@@ -239,8 +250,9 @@ _NEEDS: dict[type, Callable[[_Needs, Any], None]] = {
 
 
 _IN_ORDER = {commands.Ack, commands.Settle}
-"""Commands of which a group locks all its runs by one statement. Nobody but their worker locks many of these, so that is order enough; and a
-deadlock is no more than a wait: see AGAIN."""
+"""Commands whose group locks all its runs in one statement. Only their worker locks many of these
+runs, so that is order enough, and a deadlock costs no more than a wait: see AGAIN.
+"""
 _WAIT_FOR_RUNS = set(_NEEDS) - {
     commands.Claim,
     commands.Submit,
@@ -250,11 +262,11 @@ _WAIT_FOR_RUNS = set(_NEEDS) - {
     commands.RequestDrain,
     commands.SetQueueLimits,
 }
-"""Commands that wait for runs that others have locked."""
+"""Commands that wait for runs that other transactions have locked."""
 
 
 def _with_place(command: commands.Prune, place: Callable[[commands.Prune], Any]) -> tuple[Any, ...]:
-    """As the function takes it: `dead`, which came later, last."""
+    """Return the Prune as the function takes it. `dead` was added later and comes last."""
     return (
         command.before,
         command.limit,
@@ -275,7 +287,7 @@ def _with_token(command: commands.Decide) -> commands.Decide:
         raise BadValue(f"a decision must be a JSON object: {error}") from None
 
 
-# -- what comes back
+# -- the answer
 
 
 class Answer:
@@ -284,11 +296,13 @@ class Answer:
         self.rings: bool
         self.now, self.rings, groups = json.loads(text)
         self.scans: list[tuple[float, int, Any]] = []
-        """How long each claim looked for something, over how many entries, and the first runs that it found."""
+        """For each claim: the seconds its scan took, the entries it walked over, and the first runs
+        it found.
+        """
         self.places: list[Any] = []
-        """Where each Prune stopped; None: at the end."""
+        """Where each Prune stopped. None means at the end."""
         self.late: dict[int, int] = {}
-        """The fences of runs whose rows are still to be read, by their numbers."""
+        """The fences of the runs whose rows are still to be read, by run number."""
         self.outcomes: list[Any] = []
         for (kind, some), group in zip(shape, groups, strict=True):
             if group is None:
@@ -336,8 +350,11 @@ class Answer:
         return said[0]
 
     def fill(self, rows: Sequence[RunRow]) -> bool:
-        """Put in the rows that were too long for the answer. What was claimed and is another's by now was not claimed. False if one that was joined
-        is gone."""
+        """Fill in the rows that were too long for the answer.
+
+        A claimed run whose fence has changed since was not claimed, and is left out. Return False
+        if a joined run is gone.
+        """
         there = {row.pk: row for row in rows}
 
         def filled(outcome: Any) -> Any:
@@ -365,7 +382,9 @@ def _joined(outcomes: Sequence[Any]) -> Iterator[Submitted]:
 
 
 def _begun(said: list[Any], command: commands.Claim) -> RunRow:
-    """A run in its first life, to which nothing has happened before this claim."""
+    """Return the row of a run that starts for the first time. Nothing happened to it before this
+    claim.
+    """
     pk, fence, priority, created, started, due, attempts_max, interruptions_max, texts = said
     id, workflow, args, queue, seed = texts
     return RunRow(

@@ -24,9 +24,11 @@ from outlast.store.postgres.statements import PLANS
 
 SERVER_VERSION_MIN = 140_000
 CALL, RECORD = b"outlast", b"outlast_record"
-"""The names of what is prepared."""
+"""The names of the prepared statements."""
 SERVER_SHARE = 2
-"""The server ends a statement after so many times the client's bound: it may have lost the client, and some calls may take longer."""
+"""The server's bound on a statement, in multiples of the client's: the server may have lost the
+client, and some calls may take longer.
+"""
 
 _SESSION = (
     "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED;"
@@ -35,12 +37,17 @@ _SESSION = (
     "SET search_path = pg_catalog, pg_temp;"
     "SET extra_float_digits = 1"
 )
-"""No function or operator in another schema is taken for one of the server's. And a time that is read is the one that was
-written, to the last bit: a run's clock goes by it."""
+"""The search path keeps functions and operators of other schemas from being taken for the server's.
+The float digits make a time read back equal to the one written, to the last bit: a run's clock
+depends on it.
+"""
 
 
 def readable(files: list[int], seconds: float) -> set[int]:
-    """Which of them can be read from, as soon as one can. (`select` knows no number above 1,023.)"""
+    """Wait until one of these descriptors is readable, and return those that are.
+
+    `poll` has no limit on descriptor numbers; `select` stops at 1,023.
+    """
     poll = select.poll()
     for file in files:
         poll.register(file, select.POLLIN)
@@ -48,7 +55,7 @@ def readable(files: list[int], seconds: float) -> set[int]:
 
 
 class Late(psycopg.OperationalError):
-    """The server has not answered in time. The connection is closed."""
+    """The server did not answer in time. The connection is closed."""
 
 
 class _Session(psycopg.Connection[Any]):
@@ -57,16 +64,17 @@ class _Session(psycopg.Connection[Any]):
     seconds_max = CALL_SECONDS
 
     def wait(self, gen: Any, *args: Any, **options: Any) -> Any:
-        """Consume psycopg's generator as psycopg does, but raise Late instead of waiting for ever."""
+        """Consume psycopg's generator as psycopg does, but raise Late instead of waiting forever."""
         try:
             return super().wait(_bounded(gen, time_left(self.seconds_max)), *args, **options)
         except Late:
-            self.pgconn.finish()  # what the answer belongs to can no longer be told
+            # A late answer could no longer be matched to its statement.
+            self.pgconn.finish()
             raise
 
 
 def _bounded(gen: Any, seconds: float) -> Generator[Any, Any, Any]:
-    """Pass a generator of psycopg's through, and raise Late after `seconds` without a sign of the server."""
+    """Forward psycopg's generator, and raise Late after `seconds` of silence from the server."""
     deadline, ready = time.monotonic() + seconds, None
     while True:
         try:
@@ -76,7 +84,8 @@ def _bounded(gen: Any, seconds: float) -> Generator[Any, Any, Any]:
         ready = yield wanted
         if ready:
             deadline = time.monotonic() + seconds
-        elif time.monotonic() >= deadline:  # psycopg wakes the generator ten times a second
+        # psycopg wakes the generator ten times a second.
+        elif time.monotonic() >= deadline:
             gen.close()
             raise _late(seconds)
 
@@ -89,7 +98,7 @@ _prepared: WeakSet[psycopg.Connection[Any]] = WeakSet()
 """Sessions in which the statements are prepared."""
 
 _inherited: list[Any] = []
-"""Connections of the process that forked this one: never closed here, which would end them there."""
+"""Connections of the process that forked this one. Closing them here would end them there."""
 
 
 class Connection:
@@ -99,7 +108,11 @@ class Connection:
         statements: Mapping[bytes, str] | None = None,
         seconds_max: float = CALL_SECONDS,
     ) -> None:
-        """`statements` are called by name and have $1, $2… in them. A call takes `seconds_max` at most."""
+        """Prepare to connect. The connection opens when it is first used.
+
+        `statements` maps names to statements with $1, $2… in them. A call takes `seconds_max` at
+        most.
+        """
         self.address = address
         self._statements = statements or {}
         self._seconds_max = seconds_max
@@ -112,16 +125,16 @@ class Connection:
 
     @property
     def is_usable(self) -> bool:
-        """Whether the session is good for another statement."""
+        """Return whether the session can take another statement."""
         return self._db is not None and self._db.pgconn.status == pq.ConnStatus.OK
 
     @property
     def is_prepared(self) -> bool:
-        """Whether a call can be made with a bound on its time."""
+        """Return whether the statements are prepared, so that a call's time can be bounded."""
         return not self.pooler and self.is_usable and self._db in _prepared
 
     def db(self) -> _Session:
-        """Connected. psycopg.Error if that is not possible now."""
+        """Return the session, and connect if there is none. Raise psycopg.Error if that fails."""
         if self._db is not None and self._db.pgconn.status != pq.ConnStatus.OK:
             self.drop()
         if self._db is None:
@@ -157,15 +170,15 @@ class Connection:
         return db
 
     def execute(self, statement: str, values: Any = None) -> list[Any]:
-        """One statement by itself: its rows. psycopg.Error."""
+        """Execute one statement and return its rows. Raise psycopg.Error if it fails."""
         cursor = self.db().execute(statement, values)
         return cursor.fetchall() if cursor.description is not None else []
 
     def _connect_timeout(self) -> int:
         """Return the address's own connect_timeout, but no more than a call may take.
 
-        It does not bound the lookup of a host's name: only the resolver's own settings do (`options timeout:` and
-        `attempts:` in resolv.conf, 10 s for each name server by default).
+        It does not bound the lookup of a host name. Only the resolver's own settings do (`options
+        timeout:` and `attempts:` in resolv.conf, 10 s for each name server by default).
         """
         given = self.address.options.get("connect_timeout") or os.environ.get(
             "PGCONNECT_TIMEOUT", ""
@@ -175,9 +188,10 @@ class Connection:
         return min(seconds or seconds_max, seconds_max)
 
     def call(self, values: list[Any], seconds: float | None = None) -> bytes:
-        """Call the statement CALL and return its one value, straight through libpq: a cursor takes longer than the server does.
+        """Call the statement CALL and return its one value.
 
-        `seconds` is another bound than the connection's. Raises psycopg.Error, and Late with the connection closed.
+        The call goes straight through libpq: a cursor takes longer than the server does. `seconds`
+        overrides the connection's bound. Raise psycopg.Error, or Late with the connection closed.
         """
         db = self.db()
         if not self.pooler:
@@ -185,15 +199,17 @@ class Connection:
                 self._prepare(db)
                 return self._value(self._prepared(db, CALL, values, seconds))
             except (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement):
-                self.pooler = (
-                    True  # it is another session than a moment ago, whatever the address says
-                )
+                # The session changed since the last statement, whatever the address says.
+                self.pooler = True
                 db.prepare_threshold = None
         db.pgconn.send_query_params(self._statements[CALL].encode(), values)
         return self._value(self._result(db, seconds))
 
     def record(self, values: list[Any], seconds: float | None = None) -> bool:
-        """Call the statement RECORD, where it `is_prepared`, and return whether it wrote its row. Raises as `call` does."""
+        """Call the statement RECORD and return whether it wrote its row.
+
+        The caller checks `is_prepared` first. Raise as `call` does.
+        """
         result = self._prepared(self.db(), RECORD, values, seconds)
         self._value(result)
         return result.command_tuples == 1
@@ -217,7 +233,7 @@ class Connection:
     def _result(self, db: _Session, seconds: float | None = None) -> pq.abc.PGresult:
         """Return the result of the statement just sent.
 
-        Raises Late, with the connection closed, after that many seconds without a sign of the server.
+        Raise Late, with the connection closed, after `seconds` of silence from the server.
         """
         pgconn, seconds = db.pgconn, time_left(self._seconds_max if seconds is None else seconds)
         while pgconn.flush():
@@ -256,9 +272,10 @@ class Connection:
             db.close()
 
     def forget_in_child(self) -> None:
-        """After fork: the session is the parent's. Only our copy of its socket is closed."""
+        """Close a forked child's copy of the socket. The session stays the parent's."""
         db, self._db = self._db, None
         if db is not None:
             _inherited.append(db)
-            with suppress(psycopg.Error):  # one that is lost has no socket
+            # A lost connection has no socket.
+            with suppress(psycopg.Error):
                 os.close(db.fileno())

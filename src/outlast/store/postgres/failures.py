@@ -1,7 +1,8 @@
-"""What Postgres's errors mean.
+"""Translate PostgreSQL's errors into the store's.
 
-An error is definite where the server said ERROR and the connection is still good, or where nothing was sent. Any other end of a call
-under way (a FATAL, a lost connection, words without a code) leaves it unknown whether it was committed.
+An error is definite if the server said ERROR and the connection is still good, or if nothing was
+sent. Any other end of a call in flight (a FATAL, a lost connection, a message without a code)
+leaves it unknown whether the call was committed.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ ISOLATION = "OL004"
 DIGITS = "OL005"
 LOCKED = "55P03"
 AGAIN = ("40001", "40P01")
-"""Nothing was written, and the same again may succeed at once."""
+"""Codes after which nothing was written and an immediate retry may succeed."""
 
 BAD_VALUES = ("22", "23", "54")
-"""Classes: a value that its column, JSON or an index cannot take."""
+"""Error classes for a value that its column, JSON or an index cannot take."""
 
 _ADVICE = {
     "25006": "it is read-only: a standby, or set so. Check default_transaction_read_only, or name the primary (target_session_attrs=read-write).",
@@ -61,11 +62,16 @@ _DEFINITE = (
     "permission denied for database",
     "invalid sslmode",
 )
-"""What is wrong with an address. libpq gives no code with a connection that fails, so the words must do; in another language it is StoreUnavailable."""
+"""Messages for a wrong address. libpq gives no code for a connection that fails, so the text must
+do. A server that speaks another language gets StoreUnavailable.
+"""
 
 
 def at_opening(error: Exception, address: Address) -> OutlastError:
-    """The same for a store that is being opened, of which nothing was acknowledged yet: what no waiting mends is a SettingsError."""
+    """Translate an error raised while opening a store, before anything was acknowledged.
+
+    Return a SettingsError where waiting does not help.
+    """
     if isinstance(error, StoreError) or getattr(error, "sqlstate", None):
         return translate(error, address, sent=False, usable=False)
     said = words(error, address)
@@ -79,13 +85,16 @@ def at_opening(error: Exception, address: Address) -> OutlastError:
 
 
 def words(error: Exception, address: Address) -> str:
-    """What the server said, in one line: no values (they are in DETAIL), no password."""
+    """Return the server's message in one line, without values (they are in DETAIL) or the password."""
     primary = error.diag.message_primary if isinstance(error, psycopg.Error) else None
     return address.masked((primary or str(error).partition("\n")[0]).strip())
 
 
 def translate(error: Exception, address: Address, *, sent: bool, usable: bool) -> StoreError:
-    """The store's word for an error. `sent`: a commit had been sent; `usable`: the connection still is."""
+    """Translate an error into the store's exception.
+
+    `sent` says that a commit was sent, `usable` that the connection still works.
+    """
     if isinstance(error, StoreError):
         return error
     said, code = words(error, address), getattr(error, "sqlstate", None) or ""
@@ -94,7 +103,8 @@ def translate(error: Exception, address: Address, *, sent: bool, usable: bool) -
         and not code
         and not isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError, OSError))
     ):
-        return BadValue(said)  # psycopg could not make a request of it
+        # psycopg could not build a request from the values.
+        return BadValue(said)
     if sent and (not usable or not code or code.startswith("08") or code == "40003"):
         return CommitUnknown(
             f"{address.place}: the connection was lost in the middle of a commit ({said})."
@@ -111,7 +121,7 @@ def translate(error: Exception, address: Address, *, sent: bool, usable: bool) -
         return StoreUnavailable(
             f"{address.place}: {stopped(said)} Check the server, its pooler and the network."
         )
-    # libpq gives no code with a connection that fails: the server's own words must do.
+    # libpq gives no code for a connection that fails: the server's message must do.
     without_code = (
         "it cannot be connected to. Check that it runs, the address, the user and the password."
     )

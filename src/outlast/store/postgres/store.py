@@ -1,6 +1,8 @@
-"""The store on a PostgreSQL server (14 or later): any number of processes on any number of hosts.
+"""Store runs on a PostgreSQL server (14 or later).
 
-Every batch is one call of a function in the server, so that no transaction is ever open while a client thinks: see `functions/10_commit.sql`.
+Any number of processes on any number of hosts can share it. Every batch is one call of a
+server-side function, so no transaction stays open while a client computes: see
+`functions/10_commit.sql`.
 """
 
 from __future__ import annotations
@@ -59,26 +61,31 @@ from outlast.store.rows import (
 log = logging.getLogger("outlast.store")
 
 HERE_SECONDS = 0.25
-"""How long a commit on the loop itself may take before it is left to the thread that can wait."""
+"""How long a commit on the event loop may take before the thread that may block handles it."""
 LOCK_WAIT_HERE = 0.005
-"""And how long it waits there for each lock."""
+"""How long a commit on the event loop waits for each lock."""
 LOCK_WAITS = (0.3, 1.0, 2.0)
-"""How long a batch waits for each row lock: at first, and again if it turns out that nobody keeps one for longer. Ours are held
-for milliseconds; another program's may be for minutes."""
+"""How long a batch waits for each row lock: the first value at first, the next ones if no row turns
+out to be locked for longer. Outlast holds row locks for milliseconds; another program may hold them
+for minutes.
+"""
 CANCELLED = "57014"
 LONG_CALLS = 2.5
-"""How many times `call_timeout` a batch may take that deletes or submits thousands of rows. More than the server's bound on every
-statement (SERVER_SHARE), so that the server answers first."""
+"""The bound, in multiples of `call_timeout`, on a batch that deletes or submits thousands of rows.
+It exceeds the server's bound on every statement (SERVER_SHARE), so the server answers first.
+"""
 PRUNE_PART = 50
-"""Runs or sessions that one call deletes. A Prune of more takes several, so that none takes too long."""
+"""Runs or sessions that one call deletes. A larger Prune takes several calls to keep each one
+short.
+"""
 LISTING_SECONDS = 60.0
-"""The bound on listing the queues, which looks at every run."""
+"""The bound on listing the queues, a query that reads every run."""
 MIGRATION_SECONDS = 600.0
 """The bound on one step of a migration."""
 AGAIN_MAX = 6
-"""How often a call is made again that met a deadlock."""
+"""How often a call is attempted before a deadlock counts as an error."""
 RECOVER_SECONDS_MAX = 5
-"""How long `recover` waits for a call that goes on without us."""
+"""How long `recover` waits for a lost call that still executes in the server."""
 
 
 class PostgresStore:
@@ -98,13 +105,13 @@ class PostgresStore:
         self._listing = threading.Lock()
         self._opened = False
         self._ahead = 0.0
-        """How far the server's clock is ahead of our monotonic one."""
+        """The server's clock minus this process's monotonic clock."""
 
     @classmethod
     def at(
         cls, address: str, *, clock: Callable[[], float] | None = None, heartbeat: float = 0.2
     ) -> PostgresStore:
-        """The store of an address, not opened yet. SettingsError."""
+        """Return the store at an address, not opened yet. Raise SettingsError for a bad address."""
         return cls(parse(address), clock=clock, heartbeat=heartbeat)
 
     # -- opening and closing
@@ -151,7 +158,11 @@ class PostgresStore:
         return f"{self.place}: its schema {name} is not of this release. Run `outlast migrate`."
 
     def versions(self) -> tuple[int, int]:
-        """Of the schema that is there (0: there is none) and of the one that this release knows. It need not be open."""
+        """Return the schema version in the database (0 if there is none) and the one this release
+        knows.
+
+        The store need not be open.
+        """
         db = Connection(self.address)
         try:
             return migrate.current(db)[0], migrate.version()
@@ -161,11 +172,16 @@ class PostgresStore:
             db.drop()
 
     def script(self) -> str:
-        """What `migrate` would execute in an empty database, for somebody else to."""
+        """Return the SQL that `migrate` would execute in an empty database, for another role to
+        execute.
+        """
         return migrate.script(self.address.schema, self.address.schema_owner)
 
     def migrate(self) -> None:
-        """Bring the schema to this release's version, also where the address says that opening must not. StoreTooNew, StoreUnavailable."""
+        """Bring the schema to this release's version, even if the address says `migrate=no`.
+
+        Raise StoreTooNew for a newer schema, StoreUnavailable if the server cannot be used.
+        """
         db = Connection(self.address, seconds_max=MIGRATION_SECONDS)
         try:
             migrate.migrate(db)
@@ -183,14 +199,16 @@ class PostgresStore:
     def close(self) -> None:
         if not self._opened:
             return
-        with self._writing:  # after a commit or a read that is under way
+        # Wait for a commit or a read in flight.
+        with self._writing:
             self._opened = False
         with self._reading:
             pass
         with self._listing:
             pass
         self._listener.close()
-        with suppress(psycopg.Error):  # it is forgotten in time
+        # If this fails, the server forgets the writer in time.
+        with suppress(psycopg.Error):
             if self._epoch and self._writer.is_usable:
                 self._writer.execute(self._named(sql.GONE), (self._id,))
         self._writer.drop()
@@ -200,7 +218,7 @@ class PostgresStore:
         return [self._writing, self._reading, self._listing]
 
     def after_fork(self, *, at_rest: bool) -> None:
-        """In a forked child: its parent's sessions are not its own; it must open the store anew."""
+        """Drop the parent's sessions in a forked child. The child must open the store again."""
         if not self._opened:
             return
         self._opened = False
@@ -223,13 +241,14 @@ class PostgresStore:
         self._ahead = now - time.monotonic()
 
     def _at(self) -> float | None:
-        """The time to send along: None, the server's own."""
+        """Return the time to send with a call. None means the server's own time."""
         return None if self._clock is None else self._clock()
 
     def try_commit(self, commands: Sequence[Command]) -> list[Any] | None:
-        """Commit if that can be done without waiting for anybody, here or there; None if not, and then nothing was written.
+        """Commit if no lock is in the way, in this process or in the server.
 
-        It waits for the server, but not long: then the outcome is unknown.
+        Return None if one is: nothing was written. Wait at most HERE_SECONDS for the server, then
+        raise CommitUnknown.
         """
         if not self._writing.acquire(blocking=False):
             return None
@@ -252,7 +271,8 @@ class PostgresStore:
             if self._recorded(commands):
                 return [None]
             answer = self._commit(commands)
-        assert answer is not None  # only a commit on the loop gives up
+        # Only a commit on the event loop gives up.
+        assert answer is not None
         outcomes = self._whole(answer)
         kinds = set(map(type, commands))
         if Prune in kinds:
@@ -265,9 +285,9 @@ class PostgresStore:
         return outcomes
 
     def _finish_prunes(self, commands: Sequence[Command], outcomes: list[int]) -> None:
-        """Delete what the first call has left, part by part, and stop after `call_timeout`.
+        """Delete what the first call left, part by part, and stop after `call_timeout`.
 
-        A Prune that ends early has deleted something: its caller asks again until there is nothing.
+        A Prune that stops early has deleted something: its caller repeats it until nothing is left.
         """
         deadline = time.monotonic() + time_left(self.call_timeout)
         for number, command in enumerate(commands):
@@ -289,31 +309,44 @@ class PostgresStore:
         except Blocked as error:
             log.debug("%s: the rest is pruned by the next call: %s", self.place, error)
             return 0
-        except StoreUnavailable as error:  # the batch is written, and can be committed again
+        except StoreUnavailable as error:
+            # The batch is written, and may be committed again.
             raise CommitUnknown(str(error)) from error
         assert answer is not None
         count: int = answer.outcomes[0]
         return count
 
     def _part(self, command: Command) -> Any:
-        """Return the command as one call takes it. Items have no journals, and ids are gone through at once."""
+        """Return the command, limited to what one call may delete.
+
+        Prunes of items stay whole because items have no journals, and prunes by id because they are
+        handled at once.
+        """
         if type(command) is not Prune or command.items or command.ids:
             return command
         return command._replace(limit=min(command.limit, self._prune_part))
 
     def _whole(self, answer: Answer) -> list[Any]:
-        """The outcomes, with the rows that were too long to come with them."""
+        """Return the outcomes, with the rows that were too long for the answer.
+
+        Raise CommitUnknown if those rows cannot be read: the batch is committed, and repeating it
+        returns them.
+        """
         if answer.late:
             try:
                 rows = self._read(sql.RUNS_BY_PK, (list(answer.late),))
-            except StoreUnavailable as error:  # committed, but not known here: a repeat tells
+            except StoreUnavailable as error:
+                # The batch is committed. A repeat returns the outcomes.
                 raise CommitUnknown(str(error)) from error
             if not answer.fill([RunRow(*row) for row in rows]):
                 raise CommitUnknown(f"{self.place}: a run was pruned while it was joined.")
         return answer.outcomes
 
     def _recorded(self, commands: Sequence[Command], seconds: float | None = None) -> bool:
-        """The short way of a lone new entry: one plain statement. False: it wrote nothing, and the long way will tell why."""
+        """Try to write a lone new entry with one plain statement.
+
+        Return False if it wrote nothing; the full commit then finds out why.
+        """
         if len(commands) != 1 or not self._writer.is_prepared:
             return False
         values = record_values(commands[0], self._id, self._epoch)
@@ -327,7 +360,11 @@ class PostgresStore:
             raise translate(error, self.address, sent=True, usable=False) from error
 
     def _commit(self, commands: Sequence[Command], seconds: float | None = None) -> Answer | None:
-        """`seconds`: how long it may take at the most. Then None if somebody has a lock: nothing was written."""
+        """Call the commit function, and repeat the call after deadlocks and short lock waits.
+
+        `seconds` bounds the call on the event loop. With it, return None if a lock or a deadlock
+        stopped the call: nothing was written. Raise Blocked if another program keeps a row locked.
+        """
         scan_cursors = self._scan_cursors.now()
         sent = call([self._part(command) for command in commands], scan_cursors, self._place_of)
         lock_waits = iter(self._lock_waits() if seconds is None else [LOCK_WAIT_HERE])
@@ -345,7 +382,8 @@ class PostgresStore:
                     time.sleep(random.uniform(0.0, 0.002 * 2**turn))  # noqa: S311
                     continue
                 if long and self._prune_part > 1 and (not definite or error.sqlstate == CANCELLED):
-                    self._prune_part = 1  # the journals may be long
+                    # The journals may be long.
+                    self._prune_part = 1
                     if definite:
                         sent = call(
                             [self._part(command) for command in commands],
@@ -376,16 +414,21 @@ class PostgresStore:
         return answer
 
     def _place_of(self, command: Prune) -> Any:
-        """Where the last one like it has stopped: it goes on from there."""
+        """Return where the last Prune like this one stopped. The next one continues there."""
         return self._place[1] if self._place[0] == command._replace(limit=0) else None
 
     def _lock_waits(self) -> list[float]:
-        """Return how long each turn waits for a row lock, so that the server gives up before the client does."""
+        """Return how long each attempt waits for a row lock. The server gives up before the client
+        does.
+        """
         most = time_left(self.call_timeout) / 2
         return [wait for wait in LOCK_WAITS if wait <= most] or [most]
 
     def _locked(self, commands: Sequence[Any]) -> frozenset[tuple[str, Any]]:
-        """Return the runs of these commands that somebody keeps locked, as `Blocked` has them."""
+        """Return the runs and sessions of these commands that another transaction keeps locked.
+
+        They have the form that `Blocked` takes.
+        """
         records = [getattr(command, "record", None) or command for command in commands]
         runs = [command.run for command in records if hasattr(command, "run")]
         ids = [command.id for command in records if hasattr(command, "id")]
@@ -416,7 +459,8 @@ class PostgresStore:
     def _call(self, sent: Call, lock_wait: float, seconds: float | None) -> Answer:
         try:
             self._writer.db()
-            if not self._epoch:  # whoever only reads needs none, nor the right to write
+            # A store that only reads needs no epoch, nor the right to write.
+            if not self._epoch:
                 self._begin_epoch()
         except (psycopg.Error, OSError) as error:
             raise translate(error, self.address, sent=False, usable=False) from error
@@ -437,7 +481,10 @@ class PostgresStore:
         return Answer(self._writer.call(values, seconds), sent.shape)
 
     def _renew_epoch(self) -> None:
-        """Nobody knows this writer: it was forgotten in a long silence. A new one has nothing under way."""
+        """Register under a new id after the server forgot this writer in a long silence.
+
+        The new writer has nothing in flight.
+        """
         self._id = uuid4().hex
         try:
             self._begin_epoch()
@@ -445,7 +492,10 @@ class PostgresStore:
             raise translate(error, self.address, sent=False, usable=True) from error
 
     def recover(self) -> None:
-        """Shut out the call that was lost sight of: what it has done is done, and from now on it can do nothing more."""
+        """Shut out the call whose outcome is unknown.
+
+        What the call has committed stays. From now on it can commit nothing more.
+        """
         with self._writing:
             self._check_open()
             self._writer.drop()
@@ -464,7 +514,7 @@ class PostgresStore:
     # -- reading
 
     def _named(self, statement: str, **words: str) -> str:
-        """A statement with the names of this schema."""
+        """Return the statement with the names of this schema filled in."""
         if words:
             return statement.format(**self._names, **words)
         found = self._statements.get(statement)
@@ -482,7 +532,8 @@ class PostgresStore:
                     return self._reader.execute(named, values)
                 except (psycopg.Error, OSError, UnicodeEncodeError) as error:
                     if was_open and turn == 0 and not self._reader.is_usable:
-                        continue  # it was lost since the last time: once more, on another
+                        # The connection was lost since the last read: retry on a new one.
+                        continue
                     raise translate(
                         error, self.address, sent=False, usable=self._reader.is_usable
                     ) from error
@@ -496,7 +547,8 @@ class PostgresStore:
         values = query._asdict() | {"statuses": list(query.statuses) or None, "now": self._at()}
         parts = [text for name, text in sql.RUNS_WHERE.items() if values[name] is not None]
         if DELAYED in query.statuses:
-            parts[0] = f"({parts[0]} OR {self._named(sql.IS_DELAYED)})"  # the statuses are first
+            # The condition on the statuses comes first.
+            parts[0] = f"({parts[0]} OR {self._named(sql.IS_DELAYED)})"
         return [
             RunRow(*row)
             for row in self._read(sql.RUNS, values, where=" AND ".join(parts) or "true")
@@ -567,21 +619,26 @@ class PostgresStore:
             sql.LOOK, (json.dumps(queues, ensure_ascii=False), scan_cursors, self._at())
         )[0][0]
         now, due, firsts, suspects, seconds, walked = json.loads(text)
-        if due is None or due > now:  # else the next claim has more to make ready than it remembers
+        # Otherwise the next claim has more to make ready than the cache remembers.
+        if due is None or due > now:
             self._scan_cursors.learn(seconds, walked, firsts, now, floored=scan_cursors is not None)
         found = claimable_of(
             {first[1] for first in firsts or ()}, set(suspects or ()), due, now, workflows
         )
         if scan_cursors is None or found.ready:
             return found
-        # What stands before the remembered places is seen when they are forgotten, and no bell rings for it again.
+        # Runs before the remembered positions are found once those are forgotten, and no further
+        # notification announces them.
         again = now + self._scan_cursors.left()
         return found._replace(
             next_due=again if found.next_due is None else min(found.next_due, again)
         )
 
     def queues(self) -> list[QueueRow]:
-        """On a connection of its own: it looks at every run, and other reads must not wait for that."""
+        """Return a row per queue.
+
+        The query reads every run, so it has its own connection: other reads must not wait for it.
+        """
         with acquired(self._listing, LISTING_SECONDS, self.place):
             self._check_open()
             db = Connection(self.address, seconds_max=LISTING_SECONDS)
@@ -624,7 +681,7 @@ class PostgresStore:
         values = {**query._asdict(), "before": updated, "before_id": id, "now": self._at()}
         return sessions_of(self._read(sql.SESSIONS, values))
 
-    # -- life signs
+    # -- liveness and notification
 
     def listen(self, on_change: Callable[[], None]) -> None:
         self._listener.listen(on_change)
@@ -635,7 +692,8 @@ class PostgresStore:
         if self._listener.is_awake:
             self._listener.notify()
             return
-        with suppress(StoreUnavailable):  # what was committed is: a lost ring fails nobody
+        # The commit stands. A lost notification is no failure.
+        with suppress(StoreUnavailable):
             self._read(sql.NOTIFY, (channel(self.address.schema),))
 
     def acquire_liveness(self, worker: str) -> None:
@@ -651,7 +709,7 @@ class PostgresStore:
         return self._beat(self._writing, self._writer, workers)
 
     def _beat(self, lock: threading.Lock, db: Connection, workers: list[str]) -> bool:
-        """For the heart: over a connection that is there, good and free; False if it is not."""
+        """Send a heartbeat over this connection. Return False if it is busy, closed or broken."""
         if not lock.acquire(timeout=self._heartbeat / 10):
             return False
         try:
@@ -666,12 +724,17 @@ class PostgresStore:
         return True
 
     def die(self) -> None:
-        """For tests: close it as a killed process does, which lets go of its locks and cleans nothing up."""
+        """Close as a killed process does: drop the locks and leave the workers' rows. For tests
+        only.
+        """
         self._listener.die()
         self.close()
 
     def reopen(self, id: str) -> None:
-        """For tests: make an ended run claimable as it stands, so that its journal can be replayed once more; of one that was undone, the undo."""
+        """Make an ended run claimable as it stands, so that its journal can be replayed.
+
+        A run that was compensated compensates again. For tests only.
+        """
         self._read(sql.REOPEN, (id,))
 
 
@@ -683,7 +746,7 @@ def _blocked(place: str, error: Exception, address: Address) -> str:
 
 
 def _has_news(outcome: Any) -> bool:
-    """A Sweep that found something, a Drain that gave something back."""
+    """Return whether a Sweep found dead workers or a Drain released something."""
     return (
         bool(outcome.workers)
         if isinstance(outcome, Swept)
