@@ -1,7 +1,8 @@
-"""A life: one execution of a run in one process, under one fence.
+"""Execute one run in one process, under one fence.
 
-The journal's entries are delivered to the run loop one at a time, in order, and the run settles in between. Replay and
-live execution are the same path; they differ only in where the entries come from. See docs/architecture.md.
+`RunExecution` delivers the journal's entries to the run loop one at a time, in order, and lets the
+run settle after each. Replay and live execution take the same path. They differ only in where the
+entries come from. See docs/architecture.md.
 """
 
 from __future__ import annotations
@@ -49,11 +50,11 @@ log = logging.getLogger("outlast.replay")
 E = TypeVar("E", bound=NotInRun)
 
 PROGRESS = frozenset({"step", "attempt", "inner", "child", "session"})
-"""Entries that show that a run has got somewhere in this life."""
+"""Kinds of entries that count as progress of a run in this execution."""
 
 
 class RunExecution:
-    def __init__(  # noqa: PLR0915 - everything that a life knows, once
+    def __init__(  # noqa: PLR0915 - the whole state of an execution
         self,
         engine: Engine,
         row: RunRow,
@@ -67,13 +68,13 @@ class RunExecution:
         self.now: Callable[[], float] = engine.store.now
         self.id, self.pk, self.fence, self.row = row.id, row.pk, row.fence, row
         self.parent = parent
-        """The run that has started it, where that was read: for its trace."""
+        """The run that started this one, if its row was read. The trace needs it."""
         self.workflow = workflow
         self.journal = Journal(entries, lean=True)
         self.undoing = row.undoing is not None
-        """What executes is not the workflow: what it has done is being undone."""
+        """True if this execution compensates the run instead of executing its workflow."""
         self.raised: dict[int, str] = {}
-        """Where exceptions came from that the workflow has got, by the numbers of their entries."""
+        """The keys of the entries whose exceptions the workflow received, by entry number."""
         if self.undoing:
             self.journal.begin_undo()
             self.raised = {entry.seq: entry.key for entry in entries if entry.error is not None}
@@ -83,46 +84,52 @@ class RunExecution:
         self.saved: dict[str, str] = dict(saved or {})
         """The progress of steps that have not ended, by key."""
         self.run_cost = run_cost_of(entries)
-        """What the run has cost, as far as it is durable; None if nothing has said so."""
+        """The run's durable cost. None if no entry records a cost."""
         self.call_sites: dict[str, CallSite] = {}
         self.step_executions: dict[asyncio.Task[Any], StepExecution | None] = {}
-        """Tasks of steps under way; those without a body follow children."""
+        """Tasks of the steps in flight. The value is None for tasks that follow children or
+        sessions."""
         self.inner = 0
-        """Steps within steps under way."""
+        """The number of steps in flight that were called by other steps."""
         self.units = 0
-        """Units that the workflow is in: a drain waits for them."""
+        """The number of units the workflow is in. A drain waits for them."""
         self.concluded = False
-        """What became of the run has been written, or was not this life's to say."""
+        """True once the run's outcome is written, or if this execution no longer owns the run."""
         self.checkpointed = False
-        """A drain has told a step of it to stop."""
+        """True once a drain has asked a step of this run to stop."""
         self.threads: set[asyncio.Future[Any]] = set()
-        """Threads that execute a step's function. They outlive the step if it was cancelled or took too long."""
+        """Threads that execute a step's function. A thread outlives its step if the step was
+        cancelled or timed out."""
         self.orphan_threads: list[asyncio.Future[Any]] = []
-        """Those that effects have started, and do not wait for any more."""
+        """Threads that effects started and no longer wait for."""
         self.had_children = self.children_left = False
-        """It has called for children; and some have not ended, or have something to undo."""
+        """`had_children`: the run has called children. `children_left`: some of them have not
+        ended, or have effects to compensate."""
         self.replaying = True
         self.end_reason: BaseException | None = None
-        """Why this life has ended; from then on nothing is recorded and every call raises it."""
+        """Why this execution ended. Once it is set, nothing is recorded and every call raises
+        it."""
         self.refused: NotInRun | None = None
-        """What the workflow's own code did that it may not do: the run fails with it."""
+        """The forbidden call that the workflow's own code made. The run fails with it."""
         self.cancelling: str | None = None
         self.thread: SyncWorkflowThread | None = None
         self.end: asyncio.Future[RunOutcome] = self.host.create_future()
         self.wall = self.time = row.started or row.created
         self.unknown: dict[str, str] = {}
-        """Effects of which only a person can say whether they happened, and why."""
+        """Effects whose outcome only a person can decide, by key, with the reason."""
         self.delay: float | None = None
-        """When it is given back because others must take it: for how many seconds."""
+        """The delay in seconds after a release, when another worker must take the run over."""
         self.gap = 0.0
-        """Seconds between an end or parking and the retry or resume: timers do not run in them."""
+        """Seconds between an end or parking and the retry or resume. The run's timers do not
+        advance during them."""
         self.deferred_calls: list[CallSite] = []
         self.first: set[int] = set()
         self._waiters: dict[int, asyncio.Future[None]] = {}
         self.last_at = self.wall
         self.seq = self.journal.last_seq
         self.calls_made = 0
-        """Entries that the workflow has asked for so far: the same number at the same point of every life."""
+        """The number of entries the workflow has asked for. It is the same at the same point of
+        every execution."""
         self.pending: Any = self.journal.pending
         self._advancing = False
         self.cancel_asked = False
@@ -131,32 +138,35 @@ class RunExecution:
         self.deadline: asyncio.TimerHandle | None = None
         self.main: RunTask | None = None
         self.settlement: Settle | None = None
-        """How the run ends, once its workflow has returned or raised."""
+        """The run's settlement, set once its workflow has returned or raised."""
         self.ending = False
         self.claimed = False
-        """From a queue: then it has a slot of this worker's."""
+        """True if the run was claimed from a queue. It then occupies a slot of this worker."""
         self.suspect = row.is_suspect
-        """Its last workers died, and it had recorded nothing: it executes alone until it has."""
+        """True if the run's last workers died before it recorded anything. The run executes in
+        isolation until it records something."""
         self.idle: release.IdleState | None = None
-        """Set when this life ends because the run only waits."""
+        """What the run waits for. Set if this execution ends because the run only waits."""
         self.idle_since = 0
-        """The last entry when it was last seen to rest."""
+        """The number of the last entry when the run was last seen idle."""
         self.writing = 0
-        """Entries on their way to the store."""
+        """The number of writes that were submitted to the store and not yet answered."""
         self.span: ExecutionSpan | None = None
-        """Its span, if its program wants any."""
+        """The execution's span. None if the program does not trace."""
         self.cause: str | None = None
-        """What had cut the life before it off: a death or an interruption."""
+        """What cut off the previous execution: a death or an interruption."""
         self.replayed = 0
-        """Recorded results of steps that were used again."""
+        """The number of recorded step results that this execution has reused."""
         self.is_to_be_undone = False
-        """It ended with the run's verdict, and what the run has done is to be undone first."""
+        """True if this execution ended with a verdict on the run, but the run must be
+        compensated first."""
 
-    # -- beginning
+    # -- starting
 
     def start(self) -> None:
         if self.end_reason is not None:
-            return  # evicted before its first turn
+            # The run was evicted before its first turn.
+            return
         self.span = self.engine.spans.of(self)
         if self.undoing:
             self._start(compensation.undo(self))
@@ -178,19 +188,22 @@ class RunExecution:
 
     def _start(self, coro: Coroutine[Any, Any, Any]) -> None:
         context = copy_context()
-        context.run(UNIT.set, None)  # who started it may be in a unit: the run is not
+        # The starter may be inside a unit. The run is not.
+        context.run(UNIT.set, None)
         if self.span is not None:
-            context.run(self.span.enter)  # nor is it part of its starter's trace
+            # The run is not part of its starter's trace either.
+            context.run(self.span.enter)
         self.loop.open = True
         self.main = RunTask(coro, scope=self.loop.root, loop=self.loop, context=context)
         self.loop.tasks[self.main] = None
         self.loop.open = False
         self.advance()
 
-    # -- what the workflow's calls do, on the run loop
+    # -- calls of the workflow, on the run loop
 
     def check(self, *, while_cancelling: bool = False) -> None:
-        """Before any call of the workflow: this life may be over, or the run being cancelled."""
+        """Raise if the workflow may not make a call: this execution has ended, or the run is
+        being cancelled."""
         if self.end_reason is not None:
             raise self.end_reason
         if self.cancelling is not None and not while_cancelling:
@@ -199,14 +212,19 @@ class RunExecution:
     def reserve_call(
         self, kind: str, name: str, args: str | None, *, while_cancelling: bool = False
     ) -> CallSite:
-        """Take the next place of this name. Raises Diverged if the journal has something else there."""
+        """Reserve the next call site of this name. Raise Diverged if the journal has another
+        call there."""
         self.check(while_cancelling=while_cancelling)
         call_site = self.reserve_call_at(kind, self.loop.scope().key(name), args)
         call_site.line = calling_line()
         return call_site
 
     def reserve_call_at(self, kind: str, key: str, args: str | None) -> CallSite:
-        """Take a certain place."""
+        """Reserve the call site with this key.
+
+        Raise Diverged if the journal has another call there, and LimitExceeded if the workflow has
+        made more than `journal_entries_max` calls.
+        """
         if self.end_reason is not None:
             raise self.end_reason
         self.calls_made += 1
@@ -227,7 +245,7 @@ class RunExecution:
     def make_awaitable(
         self, call_site: CallSite, launch: Callable[[RunExecution, CallSite], None]
     ) -> Coroutine[Any, Any, Any]:
-        """What a call gives whose place is taken: it launches what was called when it is awaited."""
+        """Return the coroutine for a reserved call site. Awaiting it launches the call."""
         coro = call_site.coro = self.outcome(call_site, launch)
         coro.__qualname__ = call_site.key  # type: ignore[attr-defined]
         return coro
@@ -235,7 +253,8 @@ class RunExecution:
     async def outcome(
         self, call_site: CallSite, launch: Callable[[RunExecution, CallSite], None]
     ) -> Any:
-        """Wait, on the run loop, for the entry that answers a place."""
+        """Wait for the entry that answers a call site, and return or raise its outcome. Runs on
+        the run loop."""
         call_site.launch, call_site.coro, call_site.awaited = launch, None, True
         if not call_site.delivered:
             self._begin(call_site)
@@ -245,7 +264,8 @@ class RunExecution:
             try:
                 await call_site.future
             finally:
-                call_site.future = None  # which holds the place
+                # Break the reference cycle: the future holds the call site.
+                call_site.future = None
             if self.end_reason is not None:
                 raise self.end_reason
         if call_site.cancelled and call_site.effect_call is not None:
@@ -259,7 +279,7 @@ class RunExecution:
         return call_site.value
 
     async def until_delivered(self, call_site: CallSite) -> None:
-        """Wait, on the run loop, for a place that another task waits at."""
+        """Wait until a call site that another task awaits is answered. Runs on the run loop."""
         while not call_site.delivered:
             watcher: asyncio.Future[None] = asyncio.Future(loop=self.loop)
             call_site.watchers.append(watcher)
@@ -277,11 +297,14 @@ class RunExecution:
             self.launch(call_site)
 
     def may_start(self, unit: UnitScope | None) -> bool:
-        """In a drain only what is in a unit may, and nothing once its time is up."""
+        """Return whether a call may start.
+
+        During a drain only calls inside a unit may start, and none once the drain's time is up.
+        """
         return not self.engine.draining or (unit is not None and unit.holds and self.units > 0)
 
     def launch(self, call_site: CallSite) -> None:
-        """Start what was called at a place, or record what is known to have come of it."""
+        """Start the call at a call site, or record its outcome if the journal has salvaged it."""
         saved = self.journal.salvage.pop(call_site.key, None)
         if saved is not None and saved.args == call_site.args and saved.kind == call_site.kind:
             self.engine.meters.replayed(self.workflow.name)
@@ -297,7 +320,8 @@ class RunExecution:
             call_site.cancelled
             and call_site.kind in ("step", "session")
             and not self.is_open(call_site.key)
-        ):  # before it could start in this life
+        ):
+            # The call was cancelled before it could start in this execution.
             call_site.asked = True
             self.record(
                 call_site.kind, call_site.key, args=call_site.args, error=CANCELLED, asked=True
@@ -308,14 +332,14 @@ class RunExecution:
             launch(self, call_site)
 
     def cancel_call(self, call_site: CallSite, message: Any) -> None:
-        """Ask what was called at a place to stop. Its outcome is waited for all the same."""
+        """Ask the call at a call site to stop. The workflow still waits for its outcome."""
         if not call_site.cancelled_by(message):
             return
         if call_site.stop is not None and call_site.key not in self.journal.placed:
             call_site.asked = True
             call_site.stop()
 
-    # -- recording, on the host's loop (and from calls on the run loop)
+    # -- recording, on the host loop and from calls on the run loop
 
     def record(
         self,
@@ -332,8 +356,12 @@ class RunExecution:
         late: bool = False,
         within: Callable[[Record], Command] | None = None,
     ) -> int:
-        """Have an entry written. It is delivered when it is durable. Returns its number, 0 if this life is over: then nothing is,
-        but, `late`, what came of an effect, as long as the run is this life's to give back. `within` makes the command that it is part of."""
+        """Submit an entry and return its number. The entry is delivered once it is durable.
+
+        Return 0 and write nothing if this execution has ended. `late` still writes an effect's
+        outcome as long as this execution can release the run. `within` builds the command that
+        contains the entry.
+        """
         if self.end_reason is not None and (
             not late or self.concluded or getattr(self.end_reason, "lost", False)
         ):
@@ -366,7 +394,7 @@ class RunExecution:
         return seq
 
     def save(self, command: SaveProgress, done: Callable[[Any], None]) -> None:
-        """Have a step's progress written."""
+        """Submit a step's progress, and pass the store's answer to `done`."""
 
         def saved(_: Any, outcome: Any) -> None:
             self.writing -= 1
@@ -382,7 +410,7 @@ class RunExecution:
         self.engine.writer.enqueue(command, saved)
 
     async def record_and_wait(self, kind: str, key: str, **fields: Any) -> None:
-        """The same for an entry that is not delivered, from a step's body: returns when it is durable."""
+        """Record an entry that is not delivered, and wait until it is durable. For step bodies."""
         seq = self.record(kind, key, **fields)
         if self.end_reason is not None:
             raise self.end_reason
@@ -390,7 +418,7 @@ class RunExecution:
         await waiter
 
     def _changed(self, command: Any, outcome: Any) -> None:
-        """A change of a session: what its entry says is the store's to know."""
+        """Complete the entry of a session change with the store's answer."""
         said = session_calls.said(outcome)
         self._recorded(command.record._replace(value=said), outcome if said is None else None)
 
@@ -420,20 +448,20 @@ class RunExecution:
             self.advance()
             return
         if self.unknown:
-            self.host.call_soon(
-                release.park_if_idle, self
-            )  # this may have been the last that was to be written
+            # This may have been the last pending write.
+            self.host.call_soon(release.park_if_idle, self)
         if waiter is None and self.engine.draining:
-            # A failed attempt: its step waits for the next one, which is another life's.
+            # A failed attempt: its step waits for the next one, which another execution makes.
             self.engine.drain.check_run(self)
 
     def watch_thread(self, thread: asyncio.Future[Any]) -> None:
-        """A thread executes something of the run, whoever waits for it."""
+        """Track a thread that executes code of the run until the thread ends."""
 
         def ended(thread: asyncio.Future[Any]) -> None:
             self.threads.discard(thread)
             if not thread.cancelled():
-                thread.exception()  # seen, also where nobody waits for it any more
+                # Mark the exception as retrieved, even if nothing awaits the thread any more.
+                thread.exception()
             if self.unknown:
                 self.host.call_soon(release.park_if_idle, self)
             if self.engine.draining:
@@ -445,12 +473,14 @@ class RunExecution:
     def _got_somewhere(self) -> None:
         if self.suspect:
             self.suspect = False
-            self.engine.in_flight.end_isolation(self.fence)  # others may come in again
+            # The worker may claim other runs again.
+            self.engine.in_flight.end_isolation(self.fence)
 
     # -- delivering
 
     def advance(self) -> None:
-        """Deliver what is pending, letting the run settle after each entry. Only from a callback of the host's loop."""
+        """Deliver the pending entries, and let the run settle after each. Call it only from a
+        callback of the host loop."""
         if self._advancing:
             return
         self._advancing = True
@@ -458,9 +488,8 @@ class RunExecution:
             delivery.deliver_pending(self)
         except Diverged as diverged:
             self.end_reason = self.end_reason or diverged
-        except (
-            Exception
-        ) as error:  # an entry that cannot be read: nothing more may happen to the run
+        except Exception as error:
+            # An entry cannot be read. Nothing more may happen to the run.
             log.error(
                 "run %s cannot go on",
                 self.id,
@@ -480,18 +509,19 @@ class RunExecution:
             self.engine.drain.check_run(self)
 
     def log_fields(self, step: str | None = None, attempt: int | None = None) -> dict[str, Any]:
-        """What a log line says of it beside its text."""
+        """Return the structured fields for a log line about this run."""
         return self.engine.log_fields(self.row, step, attempt)
 
     # -- effects
 
     def is_open(self, key: str) -> bool:
-        """Whether nobody knows if the effect at this place has happened."""
+        """Return whether it is unknown if the effect at this call site happened."""
         effect_record = self.journal.effect_log.get(key)
         return effect_record is not None and effect_record.open
 
     def executing(self) -> list[StepExecution]:
-        """Steps under way: not those that wait for their next attempt, nor what follows children."""
+        """Return the steps that execute now. Steps that wait for their next attempt and tasks
+        that follow children do not count."""
         return [
             body
             for body in list(self.step_executions.values())
@@ -499,7 +529,7 @@ class RunExecution:
         ]
 
     def forget_unstarted(self, key: str) -> None:
-        """A task that was to await a step has ended before its first turn: nobody will."""
+        """Drop a call site whose task ended before its first turn. No task will await the call."""
         call_site = self.call_sites.get(key)
         if call_site is not None and call_site.coro is not None:
             del self.call_sites[key]
@@ -508,7 +538,8 @@ class RunExecution:
 
     @property
     def how_it_ended(self) -> str:
-        """What became of the run with this life: done, failed, cancelled, parked, undoing, waiting, released or lost."""
+        """Return how this execution ended: done, failed, cancelled, parked, undoing, waiting,
+        released or lost."""
         over = self.end_reason if isinstance(self.end_reason, Evicted) else None
         if self.is_to_be_undone:
             return "undoing"
@@ -521,7 +552,7 @@ class RunExecution:
         return "waiting" if self.idle is not None else "released"
 
     def stop_clocks(self) -> None:
-        """No timer fires any more, and nothing is delivered."""
+        """Stop all timers and deliveries, and fail the pending waiters with the end reason."""
         self._advancing = True
         self.timers.clear()
         if self.deadline is not None:
@@ -531,14 +562,16 @@ class RunExecution:
                 waiter.set_exception(self.end_reason)
 
     def diverge(self, recorded: str, asked: str) -> Diverged:
-        """Mark this life: whatever the workflow's code does with the exception, nothing more is recorded."""
+        """End this execution as diverged, and return the exception. Nothing more is recorded,
+        even if the workflow's code catches it."""
         if not isinstance(self.end_reason, Diverged):
             line = users_line(self.workflow.fn.__module__, self._callers())
             self.end_reason = Diverged(recorded, asked, run=self.id, line=line)
         return self.end_reason
 
     def _callers(self) -> Iterator[asyncio.Task[Any]]:
-        """Yield the current task of the workflow, the task that created it, and so on, and the main one."""
+        """Yield the workflow's current task, the chain of tasks that created it, and the main
+        task."""
         task = asyncio.current_task(self.loop)
         while task is not None:
             yield task
@@ -548,9 +581,10 @@ class RunExecution:
             yield self.main
 
     def refuse(self, error: E) -> E:
-        """End this life, and the run as failed with this error, whatever the workflow's code does with it.
+        """End this execution and fail the run with this error, even if the workflow's code catches
+        it.
 
-        Return the error, with the user's line in its message. From any thread.
+        Return the error with the user's line added to its message. Safe to call from any thread.
         """
         line = users_line(self.workflow.fn.__module__, self._callers())
         if line is not None:
@@ -563,15 +597,17 @@ class RunExecution:
         return error
 
     def evict(self, why: BaseException) -> None:
-        """End this life, not the run. A repeat is harmless; the first reason stays."""
+        """End this execution, not the run. Later calls have no effect: the first reason stays."""
         if self.end_reason is None:
             self.end_reason = why
-            # Not here: this may be a task of the host's, and the run loop is pumped from callbacks only.
+            # Do not wind down here. This may be a task of the host loop, and only callbacks pump
+            # the run loop.
             self.host.call_soon(run_outcome.wind_down, self)
 
 
 class _Unreadable(Diverged):
-    """It is not the code that does not fit: whoever looks is sent to the journal."""
+    """A journal that cannot be read. The code did not diverge, so the message points to the
+    journal."""
 
     explained_as = "Diverged"
 
@@ -580,10 +616,10 @@ class _Unreadable(Diverged):
 
 
 class _Wait(asyncio.Future[None]):
-    """The wait of a workflow's task at a place.
+    """A workflow task's wait at a call site.
 
-    A cancellation does not end it: the entry that answers the place does. The task is not woken
-    before, so that it may be cancelled any number of times meanwhile.
+    A cancellation does not end the wait: only the entry that answers the call site does. The task
+    does not wake before that, so it can be cancelled any number of times in between.
     """
 
     execution: RunExecution
@@ -597,8 +633,12 @@ class _Wait(asyncio.Future[None]):
 
 
 def _cancel_again(task: asyncio.Task[Any] | None, message: Any) -> None:
-    """An effect that acts is not cut, and its outcome is what the cancelled task gets; but what it awaits next is. Not if what had cancelled
-    it is over by now, as a `timeout` that was left."""
+    """Cancel what a cancelled task awaits after its effect.
+
+    An effect that acts is not interrupted, so the cancelled task receives its outcome first. Do
+    nothing if the cancellation is over, for example because the task has left its `timeout` block.
+    """
     if task is not None and not task.done() and task.cancelling():
         task.cancel(message)
-        task.uncancel()  # it is the same request as before
+        # This repeats the earlier request. It must not count twice.
+        task.uncancel()

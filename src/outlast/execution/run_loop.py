@@ -1,8 +1,8 @@
-"""The run loop: the event loop on which a workflow's own code executes.
+"""Provide the run loop: the event loop that executes a workflow's own code.
 
-A queue of ready callbacks, and nothing else: no socket, no clock and no thread can reach it. What reaches it are the
-entries of the run's journal, delivered by the life (`run_execution.py`) in order. So the same journal always has the same
-effect.
+The loop is a queue of ready callbacks. No socket, clock or thread can reach it. Only the entries of
+the run's journal do, delivered in order by the run execution (`run_execution.py`). The same journal
+therefore always has the same effect.
 """
 
 from __future__ import annotations
@@ -30,17 +30,20 @@ if TYPE_CHECKING:
 log = logging.getLogger("outlast.replay")
 
 _SCOPE = " cancel scope "
-"""In the message of every cancellation by anyio, whatever its version."""
+"""A part of the message of every anyio cancellation, in all anyio versions."""
 REPEATS = 100
-"""Rounds of the ready queue in a row in which a callback scheduled itself again: then the run has
-settled, if nothing but such callbacks is left."""
+"""The number of consecutive rounds of the ready queue in which a callback rescheduled itself,
+after which the run counts as settled if only such callbacks are left."""
 REPEATED_CALLBACKS = 3_000
-"""The same where other callbacks are left too: a task that catches each cancellation and waits again.
-A journal may depend on both numbers: they must not change."""
+"""The number of callbacks after which the run counts as settled even if other callbacks are left.
+An example is a task that catches each cancellation and waits again.
+
+Journals may depend on both numbers, so they must not change.
+"""
 
 
 class Scope:
-    """A task's own numbering of what it calls."""
+    """Number the calls that one task makes."""
 
     __slots__ = ("_counts", "path")
 
@@ -49,17 +52,20 @@ class Scope:
         self._counts: dict[str, int] = {}
 
     def key(self, name: str) -> str:
-        """The next place of this name: the path, the name, and how many there have been."""
+        """Return the next key for this name: the path, the name and a running number."""
         count = self._counts[name] = self._counts.get(name, 0) + 1
         return f"{self.path}{name}#{count}"
 
 
 class RunTask(asyncio.Task[Any]):
-    """A task of a run. It hashes by its run and its scope: asyncio iterates over sets of tasks, and
-    their order must not depend on addresses, nor on the hash seed of the process.
+    """A task of a run, hashed by its run and its scope.
 
-    The run is in the high bits. Tasks of different runs then differ in asyncio's set of all tasks, and
-    the order of a set of one run's tasks, which follows from the low bits, depends on the scopes alone.
+    asyncio iterates over sets of tasks. Their order must not depend on addresses or on the hash
+    seed of the process.
+
+    The run is in the high bits. Tasks of different runs therefore differ in asyncio's set of all
+    tasks. The order of a set with tasks of one run follows from the low bits, so it depends on the
+    scopes alone.
     """
 
     def __init__(self, coro: Any, *, scope: Scope, loop: RunLoop, context: Context | None) -> None:
@@ -67,7 +73,7 @@ class RunTask(asyncio.Task[Any]):
         creator = asyncio.current_task(loop)
         self.creator = None if creator is None else ref(creator)
         self.line: Line | None = None
-        """The line of the program that created it; None if that was not the program."""
+        """The line of the program that created the task. None if a library or Outlast did."""
         self.order = loop.task_order()
         self._number: int = loop.number << 32 | crc32(scope.path.encode())
         super().__init__(coro, loop=loop, name=scope.path or "main", context=context)
@@ -75,26 +81,29 @@ class RunTask(asyncio.Task[Any]):
     def add_done_callback(
         self, fn: Callable[..., object], /, *, context: Context | None = None
     ) -> None:
-        """Refuse a thread that is to end with this task: the thread would execute the task's calls.
+        """Refuse a thread that ends with this task: the thread would execute the task's calls.
 
-        This is how `anyio.to_thread` starts a worker, just before it passes the function to it.
+        `anyio.to_thread` starts a worker this way, just before it passes the function to the
+        worker.
         """
         thread = getattr(fn, "__self__", None)
         if isinstance(thread, Thread):
-            fn(self)  # the end of the task: the thread stops before it gets anything to execute
+            # The callback signals the end of the task. The thread stops before it executes
+            # anything.
+            fn(self)
             _refuse(self.get_loop(), "a worker thread was started")  # type: ignore[arg-type]
         super().add_done_callback(fn, context=context)
 
     def cancel(self, msg: Any | None = None) -> bool:
-        """Cancel the task. Of those that a scope of anyio cancels at once, the oldest wakes first.
+        """Cancel the task. If an anyio scope cancels several tasks at once, the oldest wakes first.
 
-        anyio keeps nested scopes in a set, in the order of their addresses.
+        anyio keeps nested scopes in a set, ordered by address.
         """
         loop = self.get_loop()
         assert isinstance(loop, RunLoop)
         ready, ordered = len(loop.ready), loop.ordered
         cancelled = super().cancel(msg)
-        # One handle is this task's own wake-up, unless a task that it awaits has put its own in order.
+        # The new handle wakes this task, unless a task that it awaits has ordered its own handle.
         if (
             isinstance(msg, str)
             and _SCOPE in msg
@@ -115,32 +124,33 @@ class RunLoop(asyncio.AbstractEventLoop):
         self.execution = execution
         self.root = Scope("")
         self.ready: deque[asyncio.Handle] = deque()
-        self.tasks: dict[
-            RunTask, None
-        ] = {}  # strong: a task that only a cycle holds must not vanish
+        # Strong references: a task that only a reference cycle holds must not vanish.
+        self.tasks: dict[RunTask, None] = {}
         self.open = False
         self.number: int = crc32(execution.id.encode()) >> 4
-        """The run's part of the hashes of its tasks."""
+        """The run's part of its tasks' hashes."""
         self.task_order: Callable[[], int] = itertools.count(1).__next__
         self.ordered = 0
-        """How many wake-ups of cancelled tasks were put in order."""
+        """The number of wake-ups of cancelled tasks that were put in order."""
         self._woken: list[tuple[int, asyncio.Handle]] = []
         self._woken_by = ""
         self._repeating = 0
-        """How many handles were left when the run had settled: those that only repeat themselves."""
+        """The number of handles left when the run settled. They only reschedule themselves."""
         self._finalizer = self._finalize
 
-    # -- being pumped, by the life, from a callback of the host's loop
+    # -- pumping: the run execution calls this from a callback of the host loop
 
     def pump(self, callbacks_max: int) -> bool:
-        """Execute until the run has settled. Return False if that takes more than `callbacks_max` callbacks.
+        """Execute callbacks until the run has settled. Return False after more than
+        `callbacks_max`.
 
-        The run has settled when nothing is ready, or when only callbacks that schedule themselves
-        again are left. A cancelled scope of anyio does that until its tasks have ended, which may
-        take the outcome of a step. Where it stops is the same in every life of the run.
+        The run has settled when no callback is ready, or when only callbacks that reschedule
+        themselves are left. A cancelled anyio scope reschedules itself until its tasks have ended,
+        which may take the outcome of a step. The run stops at the same point in every execution.
         """
         ready = self.ready
-        if len(ready) == self._repeating:  # nothing was added since the run settled
+        if len(ready) == self._repeating:
+            # Nothing was added since the run settled.
             return True
         hooks = sys.get_asyncgen_hooks()
         asyncio._set_running_loop(self)
@@ -170,8 +180,10 @@ class RunLoop(asyncio.AbstractEventLoop):
             asyncio._set_running_loop(self.execution.host)
 
     def put_in_order(self, task: RunTask, message: str) -> None:
-        """Move the last handle, which wakes this task, among those of other tasks that were just
-        cancelled with the same message: by the age of the tasks."""
+        """Move the last handle, which wakes this task, to its position by the age of the tasks.
+
+        It moves only among the handles of tasks that were just cancelled with the same message.
+        """
         ready, woken, handle = self.ready, self._woken, self.ready.pop()
         if message != self._woken_by or not ready or not woken or ready[-1] is not woken[-1][1]:
             self._woken_by, woken = message, []
@@ -192,7 +204,7 @@ class RunLoop(asyncio.AbstractEventLoop):
         if self.open:
             self.create_task(generator.aclose()).line = None
 
-    # -- what asyncio asks of a loop
+    # -- the event loop interface of asyncio
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
@@ -211,9 +223,8 @@ class RunLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.Handle:
         if asyncio._get_running_loop() is not self:
             _refuse(self, "loop.call_soon_threadsafe was called from outside")
-        return self.call_soon(
-            callback, *args, context=context
-        )  # the workflow itself, in its certain order
+        # The workflow itself made the call, so the order is deterministic.
+        return self.call_soon(callback, *args, context=context)
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
@@ -232,7 +243,8 @@ class RunLoop(asyncio.AbstractEventLoop):
         self.execution.timers.drop(handle)
 
     def time(self) -> float:
-        """The run's time: that of the last delivered entry. It stands still in between."""
+        """Return the run's time: the time of the last delivered entry. It stands still in
+        between."""
         return self.execution.time
 
     def create_future(self) -> asyncio.Future[Any]:
@@ -255,10 +267,12 @@ class RunLoop(asyncio.AbstractEventLoop):
 
     def _scope_for(self, coro: Any) -> Scope:
         place = getattr(coro, "__qualname__", None) or type(coro).__qualname__
-        if "#" in place:  # a step or a child, named by the place that its call has taken
+        if "#" in place:
+            # A step or child: the coroutine is named after its call site.
             return Scope(f"{place}/")
         parent, maker = self.scope(), _made_by()
-        if maker == "anyio":  # its wrappers differ from version to version: one numbering for all
+        if maker == "anyio":
+            # anyio's wrappers differ between versions. All share one numbering.
             return Scope(f"{parent.key('(task)')}/")
         if maker == "as_completed":
             coro.close()
@@ -268,9 +282,8 @@ class RunLoop(asyncio.AbstractEventLoop):
                     "life. Give it steps, or tasks: as_completed([asyncio.create_task(...) for ...])."
                 )
             )
-        if (
-            maker == "wait_for"
-        ):  # Python 3.11 makes a task here, later ones do not: one numbering for all
+        if maker == "wait_for":
+            # Python 3.11 creates a task here, later versions do not. Both share one numbering.
             return parent
         return Scope(f"{parent.key(place)}/")
 
@@ -304,7 +317,8 @@ class RunLoop(asyncio.AbstractEventLoop):
 
 
 def _made_by() -> str:
-    """The function of asyncio for which a task is being made: it tells how the task is to be numbered."""
+    """Return which function creates the current task: "anyio", "as_completed", "wait_for" or "".
+    It decides how the task is numbered."""
     frame, in_create_task = sys._getframe(3), False
     for _ in range(4):
         code = frame.f_code
@@ -324,7 +338,7 @@ def _made_by() -> str:
 
 
 def _repeats(new: asyncio.Handle, old: asyncio.Handle) -> bool:
-    """Return whether a handle makes the same call as the one that has just been executed."""
+    """Return whether a handle makes the same call as the handle that just executed."""
     call, earlier = new._callback, old._callback  # type: ignore[attr-defined]
     if call is not earlier and not (
         type(call) is MethodType
