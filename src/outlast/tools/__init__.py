@@ -1,1 +1,1 @@
-"""What is not needed to run a workflow: chaos, doctor, deploy, demo, bench."""
+"""Hold the tools that running a workflow does not need: chaos, doctor, deploy, demo, bench."""

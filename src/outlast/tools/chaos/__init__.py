@@ -1,1 +1,4 @@
-"""`outlast chaos`: real workers, killed by a plan, and a verdict from the store and from an outside ledger. See docs/chaos.md."""
+"""Implement `outlast chaos`: kill real workers by a plan, then judge the result.
+
+The verdict comes from the store and from an external ledger. See docs/chaos.md.
+"""

@@ -1,9 +1,9 @@
-"""The checks: read-only, run by run and page by page, over a store and, where there is one, the ledger's book.
+"""Check the runs of a store, and the ledger if there is one. Read-only, page by page.
 
     check(store, Scope(since=…)) -> Verdict
 
-A run that changes while it is looked at is looked at again, and left out if it does not hold still: on a store that lives there is no false
-alarm for what is under way.
+A run that changes during the check is read again. The check skips a run that keeps changing, so
+work in flight on a live store raises no false alarm.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from outlast.tools.chaos.liveness_check import LiveWorkers, live_workers, under_
 from outlast.tools.chaos.verdict import Check, Verdict, percentiles
 
 PAGE = 200
-"""Runs, or entries, of one read."""
+"""Runs or entries per read."""
 OPEN = ("queued", "running", "waiting", "parked")
 LOOKS_MAX = 3
-"""How often a run that changes meanwhile is looked at."""
+"""How often the check reads a run that keeps changing."""
 
 
 def check(store: Store, scope: Scope) -> Verdict:
-    """Nothing is written."""
+    """Return the verdict on every run in the scope. Write nothing."""
     found = Findings()
     wanted = set(scope.acknowledged) if scope.acknowledged is not None else None
     for page in _pages(store, scope):
@@ -51,11 +51,14 @@ def check(store: Store, scope: Scope) -> Verdict:
     return Verdict(list(found.checks.values()), looked_at)
 
 
-# -- what is looked at
+# -- what is checked
 
 
 def _pages(store: Store, scope: Scope) -> Iterator[list[RunRow]]:
-    """What has not ended, then what has since: one that ends meanwhile is there twice rather than not at all."""
+    """Yield the open runs, then the runs that ended since `scope.since`.
+
+    A run that ends in between appears twice, but is never missed.
+    """
     for queue in sorted(scope.queues) if scope.queues is not None else [None]:
         for query in (
             RunQuery(queue=queue, statuses=OPEN),
@@ -68,7 +71,7 @@ def _pages(store: Store, scope: Scope) -> Iterator[list[RunRow]]:
 
 
 def _examine(store: Store, scope: Scope, found: Findings, there: LiveWorkers, row: RunRow) -> None:
-    """One that is damaged is a violation, and the others are looked at all the same."""
+    """Check one run. A damaged run is a violation and does not stop the check."""
     try:
         _look_at(store, scope, found, there, row)
     except DAMAGE as error:
@@ -83,7 +86,8 @@ def _look_at(store: Store, scope: Scope, found: Findings, there: LiveWorkers, ro
         audit = _audit(store, row)
         again = store.run(row.id)
         if again is None:
-            found.passed_over += 1  # pruned
+            # The run was pruned.
+            found.passed_over += 1
             return
         if (again.pk, again.fence, again.status, again.lives) == (
             row.pk,
@@ -109,7 +113,7 @@ def _look_at(store: Store, scope: Scope, found: Findings, there: LiveWorkers, ro
 
 
 def _is_plain(row: RunRow, scope: Scope) -> bool:
-    """Done in one life, by a worker that lived: there is nothing that it could have lost."""
+    """Return whether the run finished in one execution, so that it cannot have lost anything."""
     return (
         not scope.thorough
         and row.status == "done"
@@ -210,7 +214,7 @@ def _undone(store: Store, found: Findings, row: RunRow, audit: JournalAudit) -> 
 
 
 def _agree(summary: LedgerSummary, found: Findings, row: RunRow, audit: JournalAudit) -> None:
-    """What the journal says happened is in the ledger, and the other way round."""
+    """Check that the journal and the ledger agree on what happened."""
     lost, stuck = found["none lost"], found["compensated"]
     acted = summary.of_run.get(row.id, set())
     if row.workflow == ITEM:
@@ -295,7 +299,7 @@ def _redone(summary: LedgerSummary, redone: Check, row: RunRow, audit: JournalAu
             redone.violate(f"{row.id}: {key} began twice in one attempt of one life: {times}")
 
 
-# -- what is known when all of it was looked at
+# -- checks that need every run
 
 
 def _lost(found: Findings, wanted: set[str] | None) -> None:
@@ -374,7 +378,11 @@ def _fences(found: Findings) -> None:
 
 
 def _drains(store: Store, scope: Scope, found: Findings) -> None:
-    """Of a store: that none was cut short. Chaos itself knows whom it struck in the middle, and judges by its own clock instead."""
+    """Check that no drain on record was cut short.
+
+    Skip this after an experiment (`scope.over`). Chaos knows which drains it interrupted and times
+    the drains itself.
+    """
     drains = found["drains"]
     if scope.over:
         return

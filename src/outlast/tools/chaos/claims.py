@@ -1,4 +1,7 @@
-"""Who claimed which run when, as the workers' own logs say: how soon a run went on after a blow."""
+"""Read from the workers' logs which worker claimed which run when.
+
+This tells how soon a run continued after a fault.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +18,18 @@ from outlast.tools.chaos.journal_audit import ExecutionEnd
 
 CLAIMED = b" is claimed"
 OVERTAKEN = b"another worker has the run now"
-"""What a worker logs of a run whose write the store refused because of its fence."""
+"""Text a worker logs when the store refuses a write because of its fence."""
 
 
 class Claim(NamedTuple):
     fence: int
     at: float
     member: int | None
-    """None if nobody logged it."""
+    """None if no worker logged the claim."""
 
 
 class Claims:
-    """Of every run, in the order of their fences."""
+    """Hold the claims of every run, ordered by fence."""
 
     def __init__(
         self,
@@ -36,13 +39,17 @@ class Claims:
         ahead: float = 0.0,
         lease: float = 2.0,
     ) -> None:
-        """`signs` are the first that was heard of each claim elsewhere: a child that its parent has taken along is in no log. `ahead`: by how
-        much the store's clock, which journals go by, is ahead of this host's, which logs and blows go by."""
+        """Read the claims from the members' logs.
+
+        `signs` adds the first sign of each claim from elsewhere: a child that its parent takes
+        along appears in no log. `ahead` is how many seconds the store's clock, which stamps
+        journals, is ahead of this host's clock, which stamps logs and faults.
+        """
         self._members = {member.number: member for member in members}
         self._ahead, self._lease = ahead, lease
         found: dict[str, list[Claim]] = defaultdict(list)
         self.overtaken = 0
-        """Lives whose write the store refused."""
+        """Run executions whose write the store refused."""
         for member in members:
             for run, fence, at in _claimed(member.log):
                 found[run].append(Claim(fence, at, member.number))
@@ -56,12 +63,16 @@ class Claims:
             run: sorted(claims, key=lambda claim: claim.fence) for run, claims in found.items()
         }
         self.by_fault: dict[str, list[float]] = defaultdict(list)
-        """Recoveries by what had befallen the worker."""
+        """Recovery times in seconds, by the fault that hit the worker."""
 
     def recovered(
         self, run: str, end: ExecutionEnd, following_end: ExecutionEnd | None
     ) -> float | None:
-        """Seconds from the blow that ended a life (or from when it gave the run back) until the next claim. None if nothing was heard of that one."""
+        """Return the seconds from the fault that ended an execution until the next claim.
+
+        If the worker released the run, count from the release. Return None if no next claim is
+        known.
+        """
         claims = self._of.get(run, [])
         number = bisect_right([claim.fence for claim in claims], end.fence)
         if not end.fence or number == len(claims):
@@ -80,7 +91,10 @@ class Claims:
         return seconds
 
     def _fault(self, claim: Claim | None, at: float, noticed: float) -> tuple[float, str]:
-        """The last that fell on the worker of that life, before its end was noticed. A stop that it had long survived is not what ended it."""
+        """Return the last fault that hit the execution's worker before its end was noticed.
+
+        A stop that the worker survived by more than a lease did not end the execution.
+        """
         member = self._members.get(claim.member or 0) if claim is not None else None
         struck = [fault for fault in member.faults if fault[0] <= at] if member is not None else []
         if member is None or not struck:
@@ -101,4 +115,5 @@ def _claimed(log: Path) -> Iterable[tuple[str, int, float]]:
                     at = datetime.fromisoformat(said["time"]).timestamp()
                     yield said["run"], int(said["fence"]), at
                 except (ValueError, KeyError, TypeError):
-                    continue  # something that a program has printed
+                    # Skip output that a program printed.
+                    continue

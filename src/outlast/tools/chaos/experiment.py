@@ -1,6 +1,10 @@
-"""A trial: workers are started, given work, struck by a plan, left to recover, ended; then it is checked what came of it.
+"""Run one chaos experiment from start to verdict.
 
-Everything that it starts dies with it: processes are started by the thread that runs the trial, which must stay until they are gone.
+The experiment starts workers, submits work, injects the planned faults, waits for recovery, ends
+the workers and checks the result.
+
+Every process it starts dies with it. The thread that runs the experiment starts the processes and
+must stay alive until they are gone.
 """
 
 from __future__ import annotations
@@ -39,17 +43,17 @@ TICK = 0.02
 UP_SECONDS = 60.0
 """How long the first workers may take to come up."""
 VISIT_SECONDS = 10.0
-"""How long a store that one process has at a time may stay taken after that one is gone."""
+"""How long a single-process store may stay locked after its process is gone."""
 UNDER_WAY = 3
-"""So many times the slots of all workers may be under way: then nothing more is submitted."""
+"""Limit on work in flight, as a multiple of all workers' slots. Submission pauses at the limit."""
 
 
 class ChaosRefused(SettingsError):
-    """Chaos does not begin here, or not like this."""
+    """Chaos refuses to start in this environment or with these options."""
 
 
 class ChaosFailed(OutlastError):
-    """Chaos could not be carried through: it says nothing of the runs."""
+    """The experiment could not finish. This says nothing about the runs."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,7 @@ class Options:
     modules: tuple[str, ...] = DEMO
     demo: bool = True
     submit: tuple[tuple[str, str], ...] = ()
-    """Of modules: the workflows that are submitted in turns, by name, with their arguments as JSON."""
+    """For user modules: the workflows to submit in turn, by name, with their arguments as JSON."""
     store: str | None = None
     server: str | None = None
     shared: bool = False
@@ -85,15 +89,15 @@ class Options:
 
 @dataclass
 class Outcome:
-    """What came of a trial: everything that a report is made from."""
+    """Hold the result of an experiment: everything a report needs."""
 
     options: Options
     place: str
     began: float
-    """By the clock of this host, as all of its times."""
+    """By this host's clock, like all times here."""
     seconds: float
     settled: float | None
-    """Seconds from the last blow until everything had ended; None if it had not."""
+    """Seconds from the end of the storm until everything had ended. None if it did not."""
     fleet: Fleet
     faults: FaultInjector
     load: LoadGenerator
@@ -102,15 +106,15 @@ class Outcome:
     verdict: Verdict
     planned: int
     kept: Path | None = None
-    """Where the data of chaos's own server are, if a check is violated."""
+    """Folder with the data of chaos's own server. Set only if a check is violated."""
 
 
 class Experiment:
     def __init__(self, options: Options, work: Work, folder: Path, view: View) -> None:
-        """`folder` is there, and gets the workers' logs and the ledger."""
+        """Prepare an experiment. `folder` must exist; it receives the workers' logs and the ledger."""
         self._options, self._work, self._folder, self._view = options, work, folder, view
         self._ledgers: subprocess.Popen[bytes] | None = None
-        """Its process, while there is one."""
+        """The ledger's process, while it exists."""
 
     def run(self) -> Outcome:
         options = self._options
@@ -186,10 +190,10 @@ class Experiment:
             options, where.store().place, began, seconds, settled, fleet, faults, load, claims, summary, verdict, len(planned),
         )  # fmt: skip
 
-    # -- its parts
+    # -- the parts of an experiment
 
     def _kept(self, where: StoreSetup, folder: Path) -> Path | None:
-        """Where the data of its own server are, for whoever looks into what is violated."""
+        """Keep the data of chaos's own server for analysis. Return the folder, or None on failure."""
         try:
             where.keep(folder)
         except OSError as error:
@@ -199,7 +203,7 @@ class Experiment:
 
     @contextmanager
     def _ledger(self) -> Iterator[int | None]:
-        """The port of the ledger's process; None where the workload has none."""
+        """Run the ledger's process and yield its port, or None if the workload uses no ledger."""
         if not self._options.demo:
             yield None
             return
@@ -222,7 +226,10 @@ class Experiment:
                 process.kill()
 
     def _book(self) -> LedgerSummary | None:
-        """What the ledger has; None where there is none. Without all of it nothing can be said."""
+        """Return the ledger's summary, or None without a ledger.
+
+        Raise ChaosFailed if the log has gaps.
+        """
         if self._ledgers is None:
             return None
         self._ledger_lives(self._ledgers)
@@ -276,7 +283,10 @@ class Experiment:
     def _settle(
         self, where: StoreSetup, fleet: Fleet, load: LoadGenerator, faults: FaultInjector
     ) -> float | None:
-        """Until everything has ended. None if that takes too long, or can never be: then the checks say what."""
+        """Wait until everything has ended and return the seconds that took.
+
+        Return None after the time limit. The checks then report what is left.
+        """
         began = time.monotonic()
         until = began + self._options.settle
         load.close()
@@ -292,7 +302,8 @@ class Experiment:
                 and time.monotonic() > turn
                 and fleet.there("alive")
             ):
-                for member in fleet.there("alive"):  # whoever follows it looks first
+                # The next worker's start lets the load generator visit the store first.
+                for member in fleet.there("alive"):
                     faults.drain(member)
                 turn = time.monotonic() + 5.0
         return time.monotonic() - began
@@ -300,7 +311,7 @@ class Experiment:
     def _end(
         self, where: StoreSetup, fleet: Fleet, load: LoadGenerator, faults: FaultInjector
     ) -> None:
-        """Everybody is gone, and a server that was away is back: what is on record is to be read."""
+        """Drain all workers and wait until the server is back, so that the records can be read."""
         self._view.phase = "ending"
         fleet.followed = False
         for member in fleet.there("stopped"):
@@ -341,7 +352,10 @@ class Experiment:
 
 
 def worker_environ(options: Options, environ: Mapping[str, str]) -> dict[str, str]:
-    """Of a worker: that of this process, with short times where it says none, and with the trial's own lease and grace."""
+    """Return a worker's environment: this process's, plus the experiment's own lease and grace.
+
+    Short times apply wherever this process's environment sets none.
+    """
     long = options.seconds + options.settle + 600.0
     short: dict[str, Any] = {
         "POLL": 0.5, "RAMP": 0.5, "LINGER": 0.3, "RETURNED_RATE": 10_000, "SUSPECT_PATIENCE": 0.1, "DEATH_BACKOFF": 0.05, "DEATH_BACKOFF_MAX": 0.5,
@@ -364,7 +378,7 @@ def worker_environ(options: Options, environ: Mapping[str, str]) -> dict[str, st
 
 
 def _made_ready(where: StoreSetup, options: Options, work: Work) -> float:
-    """The store is there, and is ours alone. Its time."""
+    """Return the store's time. Raise ChaosRefused if the store is in use or has this seed's runs."""
     store = where.store()
     if options.store is not None and options.store.startswith("memory:"):
         raise ChaosRefused("memory: ends with the process that opened it: workers cannot share it.")
@@ -392,7 +406,7 @@ def _made_ready(where: StoreSetup, options: Options, work: Work) -> float:
 
 
 def _visit(load: LoadGenerator) -> None:
-    """Submit and look while nobody has the store."""
+    """Let the load generator submit and poll while no worker has the store open."""
     until = time.monotonic() + VISIT_SECONDS
     while True:
         try:
@@ -410,7 +424,7 @@ def _visit(load: LoadGenerator) -> None:
 def own_checks(
     verdict: Verdict, options: Options, fleet: Fleet, faults: FaultInjector, load: LoadGenerator
 ) -> None:
-    """What only who submitted and struck can know."""
+    """Add the checks that need the submissions and the faults."""
     drains, ended, redone = verdict["drains"], verdict["ended"], verdict["redone"]
     drains.looked_at = len(faults.drains) + len(faults.too_late)
     drains.facts = {"grace": options.grace, "seconds": percentiles(faults.drains)}

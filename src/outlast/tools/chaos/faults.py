@@ -1,6 +1,7 @@
-"""The blows, and what follows from each: a sequence of moments between which everything else goes on.
+"""Inject faults and follow each one through its steps while everything else continues.
 
-Nothing here waits: `strike` begins a blow, and `go_on`, called again and again, takes those under way to their next moment.
+Nothing here blocks. `inject` begins a fault, and each call of `go_on` advances the faults in flight
+to their next step.
 """
 
 from __future__ import annotations
@@ -18,31 +19,31 @@ if TYPE_CHECKING:
     from outlast.testing.servers import Server
 
 LATE_SECONDS = 1.0
-"""After grace a worker must be gone; so much later it is a violation, and it is killed."""
+"""A worker that outlives its grace by more than this violates the check and is killed."""
 VICTIM_SECONDS = 15.0
-"""How long a blow waits for somebody who can be struck."""
+"""How long a fault waits for a worker that it can hit."""
 UP_SECONDS = 20.0
-"""How long a rolling restart waits for a new worker before it goes on."""
+"""How long a rolling restart waits for a new worker before it continues."""
 DRAIN = "drain"
-"""What it is called when a worker is ended because the trial wants it so: it is no blow."""
+"""The kind recorded when the experiment itself ends a worker. It does not count as a fault."""
 STALL_SECONDS = 0.25
-"""A gap of this process's own that is longer does not count against a worker."""
+"""A longer pause of this process does not count against a worker."""
 SERVER_STARTS_MAX = 20
 
 
 class InjectedFault(NamedTuple):
     at: float
-    """Seconds since the beginning."""
+    """Seconds since the experiment began."""
     kind: str
     lanes: tuple[int, ...]
-    """Whom it struck; none for a server."""
+    """The lanes of the workers it hit. Empty for a server fault."""
     signals: int
-    """How many processes got one that ends or stops them."""
+    """How many processes received a signal that ends or stops them."""
     said: str
 
 
 class FaultInjector:
-    """What befalls a fleet, and its server if chaos has started one."""
+    """Inject faults into a fleet, and into its server if chaos started one."""
 
     def __init__(
         self,
@@ -53,7 +54,11 @@ class FaultInjector:
         server_signal: int = signal.SIGKILL,
         keeps_everybody_out: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`keeps_everybody_out` says whether a process that was stopped has a lock in its hands without which nobody can work."""
+        """Set up the injector for a fleet.
+
+        `keeps_everybody_out` returns whether a stopped process holds a lock that blocks every other
+        worker.
+        """
         self.fleet, self.grace, self._server, self._server_signal = (
             fleet,
             grace,
@@ -64,14 +69,14 @@ class FaultInjector:
         self._under_way: list[Iterator[None]] = []
         self.injected: list[InjectedFault] = []
         self.missed: list[Fault] = []
-        """Blows for which there was nobody."""
+        """Faults that found no worker to hit."""
         self.too_late: list[str] = []
         """Drains that did not end in time."""
         self.drains: list[float] = []
-        """Seconds from SIGTERM to the end of those that did."""
+        """Seconds from SIGTERM to exit, for drains that ended in time."""
         self.outages = 0
         self._stalled = 0.0
-        """For how long this process itself did not look, in all."""
+        """Total seconds in which this process itself was stalled."""
         self._looked = time.monotonic()
 
     def inject(self, fault: Fault) -> None:
@@ -87,18 +92,19 @@ class FaultInjector:
         self._looked = now
         before, self._under_way = self._under_way, []
         left = [one for one in before if next(one, self) is None]
-        self._under_way = left + self._under_way  # one may have begun others
+        # A fault may have started others.
+        self._under_way = left + self._under_way
 
     @property
     def quiet(self) -> bool:
-        """Whether none is under way."""
+        """Return whether no fault is in flight."""
         return not self._under_way
 
     def drain(self, member: Member) -> None:
-        """End a worker as an operator would. That is no blow."""
+        """End a worker as an operator would. This does not count as a fault."""
         self._under_way.append(self._ended_in_time(member, DRAIN))
 
-    # -- each kind
+    # -- the kinds of faults
 
     def _term(self, fault: Fault) -> Iterator[None]:
         member = yield from self._victim(fault, "alive")
@@ -155,9 +161,8 @@ class FaultInjector:
         if self._server is None:
             self.missed.append(fault)
             return
-        while (
-            not self._server.is_up
-        ):  # in the middle of another outage: two starts would be two servers with the same data
+        # Wait for the end of another outage. Two starts would make two servers with the same data.
+        while not self._server.is_up:
             yield
         number = signal.Signals(self._server_signal).name if fault.hard else "an orderly end"
         self._note(fault, [], f"the store's server, by {number}, for {fault.seconds:.1f} s")
@@ -178,10 +183,13 @@ class FaultInjector:
                 break
         self.fleet.away = time.monotonic()
 
-    # -- parts of them
+    # -- steps that the kinds share
 
     def _victim(self, fault: Fault, *states: State) -> Generator[None, None, Member | None]:
-        """One of those in these states, by the blow's own chance. None if there is none for long."""
+        """Return a worker in one of these states, picked by the fault.
+
+        Return None after a time limit.
+        """
         until = time.monotonic() + VICTIM_SECONDS
         while not (there := self.fleet.there(*states)):
             if time.monotonic() > until:
@@ -191,15 +199,17 @@ class FaultInjector:
         return there[int(fault.pick * len(there))]
 
     def _stopped(self, fault: Fault) -> Generator[None, None, Member | None]:
-        """One who is stopped now, without a lock in its hands that nobody can take from it. None if there is none for long."""
+        """Stop a worker that holds no lock the others need, and return it.
+
+        Return None after a time limit.
+        """
         until = time.monotonic() + VICTIM_SECONDS
         while (member := (yield from self._victim(fault, "alive"))) is not None:
             self.fleet.stop(member)
             if not self._keeps_everybody_out():
                 return member
-            self.fleet.go_on(
-                member
-            )  # not now, but a moment later; others may have struck it by then
+            # Try again a moment later. Another fault may have hit this worker by then.
+            self.fleet.go_on(member)
             member.faults.pop()
             member.resumed.pop()
             if time.monotonic() > until:
@@ -209,9 +219,8 @@ class FaultInjector:
         return None
 
     def _ended_in_time(self, member: Member, kind: str = "term") -> Iterator[None]:
-        if (
-            member.state == "starting"
-        ):  # a signal before it has handlers ends it, as it would end any program
+        # A signal that arrives before the handlers are installed kills the worker, like any program.
+        if member.state == "starting":
             self.fleet.kill(member)
             return
         began, stalled = time.monotonic(), self._stalled

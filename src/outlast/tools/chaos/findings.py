@@ -1,4 +1,4 @@
-"""What the checks are asked, of what, and what they have found so far."""
+"""Define what the checks cover and collect what they find."""
 
 from __future__ import annotations
 
@@ -26,32 +26,38 @@ ASKS = {
 
 @dataclass
 class Scope:
-    """What is looked at, and what is known beside the store."""
+    """Describe what to check, and what is known besides the store."""
 
     since: float
-    """By the store's clock. Runs that ended earlier are passed over."""
+    """By the store's clock. The check skips runs that ended earlier."""
     objective: float = 30.0
-    """Seconds in which a run must go on after its worker was lost."""
+    """Seconds within which a run must continue after it lost its worker."""
     queues: frozenset[str] | None = None
-    """Only these; None: all."""
+    """Check only these queues. None means all."""
     over: bool = False
-    """The work is over, and nobody works any more: what has not ended will not."""
+    """Whether the work is over and all workers are gone: a run that has not ended never will."""
     thorough: bool = False
-    """Read the journals also of runs that were done in one life."""
+    """Also read the journals of runs that finished in one execution."""
     summary: LedgerSummary | None = None
     acknowledged: Sequence[str] | None = None
-    """The ids of what was submitted and acknowledged."""
+    """Ids of submissions that the store acknowledged."""
     amiss: Callable[[RunRow], str | None] = lambda _: None
-    """What is wrong with how a run has ended, as the workload means it; None if nothing is, or nothing is said of it."""
+    """Return what is wrong with a run's outcome by the workload's rules.
+
+    None means that nothing is wrong, or that the workload has no rule for it.
+    """
     recovered: Callable[[str, ExecutionEnd, ExecutionEnd | None], float | None] | None = None
-    """Seconds from the end of a life of a run until its next claim, where somebody knows better than the journal."""
+    """Return the seconds from the end of an execution until the run's next claim.
+
+    Set this if there is a better source than the journal.
+    """
     looked: Callable[[int], None] = lambda _: None
-    """Told how many runs were looked at so far."""
+    """Called with the number of runs checked so far."""
 
 
 @dataclass
 class Findings:
-    """The checks as they are made."""
+    """Collect the findings of all checks."""
 
     checks: dict[str, Check] = field(
         default_factory=lambda: {name: Check(name, asks) for name, asks in ASKS.items()}
@@ -60,9 +66,9 @@ class Findings:
     items: int = 0
     entries: int = 0
     passed_over: int = 0
-    """Runs that were done in one life, or were pruned meanwhile."""
+    """Runs that finished in one execution, or were pruned during the check."""
     restless: int = 0
-    """Runs that did not hold still."""
+    """Runs that kept changing."""
     recoveries: dict[str, list[float]] = field(
         default_factory=lambda: {"interruption": [], "death": []}
     )
@@ -77,7 +83,10 @@ class Findings:
     statuses: dict[str, int] = field(default_factory=dict)
     there: set[str] = field(default_factory=set)
     full: frozenset[str] | None = None
-    """Queues that execute as much as their limits allow; looked at when first asked for, as that looks at every run."""
+    """Queues at their concurrency limit.
+
+    Computed on first use, because the store scans every run for it.
+    """
 
     def is_full(self, store: Store, queue: str) -> bool:
         if self.full is None:

@@ -1,7 +1,7 @@
-"""The fleet: the worker processes that chaos has started. It signals these, and nothing else.
+"""Start and signal the worker processes of an experiment, and no other process.
 
-A member leads a process group of its own, so what its steps have started ends with it. Everything here is for one thread, the one that
-made the fleet: on Linux a child dies with the thread that started it.
+Each member leads its own process group, so everything its steps started ends with it. Only the
+thread that made the fleet may use it: on Linux a child dies with the thread that started it.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from outlast.shutdown.process_shutdown import TRY_AGAIN
 State = Literal["starting", "alive", "draining", "stopped", "dead"]
 
 UP = b'"event": "working"'
-"""What a worker's log says once it claims."""
+"""Text in a worker's log once it claims runs."""
 TAIL = 1_500
-"""Characters of a log that are shown."""
+"""Characters of a log to show."""
 
 
 class NotOurs(RuntimeError):
-    """A process that this fleet did not start was about to be signalled. It was not."""
+    """The fleet did not start this process. No signal was sent."""
 
 
 class Span(NamedTuple):
-    """How long a lane was in one state; seconds since the beginning."""
+    """A period that a lane spent in one state, in seconds since the beginning."""
 
     lane: int
     state: State
@@ -46,25 +46,25 @@ class Member:
 
     lane: int
     number: int
-    """Counts all members that ever were, from 1."""
+    """Serial number over all members ever started, from 1."""
     process: subprocess.Popen[bytes]
     log: Path
     started: int | None
-    """The kernel's start time of it; None where there is none to be had."""
+    """The kernel's start time of the process. None where the platform reports none."""
     state: State = "starting"
     since: float = 0.0
-    """When it came into that state."""
+    """When it entered that state."""
     born: float = field(default_factory=time.monotonic)
     expected: bool = False
-    """It was struck: that it ends is no wonder."""
+    """Whether a fault hit it, so that its end is expected."""
     retired: bool = False
-    """Nobody takes its lane when it is gone."""
+    """Whether its lane stays empty after it ends."""
     ended_at: float | None = None
-    """`time.monotonic()` when it was seen to be gone."""
+    """`time.monotonic()` when the fleet noticed its end."""
     faults: list[tuple[float, str]] = field(default_factory=list)
-    """When it was struck (`time.time()`), and how."""
+    """When each fault hit it (`time.time()`), and the fault's kind."""
     resumed: list[float] = field(default_factory=list)
-    """When it went on after a stop, of the same clock."""
+    """When it resumed after a stop (`time.time()`)."""
     _read: int = 0
 
     @property
@@ -76,11 +76,11 @@ class Member:
         return self.state == "dead"
 
     def tail(self) -> str:
-        """The end of its log."""
+        """Return the end of its log."""
         return self.log.read_text(errors="replace")[-TAIL:]
 
     def is_up(self) -> bool:
-        """Whether its log says that it works."""
+        """Return whether its log says that it claims runs."""
         with self.log.open("rb") as file:
             file.seek(max(0, self._read - len(UP)))
             text = file.read()
@@ -90,25 +90,28 @@ class Member:
 
 @dataclass(eq=False)
 class Fleet:
-    """`size` lanes, with one member each. Who is gone and was not retired is followed by a new one."""
+    """Keep one member in each of `size` lanes. A new member replaces each one that is gone."""
 
     size: int
     command: Sequence[str]
-    """The arguments of `outlast`."""
+    """Arguments for `outlast`."""
     environ: Mapping[str, str]
     folder: Path
-    """Where their logs go."""
+    """Folder for the members' logs."""
     before_start: Callable[[], None] = lambda: None
-    """Called each time, before a member is started."""
+    """Called before each start of a member."""
     members: list[Member] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
     surprises: list[str] = field(default_factory=list)
-    """Members that ended without having been struck."""
+    """Members that ended without a fault."""
     began: float = field(default_factory=time.monotonic)
     away: float | None = None
-    """Until when the store's server was away, by `time.monotonic()`; inf while it is. Who cannot begin then says so and ends."""
+    """When the store's server came back (`time.monotonic()`), or inf during an outage.
+
+    A worker that cannot start because of the outage reports that and exits.
+    """
     followed: bool = True
-    """Whether who is gone is followed by another."""
+    """Whether a new member replaces one that is gone."""
 
     def start(self, lane: int) -> Member:
         self.before_start()
@@ -134,17 +137,20 @@ class Fleet:
         for lane in range(self.size):
             self.start(lane)
 
-    # -- who is there
+    # -- members by state
 
     def there(self, *states: State) -> list[Member]:
-        """Those in one of these states; without any, all that are not gone. By lane."""
+        """Return the members in these states, by lane.
+
+        Without arguments, return all that are not gone.
+        """
         wanted = states or ("starting", "alive", "draining", "stopped")
         return sorted(
             (m for m in self.members if m.state in wanted), key=lambda m: (m.lane, m.number)
         )
 
     def look(self) -> None:
-        """See who is up and who is gone, and start those that follow."""
+        """Update the members' states and start replacements."""
         for member in self.there():
             if _has_ended(member.process):
                 self._ended(member)
@@ -162,13 +168,16 @@ class Fleet:
         )
         member.state, member.since = state, now
 
-    # -- what befalls them
+    # -- signals
 
     def signal(self, member: Member, number: int) -> None:
-        """To the process itself; SIGKILL, SIGSTOP and SIGCONT to all that it has started too. NotOurs for any other process."""
+        """Send a signal to a member. Raise NotOurs if its pid belongs to another process.
+
+        SIGKILL, SIGSTOP and SIGCONT go to its whole process group.
+        """
         if member.gone:
             return
-        # It is ours as long as nobody has waited for it: its number is nobody else's until then.
+        # The pid cannot be reused before the process is waited for.
         if member.process.returncode is not None or start_time(member.pid) != member.started:
             raise NotOurs(
                 f"process {member.pid} is not the one that was started as worker {member.number}."
@@ -180,14 +189,14 @@ class Fleet:
             os.kill(member.pid, number)
 
     def term(self, member: Member, *, kind: str = "term") -> None:
-        """`kind`: what it is called, if it is no blow."""
+        """Send SIGTERM and record it as `kind`."""
         member.expected = True
         member.faults.append((time.time(), kind))
         self.signal(member, signal.SIGTERM)
         self.turn(member, "draining")
 
     def kill(self, member: Member) -> None:
-        """And it is gone: the next look has it followed."""
+        """Kill a member and wait for its end. The next `look` starts its replacement."""
         member.expected = True
         member.faults.append((time.time(), "kill"))
         self.signal(member, signal.SIGKILL)
@@ -207,7 +216,7 @@ class Fleet:
             self.turn(member, "alive")
 
     def end_all(self) -> None:
-        """Every one of them, at once."""
+        """Kill all members and start no more."""
         self.followed = False
         for member in self.there():
             self.kill(member)
@@ -215,9 +224,8 @@ class Fleet:
     def _ended(self, member: Member) -> None:
         if member.process.returncode is None:
             with suppress(ProcessLookupError, PermissionError):
-                os.killpg(
-                    member.pid, signal.SIGKILL
-                )  # what it left behind; its number is not free before the wait
+                # Kill what it left behind. The kernel cannot reuse its pid before the wait.
+                os.killpg(member.pid, signal.SIGKILL)
             member.process.wait()
         if member.process.stdin is not None:
             member.process.stdin.close()
@@ -237,7 +245,12 @@ class Fleet:
 
 
 def start_time(pid: int) -> int | None:
-    """When the kernel started a process, in its own ticks: with the pid it is one process and no other. None where nobody says."""
+    """Return when the kernel started a process, in clock ticks.
+
+    None where the platform does not say.
+
+    The pid and the start time together identify one process.
+    """
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -246,7 +259,7 @@ def start_time(pid: int) -> int | None:
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Whether it has, without waiting for it: its number stays taken."""
+    """Return whether the process has ended, without reaping it, so that its pid stays taken."""
     if not hasattr(os, "waitid"):
         return process.poll() is not None
     try:
